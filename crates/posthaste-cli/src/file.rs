@@ -21,6 +21,8 @@ pub(crate) const TWO_PHASE: &str = "two_phase";
 pub(crate) const CONSOLE: &str = "console";
 /// The table of the supervisor of long transactions.
 pub(crate) const TXWATCH: &str = "txwatch";
+/// The table of thresholds.
+pub(crate) const OBSERVE: &str = "observe";
 
 /// Indexes that are crates of their own.
 #[cfg(feature = "tantivy")]
@@ -122,12 +124,13 @@ pub(crate) fn parse(text: &str, wanted: Wanted<'_>) -> anyhow::Result<File> {
     file.remove(TWO_PHASE);
     file.remove(CONSOLE);
     file.remove(TXWATCH);
+    file.remove(OBSERVE);
     let routes = tables(&mut file, "route")?;
     let synced = tables(&mut file, "sync")?;
     if let Some(unknown) = file.keys().next() {
         bail!(
             "{unknown}: is not known here; there are [route.<name>], [sync.<name>], \
-             [{TWO_PHASE}], [{CONSOLE}] and [{TXWATCH}]"
+             [{TWO_PHASE}], [{CONSOLE}], [{OBSERVE}] and [{TXWATCH}]"
         );
     }
     let mut read = File::default();

@@ -22,6 +22,7 @@ mod stream;
 mod supervisor;
 mod syncs;
 mod terminal;
+mod thresholds;
 mod variables;
 mod web;
 mod worker;

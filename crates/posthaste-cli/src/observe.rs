@@ -13,7 +13,6 @@ mod otlp;
 #[path = "observe/without_otlp.rs"]
 mod otlp;
 mod recorder;
-pub(crate) mod snapshot;
 pub(crate) mod untold;
 
 pub(crate) use collector::Collector;

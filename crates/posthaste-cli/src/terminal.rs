@@ -15,6 +15,10 @@ use serde::Serialize;
 use tracing::Level;
 use tracing_subscriber::fmt::MakeWriter;
 
+pub(crate) use posthaste_observe::format::{
+    escape_control as tame, escape_json as tame_json, escape_name as named,
+};
+
 use crate::failure::{Ended, USAGE};
 use crate::log::{self, Format};
 use crate::stream::Stream;
@@ -45,42 +49,6 @@ pub(crate) fn last_line(line: &str) {
     if std::thread::Builder::new().spawn(write).is_ok() {
         let _ = wait.recv_timeout(LAST_LINES);
     }
-}
-
-/// What a terminal would act on instead of showing it, or by which a text would read otherwise than
-/// it is.
-fn acts(letter: char) -> bool {
-    letter.is_control() || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
-/// A text of ours, which may hold what others have written: nothing in it acts on a terminal.
-pub(crate) fn tame(text: &str) -> String {
-    let lines = text.split('\n').map(named);
-    lines.collect::<Vec<_>>().join("\n")
-}
-
-/// A name, an error or a tag that somebody gave: on one line, and it is seen what it is.
-pub(crate) fn named(name: &str) -> String {
-    let mut shown = String::with_capacity(name.len());
-    for letter in name.chars() {
-        match acts(letter) {
-            true => shown.extend(letter.escape_default()),
-            false => shown.push(letter),
-        }
-    }
-    shown
-}
-
-/// JSON text, in which only what JSON itself escapes was escaped.
-pub(crate) fn tame_json(line: &str) -> String {
-    let mut shown = String::with_capacity(line.len());
-    for letter in line.chars() {
-        match acts(letter) {
-            true => shown.push_str(&format!("\\u{:04x}", u32::from(letter))),
-            false => shown.push(letter),
-        }
-    }
-    shown
 }
 
 /// Both streams of the program.
@@ -446,20 +414,5 @@ impl Write for Remarks {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_that_somebody_wrote_acts_on_a_terminal() {
-        let name = "a\u{1b}[2J\nb\u{9b}c\u{202e}d";
-        assert_eq!(named(name), r"a\u{1b}[2J\nb\u{9b}c\u{202e}d");
-        assert_eq!(tame("one\ntwo\r"), "one\ntwo\\r");
-        let json = tame_json(&serde_json::to_string(name).unwrap());
-        assert!(!json.chars().any(acts), "{json}");
-        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), name);
     }
 }

@@ -21,6 +21,7 @@ use crate::elastic::Place;
 use crate::failure;
 use crate::serve::serve;
 use crate::terminal::Terminal;
+use crate::thresholds;
 use tls::Certificate;
 
 /// Where it is served unless somebody says otherwise.
@@ -226,6 +227,7 @@ impl Options {
             access: self.access(terminal)?,
             over_tls: self.tls_cert.is_some(),
             two_phase: place.named()?.map(Arc::new),
+            thresholds: thresholds::of_file(place.file()?)?,
             ..posthaste_console::Settings::default()
         };
         if self.operate {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::stage::{self, Stage};
 
-/// What a doctor said of a database: how it ended, and (level, about) of each finding.
+/// What a doctor said of a database: how it ended, and (level, id) of each finding.
 struct Said {
     code: Option<i32>,
     findings: Vec<(String, String)>,
@@ -16,17 +16,17 @@ struct Said {
 }
 
 impl Said {
-    fn has(&self, level: &str, about: &str) -> bool {
-        let is_it = |(l, a): &(String, String)| l == level && a == about;
+    fn has(&self, level: &str, id: &str) -> bool {
+        let is_it = |(l, a): &(String, String)| l == level && a == id;
         self.findings.iter().any(is_it)
     }
 
     #[track_caller]
-    fn finds(&self, level: &str, about: &str) {
-        assert!(self.has(level, about), "no {level} {about}: {}", self.text);
+    fn finds(&self, level: &str, id: &str) {
+        assert!(self.has(level, id), "no {level} {id}: {}", self.text);
         assert_eq!(
             self.code == Some(3),
-            self.findings.iter().any(|(l, _)| l == "wrong")
+            self.findings.iter().any(|(l, _)| l == "error")
         );
     }
 }
@@ -40,7 +40,7 @@ async fn ask(stage: &Stage, url: &str) -> anyhow::Result<Said> {
     Ok(Said {
         code: said.code,
         findings: findings
-            .map(|one| (word(one, "level"), word(one, "about")))
+            .map(|one| (word(one, "level"), word(one, "id")))
             .collect(),
         text: format!("{} {}", said.out, said.err),
     })
@@ -57,14 +57,14 @@ async fn the_doctor_finds_what_is_wrong_with_a_server() -> anyhow::Result<()> {
     let server = PgServer::start(PgVersion::any(), &settings)?;
     let db = TestDb::empty(&server).await?;
     let said = ask(&stage, db.url()).await?;
-    for (level, about) in [
-        ("wrong", "fsync"),
-        ("hint", "synchronous_commit"),
-        ("hint", "prepared_transactions"),
-        ("hint", "roles"),
-        ("wrong", "schema"),
+    for (level, id) in [
+        ("error", "server.fsync"),
+        ("hint", "server.synchronous_commit"),
+        ("hint", "server.prepared_transactions"),
+        ("hint", "rights.roles"),
+        ("error", "schema.mismatch"),
     ] {
-        said.finds(level, about);
+        said.finds(level, id);
     }
     assert_eq!(said.findings.len(), 5, "{}", said.text);
     stage
@@ -79,9 +79,9 @@ async fn the_doctor_finds_what_is_wrong_with_a_server() -> anyhow::Result<()> {
         )
         .await?;
     let said = ask(&stage, db.url()).await?;
-    said.finds("wrong", "schema");
+    said.finds("error", "schema.mismatch");
     assert!(
-        said.text.contains("newer") && !said.has("hint", "roles"),
+        said.text.contains("newer") && !said.has("hint", "rights.roles"),
         "{}",
         said.text
     );
@@ -95,19 +95,23 @@ async fn the_doctor_finds_what_is_wrong_with_a_server() -> anyhow::Result<()> {
         .batch_execute("BEGIN; INSERT INTO posthaste.job (name) VALUES ('x')")
         .await?;
     let said = ask(&stage, db.url()).await?;
-    said.finds("hint", "lock");
-    said.finds("hint", "transaction");
+    said.finds("hint", "transaction.lock");
+    said.finds("warning", "transaction.long");
     client
         .batch_execute("PREPARE TRANSACTION 'forgotten'")
         .await?;
-    ask(&stage, db.url()).await?.finds("wrong", "prepared");
+    ask(&stage, db.url())
+        .await?
+        .finds("error", "transaction.prepared");
     client
         .batch_execute("ROLLBACK PREPARED 'forgotten'")
         .await?;
     client
         .batch_execute("SELECT pg_create_physical_replication_slot('left', true)")
         .await?;
-    ask(&stage, db.url()).await?.finds("hint", "slot");
+    ask(&stage, db.url())
+        .await?
+        .finds("hint", "transaction.slot");
     client
         .batch_execute("SELECT pg_drop_replication_slot('left')")
         .await?;
@@ -132,7 +136,9 @@ async fn a_reader_on_a_replica_is_named(
     for more in [&[][..], &with_slot] {
         let replica = server.start_replica(&[&feedback, more].concat())?;
         let on_replica = replica.url(db.name());
-        ask(stage, &on_replica).await?.finds("wrong", "replica");
+        ask(stage, &on_replica)
+            .await?
+            .finds("error", "server.replica");
         // It tells its horizon, which goes on.
         let told = "SELECT count(*) FROM pg_stat_replication r LEFT JOIN pg_replication_slots s
                      ON s.active_pid = r.pid
@@ -143,7 +149,9 @@ async fn a_reader_on_a_replica_is_named(
         .await?;
         many(&client).await?;
         eventually(stage::BOUND, "nobody reads there", async || {
-            Ok(!ask(stage, db.url()).await?.has("hint", "replica_reader"))
+            Ok(!ask(stage, db.url())
+                .await?
+                .has("hint", "transaction.replica"))
         })
         .await?;
         let reader = connect(&on_replica).await?;
@@ -165,10 +173,10 @@ async fn a_reader_on_a_replica_is_named(
         })
         .await?;
         let said = ask(stage, db.url()).await?;
-        said.finds("hint", "replica_reader");
+        said.finds("hint", "transaction.replica");
         assert!(said.text.contains("pg_terminate_backend"), "{}", said.text);
         assert!(
-            !said.has("hint", "slot") || more.is_empty(),
+            !said.has("hint", "transaction.slot") || more.is_empty(),
             "a slot that is read is no finding: {}",
             said.text
         );
@@ -177,7 +185,9 @@ async fn a_reader_on_a_replica_is_named(
         }
         reader.batch_execute("COMMIT").await?;
         eventually(stage::BOUND, "the reader is gone", async || {
-            Ok(!ask(stage, db.url()).await?.has("hint", "replica_reader"))
+            Ok(!ask(stage, db.url())
+                .await?
+                .has("hint", "transaction.replica"))
         })
         .await?;
     }
@@ -197,7 +207,7 @@ async fn the_doctor_finds_what_is_wrong_with_a_store() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let (server, db, client) = stage::with_roles(&stage).await?;
     let said = ask(&stage, db.url()).await?;
-    said.finds("hint", "workers");
+    said.finds("hint", "worker.idle");
     assert_eq!(
         (said.code, said.findings.len()),
         (Some(0), 1),
@@ -207,11 +217,13 @@ async fn the_doctor_finds_what_is_wrong_with_a_store() -> anyhow::Result<()> {
     client
         .batch_execute("SELECT posthaste.enqueue('x')")
         .await?;
-    ask(&stage, db.url()).await?.finds("wrong", "workers");
+    ask(&stage, db.url()).await?.finds("error", "worker.none");
     client
         .batch_execute("INSERT INTO posthaste.worker (name) VALUES ('w')")
         .await?;
-    ask(&stage, db.url()).await?.finds("wrong", "leader");
+    ask(&stage, db.url())
+        .await?
+        .finds("error", "worker.no_leader");
     client
         .batch_execute("INSERT INTO posthaste.leader (worker, until) VALUES (1, 'infinity')")
         .await?;
@@ -228,13 +240,15 @@ async fn the_doctor_finds_what_is_wrong_with_a_store() -> anyhow::Result<()> {
     client.batch_execute(&tell("1 hour")).await?;
     ask(&stage, db.url())
         .await?
-        .finds("wrong", "clock_stepped_back");
+        .finds("error", "store.clock_back");
     client.batch_execute(&tell("0")).await?;
 
     client
         .batch_execute("REVOKE INSERT ON posthaste.store FROM posthaste_producer")
         .await?;
-    ask(&stage, db.url()).await?.finds("wrong", "roles");
+    ask(&stage, db.url())
+        .await?
+        .finds("error", "rights.outdated");
     stage
         .run_with_url(db.url(), &["migrate", "--roles"])
         .await?
@@ -245,20 +259,20 @@ async fn the_doctor_finds_what_is_wrong_with_a_store() -> anyhow::Result<()> {
         )
         .await?;
     let said = ask(&stage, db.url()).await?;
-    said.finds("wrong", "restore");
-    said.finds("wrong", "sequences");
+    said.finds("error", "store.restored");
+    said.finds("error", "store.sequence");
     let refused = stage
         .run_with_url(db.url(), &["work", "--exec", "x=true"])
         .await?;
     assert!(refused.err.contains("posthaste rebase"), "{}", refused.err);
     ask(&stage, &server.pooled_url(db.name())?)
         .await?
-        .finds("hint", "pooler");
+        .finds("hint", "server.pooler");
     let rebased = stage.run_with_url(db.url(), &["rebase"]).await?.good()?;
     assert!(rebased.starts_with("1 unfinished"), "{rebased}");
     let said = ask(&stage, db.url()).await?;
     assert!(
-        !said.has("wrong", "restore") && !said.has("wrong", "sequences"),
+        !said.has("error", "store.restored") && !said.has("error", "store.sequence"),
         "{}",
         said.text
     );
@@ -270,7 +284,7 @@ async fn the_doctor_finds_what_is_wrong_with_a_store() -> anyhow::Result<()> {
         )
         .await?;
     let said = ask(&stage, db.url()).await?;
-    said.finds("wrong", "sequences");
+    said.finds("error", "store.sequence");
     // The remedy is followed: beyond that id, although the store knows none so high.
     assert!(!said.text.contains("setval"), "{}", said.text);
     client
@@ -278,7 +292,7 @@ async fn the_doctor_finds_what_is_wrong_with_a_store() -> anyhow::Result<()> {
         .await?;
     stage.run_with_url(db.url(), &["rebase"]).await?.good()?;
     let said = ask(&stage, db.url()).await?;
-    assert!(!said.has("wrong", "sequences"), "{}", said.text);
+    assert!(!said.has("error", "store.sequence"), "{}", said.text);
     let next = "SELECT nextval('posthaste.job_id')";
     assert!(number(&client, next).await? > 1_000_000);
     Ok(())
@@ -293,17 +307,17 @@ async fn an_observer_is_told_who_holds_space_back() -> anyhow::Result<()> {
         .batch_execute("BEGIN; INSERT INTO posthaste.job (name) VALUES ('x')")
         .await?;
     let said = ask(&stage, &as_looker).await?;
-    said.finds("hint", "transaction");
-    said.finds("hint", "lock");
-    said.finds("hint", "workers");
-    assert!(!said.has("hint", "sessions"), "{}", said.text);
+    said.finds("warning", "transaction.long");
+    said.finds("hint", "transaction.lock");
+    said.finds("hint", "worker.idle");
+    assert!(!said.has("hint", "rights.sessions"), "{}", said.text);
     assert!(
         !said.text.contains(" for :"),
         "each has an age: {}",
         said.text
     );
     // That it may only look is what it is for.
-    said.finds("hint", "rights");
+    said.finds("hint", "rights.partial");
     assert_eq!(said.code, Some(0), "{}", said.text);
     Ok(())
 }
@@ -320,12 +334,12 @@ async fn who_cannot_see_other_sessions_is_told_so_and_no_guess() -> anyhow::Resu
         .batch_execute("BEGIN; INSERT INTO posthaste.job (name) VALUES ('x')")
         .await?;
     let said = ask(&stage, &as_looker).await?;
-    said.finds("hint", "sessions");
+    said.finds("hint", "rights.sessions");
     let remedy = "GRANT pg_read_all_stats TO looker";
     assert!(said.text.contains(remedy), "{}", said.text);
     // A claim's lock in passing would look the same.
-    assert!(!said.has("hint", "lock"), "{}", said.text);
-    assert!(!said.has("hint", "transaction"), "{}", said.text);
+    assert!(!said.has("hint", "transaction.lock"), "{}", said.text);
+    assert!(!said.has("warning", "transaction.long"), "{}", said.text);
     assert_eq!(said.code, Some(0), "{}", said.text);
     Ok(())
 }

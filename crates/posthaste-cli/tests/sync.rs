@@ -327,7 +327,7 @@ async fn what_is_missing_is_told_with_the_way_out() -> anyhow::Result<()> {
     let doctor = stage.run_on(&database, &["doctor"]).await?;
     assert!(
         doctor.out.contains(
-            "WRONG  sync: triggers of sync pages are missing, switched off or another's on page"
+            "sync.triggers: Sync pages: triggers are missing, disabled or foreign on page."
         ),
         "{doctor:?}"
     );

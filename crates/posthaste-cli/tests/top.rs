@@ -33,6 +33,7 @@ async fn top_says_who_is_late_what_fires_and_who_keeps_rows() -> anyhow::Result<
     assert_eq!(first["completed_a_second"], 0.0, "{frame}");
     assert_eq!(frame["queues"][1]["scheduled"], 1, "{frame}");
     assert_eq!(frame["alerts"][0]["alert"], "queue_length", "{frame}");
+    assert_eq!(frame["findings"][0]["id"], "worker.none", "{frame}");
     let holders = frame["horizon"].as_array().into_iter().flatten();
     let mut holders = holders.map(|one| &one["holder"]);
     assert!(holders.any(|one| one == "transaction"), "{frame}");

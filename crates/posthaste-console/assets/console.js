@@ -16,8 +16,10 @@ let state = "as it was when it loaded";
 function told() {
   if (!live) return;
   const count = selected();
-  live.textContent = count ? `held still while ${count} ${count > 1 ? "are" : "is"} selected` : state;
-  live.classList.toggle("on", !count && state.startsWith("live"));
+  const isStale = document.body.classList.contains("stale");
+  live.textContent = count ? `held still while ${count} ${count > 1 ? "are" : "is"} selected`
+    : isStale ? "not live: no answer from the database" : state;
+  live.classList.toggle("on", !count && !isStale && state.startsWith("live"));
   live.classList.toggle("held", count > 0);
   const says = document.getElementById("selected");
   if (says) says.textContent = count ? `${count} selected.` : "Select jobs to act on them.";
@@ -43,7 +45,7 @@ function showCell([key, text, name]) {
 function showVerdicts(verdicts) {
   const place = document.getElementById("verdicts");
   if (!place) return;
-  place.replaceChildren(...verdicts.map(([level, what, then, link]) => {
+  place.replaceChildren(...verdicts.map(([level, id, what, then, link]) => {
     const sentence = document.createElement("div");
     const strong = document.createElement("strong");
     strong.textContent = what;
@@ -55,22 +57,27 @@ function showVerdicts(verdicts) {
     }
     const verdict = document.createElement("div");
     verdict.className = `verdict ${level}`;
+    verdict.dataset.id = id;
     verdict.append(sentence);
     if (link) {
       const look = document.createElement("a");
       look.className = "button";
       look.href = link;
-      look.textContent = "Look";
+      look.textContent = "View";
       verdict.append(look);
     }
     return verdict;
   }));
 }
 
+// A fault stands in the place of the verdicts: what they said is of the past, and so are all figures.
 function showFault(text) {
   const fault = document.getElementById("fault");
-  fault.hidden = !text;
+  if (text && document.getElementById("verdicts")) showVerdicts([["bad", "", text, "", ""]]);
+  else fault.hidden = !text;
   fault.textContent = text;
+  document.body.classList.toggle("stale", Boolean(text));
+  told();
 }
 
 const shows = {

@@ -17,7 +17,6 @@ use crate::pages;
 use crate::redact::Secrets;
 use crate::sampler;
 use crate::two_phase::TwoPhase;
-use crate::verdict::Limits;
 
 /// The longest form that is read.
 const FORM: usize = 256 * 1024;
@@ -63,12 +62,8 @@ pub(crate) struct App {
 /// # }
 /// ```
 pub fn router(pool: Pool, settings: Settings) -> Router {
-    let limits = Limits {
-        late_after: settings.late_after.as_secs_f64(),
-        long_transaction: settings.long_transaction.as_secs_f64(),
-    };
     let app = Arc::new(App {
-        collector: Collector::new(pool.clone(), limits),
+        collector: Collector::new(pool.clone(), settings.thresholds.clone()),
         driver: Driver::new(),
         secrets: Secrets::new(&settings.redacted),
         doorkeeper: Doorkeeper::new(&settings.access),

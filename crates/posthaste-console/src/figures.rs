@@ -9,14 +9,19 @@ mod worker;
 use std::collections::{BTreeMap, VecDeque};
 
 use jiff::Timestamp;
+use posthaste::Holder;
+use posthaste_observe::{Finding, Snapshot, Sums, Thresholds, findings};
 
-use crate::snapshot::{Holder, Snapshot, Sums};
-use crate::verdict::{self, Limits, Verdict};
+use crate::bulk::Action;
+use crate::verdict::{self, Verdict};
 use crate::words;
 pub(crate) use bulk::{BulkLine, line as bulk_line};
 pub(crate) use queue::QueueLine;
-pub(crate) use relay::{RelayLine, relay_name};
+pub(crate) use relay::RelayLine;
 pub(crate) use worker::WorkerLine;
+
+/// No more of those who hold back vacuum are shown.
+const HOLDERS: usize = 200;
 
 /// How many jobs had come and were done at a moment, by queue.
 #[derive(Clone, Debug)]
@@ -35,7 +40,7 @@ impl Past {
     pub(crate) fn new(snapshot: &Snapshot) -> Self {
         let queues = snapshot.by_queue().into_iter().map(|(name, sums)| {
             let passed = Passed {
-                come: sums.pending() + sums.done + sums.given_up,
+                come: sums.enqueued(),
                 done: sums.done,
             };
             (name.to_owned(), passed)
@@ -89,6 +94,7 @@ impl Cell {
 pub(crate) struct Figures {
     pub(crate) snapshot: Snapshot,
     pub(crate) sums: Sums,
+    pub(crate) findings: Vec<Finding>,
     pub(crate) verdicts: Vec<Verdict>,
     pub(crate) queues: Vec<QueueLine>,
     pub(crate) relays: Vec<RelayLine>,
@@ -98,25 +104,34 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    pub(crate) fn new(snapshot: Snapshot, past: &VecDeque<Past>, limits: &Limits) -> Self {
+    pub(crate) fn new(
+        snapshot: Snapshot,
+        actions: Vec<Action>,
+        past: &VecDeque<Past>,
+        thresholds: &Thresholds,
+    ) -> Self {
+        let findings = findings(&snapshot, thresholds);
         let queues: Vec<QueueLine> = snapshot
             .by_queue()
             .into_iter()
-            .map(|(name, sums)| queue::line(&snapshot, past, limits, name, sums))
+            .map(|(name, sums)| queue::line(&snapshot, past, thresholds, name, sums))
             .collect();
         let relays = snapshot.relays.iter();
         let workers = snapshot.workers.iter();
-        let bulk = snapshot.bulk.iter();
         Self {
             sums: snapshot.sums(),
-            relays: relays.map(|relay| relay::line(&snapshot, relay)).collect(),
-            workers: workers
-                .map(|worker| worker::line(&snapshot, worker))
+            relays: relays
+                .map(|relay| relay::line(&snapshot, relay, thresholds))
                 .collect(),
-            bulk: bulk
+            workers: workers
+                .map(|worker| worker::line(&snapshot, worker, thresholds))
+                .collect(),
+            bulk: actions
+                .iter()
                 .map(|action| bulk::line(action, snapshot.server.at))
                 .collect(),
-            verdicts: verdict::verdicts(&snapshot, &queues, limits),
+            verdicts: verdict::verdicts(&snapshot, &findings, &actions),
+            findings,
             queues,
             snapshot,
         }
@@ -183,7 +198,8 @@ impl Figures {
         Cell::new("as_of".to_owned(), text, "")
     }
 
-    pub(crate) fn holders(&self) -> &[Holder] {
-        &self.snapshot.holders
+    /// Who holds back vacuum, the longest first.
+    pub(crate) fn holders(&self) -> Vec<&Holder> {
+        self.snapshot.horizon().take(HOLDERS).collect()
     }
 }

@@ -32,6 +32,14 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
+    /// Whether a counter is about its jobs; there is none of a state, an error or a text.
+    pub(crate) fn counts(&self, counter: &posthaste::Counter) -> bool {
+        let is = |wanted: &Option<String>, is: &str| wanted.as_deref().is_none_or(|one| one == is);
+        is(&self.queue, &counter.queue)
+            && is(&self.name, &counter.name)
+            && is(&self.tag, &counter.tag)
+    }
+
     /// Reads what was typed at this time; else says what it does not understand.
     pub(crate) fn parse(typed: &str, now: Timestamp) -> Result<Self, String> {
         if typed.len() > LONGEST {

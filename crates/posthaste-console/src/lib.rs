@@ -21,8 +21,6 @@
 mod network;
 mod settings;
 
-mod words;
-
 mod address;
 mod filter;
 mod redact;
@@ -30,7 +28,6 @@ mod window;
 
 mod chart;
 mod figures;
-mod snapshot;
 mod verdict;
 
 mod bulk;
@@ -49,4 +46,7 @@ mod pages;
 
 pub use app::router;
 pub use network::{Network, NotANetwork};
+pub use posthaste_observe::Thresholds;
 pub use settings::{Access, Proxy, Role, Settings};
+
+use posthaste_observe::format as words;

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use deadpool_postgres::Pool;
 use posthaste::State;
+use posthaste_observe::Sums;
 
 use crate::filter::Filter;
 use crate::redact::Secrets;
-use crate::snapshot::Sums;
 use crate::store::{self, JobRow, Session, StoreError};
 use crate::window::{MOST_PAGES, PAGES, Place};
 

@@ -2,23 +2,21 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use posthaste_elastic::two_phase::Coordinator;
+use posthaste_observe::Thresholds;
 
 use crate::network::Network;
 
 /// What the console lets people do, and what it hides from them.
 ///
 /// ```
-/// use std::time::Duration;
-///
-/// use posthaste_console::{Access, Role, Settings};
+/// use posthaste_console::{Access, Role, Settings, Thresholds};
 ///
 /// let settings = Settings {
 ///     access: Access::Token("a long secret".to_owned()),
 ///     role: Role::Operator,
-///     late_after: Duration::from_secs(30),
+///     thresholds: Thresholds::default(),
 ///     ..Settings::default()
 /// };
 /// # let _ = settings;
@@ -32,10 +30,8 @@ pub struct Settings {
     /// Arguments whose keys contain one of these are hidden, at any depth. Case, `_`, `-`, `.` and
     /// spaces make no difference.
     pub redacted: Vec<String>,
-    /// A queue whose next job has waited for longer is called late.
-    pub late_after: Duration,
-    /// A transaction that is open for longer is worth a warning.
-    pub long_transaction: Duration,
+    /// From when on something is reported.
+    pub thresholds: Thresholds,
     /// Whether it is served over TLS, by this program or by a proxy before it: its cookie is sent
     /// over nothing else.
     pub over_tls: bool,
@@ -50,8 +46,7 @@ impl Default for Settings {
             role: Role::Observer,
             access: Access::Loopback,
             redacted: Self::REDACTED.map(str::to_owned).into(),
-            late_after: Duration::from_secs(120),
-            long_transaction: Duration::from_secs(900),
+            thresholds: Thresholds::default(),
             over_tls: false,
             two_phase: None,
         }

@@ -124,7 +124,7 @@ async fn ten_thousand_wrong_jobs_are_cancelled_while_no_worker_runs_and_one_sees
     assert_eq!(number(&client, cancelled).await, so_far);
     let overview = console.page("/").await;
     assert!(
-        overview.contains("Cancel by filter goes on: "),
+        overview.contains("Cancel by filter is running: "),
         "{overview}"
     );
     assert!(overview.contains("href=\"/bulk/1\""), "{overview}");
@@ -264,7 +264,7 @@ async fn rights_that_are_taken_away_midway_are_named_and_it_goes_on_once_they_ar
         console
             .page("/")
             .await
-            .contains("Delete by filter failed behind 1,000 jobs.")
+            .contains("Delete by filter stopped after 1,000 jobs.")
     );
     let give = "GRANT DELETE ON posthaste.dead TO posthaste_worker";
     client.batch_execute(give).await.unwrap();

@@ -57,7 +57,12 @@ async fn a_database_that_goes_and_comes_is_told_to_open_pages() {
     let mut said = String::new();
     until(&mut stream, &mut said, "event: cells").await;
     server.stop_fast().unwrap();
-    until(&mut stream, &mut said, "event: fault\ndata: \"the database").await;
+    until(
+        &mut stream,
+        &mut said,
+        "event: fault\ndata: \"No figures since ",
+    )
+    .await;
     assert_eq!(console.get("/").await.status(), 503);
     server.restart().unwrap();
     until(&mut stream, &mut said, "event: fault\ndata: \"\"").await;

@@ -13,7 +13,7 @@ async fn an_empty_store_has_one_green_line_and_says_what_to_do_next() {
     let console = console(&database).await;
     let page = console.page("/").await;
     assert!(page.contains("verdict good"), "{page}");
-    assert!(page.contains("all that was enqueued is done") && page.contains("No queue yet."));
+    assert!(page.contains("all jobs are completed") && page.contains("No queue yet."));
     assert!(
         console
             .page("/dead")
@@ -39,19 +39,21 @@ async fn the_overview_begins_with_what_is_wrong_and_since_when() {
     let main = page.split("<main").nth(1).unwrap();
     let verdicts = main.split("<h2>").next().unwrap();
     assert!(
-        verdicts.contains("No worker runs: 2 jobs are to be done."),
+        verdicts.contains("No worker is running: 2 jobs waiting in 2 queues"),
         "{verdicts}"
     );
     assert!(
-        verdicts.contains("No worker works on queue mail: 1 job wait"),
-        "{verdicts}"
+        !verdicts.contains("queue.no_worker"),
+        "one cause, one sentence: {verdicts}"
     );
     assert!(
         verdicts.contains("Queue reports is paused since"),
         "{verdicts}"
     );
     assert!(
-        verdicts.contains("Jobs died within the last hour: 1"),
+        verdicts.contains(
+            "Queue old: 1 job failed permanently in the last hour (1 dead in total): refused"
+        ),
         "{verdicts}"
     );
     assert!(!verdicts.contains("verdict good"));
@@ -73,7 +75,7 @@ async fn the_overview_names_the_transaction_that_holds_the_horizon() {
         .query_one("SELECT pg_backend_pid()", &[])
         .await
         .unwrap();
-    let pid = format!("pid {}", row.get::<_, i32>(0));
+    let pid = format!("session {}", row.get::<_, i32>(0));
     let console = console(&database).await;
     for path in ["/", "/transactions"] {
         posthaste_testkit::eventually(support::SOON, "the holder is named", async || {
@@ -84,7 +86,7 @@ async fn the_overview_names_the_transaction_that_holds_the_horizon() {
     }
     let page = console.page("/transactions").await;
     for part in [
-        "Nothing: claims do not care",
+        "Nothing: posthaste is not affected",
         "idle in transaction",
         "pg_terminate_backend",
         "posthaste doctor",

@@ -34,10 +34,11 @@ const SQL: [&str; 12] = [
 ];
 
 /// The crates that programs are made with, and that share these rules.
-const LIBRARIES: [&str; 5] = [
+const LIBRARIES: [&str; 6] = [
     "crates/posthaste",
     "crates/posthaste-relay",
     "crates/posthaste-console",
+    "crates/posthaste-observe",
     "crates/posthaste-sync",
     "crates/posthaste-tantivy",
 ];
@@ -152,6 +153,19 @@ fn deciding_modules_know_no_io_and_no_clock() {
             .map(|name| root().join("crates/posthaste/src").join(name)),
     );
     deciding.push(root().join("crates/posthaste-sync/src/decide.rs"));
+    deciding.extend(sources("crates/posthaste-observe/src/findings", &["rs"]));
+    deciding.extend(
+        [
+            "facts.rs",
+            "finding.rs",
+            "findings.rs",
+            "format.rs",
+            "holders.rs",
+            "snapshot.rs",
+            "sums.rs",
+        ]
+        .map(|name| root().join("crates/posthaste-observe/src").join(name)),
+    );
     deciding.extend(
         [
             "disagreement.rs",

@@ -28,7 +28,11 @@ pub(crate) async fn run(
     // A database that cannot be reached at the start is a mistake to be told; one that is lost
     // later comes back.
     drop(address.connect().await?);
-    let collector = Collector::new(address.clone(), arguments.asked.clone());
+    let collector = Collector::new(
+        address.clone(),
+        arguments.asked.clone(),
+        crate::thresholds::read()?,
+    );
     let served = Listen::at(arguments.listen).serve(Some(collector), terminal);
     let Some(served) = served.await? else {
         return Ok(());

@@ -1,12 +1,11 @@
 //! `posthaste status`: every queue with its jobs by state, every relay and every synced table; once
 //! or again and again.
 
-pub(crate) mod periodic;
 mod report;
 mod routes;
 pub(crate) mod tables;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -15,6 +14,8 @@ use anyhow::Context as _;
 use clap::ValueEnum;
 use deadpool_postgres::Client;
 use posthaste::{Counter, Counters};
+use posthaste_observe::format::age;
+use posthaste_observe::{Snapshot, findings};
 use tokio::time::{sleep, timeout};
 
 use crate::database::Database;
@@ -23,10 +24,11 @@ use crate::kept::{self, Kept, WITHIN};
 use crate::options::between;
 use crate::signals::Signals;
 use crate::terminal::{Terminal, named};
+use crate::thresholds;
 use report::{Report, add};
 use routes::Line;
 
-/// Show every queue with its jobs by state, and how relays and synced tables go
+/// Show every queue with its jobs by state, relays, synced tables, and what is wrong
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Show one line for each of these, instead of for each queue
@@ -166,40 +168,36 @@ pub(crate) async fn run(
 }
 
 async fn show(arguments: &Arguments, client: &Client, terminal: &Terminal) -> anyhow::Result<()> {
-    let counters = posthaste::Client::new(posthaste::Unnamed(client))
-        .counters()
-        .await?;
-    let relays = posthaste_relay::relays(client).await?;
-    let relays = relays.into_iter().map(|one| Line::new(one, &counters));
-    let relays: Vec<Line> = relays.collect();
-    let mut text = Table::new(&counters, &arguments.by, arguments.totals).to_string();
+    let mut snapshot = Snapshot::read(client).await?;
+    snapshot.read_syncs(client).await?;
+    let thresholds = thresholds::read()?;
+    let found = findings(&snapshot, &thresholds);
+    let counters = &snapshot.counters;
+    let relays = snapshot.relays.iter().cloned();
+    let relays: Vec<Line> = relays.map(|one| Line::new(one, counters)).collect();
+    let mut text = Table::new(counters, &arguments.by, arguments.totals).to_string();
     if arguments.by.contains(&By::Queue) {
         for queue in &counters.paused {
             text = format!("{text}\nqueue {} is paused", named(queue));
         }
-        for queue in unworked(&counters) {
-            text = format!("{text}\nno worker works on queue {}", named(queue));
-        }
     }
-    let failed = periodic::failed(client).await?;
-    text += &failed.text();
     if !relays.is_empty() {
         text = format!("{text}\n\n{}", routes::Table(&relays));
     }
-    let synced = tables::lines(client, &counters).await?;
+    let synced: Vec<tables::Line> = snapshot.syncs.iter().map(tables::Line::new).collect();
     if !synced.is_empty() {
         text = format!("{text}\n\n{}", tables::Table(&synced));
+    }
+    let urgent = thresholds::urgent(&found);
+    if !urgent.is_empty() {
+        text = format!("{text}\n\n{}", urgent.join("\n"));
     }
     if arguments.watch.is_some() && std::io::stdout().is_terminal() {
         terminal.clear()?;
     }
-    terminal.result(&text, &Report::new(&counters, relays, synced, failed))
-}
-
-/// Queues in which jobs wait and on which no worker works.
-fn unworked(counters: &Counters) -> BTreeSet<&str> {
-    let waiting = counters.oldest.iter().filter(|one| !one.is_worked);
-    waiting.map(|one| one.queue.as_str()).collect()
+    let unworked = snapshot.unworked(&thresholds);
+    let report = Report::new(counters, &unworked, relays, synced, found.clone());
+    terminal.result(&text, &report)
 }
 
 /// The longest wait of a next job, among these queues and priorities.
@@ -268,16 +266,6 @@ pub(crate) fn one_line(text: &str) -> String {
     text.replace(|letter: char| letter.is_control(), " ")
 }
 
-/// An age in the unit in which people would say it.
-pub(crate) fn age(seconds: f64) -> String {
-    match seconds {
-        ..60.0 => format!("{:.0} s", seconds.max(0.0)),
-        60.0..3600.0 => format!("{:.0} min", seconds / 60.0),
-        3600.0..172_800.0 => format!("{:.0} h", seconds / 3600.0),
-        _ => format!("{:.0} d", seconds / 86400.0),
-    }
-}
-
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.lines.is_empty() {
@@ -317,14 +305,6 @@ impl fmt::Display for Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_age_is_told_in_the_unit_that_fits() {
-        let ages: Vec<String> = [-1.0, 59.4, 60.0, 3599.0, 7200.0, 864_000.0]
-            .map(age)
-            .into();
-        assert_eq!(ages, ["0 s", "59 s", "1 min", "60 min", "2 h", "10 d"]);
-    }
 
     #[test]
     fn without_jobs_there_is_one_line() {

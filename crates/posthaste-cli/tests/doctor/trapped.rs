@@ -25,7 +25,11 @@ async fn the_doctor_names_a_schema_where_everybody_may_create_and_calls_nothing_
         let db = TestDb::empty(PgServer::shared(version)?).await?;
         let mut client = connect(db.url()).await?;
         posthaste::migrate(&mut client).await?;
-        assert!(!ask(&stage, db.url()).await?.has("hint", "open_schema"));
+        assert!(
+            !ask(&stage, db.url())
+                .await?
+                .has("hint", "server.open_schema")
+        );
         client
             .batch_execute("GRANT CREATE ON SCHEMA public TO PUBLIC")
             .await?;
@@ -36,8 +40,8 @@ async fn the_doctor_names_a_schema_where_everybody_may_create_and_calls_nothing_
             .batch_execute("BEGIN; INSERT INTO posthaste.job (name) VALUES ('x')")
             .await?;
         let said = ask(&stage, db.url()).await?;
-        said.finds("hint", "open_schema");
-        said.finds("hint", "lock");
+        said.finds("hint", "server.open_schema");
+        said.finds("hint", "transaction.lock");
         are_untouched(&client, &["doctor"]).await?;
     }
     Ok(())
@@ -79,7 +83,7 @@ async fn no_command_calls_what_somebody_has_put_into_public() -> anyhow::Result<
             ))
             .await?;
         for (arguments, said) in [
-            ("status", "no worker works on queue a"),
+            ("status", "ERROR worker.none: No worker is running"),
             ("queues list", ""),
             ("queues limit q 5/s", ""),
             ("jobs list", ""),

@@ -27,7 +27,7 @@ async fn a_copy_is_told_that_it_is_one_and_nothing_else() -> anyhow::Result<()> 
     })
     .await?;
     let said = ask(&stage, &server.url("its_copy")).await?;
-    said.finds("wrong", "restore");
+    said.finds("error", "store.restored");
     assert_eq!(said.findings.len(), 1, "{}", said.text);
     Ok(())
 }
@@ -49,10 +49,12 @@ async fn the_doctor_says_when_no_worker_can_start_for_lack_of_a_function() -> an
         .url(db.name())
         .replace("postgres://postgres@", "postgres://runner@");
     let said = ask(&stage, &as_runner).await?;
-    said.finds("wrong", "rights");
+    said.finds("error", "rights.functions");
     assert_eq!(said.code, Some(3), "{}", said.text);
     // Also to somebody who may do everything.
-    ask(&stage, db.url()).await?.finds("wrong", "roles");
+    ask(&stage, db.url())
+        .await?
+        .finds("error", "rights.outdated");
     let refused = stage
         .run_with_url(&as_runner, &["work", "--exec", "x=true"])
         .await?
@@ -63,9 +65,9 @@ async fn the_doctor_says_when_no_worker_can_start_for_lack_of_a_function() -> an
         .await?
         .good()?;
     let said = ask(&stage, db.url()).await?;
-    assert!(!said.has("wrong", "roles"), "{}", said.text);
+    assert!(!said.has("error", "rights.outdated"), "{}", said.text);
     let said = ask(&stage, &as_runner).await?;
-    assert!(!said.has("wrong", "rights"), "{}", said.text);
+    assert!(!said.has("error", "rights.functions"), "{}", said.text);
     let as_looker = as_runner.replace("runner@", "looker@");
     let looked = stage.run_with_url(&as_looker, &["status"]).await?;
     looked.good()?;
@@ -82,7 +84,7 @@ async fn the_doctor_hints_at_a_database_that_takes_any_bytes_for_text() -> anyho
     admin.batch_execute(create).await?;
     ask(&stage, &server.url("bytes"))
         .await?
-        .finds("hint", "encoding");
+        .finds("hint", "server.encoding");
     Ok(())
 }
 
@@ -95,7 +97,7 @@ async fn a_schema_that_is_older_is_called_older_and_not_missing() -> anyhow::Res
                   WHERE name = 'functions'";
     db.client().await?.batch_execute(older).await?;
     let said = ask(&stage, db.url()).await?;
-    said.finds("wrong", "schema");
+    said.finds("error", "schema.mismatch");
     assert!(
         said.text.contains("older than this program"),
         "{}",

@@ -87,7 +87,7 @@ async fn since_when_an_index_fails_and_why_is_shown_as_long_as_it_does() -> anyh
     let told = stage.run_on(&database, &doctor).await?;
     assert!(
         told.out
-            .contains("WRONG  sync: 5 jobs of sync pages fail for"),
+            .contains("sync.failing: Sync pages is failing: 5 jobs fail for"),
         "{told:?}"
     );
     sync.terminate()?;
@@ -103,7 +103,7 @@ async fn since_when_an_index_fails_and_why_is_shown_as_long_as_it_does() -> anyh
     let line = status().await?;
     assert_eq!(line["problems"], Value::Array(Vec::new()), "{line}");
     let told = stage.run_on(&database, &doctor).await?;
-    assert!(!told.out.contains("sync pages"), "{told:?}");
+    assert!(!told.out.contains("Sync pages"), "{told:?}");
     Ok(())
 }
 
@@ -172,7 +172,7 @@ async fn an_index_that_its_server_has_blocked_is_said_to_be_behind_and_why() -> 
     let doctor = stage
         .run_on(&database, &["doctor", "--older-than", "1"])
         .await?;
-    assert!(doctor.out.contains("of sync pages fail for"), "{doctor:?}");
+    assert!(doctor.out.contains("Sync pages is failing: "), "{doctor:?}");
     block(Value::Null).await?;
     eventually(BOUND, "all is in the index", async || {
         let line = status().await?;
@@ -244,8 +244,8 @@ async fn a_second_sync_of_a_table_leaves_the_first_what_is_its_own() -> anyhow::
     );
     // A trigger of one that calls what the other has is not its own.
     let doctor = async || stage.run_on(&database, &["doctor"]).await;
-    let told = "triggers of sync pages are missing";
-    assert!(!doctor().await?.out.contains("triggers of sync"));
+    let told = "Sync pages: triggers are missing";
+    assert!(!doctor().await?.out.contains("sync.triggers"));
     client
         .batch_execute(
             "CREATE OR REPLACE TRIGGER posthaste_update_pages AFTER UPDATE ON page
@@ -255,14 +255,14 @@ async fn a_second_sync_of_a_table_leaves_the_first_what_is_its_own() -> anyhow::
         .await?;
     let said = doctor().await?.out;
     assert!(
-        said.contains(told) && !said.contains("sync titles"),
+        said.contains(told) && !said.contains("Sync titles"),
         "{said}"
     );
     ours(&["sync", "install"]).await?;
     client
         .batch_execute("SELECT posthaste.unsync_table('titles')")
         .await?;
-    assert!(!doctor().await?.out.contains("triggers of sync"));
+    assert!(!doctor().await?.out.contains("sync.triggers"));
     client
         .batch_execute("UPDATE page SET body = 'still' WHERE id = 3")
         .await?;
@@ -302,8 +302,7 @@ async fn a_partition_without_a_syncs_triggers_is_named_until_they_are_installed_
     good(&stage, &database, &["sync", "install"]).await?;
     let named = async |part: &str| -> anyhow::Result<bool> {
         let said = stage.run_on(&database, &["doctor"]).await?.out;
-        let told =
-            format!("triggers of sync pages are missing, switched off or another's on {part}:");
+        let told = format!("Sync pages: triggers are missing, disabled or foreign on {part}.");
         Ok(said.contains(&told))
     };
     assert!(!named("").await?);
@@ -326,7 +325,7 @@ async fn a_partition_without_a_syncs_triggers_is_named_until_they_are_installed_
             None => drop(good(&stage, &database, &["sync", "install"]).await?),
         }
         let said = stage.run_on(&database, &["doctor"]).await?.out;
-        assert!(!said.contains("triggers of sync"), "{said}");
+        assert!(!said.contains("sync.triggers"), "{said}");
     }
     // What came past the triggers is found, and so is what went with its partition.
     client

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 
+use posthaste_observe::{Snapshot, Sums, Thresholds};
+
 use super::{Cell, Past};
-use crate::snapshot::{Snapshot, Sums};
-use crate::verdict::Limits;
 use crate::words;
 
 /// A rate is told over this many seconds.
@@ -19,8 +19,6 @@ pub(crate) struct QueueLine {
     pub(crate) state: Cell,
     /// Jobs done at each look, as the points of a line; empty where nothing was.
     pub(crate) line: String,
-    pub(crate) come_rate: Option<f64>,
-    pub(crate) done_rate: Option<f64>,
     pub(crate) is_paused: bool,
     /// What its rate is limited to, in words.
     pub(crate) limit: Option<String>,
@@ -34,7 +32,7 @@ pub(crate) struct QueueLine {
 pub(super) fn line(
     snapshot: &Snapshot,
     past: &VecDeque<Past>,
-    limits: &Limits,
+    thresholds: &Thresholds,
     name: &str,
     sums: Sums,
 ) -> QueueLine {
@@ -42,15 +40,21 @@ pub(super) fn line(
     let seconds = oldest.map(|one| one.seconds);
     let settings = snapshot.settings(name);
     let is_paused = snapshot.paused_at(name).is_some();
-    let is_late = !is_paused && seconds.is_some_and(|one| one > limits.late_after);
+    let is_late =
+        !is_paused && seconds.is_some_and(|one| one > thresholds.queue_late.as_secs_f64());
     let rates = rates(past, name);
-    let workers = snapshot.workers_on(name);
-    let unworked = oldest.is_some_and(|one| !one.is_worked);
+    let workers = snapshot.workers_on(name, thresholds);
+    let unworked = oldest.is_some() && workers == 0;
+    let is_failing = snapshot
+        .windows
+        .iter()
+        .any(|one| one.queue == name && one.is_failing(thresholds));
     let (word, class) = match () {
         () if is_paused => ("paused", "paused"),
         () if unworked => ("no worker", "failing"),
-        () if is_late => ("behind", "failing"),
-        () if workers > 0 => ("worked", "up"),
+        () if is_failing => ("failing", "failing"),
+        () if is_late => ("late", "failing"),
+        () if workers > 0 => ("active", "up"),
         () => ("idle", "idle"),
     };
     let key = |what: &str| format!("queue.{name}.{what}");
@@ -84,8 +88,6 @@ pub(super) fn line(
         ],
         state: Cell::new(key("state"), word.to_owned(), class),
         line: points(past, name),
-        come_rate: rates.map(|one| one.0),
-        done_rate: rates.map(|one| one.1),
         is_paused,
         limit: settings
             .and_then(|one| one.rate)

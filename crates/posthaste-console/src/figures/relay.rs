@@ -1,10 +1,9 @@
 //! Relays as lines of tables.
 
+use posthaste_observe::{Snapshot, Thresholds, failing_since, relay_name};
 use posthaste_relay::{RelayReport, RelayState};
 
 use super::Cell;
-use crate::snapshot::Snapshot;
-use crate::verdict;
 use crate::words;
 
 /// A relay, as a line of a table.
@@ -29,29 +28,23 @@ pub(crate) struct RelayLine {
     pub(crate) state: Cell,
 }
 
-/// What a relay is called: by its route, else by its queue.
-pub(crate) fn relay_name(relay: &RelayReport) -> String {
-    match relay.route.is_empty() {
-        true => relay.queue.clone(),
-        false => relay.route.clone(),
-    }
-}
-
-pub(super) fn line(snapshot: &Snapshot, relay: &RelayReport) -> RelayLine {
+pub(super) fn line(snapshot: &Snapshot, relay: &RelayReport, thresholds: &Thresholds) -> RelayLine {
     let now = snapshot.server.at;
     let key = |what: &str| format!("relay.{}.{}.{what}", relay.queue, relay.worker);
     let waited = snapshot.oldest(&relay.queue).map(|one| one.seconds);
-    let since = verdict::fails_since(relay);
+    let since = failing_since(relay);
     let fails = since.is_some();
     let lag_class = match waited {
         None => "zero",
         Some(_) if fails => "late",
         Some(_) => "",
     };
+    let is_missed = waited.is_some() && snapshot.workers_on(&relay.queue, thresholds) == 0;
     let (word, class) = match relay.state {
         RelayState::Up if fails => ("failing", "failing"),
         RelayState::Up => ("up", "up"),
         RelayState::Standby => ("standby", "idle"),
+        RelayState::Stopped if is_missed => ("stopped", "failing"),
         RelayState::Stopped => ("stopped", "paused"),
         other => (other.name(), "failing"),
     };
@@ -66,7 +59,7 @@ pub(super) fn line(snapshot: &Snapshot, relay: &RelayReport) -> RelayLine {
     let sent = Cell::number(key("sent"), number(status.accepted));
     let rejected = Cell::number(key("rejected"), number(status.rejected));
     RelayLine {
-        name: relay_name(relay),
+        name: relay_name(relay).to_owned(),
         queue: relay.queue.clone(),
         destination: relay.destination.clone(),
         last_error: status.last_error.clone().filter(|_| fails),

@@ -1,8 +1,8 @@
 //! Workers as lines of tables.
 
+use posthaste_observe::{Snapshot, Thresholds, Worker};
+
 use super::Cell;
-use crate::snapshot::{Snapshot, Worker};
-use crate::verdict;
 use crate::words;
 
 /// A worker, as a line of a table.
@@ -16,13 +16,13 @@ pub(crate) struct WorkerLine {
     pub(crate) state: Cell,
 }
 
-pub(super) fn line(snapshot: &Snapshot, worker: &Worker) -> WorkerLine {
-    let is_silent = worker.silent > verdict::SILENT;
+pub(super) fn line(snapshot: &Snapshot, worker: &Worker, thresholds: &Thresholds) -> WorkerLine {
+    let is_silent = !worker.is_alive(thresholds);
     let key = |what: &str| format!("worker.{}.{what}", worker.id);
     let (word, class) = match (is_silent, worker.leads) {
         (true, _) => ("silent", "failing"),
-        (false, true) => ("leads", "up"),
-        (false, false) => ("works", "up"),
+        (false, true) => ("leader", "up"),
+        (false, false) => ("active", "up"),
     };
     let seen = format!("{} ago", words::age(worker.silent.max(0.0)));
     WorkerLine {

@@ -41,6 +41,8 @@ pub(crate) struct Visit {
     pub(crate) peer: Option<String>,
     /// Its path and query.
     pub(crate) path: String,
+    /// It only reads, so it may be repeated.
+    pub(crate) is_read: bool,
 }
 
 impl Visit {
@@ -52,6 +54,7 @@ impl Visit {
             role: Role::Observer,
             peer: peer(request).map(|peer| peer.to_string()),
             path: path.map_or_else(|| "/".to_owned(), ToString::to_string),
+            is_read: request.method() == Method::GET,
         }
     }
 

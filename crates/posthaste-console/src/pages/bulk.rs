@@ -196,7 +196,7 @@ impl Number {
 
 /// How many jobs there are by queue, name, tag and state.
 fn known(kind: Kind, figures: &Figures, filter: &Filter) -> i64 {
-    let sums = figures.snapshot.sums_of(filter);
+    let sums = figures.snapshot.sums_of(|counter| filter.counts(counter));
     let states = kind.states().iter();
     let meant = states.filter(|state| filter.state.is_none_or(|one| one == **state));
     meant.map(|state| sums.of(*state)).sum()

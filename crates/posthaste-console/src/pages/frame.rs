@@ -36,6 +36,8 @@ pub(super) struct Frame {
     /// What was just done.
     pub(super) notice: Option<String>,
     pub(super) is_live: bool,
+    /// The page asks again by itself.
+    pub(super) retries: bool,
 }
 
 /// Where it is, what it is called, its letter, and its figure in the margin.
@@ -111,6 +113,7 @@ impl Frame {
             back: back(&visit.path),
             notice: None,
             is_live: false,
+            retries: false,
         }
     }
 

@@ -8,6 +8,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use jiff::Timestamp;
 use posthaste::State as JobState;
+use posthaste_observe::Sums;
 
 use super::frame::{EXPIRED, Frame};
 use super::page;
@@ -20,7 +21,6 @@ use crate::form::{Fields, Query};
 use crate::guard::Visit;
 use crate::look::{Found, Look};
 use crate::redact::{Piece, Secrets};
-use crate::snapshot::Sums;
 use crate::store::JobRow;
 use crate::window::{KEPT, Place};
 use crate::words;
@@ -179,7 +179,7 @@ async fn list(
         return Ok(Redirect::to(&format!("/jobs/{id}")).into_response());
     }
     let typed = fields.get("filter").unwrap_or_default().to_owned();
-    let sums = figures.snapshot.sums_of(&filter);
+    let sums = figures.snapshot.sums_of(|counter| filter.counts(counter));
     let limit = fields.number("limit", (1, MOST))?.unwrap_or(PAGE);
     let at = fields.get("at").map(str::parse::<Place>).transpose();
     let at = at.map_err(|_| Fault::bad("a list does not go on from there"))?;

@@ -10,12 +10,15 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures_util::Stream;
+use jiff::Timestamp;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::app::App;
 use crate::collector::{EVERY, Seen};
 use crate::fault::Fault;
 use crate::figures::Figures;
+use crate::store::StoreError;
+use crate::words;
 
 /// A stream ends after this, and the page asks for a new one: by then its login may be over.
 const LASTS: Duration = Duration::from_secs(1_800);
@@ -27,6 +30,8 @@ struct Told {
     cells: BTreeMap<String, (String, &'static str)>,
     verdicts: String,
     fault: Option<String>,
+    /// When the figures were read that the page shows.
+    as_of: Option<Timestamp>,
     waiting: VecDeque<Event>,
     is_first: bool,
     _one_of_many: OwnedSemaphorePermit,
@@ -45,6 +50,7 @@ pub(crate) async fn events(
         cells: BTreeMap::new(),
         verdicts: String::new(),
         fault: None,
+        as_of: None,
         waiting: VecDeque::new(),
         is_first: true,
         _one_of_many: place,
@@ -80,7 +86,10 @@ impl Told {
             Ok(figures) => {
                 if self.fault.take().is_some() {
                     self.say("fault", String::new());
+                    // The fault stands in their place.
+                    self.verdicts.clear();
                 }
+                self.as_of = Some(figures.snapshot.server.at);
                 self.note_cells(figures);
                 let verdicts = verdicts(figures);
                 if verdicts != self.verdicts {
@@ -89,7 +98,7 @@ impl Told {
                 }
             }
             Err(error) => {
-                let error = error.to_string();
+                let error = fault(error, self.as_of);
                 if self.fault.as_ref() != Some(&error) {
                     let text = serde_json::Value::from(error.as_str()).to_string();
                     self.fault = Some(error);
@@ -132,10 +141,21 @@ impl Told {
     }
 }
 
+/// A fault as a sentence: the last good figures are not those of now.
+fn fault(error: &StoreError, as_of: Option<Timestamp>) -> String {
+    match as_of {
+        Some(at) => format!(
+            "No figures since {} UTC: {error}. The figures below are from then.",
+            words::time(at, at)
+        ),
+        None => format!("No figures: {error}."),
+    }
+}
+
 fn verdicts(figures: &Figures) -> String {
     let all = figures
         .verdicts
         .iter()
-        .map(|one| serde_json::json!([one.level.name(), one.what, one.then, one.link]));
+        .map(|one| serde_json::json!([one.level.name(), one.id, one.what, one.then, one.link]));
     serde_json::Value::from(all.collect::<Vec<_>>()).to_string()
 }

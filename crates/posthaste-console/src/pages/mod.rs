@@ -54,7 +54,9 @@ struct FaultPage {
 
 /// A page that says why there is none.
 pub(crate) fn fault(app: &App, visit: &Visit, fault: Fault) -> Response {
-    let frame = Frame::without_figures(app, visit, "Not so", "");
+    let mut frame = Frame::without_figures(app, visit, "This did not work", "");
+    // A database that is down comes back; the answer to a form is not asked for again.
+    frame.retries = fault.status == StatusCode::SERVICE_UNAVAILABLE && visit.is_read;
     page(
         fault.status,
         &FaultPage {

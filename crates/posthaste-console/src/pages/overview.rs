@@ -6,6 +6,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
+use posthaste_observe::{holder_detail, holder_name};
 
 use super::frame::Frame;
 use super::page;
@@ -53,18 +54,19 @@ pub(crate) async fn show(
 }
 
 fn horizon(figures: &Figures) -> Option<Horizon> {
-    let holder = figures.holders().first()?;
-    let by = super::transactions::named(holder);
+    let holders = figures.holders();
+    let holder = *holders.first()?;
+    let by = words::plain(&holder_name(holder), 80);
     let held = match holder.seconds {
         Some(seconds) => format!("{} by {by}", words::age(seconds)),
         None => format!("by {by}"),
     };
-    let segments = figures.snapshot.server.segments_behind;
+    let segments = figures.snapshot.segments.behind();
     Some(Horizon {
         held,
-        who: words::plain(&holder.detail, 200),
+        who: words::plain(&holder_detail(holder), 200),
         queue: super::transactions::queue_pays(segments),
-        tables: super::transactions::tables_pay(holder.behind),
-        others: figures.holders().len() - 1,
+        tables: super::transactions::tables_pay(holder.transactions.unwrap_or(0)),
+        others: holders.len() - 1,
     })
 }

@@ -61,7 +61,7 @@ pub(crate) async fn show(
         frame: Frame::new(&app, &visit, &figures, "Settings", "/settings").with_notice(&fields),
         console: console(&app),
         database: database(&figures, &installed),
-        log: log(&installed.log, figures.snapshot.server.segments_behind),
+        log: log(&installed.log, figures.snapshot.segments.behind()),
         steps: installed.steps.iter().map(step).collect(),
         took,
         figures,
@@ -71,7 +71,6 @@ pub(crate) async fn show(
 
 fn console(app: &App) -> Vec<Fact> {
     let settings = &app.settings;
-    let seconds = |time: std::time::Duration| words::age(time.as_secs_f64());
     let access = match &settings.access {
         Access::Loopback => "anybody on this machine".to_owned(),
         Access::Token(_) => "who knows the token".to_owned(),
@@ -95,15 +94,10 @@ fn console(app: &App) -> Vec<Fact> {
         .iter()
         .map(|key| words::plain(key, 60))
         .collect();
-    vec![
+    let mut facts = vec![
         ("Version", env!("CARGO_PKG_VERSION").to_owned()),
         ("Role", role),
         ("Lets in", access),
-        ("A queue is behind after", seconds(settings.late_after)),
-        (
-            "A transaction is long after",
-            seconds(settings.long_transaction),
-        ),
         ("Hides arguments called", redacted.join(", ")),
         (
             "Connections",
@@ -113,7 +107,9 @@ fn console(app: &App) -> Vec<Fact> {
             "Statements",
             "2 s to look, 10 s to count, 30 s to act".to_owned(),
         ),
-    ]
+    ];
+    facts.extend(settings.thresholds.shown());
+    facts
 }
 
 fn database(figures: &Figures, installed: &store::Installed) -> Vec<Fact> {

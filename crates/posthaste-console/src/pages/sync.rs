@@ -8,6 +8,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
+use posthaste_observe::{Kind, Sums};
 use posthaste_sync::{Behind, Problem};
 
 use super::frame::Frame;
@@ -19,7 +20,6 @@ use crate::figures::{Cell, Figures};
 use crate::filter::Filter;
 use crate::form::Query;
 use crate::guard::Visit;
-use crate::snapshot::Sums;
 use crate::store::{self, Audited, StoreError, Synced};
 use crate::words;
 
@@ -98,9 +98,10 @@ pub(crate) async fn show(
     };
     let is_whole = behind.is_some();
     let mut behind = behind.unwrap_or_default();
+    let late = app.settings.thresholds.sync_late.as_secs_f64();
     let tables = synced.into_iter().map(|one| {
         let behind = behind.remove(&one.name).unwrap_or_default();
-        table(&figures, one, &behind)
+        table(&figures, one, &behind, late)
     });
     let tables = tables.collect();
     let sync = SyncPage {
@@ -120,11 +121,7 @@ fn given_up(sums: &Sums) -> i64 {
     sums.dead + sums.discarded + sums.expired
 }
 
-/// Changes that are due for longer than this want a sync: they wait a minute for their time, one
-/// more for the sync, and one to be seen.
-const NOBODY: f64 = 600.0;
-
-fn table(figures: &Figures, one: Synced, behind: &Behind) -> Table {
+fn table(figures: &Figures, one: Synced, behind: &Behind, late: f64) -> Table {
     let (queue, again) = (
         posthaste_sync::queue(&one.name),
         posthaste_sync::reindex_queue(&one.name),
@@ -136,10 +133,14 @@ fn table(figures: &Figures, one: Synced, behind: &Behind) -> Table {
     let line = figures.queues.iter().find(|line| line.name == queue);
     let lag = snapshot.oldest(&queue).map(|one| one.seconds);
     let lag = lag.into_iter().chain(behind.seconds).reduce(f64::max);
+    let mut found = figures.findings.iter();
+    let is_stopped =
+        found.any(|found| found.kind == Kind::SyncNoWorker && found.subject == one.name);
     let (state, class) = match (behind.fails_for(), lag) {
         (Some(_), _) => ("failing", "failing"),
-        (None, Some(lag)) if lag > NOBODY => ("behind", "failing"),
-        _ => ("in step", "up"),
+        (None, _) if is_stopped => ("not running", "failing"),
+        (None, Some(lag)) if lag > late => ("late", "failing"),
+        _ => ("up to date", "up"),
     };
     let gone = given_up(&changes) + given_up(&reindex);
     let state_of = |queue: &str, state: Option<posthaste::State>| Filter {

@@ -7,7 +7,8 @@ use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use posthaste::HolderKind;
+use posthaste::{Holder, HolderKind};
+use posthaste_observe::{holder_detail, holder_name};
 
 use super::frame::Frame;
 use super::page;
@@ -15,7 +16,6 @@ use crate::app::App;
 use crate::fault::Fault;
 use crate::form::Query;
 use crate::guard::Visit;
-use crate::snapshot::Holder;
 use crate::store::{self, DeadRows, StoreError};
 use crate::words;
 
@@ -26,7 +26,7 @@ struct Row {
     lasts: String,
     is_long: bool,
     behind: String,
-    remedy: &'static str,
+    remedy: String,
 }
 
 /// A table of the user, as a line.
@@ -73,15 +73,20 @@ pub(crate) async fn show(
             None => "–".to_owned(),
         },
     };
-    let long = app.settings.long_transaction.as_secs_f64();
+    let long = app.settings.thresholds.long_transaction.as_secs_f64();
     let holders = figures.holders();
     let frame = Frame::new(&app, &visit, &figures, "Long transactions", "/transactions");
     let transactions = Transactions {
         frame: frame.with_notice(&fields),
         sees_sessions: figures.snapshot.server.sees_sessions,
         rows: holders.iter().map(|one| row(one, long)).collect(),
-        queue: queue_pays(figures.snapshot.server.segments_behind),
-        own: tables_pay(holders.first().map_or(0, |one| one.behind)),
+        queue: queue_pays(figures.snapshot.segments.behind()),
+        own: tables_pay(
+            holders
+                .first()
+                .and_then(|one| one.transactions)
+                .unwrap_or(0),
+        ),
         tables: tables.map(|all| all.into_iter().map(table).collect()),
         took,
     };
@@ -90,36 +95,28 @@ pub(crate) async fn show(
 
 fn row(holder: &Holder, long: f64) -> Row {
     Row {
-        who: named(holder),
-        detail: words::plain(&holder.detail, 200),
+        who: words::plain(&holder_name(holder), 80),
+        detail: words::plain(&holder_detail(holder), 200),
         lasts: holder.seconds.map_or_else(|| "–".to_owned(), words::age),
         is_long: holder.seconds.is_some_and(|seconds| seconds > long),
-        behind: words::count(holder.behind),
+        behind: words::count(holder.transactions.unwrap_or(0)),
         remedy: match holder.kind {
-            HolderKind::Prepared => "in its database: ROLLBACK PREPARED or COMMIT PREPARED",
-            HolderKind::Slot => "if nobody needs it: SELECT pg_drop_replication_slot('its name')",
-            HolderKind::Replica => "end the longest reader there: SELECT pg_terminate_backend(pid)",
-            _ => "if nobody needs it: SELECT pg_terminate_backend(its pid)",
+            HolderKind::Prepared => "in its database: ROLLBACK PREPARED or COMMIT PREPARED".into(),
+            HolderKind::Slot => "unless it is needed: SELECT pg_drop_replication_slot(name)".into(),
+            HolderKind::Replica => "on the replica: SELECT pg_terminate_backend(pid)".into(),
+            _ => {
+                let end = format!("pg_terminate_backend({})", holder.pid.unwrap_or_default());
+                "unless it is needed: SELECT ".to_owned() + &end
+            }
         },
-    }
-}
-
-/// Who holds, in words.
-pub(super) fn named(holder: &Holder) -> String {
-    let name = words::plain(&holder.name, 80);
-    match holder.kind {
-        HolderKind::Prepared => format!("the prepared transaction {name}"),
-        HolderKind::Slot => format!("the replication slot {name}"),
-        HolderKind::Replica => format!("a reader on {name}"),
-        _ => name,
     }
 }
 
 /// What it costs the queue.
 pub(super) fn queue_pays(segments: i64) -> String {
     match segments {
-        ..3 => "Nothing: claims do not care, and segments are truncated.".to_owned(),
-        _ => format!("{segments} segments wait to be truncated; claims do not care."),
+        ..3 => "Nothing: posthaste is not affected, and segments are truncated.".to_owned(),
+        _ => format!("{segments} segments wait to be truncated; claims are not affected."),
     }
 }
 

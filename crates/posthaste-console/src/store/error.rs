@@ -68,6 +68,16 @@ impl From<posthaste::Error> for StoreError {
     }
 }
 
+impl From<posthaste_observe::Error> for StoreError {
+    fn from(error: posthaste_observe::Error) -> Self {
+        match error {
+            posthaste_observe::Error::Postgres(error) => error.into(),
+            posthaste_observe::Error::Store(error) => error.into(),
+            error => Self::Failed(error.to_string()),
+        }
+    }
+}
+
 impl From<tokio_postgres::Error> for StoreError {
     fn from(error: tokio_postgres::Error) -> Self {
         let said = with_causes(&error);

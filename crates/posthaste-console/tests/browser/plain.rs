@@ -17,7 +17,12 @@ async fn without_a_script_pages_are_read_and_actions_work() {
     window.has_no_script().await;
     window.go("/").await;
     assert_eq!(window.text("#live").await, "as it was when it loaded");
-    assert!(window.text("#verdicts").await.contains("No worker runs"));
+    assert!(
+        window
+            .text("#verdicts")
+            .await
+            .contains("No worker is running")
+    );
     window.click("nav a[href=\"/queues\"]").await;
     assert!(window.text("h1").await.contains("Queues"));
     window.click("form[action=\"/queues/pause\"] button").await;

@@ -2,9 +2,9 @@
 
 use super::{files, lines_of_code, read, root};
 
-/// The modules of the library as `lib.rs` groups them, the lowest first.
-fn layers() -> Vec<Vec<String>> {
-    let text = read(&root().join("crates/posthaste/src/lib.rs"));
+/// The modules of a crate as its `lib.rs` groups them, the lowest first.
+fn layers(krate: &str) -> Vec<Vec<String>> {
+    let text = read(&root().join(krate).join("src/lib.rs"));
     let groups = text.split("\n\n").map(|group| {
         let lines = group.lines().map(|line| line.trim_start_matches("pub "));
         let modules = lines.filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';'));
@@ -32,16 +32,34 @@ fn named(line: &str) -> impl Iterator<Item = &str> {
 
 #[test]
 fn a_module_of_the_library_imports_only_what_stands_below_it() {
-    let layers = layers();
+    let core = layers("crates/posthaste");
+    let layer = |module: &str| {
+        let holds = |layer: &Vec<String>| layer.iter().any(|one| one == module);
+        core.iter().position(holds)
+    };
+    assert!(layer("store") < layer("claim") && layer("claim") < layer("engine"));
+    let found: Vec<String> = ["crates/posthaste", "crates/posthaste-observe"]
+        .into_iter()
+        .flat_map(upward)
+        .collect();
+    assert!(
+        found.is_empty(),
+        "these import back up:\n{}",
+        found.join("\n")
+    );
+}
+
+/// Modules of a crate that import what does not stand below them.
+fn upward(krate: &str) -> Vec<String> {
+    let layers = layers(krate);
     let layer = |module: &str| {
         layers
             .iter()
             .position(|layer| layer.iter().any(|one| one == module))
     };
-    assert!(layer("store") < layer("claim") && layer("claim") < layer("engine"));
-    let source = root().join("crates/posthaste/src");
+    let source = root().join(krate).join("src");
     let mut found = Vec::new();
-    for file in files("crates/posthaste/src", &["rs"]) {
+    for file in files(&format!("{krate}/src"), &["rs"]) {
         let place = file
             .strip_prefix(&source)
             .unwrap()
@@ -59,9 +77,5 @@ fn a_module_of_the_library_imports_only_what_stands_below_it() {
             found.extend(up.map(|other| format!("{place}: {other}")));
         }
     }
-    assert!(
-        found.is_empty(),
-        "these import back up:\n{}",
-        found.join("\n")
-    );
+    found
 }

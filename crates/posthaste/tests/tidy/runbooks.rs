@@ -17,40 +17,50 @@ fn headings(page: &str, level: &str) -> Vec<String> {
     lines.map(|heading| anchor(heading.trim())).collect()
 }
 
-/// The words for programs in the code of the doctor: first arguments of `wrong(` and `hint(`.
-fn findings() -> BTreeSet<String> {
-    let folder = "crates/posthaste-cli/src/commands/doctor";
-    let mut found = BTreeSet::new();
-    for file in files(folder, &["rs"]) {
-        let text = read(&file);
-        let code = text
-            .split("#[cfg(test)]\nmod tests {")
-            .next()
-            .unwrap_or_default();
-        for call in ["wrong(", "hint("] {
-            for (at, _) in code.match_indices(call) {
-                let rest = code[at + call.len()..].trim_start();
-                let word = rest
-                    .strip_prefix('"')
-                    .and_then(|rest| rest.split('"').next());
-                // Else it is where the function is made.
-                let is_made = rest.starts_with("about:");
-                assert!(word.is_some() || is_made, "{}: {rest:.60}", file.display());
-                found.extend(word.map(str::to_owned));
-            }
-        }
-    }
-    found
+/// The ids of findings, their levels and their meanings, as posthaste-observe declares them.
+fn findings() -> Vec<(String, String, String)> {
+    let text = read(&root().join("crates/posthaste-observe/src/finding.rs"));
+    let (_, kinds) = text.split_once("\nkinds! {\n").unwrap();
+    let (kinds, _) = kinds.split_once("\n}\n").unwrap();
+    let parts: Vec<&str> = kinds.split('"').collect();
+    let kinds = parts.chunks_exact(6);
+    let read = |kind: &[&str]| {
+        let level = kind[2].trim().to_lowercase();
+        (kind[1].to_owned(), level, kind[5].to_owned())
+    };
+    kinds.map(read).collect()
 }
 
+const BEGIN: &str = "<!-- findings: POSTHASTE_WRITE=1 cargo test -p posthaste --test main -- \
+                     tidy::runbooks -->\n";
+const END: &str = "<!-- end of findings -->";
+
 #[test]
-fn every_finding_of_the_doctor_has_a_runbook() {
+fn every_finding_has_a_runbook_and_a_row_of_the_table() {
+    let place = root().join("docs/operate/doctor.md");
+    let page = read(&place);
     let findings = findings();
-    assert!(findings.len() > 20, "{findings:?}");
-    let sections = headings("docs/operate/doctor.md", "### ");
-    let runbooks: BTreeSet<String> = sections.iter().cloned().collect();
+    assert!(findings.len() > 40, "{findings:?}");
+    let sections = page.lines().filter_map(|line| line.strip_prefix("### "));
+    let sections: Vec<&str> = sections.collect();
+    let runbooks: BTreeSet<&str> = sections.iter().copied().collect();
     assert_eq!(sections.len(), runbooks.len(), "one stands there twice");
-    assert_eq!(findings, runbooks, "found, and docs/operate/doctor.md");
+    let ids: BTreeSet<&str> = findings.iter().map(|(id, ..)| id.as_str()).collect();
+    assert_eq!(ids, runbooks, "found, and docs/operate/doctor.md");
+    let mut table = "| finding | level | meaning |\n|---|---|---|\n".to_owned();
+    for (id, level, meaning) in &findings {
+        table.push_str(&format!(
+            "| [{id}](#{}) | {level} | {meaning} |\n",
+            anchor(id)
+        ));
+    }
+    let (before, rest) = page.split_once(BEGIN).expect("the table begins");
+    let (_, after) = rest.split_once(END).expect("the table ends");
+    let made = format!("{before}{BEGIN}{table}{END}{after}");
+    if std::env::var_os("POSTHASTE_WRITE").is_some() {
+        std::fs::write(&place, &made).unwrap();
+    }
+    assert!(made == page, "make the table again, as its first line says");
 }
 
 #[test]

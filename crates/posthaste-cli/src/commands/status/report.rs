@@ -1,12 +1,13 @@
 //! What `posthaste status --json` prints.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use posthaste::{Counter, Counters};
+use posthaste_observe::Finding;
 use serde::Serialize;
 
 use super::routes::Line;
-use super::{Figures, figures, oldest, periodic, tables, unworked};
+use super::{Figures, figures, oldest, tables};
 
 /// For programs: everything.
 #[derive(Serialize)]
@@ -15,8 +16,7 @@ pub(super) struct Report<'a> {
     jobs: Vec<Kind<'a>>,
     relays: Vec<Line>,
     syncs: Vec<tables::Line>,
-    /// Periodic jobs that are not enqueued, with the reason.
-    periodic: Vec<periodic::Line>,
+    findings: Vec<Finding>,
 }
 
 #[derive(Serialize)]
@@ -43,15 +43,16 @@ struct Kind<'a> {
 impl<'a> Report<'a> {
     pub(super) fn new(
         counters: &'a Counters,
+        unworked: &BTreeSet<&str>,
         relays: Vec<Line>,
         syncs: Vec<tables::Line>,
-        failed: periodic::Failed,
+        findings: Vec<Finding>,
     ) -> Self {
         let mut queues: BTreeMap<&str, Queue> = BTreeMap::new();
         let empty = |name: &str| Queue {
             figures: figures(&Counter::default()).into(),
             oldest_seconds: oldest(counters, |queue, _| queue == name),
-            is_unworked: unworked(counters).contains(name),
+            is_unworked: unworked.contains(name),
             is_paused: counters.paused.iter().any(|paused| paused == name),
         };
         for name in &counters.paused {
@@ -74,7 +75,7 @@ impl<'a> Report<'a> {
             queues,
             relays,
             syncs,
-            periodic: failed.first,
+            findings,
         }
     }
 }

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use posthaste::Counters;
+use posthaste_observe::failing_since;
+use posthaste_observe::format::age;
 use posthaste_relay::RelayReport;
 use serde::Serialize;
 
-use super::{age, oldest};
+use super::oldest;
 use crate::terminal::named;
 
 /// One relay.
@@ -31,13 +33,18 @@ pub(super) struct Line {
     rejections: BTreeMap<String, u64>,
     last_error: Option<String>,
     updated_at: jiff::Timestamp,
+    /// For how many seconds nothing was delivered.
+    failing_seconds: Option<f64>,
 }
 
 impl Line {
     pub(super) fn new(relay: RelayReport, counters: &Counters) -> Self {
         let lag_seconds = oldest(counters, |queue, _| queue == relay.queue);
+        let failing = failing_since(&relay);
+        let failing = failing.map(|since| jiff::Timestamp::now().duration_since(since));
         Self {
             lag_seconds,
+            failing_seconds: failing.map(|time| time.as_secs_f64().max(0.0)),
             route: relay.route,
             queue: relay.queue,
             destination: relay.destination,
@@ -53,20 +60,6 @@ impl Line {
             last_error: relay.status.last_error,
             updated_at: relay.updated_at,
         }
-    }
-}
-
-impl Line {
-    /// How many seconds nothing was taken, or the destination was down, when it told; and since,
-    /// while it tells nothing.
-    fn fails_for(&self) -> Option<f64> {
-        let since = self.failing_since.into_iter().chain(self.down_since).min();
-        let since = match self.state {
-            "silent" => since.or(Some(self.updated_at)),
-            "stopped" => None,
-            _ => since,
-        };
-        since.map(|since| jiff::Timestamp::now().duration_since(since).as_secs_f64())
     }
 }
 
@@ -95,7 +88,7 @@ impl fmt::Display for Table<'_> {
         for line in self.0 {
             let lag = line.lag_seconds.map_or_else(|| "-".to_owned(), age);
             let error = line.last_error.as_deref().unwrap_or("-");
-            let fails = line.fails_for().map_or_else(|| "-".to_owned(), age);
+            let fails = line.failing_seconds.map_or_else(|| "-".to_owned(), age);
             write!(
                 f,
                 "\n{:names$}  {:places$}  {:8}  {lag:>8}  {fails:>9}  {}",

@@ -1,19 +1,16 @@
 //! Synced tables, as `posthaste status` shows them below the queues.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
-use posthaste::{Counter, Counters};
+use posthaste_observe::Sync;
+use posthaste_observe::format::age;
 use serde::Serialize;
-use tokio_postgres::Client;
 
-use super::age;
-use crate::commands::sync::behind::{self, Problem, behind};
-use crate::syncs::reindex_queue;
+use crate::commands::sync::behind::{self, Problem};
 
 /// One synced table.
 #[derive(Serialize)]
-pub(crate) struct Line {
+pub(super) struct Line {
     sync: String,
     table: String,
     /// Changes to be looked at now.
@@ -31,69 +28,19 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    pub(crate) fn name(&self) -> &str {
-        &self.sync
+    pub(super) fn new(sync: &Sync) -> Self {
+        Self {
+            sync: sync.name.clone(),
+            table: sync.table.clone(),
+            due: sync.due,
+            scheduled: sync.scheduled,
+            lag_seconds: sync.lag_seconds(),
+            failing_seconds: sync.failing_seconds(),
+            problems: sync.problems().to_vec(),
+            reindex: sync.reindex,
+            reindex_paused: sync.reindex_paused,
+        }
     }
-
-    pub(crate) fn due(&self) -> i64 {
-        self.due
-    }
-
-    pub(crate) fn lag_seconds(&self) -> Option<f64> {
-        self.lag_seconds
-    }
-
-    pub(crate) fn failing_seconds(&self) -> Option<f64> {
-        self.failing_seconds
-    }
-
-    /// Changes that are not tried any more.
-    pub(crate) fn given_up(&self) -> i64 {
-        let given_up = self.problems.iter().filter(|one| one.given_up);
-        given_up.map(|one| one.jobs).sum()
-    }
-}
-
-/// All that this user may see.
-pub(crate) async fn lines(client: &Client, counters: &Counters) -> anyhow::Result<Vec<Line>> {
-    let rows = client.query_typed(include_str!("synced.sql"), &[]).await?;
-    // It reads the rows of jobs, so it is asked only where there are some.
-    let is_ours = |of: &&Counter| of.queue.starts_with("sync.");
-    let left = |of: &Counter| due(of) + of.scheduled + of.retrying + given_up(of);
-    let is_left = counters.jobs.iter().filter(is_ours).any(|of| left(of) > 0);
-    let mut behind = match is_left {
-        true => behind(client).await?,
-        false => BTreeMap::new(),
-    };
-    let lines = rows.iter().map(|row| {
-        let sync: String = row.try_get(0)?;
-        let behind = behind.remove(&sync).unwrap_or_default();
-        let (changes, again) = (posthaste_sync::queue(&sync), reindex_queue(&sync));
-        let sum = |queue: &str, jobs: fn(&Counter) -> i64| -> i64 {
-            let of_it = counters.jobs.iter().filter(|of| of.queue == queue);
-            of_it.map(jobs).sum()
-        };
-        Ok(Line {
-            table: row.try_get(1)?,
-            due: sum(&changes, due),
-            scheduled: sum(&changes, |of| of.scheduled + of.retrying),
-            lag_seconds: behind.seconds,
-            failing_seconds: behind.fails_for(),
-            problems: behind.problems,
-            reindex: sum(&again, |of| due(of) + of.scheduled + of.retrying),
-            reindex_paused: row.try_get(2)?,
-            sync,
-        })
-    });
-    lines.collect()
-}
-
-fn due(of: &Counter) -> i64 {
-    of.available + of.blocked + of.running + of.quarantined
-}
-
-fn given_up(of: &Counter) -> i64 {
-    of.dead + of.discarded + of.expired
 }
 
 /// For people.

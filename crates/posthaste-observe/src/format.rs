@@ -1,11 +1,11 @@
-//! Figures and times as people say them: no IO, no clock.
+//! Figures, times and names as tools print them: no IO, no clock.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use posthaste::State;
 
 /// How long something took or lasts, in the unit in which people would say it.
-pub(crate) fn age(seconds: f64) -> String {
+pub fn age(seconds: f64) -> String {
     match seconds {
         ..0.95 => format!("{:.1} s", seconds.max(0.0)),
         ..59.5 => format!("{seconds:.0} s"),
@@ -16,7 +16,7 @@ pub(crate) fn age(seconds: f64) -> String {
 }
 
 /// As [`age`], with the seconds of a few minutes.
-pub(crate) fn spelled(seconds: f64) -> String {
+pub fn spelled(seconds: f64) -> String {
     match (seconds / 60.0, seconds % 60.0) {
         (1.0..10.0, rest) if rest >= 1.0 => {
             format!("{:.0} min {rest:.0} s", (seconds / 60.0).floor())
@@ -26,7 +26,7 @@ pub(crate) fn spelled(seconds: f64) -> String {
 }
 
 /// A time that a run took, where milliseconds count.
-pub(crate) fn span(seconds: f64) -> String {
+pub fn span(seconds: f64) -> String {
     match seconds {
         ..0.001 => format!("{:.1} ms", seconds.max(0.0) * 1_000.0),
         ..1.0 => format!("{:.0} ms", seconds * 1_000.0),
@@ -36,7 +36,7 @@ pub(crate) fn span(seconds: f64) -> String {
 }
 
 /// A number in groups of three.
-pub(crate) fn count(number: i64) -> String {
+pub fn count(number: i64) -> String {
     let digits = number.unsigned_abs().to_string();
     let mut said = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -52,13 +52,13 @@ pub(crate) fn count(number: i64) -> String {
 }
 
 /// So many of something, with the word that fits.
-pub(crate) fn counted(number: i64, one: &str, many: &str) -> String {
+pub fn counted(number: i64, one: &str, many: &str) -> String {
     let word = if number == 1 { one } else { many };
     format!("{} {word}", count(number))
 }
 
 /// Jobs a second.
-pub(crate) fn rate(per_second: f64) -> String {
+pub fn rate(per_second: f64) -> String {
     match per_second {
         ..0.05 => "0".to_owned(),
         ..10.0 => format!("{per_second:.1}"),
@@ -67,7 +67,7 @@ pub(crate) fn rate(per_second: f64) -> String {
 }
 
 /// A number of bytes.
-pub(crate) fn bytes(number: i64) -> String {
+pub fn bytes(number: i64) -> String {
     let number = number as f64;
     match number {
         ..1024.0 => format!("{number} B"),
@@ -78,7 +78,7 @@ pub(crate) fn bytes(number: i64) -> String {
 }
 
 /// A time of day in UTC, with the day unless it is this one.
-pub(crate) fn time(at: Timestamp, now: Timestamp) -> String {
+pub fn time(at: Timestamp, now: Timestamp) -> String {
     let (at, now) = (at.to_zoned(TimeZone::UTC), now.to_zoned(TimeZone::UTC));
     let format = if at.date() == now.date() {
         "%H:%M:%S"
@@ -89,12 +89,12 @@ pub(crate) fn time(at: Timestamp, now: Timestamp) -> String {
 }
 
 /// Seconds from one time to a later one.
-pub(crate) fn seconds(from: Timestamp, to: Timestamp) -> f64 {
+pub fn seconds(from: Timestamp, to: Timestamp) -> f64 {
     to.duration_since(from).as_secs_f64()
 }
 
 /// What the database and the command call a state.
-pub(crate) fn state(state: State) -> &'static str {
+pub fn state(state: State) -> &'static str {
     match state {
         State::Scheduled => "scheduled",
         State::Available => "available",
@@ -112,7 +112,7 @@ pub(crate) fn state(state: State) -> &'static str {
 }
 
 /// A text of one line: what would break or turn a line becomes a sign that shows.
-pub(crate) fn plain(text: &str, most: usize) -> String {
+pub fn plain(text: &str, most: usize) -> String {
     let mut said: String = text.chars().take(most).map(shown).collect();
     if text.chars().nth(most).is_some() {
         said.push('…');
@@ -121,7 +121,7 @@ pub(crate) fn plain(text: &str, most: usize) -> String {
 }
 
 /// As [`plain`], with its lines.
-pub(crate) fn lines(text: &str, most: usize) -> String {
+pub fn lines(text: &str, most: usize) -> String {
     let keep = |one: char| if one == '\n' { one } else { shown(one) };
     let mut said: String = text.chars().take(most).map(keep).collect();
     if text.chars().nth(most).is_some() {
@@ -139,6 +139,42 @@ fn shown(one: char) -> char {
         '\u{2066}'..='\u{2069}' | '\u{feff}' => '·',
         _ => one,
     }
+}
+
+/// Whether a terminal acts on it instead of showing it, or it changes the direction of writing.
+fn acts(letter: char) -> bool {
+    letter.is_control() || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A text of several lines that may quote others: nothing in it acts on a terminal.
+pub fn escape_control(text: &str) -> String {
+    let lines = text.split('\n').map(escape_name);
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// A name, an error or a tag from outside, on one line, with escapes in place of what acts on a
+/// terminal.
+pub fn escape_name(name: &str) -> String {
+    let mut shown = String::with_capacity(name.len());
+    for letter in name.chars() {
+        match acts(letter) {
+            true => shown.extend(letter.escape_default()),
+            false => shown.push(letter),
+        }
+    }
+    shown
+}
+
+/// JSON text in which only what JSON itself escapes was escaped.
+pub fn escape_json(line: &str) -> String {
+    let mut shown = String::with_capacity(line.len());
+    for letter in line.chars() {
+        match acts(letter) {
+            true => shown.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            false => shown.push(letter),
+        }
+    }
+    shown
 }
 
 #[cfg(test)]
@@ -179,5 +215,15 @@ mod tests {
         let next: Timestamp = "2026-11-25T12:04:31Z".parse().unwrap();
         assert_eq!(time(at, at), "12:04:31");
         assert_eq!(time(at, next), "2026-11-24 12:04:31");
+    }
+
+    #[test]
+    fn nothing_from_outside_acts_on_a_terminal() {
+        let name = "a\u{1b}[2J\nb\u{9b}c\u{202e}d";
+        assert_eq!(escape_name(name), r"a\u{1b}[2J\nb\u{9b}c\u{202e}d");
+        assert_eq!(escape_control("one\ntwo\r"), "one\ntwo\\r");
+        let json = escape_json(&serde_json::to_string(name).unwrap());
+        assert!(!json.chars().any(acts), "{json}");
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), name);
     }
 }

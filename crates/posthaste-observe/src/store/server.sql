@@ -1,19 +1,19 @@
--- What the server says of itself, and whether the schema is there.
-SELECT current_setting('server_version_num')::integer AS version,
-       current_setting('server_version') AS version_name,
+-- What the server says about itself and this session; it needs no schema of posthaste.
+SELECT current_database()::text AS database,
+       current_setting('server_version_num')::integer AS version_number,
+       current_setting('server_version') AS version, pg_is_in_recovery() AS is_replica,
+       clock_timestamp() AS at, current_user::text AS role,
+       pg_has_role('pg_read_all_stats'::name, 'USAGE') AS sees_sessions,
        current_setting('fsync') = 'on' AS fsync,
        current_setting('synchronous_commit') AS synchronous_commit,
-       current_setting('max_prepared_transactions')::integer AS max_prepared,
-       pg_is_in_recovery() AS is_replica,
+       current_setting('max_prepared_transactions')::integer AS max_prepared_transactions,
        CASE WHEN pg_is_in_recovery() THEN 0
             ELSE (pg_notification_queue_usage() * 100::float8)::integer END AS notifications,
-       (extract(epoch FROM clock_timestamp()) * 1000::numeric)::bigint AS clock,
-       current_user::text AS me, current_setting('server_encoding') AS encoding,
-       pg_has_role('pg_read_all_stats'::name, 'USAGE') AS sees_sessions,
+       current_setting('server_encoding') AS encoding,
        (SELECT coalesce(pg_catalog.array_agg(r ORDER BY r), '{}')
           FROM pg_catalog.unnest(
                  ARRAY['posthaste_observer', 'posthaste_producer', 'posthaste_worker']) r
-         WHERE NOT EXISTS (SELECT FROM pg_roles p WHERE p.rolname = r)) AS roles_missing,
+         WHERE NOT EXISTS (SELECT FROM pg_roles p WHERE p.rolname = r)) AS missing_roles,
        (SELECT coalesce(pg_catalog.array_agg(n.nspname::text ORDER BY n.nspname), '{}')
           FROM pg_namespace n
          WHERE n.nspname = ANY (current_schemas(false))

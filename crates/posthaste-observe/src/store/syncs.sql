@@ -1,4 +1,4 @@
--- Synced tables, and whether their re-indexes rest.
+-- Synced tables, and whether their re-indexes are paused.
 SELECT s.name, s.relation::regclass::text, EXISTS (SELECT FROM posthaste.queue q
                                                     WHERE q.name = 'sync.' || s.name || '.reindex'
                                                       AND q.paused_at IS NOT NULL)

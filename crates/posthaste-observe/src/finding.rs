@@ -1,0 +1,320 @@
+//! What is wrong, in a sentence, with what to do about it.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Serialize, Serializer};
+
+use crate::format::{count, plain};
+
+/// How urgent a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// Jobs are not run, or may be lost.
+    Error,
+    /// Jobs are run, and something needs attention.
+    Warning,
+    /// Works, and costs something or may surprise.
+    Hint,
+}
+
+impl Level {
+    /// As tools print it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+            Self::Hint => "hint",
+        }
+    }
+}
+
+/// Declares each kind with its id, its level, the words for several of it, and its meaning.
+macro_rules! kinds {
+    ($($kind:ident $id:literal $level:ident $several:literal $meaning:literal;)*) => {
+        /// The kind of a finding. Its id is stable: a label of metrics, a key of JSON, and the name
+        /// of its runbook.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Kind {
+            $(#[doc = $meaning] $kind,)*
+        }
+
+        impl Kind {
+            /// All of them, in the order of the documents.
+            pub const ALL: &[Self] = &[$(Self::$kind),*];
+
+            /// Its stable id.
+            pub fn id(self) -> &'static str {
+                match self { $(Self::$kind => $id,)* }
+            }
+
+            /// How urgent it is.
+            pub fn level(self) -> Level {
+                match self { $(Self::$kind => Level::$level,)* }
+            }
+
+            /// What it means, in a sentence.
+            pub fn meaning(self) -> &'static str {
+                match self { $(Self::$kind => $meaning,)* }
+            }
+
+            /// The words behind a number of several.
+            fn several(self) -> &'static str {
+                match self { $(Self::$kind => $several,)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    ServerVersion "server.version" Error "servers are too old"
+        "The server is older than PostgreSQL 15.";
+    ServerReplica "server.replica" Error "servers are replicas"
+        "The server is a replica: jobs can be read there and not run.";
+    ServerFsync "server.fsync" Error "servers run without fsync"
+        "fsync is off: a crash can destroy the database.";
+    ServerNotifications "server.notifications" Error "notification queues fill up"
+        "The notification queue of the server fills up.";
+    ServerSynchronousCommit "server.synchronous_commit" Hint "sessions commit asynchronously"
+        "A crash or a failover can lose the last commits.";
+    ServerPreparedTransactions "server.prepared_transactions" Hint "servers allow prepared ones"
+        "The server allows prepared transactions.";
+    ServerClock "server.clock" Hint "clocks differ"
+        "The clocks of the server and of this machine differ.";
+    ServerEncoding "server.encoding" Hint "databases are in SQL_ASCII"
+        "The database accepts text in any encoding.";
+    ServerOpenSchema "server.open_schema" Hint "schemas are open"
+        "Every role can create functions in a schema of the search_path.";
+    ServerPooler "server.pooler" Hint "connections are pooled"
+        "The connection goes through a transaction pooler.";
+    SchemaMismatch "schema.mismatch" Error "schemas do not match"
+        "The schema is missing, or belongs to another version.";
+    RightsNone "rights.none" Error "roles have no rights"
+        "The role may neither enqueue nor run nor read jobs.";
+    RightsFunctions "rights.functions" Error "roles lack functions"
+        "The role may not call a function that workers need.";
+    RightsOutdated "rights.outdated" Error "roles lack rights"
+        "A posthaste role lacks rights to a part of the schema.";
+    RightsPartial "rights.partial" Hint "roles cannot run jobs"
+        "The role may enqueue or read jobs, and not run them.";
+    RightsSessions "rights.sessions" Hint "roles cannot see other sessions"
+        "The role cannot see what other sessions do.";
+    RightsRoles "rights.roles" Hint "roles do not exist"
+        "The roles of posthaste do not exist.";
+    StoreRestored "store.restored" Error "stores need a rebase"
+        "The database was restored or copied, and its jobs were not taken over.";
+    StoreSequence "store.sequence" Error "sequences are too low"
+        "The sequence of job ids is below ids that are in use.";
+    StoreClockBack "store.clock_back" Error "clocks stepped back"
+        "The clock of the server stepped back.";
+    StoreClockAhead "store.clock_ahead" Hint "clocks stepped ahead"
+        "The clock of the server stepped ahead.";
+    StoreSegments "store.segments" Warning "stores cannot truncate segments"
+        "Segments of the queue cannot be truncated, and disk usage grows.";
+    WorkerNone "worker.none" Error "stores have no worker"
+        "Jobs are waiting and no worker is running.";
+    WorkerIdle "worker.idle" Hint "stores have no worker"
+        "No worker is running; no jobs are waiting.";
+    WorkerNoLeader "worker.no_leader" Error "stores have no leader"
+        "No worker does maintenance.";
+    WorkerSilent "worker.silent" Warning "workers are silent"
+        "A worker has stopped sending heartbeats.";
+    QueueNoWorker "queue.no_worker" Error "queues have no worker"
+        "Jobs are waiting in a queue that no worker serves.";
+    QueueLate "queue.late" Error "queues are late"
+        "The oldest job of a queue has waited for too long.";
+    QueueFailing "queue.failing" Error "queues are failing"
+        "Too many attempts of a queue failed in the last ten minutes.";
+    QueuePaused "queue.paused" Warning "paused queues have jobs waiting"
+        "Jobs are waiting in a paused queue.";
+    PeriodicFailing "periodic.failing" Error "periodic jobs are not enqueued"
+        "A periodic job cannot be enqueued.";
+    JobsDead "jobs.dead" Warning "queues have jobs that failed permanently"
+        "Jobs used up their attempts in the last hour.";
+    JobsExpired "jobs.expired" Warning "queues have jobs that expired"
+        "Jobs expired in the last hour before a worker claimed them.";
+    RelayStopped "relay.stopped" Error "queues have no running relay"
+        "Jobs are waiting in a queue whose relay has stopped.";
+    RelaySilent "relay.silent" Error "relays are silent"
+        "A relay has stopped reporting.";
+    RelayDown "relay.down" Error "destinations are down"
+        "The destination of a relay does not answer.";
+    RelayFailing "relay.failing" Error "destinations accept nothing"
+        "The destination of a relay accepts no message.";
+    SyncTriggers "sync.triggers" Error "syncs lack triggers"
+        "Triggers of a synced table are missing or disabled.";
+    SyncNoWorker "sync.no_worker" Error "syncs are not running"
+        "Changes of a synced table are waiting and no sync is running.";
+    SyncFailing "sync.failing" Error "syncs are failing"
+        "Writes to a search index are failing.";
+    SyncLate "sync.late" Error "syncs are late"
+        "Changes of a synced table are late in its index.";
+    SyncGivenUp "sync.given_up" Hint "syncs have given up changes"
+        "Changes of a synced table were given up.";
+    SyncDropped "sync.dropped" Hint "synced tables were dropped"
+        "A synced table was dropped.";
+    TransactionPrepared "transaction.prepared" Error "prepared transactions never ended"
+        "A transaction was prepared and never ended.";
+    TransactionLong "transaction.long" Warning "transactions are open for long"
+        "A transaction has been open for too long.";
+    TransactionLock "transaction.lock" Hint "sessions hold locks on the queue's tables"
+        "A session has held a lock on the queue's tables for too long.";
+    TransactionSlot "transaction.slot" Hint "replication slots hold back vacuum or WAL"
+        "A replication slot holds back vacuum or the write-ahead log.";
+    TransactionReplica "transaction.replica" Hint "replicas hold back vacuum"
+        "A reader on a replica holds back vacuum on the primary.";
+}
+
+impl Kind {
+    /// The runbook: its page and section.
+    pub fn runbook(self) -> String {
+        format!("docs/operate/doctor.md#{}", self.id().replace('.', ""))
+    }
+}
+
+impl Serialize for Kind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.id())
+    }
+}
+
+/// Something that is wrong, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What it is.
+    #[serde(rename = "id")]
+    pub kind: Kind,
+    /// How urgent it is.
+    pub level: Level,
+    /// The queue, relay, worker or session concerned; empty where it is the whole store.
+    pub subject: String,
+    /// How many jobs it concerns.
+    pub jobs: i64,
+    /// What happened, to what, since when.
+    pub summary: String,
+    /// What to do.
+    pub remedy: String,
+    /// Since when, where that is known.
+    pub since: Option<Timestamp>,
+    /// The runbook's page and section.
+    pub runbook: String,
+}
+
+impl Finding {
+    /// One about the whole store.
+    pub(crate) fn new(kind: Kind, summary: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            kind,
+            level: kind.level(),
+            subject: String::new(),
+            jobs: 0,
+            summary: summary.into(),
+            remedy: remedy.into(),
+            since: None,
+            runbook: kind.runbook(),
+        }
+    }
+
+    /// The same, about this and so many jobs.
+    pub(crate) fn about(mut self, subject: &str, jobs: i64) -> Self {
+        self.subject = subject.to_owned();
+        self.jobs = jobs;
+        self
+    }
+
+    /// The same, since then.
+    pub(crate) fn since(mut self, since: Timestamp) -> Self {
+        self.since = Some(since);
+        self
+    }
+}
+
+/// The most urgent first; of equals the one that concerns the most jobs.
+pub(crate) fn sort(findings: &mut [Finding]) {
+    findings.sort_by(|one, other| {
+        let by_level = one.level.cmp(&other.level);
+        let by_jobs = || other.jobs.cmp(&one.jobs);
+        let by_name = || (one.kind, &one.subject).cmp(&(other.kind, &other.subject));
+        by_level.then_with(by_jobs).then_with(by_name)
+    });
+}
+
+/// Subjects of a group that are named.
+const NAMED: usize = 5;
+
+/// Several findings of one kind become one, which names those with the most jobs.
+pub fn grouped(findings: &[Finding]) -> Vec<Finding> {
+    let mut kinds: BTreeMap<Kind, Vec<&Finding>> = BTreeMap::new();
+    for finding in findings {
+        kinds.entry(finding.kind).or_default().push(finding);
+    }
+    let mut groups: Vec<Finding> = kinds.into_values().filter_map(|all| group(&all)).collect();
+    sort(&mut groups);
+    groups
+}
+
+fn group(all: &[&Finding]) -> Option<Finding> {
+    let (first, rest) = all.split_first()?;
+    if rest.is_empty() {
+        return Some((*first).clone());
+    }
+    let jobs: i64 = all.iter().map(|one| one.jobs).sum();
+    let concerned = match jobs {
+        0 => String::new(),
+        1 => " (1 job)".to_owned(),
+        jobs => format!(" ({} jobs)", count(jobs)),
+    };
+    let named = all.iter().take(NAMED).map(|one| match one.jobs {
+        0 => plain(&one.subject, 60),
+        jobs => format!("{} {}", plain(&one.subject, 60), count(jobs)),
+    });
+    let named = named.collect::<Vec<_>>().join(", ");
+    let more = match all.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let (number, several) = (count(all.len() as i64), first.kind.several());
+    let mut group = Finding::new(
+        first.kind,
+        format!("{number} {several}{concerned}: {named}{more}."),
+        first.remedy.clone(),
+    );
+    group.jobs = jobs;
+    group.since = all.iter().filter_map(|one| one.since).min();
+    Some(group)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn ids_are_unique_and_name_their_subject_first() {
+        let ids: BTreeSet<&str> = Kind::ALL.iter().map(|kind| kind.id()).collect();
+        assert_eq!(ids.len(), Kind::ALL.len());
+        assert!(ids.iter().all(|id| id.split('.').count() == 2), "{ids:?}");
+        let runbooks: BTreeSet<String> = Kind::ALL.iter().map(|kind| kind.runbook()).collect();
+        assert_eq!(runbooks.len(), ids.len());
+    }
+
+    #[test]
+    fn several_findings_of_a_kind_are_one_that_names_five() {
+        let of = |queue: &str, jobs| {
+            Finding::new(Kind::QueueNoWorker, "It has no worker.", "Start one.").about(queue, jobs)
+        };
+        let mut all: Vec<Finding> = (1..=7).map(|n| of(&format!("q{n}"), n * 1_000)).collect();
+        all.push(Finding::new(Kind::WorkerNoLeader, "None.", "Start one."));
+        sort(&mut all);
+        let groups = grouped(&all);
+        assert_eq!(groups.len(), 2);
+        assert_eq!(
+            groups[0].summary,
+            "7 queues have no worker (28,000 jobs): q7 7,000, q6 6,000, q5 5,000, q4 4,000, \
+             q3 3,000 and 2 more."
+        );
+        assert_eq!(groups[1].summary, "None.");
+    }
+}

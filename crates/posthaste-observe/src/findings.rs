@@ -1,0 +1,64 @@
+//! From a snapshot to findings: pure decisions, one file a subject.
+
+mod jobs;
+mod queues;
+mod relays;
+mod rights;
+mod server;
+mod store;
+mod syncs;
+mod transactions;
+mod workers;
+
+use crate::checks::{Checks, OLDEST};
+use crate::finding::{Finding, sort};
+use crate::snapshot::Snapshot;
+use crate::thresholds::Thresholds;
+
+/// All findings of a snapshot, the most urgent first.
+pub fn findings(snapshot: &Snapshot, thresholds: &Thresholds) -> Vec<Finding> {
+    let mut found = server::findings(&snapshot.server);
+    found.extend(store::findings(snapshot));
+    // In a copy nobody works, and its figures are those of the original.
+    if !snapshot.store.needs_rebase {
+        found.extend(workers::findings(snapshot, thresholds));
+        found.extend(queues::findings(snapshot, thresholds));
+        found.extend(relays::findings(snapshot, thresholds));
+        found.extend(syncs::findings(snapshot, thresholds));
+        found.extend(jobs::findings(snapshot));
+    }
+    found.extend(transactions::findings(&snapshot.holders, thresholds));
+    sort(&mut found);
+    found
+}
+
+/// All findings of checks and of the snapshot that was read beside them, the most urgent first.
+pub fn check_findings(
+    checks: &Checks,
+    snapshot: Option<&Snapshot>,
+    thresholds: &Thresholds,
+) -> Vec<Finding> {
+    let mut found = match snapshot {
+        Some(snapshot) => findings(snapshot, thresholds),
+        None => {
+            let mut found = server::findings(&checks.server);
+            found.extend(transactions::findings(&checks.holders, thresholds));
+            found
+        }
+    };
+    if checks.needs_rebase && snapshot.is_none_or(|one| !one.store.needs_rebase) {
+        found = vec![store::restored()];
+    }
+    found.extend(server::check_findings(checks));
+    if checks.server.version_number >= OLDEST {
+        found.extend(rights::findings(checks));
+        found.extend(store::check_findings(checks));
+        found.extend(syncs::check_findings(checks));
+        found.extend(transactions::check_findings(checks));
+    }
+    sort(&mut found);
+    found
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! Findings about single queues.
+
+use posthaste_relay::RelayState;
+
+use crate::facts::Window;
+use crate::finding::{Finding, Kind};
+use crate::format::{counted, plain, rate, spelled, time};
+use crate::snapshot::{Snapshot, failing_since};
+use crate::sums::Sums;
+use crate::thresholds::Thresholds;
+
+pub(super) fn findings(snapshot: &Snapshot, thresholds: &Thresholds) -> Vec<Finding> {
+    let sums = snapshot.by_queue();
+    let of = |queue: &str| sums.get(queue).copied().unwrap_or_default();
+    let waiting = snapshot.waiting_queues().into_iter();
+    let waiting = waiting.filter_map(|queue| waiting_in(snapshot, thresholds, queue, of(queue)));
+    let failing = snapshot.windows.iter();
+    let failing = failing.filter_map(|window| failing_in(window, thresholds, of(&window.queue)));
+    waiting.chain(failing).collect()
+}
+
+/// The jobs that wait in a queue: it is paused, has no worker, or is late.
+fn waiting_in(
+    snapshot: &Snapshot,
+    thresholds: &Thresholds,
+    queue: &str,
+    sums: Sums,
+) -> Option<Finding> {
+    let (now, oldest) = (snapshot.server.at, snapshot.oldest(queue)?);
+    let name = plain(queue, 80);
+    let jobs = counted(sums.available, "job", "jobs");
+    let since = time(oldest.since, now);
+    if let Some(paused_at) = snapshot.paused_at(queue) {
+        let at = time(paused_at, now);
+        let summary = format!("Queue {name} is paused since {at}: {jobs} waiting.");
+        let remedy = "Resume it when its jobs may run. Until then jobs may expire.";
+        let finding = Finding::new(Kind::QueuePaused, summary, remedy);
+        return Some(finding.about(queue, sums.available).since(paused_at));
+    }
+    if snapshot.workers_on(queue, thresholds) == 0 {
+        // Those of relays and syncs are reported with their own remedy; without any worker the
+        // store is.
+        let has_own = snapshot.relays_of(queue).next().is_some()
+            || snapshot.sync_of(queue).is_some()
+            || snapshot.alive_workers(thresholds).next().is_none();
+        let summary =
+            format!("Queue {name} has no worker: {jobs} waiting, the oldest since {since}.");
+        let remedy = "Start a worker that serves it, or correct the queue's name where its jobs \
+                      are enqueued.";
+        let finding = || Finding::new(Kind::QueueNoWorker, summary, remedy);
+        return (!has_own).then(|| finding().about(queue, sums.available).since(oldest.since));
+    }
+    let limit = thresholds.queue_late.as_secs_f64();
+    let relay_fails = snapshot
+        .relays_of(queue)
+        .any(|relay| relay.state == RelayState::Stopped || failing_since(relay).is_some());
+    if oldest.seconds <= limit || relay_fails {
+        return None;
+    }
+    let summary = format!(
+        "Queue {name} is late: its oldest job has waited for {} (limit {}), since {since}; {jobs} \
+         waiting.",
+        spelled(oldest.seconds),
+        spelled(limit)
+    );
+    let finding = Finding::new(Kind::QueueLate, summary, late_remedy(snapshot, queue));
+    Some(finding.about(queue, sums.available).since(oldest.since))
+}
+
+fn late_remedy(snapshot: &Snapshot, queue: &str) -> String {
+    let limit = snapshot
+        .settings(queue)
+        .and_then(|one| one.rate.zip(one.per));
+    if let Some((jobs, per)) = limit {
+        let per = spelled(per);
+        return format!("It is limited to {jobs} jobs in {per}: raise the limit, or wait.");
+    }
+    let window = snapshot.windows.iter().find(|one| one.queue == queue);
+    match window.filter(|one| one.seconds >= 30.0) {
+        Some(window) => format!(
+            "{} jobs a second are completed and {} are enqueued: add workers, or make jobs faster.",
+            rate(window.completed as f64 / window.seconds),
+            rate(window.enqueued as f64 / window.seconds)
+        ),
+        None => "Add workers, or make jobs faster.".to_owned(),
+    }
+}
+
+/// Too many attempts of a queue failed.
+fn failing_in(window: &Window, thresholds: &Thresholds, sums: Sums) -> Option<Finding> {
+    if !window.is_failing(thresholds) {
+        return None;
+    }
+    let name = plain(&window.queue, 80);
+    let attempts = window.failed + window.completed;
+    let error = window.error.as_ref();
+    let error = error.map_or_else(
+        || ".".to_owned(),
+        |error| format!(": {}", plain(error, 160)),
+    );
+    let summary = format!(
+        "Queue {name} is failing: {} of {} failed in the last {}{error}",
+        crate::format::count(window.failed),
+        counted(attempts, "attempt", "attempts"),
+        spelled(window.seconds)
+    );
+    let remedy = "Fix the cause. Failed jobs are tried again by themselves, later and later, until \
+                  they have used up their attempts.";
+    let jobs = sums.retrying + sums.available;
+    Some(Finding::new(Kind::QueueFailing, summary, remedy).about(&window.queue, jobs))
+}

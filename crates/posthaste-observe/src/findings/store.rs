@@ -1,0 +1,84 @@
+//! Findings about the store as a whole: copies, sequences, clocks, segments.
+
+use crate::checks::Checks;
+use crate::finding::{Finding, Kind};
+use crate::snapshot::Snapshot;
+
+/// This many segments behind the oldest are reported.
+const SEGMENTS: i64 = 3;
+/// Seconds that a clock stepped back, or ahead, before it is reported.
+const STEPPED_BACK: i64 = 2;
+const STEPPED_AHEAD: i64 = 3_600;
+
+pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
+    let store = &snapshot.store;
+    if store.needs_rebase {
+        return vec![restored()];
+    }
+    let mut found = Vec::new();
+    if store.seconds_ahead >= STEPPED_BACK {
+        found.push(Finding::new(
+            Kind::StoreClockBack,
+            format!(
+                "The server's clock stepped back: the store holds times that are {} s ahead of \
+                 it. Jobs that are due by then run at once, and retries do not back off.",
+                store.seconds_ahead
+            ),
+            "A worker that does maintenance corrects this within a minute. If it stays, end the \
+             sessions that are reported as transaction.lock or transaction.long, and synchronize \
+             the clocks of all servers (NTP).",
+        ));
+    }
+    if store.has_leader && store.seconds_jumped >= STEPPED_AHEAD {
+        found.push(Finding::new(
+            Kind::StoreClockAhead,
+            format!(
+                "The server's clock stepped ahead, or no worker did maintenance for long: history \
+                 is kept for {} s longer.",
+                store.seconds_jumped
+            ),
+            "If the clock is wrong, correct it and redrive the jobs that expired. If it is right, \
+             this ends by itself.",
+        ));
+    }
+    let behind = snapshot.segments.behind();
+    if behind >= SEGMENTS {
+        found.push(Finding::new(
+            Kind::StoreSegments,
+            format!("{behind} segments of the queue cannot be truncated, and disk usage grows."),
+            "End the session that holds a lock on the queue's tables, or wait for the oldest \
+             running job. Run posthaste doctor to find the session.",
+        ));
+    }
+    found
+}
+
+pub(super) fn restored() -> Finding {
+    Finding::new(
+        Kind::StoreRestored,
+        "The database was restored, copied, upgraded or loaded, and its jobs were not taken over: \
+         no worker runs jobs here.",
+        "Stop all workers and run 'posthaste rebase' once.",
+    )
+}
+
+pub(super) fn check_findings(checks: &Checks) -> Vec<Finding> {
+    let mut found = Vec::new();
+    if let Some(schema) = &checks.schema {
+        found.push(Finding::new(
+            Kind::SchemaMismatch,
+            format!("The schema does not match this program: {schema}."),
+            "Run 'posthaste migrate' with the newest version that uses this database.",
+        ));
+    }
+    if checks.ids_behind {
+        found.push(Finding::new(
+            Kind::StoreSequence,
+            "The sequence of job ids is below ids that are in use, as after a logical \
+             replication: new jobs would get the ids of other jobs.",
+            "Before anything is enqueued, stop all workers and run 'posthaste rebase' once. It \
+             moves the sequence above every known id.",
+        ));
+    }
+    found
+}

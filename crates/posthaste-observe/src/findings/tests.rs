@@ -1,0 +1,265 @@
+//! Findings of made-up snapshots.
+
+use posthaste::{Counter, Oldest};
+
+use super::*;
+use crate::checks::{Rights, UnsyncedTable};
+use crate::facts::{Server, StoreState, Sync, Window, Worker};
+use crate::finding::{Kind, grouped};
+
+fn healthy() -> Snapshot {
+    Snapshot {
+        server: Server {
+            version_number: 150_018,
+            fsync: true,
+            synchronous_commit: "on".into(),
+            sees_sessions: true,
+            ..Server::default()
+        },
+        store: StoreState {
+            has_leader: true,
+            ..StoreState::default()
+        },
+        workers: vec![worker(1.0, &["mail"])],
+        ..Snapshot::default()
+    }
+}
+
+fn worker(silent: f64, queues: &[&str]) -> Worker {
+    Worker {
+        silent,
+        queues: queues.iter().map(|&queue| queue.to_owned()).collect(),
+        ..Worker::default()
+    }
+}
+
+fn wait_in(snapshot: &mut Snapshot, queue: &str, jobs: i64, seconds: f64) {
+    let mut counter = Counter::default();
+    counter.queue = queue.into();
+    counter.available = jobs;
+    snapshot.counters.jobs.push(counter);
+    let mut oldest = Oldest::default();
+    oldest.queue = queue.into();
+    oldest.seconds = seconds;
+    snapshot.counters.oldest.push(oldest);
+}
+
+/// The kinds that are found once a healthy store was changed so.
+fn found(change: impl FnOnce(&mut Snapshot)) -> Vec<Kind> {
+    let mut snapshot = healthy();
+    change(&mut snapshot);
+    let found = findings(&snapshot, &Thresholds::default());
+    assert!(found.iter().all(|one| !one.remedy.is_empty()));
+    found.iter().map(|one| one.kind).collect()
+}
+
+#[test]
+fn a_healthy_store_has_no_findings() {
+    assert_eq!(found(|_| ()), []);
+    assert_eq!(found(|store| wait_in(store, "mail", 5, 1.0)), []);
+}
+
+#[test]
+fn settings_and_clocks_of_a_server_are_judged() {
+    assert_eq!(
+        found(|s| s.server.version_number = 140_009),
+        [Kind::ServerVersion]
+    );
+    assert_eq!(
+        found(|s| s.server.notifications = 10),
+        [Kind::ServerNotifications]
+    );
+    assert_eq!(found(|s| s.server.fsync = false), [Kind::ServerFsync]);
+    let step = |ahead, jumped| {
+        move |s: &mut Snapshot| (s.store.seconds_ahead, s.store.seconds_jumped) = (ahead, jumped)
+    };
+    assert_eq!(found(step(2, 3_599)), [Kind::StoreClockBack]);
+    assert_eq!(found(step(1, 3_600)), [Kind::StoreClockAhead]);
+    let mut checks = Checks {
+        server: healthy().server,
+        clock_ahead: -2_500,
+        ..Checks::default()
+    };
+    let clock = |checks: &Checks| {
+        let found = check_findings(checks, None, &Thresholds::default());
+        found.iter().map(|one| one.kind).collect::<Vec<_>>()
+    };
+    assert_eq!(clock(&checks), [Kind::ServerClock]);
+    checks.clock_ahead = 1_999;
+    assert_eq!(clock(&checks), []);
+}
+
+#[test]
+fn a_dead_worker_serves_no_queue_wherever_that_is_asked() {
+    let dead = |silent| {
+        found(move |store| {
+            wait_in(store, "mail", 20, 5.0);
+            store.workers = vec![worker(silent, &["mail"])];
+        })
+    };
+    assert_eq!(dead(59.0), []);
+    for silent in [61.0, -61.0] {
+        assert_eq!(dead(silent), [Kind::WorkerNone, Kind::WorkerSilent]);
+    }
+    let idle = found(|store| store.workers.clear());
+    assert_eq!(idle, [Kind::WorkerIdle]);
+    assert_eq!(
+        found(|store| store.store.has_leader = false),
+        [Kind::WorkerNoLeader]
+    );
+}
+
+#[test]
+fn a_copy_has_one_finding() {
+    let copy = found(|store| {
+        wait_in(store, "mail", 20, 5_000.0);
+        store.workers.clear();
+        store.store.needs_rebase = true;
+    });
+    assert_eq!(copy, [Kind::StoreRestored]);
+}
+
+#[test]
+fn queues_without_workers_are_one_group_with_the_longest_first() {
+    let mut store = healthy();
+    for n in 1..=200 {
+        wait_in(&mut store, &format!("q{n}"), n, 5.0);
+    }
+    let all = findings(&store, &Thresholds::default());
+    assert_eq!(all.len(), 200);
+    assert_eq!(all[0].subject, "q200");
+    let groups = grouped(&all);
+    assert_eq!(groups.len(), 1);
+    let text = "200 queues have no worker (20,100 jobs): q200 200, q199 199, q198 198, q197 197, \
+                q196 196 and 195 more.";
+    assert_eq!(groups[0].summary, text);
+}
+
+#[test]
+fn queues_that_are_late_or_paused_are_reported_once() {
+    assert_eq!(
+        found(|store| wait_in(store, "mail", 5, 121.0)),
+        [Kind::QueueLate]
+    );
+    let paused = found(|store| {
+        wait_in(store, "mail", 5, 500.0);
+        store.queues.push(crate::facts::QueueSettings {
+            name: "mail".into(),
+            paused_at: Some(jiff::Timestamp::UNIX_EPOCH),
+            ..Default::default()
+        });
+    });
+    assert_eq!(paused, [Kind::QueuePaused]);
+}
+
+#[test]
+fn a_queue_fails_from_half_of_ten_failed_attempts_on() {
+    let fails = |failed, completed| {
+        found(move |store| {
+            store.windows.push(Window {
+                queue: "mail".into(),
+                seconds: 600.0,
+                failed,
+                completed,
+                error: Some("the answer was 500".into()),
+                ..Window::default()
+            });
+        })
+    };
+    assert_eq!(fails(10, 10), [Kind::QueueFailing]);
+    assert_eq!(fails(9, 0), []);
+    assert_eq!(fails(10, 11), []);
+}
+
+#[test]
+fn a_sync_has_its_own_remedy_and_no_advice_to_start_a_worker() {
+    let sync = || Sync {
+        name: "page".into(),
+        due: 7,
+        ..Sync::default()
+    };
+    let waiting = |workers: Vec<Worker>, seconds| {
+        found(move |store| {
+            store.syncs.push(sync());
+            store.workers = workers;
+            wait_in(store, "sync.page", 7, seconds);
+        })
+    };
+    assert_eq!(waiting(Vec::new(), 61.0), [Kind::SyncNoWorker]);
+    assert_eq!(
+        waiting(vec![worker(1.0, &["mail"])], 61.0),
+        [Kind::SyncNoWorker]
+    );
+    assert_eq!(
+        waiting(vec![worker(1.0, &["sync.page"])], 601.0),
+        [Kind::QueueLate, Kind::SyncLate]
+    );
+}
+
+#[test]
+fn a_failing_sync_is_reported_after_a_minute() {
+    let fails = |seconds, given_up| {
+        found(move |store| {
+            let problem = posthaste_sync::Problem {
+                reason: "connection refused".into(),
+                jobs: 7,
+                seconds,
+                given_up,
+            };
+            store.syncs.push(Sync {
+                name: "page".into(),
+                behind: Some(posthaste_sync::Behind {
+                    due: 7,
+                    seconds: Some(seconds),
+                    problems: vec![problem],
+                }),
+                ..Sync::default()
+            });
+        })
+    };
+    assert_eq!(fails(61.0, false), [Kind::SyncFailing]);
+    assert_eq!(fails(59.0, false), []);
+    assert_eq!(fails(599.0, true), [Kind::SyncGivenUp]);
+    assert_eq!(fails(601.0, true), [Kind::SyncLate]);
+}
+
+#[test]
+fn checks_report_the_schema_before_hints() {
+    let checks = Checks {
+        server: healthy().server,
+        is_pooled: true,
+        schema: Some("it is not there".into()),
+        unsynced: vec![UnsyncedTable {
+            name: "page".into(),
+            is_dropped: true,
+            parts: Vec::new(),
+        }],
+        ..Checks::default()
+    };
+    let found = check_findings(&checks, None, &Thresholds::default());
+    let kinds: Vec<Kind> = found.iter().map(|one| one.kind).collect();
+    assert_eq!(
+        kinds,
+        [Kind::SchemaMismatch, Kind::ServerPooler, Kind::SyncDropped]
+    );
+}
+
+#[test]
+fn a_role_without_rights_is_reported_and_an_observer_gets_a_hint() {
+    let with = |rights: Rights| {
+        let checks = Checks {
+            server: healthy().server,
+            rights: Some(rights),
+            ..Checks::default()
+        };
+        let found = check_findings(&checks, None, &Thresholds::default());
+        found.iter().map(|one| one.kind).collect::<Vec<_>>()
+    };
+    assert_eq!(with(Rights::default()), [Kind::RightsNone]);
+    let observer = Rights {
+        use_schema: true,
+        observe: true,
+        ..Rights::default()
+    };
+    assert_eq!(with(observer), [Kind::RightsPartial]);
+}

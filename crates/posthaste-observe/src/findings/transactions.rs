@@ -1,0 +1,91 @@
+//! Findings about sessions and slots that hold back vacuum.
+
+use posthaste::{Holder, HolderKind};
+
+use crate::checks::Checks;
+use crate::finding::{Finding, Kind};
+use crate::format::{age, plain};
+use crate::holders::{holder_detail, holder_name};
+use crate::thresholds::Thresholds;
+
+/// Readers on a replica that hold back fewer transactions are ordinary.
+const FAR: i64 = 10_000;
+
+pub(super) fn findings(holders: &[Holder], thresholds: &Thresholds) -> Vec<Finding> {
+    holders
+        .iter()
+        .filter_map(|holder| finding(holder, thresholds))
+        .collect()
+}
+
+/// For how long; a time that is not known began before the clock stepped back.
+fn lasts(seconds: Option<f64>) -> String {
+    match seconds {
+        Some(seconds) => format!("for {}", age(seconds)),
+        None => "since before the clock stepped back".to_owned(),
+    }
+}
+
+fn finding(holder: &Holder, thresholds: &Thresholds) -> Option<Finding> {
+    let name = plain(&holder_name(holder), 120);
+    let detail = plain(&holder_detail(holder), 160);
+    let limit = thresholds.long_transaction.as_secs_f64();
+    let is_long = holder.seconds.is_none_or(|seconds| seconds >= limit);
+    let ago = match holder.seconds {
+        Some(seconds) => format!("{} ago", age(seconds)),
+        None => "before the clock stepped back".to_owned(),
+    };
+    let finding = match holder.kind {
+        HolderKind::Slot if !holder.is_read || holder.is_logical => Finding::new(
+            Kind::TransactionSlot,
+            format!("The {name} ({detail}) holds back vacuum or the write-ahead log."),
+            "Start its reader. If it is not needed, run SELECT pg_drop_replication_slot with its \
+             name.",
+        ),
+        HolderKind::Replica if holder.transactions > Some(FAR) => Finding::new(
+            Kind::TransactionReplica,
+            format!(
+                "Vacuum is held back for more than 10,000 transactions by {name} \
+                 (hot_standby_feedback). posthaste is not affected, unless it reads a queue there."
+            ),
+            "On the replica run SELECT pid, usename, xact_start FROM pg_stat_activity WHERE \
+             backend_xmin IS NOT NULL ORDER BY xact_start, end the oldest by \
+             pg_terminate_backend(pid), and keep long readers off the queue's tables.",
+        ),
+        HolderKind::Prepared if is_long => Finding::new(
+            Kind::TransactionPrepared,
+            format!("The {name} ({detail}) was prepared {ago} and has not ended."),
+            "Run COMMIT PREPARED or ROLLBACK PREPARED in its database.",
+        ),
+        HolderKind::Session if is_long => Finding::new(
+            Kind::TransactionLong,
+            format!(
+                "A transaction has been open {}: {name} ({detail}). posthaste is not affected; \
+                 VACUUM cannot remove rows of your tables that died since.",
+                lasts(holder.seconds)
+            ),
+            format!(
+                "End it if it is not needed: SELECT pg_terminate_backend({}). \
+                 idle_in_transaction_session_timeout limits such sessions.",
+                holder.pid.unwrap_or_default()
+            ),
+        ),
+        _ => return None,
+    };
+    Some(finding.about(&name, 0))
+}
+
+pub(super) fn check_findings(checks: &Checks) -> Vec<Finding> {
+    let locks = checks.locks.iter().map(|lock| {
+        let name = plain(&lock.session, 120);
+        let lasts = lasts(lock.seconds.map(|seconds| seconds as f64));
+        let summary = format!(
+            "A lock on the queue's tables has been held {lasts}: {name}. Their space cannot be \
+             freed."
+        );
+        let remedy = "End the session, or wait for it. A dump leaves the tables out with \
+                      --exclude-schema=posthaste.";
+        Finding::new(Kind::TransactionLock, summary, remedy).about(&name, 0)
+    });
+    locks.collect()
+}

@@ -1,0 +1,80 @@
+//! Findings about workers as a whole.
+
+use crate::finding::{Finding, Kind};
+use crate::format::{age, counted, plain, time};
+use crate::snapshot::Snapshot;
+use crate::thresholds::Thresholds;
+
+pub(super) fn findings(snapshot: &Snapshot, thresholds: &Thresholds) -> Vec<Finding> {
+    let mut found = Vec::new();
+    if snapshot.alive_workers(thresholds).next().is_none() {
+        found.extend(none(snapshot));
+    } else if !snapshot.store.has_leader {
+        found.push(Finding::new(
+            Kind::WorkerNoLeader,
+            "No worker does maintenance: scheduled jobs do not become due, jobs of dead workers \
+             are not rescued, and disk space is not freed.",
+            "Start a worker with Config::maintenance; 'posthaste work' always has it.",
+        ));
+    }
+    for worker in &snapshot.workers {
+        if worker.is_alive(thresholds) {
+            continue;
+        }
+        let (name, id) = (plain(&worker.name, 80), worker.id);
+        let summary = match worker.silent < 0.0 {
+            false => format!(
+                "Worker {name} ({id}) has been silent for {}.",
+                age(worker.silent)
+            ),
+            true => format!(
+                "Worker {name} ({id}) has been silent since before the server's clock stepped \
+                 back."
+            ),
+        };
+        let remedy = "Check its process. If it is dead, another worker rescues its jobs.";
+        found.push(Finding::new(Kind::WorkerSilent, summary, remedy).about(&worker.name, 0));
+    }
+    found
+}
+
+/// Nothing where all jobs are those of relays and syncs, which have findings of their own.
+fn none(snapshot: &Snapshot) -> Option<Finding> {
+    let is_others = |queue: &str| {
+        snapshot.relays_of(queue).next().is_some() || snapshot.sync_of(queue).is_some()
+    };
+    let sums = snapshot.by_queue();
+    let pending = sums.iter().filter(|(_, sums)| sums.pending() > 0);
+    let (others, ours): (Vec<_>, Vec<_>) = pending.partition(|(queue, _)| is_others(queue));
+    if ours.is_empty() {
+        return others.is_empty().then(|| {
+            let remedy = "Start a worker, such as 'posthaste work', before jobs are enqueued.";
+            Finding::new(
+                Kind::WorkerIdle,
+                "No worker is running. No jobs are waiting.",
+                remedy,
+            )
+        });
+    }
+    let jobs: i64 = ours.iter().map(|(_, sums)| sums.pending()).sum();
+    let since = ours.iter().filter_map(|(queue, _)| snapshot.oldest(queue));
+    let since = since.map(|oldest| oldest.since).min();
+    let oldest = since.map(|since| time(since, snapshot.server.at));
+    let oldest = oldest.map_or_else(String::new, |since| format!(", the oldest since {since}"));
+    let queues = match ours.len() {
+        1 => format!("queue {}", plain(ours[0].0, 80)),
+        many => format!("{many} queues"),
+    };
+    let summary = format!(
+        "No worker is running: {} waiting in {queues}{oldest}.",
+        counted(jobs, "job", "jobs")
+    );
+    let mut finding = Finding::new(
+        Kind::WorkerNone,
+        summary,
+        "Start one: 'posthaste work', or your own program.",
+    );
+    finding.jobs = jobs;
+    finding.since = since;
+    Some(finding)
+}

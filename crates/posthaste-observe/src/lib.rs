@@ -1,0 +1,48 @@
+//! One engine that observes a posthaste store: it reads a [`Snapshot`], judges it by
+//! [`Thresholds`], and returns [`Finding`]s with stable ids. The console and the command line
+//! render them; neither decides by itself what is wrong.
+//!
+//! ```no_run
+//! use posthaste_observe::{Snapshot, Thresholds, findings};
+//!
+//! # async fn example(client: &tokio_postgres::Client) -> Result<(), posthaste_observe::Error> {
+//! let snapshot = Snapshot::read(client).await?;
+//! for finding in findings(&snapshot, &Thresholds::default()) {
+//!     println!("{}: {} {}", finding.kind.id(), finding.summary, finding.remedy);
+//! }
+//! # Ok(()) }
+//! ```
+#![forbid(unsafe_code)]
+
+// In layers, the lowest first.
+pub mod format;
+
+mod error;
+mod thresholds;
+
+mod facts;
+mod finding;
+mod holders;
+mod sums;
+
+mod snapshot;
+
+mod checks;
+
+mod store;
+
+mod collector;
+mod findings;
+
+pub use checks::{Checks, Lock, Rights, UnsyncedTable};
+pub use collector::{Collector, Source, has_uncounted};
+pub use error::Error;
+pub use facts::{
+    FailedPeriodic, GivenUp, QueueSettings, Segments, Server, StoreState, Sync, Window, Worker,
+};
+pub use finding::{Finding, Kind, Level, grouped};
+pub use findings::{check_findings, findings};
+pub use holders::{holder_detail, holder_name};
+pub use snapshot::{Snapshot, failing_since, relay_name};
+pub use sums::Sums;
+pub use thresholds::Thresholds;

@@ -1,0 +1,159 @@
+//! The state of a whole store at one moment: data, and pure questions about it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use posthaste::{Counter, Counters, Holder, Oldest};
+use posthaste_relay::{RelayReport, RelayState};
+
+use crate::facts::{
+    FailedPeriodic, GivenUp, QueueSettings, Segments, Server, StoreState, Sync, Window, Worker,
+};
+use crate::sums::Sums;
+use crate::thresholds::Thresholds;
+
+/// The state of a whole store at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// The server and the session.
+    pub server: Server,
+    /// What the store says about itself.
+    pub store: StoreState,
+    /// Segments of the ready log.
+    pub segments: Segments,
+    /// Jobs of each kind, and since when the next ones wait.
+    pub counters: Counters,
+    /// Settings of queues.
+    pub queues: Vec<QueueSettings>,
+    /// Workers of this store that have not stopped.
+    pub workers: Vec<Worker>,
+    /// Relays.
+    pub relays: Vec<RelayReport>,
+    /// Synced tables.
+    pub syncs: Vec<Sync>,
+    /// Sessions, prepared transactions, slots and replicas that hold back vacuum.
+    pub holders: Vec<Holder>,
+    /// What happened in queues in the last ten minutes.
+    pub windows: Vec<Window>,
+    /// Jobs that were given up in the last hour.
+    pub given_up: Vec<GivenUp>,
+    /// Periodic jobs that the leader could not enqueue.
+    pub periodic: Vec<FailedPeriodic>,
+    /// How long the read took.
+    pub took: Duration,
+}
+
+impl Snapshot {
+    /// Sums over all queues.
+    pub fn sums(&self) -> Sums {
+        self.sums_of(|_| true)
+    }
+
+    /// Sums over these counters.
+    pub fn sums_of(&self, is_meant: impl Fn(&Counter) -> bool) -> Sums {
+        let mut sums = Sums::default();
+        for counter in self.counters.jobs.iter().filter(|one| is_meant(one)) {
+            sums.add(counter);
+        }
+        sums
+    }
+
+    /// Sums of each known queue.
+    pub fn by_queue(&self) -> BTreeMap<&str, Sums> {
+        let mut queues: BTreeMap<&str, Sums> = BTreeMap::new();
+        for queue in &self.queues {
+            queues.entry(&queue.name).or_default();
+        }
+        for counter in &self.counters.jobs {
+            queues.entry(&counter.queue).or_default().add(counter);
+        }
+        queues
+    }
+
+    /// Since when the next job of a queue waits, of the priority where that is longest.
+    pub fn oldest(&self, queue: &str) -> Option<&Oldest> {
+        let oldest = self.counters.oldest.iter();
+        let oldest = oldest.filter(|one| one.queue == queue);
+        oldest.max_by(|one, other| one.seconds.total_cmp(&other.seconds))
+    }
+
+    /// The queues in which jobs wait for a worker.
+    pub fn waiting_queues(&self) -> BTreeSet<&str> {
+        let oldest = self.counters.oldest.iter();
+        oldest.map(|one| one.queue.as_str()).collect()
+    }
+
+    /// Settings of a queue.
+    pub fn settings(&self, queue: &str) -> Option<&QueueSettings> {
+        self.queues.iter().find(|one| one.name == queue)
+    }
+
+    /// Since when a queue is paused.
+    pub fn paused_at(&self, queue: &str) -> Option<Timestamp> {
+        self.settings(queue)?.paused_at
+    }
+
+    /// Workers with a recent heartbeat. The workers of a copy are those of another store.
+    pub fn alive_workers(&self, thresholds: &Thresholds) -> impl Iterator<Item = &Worker> {
+        let alive = self.workers.iter();
+        alive.filter(|one| one.is_alive(thresholds))
+    }
+
+    /// How many live workers serve this queue; one that does not say which it serves may serve it.
+    pub fn workers_on(&self, queue: &str, thresholds: &Thresholds) -> usize {
+        let alive = self.alive_workers(thresholds);
+        alive.filter(|one| one.serves(queue)).count()
+    }
+
+    /// Queues in which jobs wait and that no live worker serves.
+    pub fn unworked(&self, thresholds: &Thresholds) -> BTreeSet<&str> {
+        let mut queues = self.waiting_queues();
+        queues.retain(|queue| self.workers_on(queue, thresholds) == 0);
+        queues
+    }
+
+    /// The relays of a queue.
+    pub fn relays_of(&self, queue: &str) -> impl Iterator<Item = &RelayReport> {
+        let queue = queue.to_owned();
+        self.relays.iter().filter(move |one| one.queue == queue)
+    }
+
+    /// The sync whose changes, or whose re-indexes, a queue holds.
+    pub fn sync_of(&self, queue: &str) -> Option<&Sync> {
+        self.syncs.iter().find(|sync| {
+            posthaste_sync::queue(&sync.name) == queue
+                || posthaste_sync::reindex_queue(&sync.name) == queue
+        })
+    }
+
+    /// Those who have held back vacuum for more than a second, the oldest first. The slot of a
+    /// replica stands for both.
+    pub fn horizon(&self) -> impl Iterator<Item = &Holder> {
+        self.holders.iter().filter(|one| {
+            !one.is_by_slot
+                && one.transactions.is_some()
+                && one.seconds.is_none_or(|seconds| seconds > 1.0)
+        })
+    }
+}
+
+/// Since when a relay delivers nothing, if it does not.
+pub fn failing_since(relay: &RelayReport) -> Option<Timestamp> {
+    let status = &relay.status;
+    let since = status.failing_since.into_iter().chain(status.down_since);
+    let since = since.min();
+    match relay.state {
+        RelayState::Stopped | RelayState::Standby => None,
+        RelayState::Silent | RelayState::Down => since.or(Some(relay.updated_at)),
+        _ => since,
+    }
+}
+
+/// A relay's name: its route, else its queue.
+pub fn relay_name(relay: &RelayReport) -> &str {
+    match relay.route.is_empty() {
+        true => &relay.queue,
+        false => &relay.route,
+    }
+}

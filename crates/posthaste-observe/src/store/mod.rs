@@ -1,0 +1,370 @@
+//! The statements. They have no names, so that any pooler will do.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use posthaste::{Counters, State};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error as PgError, Row, SimpleQueryMessage};
+
+use crate::checks::{Checks, Lock, OLDEST, Rights, UnsyncedTable};
+use crate::error::Error;
+use crate::facts::{
+    FailedPeriodic, GivenUp, QueueSettings, Segments, Server, StoreState, Sync, Window, Worker,
+};
+use crate::snapshot::Snapshot;
+use crate::sums::Sums;
+use crate::thresholds::Thresholds;
+
+impl Snapshot {
+    /// Reads everything but how late indexes are, in a number of statements that does not depend on
+    /// the number of jobs. Statements have no names, so any pooler will do.
+    pub async fn read(client: &Client) -> Result<Self, Error> {
+        snapshot(client).await
+    }
+
+    /// Reads how late indexes are. It reads the rows of jobs: bound it by a statement timeout where
+    /// many may wait.
+    pub async fn read_syncs(&mut self, client: &Client) -> Result<(), Error> {
+        let left = |sums: &Sums| sums.pending() + sums.dead + sums.discarded + sums.expired;
+        let sums = self.by_queue();
+        let is_left = |(queue, sums): (&&str, &Sums)| queue.starts_with("sync.") && left(sums) > 0;
+        let mut behind = match sums.iter().any(is_left) {
+            true => posthaste_sync::behind(client).await?,
+            false => BTreeMap::new(),
+        };
+        for sync in &mut self.syncs {
+            sync.behind = Some(behind.remove(&sync.name).unwrap_or_default());
+        }
+        Ok(())
+    }
+}
+
+impl Checks {
+    /// Reads them over one connection; a second one shows whether a pooler is in between.
+    pub async fn read(
+        client: &Client,
+        second: &Client,
+        thresholds: &Thresholds,
+    ) -> Result<Self, Error> {
+        let asked = milliseconds(SystemTime::now());
+        let server = server(client).await?;
+        let answered = milliseconds(SystemTime::now());
+        let mut checks = Self {
+            clock_ahead: ahead(server.at.as_millisecond(), asked, answered),
+            is_pooled: is_pooled(client, second).await?,
+            server,
+            ..Self::default()
+        };
+        if checks.server.version_number < OLDEST {
+            return Ok(checks);
+        }
+        read_checks(client, thresholds, &mut checks).await?;
+        Ok(checks)
+    }
+}
+
+async fn snapshot(client: &Client) -> Result<Snapshot, Error> {
+    let started = Instant::now();
+    let counters = posthaste::Client::new(client).counters().await?;
+    let mut snapshot = Snapshot {
+        server: server(client).await?,
+        store: one(client, include_str!("state.sql"), state).await?,
+        segments: one(client, include_str!("segments.sql"), segments).await?,
+        queues: all(client, include_str!("queues.sql"), queue).await?,
+        workers: all(client, include_str!("workers.sql"), worker).await?,
+        relays: posthaste_relay::relays(client).await?,
+        syncs: all(client, include_str!("syncs.sql"), sync).await?,
+        holders: posthaste::holders(client).await?,
+        given_up: all(client, include_str!("given_up.sql"), given_up).await?,
+        periodic: all(client, include_str!("periodic.sql"), periodic).await?,
+        counters,
+        ..Snapshot::default()
+    };
+    snapshot.windows = windows(client, &snapshot).await?;
+    count_syncs(&mut snapshot);
+    snapshot.took = started.elapsed();
+    Ok(snapshot)
+}
+
+/// Samples hold totals; what happened since is the difference to those of now.
+async fn windows(client: &Client, snapshot: &Snapshot) -> Result<Vec<Window>, Error> {
+    let sums = snapshot.by_queue();
+    let rows = client.query_typed(include_str!("window.sql"), &[]);
+    let mut windows = Vec::new();
+    for row in rows.await? {
+        let queue: String = row.try_get("queue")?;
+        let Some(now) = sums.get(queue.as_str()) else {
+            continue;
+        };
+        let since = |now: i64, column: &str| -> Result<i64, PgError> {
+            // A store that was restored counts anew.
+            Ok((now - row.try_get::<_, i64>(column)?).max(0))
+        };
+        windows.push(Window {
+            seconds: row.try_get("seconds")?,
+            enqueued: since(now.enqueued(), "come")?,
+            completed: since(now.done, "done")?,
+            failed: since(now.failed, "failed")?,
+            error: None,
+            queue,
+        });
+    }
+    let failing = windows.iter().filter(|one| one.failed_share() > 0.1);
+    let failing: Vec<String> = failing.map(|one| one.queue.clone()).collect();
+    if !failing.is_empty() {
+        let sql = include_str!("errors.sql");
+        for row in client
+            .query_typed(sql, &[(&failing, Type::TEXT_ARRAY)])
+            .await?
+        {
+            let queue: &str = row.try_get("queue")?;
+            if let Some(window) = windows.iter_mut().find(|one| one.queue == queue) {
+                window.error = row.try_get("error")?;
+            }
+        }
+    }
+    Ok(windows)
+}
+
+/// Jobs of synced tables, by the counters of their queues.
+fn count_syncs(snapshot: &mut Snapshot) {
+    let counters: &Counters = &snapshot.counters;
+    for sync in &mut snapshot.syncs {
+        let (changes, reindex) = (
+            posthaste_sync::queue(&sync.name),
+            posthaste_sync::reindex_queue(&sync.name),
+        );
+        for one in &counters.jobs {
+            let due = one.available + one.blocked + one.running + one.quarantined;
+            let later = one.scheduled + one.retrying;
+            if one.queue == changes {
+                sync.due += due;
+                sync.scheduled += later;
+            } else if one.queue == reindex {
+                sync.reindex += due + later;
+            }
+        }
+    }
+}
+
+async fn all<T>(
+    client: &Client,
+    sql: &'static str,
+    read: impl Fn(&Row) -> Result<T, PgError>,
+) -> Result<Vec<T>, Error> {
+    let rows = client.query_typed(sql, &[]).await?;
+    let read: Result<Vec<T>, _> = rows.iter().map(read).collect();
+    Ok(read?)
+}
+
+async fn one<T>(
+    client: &Client,
+    sql: &'static str,
+    read: impl Fn(&Row) -> Result<T, PgError>,
+) -> Result<T, Error> {
+    all(client, sql, read)
+        .await?
+        .into_iter()
+        .next()
+        .ok_or(Error::NoRow)
+}
+
+async fn server(client: &Client) -> Result<Server, Error> {
+    one(client, include_str!("server.sql"), |row| {
+        Ok(Server {
+            database: row.try_get("database")?,
+            version_number: row.try_get("version_number")?,
+            version: row.try_get("version")?,
+            is_replica: row.try_get("is_replica")?,
+            at: row.try_get("at")?,
+            role: row.try_get("role")?,
+            sees_sessions: row.try_get("sees_sessions")?,
+            fsync: row.try_get("fsync")?,
+            synchronous_commit: row.try_get("synchronous_commit")?,
+            max_prepared_transactions: row.try_get("max_prepared_transactions")?,
+            notifications: row.try_get("notifications")?,
+            encoding: row.try_get("encoding")?,
+            missing_roles: row.try_get("missing_roles")?,
+            open_schemas: row.try_get("open_schemas")?,
+        })
+    })
+    .await
+}
+
+fn state(row: &Row) -> Result<StoreState, PgError> {
+    Ok(StoreState {
+        needs_rebase: row.try_get("needs_rebase")?,
+        has_leader: row.try_get("has_leader")?,
+        seconds_ahead: row.try_get("seconds_ahead")?,
+        seconds_jumped: row.try_get("seconds_jumped")?,
+    })
+}
+
+fn segments(row: &Row) -> Result<Segments, PgError> {
+    Ok(Segments {
+        live: row.try_get(0)?,
+        sealed: row.try_get(1)?,
+        by_transaction: row.try_get(2)?,
+        by_lock: row.try_get(3)?,
+    })
+}
+
+fn queue(row: &Row) -> Result<QueueSettings, PgError> {
+    Ok(QueueSettings {
+        name: row.try_get("name")?,
+        paused_at: row.try_get("paused_at")?,
+        rate: row.try_get("rate")?,
+        per: row.try_get("per")?,
+        burst: row.try_get("burst")?,
+        keep: row.try_get("keep")?,
+    })
+}
+
+fn worker(row: &Row) -> Result<Worker, PgError> {
+    Ok(Worker {
+        id: row.try_get("id")?,
+        name: row.try_get("name")?,
+        started_at: row.try_get("started_at")?,
+        silent: row.try_get("silent")?,
+        queues: row.try_get("queues")?,
+        leads: row.try_get("leads")?,
+    })
+}
+
+fn sync(row: &Row) -> Result<Sync, PgError> {
+    Ok(Sync {
+        name: row.try_get(0)?,
+        table: row.try_get(1)?,
+        reindex_paused: row.try_get(2)?,
+        ..Sync::default()
+    })
+}
+
+fn periodic(row: &Row) -> Result<FailedPeriodic, PgError> {
+    Ok(FailedPeriodic {
+        name: row.try_get("name")?,
+        error: row.try_get("error")?,
+    })
+}
+
+fn given_up(row: &Row) -> Result<GivenUp, PgError> {
+    let state: &str = row.try_get("state")?;
+    Ok(GivenUp {
+        state: match state {
+            "expired" => State::Expired,
+            _ => State::Dead,
+        },
+        queue: row.try_get("queue")?,
+        jobs: row.try_get("jobs")?,
+        since: row.try_get("since")?,
+        error: row.try_get("error")?,
+    })
+}
+
+/// Two connections never have the same server process, and one never has two, unless a pooler is
+/// in between.
+async fn is_pooled(first: &Client, second: &Client) -> Result<bool, Error> {
+    let before = process(first).await?;
+    second.batch_execute("BEGIN").await?;
+    let other = process(second).await?;
+    let pooled = other == before || process(first).await? != before;
+    second.batch_execute("COMMIT").await?;
+    Ok(pooled)
+}
+
+async fn process(client: &Client) -> Result<String, Error> {
+    let answer = client.simple_query(include_str!("pid.sql")).await?;
+    let pid = answer.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+        _ => None,
+    });
+    pid.ok_or(Error::NoRow)
+}
+
+async fn read_checks(
+    client: &Client,
+    thresholds: &Thresholds,
+    checks: &mut Checks,
+) -> Result<(), Error> {
+    // A role that may not read the version of the schema lacks rights.
+    let schema = posthaste::check_schema(client).await.err();
+    let schema = schema.filter(|one| one.sqlstate() != Some(&SqlState::INSUFFICIENT_PRIVILEGE));
+    checks.schema = schema.map(|one| one.to_string());
+    let seconds = thresholds.long_transaction.as_secs_f64();
+    let locks = client
+        .query_typed(include_str!("locks.sql"), &[(&seconds, Type::FLOAT8)])
+        .await?;
+    let locks: Result<Vec<Lock>, _> = locks.iter().map(lock).collect();
+    checks.locks = locks?;
+    checks.holders = posthaste::holders(client).await?;
+    if checks.schema.is_some() {
+        return Ok(());
+    }
+    let rights = one(client, include_str!("rights.sql"), rights).await?;
+    if rights.read_syncs {
+        checks.unsynced = all(client, include_str!("triggers.sql"), unsynced).await?;
+    }
+    checks.rights = Some(rights);
+    if checks.can_observe() {
+        let read = |row: &Row| Ok((row.try_get("needs_rebase")?, row.try_get("ids_behind")?));
+        let thorough = one(client, include_str!("thorough.sql"), read).await?;
+        (checks.needs_rebase, checks.ids_behind) = thorough;
+    }
+    Ok(())
+}
+
+fn lock(row: &Row) -> Result<Lock, PgError> {
+    Ok(Lock {
+        session: row.try_get("name")?,
+        seconds: row.try_get("seconds")?,
+    })
+}
+
+fn rights(row: &Row) -> Result<Rights, PgError> {
+    Ok(Rights {
+        use_schema: row.try_get("may_look")?,
+        enqueue: row.try_get("may_enqueue")?,
+        work: row.try_get("may_work")?,
+        observe: row.try_get("may_observe")?,
+        read_syncs: row.try_get("may_look_at_synced")?,
+        missing_functions: row.try_get("functions_lacking")?,
+        outdated_roles: row.try_get("roles_lacking")?,
+    })
+}
+
+fn unsynced(row: &Row) -> Result<UnsyncedTable, PgError> {
+    Ok(UnsyncedTable {
+        name: row.try_get(0)?,
+        is_dropped: row.try_get(1)?,
+        parts: row.try_get(2)?,
+    })
+}
+
+/// Whether a worker still has this many jobs to count, at least.
+pub(crate) async fn is_uncounted(client: &Client, many: u32) -> Result<bool, Error> {
+    Ok(posthaste::Client::new(client).uncounted(many).await? == many)
+}
+
+/// By how much a clock that was read between these two times is ahead of them; negative: behind.
+fn ahead(clock: i64, asked: i64, answered: i64) -> i64 {
+    (clock - answered).max(0) + (clock - asked).min(0)
+}
+
+fn milliseconds(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_between_question_and_answer_is_right() {
+        assert_eq!(ahead(15, 10, 20), 0);
+        assert_eq!(ahead(25, 10, 20), 5);
+        assert_eq!(ahead(7, 10, 20), -3);
+    }
+}

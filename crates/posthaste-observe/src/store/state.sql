@@ -1,0 +1,17 @@
+-- What the store says about itself. seconds_ahead: the newest time that it holds, against the
+-- server's clock: of the promoter, the leader's lease, periodic jobs and heartbeats.
+SELECT CASE WHEN NOT pg_is_in_recovery()
+             AND has_function_privilege('pg_catalog.pg_control_system()'::text, 'EXECUTE'::text)
+            THEN posthaste.needs_rebase(false) ELSE false END AS needs_rebase,
+       EXISTS (SELECT FROM posthaste.leader l
+                WHERE clock_timestamp() BETWEEN l.since AND l.until) AS has_leader,
+       coalesce(extract(epoch FROM greatest(
+          to_timestamp(pg_sequence_last_value('posthaste.promote_horizon'::regclass)::float8
+                       / 1000000::float8),
+          (SELECT l.since FROM posthaste.leader l),
+          (SELECT max(p.looked_at) FROM posthaste.periodic p),
+          (SELECT max(w.seen_at) FROM posthaste.worker w)) - clock_timestamp()), 0::numeric)::bigint
+         AS seconds_ahead,
+       coalesce(extract(epoch FROM clock_timestamp()
+                                   - (SELECT l.steady FROM posthaste.leader l)), 0::numeric)::bigint
+         AS seconds_jumped

@@ -1,0 +1,13 @@
+-- Workers of this store that have not stopped, and which of them leads. Those of another identity
+-- came with a copy. A replica, or a role that may not ask which store this is, sees all.
+SELECT w.id, w.name, w.started_at,
+       extract(epoch FROM clock_timestamp() - w.seen_at)::double precision AS silent,
+       w.queues, l.worker IS NOT NULL AS leads
+  FROM (SELECT CASE WHEN NOT pg_is_in_recovery()
+                     AND has_function_privilege('pg_catalog.pg_control_system()'::text,
+                                                'EXECUTE'::text)
+                    THEN posthaste.session_identity() END AS identity OFFSET 0) here,
+       posthaste.worker w LEFT JOIN posthaste.leader l
+       ON l.worker = w.id AND clock_timestamp() BETWEEN l.since AND l.until
+ WHERE w.stopped_at IS NULL AND (here.identity IS NULL OR w.identity = here.identity)
+ ORDER BY w.id LIMIT 5000
