@@ -367,7 +367,7 @@ impl Destination for Nats {
                 if !info.as_ref().is_err_and(Reason::is_denial) {
                     live.ends_well();
                 }
-                Ok(info?.unsafe_settings(longest_outage)?)
+                info?.unsafe_settings(longest_outage)
             };
             let looked: Result<Vec<UnsafeSetting>, String> = looked.await;
             looked.map_err(|reason| Error::invalid("stream", reason))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{files, read, root};
+use super::{read, root};
 
 /// Lower case, blanks to lines, and nothing else that is no letter: as pages name their headings.
 fn anchor(heading: &str) -> String {
