@@ -59,7 +59,7 @@ impl Waiting {
         assert_eq!(counted.get::<_, i64>(0), 0);
     }
 
-    async fn is_done(self) {
+    async fn finish(self) {
         all_done(&self.setup.client).await;
         self.counts_nothing().await;
         self.worker.stop().await.unwrap();
@@ -91,7 +91,7 @@ async fn a_redis_user_without_a_right_counts_as_no_attempt_and_repeats_nothing()
             waiting.says(&["ACL SETUSER"]).await;
             assert_eq!(unfinished(&waiting.setup.client).await, 12);
             user("~* +@all");
-            waiting.is_done().await;
+            waiting.finish().await;
             let lists = [
                 "queue:default",
                 "celery",
@@ -120,7 +120,7 @@ async fn what_a_redis_has_taken_is_not_sent_again_for_a_right_beside_it() {
     redis.ask(&[&setting[..], &["-sadd"]].concat()).unwrap();
     let url = redis.url().replace("redis://", "redis://app:pw@");
     for destination in all(&url) {
-        Waiting::on(destination, &["m"; 7]).await.is_done().await;
+        Waiting::on(destination, &["m"; 7]).await.finish().await;
     }
     for list in [
         "queue:default",
@@ -156,7 +156,7 @@ async fn a_rabbitmq_user_without_a_right_counts_as_no_attempt_and_holds_up_no_ot
         .says(&["ACCESS_REFUSED", "rabbitmqctl set_permissions"])
         .await;
     control(&["set_permissions", "-p", "relay", &user, "", ".*", ""]);
-    waiting.is_done().await;
+    waiting.finish().await;
 
     // The others of a topic exchange pass, whichever of the batch is refused.
     let exchange = "amq.topic";
@@ -179,7 +179,7 @@ async fn a_rabbitmq_user_without_a_right_counts_as_no_attempt_and_holds_up_no_ot
     waiting.says(&["access to topic 'theirs'"]).await;
     assert_eq!(unfinished(&waiting.setup.client).await, 2);
     control(&["clear_topic_permissions", "-p", "relay", &user]);
-    waiting.is_done().await;
+    waiting.finish().await;
     let mut ids = Vec::new();
     while let Some(message) = hands.take(&queue).await {
         ids.push(message.properties.message_id().clone().unwrap().to_string());
@@ -241,7 +241,7 @@ async fn a_nats_user_without_a_right_counts_as_no_attempt_and_holds_up_no_other_
     assert_eq!(unfinished(&waiting.setup.client).await, 2);
     allow(r#"[">"]"#, inbox);
     server.restart().unwrap();
-    waiting.is_done().await;
+    waiting.finish().await;
 
     // Where it hears no answers it does not know whether anything is there.
     allow(r#"[">"]"#, r#"["nothing"]"#);
@@ -283,12 +283,12 @@ async fn a_kafka_account_without_a_right_counts_as_no_attempt() {
         ),
     ] {
         let cluster = MockCluster::new(1).unwrap();
-        cluster.request_errors(api.clone(), &[error; 10_000]);
+        cluster.request_errors(api, &[error; 10_000]);
         let kafka = Kafka::new(&cluster.bootstrap_servers()).unwrap();
         let waiting = Waiting::on(Arc::new(kafka), &["mine"; 12]).await;
         waiting.says(&[said]).await;
         cluster.clear_request_errors(api);
-        waiting.is_done().await;
+        waiting.finish().await;
     }
 }
 
@@ -316,7 +316,7 @@ async fn a_mail_server_that_does_not_know_the_relay_counts_as_no_attempt() {
         let (code, text) = answer.split_once(' ').unwrap();
         waiting.says(&[code, text, "; give the route a "]).await;
         server.order(&json!({})).unwrap();
-        waiting.is_done().await;
+        waiting.finish().await;
     }
     assert_eq!(server.effects().unwrap().len(), 5 * 6, "each once");
 
