@@ -36,6 +36,9 @@ on_both! {
     stepped_within =>
         what_is_due_at_once_is_also_where_the_clock_steps_back_within_its_transaction_on_15,
         what_is_due_at_once_is_also_where_the_clock_steps_back_within_its_transaction_on_18;
+    rated =>
+        a_queue_with_a_rate_goes_on_after_the_clock_was_ahead_on_15,
+        a_queue_with_a_rate_goes_on_after_the_clock_was_ahead_on_18;
     nothing_for_ever =>
         what_a_clock_that_jumps_would_forget_stays_and_what_it_left_ahead_is_set_right_on_15,
         what_a_clock_that_jumps_would_forget_stays_and_what_it_left_ahead_is_set_right_on_18;
@@ -316,6 +319,37 @@ async fn stepped_within(version: PgVersion) -> anyhow::Result<()> {
     Ok(())
 }
 
+async fn rated(version: PgVersion) -> anyhow::Result<()> {
+    let server = PgServer::start_with_clock(version, &[])?;
+    let db = support::migrated(&server).await;
+    let client = db.client().await?;
+    let seen = Runs::default();
+    let worker = noting(&db.pool(4)?, &seen).await;
+    let limit = "SELECT posthaste.limit_rate('default', 20, '1 second', burst => 20)";
+    client.batch_execute(limit).await?;
+    for ahead in [HOUR, YEAR] {
+        server.turn_clock(ahead)?;
+        enqueue(&client, "ahead", 0).await?;
+        eventually(
+            SOON,
+            "the job of the clock that is ahead runs",
+            async || Ok(support::unfinished(&client).await == 0),
+        )
+        .await?;
+        server.turn_clock(0)?;
+        enqueue(&client, "back", 0).await?;
+        eventually(
+            SOON,
+            "the job of the clock that is right runs",
+            async || Ok(support::unfinished(&client).await == 0),
+        )
+        .await?;
+    }
+    worker.stop().await?;
+    ran::count("clocks", 1);
+    Ok(())
+}
+
 /// What the leader says.
 const LEAD: &str = include_str!("../src/store/lead.sql");
 const TAKE_LEASE: &str = include_str!("../../posthaste-relay/src/store/ordered_relay.sql");
@@ -379,7 +413,10 @@ async fn nothing_for_ever(version: PgVersion) -> anyhow::Result<()> {
                                      attempt, max_attempts, kwargs_bytes, crashes, state, queue,
                                      name, tag, kwargs)
          VALUES (7, posthaste.quarantine_until(2::smallint), now(), now(), 'infinity', 0,
-                 0, 25, 2, 2, 'quarantined', 'q', 'x', '', '{}')",
+                 0, 25, 2, 2, 'quarantined', 'q', 'x', '', '{}');
+         INSERT INTO posthaste.bulk_action (id, driven_until, at_most, action, filter, who,
+                                            identity)
+         VALUES (1, clock_timestamp() + interval '10 s', 1, 'retry', '', 'x', '{}')",
     )
     .await?;
     let relay = support::hand(&one.client).await;
@@ -404,13 +441,14 @@ async fn nothing_for_ever(version: PgVersion) -> anyhow::Result<()> {
         "nobody takes the lease for a year"
     );
     let found: i64 = one.value("SELECT posthaste.mend_times()", &[]).await?;
-    assert!(found >= 5, "{found} times were set right");
+    assert!(found >= 6, "{found} times were set right");
     let ahead = "WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at)
         SELECT EXISTS (SELECT FROM posthaste.worker, now WHERE greatest(seen_at, stopped_at) > at)
         OR EXISTS (SELECT FROM posthaste.cancelling, now WHERE asked_at > at)
         OR EXISTS (SELECT FROM posthaste.confirmed, now WHERE confirmed_at > at)
         OR EXISTS (SELECT FROM posthaste.in_flight, now WHERE until > at)
         OR EXISTS (SELECT FROM posthaste.inbox, now WHERE received_at > at)
+        OR EXISTS (SELECT FROM posthaste.bulk_action, now WHERE driven_until > at)
         OR pg_sequence_last_value('posthaste.listeners_until') > extract(epoch FROM now()) + 31";
     assert!(!is(&one.client, ahead).await?, "something is still ahead");
     let again: i64 = one.value("SELECT posthaste.mend_times()", &[]).await?;

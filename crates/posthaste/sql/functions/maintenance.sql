@@ -70,9 +70,13 @@ BEGIN
     UPDATE posthaste.inbox i SET received_at = v_now
      WHERE i.delivery_id IN (SELECT o.delivery_id FROM posthaste.inbox o
                               WHERE o.received_at > v_past LIMIT 10000) RETURNING 1),
+  -- A console that drives an action or lets it rest does so for half a minute at most.
+  driven AS (
+    UPDATE posthaste.bulk_action b SET driven_until = v_now
+     WHERE b.state = 'running' AND b.driven_until > v_now + interval '1 min' RETURNING 1),
   found AS (
     SELECT FROM workers UNION ALL SELECT FROM cancelling UNION ALL SELECT FROM confirmed
-    UNION ALL SELECT FROM quarantined UNION ALL SELECT FROM inbox)
+    UNION ALL SELECT FROM quarantined UNION ALL SELECT FROM inbox UNION ALL SELECT FROM driven)
   SELECT count(*) INTO v_found FROM found;
   -- A worker that sleeps turns its notifications on again before this is over.
   IF pg_sequence_last_value('posthaste.listeners_until'::regclass) > extract(epoch FROM v_now) + 600

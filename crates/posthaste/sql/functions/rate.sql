@@ -2,8 +2,7 @@
 
 -- A rate: a bucket of q.burst jobs that is filled by one every q.per / q.rate. Its cell holds, in
 -- microseconds since 1970, when it will be full again. A sequence, so that nothing is updated and a
--- pinned horizon does not matter; what is used up is so although the claim is rolled back. A clock
--- that steps back costs one bucket's time.
+-- pinned horizon does not matter; what is used up is so although the claim is rolled back.
 CREATE OR REPLACE FUNCTION posthaste.full_at(
   q posthaste.queue, OUT o_full numeric, OUT o_now numeric, OUT o_step numeric)
 LANGUAGE plpgsql
@@ -14,13 +13,21 @@ BEGIN
   o_full := least(greatest(pg_sequence_last_value(q.pace), o_now), o_now + o_step * q.burst);
 END $f$;
 
--- How many jobs of the queue may be claimed now. Its claimers go one by one from here on.
+-- How many jobs of the queue may be claimed now. Its claimers go one by one from here on. A bucket
+-- that is emptier than empty was written by a clock that was ahead: it is empty from now on. The
+-- cell must be written for that, because full_at() moves its limit on with the clock.
 CREATE OR REPLACE FUNCTION posthaste.allowance(q posthaste.queue)
 RETURNS integer LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  f record;
 BEGIN
   PERFORM pg_advisory_xact_lock(1885893479, q.pace::oid::integer);
-  RETURN (SELECT floor((f.o_now - f.o_full) / f.o_step + q.burst) FROM posthaste.full_at(q) f);
+  f := posthaste.full_at(q);
+  IF pg_sequence_last_value(q.pace) > ceil(f.o_full) THEN
+    PERFORM setval(q.pace, ceil(f.o_full)::bigint);
+  END IF;
+  RETURN floor((f.o_now - f.o_full) / f.o_step + q.burst);
 END $f$;
 
 -- After how many milliseconds the next one may be.
