@@ -15,7 +15,7 @@ use super::clock::ServerClock;
 use super::progress::Progress;
 use crate::bugs::{Bug, Habit};
 use crate::history::End;
-use crate::load::{JOB, PRODUCERS};
+use crate::load::{JOB, PRODUCERS, QUEUES};
 use crate::plan::{Cast, RoundPlan};
 
 /// Worker processes.
@@ -87,6 +87,10 @@ impl Stage {
                 "CREATE TABLE promise (key bigint PRIMARY KEY); CREATE TABLE effect (key bigint)",
             )
             .await?;
+        if plan.clocked {
+            let rate = "SELECT posthaste.limit_rate($1, 2000, '1 second', burst => 4000)";
+            client.execute(rate, &[&QUEUES[0]]).await?;
+        }
         if plan.hostile {
             client.batch_execute(include_str!("hostile.sql")).await?;
         }
@@ -141,7 +145,11 @@ impl Stage {
         *starts += 1;
         let name = format!("w{place}.{starts}");
         let mut command = Command::new(&self.program);
-        let url = url(&self.links[place], &name);
+        let mut url = url(&self.links[place], &name);
+        // The sessions of one of them do not wait for the disk.
+        if place == WORKERS - 1 {
+            url.push_str("&options=-c%20synchronous_commit%3Doff");
+        }
         match &self.behind {
             None => {
                 command
