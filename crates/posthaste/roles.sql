@@ -92,7 +92,8 @@ GRANT INSERT (slot, queue, name, priority, enqueued_at, scheduled_at, expires_at
 GRANT SELECT ON posthaste.unique_key TO posthaste_producer;
 GRANT EXECUTE ON FUNCTION
   posthaste.enqueue_other(text, jsonb, text, integer, timestamptz, timestamptz, text, text, integer,
-                          text, text, boolean) TO posthaste_producer, posthaste_worker;
+                          text, text, boolean),
+  posthaste.recover() TO posthaste_producer, posthaste_worker;
 
 -- `posthaste txwatch` may act with pg_signal_backend alone, and records what it does.
 GRANT USAGE ON SCHEMA posthaste TO pg_signal_backend;

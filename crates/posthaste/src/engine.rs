@@ -140,6 +140,7 @@ impl Process {
             config: Arc::clone(&self.config),
             owed: Arc::clone(&self.owed),
             pulse: Arc::clone(&self.pulse),
+            doubted: Arc::clone(&self.claimer.unanswered.doubted),
             stopped: self.ends.stopped.clone(),
         };
         let beats = heartbeat::start(heartbeat, self.watched.clone(), self.pool.clone());

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::identity::{Identity, Registration};
+use crate::parts::doubted::Doubted;
 use crate::parts::owed::Owed;
 use crate::parts::pulse::Pulse;
 use crate::parts::watched::Watched;
@@ -25,6 +26,8 @@ pub(crate) struct Heartbeat {
     pub(crate) owed: Arc<Owed>,
     /// Whether the engine moves.
     pub(crate) pulse: Arc<Pulse>,
+    /// Told when the server may have forgotten what it had answered.
+    pub(crate) doubted: Arc<Doubted>,
     pub(crate) stopped: CancellationToken,
 }
 
@@ -63,7 +66,7 @@ fn pause(interval: Duration, is_answered: bool) -> Duration {
 async fn beat(heartbeat: Heartbeat, link: Link) {
     let interval = heartbeat.config.heartbeat_interval;
     let mut identity = heartbeat.registration.subscribe();
-    let mut known: Vec<Weak<Identity>> = Vec::new();
+    let mut known: Vec<Known> = Vec::new();
     let mut failures = 0u32;
     let mut stands_still = false;
     loop {
@@ -85,20 +88,17 @@ async fn beat(heartbeat: Heartbeat, link: Link) {
         if let Some(worker) = &*identity.borrow_and_update() {
             let newest = Arc::downgrade(worker);
             // First, so that it waits for no answer about those before it.
-            if !known.iter().any(|one| one.ptr_eq(&newest)) {
-                known.insert(0, newest);
+            if !known.iter().any(|one| one.worker.ptr_eq(&newest)) {
+                known.insert(0, Known::new(newest));
             }
         }
-        let ids: Vec<Option<i64>> = known
-            .iter()
-            .map(|one| one.upgrade().map(|worker| worker.id))
-            .collect();
-        let mut lives = Vec::with_capacity(ids.len());
+        let mut lives = Vec::with_capacity(known.len());
         let mut all_answered = true;
         heartbeat.owed.asked();
-        for id in ids {
+        for one in &mut known {
+            let id = one.worker.upgrade().map(|worker| worker.id);
             let beaten = match id {
-                Some(id) => beat_once(&heartbeat, &link, id, &mut failures).await,
+                Some(id) => beat_once(&heartbeat, &link, id, one, &mut failures).await,
                 None => Some(false),
             };
             all_answered &= beaten.is_some();
@@ -119,12 +119,42 @@ async fn beat(heartbeat: Heartbeat, link: Link) {
     }
 }
 
+/// A worker that this process is, or was.
+struct Known {
+    worker: Weak<Identity>,
+    /// Which store its last heartbeat came to.
+    here: Option<String>,
+    /// A heartbeat has failed before the first that came.
+    has_failed: bool,
+}
+
+impl Known {
+    fn new(worker: Weak<Identity>) -> Self {
+        Self {
+            worker,
+            here: None,
+            has_failed: false,
+        }
+    }
+
+    /// A heartbeat came to this store. Whether that is another than before, or may be.
+    fn is_doubted(&mut self, here: String) -> bool {
+        let is_doubted = match &self.here {
+            Some(before) => *before != here,
+            None => self.has_failed,
+        };
+        self.here = Some(here);
+        is_doubted
+    }
+}
+
 /// One beat; false when the database does not count this worker among the living any more, nothing
 /// when that is not known.
 async fn beat_once(
     heartbeat: &Heartbeat,
     link: &Link,
     worker: i64,
+    known: &mut Known,
     failures: &mut u32,
 ) -> Option<bool> {
     let beaten = store::beat(link, worker).await;
@@ -132,10 +162,15 @@ async fn beat_once(
         tracing::info!(worker, "the database answers heartbeats again");
     }
     match beaten {
-        Ok(true) => Some(true),
+        Ok(Some(here)) => {
+            if known.is_doubted(here) {
+                heartbeat.doubted.add(worker);
+            }
+            Some(true)
+        }
         // It has signed off meanwhile.
-        Ok(false) if heartbeat.stopped.is_cancelled() => Some(false),
-        Ok(false) => {
+        Ok(None) if heartbeat.stopped.is_cancelled() => Some(false),
+        Ok(None) => {
             tracing::warn!(
                 worker,
                 "this worker was declared dead; it goes on under a new id"
@@ -144,6 +179,7 @@ async fn beat_once(
             Some(false)
         }
         Err(error) => {
+            known.has_failed = true;
             *failures += 1;
             if failures.is_power_of_two() {
                 tracing::warn!(worker, failures, %error, "a heartbeat failed");
@@ -157,8 +193,18 @@ async fn beat_once(
 mod tests {
     use std::time::Duration;
 
-    use super::{patience, pause};
+    use super::{Known, patience, pause};
     use crate::Config;
+
+    #[test]
+    fn a_worker_is_doubted_when_its_heartbeats_come_to_another_life_of_the_server() {
+        let mut known = Known::new(std::sync::Weak::new());
+        assert!(!known.is_doubted("a/1".into()) && !known.is_doubted("a/1".into()));
+        assert!(known.is_doubted("a/2".into()) && !known.is_doubted("a/2".into()));
+        let mut late = Known::new(std::sync::Weak::new());
+        late.has_failed = true;
+        assert!(late.is_doubted("a/2".into()) && !late.is_doubted("a/2".into()));
+    }
 
     #[test]
     fn two_beats_without_an_answer_leave_time_for_a_third() {

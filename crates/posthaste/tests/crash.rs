@@ -1,6 +1,7 @@
 //! Crashes: workers outlive the server, the server outlives its own half-done maintenance, and
 //! answers get lost.
 
+mod asynchronous;
 mod forgotten;
 mod intents;
 mod unanswered;

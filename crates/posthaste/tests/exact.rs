@@ -213,7 +213,7 @@ async fn what_is_inlined_calls_only_what_nobody_can_stand_in_for() {
 }
 
 /// What a program that enqueues may run, each way into each function that it pays for.
-const PRODUCED: [&str; 21] = [
+const PRODUCED: [&str; 22] = [
     "SELECT setval('posthaste.flags', 9223372036854775807),
             setval('posthaste.listeners_until', extract(epoch FROM now())::bigint + 1000)",
     "INSERT INTO posthaste.route (pattern, queue) VALUES ('r.*', 'q')",
@@ -228,6 +228,7 @@ const PRODUCED: [&str; 21] = [
     "INSERT INTO posthaste.outbox (type, payload) VALUES ('x', 'text'), ('x', '\\xff')",
     "SELECT posthaste.enter_ready(), posthaste.enter_scheduled(), posthaste.promote_horizon()",
     "SELECT posthaste.receive(posthaste.delivery_id(1)), posthaste.session_identity()",
+    "SET LOCAL synchronous_commit = off; SELECT posthaste.wait_for_disk()",
     "CREATE TABLE note (id varchar PRIMARY KEY, body text); SELECT posthaste.sync_table('note')",
     "INSERT INTO note VALUES ('a', 'x'), ('b', 'y')",
     "UPDATE note SET body = 'z'; UPDATE note SET id = 'c' WHERE id = 'a'",

@@ -2,7 +2,8 @@
 -- before it are to be run first. Another one takes over when the lease is over and its holder is
 -- not among the living any more: then its jobs are quarantined by now. One that ended in good order
 -- left none. A lease that begins later than now was given by another clock, and its holder, who
--- counts by its own, was silent for longer than that.
+-- counts by its own, was silent for longer than that. The commit waits for the disk: a lease that a
+-- crash forgets would be given to another relay while this one sends.
 -- Who could not have it looks and locks nothing, or those who stand by would keep the holder from
 -- its own row.
 WITH holder AS MATERIALIZED (
@@ -16,6 +17,7 @@ WITH holder AS MATERIALIZED (
 taken AS (
   INSERT INTO posthaste.ordered_relay AS d (queue, worker, until)
   SELECT $1::text, $2::bigint, clock_timestamp() + $3::bigint::float8 * interval '1 millisecond'
+    FROM (SELECT posthaste.wait_for_disk() OFFSET 0) d
    WHERE NOT EXISTS (SELECT FROM holder h WHERE h.worker <> $2 AND NOT h.is_free)
   ON CONFLICT (queue) DO UPDATE
      SET worker = excluded.worker, since = excluded.since, until = excluded.until

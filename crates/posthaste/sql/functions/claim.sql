@@ -135,8 +135,11 @@ BEGIN
       current_setting('transaction_isolation')
       USING ERRCODE = 'invalid_transaction_state';
   END IF;
+  PERFORM set_config('synchronous_commit', 'off', true);
+  -- After a crash of the server the first claim goes on there, and waits for the disk.
   IF NOT EXISTS (SELECT FROM posthaste.worker
-      WHERE id = p_worker AND stopped_at IS NULL AND identity = posthaste.session_identity()) THEN
+      WHERE id = p_worker AND stopped_at IS NULL AND identity = posthaste.session_identity())
+     AND NOT posthaste.rejoin(p_worker) THEN
     RAISE EXCEPTION 'posthaste: worker % is not registered here or was declared dead', p_worker
       USING ERRCODE = 'object_not_in_prerequisite_state';
   END IF;
@@ -144,7 +147,6 @@ BEGIN
   IF v_queue.paused_at IS NOT NULL THEN
     RETURN;
   END IF;
-  PERFORM set_config('synchronous_commit', 'off', true);
   IF v_queue.rate IS NOT NULL THEN
     v_left := least(v_left, posthaste.allowance(v_queue));
     IF v_left = 0 THEN
@@ -246,7 +248,10 @@ SET lock_timeout = '5s' SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   v_priority integer;
 BEGIN
-  IF cardinality(p_priorities) > 100 THEN
+  -- Of a worker that was declared dead they are quarantined.
+  IF cardinality(p_priorities) > 100
+     OR NOT EXISTS (SELECT FROM posthaste.worker WHERE id = p_worker AND stopped_at IS NULL
+                       AND posthaste.is_here(identity)) THEN
     RETURN;
   END IF;
   FOREACH v_priority IN ARRAY p_priorities LOOP
@@ -282,7 +287,7 @@ DECLARE
   v_split boolean;  -- some of the batch are closed
 BEGIN
   IF NOT EXISTS (SELECT FROM posthaste.worker WHERE id = p_worker AND stopped_at IS NULL
-      AND identity = posthaste.session_identity()) THEN
+      AND posthaste.is_here(identity)) THEN
     RETURN;
   END IF;
   RETURN QUERY

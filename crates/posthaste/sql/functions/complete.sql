@@ -9,6 +9,15 @@
 --   5 moved to the overflow   6 moved to in_flight while it runs on   7 rescued from a dead worker
 --   8 given back unstarted   9 cancelled
 
+-- The transaction's commit waits for the disk, whatever its session is set to. A worker forgets a
+-- job once its acknowledgement is answered, so a crash must not forget the acknowledgement.
+CREATE OR REPLACE FUNCTION posthaste.wait_for_disk() RETURNS void LANGUAGE plpgsql AS $f$
+BEGIN
+  IF current_setting('synchronous_commit'::text) = 'off'::text THEN
+    PERFORM set_config('synchronous_commit'::text, 'local'::text, true);
+  END IF;
+END $f$;
+
 -- Closes a whole batch: one row, however many jobs. False when that cannot be: the batch is not
 -- ours, or a job of it was or is just being closed by itself. The one that closes jobs by
 -- themselves holds the batch's lock shared until its transaction ends, and leaves a mark in
@@ -136,6 +145,7 @@ DECLARE
   v_left integer[] := '{}';
   v_keeps boolean := EXISTS (SELECT FROM posthaste.queue q WHERE q.keep IS NOT NULL);
 BEGIN
+  PERFORM posthaste.wait_for_disk();
   FOR i IN 1 .. cardinality(p_slots) LOOP
     CASE p_slots[i]
       -- repeat: slots 0..5
@@ -166,6 +176,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
+  PERFORM posthaste.wait_for_disk();
   CASE p_slot
     -- repeat: slots 0..5
     WHEN 0 /*slot*/ THEN
@@ -325,6 +336,7 @@ DECLARE
   v_open record;
   v_jobs bigint := 0;
 BEGIN
+  PERFORM posthaste.wait_for_disk();
   FOR v_open IN
     SELECT o.* FROM posthaste.open_of(p_worker, p_token) o UNION ALL
     -- By now a leader may have moved them there, as it does with whatever is open for long.

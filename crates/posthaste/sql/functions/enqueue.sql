@@ -3,12 +3,17 @@
 -- posthaste.enqueue() is a convenience over the same rows.
 
 -- Where a log stands. A role that may not read it gets an error: newer servers answer NULL instead,
--- as all do for one that was never set, in a schema without its rows.
+-- as all do for one that was never set, in a schema without its rows. posthaste.flags has no value
+-- after a crash either.
 CREATE OR REPLACE FUNCTION posthaste.position(cell regclass) RETURNS bigint LANGUAGE plpgsql AS $f$
 DECLARE
   v bigint := pg_sequence_last_value(cell);
 BEGIN
   IF v IS NULL AND pg_catalog.has_sequence_privilege(cell::oid, 'USAGE, SELECT'::text) THEN
+    IF cell::oid = 'posthaste.flags'::regclass::oid
+       AND pg_sequence_last_value('posthaste.ready_scan'::regclass) IS NOT NULL THEN
+      RETURN posthaste.recover();
+    END IF;
     RAISE EXCEPTION 'posthaste: sequence % was never set: this schema came without its rows', cell
       USING ERRCODE = 'object_not_in_prerequisite_state',
             HINT = 'Load its rows too and run `posthaste rebase`, or drop the schema and migrate.';
@@ -103,7 +108,7 @@ END $f$;
 CREATE OR REPLACE FUNCTION posthaste.note_routes() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
-  IF pg_sequence_last_value('posthaste.flags'::regclass) & 1 = 0 THEN
+  IF posthaste.position('posthaste.flags') & 1 = 0 THEN
     PERFORM pg_advisory_xact_lock(1885893480, 0);
     PERFORM setval('posthaste.flags', pg_sequence_last_value('posthaste.flags'::regclass) | 1);
   END IF;
@@ -199,6 +204,7 @@ BEGIN
     PERFORM posthaste.refuse(name, queue, tag, unique_key, ordering_key, kwargs, bytes, 0,
         max_attempts, scheduled_at, expires_at, moment, trace);
   END IF;
+  PERFORM posthaste.position('posthaste.flags');
   job := nextval('posthaste.job_id');
   IF unique_key IS NOT NULL AND nowait THEN
     holder := posthaste.take_key_nowait(unique_key, job);

@@ -60,7 +60,7 @@ DECLARE
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '50ms', true);
   PERFORM pg_advisory_xact_lock(1885893480, 0);
-  v_flags := pg_sequence_last_value('posthaste.flags'::regclass);
+  v_flags := posthaste.position('posthaste.flags');
   IF v_bits <> 0 AND pg_notification_queue_usage() > 0.5 THEN
     PERFORM setval('posthaste.flags', v_flags & 1);
     RETURN NULL;
@@ -89,7 +89,7 @@ DECLARE
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '50ms', true);
   PERFORM pg_advisory_xact_lock(1885893480, 0);
-  v_on := pg_sequence_last_value('posthaste.flags'::regclass) & p_bits & -2;
+  v_on := posthaste.position('posthaste.flags') & p_bits & -2;
   IF v_on <> 0 THEN
     PERFORM setval('posthaste.flags', pg_sequence_last_value('posthaste.flags'::regclass) & ~v_on);
     PERFORM pg_notify('posthaste_rest', v_on::text);

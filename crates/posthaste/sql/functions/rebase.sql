@@ -94,7 +94,7 @@ BEGIN
                    'what was done may run again, and what was not may be missed.';
   END IF;
   SELECT format('%s (%s)', w.id, w.name) INTO v_living FROM posthaste.worker w
-   WHERE w.stopped_at IS NULL AND w.identity = posthaste.session_identity()
+   WHERE w.stopped_at IS NULL AND posthaste.is_here(w.identity)
      AND w.seen_at BETWEEN clock_timestamp() - interval '1 min'
                        AND clock_timestamp() + interval '1 min' LIMIT 1;
   IF v_living IS NOT NULL AND NOT p_force THEN
@@ -104,6 +104,8 @@ BEGIN
   END IF;
   DELETE FROM posthaste.store_identity;
   INSERT INTO posthaste.store_identity (identity) VALUES ('{}');
+  PERFORM posthaste.recover()
+    WHERE pg_sequence_last_value('posthaste.ready_scan'::regclass) IS NOT NULL;
   -- A schema without its rows has sequences that were never set.
   PERFORM setval(c.oid::regclass, 0) FROM pg_class c JOIN pg_sequence s ON s.seqrelid = c.oid
    WHERE CASE WHEN c.relnamespace = 'posthaste'::regnamespace AND c.relkind = 'S' AND s.seqmin = 0

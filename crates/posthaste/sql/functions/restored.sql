@@ -5,15 +5,24 @@
 -- created in it: a physical copy keeps them (crash recovery, physical backups, point-in-time
 -- recovery, promotion), a logical one does not (pg_dump, logical replication).
 
--- Which store a session sees: the cluster, the database, the tables, and the history of the
--- write-ahead log. It costs a few microseconds, so each claim asks: that is how a worker notices
--- that its connection leads elsewhere, or to a server that was promoted.
+-- Which store a session sees: the cluster, the database, the tables, the history of the write-ahead
+-- log, and last which life of the server. It costs a few microseconds, so each claim asks: that is
+-- how a worker notices that its connection leads elsewhere, or to a server that was promoted or has
+-- crashed.
 CREATE OR REPLACE FUNCTION posthaste.session_identity() RETURNS text LANGUAGE plpgsql STABLE AS $f$
 BEGIN
   RETURN pg_catalog.concat_ws('/', (pg_control_system()).system_identifier,
                    'posthaste.store'::regclass::oid,
-                   left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), current_database());
+                   left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), current_database(),
+                   coalesce(pg_sequence_last_value('posthaste.life'::regclass)::text, ''::text));
 END $f$;
+
+-- Whether a worker's identity is that of this store, in whichever life of its server.
+CREATE OR REPLACE FUNCTION posthaste.is_here(p_identity text) RETURNS boolean LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT regexp_replace(p_identity, '/[^/]*$', '')
+       = regexp_replace(posthaste.session_identity(), '/[^/]*$', '')
+$f$;
 
 -- Which store this is: the cluster, the tables and the timeline, and the database by its number,
 -- which a copy does not share and a new name does not change.
@@ -250,6 +259,78 @@ BEGIN
       + 1 ELSE 0 END);
 END $f$;
 
+-- Moves sequences on after a crash, and returns the value of posthaste.flags. The crash loses
+-- transactions that had not waited for the disk. The sequences give their numbers again,
+-- although a job with such a number may have run. So those whose numbers are seen outside go on
+-- beyond all that can be lost: as many as fit into the log that is not on the disk, which is a
+-- segment, because a full one is flushed, and the buffers. A sequence writes about a hundred
+-- bytes for 32 numbers. One without a value may have lost all of its numbers.
+--
+-- It is called where posthaste.flags has no value, before a number is drawn. One caller has the
+-- lock and does it. The others go on as soon as it is done, and do not wait for the end of the
+-- caller's transaction. It runs with its owner's rights, because enqueuers may move no sequence.
+CREATE OR REPLACE FUNCTION posthaste.recover() RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_leap bigint := (pg_size_bytes(current_setting('wal_segment_size'))
+                    + pg_size_bytes(current_setting('wal_buffers'))) / 3;
+  v_flags bigint := pg_sequence_last_value('posthaste.flags'::regclass);
+BEGIN
+  WHILE v_flags IS NULL LOOP
+    IF pg_try_advisory_xact_lock(1885893480, 1) THEN
+      v_flags := pg_sequence_last_value('posthaste.flags'::regclass);
+      IF v_flags IS NULL THEN
+        PERFORM setval(c.oid::regclass,
+                       coalesce(pg_sequence_last_value(c.oid::regclass), 0) + v_leap)
+           FROM pg_class c
+          WHERE CASE WHEN c.relnamespace = 'posthaste'::regnamespace AND c.relkind = 'S'
+                      AND (c.relname = 'job_id' OR c.relname ~ '^sync_version_')
+                     THEN has_sequence_privilege(c.oid, 'UPDATE') END;
+        PERFORM setval('posthaste.life', floor(random() * 9007199254740992)::bigint);
+        v_flags := setval('posthaste.flags', (EXISTS (SELECT FROM posthaste.route))::integer);
+      END IF;
+    ELSE
+      PERFORM pg_sleep(0.001);
+      v_flags := pg_sequence_last_value('posthaste.flags'::regclass);
+    END IF;
+  END LOOP;
+  RETURN v_flags;
+END $f$;
+
+REVOKE EXECUTE ON FUNCTION posthaste.recover() FROM PUBLIC;
+
+-- A worker goes on after a crash of the server under the id that it has; false when it may not: it
+-- is not registered, was declared dead, or is of another place. Its commit waits for the disk, and
+-- with it what posthaste.recover() did: nothing is handed out before that is there.
+CREATE OR REPLACE FUNCTION posthaste.rejoin(p_worker bigint) RETURNS boolean LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+BEGIN
+  PERFORM posthaste.position('posthaste.flags'), posthaste.wait_for_disk();
+  UPDATE posthaste.worker w SET identity = posthaste.session_identity()
+   WHERE w.id = p_worker AND w.stopped_at IS NULL AND posthaste.is_here(w.identity);
+  RETURN FOUND;
+END $f$;
+
+-- The claims of a worker of which a job is open. The worker may know nothing of some of them: it
+-- had the answer to an acknowledgement that a crash of the server has undone.
+CREATE OR REPLACE FUNCTION posthaste.open_tokens(p_worker bigint)
+RETURNS SETOF uuid LANGUAGE sql STABLE
+SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT DISTINCT o.token FROM (
+    -- repeat: slots 0..5
+    SELECT c.token FROM posthaste.claim_0 c
+     WHERE c.worker = p_worker
+       AND NOT EXISTS (SELECT FROM posthaste.batch_done_0 w WHERE w.batch = c.batch)
+       AND EXISTS (SELECT FROM posthaste.batch_rows_0(c.batch, c.token) r
+                    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_0 a
+                                       WHERE a.xid = r.xid AND a.id = r.id))
+    UNION ALL
+    -- end
+    SELECT h.token FROM posthaste.in_flight h
+     WHERE h.worker = p_worker AND h.state = 'running') o
+$f$;
+
 CREATE OR REPLACE FUNCTION posthaste.refuse_restored() RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -282,6 +363,8 @@ CREATE OR REPLACE FUNCTION posthaste.register(
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
+  -- An id that a crash forgets would be given to another process too.
+  PERFORM posthaste.position('posthaste.flags'), posthaste.wait_for_disk();
   INSERT INTO posthaste.worker (name, queues) VALUES (p_name, p_queues) RETURNING id INTO o_worker;
   -- Behind it: who locks workers out waits for this row, or this for them.
   PERFORM posthaste.check_identity();

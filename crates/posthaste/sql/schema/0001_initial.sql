@@ -317,16 +317,22 @@ CREATE TABLE posthaste.route (
   queue   text COLLATE "C" NOT NULL CHECK (octet_length(queue) BETWEEN 1 AND 255)
 );
 
--- What an enqueue may have to know, in one cell, so that one which nothing concerns looks once and
--- asks no table. Bits: 1 there ever was a route; the others are listeners (posthaste.listener_bit):
--- 2 the leader sleeps, who promotes and keeps the order of keys, from 4 on somebody who works on
--- such a queue. The one that changes a bit holds the lock (1885893480, 0), because the others are
--- written back with it.
-CREATE SEQUENCE posthaste.flags MINVALUE 0 START 0;
+-- What an enqueue may have to know, in one cell, so that one which nothing concerns looks once
+-- and asks no table. Bits: 1 there ever was a route; the others are listeners
+-- (posthaste.listener_bit): 2 the leader sleeps, who promotes and keeps the order of keys, from
+-- 4 on somebody who works on such a queue. The one that changes a bit holds the lock
+-- (1885893480, 0), because the others are written back with it. Unlogged: a crash leaves it
+-- without a value, and the first enqueue after the crash calls posthaste.recover() because of
+-- that. Other enqueues pay nothing for it.
+CREATE UNLOGGED SEQUENCE posthaste.flags MINVALUE 0 START 0;
+
+-- Another number after each crash of the server, and part of posthaste.session_identity().
+CREATE UNLOGGED SEQUENCE posthaste.life MINVALUE 0 START 0;
 
 -- seconds since 1970: workers that died asleep are not notified for longer than that
 CREATE SEQUENCE posthaste.listeners_until MINVALUE 0 START 0;
-SELECT setval('posthaste.flags', 0), setval('posthaste.listeners_until', 0);
+SELECT setval('posthaste.flags', 0), setval('posthaste.life', 0),
+       setval('posthaste.listeners_until', 0);
 
 -- What makes delivery ids differ from those of other databases and other pasts of this one: 60
 -- random bits as 15 hexadecimal digits, from job id first_id on, until a newer row says otherwise.

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedSender;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::unanswered::Unanswered;
 use crate::consumer::{Batch, Delivery, Settled, Ticket};
@@ -43,6 +44,7 @@ impl Handing {
         &self,
         queue: &Arc<QueueState>,
         worker: &Arc<Identity>,
+        held: &Arc<Uuid>,
         jobs: Vec<Claimed>,
     ) {
         if jobs.is_empty() {
@@ -54,7 +56,7 @@ impl Handing {
         }
         let batches: HashMap<Fence, Arc<Batch>> = sizes
             .into_iter()
-            .map(|(fence, jobs)| (fence, batch(queue, worker, fence, jobs)))
+            .map(|(fence, jobs)| (fence, batch(queue, (worker, held), fence, jobs)))
             .collect();
         self.in_hand.delivered(jobs.len());
         let claim = jobs
@@ -75,7 +77,7 @@ impl Handing {
     pub(super) fn dead_letter(
         &self,
         queue: &QueueState,
-        worker: &Arc<Identity>,
+        whose: (&Arc<Identity>, &Arc<Uuid>),
         fence: Fence,
         id: JobId,
         error: String,
@@ -89,7 +91,7 @@ impl Handing {
         let now = Instant::now();
         // The receiver lives as long as the loops.
         let _ = self.settle.send(Settled {
-            batch: batch(queue, worker, fence, usize::MAX),
+            batch: batch(queue, whose, fence, usize::MAX),
             id,
             job: None,
             is_keyed: true,
@@ -104,12 +106,18 @@ impl Handing {
     }
 }
 
-fn batch(queue: &QueueState, worker: &Arc<Identity>, fence: Fence, jobs: usize) -> Arc<Batch> {
+fn batch(
+    queue: &QueueState,
+    (worker, held): (&Arc<Identity>, &Arc<Uuid>),
+    fence: Fence,
+    jobs: usize,
+) -> Arc<Batch> {
     Arc::new(Batch {
         fence,
         jobs,
         is_ordered: queue.consumer.is_ordered(),
         backoff: queue.backoff,
         worker: Arc::clone(worker),
+        _held: Arc::clone(held),
     })
 }

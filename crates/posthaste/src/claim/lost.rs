@@ -19,7 +19,7 @@ const ASKED: u32 = 5;
 /// What is known of it.
 pub(super) struct Lost {
     pub(super) worker: Arc<Identity>,
-    pub(super) token: Uuid,
+    pub(super) token: Arc<Uuid>,
     /// The lanes that it was for.
     priorities: Vec<i32>,
     asked: u32,
@@ -74,7 +74,7 @@ impl Fetcher {
         };
         let sent = Sent::again(&self.claimer, &lost);
         let (link, name, lanes) = (&self.claimer.link, &self.queue.name, &lost.priorities);
-        let found = match store::claim_batches(link, name, lanes, lost.worker.id, lost.token).await
+        let found = match store::claim_batches(link, name, lanes, lost.worker.id, *lost.token).await
         {
             // Also where there are none: a leader may have moved its jobs to posthaste.in_flight.
             Ok(unread) => self.claimer.read(&sent, &unread).await,

@@ -17,6 +17,8 @@ pub(super) struct Sent<'a> {
     claimer: &'a Claimer,
     pub(super) worker: Arc<Identity>,
     pub(super) token: Uuid,
+    /// See [`Unanswered::hold`](super::unanswered::Unanswered::hold).
+    held: Arc<Uuid>,
     is_open: bool,
 }
 
@@ -31,10 +33,12 @@ impl Drop for Sent<'_> {
 impl<'a> Sent<'a> {
     /// Made before the statement goes out.
     pub(super) async fn new(claimer: &'a Claimer) -> Result<Self, Error> {
+        let token = Uuid::new_v4();
         Ok(Self {
             claimer,
             worker: claimer.registration.worker().await?,
-            token: Uuid::new_v4(),
+            token,
+            held: claimer.unanswered.hold(token),
             is_open: true,
         })
     }
@@ -44,15 +48,16 @@ impl<'a> Sent<'a> {
         Self {
             claimer,
             worker: Arc::clone(&lost.worker),
-            token: lost.token,
+            token: *lost.token,
+            held: Arc::clone(&lost.token),
             is_open: true,
         }
     }
 
     /// Leaves it to be looked for.
-    pub(super) fn keep(mut self) -> (Arc<Identity>, Uuid) {
+    pub(super) fn keep(mut self) -> (Arc<Identity>, Arc<Uuid>) {
         self.is_open = false;
-        (Arc::clone(&self.worker), self.token)
+        (Arc::clone(&self.worker), Arc::clone(&self.held))
     }
 
     /// It failed. Without an answer, or with one that could not be read, it may stand although
@@ -71,7 +76,7 @@ impl<'a> Sent<'a> {
     pub(super) fn hand_out(mut self, queue: &Arc<QueueState>, claim: store::Claim) {
         self.is_open = false;
         let handing = &self.claimer.handing;
-        handing.deliver(queue, &self.worker, claim.jobs);
+        handing.deliver(queue, &self.worker, &self.held, claim.jobs);
         for (fence, id, error) in claim.unreadable {
             tracing::error!(
                 queue = &*queue.name,
@@ -79,7 +84,8 @@ impl<'a> Sent<'a> {
                 error,
                 "a job that cannot be read is ended"
             );
-            handing.dead_letter(queue, &self.worker, fence, id, error);
+            let whose = (&self.worker, &self.held);
+            handing.dead_letter(queue, whose, fence, id, error);
         }
     }
 }

@@ -1,41 +1,133 @@
-//! Claims whose answers never came: what they took is given back.
+//! Claims of which nothing is in this process although they may be open in the database, because an
+//! answer never came or the server forgot one: what they took is given back.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::parts::doubted::Doubted;
 use crate::store;
 use crate::store::link::Link;
 
 /// How long a claim without an answer may still commit on the server.
 const UNCERTAIN_FOR: Duration = Duration::from_secs(120);
 
-/// Claims that may have been committed although no answer came, by their tokens.
+/// Claims that may be open although nobody has them, by their tokens.
 #[derive(Default)]
-pub(crate) struct Unanswered(Mutex<HashMap<Uuid, Uncertain>>);
+pub(crate) struct Unanswered {
+    claims: Mutex<HashMap<Uuid, Uncertain>>,
+    held: Mutex<Held>,
+    pub(crate) doubted: Arc<Doubted>,
+}
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Uncertain {
     worker: i64,
     since: Instant,
+    /// It was found in the database, so it will not commit later.
+    is_found: bool,
+}
+
+impl Uncertain {
+    fn is_over(&self) -> bool {
+        self.is_found || self.since.elapsed() > UNCERTAIN_FOR
+    }
+}
+
+/// Claims of which something is in this process.
+#[derive(Default)]
+struct Held {
+    tokens: Vec<Weak<Uuid>>,
+    /// Those that are gone are removed when there are as many as this.
+    remove_at: usize,
 }
 
 impl Unanswered {
     /// Remembers a claim.
     pub(super) fn add(&self, worker: i64, token: Uuid) {
-        let since = Instant::now();
-        self.claims().insert(token, Uncertain { worker, since });
+        let uncertain = Uncertain {
+            worker,
+            since: Instant::now(),
+            is_found: false,
+        };
+        self.claims().insert(token, uncertain);
+    }
+
+    /// For as long as the token lives that is returned, the claim is not given back here: it is on
+    /// its way, its jobs are in this process, or their acknowledgement has no answer yet.
+    pub(super) fn hold(&self, token: Uuid) -> Arc<Uuid> {
+        let token = Arc::new(token);
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.tokens.len() >= held.remove_at {
+            held.tokens.retain(|one| one.strong_count() > 0);
+            held.remove_at = (held.tokens.len() * 2).max(64);
+        }
+        held.tokens.push(Arc::downgrade(&token));
+        token
+    }
+
+    fn is_held(&self, token: Uuid) -> bool {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |one: &Weak<Uuid>| one.upgrade().is_some_and(|held| *held == token);
+        held.tokens.iter().any(is_it)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.claims().is_empty()
+        self.claims().is_empty() && self.doubted.is_empty()
     }
 
     fn claims(&self) -> MutexGuard<'_, HashMap<Uuid, Uncertain>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for the open claims of workers that are doubted. Those of which something is in this
+    /// process are looked at again when nothing is.
+    async fn look(&self, link: &Link) {
+        for worker in self.doubted.take() {
+            match store::open_tokens(link, worker).await {
+                Ok(tokens) => {
+                    let found = Uncertain {
+                        worker,
+                        since: Instant::now(),
+                        is_found: true,
+                    };
+                    let mut claims = self.claims();
+                    for token in tokens {
+                        claims.entry(token).or_insert(found);
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "open claims could not be looked for yet");
+                    self.doubted.add(worker);
+                }
+            }
+        }
+    }
+
+    async fn give_back(&self, link: &Link) {
+        let open = self.claims().clone();
+        for (token, one) in open {
+            if self.is_held(token) {
+                continue;
+            }
+            match store::return_claim(link, one.worker, token).await {
+                Ok(0) if one.is_over() => {
+                    self.claims().remove(&token);
+                }
+                Ok(0) => {}
+                Ok(jobs) if one.is_found => {
+                    tracing::warn!(
+                        jobs,
+                        "gave back jobs whose acknowledgement the server forgot when it crashed"
+                    );
+                }
+                Ok(jobs) => tracing::info!(jobs, "gave back a claim whose answer was lost"),
+                Err(error) => tracing::debug!(%error, "a lost claim could not be given back yet"),
+            }
+        }
     }
 }
 
@@ -43,20 +135,35 @@ impl Unanswered {
 /// On a link of its own, which is opened when there is such a claim.
 pub(crate) async fn give_back(unanswered: Arc<Unanswered>, link: Link, stopped: CancellationToken) {
     while !stopped.is_cancelled() {
-        let open = unanswered.claims().clone();
-        for (token, one) in open {
-            match store::return_claim(&link, one.worker, token).await {
-                Ok(0) if one.since.elapsed() > UNCERTAIN_FOR => {
-                    unanswered.claims().remove(&token);
-                }
-                Ok(0) => {}
-                Ok(jobs) => tracing::info!(jobs, "gave back a claim whose answer was lost"),
-                Err(error) => tracing::debug!(%error, "a lost claim could not be given back yet"),
-            }
-        }
+        unanswered.look(&link).await;
+        unanswered.give_back(&link).await;
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(1)) => {}
             () = stopped.cancelled() => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Unanswered;
+    use uuid::Uuid;
+
+    #[test]
+    fn a_claim_is_held_until_the_last_of_it_is_gone() {
+        let unanswered = Unanswered::default();
+        let (one, other) = (Uuid::new_v4(), Uuid::new_v4());
+        let held = unanswered.hold(one);
+        let again = std::sync::Arc::clone(&held);
+        for _ in 0..1000 {
+            drop(unanswered.hold(other));
+        }
+        assert!(unanswered.is_held(one) && !unanswered.is_held(other));
+        drop(held);
+        assert!(unanswered.is_held(one));
+        drop(again);
+        assert!(!unanswered.is_held(one));
+        let held = unanswered.held.lock().unwrap();
+        assert!(held.tokens.len() <= 64);
     }
 }

@@ -23,6 +23,8 @@ pub(crate) struct Batch {
     pub(crate) backoff: Backoff,
     /// Whose claim it is.
     pub(crate) worker: Arc<Identity>,
+    /// While it lives, the claim is not looked for among those that nobody has.
+    pub(crate) _held: Arc<Uuid>,
 }
 
 /// What is to become of one job.

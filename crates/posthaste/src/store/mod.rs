@@ -85,16 +85,31 @@ pub(crate) async fn register(
     Ok((worker, known.map_err(Error::postgres(what))?))
 }
 
-/// The worker lives; false when it was declared dead.
-pub(crate) async fn beat(link: &Link, worker: i64) -> Result<bool, Error> {
-    Ok(!link
-        .fetch(
-            "cannot send a heartbeat",
-            include_str!("beat.sql"),
-            &[&worker],
-        )
-        .await?
-        .is_empty())
+/// The worker lives: which store its heartbeat came to, as posthaste.session_identity() says it;
+/// none when it was declared dead.
+pub(crate) async fn beat(link: &Link, worker: i64) -> Result<Option<String>, Error> {
+    let what = "cannot send a heartbeat";
+    let rows = link
+        .fetch(what, include_str!("beat.sql"), &[&worker])
+        .await?;
+    let here = rows.first().map(|row| row.try_get(0)).transpose();
+    here.map_err(Error::postgres(what))
+}
+
+/// Claims of which the database says that the worker has open jobs, for one that may have forgotten
+/// some. The server may have crashed before: then the worker goes on there.
+pub(crate) async fn open_tokens(link: &Link, worker: i64) -> Result<Vec<Uuid>, Error> {
+    let what = "cannot look for open claims";
+    let rejoin = "SELECT posthaste.rejoin($1)";
+    let is_here: bool = one(link, what, rejoin, &[&worker]).await?;
+    if !is_here {
+        return Ok(Vec::new());
+    }
+    let open = "SELECT posthaste.open_tokens($1)";
+    let rows = link.fetch(what, open, &[&worker]).await?;
+    rows.iter()
+        .map(|row| row.try_get(0).map_err(Error::postgres(what)))
+        .collect()
 }
 
 /// The worker ends; cleanly when nothing of it could ever have to be rescued.

@@ -1,7 +1,8 @@
--- Says what a periodic job is. Its next tick is found anew where the schedule changed.
+-- Says what a periodic job is. Its next tick is found anew where the schedule changed. Nobody says
+-- it again before the worker starts anew, so the commit waits for the disk.
 INSERT INTO posthaste.periodic AS p (name, schedule, time_zone, missed, job, kwargs, queue,
                                      priority, tag, max_attempts)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10 FROM (SELECT posthaste.wait_for_disk() OFFSET 0) d
 ON CONFLICT (name) DO UPDATE SET
   schedule = excluded.schedule, time_zone = excluded.time_zone, missed = excluded.missed,
   job = excluded.job, kwargs = excluded.kwargs, queue = excluded.queue,

@@ -1,4 +1,4 @@
-//! Functions: two of them run with their owner's rights, and lend them for nothing else.
+//! Functions: three of them run with their owner's rights, and lend them for nothing else.
 
 use posthaste_testkit::PgVersion;
 use tokio_postgres::Client;
@@ -6,10 +6,14 @@ use tokio_postgres::Client;
 use super::{ROLES, with_roles};
 use crate::support::number;
 
-/// They note that rows came into a slot by themselves, whoever loads them, and write a job with the
-/// id that its key was taken under; and who may call them.
-const WITH_OWNERS_RIGHTS: [(&str, &[&str]); 2] = [
+/// They note that rows came into a slot by themselves, whoever loads them, write a job with the id
+/// that its key was taken under, and move sequences on after a crash; and who may call them.
+const WITH_OWNERS_RIGHTS: [(&str, &[&str]); 3] = [
     ("posthaste.note_copied()", &[]),
+    (
+        "posthaste.recover()",
+        &["posthaste_producer", "posthaste_worker"],
+    ),
     (
         "posthaste.enqueue_other(text,jsonb,text,integer,timestamp with time zone,\
          timestamp with time zone,text,text,integer,text,text,boolean)",
@@ -18,7 +22,7 @@ const WITH_OWNERS_RIGHTS: [(&str, &[&str]); 2] = [
 ];
 
 #[tokio::test]
-async fn two_run_with_their_owners_rights_and_none_may_call_them_but_who_needs_them() {
+async fn three_run_with_their_owners_rights_and_none_may_call_them_but_who_needs_them() {
     for version in PgVersion::ALL {
         let db = with_roles(version).await;
         let client = db.client().await.unwrap();
