@@ -5,8 +5,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use posthaste_testkit::receivers::OpenSearch;
-use posthaste_testkit::{PgVersion, ran};
+use posthaste_testkit::{PgVersion, ran, receivers::OpenSearch};
 use posthaste_torture::bugs::BUGS;
 use posthaste_torture::history::Kind;
 use posthaste_torture::run::State;
@@ -81,6 +80,9 @@ struct RunOptions {
     /// Connections that are half open.
     #[arg(long, default_value_t = 50)]
     half_opens: u64,
+    /// Worker processes that are stopped for a while, and as many links that stall.
+    #[arg(long, default_value_t = 50)]
+    freezes: u64,
     /// Answers to COMMIT that are lost.
     #[arg(long, default_value_t = 50)]
     half_answers: u64,
@@ -248,6 +250,8 @@ fn plan(options: &RunOptions) -> anyhow::Result<Plan> {
         (Kind::Termination, options.terminations),
         (Kind::Cut, options.cuts),
         (Kind::HalfOpen, options.half_opens),
+        (Kind::Freeze, options.freezes),
+        (Kind::Stall, options.freezes),
         (Kind::HalfAnswer, options.half_answers),
         (Kind::Late, options.late_answers),
         (Kind::Promotion, options.promotions),

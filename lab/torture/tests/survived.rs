@@ -15,6 +15,8 @@ async fn survives(version: PgVersion) {
         (Kind::Termination, 2),
         (Kind::Cut, 1),
         (Kind::HalfOpen, 1),
+        (Kind::Freeze, 2),
+        (Kind::Stall, 2),
         (Kind::HalfAnswer, 1),
         (Kind::Late, 1),
         (Kind::Promotion, 1),

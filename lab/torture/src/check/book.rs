@@ -105,14 +105,22 @@ impl<'h> Book<'h> {
     ) -> impl Iterator<Item = &'h Fault> {
         let place = worker.split('.').next().unwrap_or_default().to_owned();
         self.history.faults.iter().filter(move |fault| {
-            let is_one = matches!(
-                fault.kind,
-                Kind::Kill | Kind::Crash | Kind::HalfOpen | Kind::Promotion
-            );
+            let is_one = takes_jobs(fault.kind);
             let struck = fault.target.as_ref().is_none_or(|target| *target == place);
             is_one && struck && fault.until + SLACK >= from && fault.from <= until
         })
     }
+}
+
+/// Whether it may take a worker's jobs from it, so that they are run again, or lose or count an
+/// attempt.
+pub(super) fn takes_jobs(kind: Kind) -> bool {
+    let takes_all = matches!(kind, Kind::Crash | Kind::Promotion);
+    takes_all
+        || matches!(
+            kind,
+            Kind::Kill | Kind::HalfOpen | Kind::Freeze | Kind::Stall
+        )
 }
 
 impl Job<'_> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::book::{Book, Job};
+use super::book::{Book, Job, takes_jobs};
 use super::hands::Hands;
 use super::{Judge, Rule};
 use crate::history::{Deed, Fault, How, Kind, Moment, Run};
@@ -79,7 +79,7 @@ fn followed<'h>(
 /// How many runs may be repeated because of a fault.
 fn in_hand(fault: &Fault) -> u64 {
     match fault.kind {
-        Kind::Kill | Kind::HalfOpen => IN_HAND,
+        Kind::Kill | Kind::HalfOpen | Kind::Freeze | Kind::Stall => IN_HAND,
         Kind::Crash => IN_HAND * PLACES,
         Kind::Promotion => IN_HAND * PLACES + LAGGED,
         _ => 0,
@@ -158,12 +158,7 @@ fn attempts(book: &Book<'_>, key: i64, earlier: &[&Run], run: &Run, judge: &mut 
         let faults = book.history.faults.iter();
         faults.filter(move |fault| fault.until >= since && fault.from <= run.began)
     };
-    let deaths = faults().filter(|fault| {
-        matches!(
-            fault.kind,
-            Kind::Kill | Kind::Crash | Kind::HalfOpen | Kind::Promotion
-        )
-    });
+    let deaths = faults().filter(|fault| takes_jobs(fault.kind));
     let deaths = i64::try_from(deaths.count()).unwrap_or(i64::MAX);
     let is_forgotten = faults().any(|fault| fault.kind == Kind::Promotion);
     let least = if is_forgotten { 0 } else { failed - deaths };

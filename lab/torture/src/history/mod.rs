@@ -207,6 +207,10 @@ pub enum Kind {
     Cut,
     /// Its connections take bytes and deliver none.
     HalfOpen,
+    /// SIGSTOP of a worker process, and SIGCONT later: for longer than it may be silent, perhaps.
+    Freeze,
+    /// A worker's connections carry nothing for a while, and lose nothing.
+    Stall,
     /// A COMMIT happens and its answer is lost.
     HalfAnswer,
     /// A worker's or a relay's connections carry everything late: its leases and its signs of life
@@ -241,6 +245,8 @@ impl Kind {
             Self::Termination => "terminations",
             Self::Cut => "cuts",
             Self::HalfOpen => "half-opens",
+            Self::Freeze => "freezes",
+            Self::Stall => "stalls",
             Self::HalfAnswer => "half-answers",
             Self::Late => "late-answers",
             Self::Promotion => "promotions",

@@ -1,5 +1,6 @@
 //! The faults, and how they are done.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -12,6 +13,10 @@ use crate::history::{Fault, Kind, Moment, now};
 
 /// Longer than a worker waits for an answer before it gives its connection up.
 const SILENCE: Moment = 35_000_000;
+
+/// Milliseconds for which a worker stands still: up to more than it may be silent before its jobs
+/// are taken from it.
+const SILENT: Range<u64> = 50..7_000;
 
 /// What was done.
 pub(super) struct Struck {
@@ -59,6 +64,8 @@ impl Stage {
             Kind::Termination => self.terminate_one().await,
             Kind::Cut => self.cut_one(chance).await,
             Kind::HalfOpen => self.half_open_one(chance).await,
+            Kind::Freeze => self.freeze_one(chance).await,
+            Kind::Stall => self.stall_one(chance).await,
             Kind::HalfAnswer => self.lose_an_answer(chance).await,
             Kind::Late => self.answer_late(chance).await,
             Kind::Promotion => self.promote(chance, progress).await,
@@ -150,6 +157,21 @@ impl Stage {
             struck.beyond = SILENCE;
         }
         Ok(struck)
+    }
+
+    async fn freeze_one(&mut self, chance: &mut fastrand::Rng) -> anyhow::Result<Struck> {
+        let place = chance.usize(0..WORKERS);
+        let time = Duration::from_millis(chance.u64(SILENT));
+        self.freeze(place, time).await?;
+        Ok(Struck::one(format!("w{place}")))
+    }
+
+    async fn stall_one(&self, chance: &mut fastrand::Rng) -> anyhow::Result<Struck> {
+        let place = chance.usize(0..WORKERS);
+        self.links[place].stall();
+        sleep(Duration::from_millis(chance.u64(SILENT))).await;
+        self.links[place].restore().await?;
+        Ok(Struck::one(Self::name(place)))
     }
 
     /// Beside relays it is a producer's: no receiver can be asked whether a relay has been told.

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
 use posthaste_testkit::{Child, PgServer, PgVersion, Proxy, connect, eventually, is_alive};
 use tokio::sync::watch;
 use tokio_postgres::Client;
@@ -177,6 +178,15 @@ impl Stage {
             process.kill()?;
         }
         Ok(())
+    }
+
+    /// Holds the process in this place still for so long.
+    pub(super) async fn freeze(&mut self, place: usize, time: Duration) -> anyhow::Result<()> {
+        let process = self.workers[place].process.as_mut();
+        let process = process.context("nobody is in this place")?;
+        process.pause()?;
+        tokio::time::sleep(time).await;
+        process.resume()
     }
 
     /// Workers that ended although nobody asked them to are replaced, and remembered.
