@@ -18,13 +18,17 @@ const USUAL: &str = "ulimit -n 1024";
 const STRANGERS: usize = 1_100;
 const SAID: &str = "too many connections";
 
-/// Connections that begin to ask and do not go on.
-async fn strangers(address: &str) -> anyhow::Result<Vec<TcpStream>> {
+/// How a request begins, and how a TLS handshake does.
+const REQUEST: &[u8] = b"GET /li";
+const HANDSHAKE: &[u8] = b"\x16\x03\x01\x02\x00\x01";
+
+/// Connections that begin so and do not go on.
+async fn strangers(address: &str, begin: &[u8]) -> anyhow::Result<Vec<TcpStream>> {
     more_descriptors()?;
     let mut all = Vec::new();
     for _ in 0..STRANGERS {
         let mut stream = TcpStream::connect(address).await?;
-        stream.write_all(b"GET /li").await?;
+        stream.write_all(begin).await?;
         all.push(stream);
     }
     Ok(all)
@@ -47,10 +51,12 @@ fn start(stage: &Stage, database: &TestDb, arguments: &[&str]) -> anyhow::Result
     Child::spawn(command.env("DATABASE_URL", database.url()))
 }
 
-fn said_once(child: &Child) {
+async fn said_once(child: &mut Child) -> anyhow::Result<()> {
+    child.error_line(SAID, BOUND).await?;
     let said = child.stderr();
     let lines = said.iter().filter(|line| line.contains(SAID));
-    assert_eq!(lines.count(), 1, "{said:#?}");
+    ensure!(lines.count() == 1, "{said:#?}");
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -59,7 +65,7 @@ async fn a_worker_works_and_answers_whoever_connects_to_it() -> anyhow::Result<(
     let work = ["work", "--listen", "127.0.0.1:0", "--exec", "*=true"];
     let mut child = start(&stage, &database, &work)?;
     let root = served(&mut child).await?;
-    let strangers = strangers(root.trim_start_matches("http://")).await?;
+    let strangers = strangers(root.trim_start_matches("http://"), REQUEST).await?;
     assert_eq!(got(&root, "/ready").await?.0, 200);
     let client = database.client().await?;
     let jobs = "SELECT posthaste.enqueue('n') FROM generate_series(1, 100)";
@@ -74,9 +80,9 @@ async fn a_worker_works_and_answers_whoever_connects_to_it() -> anyhow::Result<(
         0
     );
     are_closed(strangers).await?;
+    said_once(&mut child).await?;
     child.terminate()?;
     assert!(child.exit(BOUND).await?.success());
-    said_once(&child);
     Ok(())
 }
 
@@ -85,20 +91,20 @@ async fn an_exporter_and_a_console_answer_whoever_connects_to_them() -> anyhow::
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let mut child = start(&stage, &database, &["exporter", "--listen", "127.0.0.1:0"])?;
     let root = served(&mut child).await?;
-    let waiting = strangers(root.trim_start_matches("http://")).await?;
+    let waiting = strangers(root.trim_start_matches("http://"), REQUEST).await?;
     for path in ["/live", "/ready", "/metrics"] {
         assert_eq!(got(&root, path).await?.0, 200, "{path}");
     }
     drop(waiting);
-    said_once(&child);
+    said_once(&mut child).await?;
     let mut child = start(&stage, &database, &["console", "--listen", "127.0.0.1:0"])?;
     let line = child.error_line("console at http://", BOUND).await?;
     let address = line.split("http://").nth(1).context("no address")?;
     let address = address.split('/').next().context("no address")?;
-    let waiting = strangers(address).await?;
+    let waiting = strangers(address, REQUEST).await?;
     assert_eq!(got(&format!("http://{address}"), "/").await?.0, 200);
     drop(waiting);
-    said_once(&child);
+    said_once(&mut child).await?;
     Ok(())
 }
 
@@ -120,7 +126,7 @@ async fn a_console_with_tls_answers_whoever_shakes_no_hands() -> anyhow::Result<
     let line = child.error_line("console at https://", BOUND).await?;
     let address = line.split("https://").nth(1).context("no address")?;
     let address = address.split('/').next().context("no address")?;
-    let waiting = strangers(address).await?;
+    let waiting = strangers(address, HANDSHAKE).await?;
     let _ = rustls::crypto::ring::default_provider().install_default();
     let trusted = reqwest::Certificate::from_pem(made.cert.pem().as_bytes())?;
     let client = reqwest::Client::builder()
@@ -130,7 +136,7 @@ async fn a_console_with_tls_answers_whoever_shakes_no_hands() -> anyhow::Result<
     let answer = client.get(format!("https://{address}/")).send().await?;
     assert_eq!(answer.status(), 200);
     drop(waiting);
-    said_once(&child);
+    said_once(&mut child).await?;
     Ok(())
 }
 
