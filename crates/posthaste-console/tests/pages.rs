@@ -52,7 +52,7 @@ async fn the_overview_begins_with_what_is_wrong_and_since_when() {
     );
     assert!(
         verdicts.contains(
-            "Queue old: 1 job failed permanently in the last hour (1 dead in total): refused"
+            "Queue mail: 1 job failed permanently in the last hour (1 dead in total): refused"
         ),
         "{verdicts}"
     );

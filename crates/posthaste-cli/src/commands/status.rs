@@ -189,7 +189,7 @@ async fn show(arguments: &Arguments, client: &Client, terminal: &Terminal) -> an
         text = format!("{text}\n\n{}", tables::Table(&synced));
     }
     let urgent = thresholds::urgent(&found);
-    if !urgent.is_empty() {
+    if arguments.by.contains(&By::Queue) && !urgent.is_empty() {
         text = format!("{text}\n\n{}", urgent.join("\n"));
     }
     if arguments.watch.is_some() && std::io::stdout().is_terminal() {

@@ -14,8 +14,8 @@ held AS MATERIALIZED (
      AND (c.oid IS NOT NULL OR l.locktype = 'advisory'::text AND l.classid::bigint = 1885893473)
      AND (l.pid IS NULL OR a.xact_start < clock_timestamp() - interval '1 s'))
 SELECT at.ready_current - at.ready_low + 1, at.ready_scan - at.ready_low,
-       (SELECT count(DISTINCT h.segment) FROM held h
+       (SELECT pg_catalog.count(DISTINCT h.segment) FROM held h
          WHERE h.slot IS NULL AND h.segment >= at.ready_low AND h.segment < at.ready_current),
        (SELECT count(*) FROM generate_series(at.ready_low, at.ready_scan - 1) s
-         WHERE EXISTS (SELECT FROM held h WHERE h.slot = (s % 4)::text))
+         WHERE EXISTS (SELECT FROM held h WHERE h.slot = (s % 4::bigint)::text))
   FROM at
