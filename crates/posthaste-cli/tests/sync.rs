@@ -231,8 +231,8 @@ async fn documents_that_failed_are_said_by_the_exit_code_of_a_sync_that_ends() -
 {
     let (stage, database, client) = with_pages("postgres:").await?;
     with_one_document(&stage, &database, &client).await?;
-    let rows = "rows = \"SELECT p.id::text, p.posthaste_version, jsonb_build_object('all', p.title, \
-                'n', 1 / (p.id - 7)) FROM page p WHERE p.id = ANY ($1::bigint[]);\"";
+    let rows = "rows = \"SELECT p.id::text, p.posthaste_version, jsonb_build_object('all', \
+                p.title, 'n', 1 / (p.id - 7)) FROM page p WHERE p.id = ANY ($1::bigint[]);\"";
     let text = format!("{TABLE}index = 'postgres:'\n").replace("document =", "# document =");
     stage.write("posthaste.toml", &format!("{text}{rows}\n"))?;
     good(&stage, &database, &["sync", "install"]).await?;
@@ -284,7 +284,8 @@ async fn what_is_missing_is_told_with_the_way_out() -> anyhow::Result<()> {
     let printed = good(&stage, &database, &["sync", "install", "--dry-run"]).await?;
     assert!(
         printed.starts_with(
-            "SELECT posthaste.sync_table('page', key => 'id', version => 'posthaste_version', name => 'pages'"
+            "SELECT posthaste.sync_table('page', key => 'id', version => 'posthaste_version', \
+             name => 'pages'"
         ),
         "{printed}"
     );

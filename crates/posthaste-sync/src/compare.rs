@@ -75,8 +75,8 @@ pub struct Pass<'a> {
 }
 
 /// Why a document is not written that another client has deleted a moment ago.
-pub(super) const DELETED_BY_OTHERS: &str = "another client has deleted the document, and the index refuses its version for a while \
-     (index.gc_deletes, 60 s)";
+pub(super) const DELETED_BY_OTHERS: &str = "another client has deleted the document, and the \
+     index refuses its version for a while (index.gc_deletes, 60 s)";
 
 /// This many documents are made at once: what is in memory beyond one write.
 pub(super) const MADE_AT_ONCE: usize = 250;

@@ -203,7 +203,8 @@ async fn a_document_that_cannot_be_made_delays_only_itself() {
     let rows = "INSERT INTO note SELECT n, n::text FROM generate_series(1, 100) n;
                 UPDATE note SET body = 'poison' WHERE id = 41";
     setup.run(rows).await;
-    let query = "SELECT id::text, posthaste_version, jsonb_build_object('twice', (2 * body::integer)::text) \
+    let query = "SELECT id::text, posthaste_version, \
+                   jsonb_build_object('twice', (2 * body::integer)::text) \
                  FROM note WHERE id = ANY ($1::bigint[])";
     let query = Query::new(setup.db.pool(2).unwrap(), query).versions(
         "SELECT id::text, posthaste_version, true FROM note WHERE id = ANY ($1::bigint[])",
@@ -256,7 +257,8 @@ async fn a_forced_document_is_written_again_although_its_row_is_the_same() {
     let rows = "CREATE TABLE author (name text); INSERT INTO author VALUES ('ada');
                 INSERT INTO note VALUES (1, 'x')";
     setup.run(rows).await;
-    let query = "SELECT id::text, posthaste_version, jsonb_build_object('by', (SELECT name FROM author)) \
+    let query = "SELECT id::text, posthaste_version, \
+                   jsonb_build_object('by', (SELECT name FROM author)) \
                  FROM note WHERE id = ANY ($1::bigint[])";
     let query = Query::new(setup.db.pool(2).unwrap(), query);
     let (worker, sync) = setup.start(setup.sync_of(query)).await;

@@ -50,8 +50,8 @@ async fn a_window_of_time_takes_the_rows_in_it_and_the_progress_says_what_is_lef
 async fn neither_a_row_that_cannot_be_made_nor_an_id_that_can_be_none_stops_an_audit()
 -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
-    let rows = "rows = \"SELECT p.id::text, p.posthaste_version, jsonb_build_object('all', p.title, \
-                'n', 1 / (p.id - 7)) FROM page p WHERE p.id = ANY ($1::bigint[])\"";
+    let rows = "rows = \"SELECT p.id::text, p.posthaste_version, jsonb_build_object('all', \
+                p.title, 'n', 1 / (p.id - 7)) FROM page p WHERE p.id = ANY ($1::bigint[])\"";
     let text = format!("{TABLE}index = 'postgres:'\n").replace("document =", "# document =");
     stage.write("posthaste.toml", &format!("{text}{rows}\n"))?;
     good(&stage, &database, &["sync", "install"]).await?;

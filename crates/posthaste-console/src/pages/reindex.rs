@@ -205,9 +205,10 @@ mod tests {
             force: false,
             ..Reindex::default()
         };
+        let condition = r#"'t."own""er" = '\''it'\'''\''s'\'''"#;
         assert_eq!(
             of(one),
-            r#"posthaste sync reindex page --where 't."own""er" = '\''it'\'''\''s'\''' --only-different"#
+            format!("posthaste sync reindex page --where {condition} --only-different")
         );
         let ids = Reindex {
             ids: Some(ids("7, 8\r\n9\n").unwrap()),

@@ -1,5 +1,5 @@
-//! What becomes of documents that seem to differ: they are looked at once more, left to jobs that are
-//! still to come, or repaired.
+//! What becomes of documents that seem to differ: they are looked at once more, left to jobs that
+//! are still to come, or repaired.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -9,8 +9,8 @@ use crate::audited::Difference;
 use crate::compare::{DELETED_BY_OTHERS, Pass, SyncOutcome, SyncRequest};
 use crate::index::{IndexError, Proof};
 
-/// For as long as this the audit tries to write what other clients have deleted: servers refuse that
-/// for 60 s unless they are told otherwise.
+/// For this long the audit tries to write what other clients have deleted: servers refuse that for
+/// 60 s unless they are told otherwise.
 const REFUSED_FOR: Duration = Duration::from_secs(75);
 const TRIED_AGAIN_EVERY: Duration = Duration::from_secs(5);
 
@@ -97,9 +97,6 @@ impl Walk<'_> {
             let others = unwritten.into_iter();
             self.found
                 .count(others.filter(|(_, reason)| !is_refused(reason)));
-            if self.waited.is_zero() {
-                tracing::info!(documents = left.len(), "{DELETED_BY_OTHERS}; tried again");
-            }
             tokio::time::sleep(TRIED_AGAIN_EVERY).await;
             self.waited += TRIED_AGAIN_EVERY;
         }

@@ -105,9 +105,10 @@ pub(super) enum Failed {
     Other(String),
 }
 
-const OTHER_DOCUMENTS: &str = "its settings (rows, document) are not those that 'posthaste sync install' has recorded: if \
-     this process has an old file, start it again with the new one; else run 'posthaste sync \
-     install', and then 'posthaste sync rebuild' or 'reindex --all'";
+const OTHER_DOCUMENTS: &str = "its settings (rows, document) are not those that \
+     'posthaste sync install' has recorded: if this process has an old file, start it again with \
+     the new one; else run 'posthaste sync install', and then 'posthaste sync rebuild' or \
+     'reindex --all'";
 
 const STANDBY: &str = "the database is a standby, which may be behind: connect to the primary";
 
@@ -242,8 +243,7 @@ pub(crate) async fn rows(
     read(&rows, row)
 }
 
-/// Fails where the documents of this sync are made in another way by now: then the rest of what this
-/// process knows of them is of before too.
+/// Fails where the documents of this sync are made in another way by now.
 pub(crate) async fn makes_documents(
     pool: &Connections,
     name: &str,

@@ -5,8 +5,8 @@ use posthaste_sync::{Audit, IndexSync, Proof, Query, Source, SourceError, Table}
 use super::{Setup, setup};
 use crate::support::all_done;
 
-const ROWS: &str =
-    "SELECT n.id::text, n.posthaste_version, CASE WHEN a.is_shown THEN jsonb_build_object('body', n.body) END
+const ROWS: &str = "SELECT n.id::text, n.posthaste_version,
+      CASE WHEN a.is_shown THEN jsonb_build_object('body', n.body) END
     FROM note n CROSS JOIN author a WHERE n.id = ANY ($1::bigint[])";
 
 fn source(setup: &Setup) -> Query {

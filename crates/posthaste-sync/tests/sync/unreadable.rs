@@ -13,7 +13,8 @@ const WALK: &str = "SELECT id::text, posthaste_version, true FROM note
 
 /// Rows of which the seventh cannot be made.
 fn dividing(setup: &Setup) -> Query {
-    let rows = "SELECT id::text, posthaste_version, jsonb_build_object('body', body, 'n', 1 / (id - 7)) \
+    let rows = "SELECT id::text, posthaste_version, \
+                  jsonb_build_object('body', body, 'n', 1 / (id - 7)) \
                 FROM note WHERE id = ANY ($1::bigint[])";
     Query::new(setup.db.pool(2).unwrap(), rows).walk(WALK)
 }
