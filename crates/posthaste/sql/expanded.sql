@@ -1,7 +1,17 @@
 -- posthaste: one script because it is one transaction: psql -v ON_ERROR_STOP=1 --single-transaction
-SET LOCAL search_path = pg_catalog, pg_temp;
-SET LOCAL standard_conforming_strings = on;
-SET LOCAL check_function_bodies = off;
+SET LOCAL posthaste.migrates = 'on';
+DO $do$ DECLARE
+  v_local pg_catalog.bool := pg_catalog.texteq(
+    coalesce(pg_catalog.current_setting('posthaste.migrates', true), ''), 'on');
+BEGIN
+  PERFORM pg_catalog.set_config('posthaste.found', pg_catalog.json_build_array(
+      pg_catalog.current_setting('search_path'),
+      pg_catalog.current_setting('standard_conforming_strings'),
+      pg_catalog.current_setting('check_function_bodies'))::pg_catalog.text, v_local);
+  PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', v_local);
+  PERFORM pg_catalog.set_config('standard_conforming_strings', 'on', v_local);
+  PERFORM pg_catalog.set_config('check_function_bodies', 'off', v_local);
+END $do$;
 SELECT pg_advisory_xact_lock(1885893472, 0);
 DO $do$ BEGIN
   IF pg_catalog.to_regnamespace('posthaste') IS NULL THEN
@@ -652,16 +662,22 @@ CREATE TABLE posthaste.route (
   queue   text COLLATE "C" NOT NULL CHECK (octet_length(queue) BETWEEN 1 AND 255)
 );
 
--- What an enqueue may have to know, in one cell, so that one which nothing concerns looks once and
--- asks no table. Bits: 1 there ever was a route; the others are listeners (posthaste.listener_bit):
--- 2 the leader sleeps, who promotes and keeps the order of keys, from 4 on somebody who works on
--- such a queue. The one that changes a bit holds the lock (1885893480, 0), because the others are
--- written back with it.
-CREATE SEQUENCE posthaste.flags MINVALUE 0 START 0;
+-- What an enqueue may have to know, in one cell, so that one which nothing concerns looks once
+-- and asks no table. Bits: 1 there ever was a route; the others are listeners
+-- (posthaste.listener_bit): 2 the leader sleeps, who promotes and keeps the order of keys, from
+-- 4 on somebody who works on such a queue. The one that changes a bit holds the lock
+-- (1885893480, 0), because the others are written back with it. Unlogged: a crash leaves it
+-- without a value, and the first enqueue after the crash calls posthaste.recover() because of
+-- that. Other enqueues pay nothing for it.
+CREATE UNLOGGED SEQUENCE posthaste.flags MINVALUE 0 START 0;
+
+-- Another number after each crash of the server, and part of posthaste.session_identity().
+CREATE UNLOGGED SEQUENCE posthaste.life MINVALUE 0 START 0;
 
 -- seconds since 1970: workers that died asleep are not notified for longer than that
 CREATE SEQUENCE posthaste.listeners_until MINVALUE 0 START 0;
-SELECT setval('posthaste.flags', 0), setval('posthaste.listeners_until', 0);
+SELECT setval('posthaste.flags', 0), setval('posthaste.life', 0),
+       setval('posthaste.listeners_until', 0);
 
 -- What makes delivery ids differ from those of other databases and other pasts of this one: 60
 -- random bits as 15 hexadecimal digits, from job id first_id on, until a newer row says otherwise.
@@ -1343,7 +1359,10 @@ CREATE TABLE posthaste.synced (
   enqueues boolean  NOT NULL,                      -- changes enqueue their jobs by themselves
   always   boolean  NOT NULL,                      -- also under session_replication_role = replica
   -- Whose sequences the versions come from: syncs that draw for one column share them.
-  drawn_by text COLLATE "C" NOT NULL
+  drawn_by text COLLATE "C" NOT NULL,
+  -- A digest of how documents are made of rows, where an install said it: a program that makes them
+  -- otherwise makes none.
+  documents text COLLATE "C"
 );
 
 -- What the last audit of each synced table has found.
@@ -2217,8 +2236,11 @@ BEGIN
       current_setting('transaction_isolation')
       USING ERRCODE = 'invalid_transaction_state';
   END IF;
+  PERFORM set_config('synchronous_commit', 'off', true);
+  -- After a crash of the server the first claim goes on there, and waits for the disk.
   IF NOT EXISTS (SELECT FROM posthaste.worker
-      WHERE id = p_worker AND stopped_at IS NULL AND identity = posthaste.session_identity()) THEN
+      WHERE id = p_worker AND stopped_at IS NULL AND identity = posthaste.session_identity())
+     AND NOT posthaste.rejoin(p_worker) THEN
     RAISE EXCEPTION 'posthaste: worker % is not registered here or was declared dead', p_worker
       USING ERRCODE = 'object_not_in_prerequisite_state';
   END IF;
@@ -2226,7 +2248,6 @@ BEGIN
   IF v_queue.paused_at IS NOT NULL THEN
     RETURN;
   END IF;
-  PERFORM set_config('synchronous_commit', 'off', true);
   IF v_queue.rate IS NOT NULL THEN
     v_left := least(v_left, posthaste.allowance(v_queue));
     IF v_left = 0 THEN
@@ -2384,7 +2405,10 @@ SET lock_timeout = '5s' SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   v_priority integer;
 BEGIN
-  IF cardinality(p_priorities) > 100 THEN
+  -- Of a worker that was declared dead they are quarantined.
+  IF cardinality(p_priorities) > 100
+     OR NOT EXISTS (SELECT FROM posthaste.worker WHERE id = p_worker AND stopped_at IS NULL
+                       AND posthaste.is_here(identity)) THEN
     RETURN;
   END IF;
   FOREACH v_priority IN ARRAY p_priorities LOOP
@@ -2448,7 +2472,7 @@ DECLARE
   v_split boolean;  -- some of the batch are closed
 BEGIN
   IF NOT EXISTS (SELECT FROM posthaste.worker WHERE id = p_worker AND stopped_at IS NULL
-      AND identity = posthaste.session_identity()) THEN
+      AND posthaste.is_here(identity)) THEN
     RETURN;
   END IF;
   RETURN QUERY
@@ -2543,6 +2567,15 @@ END $f$;
 --   0 done     1 scheduled for later (retry, snooze)   2 dead or discarded   3 expired   4 awaiting
 --   5 moved to the overflow   6 moved to in_flight while it runs on   7 rescued from a dead worker
 --   8 given back unstarted   9 cancelled
+
+-- The transaction's commit waits for the disk, whatever its session is set to. A worker forgets a
+-- job once its acknowledgement is answered, so a crash must not forget the acknowledgement.
+CREATE OR REPLACE FUNCTION posthaste.wait_for_disk() RETURNS void LANGUAGE plpgsql AS $f$
+BEGIN
+  IF current_setting('synchronous_commit'::text) = 'off'::text THEN
+    PERFORM set_config('synchronous_commit'::text, 'local'::text, true);
+  END IF;
+END $f$;
 
 -- Closes a whole batch: one row, however many jobs. False when that cannot be: the batch is not
 -- ours, or a job of it was or is just being closed by itself. The one that closes jobs by
@@ -3066,6 +3099,7 @@ DECLARE
   v_left integer[] := '{}';
   v_keeps boolean := EXISTS (SELECT FROM posthaste.queue q WHERE q.keep IS NOT NULL);
 BEGIN
+  PERFORM posthaste.wait_for_disk();
   FOR i IN 1 .. cardinality(p_slots) LOOP
     CASE p_slots[i]
       WHEN 0 THEN
@@ -3107,6 +3141,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
+  PERFORM posthaste.wait_for_disk();
   CASE p_slot
     WHEN 0 THEN
       RETURN posthaste.reschedule_0(p_batch, p_token, p_jobs, clock_timestamp() + p_after, p_error);
@@ -3282,6 +3317,7 @@ DECLARE
   v_open record;
   v_jobs bigint := 0;
 BEGIN
+  PERFORM posthaste.wait_for_disk();
   FOR v_open IN
     SELECT o.* FROM posthaste.open_of(p_worker, p_token) o UNION ALL
     -- By now a leader may have moved them there, as it does with whatever is open for long.
@@ -4668,12 +4704,17 @@ END $f$;
 -- posthaste.enqueue() is a convenience over the same rows.
 
 -- Where a log stands. A role that may not read it gets an error: newer servers answer NULL instead,
--- as all do for one that was never set, in a schema without its rows.
+-- as all do for one that was never set, in a schema without its rows. posthaste.flags has no value
+-- after a crash either.
 CREATE OR REPLACE FUNCTION posthaste.position(cell regclass) RETURNS bigint LANGUAGE plpgsql AS $f$
 DECLARE
   v bigint := pg_sequence_last_value(cell);
 BEGIN
   IF v IS NULL AND pg_catalog.has_sequence_privilege(cell::oid, 'USAGE, SELECT'::text) THEN
+    IF cell::oid = 'posthaste.flags'::regclass::oid
+       AND pg_sequence_last_value('posthaste.ready_scan'::regclass) IS NOT NULL THEN
+      RETURN posthaste.recover();
+    END IF;
     RAISE EXCEPTION 'posthaste: sequence % was never set: this schema came without its rows', cell
       USING ERRCODE = 'object_not_in_prerequisite_state',
             HINT = 'Load its rows too and run `posthaste rebase`, or drop the schema and migrate.';
@@ -4768,7 +4809,7 @@ END $f$;
 CREATE OR REPLACE FUNCTION posthaste.note_routes() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
-  IF pg_sequence_last_value('posthaste.flags'::regclass) & 1 = 0 THEN
+  IF posthaste.position('posthaste.flags') & 1 = 0 THEN
     PERFORM pg_advisory_xact_lock(1885893480, 0);
     PERFORM setval('posthaste.flags', pg_sequence_last_value('posthaste.flags'::regclass) | 1);
   END IF;
@@ -4864,6 +4905,7 @@ BEGIN
     PERFORM posthaste.refuse(name, queue, tag, unique_key, ordering_key, kwargs, bytes, 0,
         max_attempts, scheduled_at, expires_at, moment, trace);
   END IF;
+  PERFORM posthaste.position('posthaste.flags');
   job := nextval('posthaste.job_id');
   IF unique_key IS NOT NULL AND nowait THEN
     holder := posthaste.take_key_nowait(unique_key, job);
@@ -6923,9 +6965,13 @@ BEGIN
     UPDATE posthaste.inbox i SET received_at = v_now
      WHERE i.delivery_id IN (SELECT o.delivery_id FROM posthaste.inbox o
                               WHERE o.received_at > v_past LIMIT 10000) RETURNING 1),
+  -- A console that drives an action or lets it rest does so for half a minute at most.
+  driven AS (
+    UPDATE posthaste.bulk_action b SET driven_until = v_now
+     WHERE b.state = 'running' AND b.driven_until > v_now + interval '1 min' RETURNING 1),
   found AS (
     SELECT FROM workers UNION ALL SELECT FROM cancelling UNION ALL SELECT FROM confirmed
-    UNION ALL SELECT FROM quarantined UNION ALL SELECT FROM inbox)
+    UNION ALL SELECT FROM quarantined UNION ALL SELECT FROM inbox UNION ALL SELECT FROM driven)
   SELECT count(*) INTO v_found FROM found;
   -- A worker that sleeps turns its notifications on again before this is over.
   IF pg_sequence_last_value('posthaste.listeners_until'::regclass) > extract(epoch FROM v_now) + 600
@@ -8449,7 +8495,7 @@ DECLARE
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '50ms', true);
   PERFORM pg_advisory_xact_lock(1885893480, 0);
-  v_flags := pg_sequence_last_value('posthaste.flags'::regclass);
+  v_flags := posthaste.position('posthaste.flags');
   IF v_bits <> 0 AND pg_notification_queue_usage() > 0.5 THEN
     PERFORM setval('posthaste.flags', v_flags & 1);
     RETURN NULL;
@@ -8478,7 +8524,7 @@ DECLARE
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '50ms', true);
   PERFORM pg_advisory_xact_lock(1885893480, 0);
-  v_on := pg_sequence_last_value('posthaste.flags'::regclass) & p_bits & -2;
+  v_on := posthaste.position('posthaste.flags') & p_bits & -2;
   IF v_on <> 0 THEN
     PERFORM setval('posthaste.flags', pg_sequence_last_value('posthaste.flags'::regclass) & ~v_on);
     PERFORM pg_notify('posthaste_rest', v_on::text);
@@ -10002,8 +10048,7 @@ END $f$;
 
 -- A rate: a bucket of q.burst jobs that is filled by one every q.per / q.rate. Its cell holds, in
 -- microseconds since 1970, when it will be full again. A sequence, so that nothing is updated and a
--- pinned horizon does not matter; what is used up is so although the claim is rolled back. A clock
--- that steps back costs one bucket's time.
+-- pinned horizon does not matter; what is used up is so although the claim is rolled back.
 CREATE OR REPLACE FUNCTION posthaste.full_at(
   q posthaste.queue, OUT o_full numeric, OUT o_now numeric, OUT o_step numeric)
 LANGUAGE plpgsql
@@ -10014,13 +10059,21 @@ BEGIN
   o_full := least(greatest(pg_sequence_last_value(q.pace), o_now), o_now + o_step * q.burst);
 END $f$;
 
--- How many jobs of the queue may be claimed now. Its claimers go one by one from here on.
+-- How many jobs of the queue may be claimed now. Its claimers go one by one from here on. A bucket
+-- that is emptier than empty was written by a clock that was ahead: it is empty from now on. The
+-- cell must be written for that, because full_at() moves its limit on with the clock.
 CREATE OR REPLACE FUNCTION posthaste.allowance(q posthaste.queue)
 RETURNS integer LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  f record;
 BEGIN
   PERFORM pg_advisory_xact_lock(1885893479, q.pace::oid::integer);
-  RETURN (SELECT floor((f.o_now - f.o_full) / f.o_step + q.burst) FROM posthaste.full_at(q) f);
+  f := posthaste.full_at(q);
+  IF pg_sequence_last_value(q.pace) > ceil(f.o_full) THEN
+    PERFORM setval(q.pace, ceil(f.o_full)::bigint);
+  END IF;
+  RETURN floor((f.o_now - f.o_full) / f.o_step + q.burst);
 END $f$;
 
 -- After how many milliseconds the next one may be.
@@ -10945,7 +10998,7 @@ BEGIN
                    'what was done may run again, and what was not may be missed.';
   END IF;
   SELECT format('%s (%s)', w.id, w.name) INTO v_living FROM posthaste.worker w
-   WHERE w.stopped_at IS NULL AND w.identity = posthaste.session_identity()
+   WHERE w.stopped_at IS NULL AND posthaste.is_here(w.identity)
      AND w.seen_at BETWEEN clock_timestamp() - interval '1 min'
                        AND clock_timestamp() + interval '1 min' LIMIT 1;
   IF v_living IS NOT NULL AND NOT p_force THEN
@@ -10955,6 +11008,8 @@ BEGIN
   END IF;
   DELETE FROM posthaste.store_identity;
   INSERT INTO posthaste.store_identity (identity) VALUES ('{}');
+  PERFORM posthaste.recover()
+    WHERE pg_sequence_last_value('posthaste.ready_scan'::regclass) IS NOT NULL;
   -- A schema without its rows has sequences that were never set.
   PERFORM setval(c.oid::regclass, 0) FROM pg_class c JOIN pg_sequence s ON s.seqrelid = c.oid
    WHERE CASE WHEN c.relnamespace = 'posthaste'::regnamespace AND c.relkind = 'S' AND s.seqmin = 0
@@ -11392,15 +11447,24 @@ $f$;
 -- created in it: a physical copy keeps them (crash recovery, physical backups, point-in-time
 -- recovery, promotion), a logical one does not (pg_dump, logical replication).
 
--- Which store a session sees: the cluster, the database, the tables, and the history of the
--- write-ahead log. It costs a few microseconds, so each claim asks: that is how a worker notices
--- that its connection leads elsewhere, or to a server that was promoted.
+-- Which store a session sees: the cluster, the database, the tables, the history of the write-ahead
+-- log, and last which life of the server. It costs a few microseconds, so each claim asks: that is
+-- how a worker notices that its connection leads elsewhere, or to a server that was promoted or has
+-- crashed.
 CREATE OR REPLACE FUNCTION posthaste.session_identity() RETURNS text LANGUAGE plpgsql STABLE AS $f$
 BEGIN
   RETURN pg_catalog.concat_ws('/', (pg_control_system()).system_identifier,
                    'posthaste.store'::regclass::oid,
-                   left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), current_database());
+                   left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), current_database(),
+                   coalesce(pg_sequence_last_value('posthaste.life'::regclass)::text, ''::text));
 END $f$;
+
+-- Whether a worker's identity is that of this store, in whichever life of its server.
+CREATE OR REPLACE FUNCTION posthaste.is_here(p_identity text) RETURNS boolean LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT regexp_replace(p_identity, '/[^/]*$', '')
+       = regexp_replace(posthaste.session_identity(), '/[^/]*$', '')
+$f$;
 
 -- Which store this is: the cluster, the tables and the timeline, and the database by its number,
 -- which a copy does not share and a new name does not change.
@@ -11671,6 +11735,111 @@ BEGIN
       + 1 ELSE 0 END);
 END $f$;
 
+-- Moves sequences on after a crash, and returns the value of posthaste.flags. The crash loses
+-- transactions that had not waited for the disk. The sequences give their numbers again,
+-- although a job with such a number may have run. So those whose numbers are seen outside go on
+-- beyond all that can be lost: as many as fit into the log that is not on the disk, which is a
+-- segment, because a full one is flushed, and the buffers. A sequence writes about a hundred
+-- bytes for 32 numbers. One without a value may have lost all of its numbers.
+--
+-- It is called where posthaste.flags has no value, before a number is drawn. One caller has the
+-- lock and does it. The others go on as soon as it is done, and do not wait for the end of the
+-- caller's transaction. It runs with its owner's rights, because enqueuers may move no sequence.
+CREATE OR REPLACE FUNCTION posthaste.recover() RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_leap bigint := (pg_size_bytes(current_setting('wal_segment_size'))
+                    + pg_size_bytes(current_setting('wal_buffers'))) / 3;
+  v_flags bigint := pg_sequence_last_value('posthaste.flags'::regclass);
+BEGIN
+  WHILE v_flags IS NULL LOOP
+    IF pg_try_advisory_xact_lock(1885893480, 1) THEN
+      v_flags := pg_sequence_last_value('posthaste.flags'::regclass);
+      IF v_flags IS NULL THEN
+        PERFORM setval(c.oid::regclass,
+                       coalesce(pg_sequence_last_value(c.oid::regclass), 0) + v_leap)
+           FROM pg_class c
+          WHERE CASE WHEN c.relnamespace = 'posthaste'::regnamespace AND c.relkind = 'S'
+                      AND (c.relname = 'job_id' OR c.relname ~ '^sync_version_')
+                     THEN has_sequence_privilege(c.oid, 'UPDATE') END;
+        PERFORM setval('posthaste.life', floor(random() * 9007199254740992)::bigint);
+        v_flags := setval('posthaste.flags', (EXISTS (SELECT FROM posthaste.route))::integer);
+      END IF;
+    ELSE
+      PERFORM pg_sleep(0.001);
+      v_flags := pg_sequence_last_value('posthaste.flags'::regclass);
+    END IF;
+  END LOOP;
+  RETURN v_flags;
+END $f$;
+
+REVOKE EXECUTE ON FUNCTION posthaste.recover() FROM PUBLIC;
+
+-- A worker goes on after a crash of the server under the id that it has; false when it may not: it
+-- is not registered, was declared dead, or is of another place. Its commit waits for the disk, and
+-- with it what posthaste.recover() did: nothing is handed out before that is there.
+CREATE OR REPLACE FUNCTION posthaste.rejoin(p_worker bigint) RETURNS boolean LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+BEGIN
+  PERFORM posthaste.position('posthaste.flags'), posthaste.wait_for_disk();
+  UPDATE posthaste.worker w SET identity = posthaste.session_identity()
+   WHERE w.id = p_worker AND w.stopped_at IS NULL AND posthaste.is_here(w.identity);
+  RETURN FOUND;
+END $f$;
+
+-- The claims of a worker of which a job is open. The worker may know nothing of some of them: it
+-- had the answer to an acknowledgement that a crash of the server has undone.
+CREATE OR REPLACE FUNCTION posthaste.open_tokens(p_worker bigint)
+RETURNS SETOF uuid LANGUAGE sql STABLE
+SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT DISTINCT o.token FROM (
+    SELECT c.token FROM posthaste.claim_0 c
+     WHERE c.worker = p_worker
+       AND NOT EXISTS (SELECT FROM posthaste.batch_done_0 w WHERE w.batch = c.batch)
+       AND EXISTS (SELECT FROM posthaste.batch_rows_0(c.batch, c.token) r
+                    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_0 a
+                                       WHERE a.xid = r.xid AND a.id = r.id))
+    UNION ALL
+    SELECT c.token FROM posthaste.claim_1 c
+     WHERE c.worker = p_worker
+       AND NOT EXISTS (SELECT FROM posthaste.batch_done_1 w WHERE w.batch = c.batch)
+       AND EXISTS (SELECT FROM posthaste.batch_rows_1(c.batch, c.token) r
+                    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_1 a
+                                       WHERE a.xid = r.xid AND a.id = r.id))
+    UNION ALL
+    SELECT c.token FROM posthaste.claim_2 c
+     WHERE c.worker = p_worker
+       AND NOT EXISTS (SELECT FROM posthaste.batch_done_2 w WHERE w.batch = c.batch)
+       AND EXISTS (SELECT FROM posthaste.batch_rows_2(c.batch, c.token) r
+                    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_2 a
+                                       WHERE a.xid = r.xid AND a.id = r.id))
+    UNION ALL
+    SELECT c.token FROM posthaste.claim_3 c
+     WHERE c.worker = p_worker
+       AND NOT EXISTS (SELECT FROM posthaste.batch_done_3 w WHERE w.batch = c.batch)
+       AND EXISTS (SELECT FROM posthaste.batch_rows_3(c.batch, c.token) r
+                    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_3 a
+                                       WHERE a.xid = r.xid AND a.id = r.id))
+    UNION ALL
+    SELECT c.token FROM posthaste.claim_4 c
+     WHERE c.worker = p_worker
+       AND NOT EXISTS (SELECT FROM posthaste.batch_done_4 w WHERE w.batch = c.batch)
+       AND EXISTS (SELECT FROM posthaste.batch_rows_4(c.batch, c.token) r
+                    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_4 a
+                                       WHERE a.xid = r.xid AND a.id = r.id))
+    UNION ALL
+    SELECT c.token FROM posthaste.claim_5 c
+     WHERE c.worker = p_worker
+       AND NOT EXISTS (SELECT FROM posthaste.batch_done_5 w WHERE w.batch = c.batch)
+       AND EXISTS (SELECT FROM posthaste.batch_rows_5(c.batch, c.token) r
+                    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_5 a
+                                       WHERE a.xid = r.xid AND a.id = r.id))
+    UNION ALL
+    SELECT h.token FROM posthaste.in_flight h
+     WHERE h.worker = p_worker AND h.state = 'running') o
+$f$;
+
 CREATE OR REPLACE FUNCTION posthaste.refuse_restored() RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -11703,6 +11872,8 @@ CREATE OR REPLACE FUNCTION posthaste.register(
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
+  -- An id that a crash forgets would be given to another process too.
+  PERFORM posthaste.position('posthaste.flags'), posthaste.wait_for_disk();
   INSERT INTO posthaste.worker (name, queues) VALUES (p_name, p_queues) RETURNING id INTO o_worker;
   -- Behind it: who locks workers out waits for this row, or this for them.
   PERFORM posthaste.check_identity();
@@ -12927,7 +13098,7 @@ BEGIN
         -- Who runs may have looked at the index that is gone.
         AND j.state IN ('available', 'blocked', 'scheduled', 'retrying', 'quarantined'))
     SELECT $1, $1, 1000, 'fill', NULL, jsonb_build_object('id', t.%1$I::text) FROM %2$s t
-      WHERE NOT EXISTS (SELECT FROM there WHERE there.id = t.%1$I::text)$sql$,
+      WHERE NOT EXISTS (SELECT FROM there WHERE there.id = t.%1$I::text COLLATE "C")$sql$,
     s.key, s.relation) USING 'sync.' || name;
   GET DIAGNOSTICS v_jobs = ROW_COUNT;
   RETURN v_jobs;
@@ -12947,9 +13118,10 @@ BEGIN
   v_sequence := pg_catalog.format('posthaste.%I', 'sync_version_' || s.drawn_by);
   EXECUTE pg_catalog.format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', s.relation);
   PERFORM setval(v_sequence, greatest(posthaste.position(v_sequence), beyond));
-  EXECUTE pg_catalog.format('UPDATE %s t SET %I = 0 WHERE t.%I::text = ANY ($1)',
-                            s.relation, s.version,
-                            s.key) USING ids;
+  EXECUTE pg_catalog.format(
+    'UPDATE %s t SET %I = 0
+      WHERE t.%I::text COLLATE pg_catalog."C" OPERATOR(pg_catalog.=) ANY ($1)',
+    s.relation, s.version, s.key) USING ids;
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   RETURN v_rows;
 END $f$;
@@ -13006,23 +13178,46 @@ BEGIN
   RETURN s;
 END $f$;
 
+-- The condition for rows whose keys have these texts, $1: the operator of the index finds them, and
+-- their bytes are compared, because it may take another text for equal (1.0 and 1.00, or a and A
+-- under a collation that ignores case).
+CREATE OR REPLACE FUNCTION posthaste.sync_with_keys(s posthaste.synced)
+RETURNS text LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+BEGIN
+  RETURN format('t.%1$I %2$s ANY ($1::%3$s[]) AND t.%1$I::text COLLATE "C" = ANY ($1)',
+                s.key, posthaste.sync_operator(s, 3::smallint), posthaste.sync_key_type(s));
+END $f$;
+
+-- All columns of a row as JSON, without those of versions that syncs of its table draw.
+CREATE OR REPLACE FUNCTION posthaste.sync_document(s posthaste.synced)
+RETURNS text LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+BEGIN
+  RETURN format('to_jsonb(t.*) - %L::text[]', ARRAY(
+    SELECT s.version::text
+    UNION SELECT o.version::text FROM posthaste.synced o
+           WHERE o.relation = s.relation AND o.draws));
+END $f$;
+
 -- Rows of a synced table by their keys; document is NULL for a row that is not to be found. A
--- document is the same whoever reads it.
+-- document is the same whoever reads it: whatever says how values are written is set here.
 CREATE OR REPLACE FUNCTION posthaste.sync_rows(p_name text, p_ids text[])
 RETURNS TABLE (id text, version bigint, document jsonb) LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp SET row_security = off
-SET timezone = 'UTC' SET intervalstyle = 'postgres' SET extra_float_digits = 1 AS $f$
+SET timezone = 'UTC' SET datestyle = 'ISO, YMD' SET intervalstyle = 'postgres'
+SET extra_float_digits = 1 SET bytea_output = 'hex' SET lc_monetary = 'C' SET xmlbinary = 'base64'
+SET quote_all_identifiers = off AS $f$
 DECLARE
   s posthaste.synced;
 BEGIN
   s := posthaste.synced_table(p_name);
   RETURN QUERY EXECUTE format(
-      'SELECT t.%1$I::text, t.%2$I, %3$s FROM %4$s t WHERE t.%1$I %6$s ANY ($1::%5$s[])',
-    s.key, s.version,
-    CASE WHEN s.deleted IS NULL THEN format('to_jsonb(t.*) - %L', s.version)
-         ELSE format('CASE WHEN t.%I IS TRUE THEN NULL ELSE to_jsonb(t.*) - %L END', s.deleted,
-             s.version) END,
-    s.relation, posthaste.sync_key_type(s), posthaste.sync_operator(s, 3::smallint))
+      'SELECT t.%1$I::text, t.%2$I, %3$s FROM %4$s t WHERE %5$s', s.key, s.version,
+    CASE WHEN s.deleted IS NULL THEN posthaste.sync_document(s)
+         ELSE format('CASE WHEN t.%I IS TRUE THEN NULL ELSE %s END', s.deleted,
+                     posthaste.sync_document(s)) END,
+    s.relation, posthaste.sync_with_keys(s))
     USING posthaste.sync_keys(s, p_ids);
 END $f$;
 
@@ -13035,10 +13230,9 @@ DECLARE
 BEGIN
   s := posthaste.synced_table(p_name);
   RETURN QUERY EXECUTE format(
-      'SELECT t.%1$I::text, t.%2$I, %3$s FROM %4$s t WHERE t.%1$I %6$s ANY ($1::%5$s[])',
-    s.key, s.version,
+      'SELECT t.%1$I::text, t.%2$I, %3$s FROM %4$s t WHERE %5$s', s.key, s.version,
     CASE WHEN s.deleted IS NULL THEN 'true' ELSE format('t.%I IS NOT TRUE', s.deleted) END,
-    s.relation, posthaste.sync_key_type(s), posthaste.sync_operator(s, 3::smallint))
+    s.relation, posthaste.sync_with_keys(s))
     USING posthaste.sync_keys(s, p_ids);
 END $f$;
 
@@ -13328,15 +13522,50 @@ BEGIN
      WHERE i.indexrelid = posthaste.sync_index(s));
 END $f$;
 
+-- Whether the column of a sync's versions was made for posthaste: its comment says so, or a sync
+-- draws for it already. Its name proves nothing: programs have columns for optimistic locks.
+CREATE OR REPLACE FUNCTION posthaste.sync_owns_version(s posthaste.synced)
+RETURNS boolean LANGUAGE sql STABLE AS $f$
+  SELECT EXISTS (SELECT FROM posthaste.synced o
+                  WHERE o.relation::oid = s.relation::oid AND o.version = s.version AND o.draws)
+      OR EXISTS (
+        SELECT FROM pg_attribute a
+         WHERE a.attname = s.version
+           AND (a.attrelid = s.relation::oid
+                OR a.attrelid IN (SELECT p.relid::oid FROM pg_partition_ancestors(s.relation) p))
+           AND col_description(a.attrelid, a.attnum::integer) LIKE 'posthaste:%')
+$f$;
+
+-- Adds the column of versions, or refuses one that programs may use.
+CREATE OR REPLACE FUNCTION posthaste.sync_add_version(s posthaste.synced, p_table text)
+RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+BEGIN
+  -- A partition cannot be given one, even where it is there.
+  IF NOT EXISTS (SELECT FROM pg_attribute a
+                  WHERE a.attrelid = s.relation AND a.attname = s.version) THEN
+    EXECUTE format('ALTER TABLE %s ADD COLUMN %I bigint NOT NULL DEFAULT 0', p_table, s.version);
+    EXECUTE format('COMMENT ON COLUMN %s.%I IS %L', p_table, s.version,
+                   'posthaste: the version of the row, drawn by triggers');
+  ELSIF NOT posthaste.sync_owns_version(s) THEN
+    RAISE EXCEPTION 'posthaste: %: the column "%" exists, and posthaste has not made it: its '
+      'triggers would overwrite what programs write there', s.relation, s.version
+      USING ERRCODE = 'duplicate_column',
+      HINT = format('Name another column by "version". If no program uses this one: COMMENT ON '
+                    'COLUMN %s.%I IS %L', p_table, s.version, 'posthaste: versions of rows');
+  END IF;
+END $f$;
+
 -- Lets an index show the rows of a table: adds the column where it lacks, and the triggers. draw =>
 -- false: the column is the program's own, and ascends for each key, also across deletions. enqueue
 -- => false: the program calls posthaste.sync() by itself, for deletions too. always: the triggers
--- fire also under session_replication_role = replica. Again with other arguments changes it. A
--- table may have several syncs, each by a name of its own.
+-- fire also under session_replication_role = replica. documents: a digest of how they are made.
+-- Again with other arguments changes it. A table may have several syncs, each by a name of its own.
 CREATE OR REPLACE FUNCTION posthaste.sync_table(
-  relation regclass, key name DEFAULT 'id', version name DEFAULT 'version', name text DEFAULT NULL,
-  deleted name DEFAULT NULL, delay interval DEFAULT '60 s', draw boolean DEFAULT true,
-  enqueue boolean DEFAULT true, always boolean DEFAULT false)
+  relation regclass, key name DEFAULT 'id', version name DEFAULT 'posthaste_version',
+  name text DEFAULT NULL, deleted name DEFAULT NULL, delay interval DEFAULT '60 s',
+  draw boolean DEFAULT true, enqueue boolean DEFAULT true, always boolean DEFAULT false,
+  documents text DEFAULT NULL)
 RETURNS text LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 #variable_conflict use_variable
@@ -13348,13 +13577,11 @@ DECLARE
 BEGIN
   name := coalesce(name, (SELECT c.relname FROM pg_class c WHERE c.oid = relation));
   s := (name, relation, key, version, deleted, delay, draw, enqueue, always,
-        name)::posthaste.synced;
+        name, documents)::posthaste.synced;
   PERFORM posthaste.check_synced(s);
   EXECUTE format('LOCK TABLE %s', v_table);
-  -- A partition cannot be given one, even where it is there.
-  IF draw AND NOT EXISTS (SELECT FROM pg_attribute a
-                           WHERE a.attrelid = relation AND a.attname = version) THEN
-    EXECUTE format('ALTER TABLE %s ADD COLUMN %I bigint NOT NULL DEFAULT 0', v_table, version);
+  IF draw THEN
+    PERFORM posthaste.sync_add_version(s, v_table);
   END IF;
   IF NOT EXISTS (SELECT FROM pg_attribute a
       WHERE a.attrelid = relation AND a.attname = version AND a.atttypid = 'bigint'::regtype
@@ -13368,9 +13595,9 @@ BEGIN
     AND NOT EXISTS (SELECT FROM posthaste.synced o WHERE o.name = name AND o.relation = relation);
   INSERT INTO posthaste.synced AS o VALUES (s.*)
   ON CONFLICT ON CONSTRAINT synced_pkey DO UPDATE
-    SET (relation, key, version, deleted, delay, draws, enqueues, always, drawn_by) =
+    SET (relation, key, version, deleted, delay, draws, enqueues, always, drawn_by, documents) =
         (s.relation, s.key, s.version, s.deleted, s.delay, s.draws, s.enqueues, s.always,
-         s.drawn_by)
+         s.drawn_by, coalesce(s.documents, o.documents))
    WHERE o.relation = relation OR NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = o.relation);
   IF NOT FOUND THEN
     RAISE EXCEPTION 'posthaste: % is the name of the sync of another table, %', name,
@@ -13584,7 +13811,8 @@ $sql$ $f$;
 -- What both kinds of tables have: a new key. The old one is deleted, and the new one may have
 -- waited in the unique index like an insert. A row that an update moves to another partition is
 -- deleted and inserted, for triggers too: of tables in parts, this is a key that changes within a
--- partition. A key that is equal to the old one and written otherwise (1.0 and 1.00) is another id.
+-- partition. A key that is equal to the old one and written otherwise (1.0 and 1.00, or a
+-- and A under a collation that ignores case) is another id: texts of keys are compared as bytes.
 CREATE OR REPLACE FUNCTION posthaste.sync_trigger_of_moves() RETURNS text
   LANGUAGE sql IMMUTABLE AS $f$ SELECT $sql$
 CREATE OR REPLACE FUNCTION posthaste.sync_move_@name@() RETURNS trigger LANGUAGE plpgsql AS $t$
@@ -13604,7 +13832,7 @@ job]
 END $t$;
 CREATE OR REPLACE TRIGGER posthaste_move_@name@ AFTER UPDATE ON @table@ FOR EACH ROW
   WHEN (NOT OLD.@key@ @is@ NEW.@key@
-        OR OLD.@key@::text OPERATOR(pg_catalog.<>) NEW.@key@::text)
+        OR OLD.@key@::text COLLATE pg_catalog."C" OPERATOR(pg_catalog.<>) NEW.@key@::text)
   EXECUTE FUNCTION posthaste.sync_move_@name@();
 $sql$ $f$;
 
@@ -14821,11 +15049,22 @@ ALTER TABLE posthaste.in_flight ENABLE REPLICA TRIGGER refuse_silent;
 ALTER TABLE posthaste.dead ENABLE REPLICA TRIGGER refuse_silent;
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('0001_initial', '3c894d0aaf4de1c5', '0.1.0')
+  VALUES ('0001_initial', 'f4f5c4c172498f5c', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('functions', 'c34793e0c3aca1c7', '0.1.0')
+  VALUES ('functions', '96fecc6bcc2461bb', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
+
+DO $do$ DECLARE
+  v_found json := current_setting('posthaste.found')::json;
+  v_local boolean := coalesce(current_setting('posthaste.migrates', true), '') = 'on';
+BEGIN
+  PERFORM set_config('posthaste.found', '', v_local);
+  PERFORM set_config('posthaste.migrates', '', v_local);
+  PERFORM set_config('check_function_bodies', v_found->>2, v_local);
+  PERFORM set_config('standard_conforming_strings', v_found->>1, v_local);
+  PERFORM set_config('search_path', v_found->>0, v_local);
+END $do$;
