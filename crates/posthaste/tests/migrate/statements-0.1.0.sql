@@ -42,9 +42,9 @@ SELECT pg_catalog.row_to_json(a)::text AS answer
 
 -- beat.sql
 -- takes: int8
--- returns: beat int8
+-- returns: session_identity text
 UPDATE posthaste.worker SET beat = beat + 1, seen_at = clock_timestamp()
- WHERE id = $1 AND stopped_at IS NULL RETURNING beat;
+ WHERE id = $1 AND stopped_at IS NULL RETURNING posthaste.session_identity();
 
 -- beats.sql
 -- returns: id int8, beat int8, stopped bool
@@ -446,175 +446,6 @@ INSERT INTO posthaste.lane (queue, priority) SELECT $1, priority FROM found
 ON CONFLICT (queue, priority) DO UPDATE SET priority = excluded.priority
 RETURNING priority;
 
--- doctor/locks.sql
--- takes: float8
--- returns: name text, seconds int8
-SELECT l.name,
-       CASE WHEN l.seconds >= (-1)::numeric THEN floor(l.seconds)::bigint END AS seconds
-  FROM (
-  SELECT DISTINCT
-         pg_catalog.format('session %s (%s, %s)', a.pid, a.usename,
-                           coalesce(nullif(a.application_name, ''), 'no name')) AS name,
-         extract(epoch FROM statement_timestamp() - a.xact_start) AS seconds
-    FROM pg_locks l JOIN pg_class c ON c.oid = l.relation JOIN pg_stat_activity a ON a.pid = l.pid
-   WHERE l.granted
-     AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-     AND c.relnamespace = to_regnamespace('posthaste')::oid
-     AND c.relname ~ '_[0-7]$'::text) l
- WHERE l.seconds::double precision >= $1::double precision OR l.seconds < (-1)::numeric
- ORDER BY l.seconds DESC, l.name;
-
--- doctor/pid.sql
--- returns: pg_backend_pid int4
-SELECT pg_backend_pid();
-
--- doctor/rights.sql
--- returns: may_look bool, may_look_at_synced bool, may_enqueue bool, may_work bool
--- returns: may_observe bool, functions_lacking _text, roles_lacking _text
-WITH c AS (
-  SELECT c.oid, c.relname, c.relkind, c.relkind = 'r' AND c.relname ~ '_[0-7]$'::text AS is_slot,
-         c.relname IN ('job', 'store') AS is_entered
-    FROM pg_class c WHERE c.relnamespace = to_regnamespace('posthaste')::oid)
-SELECT has_schema_privilege('posthaste', 'USAGE') AS may_look,
-       has_schema_privilege('posthaste', 'USAGE')
-         AND coalesce((SELECT has_table_privilege(c.oid, 'SELECT') FROM c
-                        WHERE c.relname = 'synced'),
-                      false) AS may_look_at_synced,
-       coalesce((SELECT bool_and(has_any_column_privilege(c.oid, 'INSERT')) FROM c
-                  WHERE c.is_entered), false)
-         AND coalesce((SELECT bool_and(has_sequence_privilege(c.oid, 'USAGE')) FROM c
-                        WHERE c.relname = 'job_id'),
-                      false) AS may_enqueue,
-       coalesce((SELECT bool_and(has_table_privilege(c.oid, 'INSERT')
-                                 AND has_table_privilege(c.oid, 'TRUNCATE'))
-                   FROM c WHERE c.is_slot), false) AS may_work,
-       coalesce((SELECT bool_and(has_table_privilege(c.oid, 'SELECT')) FROM c
-                  WHERE c.relkind IN ('r', 'p', 'v')), false)
-         AND coalesce((SELECT bool_and(has_sequence_privilege(c.oid, 'SELECT')) FROM c
-                        WHERE c.relkind = 'S'),
-                false) AS may_observe,
-       (SELECT coalesce(pg_catalog.array_agg(f.name ORDER BY f.name), '{}') FROM (
-          SELECT p.oid::regprocedure::text AS name FROM pg_proc p
-           WHERE p.pronamespace = to_regnamespace('posthaste')::oid
-             AND p.proname IN ('check_identity', 'register', 'session_identity', 'claim', 'settle',
-                               'close_batches',
-                               'beat', 'enter_ready')
-             AND NOT has_function_privilege(p.oid, 'EXECUTE')
-          UNION ALL
-          SELECT p.oid::regprocedure::text FROM pg_proc p
-           WHERE p.pronamespace = 'pg_catalog'::regnamespace::oid
-             AND p.proname IN ('pg_control_system', 'pg_current_wal_insert_lsn', 'pg_walfile_name',
-                               'pg_sequence_last_value')
-             AND NOT has_function_privilege(p.oid, 'EXECUTE')) f) AS functions_lacking,
-       (SELECT coalesce(pg_catalog.array_agg(DISTINCT r.rolname::text), '{}') FROM c, pg_roles r
-         WHERE r.rolname = 'posthaste_worker' AND c.is_slot
-           AND NOT has_table_privilege(r.oid, c.oid, 'INSERT')
-            OR r.rolname = 'posthaste_producer' AND c.is_entered
-               AND NOT has_any_column_privilege(r.oid, c.oid, 'INSERT')
-            OR r.rolname = 'posthaste_observer' AND c.relkind IN ('r', 'p', 'v')
-               AND NOT has_table_privilege(r.oid, c.oid, 'SELECT')
-            OR r.rolname IN ('posthaste_worker', 'posthaste_producer', 'posthaste_observer')
-               AND c.relname = 'store' AND EXISTS (
-                 SELECT FROM pg_proc p
-                  WHERE p.pronamespace = to_regnamespace('posthaste')::oid
-                    AND NOT p.prosecdef AND p.prorettype <> 'trigger'::regtype::oid
-                    AND NOT has_function_privilege(r.oid, p.oid, 'EXECUTE'))) AS roles_lacking;
-
--- doctor/server.sql
--- returns: version int4, version_name text, fsync bool, synchronous_commit text, max_prepared int4
--- returns: is_replica bool, notifications int4, clock int8, me text, encoding text
--- returns: sees_sessions bool, roles_missing _text, open_schemas _text
-SELECT current_setting('server_version_num')::integer AS version,
-       current_setting('server_version') AS version_name,
-       current_setting('fsync') = 'on' AS fsync,
-       current_setting('synchronous_commit') AS synchronous_commit,
-       current_setting('max_prepared_transactions')::integer AS max_prepared,
-       pg_is_in_recovery() AS is_replica,
-       CASE WHEN pg_is_in_recovery() THEN 0
-            ELSE (pg_notification_queue_usage() * 100::float8)::integer END AS notifications,
-       (extract(epoch FROM clock_timestamp()) * 1000::numeric)::bigint AS clock,
-       current_user::text AS me, current_setting('server_encoding') AS encoding,
-       pg_has_role('pg_read_all_stats'::name, 'USAGE') AS sees_sessions,
-       (SELECT coalesce(pg_catalog.array_agg(r ORDER BY r), '{}')
-          FROM pg_catalog.unnest(
-                 ARRAY['posthaste_observer', 'posthaste_producer', 'posthaste_worker']) r
-         WHERE NOT EXISTS (SELECT FROM pg_roles p WHERE p.rolname = r)) AS roles_missing,
-       (SELECT coalesce(pg_catalog.array_agg(n.nspname::text ORDER BY n.nspname), '{}')
-          FROM pg_namespace n
-         WHERE n.nspname = ANY (current_schemas(false))
-           AND has_schema_privilege('public'::name, n.oid, 'CREATE')) AS open_schemas;
-
--- doctor/store.sql
--- returns: needs_rebase bool, workers int8, has_leader bool, has_waiting bool, unworked _text
--- returns: ids_behind bool, seconds_ahead int8, seconds_jumped int8
-SELECT n.needs_rebase,
-       (SELECT count(*) FROM posthaste.worker w
-         WHERE w.stopped_at IS NULL AND w.identity = posthaste.session_identity()
-           AND w.seen_at BETWEEN clock_timestamp() - interval '1 min'
-                         AND clock_timestamp() + interval '1 min') AS workers,
-       EXISTS (SELECT FROM posthaste.leader l
-                WHERE clock_timestamp() BETWEEN l.since AND l.until) AS has_leader,
-       CASE WHEN NOT n.needs_rebase THEN
-         EXISTS (SELECT FROM pg_catalog.unnest(posthaste.scan_slots()) s,
-                      posthaste.pending_lane(s) l
-                  WHERE l.o_queue IS NOT NULL)
-       ELSE false END AS has_waiting,
-       CASE WHEN NOT n.needs_rebase THEN
-         ARRAY(SELECT DISTINCT o.queue FROM posthaste.oldest() o
-                WHERE NOT EXISTS (SELECT FROM posthaste.worker w
-                                   WHERE w.stopped_at IS NULL
-                                     AND w.identity = posthaste.session_identity()
-                                     AND w.seen_at > clock_timestamp() - interval '1 min'
-                                     AND (pg_catalog.cardinality(w.queues) = 0
-                                          OR o.queue = ANY (w.queues)))
-                ORDER BY o.queue)
-       ELSE '{}' END AS unworked,
-       greatest((SELECT max(s.id) FROM posthaste.store s),
-                (SELECT max(h.id) FROM posthaste.in_flight h),
-                (SELECT max(d.id) FROM posthaste.dead d),
-                (SELECT max(f.id) FROM posthaste.finished f),
-                (SELECT max(a.job) FROM posthaste.attempt a), 0)
-         > coalesce(pg_sequence_last_value('posthaste.job_id'::regclass), 0) AS ids_behind,
-       coalesce(extract(epoch FROM greatest(
-          to_timestamp(pg_sequence_last_value('posthaste.promote_horizon'::regclass)::float8
-                       / 1000000::float8),
-          (SELECT l.since FROM posthaste.leader l),
-          (SELECT max(p.looked_at) FROM posthaste.periodic p),
-          (SELECT max(w.seen_at) FROM posthaste.worker w)) - clock_timestamp()), 0::numeric)::bigint
-         AS seconds_ahead,
-       coalesce(extract(epoch FROM clock_timestamp()
-                                   - (SELECT l.steady FROM posthaste.leader l)), 0::numeric)::bigint
-         AS seconds_jumped
-  FROM (SELECT posthaste.needs_rebase() AS needs_rebase OFFSET 0) n;
-
--- doctor/synced.sql
--- returns: name text, is_gone bool, parts _text
-SELECT s.name, c.oid IS NULL AS is_gone, lacking.parts
-  FROM posthaste.synced s
-  LEFT JOIN pg_class c ON c.oid = s.relation::oid
-  LEFT JOIN LATERAL (SELECT ARRAY(
-    SELECT p.oid::regclass::text
-      FROM pg_class p
-     WHERE (p.oid = c.oid
-            OR p.oid IN (SELECT t.relid::oid FROM pg_partition_tree(c.oid::regclass) t))
-       AND EXISTS (
-         SELECT FROM pg_catalog.unnest(ARRAY['insert', 'delete', 'truncate', 'move', 'update',
-                                             'stamp', 'begin']) e
-          WHERE CASE WHEN e = 'update' THEN s.enqueues WHEN e = 'stamp' THEN s.draws
-                     WHEN e = 'begin' THEN s.draws AND NOT (c.relkind = 'p' OR c.relispartition)
-                     ELSE s.draws OR s.enqueues END
-            AND NOT EXISTS (
-              SELECT FROM pg_trigger t JOIN pg_proc f ON f.oid = t.tgfoid
-               WHERE t.tgrelid = p.oid
-                 AND f.pronamespace = 'posthaste'::regnamespace::oid
-                 AND f.proname = 'sync_' || e || '_' || s.name
-                 AND (NOT (c.relkind = 'p' OR c.relispartition) OR e = 'truncate'
-                      OR t.tgtype::integer & 1 = 1)
-                 AND (t.tgenabled = 'A' OR t.tgenabled = 'O' AND NOT s.always)))
-     ORDER BY p.oid::regclass::text) AS parts) lacking ON true
- WHERE c.oid IS NULL OR pg_catalog.cardinality(lacking.parts) > 0
- ORDER BY s.name;
-
 -- due.sql
 -- takes: timestamptz, int8, text, text, text, text, text, timestamptz, int8, int8
 -- returns: id int8, scheduled_at timestamptz, name text, queue text, priority int4, state text
@@ -746,6 +577,29 @@ SELECT j.kwargs::text AS answer
                    'quarantined')
  ORDER BY j.id;
 
+-- errors.sql
+-- takes: _text
+-- returns: queue text, error text
+SELECT DISTINCT ON (n.queue) n.queue, left(n.error, 300) AS error FROM (
+  SELECT a.queue, a.at, a.error FROM posthaste.attempt_0 a
+   WHERE a.ctid >= (SELECT pg_catalog.format('(%s,0)', greatest(0::bigint,
+           pg_relation_size('posthaste.attempt_0'::regclass) / 8192::bigint - 64::bigint))::tid)
+  UNION ALL
+  SELECT a.queue, a.at, a.error FROM posthaste.attempt_1 a
+   WHERE a.ctid >= (SELECT pg_catalog.format('(%s,0)', greatest(0::bigint,
+           pg_relation_size('posthaste.attempt_1'::regclass) / 8192::bigint - 64::bigint))::tid)
+  UNION ALL
+  SELECT a.queue, a.at, a.error FROM posthaste.attempt_2 a
+   WHERE a.ctid >= (SELECT pg_catalog.format('(%s,0)', greatest(0::bigint,
+           pg_relation_size('posthaste.attempt_2'::regclass) / 8192::bigint - 64::bigint))::tid)
+  UNION ALL
+  SELECT a.queue, a.at, a.error FROM posthaste.attempt_3 a
+   WHERE a.ctid >= (SELECT pg_catalog.format('(%s,0)', greatest(0::bigint,
+           pg_relation_size('posthaste.attempt_3'::regclass) / 8192::bigint - 64::bigint))::tid)) n
+ WHERE n.queue = ANY ($1::text[]) AND n.error IS NOT NULL
+   AND n.at > clock_timestamp() - interval '10 min'
+ ORDER BY n.queue, n.at DESC;
+
 -- find.sql
 -- takes: int8
 -- returns: answer text
@@ -760,6 +614,19 @@ INSERT INTO posthaste.relay
    down_since, failing_since, last_error, rejections, failures)
 SELECT (SELECT posthaste.volume('relay')), $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
        $13::text::jsonb, $14::text::jsonb;
+
+-- given_up.sql
+-- returns: state text, queue text, jobs int8, since timestamptz, error text
+SELECT g.state, g.queue, count(*) AS jobs, min(g.died_at) AS since,
+       (pg_catalog.array_agg(left(g.last_error, 300) ORDER BY g.died_at DESC))[1] AS error
+  FROM ((SELECT d.state, d.queue, d.died_at, d.last_error FROM posthaste.dead d
+          WHERE d.state = 'dead' AND d.died_at > clock_timestamp() - interval '1 h'
+          ORDER BY d.died_at DESC LIMIT 1000)
+        UNION ALL
+        (SELECT d.state, d.queue, d.died_at, d.last_error FROM posthaste.dead d
+          WHERE d.state = 'expired' AND d.died_at > clock_timestamp() - interval '1 h'
+          ORDER BY d.died_at DESC LIMIT 1000)) g
+ GROUP BY g.state, g.queue ORDER BY g.state, jobs DESC, g.queue;
 
 -- holders.sql
 -- returns: kind text, pid int4, name text, role text, application text, address text, database text
@@ -955,6 +822,11 @@ SELECT posthaste.notify_off(posthaste.listener_bit($1));
 SELECT posthaste.notify_on($1, $2::bigint::float8 * interval '1 millisecond');
 
 -- in the code
+-- takes: int8
+-- returns: open_tokens uuid
+SELECT posthaste.open_tokens($1);
+
+-- in the code
 -- takes: int4
 -- returns: overdue int8
 SELECT posthaste.overdue($1);
@@ -984,6 +856,11 @@ SELECT posthaste.quarantine_queues();
 -- in the code
 -- returns: rebase int8
 SELECT posthaste.rebase();
+
+-- in the code
+-- takes: int8
+-- returns: rejoin bool
+SELECT posthaste.rejoin($1);
 
 -- in the code
 -- takes: int8, int8
@@ -1142,6 +1019,24 @@ SELECT pg_catalog.row_to_json(a)::text AS answer
 SELECT posthaste.listener_bit(u.queue)
   FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY u (queue, n) ORDER BY u.n;
 
+-- locks.sql
+-- takes: float8
+-- returns: name text, seconds int8
+SELECT l.name,
+       CASE WHEN l.seconds >= (-1)::numeric THEN floor(l.seconds)::bigint END AS seconds
+  FROM (
+  SELECT DISTINCT
+         pg_catalog.format('session %s (%s, %s)', a.pid, a.usename,
+                           coalesce(nullif(a.application_name, ''), 'no name')) AS name,
+         extract(epoch FROM statement_timestamp() - a.xact_start) AS seconds
+    FROM pg_locks l JOIN pg_class c ON c.oid = l.relation JOIN pg_stat_activity a ON a.pid = l.pid
+   WHERE l.granted
+     AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+     AND c.relnamespace = to_regnamespace('posthaste')::oid
+     AND c.relname ~ '_[0-7]$'::text) l
+ WHERE l.seconds::double precision >= $1::double precision OR l.seconds < (-1)::numeric
+ ORDER BY l.seconds DESC, l.name;
+
 -- log.sql
 -- returns: ready int8, sealed int8, overflow int8, scheduled int8, bytes int8, dead_bytes int8
 SELECT s.ready_current - s.ready_low + 1::bigint AS ready, s.ready_scan - s.ready_low AS sealed,
@@ -1205,6 +1100,7 @@ WITH holder AS MATERIALIZED (
 taken AS (
   INSERT INTO posthaste.ordered_relay AS d (queue, worker, until)
   SELECT $1::text, $2::bigint, clock_timestamp() + $3::bigint::float8 * interval '1 millisecond'
+    FROM (SELECT posthaste.wait_for_disk() OFFSET 0) d
    WHERE NOT EXISTS (SELECT FROM holder h WHERE h.worker <> $2 AND NOT h.is_free)
   ON CONFLICT (queue) DO UPDATE
      SET worker = excluded.worker, since = excluded.since, until = excluded.until
@@ -1218,6 +1114,11 @@ SELECT coalesce((SELECT t.worker FROM taken t), (SELECT h.worker FROM holder h),
        (SELECT count(*) FROM posthaste.in_flight h
          WHERE h.queue = $1 AND h.state = 'quarantined' AND h.until <= clock_timestamp()
            AND h.expires_at > clock_timestamp());
+
+-- periodic.sql
+-- returns: name text, error text
+SELECT p.name, p.error FROM posthaste.periodic p WHERE p.error IS NOT NULL ORDER BY p.name LIMIT 200
+;
 
 -- periodic_due.sql
 -- returns: name text, schedule text, time_zone text, missed text, next_at timestamptz
@@ -1255,7 +1156,7 @@ UPDATE posthaste.periodic AS p SET next_at = NULL, looked_at = NULL
 -- takes: text, text, text, text, text, jsonb, text, int4, text, int4
 INSERT INTO posthaste.periodic AS p (name, schedule, time_zone, missed, job, kwargs, queue,
                                      priority, tag, max_attempts)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10 FROM (SELECT posthaste.wait_for_disk() OFFSET 0) d
 ON CONFLICT (name) DO UPDATE SET
   schedule = excluded.schedule, time_zone = excluded.time_zone, missed = excluded.missed,
   job = excluded.job, kwargs = excluded.kwargs, queue = excluded.queue,
@@ -1271,6 +1172,10 @@ ON CONFLICT (name) DO UPDATE SET
 SELECT posthaste.enqueue(p.job, p.kwargs, p.queue, p.priority, clock_timestamp(),
                          NULL::timestamptz, p.tag, NULL::text, p.max_attempts) AS id
   FROM posthaste.periodic p WHERE p.name = $1::text;
+
+-- pid.sql
+-- returns: pg_backend_pid int4
+SELECT pg_backend_pid();
 
 -- publish_horizon.sql
 -- takes: int8
@@ -1351,7 +1256,7 @@ SELECT r.id
  ORDER BY r.id;
 
 -- reindex.sql
--- takes: text, text, text, text, text, _text, text, int4, bool, text, text
+-- takes: text, text, text, text, text, _text, text, int4, bool, text, text, text
 -- returns: format text, ?column? text
 WITH RECURSIVE of_column(typtype, typcategory, typnamespace, typname, typbasetype) AS (
   SELECT t.typtype, t.typcategory, t.typnamespace, t.typname, t.typbasetype
@@ -1364,9 +1269,10 @@ WITH RECURSIVE of_column(typtype, typcategory, typnamespace, typname, typbasetyp
    WHERE d.typtype = 'd')
 SELECT pg_catalog.format(
          $f$INSERT INTO posthaste.job (name, queue, priority, tag, max_attempts, kwargs)
-SELECT %L, %L, %s, %L, NULL, pg_catalog.jsonb_build_object(%s) FROM (%s) i$f$,
+SELECT %L, %L, %s, %L, NULL, pg_catalog.jsonb_build_object('id', i.id%s, 'reindex', %L)
+  FROM (%s) i$f$,
          'sync.' || s.name, $10::text, $8::integer, $7::text,
-         CASE WHEN $9 THEN $k$'id', i.id, 'force', true$k$ ELSE $k$'id', i.id$k$ END, r.taken),
+         CASE WHEN $9 THEN $k$, 'force', true$k$ ELSE '' END, $12::text, r.taken),
        'EXPLAIN (FORMAT json) ' || r.taken
   FROM posthaste.synced s
   JOIN pg_class c ON c.oid = s.relation::oid
@@ -1461,6 +1367,58 @@ SELECT pg_catalog.json_build_array(r.job_id, r.is_now)::text AS answer
   FROM posthaste.retry($1::bigint[], $2::text, $3::text, $4::text, $5::text, $6::text,
                        $7::integer) r
  ORDER BY r.job_id;
+
+-- rights.sql
+-- returns: may_look bool, may_look_at_synced bool, may_enqueue bool, may_work bool
+-- returns: may_observe bool, functions_lacking _text, roles_lacking _text
+WITH c AS (
+  SELECT c.oid, c.relname, c.relkind, c.relkind = 'r' AND c.relname ~ '_[0-7]$'::text AS is_slot,
+         c.relname IN ('job', 'store') AS is_entered
+    FROM pg_class c WHERE c.relnamespace = to_regnamespace('posthaste')::oid)
+SELECT has_schema_privilege('posthaste', 'USAGE') AS may_look,
+       has_schema_privilege('posthaste', 'USAGE')
+         AND coalesce((SELECT has_table_privilege(c.oid, 'SELECT') FROM c
+                        WHERE c.relname = 'synced'),
+                      false) AS may_look_at_synced,
+       coalesce((SELECT bool_and(has_any_column_privilege(c.oid, 'INSERT')) FROM c
+                  WHERE c.is_entered), false)
+         AND coalesce((SELECT bool_and(has_sequence_privilege(c.oid, 'USAGE')) FROM c
+                        WHERE c.relname = 'job_id'),
+                      false) AS may_enqueue,
+       coalesce((SELECT bool_and(has_table_privilege(c.oid, 'INSERT')
+                                 AND has_table_privilege(c.oid, 'TRUNCATE'))
+                   FROM c WHERE c.is_slot), false) AS may_work,
+       coalesce((SELECT bool_and(has_table_privilege(c.oid, 'SELECT')) FROM c
+                  WHERE c.relkind IN ('r', 'p', 'v')), false)
+         AND coalesce((SELECT bool_and(has_sequence_privilege(c.oid, 'SELECT')) FROM c
+                        WHERE c.relkind = 'S'),
+                false) AS may_observe,
+       (SELECT coalesce(pg_catalog.array_agg(f.name ORDER BY f.name), '{}') FROM (
+          SELECT p.oid::regprocedure::text AS name FROM pg_proc p
+           WHERE p.pronamespace = to_regnamespace('posthaste')::oid
+             AND p.proname IN ('check_identity', 'register', 'session_identity', 'claim', 'settle',
+                               'close_batches', 'recover',
+                               'beat', 'enter_ready')
+             AND NOT has_function_privilege(p.oid, 'EXECUTE')
+          UNION ALL
+          SELECT p.oid::regprocedure::text FROM pg_proc p
+           WHERE p.pronamespace = 'pg_catalog'::regnamespace::oid
+             AND p.proname IN ('pg_control_system', 'pg_current_wal_insert_lsn', 'pg_walfile_name',
+                               'pg_sequence_last_value')
+             AND NOT has_function_privilege(p.oid, 'EXECUTE')) f) AS functions_lacking,
+       (SELECT coalesce(pg_catalog.array_agg(DISTINCT r.rolname::text), '{}') FROM c, pg_roles r
+         WHERE r.rolname = 'posthaste_worker' AND c.is_slot
+           AND NOT has_table_privilege(r.oid, c.oid, 'INSERT')
+            OR r.rolname = 'posthaste_producer' AND c.is_entered
+               AND NOT has_any_column_privilege(r.oid, c.oid, 'INSERT')
+            OR r.rolname = 'posthaste_observer' AND c.relkind IN ('r', 'p', 'v')
+               AND NOT has_table_privilege(r.oid, c.oid, 'SELECT')
+            OR r.rolname IN ('posthaste_worker', 'posthaste_producer', 'posthaste_observer')
+               AND c.relname = 'store' AND EXISTS (
+                 SELECT FROM pg_proc p
+                  WHERE p.pronamespace = to_regnamespace('posthaste')::oid
+                    AND NOT p.prosecdef AND p.prorettype <> 'trigger'::regtype::oid
+                    AND NOT has_function_privilege(r.oid, p.oid, 'EXECUTE'))) AS roles_lacking;
 
 -- running.sql
 -- takes: int8, text, text, text, text, text, int8, timestamptz
@@ -1631,21 +1589,50 @@ SELECT w.id, w.is_written
 SELECT ready_low, ready_scan, ready_current, overflow_low, overflow_scan, overflow_current,
        scheduled_low, scheduled_current FROM posthaste.segments();
 
+-- segments.sql
+-- returns: ?column? int8, ?column? int8, count int8, count int8
+WITH at AS MATERIALIZED (SELECT * FROM posthaste.segments()),
+held AS MATERIALIZED (
+  SELECT l.objid::bigint AS segment, right(c.relname::text, 1) AS slot
+    FROM pg_locks l
+         LEFT JOIN pg_class c ON c.oid = l.relation AND c.relname ~ '_[0-3]$'::text
+           AND c.relnamespace = to_regnamespace('posthaste')::oid
+         LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+   WHERE (SELECT at.ready_current > at.ready_low FROM at) AND l.granted
+     AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+     AND (c.oid IS NOT NULL OR l.locktype = 'advisory'::text AND l.classid::bigint = 1885893473)
+     AND (l.pid IS NULL OR a.xact_start < clock_timestamp() - interval '1 s'))
+SELECT at.ready_current - at.ready_low + 1, at.ready_scan - at.ready_low,
+       (SELECT pg_catalog.count(DISTINCT h.segment) FROM held h
+         WHERE h.slot IS NULL AND h.segment >= at.ready_low AND h.segment < at.ready_current),
+       (SELECT count(*) FROM generate_series(at.ready_low, at.ready_scan - 1) s
+         WHERE EXISTS (SELECT FROM held h WHERE h.slot = (s % 4::bigint)::text))
+  FROM at;
+
 -- server.sql
--- returns: database text, version text, is_replica bool, at timestamptz, sees_sessions bool
--- returns: segments_behind int8, dead_lately int8, expired_lately int8, has_leader bool
-SELECT current_database()::text AS database, current_setting('server_version') AS version,
-       pg_catalog.pg_is_in_recovery() AS is_replica, clock_timestamp() AS at,
-       pg_catalog.pg_has_role('pg_read_all_stats'::name, 'USAGE') AS sees_sessions,
-       (SELECT s.ready_current - s.ready_low FROM posthaste.segments() s) AS segments_behind,
-       (SELECT count(*) FROM (SELECT FROM posthaste.dead d
-          WHERE d.state = 'dead' AND d.died_at > clock_timestamp() - interval '1 h'
-          LIMIT 1000) n) AS dead_lately,
-       (SELECT count(*) FROM (SELECT FROM posthaste.dead d
-          WHERE d.state = 'expired' AND d.died_at > clock_timestamp() - interval '1 h'
-          LIMIT 1000) n) AS expired_lately,
-       EXISTS (SELECT FROM posthaste.leader l
-                WHERE clock_timestamp() BETWEEN l.since AND l.until) AS has_leader;
+-- returns: database text, version_number int4, version text, is_replica bool, at timestamptz
+-- returns: role text, sees_sessions bool, fsync bool, synchronous_commit text
+-- returns: max_prepared_transactions int4, notifications int4, encoding text, missing_roles _text
+-- returns: open_schemas _text
+SELECT current_database()::text AS database,
+       current_setting('server_version_num')::integer AS version_number,
+       current_setting('server_version') AS version, pg_is_in_recovery() AS is_replica,
+       clock_timestamp() AS at, current_user::text AS role,
+       pg_has_role('pg_read_all_stats'::name, 'USAGE') AS sees_sessions,
+       current_setting('fsync') = 'on' AS fsync,
+       current_setting('synchronous_commit') AS synchronous_commit,
+       current_setting('max_prepared_transactions')::integer AS max_prepared_transactions,
+       CASE WHEN pg_is_in_recovery() THEN 0
+            ELSE (pg_notification_queue_usage() * 100::float8)::integer END AS notifications,
+       current_setting('server_encoding') AS encoding,
+       (SELECT coalesce(pg_catalog.array_agg(r ORDER BY r), '{}')
+          FROM pg_catalog.unnest(
+                 ARRAY['posthaste_observer', 'posthaste_producer', 'posthaste_worker']) r
+         WHERE NOT EXISTS (SELECT FROM pg_roles p WHERE p.rolname = r)) AS missing_roles,
+       (SELECT coalesce(pg_catalog.array_agg(n.nspname::text ORDER BY n.nspname), '{}')
+          FROM pg_namespace n
+         WHERE n.nspname = ANY (current_schemas(false))
+           AND has_schema_privilege('public'::name, n.oid, 'CREATE')) AS open_schemas;
 
 -- session.sql
 -- takes: text
@@ -1662,7 +1649,8 @@ SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
 SELECT posthaste.settle($1, $2, $3, $4, $5, $6,
   ARRAY(SELECT u.ms::float8 * interval '1 millisecond'
           FROM pg_catalog.unnest($7::bigint[]) WITH ORDINALITY u (ms, n) ORDER BY u.n),
-  $8, $9, $10);
+  $8, $9, $10)
+  FROM (SELECT posthaste.wait_for_disk() OFFSET 0) d;
 
 -- slots.sql
 -- returns: slot int4, pages int8
@@ -1678,17 +1666,23 @@ SELECT k.slot::integer AS slot,
           FROM posthaste.segments() r, generate_series(r.scheduled_low, r.scheduled_current) g) k
  ORDER BY k.kind, k.n DESC;
 
--- status/periodic.sql
--- returns: name text, error text, failed int8
-SELECT p.name, p.error, count(*) OVER () AS failed
-  FROM posthaste.periodic p WHERE p.error IS NOT NULL ORDER BY p.name LIMIT 10;
-
--- status/synced.sql
--- returns: name text, relation text, exists bool
-SELECT s.name, s.relation::regclass::text, EXISTS (SELECT FROM posthaste.queue q
-                                                    WHERE q.name = 'sync.' || s.name || '.reindex'
-                                                      AND q.paused_at IS NOT NULL)
-  FROM posthaste.synced s ORDER BY s.name;
+-- state.sql
+-- returns: needs_rebase bool, has_leader bool, seconds_ahead int8, seconds_jumped int8
+SELECT CASE WHEN NOT pg_is_in_recovery()
+             AND has_function_privilege('pg_catalog.pg_control_system()'::text, 'EXECUTE'::text)
+            THEN posthaste.needs_rebase(false) ELSE false END AS needs_rebase,
+       EXISTS (SELECT FROM posthaste.leader l
+                WHERE clock_timestamp() BETWEEN l.since AND l.until) AS has_leader,
+       coalesce(extract(epoch FROM greatest(
+          to_timestamp(pg_sequence_last_value('posthaste.promote_horizon'::regclass)::float8
+                       / 1000000::float8),
+          (SELECT l.since FROM posthaste.leader l),
+          (SELECT max(p.looked_at) FROM posthaste.periodic p),
+          (SELECT max(w.seen_at) FROM posthaste.worker w)) - clock_timestamp()), 0::numeric)::bigint
+         AS seconds_ahead,
+       coalesce(extract(epoch FROM clock_timestamp()
+                                   - (SELECT l.steady FROM posthaste.leader l)), 0::numeric)::bigint
+         AS seconds_jumped;
 
 -- steps.sql
 -- returns: name text, version text, applied_at timestamptz
@@ -1734,10 +1728,14 @@ SELECT count(*)
 SELECT clock_timestamp();
 
 -- sync/reindex/left.sql
--- takes: text
--- returns: count int8
-SELECT count(*) FROM posthaste.job j WHERE j.queue = $1
-   AND j.state IN ('available', 'blocked', 'scheduled', 'retrying', 'running', 'quarantined');
+-- takes: text, text
+-- returns: count int8, count int8, count int8
+SELECT count(*) FILTER (WHERE j.state IN ('available', 'blocked', 'scheduled', 'retrying',
+                                          'running', 'quarantined')),
+       count(*) FILTER (WHERE j.state IN ('dead', 'discarded', 'expired')),
+       count(*) FILTER (WHERE j.state = 'cancelled')
+  FROM posthaste.job j
+ WHERE j.queue = $1 AND ($2::text IS NULL OR j.kwargs ->> 'reindex' = $2);
 
 -- sync/reindex/waiting.sql
 -- takes: text
@@ -1751,19 +1749,64 @@ SELECT j.id FROM posthaste.job j WHERE j.queue = $1
 SELECT c.reltuples::bigint FROM posthaste.synced s
   JOIN pg_class c ON c.oid = s.relation::oid WHERE s.name = $1;
 
+-- sync_documents.sql
+-- takes: text, text
+-- returns: ?column? bool
+SELECT s.documents IS NULL OR s.documents = $2 FROM posthaste.synced s WHERE s.name = $1;
+
+-- sync_fields.sql
+-- takes: text
+-- returns: attname text, typname text
+WITH RECURSIVE of_column(attnum, attname, oid, typname, typtype, typcategory, typbasetype, typelem)
+AS (
+  SELECT a.attnum, a.attname, t.oid, t.typname, t.typtype, t.typcategory, t.typbasetype, t.typelem
+    FROM posthaste.synced s
+    JOIN pg_attribute a ON a.attrelid = s.relation::oid AND a.attnum > 0 AND NOT a.attisdropped
+    JOIN pg_type t ON t.oid = a.atttypid
+   WHERE s.name = $1 AND a.attname <> s.version
+     AND NOT EXISTS (SELECT FROM posthaste.synced o
+                      WHERE o.relation::oid = a.attrelid AND o.draws AND o.version = a.attname)
+  UNION ALL
+  SELECT c.attnum, c.attname, t.oid, t.typname, t.typtype, t.typcategory, t.typbasetype, t.typelem
+    FROM of_column c
+    JOIN pg_type t
+      ON t.oid = CASE WHEN c.typtype = 'd' THEN c.typbasetype
+                      WHEN c.typcategory = 'A' THEN c.typelem END)
+SELECT c.attname::text,
+       CASE WHEN c.typtype = 'e' THEN 'enum'
+            WHEN c.typtype IN ('r', 'm') THEN 'range'
+            WHEN c.typtype = 'c' OR EXISTS (
+              SELECT FROM pg_cast k JOIN pg_type j ON j.oid = k.casttarget
+               WHERE k.castsource = c.oid AND j.typname = 'json') THEN 'json'
+            ELSE c.typname::text END
+  FROM of_column c
+ WHERE c.typtype <> 'd' AND c.typcategory <> 'A'
+ ORDER BY c.attnum;
+
 -- sync_install.sql
--- takes: text, text, text, text, text, int8, bool, bool, bool
+-- takes: text, text, text, text, text, int8, bool, bool, bool, text
 -- returns: format text
 SELECT pg_catalog.format('SELECT posthaste.sync_table(%L, key => %L, version => %L, name => %L, '
-              'deleted => %L, delay => %L, draw => %L, enqueue => %L%s)',
+              'deleted => %L, delay => %L, draw => %L, enqueue => %L%s, documents => %L)',
               $1::text, $2::text, $3::text, $4::text, $5::text,
               $6::bigint::float8 * interval '1 millisecond', $7::boolean, $8::boolean,
-              CASE WHEN $9::boolean THEN ', always => true' ELSE '' END);
+              CASE WHEN $9::boolean THEN ', always => true' ELSE '' END, $10::text);
 
 -- sync_page.sql
 -- takes: text, text, int8
 -- returns: id text, version int8, is_there bool
 SELECT p.id, p.version, p.is_there FROM posthaste.sync_page($1, $2, $3) p;
+
+-- sync_pending.sql
+-- takes: text, _text
+-- returns: ?column? text
+SELECT DISTINCT j.kwargs ->> 'id'
+  FROM posthaste.job j LEFT JOIN posthaste.synced s ON s.name = $1
+ WHERE j.queue = 'sync.' || $1 AND j.kwargs ->> 'id' = ANY ($2) AND j.attempt = 0
+   AND j.state IN ('available', 'blocked', 'scheduled', 'retrying', 'running', 'quarantined')
+   AND greatest(j.scheduled_at, j.enqueued_at + s.delay)
+       > clock_timestamp() - interval '10 minutes'
+   AND (j.last_error IS NULL OR j.last_error LIKE '%: written, and to be seen');
 
 -- sync_rows.sql
 -- takes: text, _text
@@ -1796,6 +1839,13 @@ SELECT s.name, s.relation::regclass::text AS relation, s.key::text AS key,
   FROM posthaste.synced s LEFT JOIN posthaste.audited f ON f.name = s.name ORDER BY s.name LIMIT 200
 ;
 
+-- syncs.sql
+-- returns: name text, relation text, exists bool
+SELECT s.name, s.relation::regclass::text, EXISTS (SELECT FROM posthaste.queue q
+                                                    WHERE q.name = 'sync.' || s.name || '.reindex'
+                                                      AND q.paused_at IS NOT NULL)
+  FROM posthaste.synced s ORDER BY s.name;
+
 -- take_sample.sql
 -- returns: case bool
 SELECT CASE WHEN pg_catalog.current_setting('transaction_read_only') = 'off'
@@ -1804,6 +1854,44 @@ SELECT CASE WHEN pg_catalog.current_setting('transaction_read_only') = 'off'
                  AND NOT EXISTS (SELECT FROM posthaste.leader l
                        WHERE clock_timestamp() BETWEEN l.since AND l.until)
             THEN posthaste.take_sample() ELSE false END;
+
+-- thorough.sql
+-- returns: needs_rebase bool, ids_behind bool
+SELECT posthaste.needs_rebase() AS needs_rebase,
+       greatest((SELECT max(s.id) FROM posthaste.store s),
+                (SELECT max(h.id) FROM posthaste.in_flight h),
+                (SELECT max(d.id) FROM posthaste.dead d),
+                (SELECT max(f.id) FROM posthaste.finished f),
+                (SELECT max(a.job) FROM posthaste.attempt a), 0)
+         > coalesce(pg_sequence_last_value('posthaste.job_id'::regclass), 0) AS ids_behind;
+
+-- triggers.sql
+-- returns: name text, is_gone bool, parts _text
+SELECT s.name, c.oid IS NULL AS is_gone, lacking.parts
+  FROM posthaste.synced s
+  LEFT JOIN pg_class c ON c.oid = s.relation::oid
+  LEFT JOIN LATERAL (SELECT ARRAY(
+    SELECT p.oid::regclass::text
+      FROM pg_class p
+     WHERE (p.oid = c.oid
+            OR p.oid IN (SELECT t.relid::oid FROM pg_partition_tree(c.oid::regclass) t))
+       AND EXISTS (
+         SELECT FROM pg_catalog.unnest(ARRAY['insert', 'delete', 'truncate', 'move', 'update',
+                                             'stamp', 'begin']) e
+          WHERE CASE WHEN e = 'update' THEN s.enqueues WHEN e = 'stamp' THEN s.draws
+                     WHEN e = 'begin' THEN s.draws AND NOT (c.relkind = 'p' OR c.relispartition)
+                     ELSE s.draws OR s.enqueues END
+            AND NOT EXISTS (
+              SELECT FROM pg_trigger t JOIN pg_proc f ON f.oid = t.tgfoid
+               WHERE t.tgrelid = p.oid
+                 AND f.pronamespace = 'posthaste'::regnamespace::oid
+                 AND f.proname = 'sync_' || e || '_' || s.name
+                 AND (NOT (c.relkind = 'p' OR c.relispartition) OR e = 'truncate'
+                      OR t.tgtype::integer & 1 = 1)
+                 AND (t.tgenabled = 'A' OR t.tgenabled = 'O' AND NOT s.always)))
+     ORDER BY p.oid::regclass::text) AS parts) lacking ON true
+ WHERE c.oid IS NULL OR pg_catalog.cardinality(lacking.parts) > 0
+ ORDER BY s.name;
 
 -- waiting.sql
 -- takes: text, int8
@@ -1862,11 +1950,25 @@ SELECT w.ctid::text AS at, w.id, w.name, coalesce(w.own_queue, w.queue) AS queue
  WHERE $7::text IS NULL OR w.state = $7::text
  ORDER BY w.ctid DESC LIMIT $9::bigint;
 
+-- window.sql
+-- returns: queue text, come int8, done int8, failed int8, seconds float8
+SELECT DISTINCT ON (s.queue) s.queue, s.come, s.done, s.failed,
+       extract(epoch FROM clock_timestamp() - s.at)::double precision AS seconds
+  FROM posthaste.sample s
+ WHERE s.span = 1::smallint AND s.at > clock_timestamp() - interval '630 s'
+   AND s.at < clock_timestamp() - interval '30 s' AND s.queue <> ''
+ ORDER BY s.queue, s.at;
+
 -- workers.sql
 -- returns: id int8, name text, started_at timestamptz, silent float8, queues _text, leads bool
 SELECT w.id, w.name, w.started_at,
        extract(epoch FROM clock_timestamp() - w.seen_at)::double precision AS silent,
        w.queues, l.worker IS NOT NULL AS leads
-  FROM posthaste.worker w LEFT JOIN posthaste.leader l
+  FROM (SELECT CASE WHEN NOT pg_is_in_recovery()
+                     AND has_function_privilege('pg_catalog.pg_control_system()'::text,
+                                                'EXECUTE'::text)
+                    THEN posthaste.session_identity() END AS identity OFFSET 0) here,
+       posthaste.worker w LEFT JOIN posthaste.leader l
        ON l.worker = w.id AND clock_timestamp() BETWEEN l.since AND l.until
- WHERE w.stopped_at IS NULL ORDER BY w.id LIMIT 500;
+ WHERE w.stopped_at IS NULL AND (here.identity IS NULL OR w.identity = here.identity)
+ ORDER BY w.id LIMIT 5000;
