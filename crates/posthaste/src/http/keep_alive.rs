@@ -119,7 +119,8 @@ mod tests {
         assert!(bound.ask("b", now).is_some());
         assert!(bound.ask("c", now).is_none(), "there are three");
         assert!(bound.ask("b", now).is_some(), "its connection is idle");
-        let [of_a, _] = of_a;
+        let [of_a, other] = of_a;
+        drop(other);
         assert!(bound.ask("a", now).is_some(), "one is idle");
         let later = Instant::now() + GONE;
         let of_c = bound.ask("c", later);
