@@ -77,6 +77,13 @@ impl Answer {
     }
 
     /// The destination does not allow this to the relay's account; the reason says what to grant.
+    #[cfg(any(
+        feature = "amqp",
+        feature = "kafka",
+        feature = "redis",
+        feature = "smtp",
+        test
+    ))]
     pub(crate) fn denied(reason: impl Into<String>) -> Self {
         Self::full(Reason::of(Failure::Auth, reason))
     }

@@ -37,6 +37,36 @@ async fn one_that_takes_no_more_counts_as_no_attempt_and_is_offered_little_until
     worker.stop().await.unwrap();
 }
 
+/// Also beside one for which no message of its batch has an answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_is_denied_holds_up_no_other_unless_the_relay_is_ordered() {
+    let names = ["denied", "one", "bad", "two", "denied", "three"];
+    for ordered in [false, true] {
+        let setup = setup().await;
+        let (client, fake) = (&setup.client, FakeDestination::default());
+        let fake = fake.does("denied", Does::Deny).does("bad", Does::Break);
+        enqueue(client, &names).await;
+        let relay = fake.relay().batch(names.len()).ordered(ordered);
+        let relay = relay.start().await.unwrap();
+        let worker = setup.consumer(relay.clone()).await;
+        let offered = async || {
+            let others = if ordered { 0 } else { 3 };
+            let status = relay.status();
+            Ok(status.unavailable > 20 && fake.taken().len() == others)
+        };
+        eventually(SOON, "the others pass", offered).await.unwrap();
+        let counted = "SELECT sum(attempt)::bigint FROM posthaste.job WHERE name = 'denied'";
+        let counted: i64 = client.query_one(counted, &[]).await.unwrap().get(0);
+        assert_eq!(counted, 0);
+        fake.with(|inner| inner.does.clear());
+        all_done(client).await;
+        let taken = fake.taken();
+        assert_eq!(taken.len(), names.len());
+        assert!(!ordered || taken[0] == "denied", "{taken:?}");
+        worker.stop().await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ordered_relay_keeps_its_order_while_nothing_is_taken() {
     let setup = setup().await;

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use posthaste::{Backoff, Error};
-use posthaste_relay::{Answer, Destination, Message, Reason, Relay, RelayBuilder, UnsafeSetting};
+use posthaste_relay::{
+    Answer, Destination, Failure, Message, Reason, Relay, RelayBuilder, UnsafeSetting,
+};
 
 /// What the destination does with messages of a kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,6 +19,8 @@ pub(super) enum Does {
     Retry,
     /// None, for now.
     Backpressure,
+    /// The relay's account may not send it.
+    Deny,
     /// Takes the whole batch down with it: no message has an answer.
     Break,
     Lose,
@@ -86,6 +90,9 @@ impl FakeDestination {
                     after: None,
                 },
                 Some(Does::Backpressure) => Answer::Backpressure { reason: reason() },
+                Some(Does::Deny) => Answer::Backpressure {
+                    reason: Reason::of(Failure::Auth, "may not"),
+                },
                 Some(Does::Lose) => Answer::Ambiguous { reason: reason() },
                 _ => {
                     taken.push(message.clone());
