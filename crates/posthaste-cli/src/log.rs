@@ -95,9 +95,7 @@ pub(crate) fn begin(
 
 /// A line about lines that are missing.
 pub(crate) fn dropped(lines: u64, message: &str) -> String {
-    let mut fields = Map::new();
-    fields.insert("lines".to_owned(), lines.into());
-    written(Level::WARN, "posthaste", message, &fields)
+    line(Level::WARN, &format!("{lines} {message}"))
 }
 
 /// A line that no event made.

@@ -1,6 +1,6 @@
-//! What goes to the two streams: results to standard output, everything else to standard error,
-//! where lines and progress bars must not write over each other. Only a command that ends by itself
-//! waits for the reader of its results.
+//! Both streams of the program, in one file because lines and progress bars must not write over
+//! each other: results go to standard output, everything else to standard error. Only a command
+//! that ends by itself waits for the reader of its results.
 
 use std::fmt::{self, Display};
 use std::io::{self, IsTerminal as _, Write};
