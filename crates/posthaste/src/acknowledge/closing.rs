@@ -1,4 +1,4 @@
-//! How the outcomes of one batch are sent: in one statement for all of them where that can be. Pure.
+//! How the outcomes of one batch are sent: in one statement for all of them where possible. Pure.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1397,7 +1397,7 @@ SELECT has_schema_privilege('posthaste', 'USAGE') AS may_look,
           SELECT p.oid::regprocedure::text AS name FROM pg_proc p
            WHERE p.pronamespace = to_regnamespace('posthaste')::oid
              AND p.proname IN ('check_identity', 'register', 'session_identity', 'claim', 'settle',
-                               'close_batches', 'recover',
+                               'close_batches',
                                'beat', 'enter_ready')
              AND NOT has_function_privilege(p.oid, 'EXECUTE')
           UNION ALL
