@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste::consumer::Attendant;
-use posthaste::sql::{JsonText, milliseconds, typed};
+use posthaste::sql::{JsonText, Prose, milliseconds, typed};
 use posthaste::{Error, Job, JobId};
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
@@ -73,7 +73,7 @@ pub(crate) async fn flush(
                 &worker,
                 &stats.queue,
                 &stats.route,
-                &stats.destination,
+                &Prose(Some(stats.destination)),
                 &stats.state.name(),
                 &status.accepted.cast_signed(),
                 &status.rejected.cast_signed(),
@@ -81,9 +81,9 @@ pub(crate) async fn flush(
                 &status.unavailable.cast_signed(),
                 &status.down_since,
                 &status.failing_since,
-                &error,
-                &rejections,
-                &failures,
+                &Prose(error.as_deref()),
+                &Prose(Some(&rejections)),
+                &Prose(Some(&failures)),
             ],
         )
         .await

@@ -12,3 +12,4 @@
 pub use crate::json_text::JsonText;
 pub use crate::store::milliseconds;
 pub use crate::store::parameter::{Kind, Parameter, typed};
+pub use crate::store::prose::Prose;

@@ -26,6 +26,7 @@ mod crash;
 mod database;
 #[cfg(all(feature = "sqlx", feature = "diesel-async", feature = "sea-orm"))]
 mod drivers;
+mod encodings;
 mod enqueue;
 mod exact;
 mod examples;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::link::Link;
+use super::prose::Prose;
 use super::{Fence, first, milliseconds, one};
 use crate::error::Error;
 use crate::job::JobId;
@@ -47,7 +48,7 @@ pub(crate) async fn reschedule(
         link,
         "cannot acknowledge",
         include_str!("reschedule.sql"),
-        &[&slot, &batch, &token, &jobs, &after, &error],
+        &[&slot, &batch, &token, &jobs, &after, &Prose(error)],
     )
     .await
 }
@@ -71,7 +72,7 @@ pub(crate) async fn settle(
     let after: Vec<Option<i64>> = columns.iter().map(|c| c.after).collect();
     let until: Vec<Option<jiff::Timestamp>> = columns.iter().map(|c| c.until).collect();
     let states: Vec<Option<&str>> = columns.iter().map(|c| c.state).collect();
-    let errors: Vec<Option<&str>> = columns.iter().map(|c| c.error).collect();
+    let errors: Vec<Prose<'_>> = columns.iter().map(|c| Prose(c.error)).collect();
     let rows = link
         .fetch(
             "cannot acknowledge",

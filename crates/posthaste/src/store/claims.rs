@@ -7,6 +7,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::link::Link;
+use super::prose::Prose;
 use super::{Fence, one};
 use crate::error::Error;
 use crate::job::{Job, JobId};
@@ -258,7 +259,7 @@ pub(crate) async fn dead_letter_next(
         link,
         "cannot dead-letter an unreadable job",
         "SELECT posthaste.dead_letter_next($1, $2, $3, $4, $5)",
-        &[&queue, &priorities, &worker, &token, &error],
+        &[&queue, &priorities, &worker, &token, &Prose(Some(error))],
     )
     .await
 }

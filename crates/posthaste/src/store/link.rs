@@ -7,8 +7,10 @@
 use std::time::{Duration, Instant};
 
 use deadpool_postgres::{ClientWrapper, Pool};
+use postgres_types::{ToSql, Type};
 use tokio::sync::Mutex;
 use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
 
 use super::parameter::{Parameter, typed};
 use super::place::place;
@@ -169,17 +171,51 @@ fn whole_seconds(time: Duration) -> u64 {
     time.as_secs().max(1)
 }
 
+/// Once more where the database's encoding lacks a character: with the texts that people read as
+/// ASCII.
 async fn run(
     client: &ClientWrapper,
     what: &'static str,
     sql: &'static str,
     parameters: &[&dyn Parameter],
 ) -> Result<Vec<Row>, Error> {
-    let parameters = typed(parameters);
+    let as_given = typed(parameters);
+    let error = match run_once(client, what, sql, &as_given).await {
+        Err(error) if lacks_a_character(&error) => error,
+        other => return other,
+    };
+    let escaped: Vec<_> = parameters.iter().map(|one| one.escaped()).collect();
+    if escaped.iter().all(Option::is_none) {
+        return Err(error);
+    }
+    let as_ascii = escaped
+        .iter()
+        .zip(&as_given)
+        .map(|(escaped, (value, kind))| {
+            let escaped = escaped.as_deref().map(|one| one as &(dyn ToSql + Sync));
+            (escaped.unwrap_or(*value), kind.clone())
+        });
+    run_once(client, what, sql, &as_ascii.collect::<Vec<_>>()).await
+}
+
+fn lacks_a_character(error: &Error) -> bool {
+    let state = error.sqlstate();
+    state.is_some_and(|state| {
+        *state == SqlState::UNTRANSLATABLE_CHARACTER
+            || *state == SqlState::CHARACTER_NOT_IN_REPERTOIRE
+    })
+}
+
+async fn run_once(
+    client: &ClientWrapper,
+    what: &'static str,
+    sql: &'static str,
+    parameters: &[(&(dyn ToSql + Sync), Type)],
+) -> Result<Vec<Row>, Error> {
     // Three messages, one round trip: the driver sends each as it is first polled.
     let (begun, rows, committed) = futures_util::future::join3(
         client.batch_execute(BEGIN),
-        client.query_typed(sql, &parameters),
+        client.query_typed(sql, parameters),
         client.batch_execute("COMMIT"),
     )
     .await;

@@ -14,6 +14,7 @@ pub(crate) mod operate;
 pub(crate) mod parameter;
 pub(crate) mod periodic;
 pub(crate) mod place;
+pub(crate) mod prose;
 mod repeat;
 pub(crate) mod restore;
 pub(crate) mod roles;
@@ -30,6 +31,7 @@ use crate::error::Error;
 use crate::job::Epochs;
 use link::Link;
 use parameter::{Parameter, typed};
+use prose::Prose;
 
 pub(crate) use acknowledge::{COMPLETE, close_batches, reschedule, settle};
 pub(crate) use claims::*;
@@ -74,7 +76,7 @@ pub(crate) async fn register(
         .fetch(
             what,
             "SELECT o_worker, o_first, o_zero FROM posthaste.register($1, $2::text[])",
-            &[&name, &queues],
+            &[&Prose(Some(name)), &queues],
         )
         .await?;
     let worker = first(&rows, what)?;

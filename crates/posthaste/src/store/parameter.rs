@@ -13,6 +13,8 @@ pub trait Parameter: ToSql + Sync {
     fn kind(&self) -> Type;
     /// Itself.
     fn value(&self) -> &(dyn ToSql + Sync);
+    /// As ASCII, where it is a text that people read ([`Prose`](super::prose::Prose)).
+    fn escaped(&self) -> Option<Box<dyn ToSql + Sync + Send>>;
 }
 
 impl<T: Kind + ToSql + Sync> Parameter for T {
@@ -22,6 +24,10 @@ impl<T: Kind + ToSql + Sync> Parameter for T {
 
     fn value(&self) -> &(dyn ToSql + Sync) {
         self
+    }
+
+    fn escaped(&self) -> Option<Box<dyn ToSql + Sync + Send>> {
+        Kind::escaped(self)
     }
 }
 
@@ -37,6 +43,10 @@ pub fn typed<'a>(parameters: &[&'a dyn Parameter]) -> Vec<(&'a (dyn ToSql + Sync
 pub trait Kind {
     /// That type.
     const KIND: Type;
+    /// As [`Parameter::escaped`].
+    fn escaped(&self) -> Option<Box<dyn ToSql + Sync + Send>> {
+        None
+    }
 }
 
 macro_rules! kinds {

@@ -1,0 +1,83 @@
+//! A database in another encoding than UTF-8 keeps whatever a worker says of its jobs.
+
+use posthaste::{NewJob, Outcome, enqueue};
+use posthaste_testkit::{PgServer, PgVersion, eventually};
+use serde_json::json;
+use tokio_postgres::Client;
+
+use crate::support::{SOON, quick, quick_queue, worker};
+
+/// A client of a new database in this encoding, and its URL.
+async fn database_in(server: &PgServer, encoding: &str) -> (Client, String) {
+    let url = |name: &str| server.url(name);
+    let connect = async |name: &str| {
+        let (client, connection) = tokio_postgres::connect(&url(name), tokio_postgres::NoTls)
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        client
+    };
+    let create =
+        format!("CREATE DATABASE other TEMPLATE template0 ENCODING '{encoding}' LOCALE 'C'");
+    let admin = connect("postgres").await;
+    admin.batch_execute(&create).await.unwrap();
+    let mut client = connect("other").await;
+    posthaste::migrate(&mut client).await.unwrap();
+    (client, url("other"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_databases_encoding_lacks_is_escaped_and_written() {
+    let server = PgServer::start(PgVersion::any(), &[]).unwrap();
+    let (client, url) = database_in(&server, "LATIN1").await;
+    let manager = deadpool_postgres::Manager::new(url.parse().unwrap(), tokio_postgres::NoTls);
+    let pool = deadpool_postgres::Pool::builder(manager).build().unwrap();
+    let said = |jobs: &str| format!("{jobs}: caf\u{e9} \u{2013} \u{1f680}");
+    let mut config = quick();
+    config.name = said("worker");
+    let worker = worker(&pool)
+        .config(config)
+        .queue_config(quick_queue())
+        .handler(
+            "fails",
+            move |_, _| async move { Err(said("failed").into()) },
+        )
+        .handler("discards", move |_, _| async move {
+            let reason = said("discarded");
+            Ok(Outcome::Discard { reason })
+        })
+        .handler("latin", |_, _| async { Err("caf\u{e9}".into()) })
+        .handler("panics", move |_, _| async move {
+            panic!("{}", said("panicked"))
+        })
+        .start()
+        .await
+        .unwrap();
+    for name in ["fails", "discards", "latin", "panics"] {
+        let job = NewJob::new(name, &json!({})).unwrap().max_attempts(Some(2));
+        enqueue(&client, &job).await.unwrap();
+    }
+    let dead = "SELECT name || ' ' || attempt || ' ' || last_error FROM posthaste.dead ORDER BY 1";
+    let mut ended: Vec<String> = Vec::new();
+    eventually(SOON, "all have ended", async || {
+        let rows = client.query(dead, &[]).await?;
+        ended = rows.iter().map(|row| row.get(0)).collect();
+        Ok(ended.len() == 4)
+    })
+    .await
+    .unwrap();
+    let escaped = "caf<U+00E9> <U+2013> <U+1F680>";
+    assert_eq!(
+        ended,
+        [
+            format!("discards 1 discarded: {escaped}"),
+            format!("fails 2 failed: {escaped}"),
+            "latin 2 caf\u{e9}".to_owned(),
+            format!("panics 2 panicked: panicked: {escaped}"),
+        ]
+    );
+    let name = "SELECT name FROM posthaste.worker";
+    let name: String = client.query_one(name, &[]).await.unwrap().get(0);
+    assert_eq!(name, format!("worker: {escaped}"));
+    worker.stop().await.unwrap();
+}
