@@ -95,7 +95,9 @@ pub(crate) fn begin(
 
 /// A line about lines that are missing.
 pub(crate) fn dropped(lines: u64, message: &str) -> String {
-    line(Level::WARN, &format!("{lines} {message}"))
+    let mut fields = Map::new();
+    fields.insert("left_out".to_owned(), lines.into());
+    written(Level::WARN, "posthaste", message, &fields)
 }
 
 /// A line that no event made.

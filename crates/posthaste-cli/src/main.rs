@@ -14,6 +14,8 @@ mod log;
 mod meant;
 mod observe;
 mod options;
+mod progress;
+mod reaper;
 mod routes;
 mod screen;
 mod serve;
@@ -139,6 +141,12 @@ fn main() -> ExitCode {
         Err(help) if !help.use_stderr() => help.exit(),
         Err(error) => return misunderstood(&error),
     };
+    if arguments.command.goes_on() && reaper::is_first() {
+        return match reaper::run() {
+            Ok(code) => code,
+            Err(error) => fail(1, &failure::line(&error.context("cannot start"))),
+        };
+    }
     // Before anything builds a TLS configuration: rustls takes the process's provider.
     let _ = rustls::crypto::ring::default_provider().install_default();
     more_descriptors();

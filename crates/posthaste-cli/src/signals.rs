@@ -107,7 +107,8 @@ async fn next(signal: &mut Option<Signal>) {
     }
 }
 
-fn listener(kind: SignalKind) -> anyhow::Result<Option<Signal>> {
+/// Hears a signal, unless it is ignored.
+pub(crate) fn listener(kind: SignalKind) -> anyhow::Result<Option<Signal>> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     if ignores(&status, kind.as_raw_value()) {
         return Ok(None);

@@ -1,5 +1,7 @@
 //! `work --exec` and `work --http`, as processes that are stopped and killed.
 
+mod deployed;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::{Arc, Mutex};

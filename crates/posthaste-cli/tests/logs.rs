@@ -104,7 +104,7 @@ async fn every_line_is_a_json_document_with_documented_fields_where_that_is_aske
         (&dead["level"], &dead["job"]),
         (&"error".into(), &jobs[1].into())
     );
-    let unknown = of("no handler knows this job name; the job is rescheduled")?;
+    let unknown = of("no handler knows this job name; its jobs are rescheduled")?;
     assert_eq!(unknown["queue"], HOSTILE);
     // What it tells people is a line too.
     of("stopping in good order; a second signal ends at once")?;

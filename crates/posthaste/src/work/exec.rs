@@ -195,22 +195,16 @@ impl Settings {
                 None => command.env_remove(name),
             };
         }
-        let mut child = command.spawn()?;
-        let input = child.stdin.take();
-        let (group, ended) = Group::over(child)?;
+        let (group, input, ended) = Group::start(command)?;
         Ok(Running {
             group,
-            input: input.ok_or(io::ErrorKind::BrokenPipe)?,
+            input,
             output,
             ended,
         })
     }
 
-    async fn end(
-        &self,
-        group: &Group,
-        mut ended: oneshot::Receiver<io::Result<ExitStatus>>,
-    ) -> io::Result<End> {
+    async fn end(&self, group: &Group, mut ended: Ended) -> io::Result<End> {
         let in_time = tokio::time::timeout(self.time_limit, &mut ended).await;
         if let Ok(status) = in_time {
             return Ok(End::of(status.map_err(io::Error::other)??));
@@ -270,8 +264,11 @@ struct Running {
     group: Group,
     input: ChildStdin,
     output: PipeReader,
-    ended: oneshot::Receiver<io::Result<ExitStatus>>,
+    ended: Ended,
 }
+
+/// The leader's end.
+type Ended = oneshot::Receiver<io::Result<ExitStatus>>;
 
 /// A process group that runs; dropped, it is killed. That is how a run ends whose time is over for
 /// the queue, or whose worker stops: the job is somebody else's from then on.
@@ -283,23 +280,31 @@ struct Leader {
 }
 
 impl Group {
-    fn over(child: Child) -> io::Result<(Self, oneshot::Receiver<io::Result<ExitStatus>>)> {
+    /// The thread comes first: where there can be none, nothing was started that nobody would wait
+    /// for.
+    fn start(mut command: Command) -> io::Result<(Self, ChildStdin, Ended)> {
+        let (hand, handed) = std::sync::mpsc::channel::<(Child, Arc<Leader>)>();
+        let (sender, ended) = oneshot::channel();
+        // A thread, because somebody must reap the child even when the runtime has gone.
+        std::thread::Builder::new()
+            .name("posthaste-exec".into())
+            .spawn(move || {
+                if let Ok((child, leader)) = handed.recv() {
+                    // The one that asked may have been dropped.
+                    let _ = sender.send(leader.reap(child));
+                }
+            })?;
+        let mut child = command.spawn()?;
+        let input = child.stdin.take();
         let pid = Pid::from_child(&child);
         let group = Self(Arc::new(Leader {
             pid,
             reaped: Mutex::new(false),
         }));
-        let (sender, ended) = oneshot::channel();
-        let leader = Arc::clone(&group.0);
-        // A thread, because somebody must reap the child even when the runtime has gone.
-        std::thread::Builder::new()
-            .name("posthaste-exec".into())
-            .spawn(move || {
-                // The one that asked may have been dropped.
-                let _ = sender.send(leader.reap(child));
-            })?;
+        // The thread waits for it.
+        let _ = hand.send((child, Arc::clone(&group.0)));
         GUARD.watch(pid.as_raw_pid())?;
-        Ok((group, ended))
+        Ok((group, input.ok_or(io::ErrorKind::BrokenPipe)?, ended))
     }
 }
 
