@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use posthaste::log_limit::{FEW, LogLimit};
 use tokio::sync::Semaphore;
 
 use super::decide::Mark;
@@ -15,6 +16,8 @@ use super::index::{Index, IndexError, Write, Written};
 const UNDER_WAY: usize = 64;
 /// A write that nobody waits for any more ends after this many budgets.
 const OUTLIVES: u32 = 20;
+
+static MISSED: LogLimit = LogLimit::new(FEW);
 
 /// Writes documents into an index right after their commit. Nothing is ever raised and nothing is
 /// tried again; what comes late does no harm, because the index keeps what has the larger version.
@@ -177,9 +180,13 @@ impl Direct {
     fn note(&self, counter: &AtomicU64, reason: &str) {
         counter.fetch_add(1, Ordering::Relaxed);
         let index = self.index.label();
+        let Some(left_out) = MISSED.admit_field(&index) else {
+            return;
+        };
         tracing::warn!(
             index,
             error = reason,
+            left_out,
             "a document was not indexed directly; its job will"
         );
     }

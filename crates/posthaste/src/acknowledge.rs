@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::consumer::Settled;
 use crate::error::Error;
 use crate::job::JobId;
+use crate::log_limit::{FEW, LogLimit};
 use crate::metrics::{self, Runs};
 use crate::parts::in_hand::InHand;
 use crate::parts::queue::Queues;
@@ -218,9 +219,14 @@ impl Completer {
                     return;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "an acknowledgement failed; it is tried again");
                     repeated = true;
                     failures += 1;
+                    if failures.is_power_of_two() {
+                        tracing::warn!(
+                            %error, failures,
+                            "an acknowledgement failed; it is tried again"
+                        );
+                    }
                     tokio::time::sleep(AGAIN.after(failures, fastrand::f64())).await;
                 }
             }
@@ -250,7 +256,7 @@ impl Completer {
                     repeated |= !error.is_rollback();
                     if is_passing(&error) {
                         tracing::debug!(%error, failures, "an acknowledgement failed again");
-                    } else {
+                    } else if failures.is_power_of_two() {
                         tracing::error!(
                             job = jobs[0].id.0, %error, failures,
                             "an outcome is refused; it is tried again"
@@ -311,11 +317,16 @@ fn outcomes(jobs: &[Settled]) -> Vec<(JobId, &Disposition)> {
     jobs.iter().map(|one| (one.id, &one.disposition)).collect()
 }
 
+static GIVEN_UP: LogLimit = LogLimit::new(FEW);
+static LATE: LogLimit = LogLimit::new(FEW);
+
 fn give_up(jobs: &[Settled], error: &Error) {
-    tracing::error!(
-        %error, jobs = jobs.len(), job = jobs[0].id.0,
-        "jobs could not be acknowledged; they will be rescued and run again"
-    );
+    if let Some(left_out) = GIVEN_UP.admit_field("") {
+        tracing::error!(
+            %error, jobs = jobs.len(), job = jobs[0].id.0, left_out,
+            "jobs could not be acknowledged; they will be rescued and run again"
+        );
+    }
 }
 
 /// Whether the same statement may succeed later by itself: lost connections, servers that restart
@@ -340,9 +351,12 @@ fn report(jobs: &[Settled], ours: &HashSet<i64>, repeated: bool) {
     let Some(job) = lost.first().filter(|_| !repeated) else {
         return;
     };
-    tracing::warn!(
-        jobs = lost.len(),
-        job,
-        "outcomes came too late: these jobs had been taken over"
-    );
+    if let Some(left_out) = LATE.admit_field("") {
+        tracing::warn!(
+            jobs = lost.len(),
+            job,
+            left_out,
+            "outcomes came too late: these jobs had been taken over"
+        );
+    }
 }

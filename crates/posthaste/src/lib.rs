@@ -41,6 +41,8 @@
 mod counters;
 pub mod error;
 mod json_text;
+#[doc(hidden)]
+pub mod log_limit;
 pub mod settings;
 
 mod executor;

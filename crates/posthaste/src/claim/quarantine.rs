@@ -15,6 +15,7 @@ use super::read::Jobs;
 use super::sent::Sent;
 use crate::error::Error;
 use crate::job::JobId;
+use crate::log_limit::{FEW, LogLimit};
 use crate::parts::queue::{QueueState, Queues};
 use crate::store::link::Link;
 use crate::store::{self, Unread};
@@ -23,6 +24,8 @@ use patience::{LOOK, Patience, Turn};
 /// Quarantined jobs have the process for themselves for about this long at a time; then other work
 /// has its turn.
 const TURN: Duration = Duration::from_secs(1);
+
+static ALONE: LogLimit = LogLimit::new(FEW);
 
 /// Runs the quarantined jobs of all queues.
 pub(crate) struct Quarantine {
@@ -143,13 +146,16 @@ impl Quarantine {
             let mut claim = store::read_claim(&read.rows, &queue.name, sent.token)?;
             claim.unreadable.extend(read.unreadable);
             for (_, job) in &claim.jobs {
-                tracing::info!(
-                    job = job.id.0,
-                    name = &*job.name,
-                    crashes = job.crashes,
-                    jobs = claim.jobs.len(),
-                    "running a job alone whose worker died"
-                );
+                if let Some(left_out) = ALONE.admit_field(&job.name) {
+                    tracing::info!(
+                        job = job.id.0,
+                        name = &*job.name,
+                        crashes = job.crashes,
+                        jobs = claim.jobs.len(),
+                        left_out,
+                        "running a job alone whose worker died"
+                    );
+                }
             }
             let readable = claim.jobs.iter().map(|(_, job)| job.id);
             let ids = readable.chain(claim.unreadable.iter().map(|(_, id, _)| *id));

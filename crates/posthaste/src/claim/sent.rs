@@ -8,8 +8,11 @@ use super::claimer::Claimer;
 use super::lost::Lost;
 use crate::error::Error;
 use crate::identity::Identity;
+use crate::log_limit::{FEW, LogLimit};
 use crate::parts::queue::QueueState;
 use crate::store;
+
+static UNREADABLE: LogLimit = LogLimit::new(FEW);
 
 /// A claim that was sent. Until its jobs are handed out it counts as one whose answer was lost:
 /// whatever ends it early, they are given back.
@@ -78,12 +81,15 @@ impl<'a> Sent<'a> {
         let handing = &self.claimer.handing;
         handing.deliver(queue, &self.worker, &self.held, claim.jobs);
         for (fence, id, error) in claim.unreadable {
-            tracing::error!(
-                queue = &*queue.name,
-                job = id.0,
-                error,
-                "a job that cannot be read is ended"
-            );
+            if let Some(left_out) = UNREADABLE.admit_field(&queue.name) {
+                tracing::error!(
+                    queue = &*queue.name,
+                    job = id.0,
+                    error,
+                    left_out,
+                    "a job that cannot be read is ended"
+                );
+            }
             let whose = (&self.worker, &self.held);
             handing.dead_letter(queue, whose, fence, id, error);
         }

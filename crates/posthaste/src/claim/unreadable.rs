@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::{AGAIN, Fetcher, LARGEST_CLAIM};
 use crate::error::Error;
+use crate::log_limit::{FEW, LogLimit};
 use crate::store;
 
 /// How much smaller a claim becomes when it held a job that cannot be read. To fail is dear,
@@ -18,6 +19,8 @@ pub(super) const CLOSING_IN: usize = 64;
 pub(super) struct Unreadable {
     within: Option<usize>,
 }
+
+static ENDED: LogLimit = LogLimit::new(FEW);
 
 impl Unreadable {
     pub(super) fn limit(&self) -> usize {
@@ -96,12 +99,15 @@ impl Fetcher {
         {
             Ok(0) => false,
             Ok(jobs) => {
-                tracing::error!(
-                    queue = &*self.queue.name,
-                    jobs,
-                    error = text,
-                    "a job that cannot be read was ended"
-                );
+                if let Some(left_out) = ENDED.admit_field(&self.queue.name) {
+                    tracing::error!(
+                        queue = &*self.queue.name,
+                        jobs,
+                        error = text,
+                        left_out,
+                        "a job that cannot be read was ended"
+                    );
+                }
                 true
             }
             Err(error) => {

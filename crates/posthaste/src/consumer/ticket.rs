@@ -9,6 +9,7 @@ use uuid::Uuid;
 use crate::handler::{self, HandlerError};
 use crate::identity::Identity;
 use crate::job::{Job, JobId, Outcome};
+use crate::log_limit::{FEW, LogLimit};
 use crate::metrics::Took;
 use crate::retry::{Backoff, Disposition, RunResult, disposition};
 use crate::store::Fence;
@@ -165,7 +166,12 @@ impl Settled {
     }
 }
 
-/// One line for what became of a run. It never says an argument.
+static FAILED: LogLimit = LogLimit::new(FEW);
+static DEAD: LogLimit = LogLimit::new(FEW);
+static ENDED: LogLimit = LogLimit::new(FEW);
+
+/// One line for what became of a run, as far as there are not many of its name. It never says an
+/// argument.
 fn log(job: &Job, result: &RunResult, disposition: &Disposition, may_be_completed: bool) {
     macro_rules! line {
         ($level:ident, $($told:tt)+) => {
@@ -193,24 +199,41 @@ fn log(job: &Job, result: &RunResult, disposition: &Disposition, may_be_complete
             if may_be_completed =>
         {
             let error = loggable(error);
-            line!(
-                warn,
-                error,
-                "an attempt failed, unless complete_in was committed"
-            );
+            if let Some(left_out) = FAILED.admit_field(&job.name) {
+                line!(
+                    warn,
+                    left_out,
+                    error,
+                    "an attempt failed, unless complete_in was committed"
+                );
+            }
         }
         Disposition::Reschedule { attempt, error, .. } => {
             let error = error.as_deref().map(loggable);
-            match *attempt > job.attempts_counted() {
-                true => line!(warn, error, "an attempt failed; the job is tried again"),
-                false => line!(debug, error, "a job is rescheduled; no attempt is counted"),
+            if *attempt <= job.attempts_counted() {
+                line!(debug, error, "a job is rescheduled; no attempt is counted");
+            } else if let Some(left_out) = FAILED.admit_field(&job.name) {
+                line!(
+                    warn,
+                    left_out,
+                    error,
+                    "an attempt failed; the job is tried again"
+                );
             }
         }
         Disposition::DeadLetter { state, error, .. } => {
             let error = loggable(error);
             match *state {
-                "dead" => line!(error, error, "a job is dead: no attempt is left"),
-                "discarded" => line!(warn, error, "a job was discarded"),
+                "dead" => {
+                    if let Some(left_out) = DEAD.admit_field(&job.name) {
+                        line!(error, left_out, error, "a job is dead: no attempt is left");
+                    }
+                }
+                "discarded" => {
+                    if let Some(left_out) = ENDED.admit_field(&job.name) {
+                        line!(warn, left_out, error, "a job was discarded");
+                    }
+                }
                 state => line!(info, error, "a job is {state}"),
             }
         }

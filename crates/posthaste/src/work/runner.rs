@@ -24,6 +24,7 @@ use crate::consumer::{Consumer, Delivery, Outcome, Ticket};
 use crate::error::panic_text;
 use crate::handler;
 use crate::job::{Job, JobId};
+use crate::log_limit::{FEW, LogLimit};
 use crate::retry::{Backoff, RunResult};
 use line::LINE;
 use slot::{Run, Slot, overstayed};
@@ -157,6 +158,7 @@ impl Runner {
             trial.note(&run.ticket.job, &result);
         }
         run.ticket.may_be_completed = run.completed.load(Ordering::SeqCst);
+        log_untried(&run.ticket.job, &result);
         run.ticket.record(result);
     }
 
@@ -181,12 +183,6 @@ impl Runner {
         timeout: Duration,
     ) -> RunResult {
         let Some(which) = which else {
-            tracing::warn!(
-                job = job.id.0,
-                name = &*job.name,
-                queue = &*job.queue,
-                "no handler knows this job name; the job is rescheduled"
-            );
             return RunResult::Unknown;
         };
         // Building the future runs the handler's own code too: it belongs inside what catches
@@ -198,6 +194,44 @@ impl Runner {
             Ok(Err(panic)) => RunResult::Panicked(panic_text(&*panic)),
             Err(_) => RunResult::TimedOut(timeout),
         }
+    }
+}
+
+static UNKNOWN: LogLimit = LogLimit::new(1);
+static UNTRIED: LogLimit = LogLimit::new(1);
+static BLOCKED: LogLimit = LogLimit::new(FEW);
+
+/// A line for each name and minute about jobs that no handler could try.
+fn log_untried(job: &Job, result: &RunResult) {
+    match result {
+        RunResult::Unknown => {
+            if let Some(left_out) = UNKNOWN.admit(&job.name) {
+                tracing::warn!(
+                    job = job.id.0,
+                    jobs = left_out + 1,
+                    name = &*job.name,
+                    queue = &*job.queue,
+                    "no handler knows this job name; its jobs are rescheduled"
+                );
+            }
+        }
+        RunResult::FailedUntil {
+            error,
+            counts_as_attempt: false,
+            ..
+        } => {
+            if let Some(left_out) = UNTRIED.admit(&job.name) {
+                tracing::warn!(
+                    job = job.id.0,
+                    jobs = left_out + 1,
+                    name = &*job.name,
+                    queue = &*job.queue,
+                    error = error.as_str(),
+                    "jobs could not be tried; they are rescheduled with no attempt counted"
+                );
+            }
+        }
+        _ => {}
     }
 }
 
@@ -324,11 +358,14 @@ impl Consumer for Arc<Runner> {
             };
             slot.abandoned.store(true, Ordering::SeqCst);
             let (job, timeout) = (&run.ticket.job, run.timeout);
-            tracing::error!(
-                job = job.id.0,
-                name = &*job.name,
-                "a handler blocks its thread beyond its timeout; its slot is replaced"
-            );
+            if let Some(left_out) = BLOCKED.admit_field(&job.name) {
+                tracing::error!(
+                    job = job.id.0,
+                    name = &*job.name,
+                    left_out,
+                    "a handler blocks its thread beyond its timeout; its slot is replaced"
+                );
+            }
             self.end(run, RunResult::TimedOut(timeout));
             false
         });

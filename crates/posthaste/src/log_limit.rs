@@ -1,0 +1,103 @@
+//! Lines of the log whose number would grow with the jobs: a few a minute for each name. The next
+//! line says how many were left out.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const MINUTE: Duration = Duration::from_secs(60);
+/// All names beyond these are counted as one.
+const NAMES: usize = 1_000;
+/// Lines a minute about jobs of one name.
+pub const FEW: u32 = 10;
+
+/// Decides which of the lines of one kind are written.
+#[derive(Debug)]
+pub struct LogLimit {
+    most: u32,
+    names: Mutex<BTreeMap<String, Said>>,
+}
+
+#[derive(Debug)]
+struct Said {
+    since: Instant,
+    lines: u32,
+    left_out: u64,
+}
+
+impl LogLimit {
+    /// So many lines a minute for each name.
+    pub const fn new(most: u32) -> Self {
+        Self {
+            most,
+            names: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    /// Whether one more line about this name is written now: then how many were left out since the
+    /// last.
+    pub fn admit(&self, name: &str) -> Option<u64> {
+        self.admit_at(name, Instant::now())
+    }
+
+    /// The same as a field of the line, which has none where no line was left out.
+    pub fn admit_field(&self, name: &str) -> Option<Option<u64>> {
+        let left_out = self.admit(name)?;
+        Some((left_out > 0).then_some(left_out))
+    }
+
+    fn admit_at(&self, name: &str, now: Instant) -> Option<u64> {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if !names.contains_key(name) && names.len() >= NAMES {
+            names.retain(|_, said| said.left_out > 0 || now - said.since < MINUTE);
+        }
+        let is_known = names.contains_key(name) || names.len() < NAMES;
+        let name = if is_known { name } else { "" };
+        if !names.contains_key(name) {
+            let said = Said {
+                since: now,
+                lines: 0,
+                left_out: 0,
+            };
+            names.insert(name.to_owned(), said);
+        }
+        let said = names.get_mut(name)?;
+        if now - said.since >= MINUTE {
+            said.since = now;
+            said.lines = 0;
+        }
+        if said.lines < self.most {
+            said.lines += 1;
+            return Some(std::mem::take(&mut said.left_out));
+        }
+        said.left_out += 1;
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_has_its_lines_a_minute_and_what_is_left_out_is_counted() {
+        let limit = LogLimit::new(2);
+        let begun = Instant::now();
+        let said: Vec<_> = (0..5).map(|_| limit.admit_at("a", begun)).collect();
+        assert_eq!(said, [Some(0), Some(0), None, None, None]);
+        assert_eq!(limit.admit_at("b", begun), Some(0));
+        let later = begun + MINUTE;
+        let said: Vec<_> = (0..3).map(|_| limit.admit_at("a", later)).collect();
+        assert_eq!(said, [Some(3), Some(0), None]);
+    }
+
+    #[test]
+    fn names_are_bounded() {
+        let limit = LogLimit::new(1);
+        let now = Instant::now();
+        let said = (0..3 * NAMES).filter_map(|n| limit.admit_at(&n.to_string(), now));
+        assert_eq!(said.count(), NAMES + 1);
+        let later = now + 2 * MINUTE;
+        assert_eq!(limit.admit_at("new", later), Some(0));
+    }
+}
