@@ -34,7 +34,7 @@ fn children(parent: u32) -> anyhow::Result<(Vec<u32>, Vec<u32>)> {
 async fn the_first_process_of_a_container_waits_for_what_commands_leave_behind()
 -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
-    script(&stage, "sleep 600 & (sleep 600 &) exit 0")?;
+    script(&stage, "sleep 600 & (sleep 600 &); exit 0")?;
     let work = stage.command(&["work", "--exec", "x=./command", "--grace", "1"]);
     let mut command = Command::new("unshare");
     if !rustix::process::getuid().is_root() {
