@@ -46,14 +46,13 @@ async fn what_a_databases_encoding_lacks_is_escaped_and_written() {
             let reason = said("discarded");
             Ok(Outcome::Discard { reason })
         })
-        .handler("latin", |_, _| async { Err("caf\u{e9}".into()) })
         .handler("panics", move |_, _| async move {
             panic!("{}", said("panicked"))
         })
         .start()
         .await
         .unwrap();
-    for name in ["fails", "discards", "latin", "panics"] {
+    for name in ["fails", "discards", "panics"] {
         let job = NewJob::new(name, &json!({})).unwrap().max_attempts(Some(2));
         enqueue(&client, &job).await.unwrap();
     }
@@ -62,7 +61,7 @@ async fn what_a_databases_encoding_lacks_is_escaped_and_written() {
     eventually(SOON, "all have ended", async || {
         let rows = client.query(dead, &[]).await?;
         ended = rows.iter().map(|row| row.get(0)).collect();
-        Ok(ended.len() == 4)
+        Ok(ended.len() == 3)
     })
     .await
     .unwrap();
@@ -72,7 +71,6 @@ async fn what_a_databases_encoding_lacks_is_escaped_and_written() {
         [
             format!("discards 1 discarded: {escaped}"),
             format!("fails 2 failed: {escaped}"),
-            "latin 2 caf\u{e9}".to_owned(),
             format!("panics 2 panicked: panicked: {escaped}"),
         ]
     );

@@ -163,7 +163,10 @@ async fn each_outcome_is_a_line_that_names_the_job_and_says_no_argument() {
         ),
         ("panics", &[("ERROR", 1, "panicked: at the disco")]),
         ("bad", &[("WARN", 1, "a job was discarded")]),
-        ("later", &[("DEBUG", 1, "no quota")]),
+        (
+            "later",
+            &[("WARN", 1, "no quota"), ("DEBUG", 1, "no quota")],
+        ),
         (
             "typed",
             &[("ERROR", 1, "the arguments are not what they are read as")],

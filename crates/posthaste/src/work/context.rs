@@ -109,8 +109,8 @@ impl<S> Context<S> {
     /// Call it once, commit, and return `Ok(Outcome::Done)`. When the job was taken over in the
     /// meantime (this worker was taken for dead), it fails with an error for which
     /// [`Error::is_lost`] holds, and the transaction must be rolled back. Should the transaction
-    /// roll back although the handler returns `Done`, the attempt counts as failed. So it does when a
-    /// task that the handler left behind calls this after the handler returned something else.
+    /// roll back although the handler returns `Done`, the attempt counts as failed. So it does when
+    /// a task that the handler left behind calls this after the handler returned something else.
     ///
     /// ```no_run
     /// # use posthaste::*;
