@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-//! How the outcomes of one batch are sent: in one statement for all of them where possible. Pure.
-=======
 //! How the outcomes of one batch are sent: in one statement for all where that can be. Pure.
->>>>>>> 41a6525 (Hold the tests of logs and encodings to what is written)
 
 use std::sync::Arc;
 use std::time::Duration;
