@@ -42,11 +42,13 @@ pub async fn seed(client: &Client) -> (i64, i64) {
         .unwrap();
     let periodic = "INSERT INTO posthaste.periodic \
                     (name, schedule, time_zone, job, queue, tag, kwargs) \
-                    VALUES ($1, $1, $1, $1, $2, $1, $3::text::jsonb)";
+                    VALUES ($1, '@daily', 'UTC', $1, $2, $1, $3::text::jsonb)";
     client
         .execute(periodic, &[&name, &queue, &kwargs])
         .await
         .unwrap();
+    let fails = "UPDATE posthaste.periodic SET error = $1, looked_at = now()";
+    client.execute(fails, &[&name]).await.unwrap();
     let relay = "INSERT INTO posthaste.relay (slot, worker, queue, route, destination, state, \
                    accepted, rejected, retried, unavailable, failing_since, last_error, \
                    rejections, failures) \
