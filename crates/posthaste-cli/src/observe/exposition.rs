@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use posthaste::{Counter, HolderKind};
+use posthaste::Counter;
 use posthaste_observe::{Finding, Kind, Snapshot};
 use posthaste_relay::Failure;
 
 use super::alerts::Scope;
-use super::labels::{Asked, Labels};
+use super::labels::{Asked, Labels, holder_kind};
 
 /// Every state of a job that is there now.
 fn states(of: &Counter) -> [(&'static str, i64); 11] {
@@ -363,16 +363,6 @@ fn store(all: &mut All, snapshot: &Snapshot) {
     let name = "posthaste_oldest_transaction_age_seconds";
     let help = "For how long the oldest transaction of a kind has been open.";
     all.metric(name, "gauge", help, &seconds);
-}
-
-/// The word for a kind of holder in labels.
-pub(super) fn holder_kind(kind: HolderKind) -> &'static str {
-    match kind {
-        HolderKind::Prepared => "prepared",
-        HolderKind::Replica => "replica",
-        HolderKind::Slot => "slot",
-        _ => "transaction",
-    }
 }
 
 /// Each kind has a series, so that an alert on one that is over ends.

@@ -7,7 +7,7 @@ use posthaste_observe::{Snapshot, Thresholds, findings};
 use serde::Serialize;
 
 use super::alerts::Finding;
-use super::exposition::holder_kind;
+use super::labels::holder_kind;
 use crate::terminal::named;
 use crate::thresholds::urgent;
 

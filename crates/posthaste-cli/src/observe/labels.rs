@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use posthaste::HolderKind;
+
 /// Queues with labels of their own.
 const QUEUES: usize = 200;
 /// Names, tags or priorities of a queue with labels of their own.
@@ -71,6 +73,16 @@ fn kept(known: &mut BTreeSet<String>, most: usize, value: &str) -> String {
     }
     known.insert(value.to_owned());
     value.to_owned()
+}
+
+/// The word for a kind of holder in labels.
+pub(super) fn holder_kind(kind: HolderKind) -> &'static str {
+    match kind {
+        HolderKind::Prepared => "prepared",
+        HolderKind::Replica => "replica",
+        HolderKind::Slot => "slot",
+        _ => "transaction",
+    }
 }
 
 #[cfg(test)]
