@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     once: bool,
 
-    /// Say what would be done, and do nothing, whatever the file says
+    /// Say what would be done, and do nothing, even if the file sets act = true
     #[arg(long)]
     dry_run: bool,
 

@@ -1,0 +1,89 @@
+use posthaste::{Counter, Counters, Oldest};
+
+use super::*;
+
+fn counter(queue: &str, available: i64, completed: i64) -> Counter {
+    let mut counter = Counter::default();
+    counter.queue = queue.into();
+    (counter.available, counter.completed_total) = (available, completed);
+    counter
+}
+
+fn snapshot(jobs: Vec<Counter>, late: &[(&str, f64, bool)]) -> Snapshot {
+    let oldest = late.iter().map(|(queue, seconds, is_worked)| {
+        let mut oldest = Oldest::default();
+        oldest.queue = (*queue).into();
+        (oldest.seconds, oldest.is_worked) = (*seconds, *is_worked);
+        oldest
+    });
+    let mut counters = Counters::default();
+    (counters.jobs, counters.oldest) = (jobs, oldest.collect());
+    let mut snapshot = Snapshot {
+        counters,
+        ..Snapshot::default()
+    };
+    let server = &mut snapshot.server;
+    (server.version_number, server.fsync) = (180_000, true);
+    snapshot
+}
+
+fn frame(snapshot: &Snapshot, then: Option<&Completed>) -> Frame {
+    let now = Completed::of(snapshot, 12.0);
+    Frame::of(snapshot, &now, then, Vec::new(), &Thresholds::default())
+}
+
+#[test]
+fn the_latest_queue_stands_first_and_of_those_that_are_not_late_the_longest() {
+    let jobs = ["short", "long", "late"].map(|queue| {
+        let available = i64::try_from(queue.len()).unwrap_or_default();
+        counter(queue, available, 0)
+    });
+    let seen = snapshot(jobs.into(), &[("late", 70.0, false), ("long", 3.0, true)]);
+    let frame = frame(&seen, None);
+    let order: Vec<&str> = frame.queues.iter().map(|line| &*line.queue).collect();
+    assert_eq!(order, ["late", "long", "short"]);
+    let lines = frame.lines("posthaste", 200, 50, None);
+    let late = lines.iter().find(|line| line.starts_with("late"));
+    let late = late.map(String::as_str).unwrap_or_default();
+    assert!(
+        late.contains("1 min") && late.ends_with("no worker"),
+        "{late}"
+    );
+}
+
+#[test]
+fn rates_are_those_since_the_look_before() {
+    let then = Completed {
+        at: 10.0,
+        queues: BTreeMap::from([("mail".into(), 100), ("restored".into(), 500)]),
+    };
+    let jobs = ["mail", "restored", "new"].map(|queue| counter(queue, 1, 150));
+    let frame = frame(&snapshot(jobs.into(), &[]), Some(&then));
+    let of = |queue: &str| {
+        let line = frame.queues.iter().find(|line| line.queue == queue);
+        line.and_then(|line| line.completed_a_second)
+    };
+    assert_eq!(of("mail"), Some(25.0));
+    assert_eq!(of("restored"), Some(75.0));
+    assert_eq!(of("new"), None);
+    assert_eq!(frame.completed_a_second, Some(100.0));
+}
+
+#[test]
+fn a_small_screen_shows_what_is_latest_and_how_much_is_left_out() {
+    let jobs = (0..40).map(|n| counter(&format!("q{n}\x1b[2J"), 1, 0));
+    let seen = snapshot(jobs.collect(), &[("q7\x1b[2J", 5.0, true)]);
+    let frame = frame(&seen, None);
+    for (columns, rows) in [(40, 12), (80, 24), (10, 8)] {
+        let lines = frame.lines("posthaste", columns, rows, None);
+        assert!(lines.len() <= rows, "{lines:?}");
+        let widths = lines.iter().map(|line| line.chars().count());
+        assert!(widths.max() <= Some(columns), "{lines:?}");
+        assert!(lines.iter().any(|line| line.starts_with("q7")), "{lines:?}");
+        assert!(
+            lines.iter().any(|line| line.starts_with("and ")),
+            "{lines:?}"
+        );
+        assert!(!lines.concat().contains('\x1b'), "{lines:?}");
+    }
+}
