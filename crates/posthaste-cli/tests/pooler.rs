@@ -115,6 +115,8 @@ async fn round(pooled: &mut Pooled, db: &TestDb) -> anyhow::Result<()> {
         .good("alerts --once --lasting 1 --length-above 1000")
         .await?;
     ensure!(pooled.good("top --once").await?.contains("late"));
+    let timeouts = pooled.good("txwatch --timeouts postgres").await?;
+    ensure!(timeouts.contains("statement_timeout"), "{timeouts}");
     served(pooled, "exporter", "/metrics", "posthaste_database_up 1").await?;
     served(pooled, "console", "/jobs", "mail.send").await?;
     relay(pooled).await?;

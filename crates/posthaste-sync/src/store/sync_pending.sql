@@ -1,8 +1,8 @@
 -- Those of these ids of which a job of a change is still to come: it has not failed, and is not due
 -- for longer than a sync takes that works.
-SELECT DISTINCT j.kwargs ->> 'id'
+SELECT DISTINCT j.kwargs ->> 'id'::text
   FROM posthaste.job j LEFT JOIN posthaste.synced s ON s.name = $1
- WHERE j.queue = 'sync.' || $1 AND j.kwargs ->> 'id' = ANY ($2) AND j.attempt = 0
+ WHERE j.queue = 'sync.' || $1 AND j.kwargs ->> 'id'::text = ANY ($2) AND j.attempt = 0
    AND j.state IN ('available', 'blocked', 'scheduled', 'retrying', 'running', 'quarantined')
    AND greatest(j.scheduled_at, j.enqueued_at + s.delay)
        > clock_timestamp() - interval '10 minutes'

@@ -5,4 +5,4 @@ SELECT count(*) FILTER (WHERE j.state IN ('available', 'blocked', 'scheduled', '
        count(*) FILTER (WHERE j.state IN ('dead', 'discarded', 'expired')),
        count(*) FILTER (WHERE j.state = 'cancelled')
   FROM posthaste.job j
- WHERE j.queue = $1 AND ($2::text IS NULL OR j.kwargs ->> 'reindex' = $2)
+ WHERE j.queue = $1 AND ($2::text IS NULL OR j.kwargs ->> 'reindex'::text = $2)
