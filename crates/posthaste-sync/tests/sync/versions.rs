@@ -268,7 +268,12 @@ async fn tables_whose_versions_would_not_be_safe_are_refused_by_name() {
             "22023",
         ),
         (
-            "CREATE TABLE t (id bigint PRIMARY KEY, version text)",
+            "CREATE TABLE t (id bigint PRIMARY KEY, posthaste_version text)",
+            "42701",
+        ),
+        (
+            "CREATE TABLE t (id bigint PRIMARY KEY, posthaste_version text); \
+             COMMENT ON COLUMN t.posthaste_version IS 'posthaste: versions of rows'",
             "22023",
         ),
         (

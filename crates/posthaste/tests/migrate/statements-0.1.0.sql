@@ -1735,7 +1735,7 @@ SELECT count(*) FILTER (WHERE j.state IN ('available', 'blocked', 'scheduled', '
        count(*) FILTER (WHERE j.state IN ('dead', 'discarded', 'expired')),
        count(*) FILTER (WHERE j.state = 'cancelled')
   FROM posthaste.job j
- WHERE j.queue = $1 AND ($2::text IS NULL OR j.kwargs ->> 'reindex' = $2);
+ WHERE j.queue = $1 AND ($2::text IS NULL OR j.kwargs ->> 'reindex'::text = $2);
 
 -- sync/reindex/waiting.sql
 -- takes: text
@@ -1800,9 +1800,9 @@ SELECT p.id, p.version, p.is_there FROM posthaste.sync_page($1, $2, $3) p;
 -- sync_pending.sql
 -- takes: text, _text
 -- returns: ?column? text
-SELECT DISTINCT j.kwargs ->> 'id'
+SELECT DISTINCT j.kwargs ->> 'id'::text
   FROM posthaste.job j LEFT JOIN posthaste.synced s ON s.name = $1
- WHERE j.queue = 'sync.' || $1 AND j.kwargs ->> 'id' = ANY ($2) AND j.attempt = 0
+ WHERE j.queue = 'sync.' || $1 AND j.kwargs ->> 'id'::text = ANY ($2) AND j.attempt = 0
    AND j.state IN ('available', 'blocked', 'scheduled', 'retrying', 'running', 'quarantined')
    AND greatest(j.scheduled_at, j.enqueued_at + s.delay)
        > clock_timestamp() - interval '10 minutes'
