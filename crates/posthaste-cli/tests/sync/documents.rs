@@ -30,7 +30,8 @@ async fn a_sync_with_an_old_file_makes_no_document_after_an_install_of_a_new_one
         async || {
             let said = "SELECT count(*) FROM posthaste.job WHERE kwargs ->> 'id' = '1'
                      AND attempt = 0 AND last_error LIKE '%start it again with the new one%'";
-            Ok(number(&client, said).await? == 1)
+            // The job that wrote the row first may not have seen its document yet.
+            Ok(number(&client, said).await? >= 1)
         },
     )
     .await?;
