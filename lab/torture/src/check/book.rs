@@ -103,11 +103,27 @@ impl<'h> Book<'h> {
         from: Moment,
         until: Moment,
     ) -> impl Iterator<Item = &'h Fault> {
+        self.struck(worker, from, until)
+            .filter(|fault| takes_jobs(fault.kind))
+    }
+
+    /// Faults after which a worker may begin a job late that it had claimed before, although others
+    /// were given it meanwhile.
+    pub(super) fn delays(
+        &self,
+        worker: &str,
+        from: Moment,
+        until: Moment,
+    ) -> impl Iterator<Item = &'h Fault> {
+        self.struck(worker, from, until)
+            .filter(|fault| matches!(fault.kind, Kind::Freeze | Kind::Stall))
+    }
+
+    fn struck(&self, worker: &str, from: Moment, until: Moment) -> impl Iterator<Item = &'h Fault> {
         let place = worker.split('.').next().unwrap_or_default().to_owned();
         self.history.faults.iter().filter(move |fault| {
-            let is_one = takes_jobs(fault.kind);
             let struck = fault.target.as_ref().is_none_or(|target| *target == place);
-            is_one && struck && fault.until + SLACK >= from && fault.from <= until
+            struck && fault.until + SLACK >= from && fault.from <= until
         })
     }
 }

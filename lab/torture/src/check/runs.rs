@@ -65,7 +65,9 @@ fn followed<'h>(
         if was_asked_for {
             continue;
         }
-        let is_excused = hands.again(book.excuses(&before.worker, before.began, next.began));
+        let taken = book.excuses(&before.worker, before.began, next.began);
+        let late = book.delays(&next.worker, before.began, next.began);
+        let is_excused = hands.again(taken.chain(late));
         let what = match before.ended {
             Some((_, at)) if at <= next.began => {
                 "were run again after they had ended, and nothing had happened to their worker"

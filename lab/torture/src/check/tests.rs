@@ -189,6 +189,19 @@ fn a_repeat_needs_a_worker_that_was_lost() {
 }
 
 #[test]
+fn a_worker_that_was_held_may_begin_late_what_it_had_claimed() {
+    let late = |kind: Kind| {
+        broken(|h: &mut History| {
+            h.runs.push(run("w1.1", 1, 1, 4 * SECOND, Some(How::Done)));
+            h.faults.push(fault(kind, 3 * SECOND, Some("w1")));
+        })
+    };
+    assert!(!late(Kind::Freeze).contains(&Rule::H4));
+    assert!(!late(Kind::Stall).contains(&Rule::H4));
+    assert!(late(Kind::Cut).contains(&Rule::H4));
+}
+
+#[test]
 fn a_job_is_not_run_by_two_at_once() {
     let slow = |h: &mut History| {
         h.runs[0].ended = Some((How::Again, 9 * SECOND));
