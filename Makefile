@@ -58,10 +58,10 @@ bench: ## Measure against the rivals, into docs/benchmarks; ARGS go to the bench
 	cargo run --release -p posthaste-bench -- $(ARGS)
 
 fmt: ## Format
-	cargo fmt
+	cargo fmt --all
 
 lint: ## Check the formatting and the lints
-	cargo fmt --check
+	cargo fmt --all --check
 	cargo clippy --workspace --all-features --all-targets -- -D warnings
 
 features: ## Compile the library, the relay and the sync with each of their features alone; ARGS name features
