@@ -37,7 +37,8 @@ main() {
     local demand=()
     for language in "${languages[@]}"; do
         demand+=("$language=$(find "examples/$language" -mindepth 2 \
-            \( -name 'enqueue.*' -o -name 'receive.*' -o -name 'delay.*' \) | wc -l)")
+            \( -name 'enqueue.*' -o -name 'receive.*' -o -name 'delay.*' \
+            -o -name 'verify.*' \) | wc -l)")
     done
     scripts/ran.sh "$work/ran" "${demand[@]}"
     return "$failed"
@@ -57,6 +58,7 @@ in_python() {
     example python django "$tools/python/bin/python" examples/python/django/enqueue.py
     receiver python psycopg "$tools/python/bin/python" examples/python/psycopg/receive.py
     delays python psycopg "$tools/python/bin/python" examples/python/psycopg/delay.py
+    verifier python webhook "$tools/python/bin/python" examples/python/webhook/verify.py
 }
 
 # Node looks for packages above the program, so the programs go to their packages.
@@ -65,17 +67,20 @@ in_node() {
     example node pg node "$tools/node/pg/enqueue.js"
     example node drizzle node "$tools/node/drizzle/enqueue.js"
     receiver node pg node "$tools/node/pg/receive.js"
+    verifier node webhook node "$tools/node/webhook/verify.js"
 }
 
 in_go() {
     (cd examples/go && "$tools/go/go" vet ./... && "$tools/go/go" build -o "$work/go/" ./...)
     example go pgx "$work/go/pgx"
     receiver go pgx "$work/go/receive"
+    verifier go verify "$work/go/verify"
 }
 
 in_ruby() {
     example ruby activerecord ruby examples/ruby/activerecord/enqueue.rb
     receiver ruby activerecord ruby examples/ruby/activerecord/receive.rb
+    verifier ruby webhook ruby examples/ruby/webhook/verify.rb
     enqueues_what_it_has_enqueued
 }
 
@@ -156,6 +161,48 @@ shop.tasks.welcome celery scheduled {"name": "Ada"}'; then
     # Nothing of them is left for the worker.
     ask -c "SELECT posthaste.cancel($welcome), posthaste.cancel($reminder)" >/dev/null
     ask -c "DELETE FROM posthaste.dead WHERE name = 'shop.tasks.welcome'"
+}
+
+# One that checks signatures: it accepts its own and one of two, and refuses an old one, another
+# body and another secret.
+verifier() {
+    local language=$1 tool=$2 now body='{"to": "Zoë"}' wrong=0
+    local secret other id=0190d5a2-0000-7000-8000-00000000002a
+    shift 2
+    now=$(date +%s)
+    secret=whsec_$(openssl rand -base64 32)
+    other=whsec_$(openssl rand -base64 32)
+    verifies "$tool: its own" signed "$now" "$(signature "$secret" "$id.$now.$body")" "$@" &&
+        verifies "$tool: one of two" signed "$now" \
+            "$(signature "$other" "$id.$now.$body") $(signature "$secret" "$id.$now.$body")" "$@" &&
+        verifies "$tool: an old one" refused $((now - 600)) \
+            "$(signature "$secret" "$id.$((now - 600)).$body")" "$@" &&
+        verifies "$tool: of another body" refused "$now" \
+            "$(signature "$secret" "$id.$now.$body ")" "$@" &&
+        verifies "$tool: of another secret" refused "$now" \
+            "$(signature "$other" "$id.$now.$body")" "$@" || wrong=1
+    if [ "$wrong" = 0 ]; then
+        echo "$language $tool: accepts what is signed and refuses the rest"
+        echo "$language=1" >>"$work/ran"
+    else
+        complain "$language $tool: FAILED to verify"
+        failed=1
+    fi
+}
+
+verifies() {
+    local message=$1 expected=$2 timestamp=$3 signatures=$4
+    shift 4
+    WEBHOOK_SECRET=$secret run "$@" "$id" "$timestamp" "$signatures" <<<"$body" &&
+        expect "$message" "$(cat "$work/out")" "$expected"
+}
+
+# As Standard Webhooks define it: of a secret and a text.
+signature() {
+    local key
+    key=$(base64 -d <<<"${1#whsec_}" | od -An -v -tx1 | tr -d ' \n')
+    printf 'v1,%s' "$(printf '%s\n' "$2" |
+        openssl dgst -sha256 -mac HMAC -macopt "hexkey:$key" -binary | base64)"
 }
 
 # What needs quoting in one language or another.
