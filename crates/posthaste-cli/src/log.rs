@@ -25,7 +25,7 @@ use crate::terminal::{Terminal, tame_json};
 /// The pool reports each connection that a server closes, also where that was asked for. What
 /// people did in the console is always told, and that what failed goes on again.
 const FILTER: &str = "warn,deadpool.postgres=error,posthaste::console::audit=info,\
-    posthaste::heartbeat=info,posthaste_relay::health=info";
+    posthaste::heartbeat=info,posthaste_relay::engine::health=info";
 
 /// What each line of the log is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

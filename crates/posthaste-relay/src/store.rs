@@ -1,5 +1,7 @@
 //! Statements of the relay (sql/functions/relay.sql).
 
+pub(crate) mod status;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +11,7 @@ use posthaste::{Error, Job, JobId};
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
-use crate::{RelayReport, RelayState, RelayStatus};
+use crate::store::status::{RelayReport, RelayState, RelayStatus};
 
 /// Who has the lease of a queue's ordered relay.
 pub(crate) struct LeaseHolder {
@@ -99,8 +101,18 @@ fn storable(error: &str) -> String {
         .collect()
 }
 
-/// What relays wrote last.
-pub(crate) async fn relays(client: &Client) -> Result<Vec<RelayReport>, Error> {
+/// What the relays of all processes told last: a few seconds ago at most when something changed,
+/// ten seconds ago when nothing did. Of a queue that nobody
+/// relays any more the last that did is there for an hour or so.
+///
+/// ```no_run
+/// # async fn example(client: &tokio_postgres::Client) -> Result<(), posthaste::Error> {
+/// for relay in posthaste_relay::relays(client).await? {
+///     println!("{} to {}: {}", relay.queue, relay.destination, relay.state);
+/// }
+/// # Ok(()) }
+/// ```
+pub async fn relays(client: &Client) -> Result<Vec<RelayReport>, Error> {
     let rows = client
         .query_typed(include_str!("store/relays.sql"), &[])
         .await;

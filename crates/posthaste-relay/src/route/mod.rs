@@ -1,8 +1,9 @@
 //! A route as people write it: which queue, where to, and how. Pure, but for the destination that
 //! it makes, which connects later.
 
+mod address;
 mod open;
-mod to;
+pub(crate) mod preview;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,9 +13,14 @@ use posthaste::Error;
 use posthaste::settings::Fields;
 use serde_json::Value;
 
-use super::builder::own_header;
-use super::{Ack, Destination, Mapping, OnAmbiguous, Relay, RelayBuilder, Template};
-use to::To;
+use crate::destination::contract::Destination;
+use crate::engine::builder::RelayBuilder;
+use crate::engine::builder::own_header;
+use crate::engine::options::{Ack, OnAmbiguous};
+use crate::engine::relay::Relay;
+use crate::message::mapping::Mapping;
+use crate::message::template::Template;
+use address::To;
 
 /// How long an effect may take to be confirmed where a route says nothing.
 const LEASE: Duration = Duration::from_secs(300);
@@ -123,12 +129,12 @@ impl Route {
     }
 
     /// Where its messages go.
-    pub(super) fn destination(&self) -> &dyn Destination {
+    pub(crate) fn destination(&self) -> &dyn Destination {
         &*self.destination
     }
 
     /// By which statements rows are read that jobs refer to.
-    pub(super) fn statements(&self) -> &BTreeMap<String, String> {
+    pub(crate) fn statements(&self) -> &BTreeMap<String, String> {
         &self.settings.resolve
     }
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use posthaste::settings::{Fields, lacks_feature};
 
-use super::to::{Kind, To};
-use crate::{Destination, Lines};
+use super::address::{Kind, To};
+use crate::destination::contract::Destination;
+use crate::destination::lines::Lines;
 
 pub(super) fn open(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
     match to.kind {
@@ -16,12 +17,13 @@ pub(super) fn open(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>,
         Kind::BullMq => bullmq(to, fields),
         #[cfg(feature = "celery-redis")]
         Kind::Celery if to.url.starts_with("redis") => {
-            celery(crate::Celery::redis(&to.url), fields)
+            celery(crate::destination::celery::Celery::redis(&to.url), fields)
         }
         #[cfg(feature = "celery-rabbitmq")]
-        Kind::Celery if to.url.starts_with("amqp") => {
-            celery(crate::Celery::rabbitmq(&to.url), fields)
-        }
+        Kind::Celery if to.url.starts_with("amqp") => celery(
+            crate::destination::celery::Celery::rabbitmq(&to.url),
+            fields,
+        ),
         #[cfg(feature = "kafka")]
         Kind::Kafka => kafka(to, fields),
         #[cfg(feature = "nats")]
@@ -74,7 +76,7 @@ fn wrong(error: posthaste::Error) -> String {
 
 #[cfg(feature = "asynq")]
 fn asynq(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
-    let mut asynq = crate::Asynq::new(&to.url).map_err(wrong)?;
+    let mut asynq = crate::destination::asynq::Asynq::new(&to.url).map_err(wrong)?;
     if let Some(times) = fields.take("max_retry")? {
         asynq = asynq.max_retry(times);
     }
@@ -93,7 +95,7 @@ fn asynq(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
 #[cfg(feature = "bullmq")]
 fn bullmq(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
     // BullMQ has no queue where none is said; a route that says none gets this one.
-    let mut bullmq = crate::BullMq::new(&to.url, "default").map_err(wrong)?;
+    let mut bullmq = crate::destination::bullmq::BullMq::new(&to.url, "default").map_err(wrong)?;
     if let Some(prefix) = fields.take::<String>("prefix")? {
         bullmq = bullmq.prefix(prefix);
     }
@@ -117,7 +119,7 @@ fn bullmq(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> 
 
 #[cfg(any(feature = "celery-rabbitmq", feature = "celery-redis"))]
 fn celery(
-    celery: Result<crate::Celery, posthaste::Error>,
+    celery: Result<crate::destination::celery::Celery, posthaste::Error>,
     fields: &mut Fields,
 ) -> Result<Arc<dyn Destination>, String> {
     let mut celery = celery.map_err(wrong)?;
@@ -137,7 +139,7 @@ fn celery(
 fn kafka(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
     use std::collections::BTreeMap;
 
-    let mut kafka = crate::Kafka::new(&to.url).map_err(wrong)?;
+    let mut kafka = crate::destination::kafka::Kafka::new(&to.url).map_err(wrong)?;
     let settings: Option<BTreeMap<String, String>> = fields.take("settings")?;
     for (name, value) in settings.into_iter().flatten() {
         kafka = kafka
@@ -149,7 +151,7 @@ fn kafka(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
 
 #[cfg(feature = "nats")]
 fn nats(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
-    let mut nats = crate::Nats::new(&to.url).map_err(wrong)?;
+    let mut nats = crate::destination::nats::Nats::new(&to.url).map_err(wrong)?;
     if let Some(credentials) = fields.take::<String>("credentials")? {
         nats = nats.credentials(credentials);
     }
@@ -164,7 +166,7 @@ fn nats(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
 
 #[cfg(feature = "rabbitmq")]
 fn rabbitmq(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
-    let mut rabbitmq = crate::RabbitMq::new(&to.url).map_err(wrong)?;
+    let mut rabbitmq = crate::destination::rabbitmq::RabbitMq::new(&to.url).map_err(wrong)?;
     if fields.take("expires")? == Some(true) {
         rabbitmq = rabbitmq.expires();
     }
@@ -173,7 +175,8 @@ fn rabbitmq(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String
 
 #[cfg(feature = "sidekiq")]
 fn sidekiq(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
-    use crate::{HowMany, Sidekiq, Times};
+    use crate::destination::sidekiq::HowMany;
+    use crate::destination::sidekiq::{Sidekiq, Times};
 
     let mut sidekiq = Sidekiq::new(&to.url).map_err(wrong)?;
     if let Some(times) = fields.take::<HowMany>("retry")? {
@@ -200,7 +203,7 @@ fn sidekiq(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String>
 
 #[cfg(feature = "smtp")]
 fn smtp(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
-    let mut smtp = crate::Smtp::new(&to.url).map_err(wrong)?;
+    let mut smtp = crate::destination::smtp::Smtp::new(&to.url).map_err(wrong)?;
     if let Some(address) = fields.take::<String>("mail_from")? {
         smtp = smtp.from(address);
     }
@@ -213,7 +216,8 @@ fn smtp(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
 /// TLS is what the program's own features of reqwest bring.
 #[cfg(feature = "webhook")]
 fn webhook(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
-    use crate::{Reach, Webhook};
+    use crate::destination::webhook::Reach;
+    use crate::destination::webhook::Webhook;
 
     let mut reach = Reach::public();
     let networks: Option<Vec<String>> = fields.take("networks")?;

@@ -5,8 +5,8 @@ use posthaste::settings::Fields;
 use serde_json::{Value, json};
 
 use super::{Route, Settings, To, mapping};
+use crate::engine::options::{Ack, OnAmbiguous};
 use crate::message::tests::{ID, job};
-use crate::{Ack, OnAmbiguous};
 
 fn read(settings: &Value) -> Result<Route, String> {
     let settings = settings.as_object().expect("an object");

@@ -19,7 +19,7 @@ pub(super) const LIST: &str = "queue:default";
 /// asynq's.
 pub(super) const PENDING: &str = "asynq:{default}:pending";
 /// As the relay's own.
-const ASYNQ: &str = include_str!("../../../../../crates/posthaste-relay/src/asynq.lua");
+const ASYNQ: &str = include_str!("../../../../../crates/posthaste-relay/src/destination/asynq.lua");
 
 fn id(n: u64) -> String {
     format!("018f3c9e-7b1a-7c2d-9e3f-{n:012x}")

@@ -1,0 +1,364 @@
+//! asynq: tasks as its Go client enqueues them into Redis.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use posthaste::Error;
+use prost::Message as _;
+use redis::Pipeline;
+
+use crate::destination::answer::Answer;
+use crate::destination::contract::LONGEST_OUTAGE;
+use crate::destination::contract::{Destination, UnsafeSetting};
+use crate::destination::redis::without_readers;
+use crate::destination::redis::{Calls, Redis, Script};
+use crate::destination::retention::{seconds, too_short};
+use crate::message::Message;
+
+/// The queue where nothing is said, as asynq has it.
+const QUEUE: &str = "default";
+/// How often asynq tries again where nothing is said, as its client has it.
+const MAX_RETRY: i32 = 25;
+/// How long a task may run where neither timeout nor deadline is said, in seconds, as its client
+/// has it.
+const TIMEOUT: i64 = 30 * 60;
+
+/// asynq's queues in Redis, as its own client writes them: `asynq:{<queue>}:t:<id>` and
+/// `asynq:{<queue>}:pending`.
+///
+/// | of the task | comes |
+/// |---|---|
+/// | type | what the mapping says, the job's name unless it says something |
+/// | queue | what the mapping says, else the destination's, `default` unless said otherwise |
+/// | payload | the payload, byte by byte, whether it is JSON or not |
+/// | headers | what the mapping says, and trace context |
+/// | task id | the delivery id, with hyphens |
+/// | scheduled | where [`Mapping::at`](crate::Mapping::at) says when |
+/// | max retry, timeout, deadline, retention | what is said here |
+///
+/// A task whose id asynq knows (waiting, running, failed for good, or completed and kept for the
+/// [`retention`](Self::retention)) is not enqueued again and counts as accepted. That is the
+/// duplicate window: from the first time until the retention has passed after its completion.
+/// Accepted is what Redis has answered for, so that its settings decide what a crash of it loses;
+/// see [`UnsafeSetting`]. Refused for good is a task whose type or queue is blank, which asynq does
+/// not take.
+///
+/// ```
+/// use std::time::Duration;
+/// use posthaste_relay::{Asynq, Mapping, Relay, Template};
+/// # fn main() -> Result<(), posthaste::Error> {
+/// let asynq = Asynq::new("redis://127.0.0.1:6379/0")?
+///     .queue("mail")
+///     .max_retry(5)
+///     .timeout(Duration::from_secs(60));
+/// let mapping = Mapping::default().kind(Template::parse("mail:{kwargs.kind}")?);
+/// let relay = Relay::to(asynq).mapping(mapping);
+/// # Ok(()) }
+/// ```
+pub struct Asynq {
+    redis: Redis,
+    script: Script,
+    queue: String,
+    max_retry: i32,
+    timeout: Option<Duration>,
+    has_deadline: bool,
+    retention: Duration,
+}
+
+impl Asynq {
+    /// Into this Redis.
+    pub fn new(url: &str) -> Result<Self, Error> {
+        Ok(Self {
+            redis: Redis::new(url)?,
+            script: Script::new(include_str!("asynq.lua")),
+            queue: QUEUE.into(),
+            max_retry: MAX_RETRY,
+            timeout: None,
+            has_deadline: false,
+            retention: LONGEST_OUTAGE,
+        })
+    }
+
+    /// asynq's queue, where the mapping says none.
+    pub fn queue(self, queue: impl Into<String>) -> Self {
+        let queue = queue.into();
+        Self { queue, ..self }
+    }
+
+    /// How often asynq tries a task again that failed; 25 times unless said otherwise.
+    pub fn max_retry(self, times: u32) -> Self {
+        let max_retry = i32::try_from(times).unwrap_or(i32::MAX);
+        Self { max_retry, ..self }
+    }
+
+    /// How long a task may run; 30 minutes unless said otherwise or a deadline is set.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        let timeout = Some(timeout);
+        Self { timeout, ..self }
+    }
+
+    /// When the job expires asynq has the task end: its deadline.
+    pub fn deadline(self) -> Self {
+        let has_deadline = true;
+        Self {
+            has_deadline,
+            ..self
+        }
+    }
+
+    /// How long asynq keeps a task, and with it its id, once it is completed; 24 hours unless said
+    /// otherwise.
+    pub fn retention(self, retention: Duration) -> Self {
+        Self { retention, ..self }
+    }
+
+    fn queue_of<'a>(&'a self, message: &'a Message) -> &'a str {
+        message.queue.as_deref().unwrap_or(&self.queue)
+    }
+
+    fn calls(&self, batch: &[Message], now: Timestamp) -> Calls<'_> {
+        let mut before = Pipeline::new();
+        // As long as Redis may forget, the list of queues is written anew.
+        let queues: BTreeSet<&str> = batch.iter().map(|one| self.queue_of(one)).collect();
+        for queue in queues.into_iter().filter(|queue| !is_blank(queue)) {
+            before.cmd("SADD").arg("asynq:queues").arg(queue);
+        }
+        let now = now.as_nanosecond().to_string();
+        let mut calls = Calls::new(&self.script, before, batch);
+        let (mut task, mut bytes) = (Task::default(), Vec::new());
+        let (mut key, mut pending) = (String::new(), String::new());
+        for (index, message) in batch.iter().enumerate() {
+            let queue = self.queue_of(message);
+            if let Some(reason) = self.rejects(message) {
+                calls.refuse(index, reason);
+                continue;
+            }
+            self.fill(&mut task, message);
+            bytes.clear();
+            // A vector grows as needed.
+            let _ = task.encode(&mut bytes);
+            key.clear();
+            pending.clear();
+            let _ = write!(key, "asynq:{{{queue}}}:t:{}", task.id);
+            let (list, at) = match message.at {
+                Some(at) => ("scheduled", score(at)),
+                None => ("pending", String::new()),
+            };
+            let _ = write!(pending, "asynq:{{{queue}}}:{list}");
+            let arguments = [&bytes, task.id.as_bytes(), now.as_bytes(), at.as_bytes()];
+            calls.call(index, &[&key, &pending], &arguments);
+        }
+        calls
+    }
+
+    /// Makes the task that of a message; what it held before is written over, so that its room is
+    /// used again.
+    fn fill(&self, task: &mut Task, message: &Message) {
+        let put = |field: &mut String, text: &str| {
+            field.clear();
+            field.push_str(text);
+        };
+        put(&mut task.kind, &message.kind);
+        put(&mut task.queue, self.queue_of(message));
+        task.payload.clear();
+        task.payload.extend_from_slice(message.body());
+        task.id.clear();
+        let _ = write!(task.id, "{}", message.id.hyphenated());
+        task.retry = self.max_retry;
+        task.retention = whole(self.retention);
+        task.deadline = match self.has_deadline {
+            true => message.job.expires_at.as_second(),
+            false => 0,
+        };
+        task.timeout = match (self.timeout.map(whole), self.has_deadline) {
+            (None | Some(0), false) => TIMEOUT,
+            (timeout, _) => timeout.unwrap_or(0),
+        };
+        task.headers.clear();
+        task.headers.extend(message.headers.iter().cloned());
+    }
+}
+
+/// A time as asynq sorts by it: in whole seconds, of which a part counts as one, so that nothing
+/// runs too early.
+fn score(at: Timestamp) -> String {
+    let seconds = at.as_second() + i64::from(at.subsec_nanosecond() > 0);
+    seconds.to_string()
+}
+
+fn is_blank(text: &str) -> bool {
+    text.trim().is_empty()
+}
+
+fn whole(time: Duration) -> i64 {
+    i64::try_from(seconds(time)).unwrap_or(i64::MAX)
+}
+
+/// A task as asynq keeps it: `TaskMessage` of its protocol.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Task {
+    #[prost(string, tag = "1")]
+    kind: String,
+    #[prost(bytes = "vec", tag = "2")]
+    payload: Vec<u8>,
+    #[prost(string, tag = "3")]
+    id: String,
+    #[prost(string, tag = "4")]
+    queue: String,
+    #[prost(int32, tag = "5")]
+    retry: i32,
+    #[prost(int32, tag = "6")]
+    retried: i32,
+    #[prost(string, tag = "7")]
+    error: String,
+    #[prost(int64, tag = "8")]
+    timeout: i64,
+    #[prost(int64, tag = "9")]
+    deadline: i64,
+    #[prost(string, tag = "10")]
+    unique_key: String,
+    #[prost(int64, tag = "11")]
+    last_failed_at: i64,
+    #[prost(int64, tag = "12")]
+    retention: i64,
+    #[prost(int64, tag = "13")]
+    completed_at: i64,
+    #[prost(string, tag = "14")]
+    group: String,
+    #[prost(btree_map = "string, string", tag = "15")]
+    headers: BTreeMap<String, String>,
+}
+
+/// What one of asynq's servers tells of itself, of which this is wanted: `ServerInfo` of its
+/// protocol.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Server {
+    #[prost(btree_map = "string, int32", tag = "5")]
+    queues: BTreeMap<String, i32>,
+}
+
+impl Destination for Asynq {
+    fn label(&self) -> String {
+        format!("asynq at {}", self.redis.label())
+    }
+
+    fn send<'a>(&'a self, batch: &'a [Message]) -> BoxFuture<'a, Vec<Answer>> {
+        Box::pin(async move {
+            let calls = self.calls(batch, Timestamp::now());
+            calls.send(&self.redis).await
+        })
+    }
+
+    fn rejects(&self, message: &Message) -> Option<String> {
+        let is_blank = is_blank(&message.kind) || is_blank(self.queue_of(message));
+        is_blank.then(|| "asynq takes no task without a type and a queue".into())
+    }
+
+    fn queue_of<'a>(&'a self, message: &'a Message) -> Option<&'a str> {
+        Some(Self::queue_of(self, message))
+    }
+
+    fn unread<'a>(&'a self, queues: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, String>> {
+        Box::pin(async move {
+            let mut servers = redis::pipe();
+            servers.cmd("ZRANGE").arg("asynq:servers").arg(0).arg(-1);
+            let servers: Vec<Vec<String>> = self.redis.read(&mut servers).await?;
+            let mut infos = redis::pipe();
+            for server in servers.iter().flatten() {
+                infos.cmd("GET").arg(server);
+            }
+            // Of one that has died nothing is left but its name.
+            let infos: Vec<Option<Vec<u8>>> = self.redis.read(&mut infos).await?;
+            let infos = infos.iter().flatten();
+            let servers = infos.filter_map(|info| Server::decode(info.as_slice()).ok());
+            Ok(without_readers(
+                queues,
+                servers.flat_map(|one| one.queues.into_keys()),
+            ))
+        })
+    }
+
+    fn ahead(&self) -> Duration {
+        Duration::MAX
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(self.redis.probe())
+    }
+
+    fn unfit(&self) -> BoxFuture<'_, Option<String>> {
+        Box::pin(self.redis.unfit())
+    }
+
+    fn unsafe_settings(
+        &self,
+        longest_outage: Duration,
+    ) -> BoxFuture<'_, Result<Vec<UnsafeSetting>, Error>> {
+        Box::pin(async move {
+            let mut unsafe_settings = self.redis.unsafe_settings().await?;
+            unsafe_settings.extend(too_short("retention", self.retention, longest_outage));
+            Ok(unsafe_settings)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Asynq, Task, score};
+    use crate::destination::golden::{Case, cases};
+    use prost::Message as _;
+    use std::time::Duration;
+
+    /// What this relay never writes: unique locks and groups; the store has its own.
+    const NOT_OURS: [&str; 2] = ["unique", "group"];
+    const ID: &str = "018f3c9e-7b1a-7c2d-9e3f-4a5b6c7d8e9f";
+
+    fn destination(case: &Case) -> Asynq {
+        let mut asynq = Asynq::new("redis://127.0.0.1").expect("a destination");
+        // Its own client keeps nothing unless it is set to.
+        asynq = asynq.retention(case.seconds("retention").unwrap_or(Duration::ZERO));
+        if let Some(timeout) = case.seconds("timeout") {
+            asynq = asynq.timeout(timeout);
+        }
+        if case.seconds("deadline").is_some() {
+            asynq = asynq.deadline();
+        }
+        if let Some(times) = case.input()["max_retry"].as_u64() {
+            asynq = asynq.max_retry(u32::try_from(times).expect("a number"));
+        }
+        asynq
+    }
+
+    #[test]
+    fn a_task_has_the_bytes_that_asynqs_own_client_writes() {
+        let cases = cases(include_str!("../../tests/relay/golden/asynq.json"));
+        let ours = cases.iter().filter(|case| !NOT_OURS.contains(&case.name()));
+        let mut compared = 0;
+        for case in ours {
+            let asynq = destination(case);
+            let payload = case.input()["payload"].as_str().expect("a payload");
+            let message = case.message(ID, payload, |job| {
+                if let Some(deadline) = case.input()["deadline"].as_i64() {
+                    job.expires_at = jiff::Timestamp::from_second(deadline).expect("a time");
+                }
+            });
+            let mut task = Task {
+                // Whatever was there before leaves nothing.
+                headers: [("old".to_owned(), "old".to_owned())].into(),
+                timeout: 7,
+                ..Task::default()
+            };
+            asynq.fill(&mut task, &message);
+            let theirs = case.command("evalsha");
+            assert_eq!(task.encode_to_vec(), theirs[5], "{}", case.name());
+            if let Some(at) = message.at {
+                assert_eq!(score(at).as_bytes(), theirs[6]);
+            }
+            compared += 1;
+        }
+        assert_eq!(compared, 11);
+    }
+}

@@ -1,0 +1,450 @@
+//! BullMQ: jobs as its Node client adds them to Redis. In one file, because the bytes and those who
+//! compare them belong together.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use posthaste::Error;
+use redis::Pipeline;
+
+use crate::destination::answer::Answer;
+use crate::destination::contract::LONGEST_OUTAGE;
+use crate::destination::contract::{Destination, UnsafeSetting};
+use crate::destination::redis::without_readers;
+use crate::destination::redis::{Calls, Redis, Script};
+use crate::destination::retention::{seconds, too_short};
+use crate::message::Message;
+use crate::message::json::put_text;
+
+/// The most that BullMQ takes for a priority.
+const LOWEST: i32 = 1 << 21;
+
+/// A queue of BullMQ, from version 5 on, as its own client writes it: the hash `bull:<queue>:<id>`,
+/// and what lets workers and `QueueEvents` know of it.
+///
+/// | of the job | comes |
+/// |---|---|
+/// | name | what the mapping says, the job's name unless it says something |
+/// | queue | what the mapping says, else the destination's |
+/// | data | the payload, as a text where it is no JSON |
+/// | job id | the delivery id |
+/// | priority | the job's, where it is 1 or more: lower runs first here as there, and before all those with one that have none |
+/// | timestamp | when the job was enqueued |
+/// | delay | where [`Mapping::at`](crate::Mapping::at) says when; such a job has its priority when its time has come |
+/// | telemetry | the headers, trace context among them, as BullMQ's own telemetry keeps it |
+/// | attempts, backoff, removeOnComplete, removeOnFail | what is said here |
+///
+/// A job whose id BullMQ knows is not added again and counts as accepted. That is the duplicate
+/// window: from the first time until the job is removed, which
+/// [`remove_on_complete`](Self::remove_on_complete) says. Accepted is what Redis has answered for,
+/// so that its settings decide what a crash of it loses; see [`UnsafeSetting`]. Refused for good is
+/// a job for a queue that has a colon in its name, or no name: BullMQ has none such.
+///
+/// ```
+/// use std::time::Duration;
+/// use posthaste_relay::{BullMq, Relay};
+/// # fn main() -> Result<(), posthaste::Error> {
+/// let bullmq = BullMq::new("redis://127.0.0.1:6379/0", "mail")?
+///     .attempts(5)
+///     .exponential_backoff(Duration::from_secs(1));
+/// let relay = Relay::to(bullmq).batch(100);
+/// # Ok(()) }
+/// ```
+pub struct BullMq {
+    redis: Redis,
+    script: Script,
+    queue: String,
+    prefix: String,
+    attempts: u32,
+    backoff: Option<(&'static str, Duration)>,
+    remove_on_complete: Duration,
+    remove_on_fail: Option<Duration>,
+}
+
+impl BullMq {
+    /// Into this queue of this Redis, where the mapping says none.
+    pub fn new(url: &str, queue: impl Into<String>) -> Result<Self, Error> {
+        let queue = queue.into();
+        if !is_queue(&queue) {
+            return Err(Error::invalid("queue", "must have a name, without a colon"));
+        }
+        Ok(Self {
+            redis: Redis::new(url)?,
+            script: Script::new(include_str!("bullmq.lua")),
+            queue,
+            prefix: "bull".into(),
+            attempts: 0,
+            backoff: None,
+            remove_on_complete: LONGEST_OUTAGE,
+            remove_on_fail: None,
+        })
+    }
+
+    /// What all keys begin with; `bull` unless said otherwise, as with BullMQ.
+    pub fn prefix(self, prefix: impl Into<String>) -> Self {
+        let prefix = prefix.into();
+        Self { prefix, ..self }
+    }
+
+    /// How often BullMQ tries a job; once unless said otherwise.
+    pub fn attempts(self, attempts: u32) -> Self {
+        Self { attempts, ..self }
+    }
+
+    /// The wait before BullMQ tries again a job that failed: always this.
+    pub fn fixed_backoff(self, wait: Duration) -> Self {
+        let backoff = Some(("fixed", wait));
+        Self { backoff, ..self }
+    }
+
+    /// The wait before BullMQ tries again a job that failed: this, and each time twice as long.
+    pub fn exponential_backoff(self, wait: Duration) -> Self {
+        let backoff = Some(("exponential", wait));
+        Self { backoff, ..self }
+    }
+
+    /// How long BullMQ keeps a job, and with it its id, once it is completed; 24 hours unless said
+    /// otherwise. It removes what is older when another is completed.
+    pub fn remove_on_complete(self, age: Duration) -> Self {
+        Self {
+            remove_on_complete: age,
+            ..self
+        }
+    }
+
+    /// How long BullMQ keeps a job that failed for good; as its workers have it unless said
+    /// otherwise.
+    pub fn remove_on_fail(self, age: Duration) -> Self {
+        Self {
+            remove_on_fail: Some(age),
+            ..self
+        }
+    }
+
+    /// The options that all jobs have.
+    fn common(&self) -> String {
+        let mut options = format!("\"attempts\":{}", self.attempts);
+        if let Some((kind, wait)) = self.backoff {
+            let delay = wait.as_millis();
+            let _ = write!(
+                options,
+                ",\"backoff\":{{\"type\":\"{kind}\",\"delay\":{delay}}}"
+            );
+        }
+        let completed = ("removeOnComplete", Some(self.remove_on_complete));
+        for (option, age) in [completed, ("removeOnFail", self.remove_on_fail)] {
+            let _ = match age.map(seconds) {
+                None => Ok(()),
+                Some(0) => write!(options, ",\"{option}\":true"),
+                Some(age) => write!(options, ",\"{option}\":{{\"age\":{age}}}"),
+            };
+        }
+        options
+    }
+
+    fn calls(&self, batch: &[Message]) -> Calls<'_> {
+        let common = self.common();
+        let mut queues: HashMap<&str, Vec<String>> = HashMap::new();
+        let mut calls = Calls::new(&self.script, Pipeline::new(), batch);
+        let mut job = Added::default();
+        let mut key = String::new();
+        for (index, message) in batch.iter().enumerate() {
+            let queue = message.queue.as_deref().unwrap_or(&self.queue);
+            if let Some(reason) = self.rejects(message) {
+                calls.refuse(index, reason);
+                continue;
+            }
+            let of_queue = queues
+                .entry(queue)
+                .or_insert_with(|| keys(&self.prefix, queue));
+            job.fill(message, &common);
+            key.clear();
+            let _ = write!(key, "{}:{queue}:{}", self.prefix, job.id);
+            let mut all = [key.as_str(); 11];
+            for (place, key) in all[1..].iter_mut().zip(of_queue.iter()) {
+                *place = key;
+            }
+            calls.call(index, &all, &job.arguments(message));
+        }
+        calls
+    }
+}
+
+/// What a name of a queue may be, as BullMQ has it.
+fn is_queue(name: &str) -> bool {
+    !name.is_empty() && !name.contains(':')
+}
+
+/// The keys of a queue, in the order in which the script takes them.
+fn keys(prefix: &str, queue: &str) -> Vec<String> {
+    const PARTS: [&str; 10] = [
+        "id",
+        "meta",
+        "wait",
+        "paused",
+        "active",
+        "prioritized",
+        "pc",
+        "marker",
+        "events",
+        "delayed",
+    ];
+    let key = |part: &&str| format!("{prefix}:{queue}:{part}");
+    PARTS.iter().map(key).collect()
+}
+
+/// A job as the script takes it.
+#[derive(Default)]
+struct Added {
+    id: String,
+    data: String,
+    options: String,
+    timestamp: String,
+    priority: String,
+    /// Since the timestamp.
+    delay: String,
+}
+
+impl Added {
+    /// Makes it that of a message; what it held before is written over, so that its room is used
+    /// again.
+    fn fill(&mut self, message: &Message, common: &str) {
+        for field in [
+            &mut self.id,
+            &mut self.data,
+            &mut self.options,
+            &mut self.timestamp,
+            &mut self.priority,
+            &mut self.delay,
+        ] {
+            field.clear();
+        }
+        let job = &message.job;
+        let priority = job.priority.clamp(0, LOWEST);
+        let timestamp = job.enqueued_at.as_millisecond();
+        let delay = message.at.map_or(0, |at| delay(timestamp, at));
+        let _ = write!(self.id, "{}", message.id.hyphenated());
+        let _ = write!(self.timestamp, "{timestamp}");
+        let _ = write!(self.priority, "{priority}");
+        let _ = write!(self.delay, "{delay}");
+        message.append_payload(&mut self.data);
+        let _ = write!(
+            self.options,
+            "{{\"jobId\":\"{}\",\"timestamp\":{timestamp},{common}",
+            self.id
+        );
+        if priority > 0 {
+            let _ = write!(self.options, ",\"priority\":{priority}");
+        }
+        if delay > 0 {
+            let _ = write!(self.options, ",\"delay\":{delay}");
+        }
+        if !message.headers.is_empty() {
+            self.options.push_str(",\"tm\":");
+            put_text(&mut self.options, &telemetry(&message.headers));
+        }
+        self.options.push('}');
+    }
+
+    fn arguments<'a>(&'a self, message: &'a Message) -> [&'a [u8]; 7] {
+        [
+            &self.id,
+            &message.kind,
+            &self.data,
+            &self.options,
+            &self.timestamp,
+            &self.priority,
+            &self.delay,
+        ]
+        .map(String::as_bytes)
+    }
+}
+
+/// How long after its timestamp a job is due, in whole milliseconds, of which a part counts as one.
+fn delay(timestamp: i64, at: Timestamp) -> i64 {
+    let part = i64::from(at.as_microsecond() % 1_000 > 0);
+    (at.as_millisecond() + part - timestamp).max(0)
+}
+
+/// Headers as the propagators of BullMQ's telemetry read them: JSON within a text.
+fn telemetry(headers: &[(String, String)]) -> String {
+    let headers: BTreeMap<&String, &String> =
+        headers.iter().map(|(name, value)| (name, value)).collect();
+    serde_json::to_string(&headers).unwrap_or_default()
+}
+
+impl Destination for BullMq {
+    fn label(&self) -> String {
+        format!("bullmq at {}", self.redis.label())
+    }
+
+    fn send<'a>(&'a self, batch: &'a [Message]) -> BoxFuture<'a, Vec<Answer>> {
+        Box::pin(async move { self.calls(batch).send(&self.redis).await })
+    }
+
+    fn rejects(&self, message: &Message) -> Option<String> {
+        let queue = message.queue.as_deref().unwrap_or(&self.queue);
+        let why = "BullMQ has no queue with a colon, or without a name";
+        (!is_queue(queue)).then(|| why.into())
+    }
+
+    fn queue_of<'a>(&'a self, message: &'a Message) -> Option<&'a str> {
+        Some(message.queue.as_deref().unwrap_or(&self.queue))
+    }
+
+    /// A worker names its connection after its queue, where it may.
+    fn unread<'a>(&'a self, queues: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, String>> {
+        Box::pin(async move {
+            let mut clients = redis::pipe();
+            clients.cmd("CLIENT").arg("LIST");
+            let clients: Vec<String> = self.redis.read(&mut clients).await?;
+            let fields = clients.iter().flat_map(|list| list.split_whitespace());
+            let names: HashSet<&str> = fields
+                .filter_map(|field| field.strip_prefix("name="))
+                .map(|name| name.split(":w:").next().unwrap_or(name))
+                .collect();
+            let has_worker = |queue: &&String| {
+                let queue = BASE64_STANDARD.encode(queue.as_str());
+                names.contains(format!("{}:{queue}", self.prefix).as_str())
+            };
+            let read = queues.iter().filter(has_worker).cloned();
+            Ok(without_readers(queues, read))
+        })
+    }
+
+    fn ahead(&self) -> Duration {
+        Duration::MAX
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(self.redis.probe())
+    }
+
+    fn unfit(&self) -> BoxFuture<'_, Option<String>> {
+        Box::pin(self.redis.unfit())
+    }
+
+    fn unsafe_settings(
+        &self,
+        outage: Duration,
+    ) -> BoxFuture<'_, Result<Vec<UnsafeSetting>, Error>> {
+        Box::pin(async move {
+            let mut unsafe_settings = self.redis.unsafe_settings().await?;
+            let kept = self.remove_on_complete;
+            unsafe_settings.extend(too_short("removeOnComplete", kept, outage));
+            let failed = self
+                .remove_on_fail
+                .and_then(|kept| too_short("removeOnFail", kept, outage));
+            unsafe_settings.extend(failed);
+            Ok(unsafe_settings)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Added, BullMq, keys};
+    use crate::destination::golden::{Case, cases};
+    use serde_json::{Value, json};
+    use std::time::Duration;
+
+    /// What this relay never writes: jobs come in their order.
+    const NOT_OURS: [&str; 1] = ["lifo"];
+    const ID: &str = "018f3c9e-7b1a-7c2d-9e3f-4a5b6c7d8e9f";
+
+    fn destination(case: &Case) -> BullMq {
+        let options = &case.input()["opts"];
+        let age = |option: &str| options[option]["age"].as_u64().map(Duration::from_secs);
+        let mut bullmq = BullMq::new("redis://127.0.0.1", "mail").expect("a destination");
+        if let Some(age) = age("removeOnComplete") {
+            bullmq = bullmq.remove_on_complete(age);
+        }
+        if let Some(age) = age("removeOnFail") {
+            bullmq = bullmq.remove_on_fail(age);
+        }
+        if let Some(attempts) = options["attempts"].as_u64() {
+            bullmq = bullmq.attempts(u32::try_from(attempts).expect("a number"));
+            bullmq = bullmq.exponential_backoff(Duration::from_secs(1));
+        }
+        bullmq
+    }
+
+    #[test]
+    fn a_job_has_the_fields_that_bullmqs_own_client_writes() {
+        let cases = cases(include_str!("../../tests/relay/golden/bullmq.json"));
+        let ours = cases.iter().filter(|case| !NOT_OURS.contains(&case.name()));
+        let mut compared = 0;
+        for case in ours {
+            let theirs = case.texts("HMSET");
+            let field = |name: &str| {
+                let at = theirs.iter().position(|word| word == name);
+                theirs[at.expect("the field") + 1].as_str()
+            };
+            let mut message = case.message(ID, field("data"), |job| {
+                let priority = case.input()["opts"]["priority"].as_i64().unwrap_or(0);
+                job.priority = i32::try_from(priority).expect("a number");
+            });
+            if let Some(delay) = case.input()["opts"]["delay"].as_u64() {
+                message.at = Some(message.job.enqueued_at + Duration::from_millis(delay));
+            }
+            let bullmq = destination(case);
+            let mut job = Added::default();
+            job.fill(&message, "left over");
+            job.fill(&message, &bullmq.common());
+            let [id, name, data, options, timestamp, priority, delay] = job
+                .arguments(&message)
+                .map(|one| std::str::from_utf8(one).expect("a text"));
+            assert_eq!(format!("bull:mail:{id}"), theirs[1]);
+            let mine = [name, data, timestamp, priority, delay];
+            let names = ["name", "data", "timestamp", "priority", "delay"];
+            assert_eq!(mine, names.map(field));
+            let mut expected: Value = serde_json::from_str(field("opts")).expect("JSON");
+            // Its own client keeps all that is completed unless it is set otherwise, and can keep
+            // a number of those that failed.
+            if expected.get("removeOnComplete").is_none() {
+                expected["removeOnComplete"] = json!({ "age": 86400 });
+            }
+            if let Some(kept) = expected["removeOnFail"].as_object_mut() {
+                kept.remove("count");
+            } else {
+                expected
+                    .as_object_mut()
+                    .expect("options")
+                    .remove("removeOnFail");
+            }
+            let options: Value = serde_json::from_str(options).expect("JSON");
+            assert_eq!(options, expected, "{}", case.name());
+            compared += 1;
+        }
+        assert_eq!(compared, 10);
+    }
+
+    #[test]
+    fn the_script_is_given_the_keys_of_its_queue() {
+        let cases = cases(include_str!("../../tests/relay/golden/bullmq.json"));
+        let theirs = cases.iter().flat_map(|case| case.texts("eval"));
+        let theirs: Vec<String> = theirs.filter(|word| word.starts_with("bull:")).collect();
+        let mine = keys("bull", "mail");
+        assert!(mine.iter().all(|key| theirs.contains(key)), "{mine:?}");
+    }
+
+    #[test]
+    fn headers_go_where_its_telemetry_looks_for_them() {
+        let message = crate::message::mapping::Mapping::default()
+            .header("a", crate::message::template::Template::text("\"b\""))
+            .message(crate::message::tests::job("a", "{}"), uuid::Uuid::nil())
+            .expect("a message");
+        let mut job = Added::default();
+        job.fill(&message, "\"attempts\":0");
+        let options: Value = serde_json::from_str(&job.options).expect("JSON");
+        let headers = options["tm"].as_str().expect("a text");
+        assert_eq!(
+            serde_json::from_str::<Value>(headers).ok(),
+            Some(json!({ "a": "\"b\"" }))
+        );
+    }
+}

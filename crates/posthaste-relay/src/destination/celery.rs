@@ -1,0 +1,396 @@
+//! Celery: tasks as its own client sends them, by protocol 2. What carries them is a file each.
+
+#[cfg(feature = "celery-rabbitmq")]
+mod rabbitmq;
+#[cfg(feature = "celery-redis")]
+mod redis;
+mod time;
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use posthaste::Error;
+
+use crate::destination::answer::Answer;
+use crate::destination::contract::{Destination, UnsafeSetting};
+use crate::destination::retention::seconds;
+use crate::message::json::depth_beyond;
+use crate::message::{Arguments, Message};
+
+/// The queue where nothing is said, as Celery has it.
+const QUEUE: &str = "celery";
+/// Workers fetch tasks ahead of their time and hold them unacknowledged. Redis hands them to
+/// another one after an hour, RabbitMQ after half an hour.
+const AHEAD: Duration = Duration::from_secs(15 * 60);
+/// What a body says of its coding, always.
+const CONTENT_TYPE: &str = "application/json";
+const CONTENT_ENCODING: &str = "utf-8";
+/// Python reads JSON that is nested about a thousand deep, less what the worker itself is in.
+const DEEPEST: usize = 500;
+/// Headers of Celery's but those that are texts which it shows or keeps; and what its workers would
+/// take for theirs.
+const OWN: [&str; 31] = [
+    "args",
+    "called_directly",
+    "callbacks",
+    "chain",
+    "children",
+    "chord",
+    "compression",
+    "correlation_id",
+    "delivery_info",
+    "errbacks",
+    "eta",
+    "expires",
+    "group",
+    "group_index",
+    "headers",
+    "hostname",
+    "id",
+    "ignore_result",
+    "is_eager",
+    "kwargs",
+    "lang",
+    "properties",
+    "replaced_task_nesting",
+    "reply_to",
+    "retries",
+    "stamped_headers",
+    "stamps",
+    "task",
+    "taskset",
+    "timelimit",
+    "utc",
+];
+/// How much of arguments is shown by Celery's tools, as its own client has it.
+const SHOWN: usize = 1024;
+
+/// Celery's queues, on its broker.
+///
+/// | of the task | comes |
+/// |---|---|
+/// | name | what the mapping says, the job's name unless it says something |
+/// | queue | what the mapping says, else the destination's, `celery` unless said otherwise |
+/// | arguments | the list in `{"args": […]}`, else an object as keywords, else the payload as the only argument, one that is no JSON as a text |
+/// | id, root id, correlation id | the delivery id |
+/// | headers | what the mapping says, and trace context; `shadow`, `argsrepr`, `kwargsrepr`, `origin`, `root_id` and `parent_id` take the place of Celery's |
+/// | priority | as the broker has them |
+/// | eta | where [`Mapping::at`](crate::Mapping::at) says when, a quarter of an hour ahead at most |
+/// | time limits, expiry | what is said here |
+///
+/// Refused for good is a task without a name or a queue, one with a header that is Celery's own,
+/// and arguments that are nested deeper than Python reads.
+///
+/// Celery drops no duplicates: an effect that must happen once is recorded in `posthaste.inbox` by
+/// the worker. Accepted is what the broker has answered for: `Celery::redis` and `Celery::rabbitmq`
+/// say what is written there and what a crash of it loses.
+///
+/// ```
+/// # #[cfg(feature = "celery-redis")] {
+/// use posthaste_relay::{Celery, Relay};
+/// # fn main() -> Result<(), posthaste::Error> {
+/// let celery = Celery::redis("redis://127.0.0.1:6379/0")?.queue("mail");
+/// let relay = Relay::to(celery).batch(100);
+/// # Ok(()) }
+/// # }
+/// ```
+pub struct Celery {
+    broker: Box<dyn Broker>,
+    options: Options,
+}
+
+/// What carries tasks.
+trait Broker: Send + Sync {
+    fn label(&self) -> String;
+    fn send<'a>(&'a self, batch: &'a [Message], options: &'a Options)
+    -> BoxFuture<'a, Vec<Answer>>;
+    fn rejects_header(&self, _name: &str) -> Option<String> {
+        None
+    }
+    fn probe(&self) -> BoxFuture<'_, Result<(), String>>;
+    fn unfit(&self) -> BoxFuture<'_, Option<String>> {
+        Box::pin(async { None })
+    }
+    fn unsafe_settings(&self) -> BoxFuture<'_, Result<Vec<UnsafeSetting>, Error>>;
+}
+
+/// What is the same for all tasks of a destination.
+#[derive(Debug)]
+struct Options {
+    queue: String,
+    time_limit: Option<u64>,
+    soft_time_limit: Option<u64>,
+    expires: bool,
+}
+
+impl Celery {
+    fn on(broker: impl Broker + 'static) -> Self {
+        Self {
+            broker: Box::new(broker),
+            options: Options {
+                queue: QUEUE.into(),
+                time_limit: None,
+                soft_time_limit: None,
+                expires: false,
+            },
+        }
+    }
+
+    /// Celery's queue, where the mapping says none.
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.options.queue = queue.into();
+        self
+    }
+
+    /// How long a task may run before its process is killed; as the worker has it unless said
+    /// otherwise.
+    pub fn time_limit(mut self, limit: Duration) -> Self {
+        self.options.time_limit = Some(seconds(limit));
+        self
+    }
+
+    /// How long a task may run before it is warned; as the worker has it unless said otherwise.
+    pub fn soft_time_limit(mut self, limit: Duration) -> Self {
+        self.options.soft_time_limit = Some(seconds(limit));
+        self
+    }
+
+    /// Celery drops a task that it takes up after the job has expired.
+    pub fn expires(mut self) -> Self {
+        self.options.expires = true;
+        self
+    }
+}
+
+impl Options {
+    fn queue_of<'a>(&'a self, message: &'a Message) -> &'a str {
+        message.queue.as_deref().unwrap_or(&self.queue)
+    }
+}
+
+/// A task, whatever carries it.
+#[derive(Debug)]
+struct Task<'a> {
+    headers: Vec<(&'a str, Header<'a>)>,
+    /// JSON.
+    body: String,
+}
+
+/// A value among a task's headers.
+#[derive(Clone, Debug, PartialEq)]
+enum Header<'a> {
+    Null,
+    Text(Cow<'a, str>),
+    Number(u64),
+    /// Hard and soft, in seconds.
+    Limits([Option<u64>; 2]),
+    /// A table without entries.
+    Empty,
+}
+
+/// A message as Celery's client makes it of a call. `id` is the delivery id, as a text.
+fn encode<'a>(message: &'a Message, id: &'a str, options: &Options) -> Task<'a> {
+    use Header::{Empty, Limits, Null, Number, Text};
+    let (args, kwargs) = call(message);
+    let expires = match options.expires {
+        true => Text(Cow::Owned(time::offset(message.job.expires_at))),
+        false => Null,
+    };
+    let eta = match message.at {
+        Some(at) => Text(Cow::Owned(time::offset(at))),
+        None => Null,
+    };
+    let limits = Limits([options.time_limit, options.soft_time_limit]);
+    let mut headers = Vec::with_capacity(19 + message.headers.len());
+    headers.extend([
+        ("lang", Text("py".into())),
+        ("task", Text(message.kind.as_str().into())),
+        ("id", Text(id.into())),
+        ("shadow", Null),
+        ("eta", eta),
+        ("expires", expires),
+        ("group", Null),
+        ("group_index", Null),
+        ("retries", Number(0)),
+        ("timelimit", limits),
+        ("root_id", Text(id.into())),
+        ("parent_id", Null),
+        ("argsrepr", Text(shown(&args))),
+        ("kwargsrepr", Text(shown(&kwargs))),
+        ("origin", Text("posthaste".into())),
+        ("ignore_result", Null),
+        ("replaced_task_nesting", Number(0)),
+        ("stamped_headers", Null),
+        ("stamps", Empty),
+    ]);
+    for (name, value) in &message.headers {
+        let value = Text(value.as_str().into());
+        match headers.iter_mut().find(|known| known.0 == name) {
+            Some(known) => known.1 = value,
+            None => headers.push((name.as_str(), value)),
+        }
+    }
+    let mut body = String::with_capacity(args.len() + kwargs.len() + 96);
+    body.push('[');
+    body.push_str(&args);
+    body.push_str(", ");
+    body.push_str(&kwargs);
+    body.push_str(r#", {"callbacks": null, "errbacks": null, "chain": null, "chord": null}]"#);
+    Task { headers, body }
+}
+
+/// Why Celery could make nothing of a task, or something else than is meant.
+fn problem(message: &Message, options: &Options) -> Option<String> {
+    let queue = options.queue_of(message);
+    if message.kind.trim().is_empty() || queue.trim().is_empty() {
+        return Some("Celery has no task without a name and a queue".into());
+    }
+    if queue.contains(char::is_control) {
+        return Some("the queue's name has a control character in it".into());
+    }
+    let depth = depth_beyond(message.payload(), DEEPEST);
+    if let Some(depth) = depth.filter(|_| message.is_json()) {
+        return Some(format!(
+            "its arguments are nested {depth} deep, of which Python reads {DEEPEST}"
+        ));
+    }
+    message.problem_of_headers(rejects_header)
+}
+
+fn rejects_header(name: &str) -> Option<String> {
+    (OWN.contains(&name)).then(|| {
+        let settings = match name {
+            "timelimit" => "; the route's settings task_time_limit and task_soft_time_limit say it",
+            "expires" => "; the route's setting expires says it",
+            "eta" => "; the route's setting at says it",
+            "task" => "; the route's setting task says it",
+            _ => "",
+        };
+        format!("is a header of Celery's own{settings}")
+    })
+}
+
+/// Positional arguments and those by keyword, as JSON.
+fn call(message: &Message) -> (Cow<'_, str>, Cow<'_, str>) {
+    match message.arguments() {
+        Arguments::List(list) => (list.into(), "{}".into()),
+        Arguments::Payload(payload)
+            if message.is_json() && payload.trim_start().starts_with('{') =>
+        {
+            ("[]".into(), payload.into())
+        }
+        Arguments::Payload(_) => {
+            let mut only = String::from("[");
+            message.append_payload(&mut only);
+            only.push(']');
+            (only.into(), "{}".into())
+        }
+    }
+}
+
+/// Arguments as Celery's tools show them, not too many.
+fn shown<'a>(arguments: &Cow<'a, str>) -> Cow<'a, str> {
+    if arguments.len() <= SHOWN {
+        return arguments.clone();
+    }
+    let end = arguments.floor_char_boundary(SHOWN);
+    Cow::Owned(format!("{}...", &arguments[..end]))
+}
+
+impl Destination for Celery {
+    fn label(&self) -> String {
+        format!("celery at {}", self.broker.label())
+    }
+
+    fn send<'a>(&'a self, batch: &'a [Message]) -> BoxFuture<'a, Vec<Answer>> {
+        self.broker.send(batch, &self.options)
+    }
+
+    fn rejects_header(&self, name: &str) -> Option<String> {
+        rejects_header(name).or_else(|| self.broker.rejects_header(name))
+    }
+
+    fn rejects(&self, message: &Message) -> Option<String> {
+        problem(message, &self.options)
+    }
+
+    fn ahead(&self) -> Duration {
+        AHEAD
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
+        self.broker.probe()
+    }
+
+    fn unfit(&self) -> BoxFuture<'_, Option<String>> {
+        self.broker.unfit()
+    }
+
+    fn unsafe_settings(
+        &self,
+        _longest_outage: Duration,
+    ) -> BoxFuture<'_, Result<Vec<UnsafeSetting>, Error>> {
+        self.broker.unsafe_settings()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SHOWN, call, shown};
+    use crate::message::mapping::Mapping;
+    use crate::message::template::Template;
+    use crate::message::tests::{ID, job};
+
+    #[test]
+    fn a_payload_becomes_the_arguments_of_a_call() {
+        for (payload, args, kwargs) in [
+            (r#"{"args": [1, "two"]}"#, r#"[1, "two"]"#, "{}"),
+            (
+                r#"{"args": [1], "to": "ada"}"#,
+                "[]",
+                r#"{"args": [1], "to": "ada"}"#,
+            ),
+            ("{}", "[]", "{}"),
+            ("{} x", r#"["{} x"]"#, "{}"),
+            ("[1, 2]", "[[1, 2]]", "{}"),
+            ("{plain}", r#"["{plain}"]"#, "{}"),
+        ] {
+            let mapping = Mapping::default().payload(Template::text(payload));
+            let message = mapping.message(job("a", "{}"), ID).expect("a message");
+            assert_eq!(call(&message), (args.into(), kwargs.into()));
+        }
+    }
+
+    #[test]
+    fn what_is_shown_of_arguments_is_cut_between_signs() {
+        let long = "é".repeat(SHOWN).into();
+        assert_eq!(shown(&long), format!("{}...", "é".repeat(SHOWN / 2)));
+        let odd = format!("x{}", "é".repeat(SHOWN)).into();
+        assert!(shown(&odd).ends_with("é..."));
+        assert_eq!(shown(&"[1]".into()), "[1]");
+    }
+
+    #[cfg(feature = "celery-redis")]
+    #[test]
+    fn no_header_takes_the_place_of_one_that_celery_reads() {
+        use super::OWN;
+        use crate::destination::celery::Celery;
+        use crate::destination::contract::Destination;
+
+        let celery = Celery::redis("redis://127.0.0.1").expect("a destination");
+        for name in OWN {
+            assert!(celery.rejects_header(name).is_some(), "{name}");
+        }
+        for name in ["shadow", "argsrepr", "traceparent", "tenant"] {
+            assert_eq!(celery.rejects_header(name), None);
+        }
+        let said = celery.rejects_header("timelimit").expect("refused");
+        assert!(said.contains("task_time_limit"), "{said}");
+        for queue in ["", "a\u{6}\u{16}9"] {
+            let mapping = Mapping::default().queue(Template::text(queue));
+            let message = mapping.message(job("a", "{}"), ID).expect("a message");
+            assert!(celery.rejects(&message).is_some(), "{queue:?}");
+        }
+    }
+}

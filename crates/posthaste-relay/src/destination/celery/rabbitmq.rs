@@ -1,0 +1,241 @@
+//! Celery over RabbitMQ: what its client publishes there.
+
+use std::borrow::Cow;
+
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use lapin::BasicProperties;
+use lapin::types::{AMQPValue, FieldTable};
+use posthaste::Error;
+
+use super::{Broker, CONTENT_ENCODING, CONTENT_TYPE, Celery, Header, Options, encode, problem};
+use crate::destination::amqp::{
+    Amqp, Letter, PERSISTENT, expiration, fits, priority, rejects_header, short,
+};
+use crate::destination::answer::Answer;
+use crate::destination::contract::UnsafeSetting;
+use crate::message::Message;
+
+impl Celery {
+    /// Over RabbitMQ, `amqp://user:password@host:port/virtual-host`: the queue is the routing key
+    /// of the default exchange. What is confirmed and not returned is accepted; see
+    /// [`RabbitMq`](crate::RabbitMq) for what else it may say. A queue that no worker has
+    /// declared yet makes tasks wait as if they had failed. There the highest priority runs first:
+    /// it is 1 for a job's -1, up to 255, and 0 for all others.
+    pub fn rabbitmq(url: &str) -> Result<Self, Error> {
+        Amqp::new(url).map(Self::on)
+    }
+}
+
+impl Broker for Amqp {
+    fn label(&self) -> String {
+        Self::label(self)
+    }
+
+    fn send<'a>(
+        &'a self,
+        batch: &'a [Message],
+        options: &'a Options,
+    ) -> BoxFuture<'a, Vec<Answer>> {
+        Box::pin(async move {
+            let now = Timestamp::now();
+            let letters = batch.iter().map(|message| letter(message, options, now));
+            self.publish(letters.collect()).await
+        })
+    }
+
+    fn rejects_header(&self, name: &str) -> Option<String> {
+        rejects_header(name)
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(Self::probe(self))
+    }
+
+    fn unsafe_settings(&self) -> BoxFuture<'_, Result<Vec<UnsafeSetting>, Error>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+}
+
+/// A task as it is published.
+fn letter<'a>(
+    message: &'a Message,
+    options: &'a Options,
+    now: Timestamp,
+) -> Result<Letter<'a>, Answer> {
+    if let Some(reason) = problem(message, options) {
+        return Err(Answer::rejected(reason));
+    }
+    let queue = options.queue_of(message);
+    short("the queue's name", queue)?;
+    let id = message.id.to_string();
+    let task = encode(message, &id, options);
+    let mut headers = FieldTable::default();
+    for (name, value) in task.headers {
+        headers.insert(short("a header's name", name)?, of(value));
+    }
+    fits(message)?;
+    let mut properties = BasicProperties::default()
+        .with_content_type(CONTENT_TYPE.into())
+        .with_content_encoding(CONTENT_ENCODING.into())
+        .with_headers(headers)
+        .with_delivery_mode(PERSISTENT)
+        .with_priority(priority(message.job.priority))
+        .with_correlation_id(id.as_str().into());
+    // Celery's own client also sends a time beyond 49 days, for which RabbitMQ closes the channel.
+    let left = expiration(message.job.expires_at, now);
+    if let Some(left) = left.filter(|_| options.expires) {
+        properties = properties.with_expiration(left.into());
+    }
+    Ok(Letter {
+        exchange: "",
+        routing_key: queue,
+        properties,
+        body: Cow::Owned(task.body.into_bytes()),
+    })
+}
+
+fn of(value: Header<'_>) -> AMQPValue {
+    match value {
+        Header::Null => AMQPValue::Void,
+        Header::Text(text) => AMQPValue::LongString(text.as_ref().into()),
+        Header::Number(number) => whole(number),
+        Header::Limits(limits) => {
+            let limits = limits.map(|limit| limit.map_or(AMQPValue::Void, whole));
+            AMQPValue::FieldArray(limits.to_vec().into())
+        }
+        Header::Empty => AMQPValue::FieldTable(FieldTable::default()),
+    }
+}
+
+/// As Celery's client has them: short if they can be.
+fn whole(number: u64) -> AMQPValue {
+    match i32::try_from(number) {
+        Ok(short) => AMQPValue::LongInt(short),
+        Err(_) => AMQPValue::LongLongInt(i64::try_from(number).unwrap_or(i64::MAX)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use lapin::types::{AMQPValue, FieldTable, ShortString};
+    use serde_json::{Value, json};
+
+    use super::letter;
+    use crate::destination::celery::Celery;
+    use crate::destination::golden::cases;
+
+    /// What RabbitMQ never took: it expires after too long a time.
+    const NOT_OURS: [&str; 1] = ["expires"];
+
+    fn said(value: &AMQPValue) -> Value {
+        match value {
+            AMQPValue::Void => Value::Null,
+            AMQPValue::LongInt(value) => json!(value),
+            AMQPValue::LongString(value) => json!(value.to_string()),
+            AMQPValue::FieldArray(values) => values.as_slice().iter().map(said).collect(),
+            AMQPValue::FieldTable(table) => all_said(table),
+            other => panic!("{other:?} is in no capture"),
+        }
+    }
+
+    fn all_said(table: &FieldTable) -> Value {
+        let fields = table.inner().iter();
+        let fields = fields.map(|(name, value)| (name.to_string(), said(value)));
+        Value::Object(fields.collect())
+    }
+
+    /// The headers but those in which Python shows something to people.
+    fn comparable(mut headers: Value) -> Value {
+        for shown in ["argsrepr", "kwargsrepr", "origin"] {
+            let removed = headers.as_object_mut().expect("a table").remove(shown);
+            assert!(removed.is_some_and(|one| one.is_string()), "{shown}");
+        }
+        headers
+    }
+
+    #[test]
+    fn a_task_is_published_as_by_celerys_own_client() {
+        let cases = cases(include_str!(
+            "../../../tests/relay/golden/celery_rabbitmq.json"
+        ));
+        let ours = cases.iter().filter(|case| !NOT_OURS.contains(&case.name()));
+        let mut compared = 0;
+        for case in ours {
+            let (name, arrived) = (case.name(), case.arrived());
+            let theirs = &arrived["properties"];
+            let mut headers = theirs["application_headers"].clone();
+            let mut body: Value =
+                serde_json::from_str(arrived["body"].as_str().expect("a body")).expect("JSON");
+            let payload = match body[1] == json!({}) {
+                true => json!({ "args": body[0] }),
+                // A job has a list of arguments or some with names.
+                false => {
+                    body[0] = json!([]);
+                    body[1].clone()
+                }
+            };
+            let id = headers["id"].as_str().expect("an id").to_owned();
+            let message = case.message(&id, &payload.to_string(), |job| {
+                let number = case.input()["priority"].as_i64().unwrap_or(0);
+                job.priority = -i32::try_from(number).expect("a number");
+            });
+            let mut celery = Celery::rabbitmq("amqp://127.0.0.1").expect("a destination");
+            if let Some(limit) = case.seconds("time_limit") {
+                celery = celery.time_limit(limit);
+            }
+            if let Some(limit) = case.seconds("soft_time_limit") {
+                celery = celery.soft_time_limit(limit);
+            }
+            let mine = letter(&message, &celery.options, Timestamp::UNIX_EPOCH).expect("a letter");
+            assert_eq!(
+                (mine.exchange, mine.routing_key),
+                ("", arrived["routing_key"].as_str().expect("a key"))
+            );
+            assert_eq!(
+                serde_json::from_slice::<Value>(&mine.body).expect("JSON"),
+                body,
+                "{name}"
+            );
+            let properties = &mine.properties;
+            let all = properties.headers().as_ref().expect("headers");
+            // It counts attempts of its own.
+            headers["retries"] = json!(0);
+            assert_eq!(comparable(all_said(all)), comparable(headers), "{name}");
+            let text = |one: &Option<ShortString>| json!(one.as_ref().map(ToString::to_string));
+            for (mine, property) in [
+                (text(properties.content_type()), "content_type"),
+                (text(properties.content_encoding()), "content_encoding"),
+                (text(properties.correlation_id()), "correlation_id"),
+                (json!(properties.delivery_mode()), "delivery_mode"),
+                (json!(properties.priority()), "priority"),
+            ] {
+                assert_eq!(mine, theirs[property], "{name}: {property}");
+            }
+            compared += 1;
+        }
+        assert_eq!(compared, 7);
+    }
+
+    #[test]
+    fn a_task_expires_in_rabbitmq_as_in_its_worker() {
+        let job = crate::message::tests::job("a", "{}");
+        let message = crate::message::mapping::Mapping::default().message(job, uuid::Uuid::nil());
+        let message = message.expect("a message");
+        let celery = Celery::rabbitmq("amqp://127.0.0.1")
+            .expect("a destination")
+            .expires();
+        let expires_at = message.job.expires_at;
+        let minute = jiff::SignedDuration::from_secs(60);
+        let mine = letter(&message, &celery.options, expires_at - minute).expect("a letter");
+        let expiration = mine
+            .properties
+            .expiration()
+            .as_ref()
+            .map(ToString::to_string);
+        assert_eq!(expiration.as_deref(), Some("60000"));
+        let headers = all_said(mine.properties.headers().as_ref().expect("headers"));
+        assert_eq!(headers["expires"], "2026-11-21T10:00:00+00:00");
+    }
+}

@@ -1,0 +1,279 @@
+//! Celery over Redis: what kombu writes there.
+
+use std::fmt::Write as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures_util::future::BoxFuture;
+use posthaste::Error;
+use redis::Pipeline;
+use uuid::Uuid;
+
+use super::{Broker, CONTENT_ENCODING, CONTENT_TYPE, Celery, Header, Options, encode, problem};
+use crate::destination::answer::Answer;
+use crate::destination::contract::UnsafeSetting;
+use crate::destination::redis::{List, Redis};
+use crate::message::Message;
+use crate::message::json::put_text;
+
+/// What stands between the parts of kombu's names.
+const SEPARATOR: &str = "\u{6}\u{16}";
+/// The priorities that have lists of their own, as kombu has them unless it is set otherwise: each
+/// takes those up to the next.
+const STEPS: [u8; 4] = [0, 3, 6, 9];
+/// The lowest priority.
+const LOWEST: i32 = 9;
+
+impl Celery {
+    /// Over Redis: `LPUSH <queue> <message>`, with the queue's binding as kombu keeps it; a
+    /// priority of 3 and more goes to lists beside. A crash of Redis loses what its settings say;
+    /// see [`UnsafeSetting`]. A worker takes what it was doing up again an hour after it was killed
+    /// (`visibility_timeout`), or loses it where `task_acks_late` is off. The priority is the
+    /// job's, where it is 0 to 9, else the nearest: lower runs first. Messages of one queue and
+    /// priority are pushed by one command, all or none.
+    pub fn redis(url: &str) -> Result<Self, Error> {
+        Redis::new(url).map(Self::on)
+    }
+}
+
+impl Broker for Redis {
+    fn label(&self) -> String {
+        Self::label(self)
+    }
+
+    fn send<'a>(
+        &'a self,
+        batch: &'a [Message],
+        options: &'a Options,
+    ) -> BoxFuture<'a, Vec<Answer>> {
+        Box::pin(async move {
+            let element = |message: &'a Message| {
+                if let Some(reason) = problem(message, options) {
+                    return Err(reason);
+                }
+                let queue = options.queue_of(message);
+                let priority = priority(message);
+                let tag = Uuid::from_u128(fastrand::u128(..));
+                let envelope = envelope(message, queue, priority, tag, options);
+                Ok(((queue, step(priority)), envelope))
+            };
+            self.push(batch, element, write).await
+        })
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(Self::probe(self))
+    }
+
+    fn unfit(&self) -> BoxFuture<'_, Option<String>> {
+        Box::pin(Self::unfit(self))
+    }
+
+    fn unsafe_settings(&self) -> BoxFuture<'_, Result<Vec<UnsafeSetting>, Error>> {
+        Box::pin(Self::unsafe_settings(self))
+    }
+}
+
+/// The commands for the messages of one list.
+fn write(commands: &mut Pipeline, (queue, step): List<'_>, envelopes: &[String]) {
+    let binding = format!("{queue}{SEPARATOR}{SEPARATOR}{queue}");
+    for key in ["_kombu.binding", "_kombu.binding_permanent"] {
+        commands
+            .cmd("SADD")
+            .arg(format!("{key}.{queue}"))
+            .arg(&binding);
+    }
+    commands.cmd("LPUSH").arg(list(queue, step)).arg(envelopes);
+}
+
+fn list(queue: &str, step: u8) -> String {
+    match step {
+        0 => queue.to_owned(),
+        step => format!("{queue}{SEPARATOR}{step}"),
+    }
+}
+
+/// Lower runs first, here as in Postgres.
+fn priority(message: &Message) -> u8 {
+    u8::try_from(message.job.priority.clamp(0, LOWEST)).unwrap_or(0)
+}
+
+fn step(priority: u8) -> u8 {
+    let steps = STEPS.into_iter().rev();
+    steps
+        .into_iter()
+        .find(|step| *step <= priority)
+        .unwrap_or(0)
+}
+
+/// A task as an element of a list. kombu tells by the `tag` what was taken and not yet
+/// acknowledged.
+fn envelope(message: &Message, queue: &str, priority: u8, tag: Uuid, options: &Options) -> String {
+    let id = message.id.to_string();
+    let task = encode(message, &id, options);
+    let mut json = String::with_capacity(
+        1024 + task.body.len() * 4 / 3 + 2 * message.payload().len().min(1024),
+    );
+    json.push_str("{\"body\":\"");
+    STANDARD.encode_string(&task.body, &mut json);
+    let _ = write!(
+        json,
+        "\",\"content-encoding\":\"{CONTENT_ENCODING}\",\"content-type\":\"{CONTENT_TYPE}\",\
+         \"headers\":{{"
+    );
+    for (index, (name, value)) in task.headers.iter().enumerate() {
+        if index > 0 {
+            json.push(',');
+        }
+        put_text(&mut json, name);
+        json.push(':');
+        put(&mut json, value);
+    }
+    let _ = write!(
+        json,
+        "}},\"properties\":{{\"correlation_id\":\"{id}\",\"delivery_mode\":2,\"delivery_info\":\
+         {{\"exchange\":\"\",\"routing_key\":"
+    );
+    put_text(&mut json, queue);
+    let _ = write!(
+        json,
+        "}},\"priority\":{priority},\"body_encoding\":\"base64\",\"delivery_tag\":\"{tag}\"}}}}"
+    );
+    json
+}
+
+fn put(json: &mut String, value: &Header<'_>) {
+    let number = |number: &Option<u64>| number.map_or("null".into(), |number| number.to_string());
+    match value {
+        Header::Null => json.push_str("null"),
+        Header::Text(text) => put_text(json, text),
+        Header::Number(number) => json.push_str(&number.to_string()),
+        Header::Limits([hard, soft]) => {
+            let _ = write!(json, "[{},{}]", number(hard), number(soft));
+        }
+        Header::Empty => json.push_str("{}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LOWEST, envelope, list, priority, step};
+    use crate::destination::celery::Celery;
+    use crate::destination::golden::{Case, cases};
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use serde_json::value::RawValue;
+    use serde_json::{Value, json};
+    use std::time::Duration;
+    use uuid::Uuid;
+
+    const ID: &str = "018f3c9e-7b1a-7c2d-9e3f-4a5b6c7d8e9f";
+
+    fn destination(case: &Case) -> Celery {
+        let mut celery = Celery::redis("redis://127.0.0.1").expect("a destination");
+        if let Some(limit) = case.seconds("time_limit") {
+            celery = celery.time_limit(limit);
+        }
+        if let Some(limit) = case.seconds("soft_time_limit") {
+            celery = celery.soft_time_limit(limit);
+        }
+        match case.input()["expires"].is_string() {
+            true => celery.expires(),
+            false => celery,
+        }
+    }
+
+    fn body(envelope: &Value) -> String {
+        let body = STANDARD.decode(envelope["body"].as_str().expect("a body"));
+        String::from_utf8(body.expect("base64")).expect("a text")
+    }
+
+    /// Without what differs by library, process and moment.
+    fn comparable(mut envelope: Value) -> Value {
+        envelope["body"] = serde_json::from_str(&body(&envelope)).expect("JSON");
+        let headers = envelope["headers"].as_object_mut().expect("headers");
+        // These are shown to people, as the library prints what it was given.
+        for name in ["argsrepr", "kwargsrepr", "origin"] {
+            headers.remove(name).expect("a header");
+        }
+        let properties = envelope["properties"].as_object_mut().expect("properties");
+        properties.remove("delivery_tag").expect("a tag");
+        // Where a result would be sent, which nobody waits for; and what only RabbitMQ reads.
+        properties.remove("reply_to");
+        properties.remove("expiration");
+        envelope
+    }
+
+    #[test]
+    fn a_task_is_what_celerys_own_client_writes() {
+        let cases = cases(include_str!(
+            "../../../tests/relay/golden/celery_redis.json"
+        ));
+        let mut compared = 0;
+        for case in &cases {
+            let pushed = case.texts("LPUSH");
+            let mut theirs: Value = serde_json::from_str(&pushed[2]).expect("JSON");
+            let body = body(&theirs);
+            let call: Vec<&RawValue> = serde_json::from_str(&body).expect("a call");
+            let [args, kwargs] = [call[0].get(), call[1].get()];
+            let has_keywords = kwargs != "{}";
+            let payload = match has_keywords {
+                true => kwargs.to_owned(),
+                false => format!("{{\"args\": {args}}}"),
+            };
+            let message = case.message(ID, &payload, |job| {
+                let number = case.input()["priority"].as_i64().unwrap_or(0);
+                job.priority = i32::try_from(number).expect("a number");
+                if let Some(at) = case.input()["expires"].as_str() {
+                    job.expires_at = at.parse().expect("a time");
+                }
+            });
+            let celery = destination(case);
+            let queue = celery.options.queue_of(&message);
+            let number = priority(&message);
+            assert_eq!(list(queue, step(number)), pushed[1], "{}", case.name());
+            let mine = envelope(&message, queue, number, Uuid::nil(), &celery.options);
+            let mine = comparable(serde_json::from_str(&mine).expect("JSON"));
+            // It counts attempts of its own.
+            theirs["headers"]["retries"] = json!(0);
+            let mut theirs = comparable(theirs);
+            if has_keywords {
+                // A job has a list of arguments or some with names.
+                theirs["body"][0] = json!([]);
+            }
+            assert_eq!(mine, theirs, "{}", case.name());
+            compared += 1;
+        }
+        assert_eq!(compared, 8);
+    }
+
+    #[test]
+    fn a_priority_goes_to_the_list_of_its_step() {
+        let steps = [0, 2, 3, 5, 6, 8, 9].map(step);
+        assert_eq!(steps, [0, 0, 3, 3, 6, 6, 9]);
+        for (given, taken) in [(-1, 0), (4, 4), (LOWEST + 1, 9)] {
+            let mut job = crate::message::tests::job("a", "{}");
+            std::sync::Arc::get_mut(&mut job)
+                .expect("not shared")
+                .priority = given;
+            let message = crate::message::mapping::Mapping::default().message(job, Uuid::nil());
+            assert_eq!(priority(&message.expect("a message")), taken);
+        }
+    }
+
+    #[test]
+    fn a_header_of_the_mapping_takes_the_place_of_celerys() {
+        let mapping = crate::message::mapping::Mapping::default().header(
+            "shadow",
+            crate::message::template::Template::text("another name"),
+        );
+        let job = crate::message::tests::job("a", "{}");
+        let message = mapping.message(job, Uuid::nil()).expect("a message");
+        let celery = Celery::redis("redis://127.0.0.1").expect("a destination");
+        let celery = celery.time_limit(Duration::from_millis(1));
+        let json = envelope(&message, "mail", 0, Uuid::nil(), &celery.options);
+        let json: Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(json["headers"]["shadow"], "another name");
+        assert_eq!(json["headers"]["timelimit"], json!([1, null]));
+    }
+}

@@ -1,0 +1,215 @@
+//! What Kafka's reports of delivery say of a message. Pure.
+
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+
+use crate::destination::answer::Answer;
+use crate::destination::reason::{Failure, Reason};
+
+/// The longest name of a topic.
+const LONGEST: usize = 249;
+
+/// What became of a message, by the error that its report has. A broker refuses the records that
+/// came in one request together: for which of them, it does not say.
+pub(super) fn answer(error: &KafkaError, is_alone: bool) -> Answer {
+    use RDKafkaErrorCode::{
+        ClusterAuthorizationFailed, InvalidMessageSize, InvalidRecord, InvalidTopic,
+        MessageSizeTooLarge, MessageTimedOut, NotEnoughReplicas, NotEnoughReplicasAfterAppend,
+        PolicyViolation, SaslAuthenticationFailed, TopicAuthorizationFailed, UnknownPartition,
+        UnknownTopic, UnknownTopicOrPartition,
+    };
+    let reason = Reason::of(kind(error), said(error));
+    match error.rdkafka_error_code() {
+        Some(InvalidTopic) => Answer::rejected(reason),
+        Some(MessageSizeTooLarge | InvalidMessageSize | InvalidRecord) if is_alone => {
+            Answer::rejected(reason)
+        }
+        Some(UnknownTopic | UnknownTopicOrPartition | UnknownPartition | PolicyViolation) => {
+            Answer::retry(reason)
+        }
+        // Whichever the record: the account may not write there.
+        Some(TopicAuthorizationFailed) => Answer::denied(format!(
+            "{reason}: grant the account WRITE and DESCRIBE on the topic"
+        )),
+        Some(ClusterAuthorizationFailed) => Answer::denied(format!(
+            "{reason}: grant the account IDEMPOTENT_WRITE on the cluster"
+        )),
+        Some(SaslAuthenticationFailed) => Answer::denied(reason),
+        // The client goes on until its own time is over where a broker says that it has too few
+        // replicas, or no leader: no record is to blame for that.
+        Some(MessageTimedOut | NotEnoughReplicas | NotEnoughReplicasAfterAppend) => {
+            Answer::full(reason)
+        }
+        _ => Answer::unavailable(reason),
+    }
+}
+
+fn kind(error: &KafkaError) -> Failure {
+    use RDKafkaErrorCode::{
+        AllBrokersDown, BrokerTransportFailure, ClusterAuthorizationFailed, InvalidMessageSize,
+        InvalidTopic, MessageSizeTooLarge, MessageTimedOut, NotEnoughReplicas,
+        NotEnoughReplicasAfterAppend, OperationTimedOut, PolicyViolation, QueueFull,
+        RequestTimedOut, SaslAuthenticationFailed, TopicAuthorizationFailed, UnknownPartition,
+        UnknownTopic, UnknownTopicOrPartition,
+    };
+    match error.rdkafka_error_code() {
+        Some(MessageSizeTooLarge | InvalidMessageSize) => Failure::TooLarge,
+        Some(InvalidTopic | UnknownTopic | UnknownTopicOrPartition | UnknownPartition) => {
+            Failure::NoRoute
+        }
+        Some(
+            TopicAuthorizationFailed
+            | ClusterAuthorizationFailed
+            | SaslAuthenticationFailed
+            | PolicyViolation,
+        ) => Failure::Auth,
+        Some(MessageTimedOut | OperationTimedOut | RequestTimedOut) => Failure::Timeout,
+        Some(NotEnoughReplicas | NotEnoughReplicasAfterAppend | QueueFull) => Failure::Full,
+        Some(AllBrokersDown | BrokerTransportFailure) => Failure::Connect,
+        Some(_) => Failure::Error,
+        None => Failure::Other,
+    }
+}
+
+/// Why there is no such topic, and never will be.
+pub(super) fn problem_of_topic(topic: &str) -> Option<&'static str> {
+    let is_legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if topic.is_empty() || topic.len() > LONGEST {
+        return Some("is not of 1 to 249 characters");
+    }
+    if topic == "." || topic == ".." {
+        return Some("is a folder's name");
+    }
+    (!topic.chars().all(is_legal))
+        .then_some("has other characters than letters, digits, dots, dashes and underscores")
+}
+
+/// Why a record has no header of this name from a route: a reader would find two.
+pub(super) fn rejects_header(name: &str) -> Option<String> {
+    matches!(name, "id" | "name").then(|| "is the relay's own".into())
+}
+
+/// What of this the client was built without, as it lists its features. Whether TLS and SASL are
+/// there it would say when it connects, or never.
+pub(super) fn lacks(features: &str, protocol: &str, mechanism: Option<&str>) -> Option<String> {
+    let has = |feature: &str| features.split(',').any(|one| one.trim() == feature);
+    if protocol.ends_with("ssl") && !has("ssl") {
+        return Some(
+            "security.protocol: the client of Kafka in this program has no TLS; give the relay a \
+             listener that needs none (plaintext, sasl_plaintext)"
+                .into(),
+        );
+    }
+    let mechanism = mechanism?;
+    let family = mechanism.split('-').next().unwrap_or_default();
+    let is_there = has(&format!("sasl_{}", family.to_lowercase()));
+    (!is_there).then(|| {
+        let known = features
+            .split(',')
+            .filter_map(|one| one.trim().strip_prefix("sasl_"));
+        let known: Vec<String> = known.map(str::to_uppercase).collect();
+        format!(
+            "sasl.mechanism: the client of Kafka in this program knows {} alone",
+            known.join(", ")
+        )
+    })
+}
+
+/// What went wrong.
+pub(super) fn said(error: &KafkaError) -> String {
+    match error.rdkafka_error_code() {
+        Some(code) => format!("Kafka: {code}"),
+        None => format!("Kafka: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+
+    use super::{answer, lacks, problem_of_topic};
+    use crate::destination::answer::Answer;
+
+    #[test]
+    fn neighbours_of_a_record_that_is_too_large_are_not_refused_with_it() {
+        let error = KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge);
+        assert!(matches!(answer(&error, true), Answer::Rejected { .. }));
+        assert!(matches!(answer(&error, false), Answer::Unavailable { .. }));
+    }
+
+    #[test]
+    fn a_missing_right_counts_as_no_attempt() {
+        for code in [
+            RDKafkaErrorCode::TopicAuthorizationFailed,
+            RDKafkaErrorCode::ClusterAuthorizationFailed,
+            RDKafkaErrorCode::SaslAuthenticationFailed,
+        ] {
+            let answer = answer(&KafkaError::MessageProduction(code), true);
+            assert!(answer.is_denial(), "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn each_code_has_its_kind_of_failure() {
+        use RDKafkaErrorCode as Code;
+        for (code, failure) in [
+            (Code::MessageSizeTooLarge, "too_large"),
+            (Code::UnknownTopicOrPartition, "no_route"),
+            (Code::TopicAuthorizationFailed, "auth"),
+            (Code::MessageTimedOut, "timeout"),
+            (Code::NotEnoughReplicas, "full"),
+            (Code::BrokerTransportFailure, "connect"),
+            (Code::Unknown, "error"),
+        ] {
+            let answer = answer(&KafkaError::MessageProduction(code), true);
+            let said = answer
+                .failure()
+                .map(crate::destination::reason::Failure::name);
+            assert_eq!(said, Some(failure), "{code:?}");
+        }
+    }
+
+    #[test]
+    fn a_topic_that_there_is_not_may_be_created_yet_and_a_broker_that_is_away_counts_as_no_attempt()
+    {
+        let of = |code| answer(&KafkaError::MessageProduction(code), false);
+        assert!(matches!(
+            of(RDKafkaErrorCode::UnknownTopicOrPartition),
+            Answer::Retry { .. }
+        ));
+        for code in [
+            RDKafkaErrorCode::MessageTimedOut,
+            RDKafkaErrorCode::NotEnoughReplicas,
+        ] {
+            assert!(matches!(of(code), Answer::Backpressure { .. }));
+        }
+    }
+
+    #[test]
+    fn what_a_client_was_built_without_is_told() {
+        let without = "gzip,snappy,sasl,regex,lz4,sasl_plain,plugins";
+        let with = "gzip,ssl,sasl,sasl_scram,sasl_plain,sasl_oauthbearer";
+        for (protocol, mechanism, setting) in [
+            ("ssl", None, "security.protocol: "),
+            ("sasl_ssl", Some("PLAIN"), "security.protocol: "),
+            ("sasl_plaintext", Some("SCRAM-SHA-512"), "sasl.mechanism: "),
+            ("", Some("OAUTHBEARER"), "sasl.mechanism: "),
+        ] {
+            let said = lacks(without, protocol, mechanism).expect(protocol);
+            assert!(said.starts_with(setting), "{said}");
+            assert_eq!(lacks(with, protocol, mechanism), None);
+        }
+        for (protocol, mechanism) in [("", None), ("sasl_plaintext", Some("PLAIN"))] {
+            assert_eq!(lacks(without, protocol, mechanism), None);
+        }
+        let said = lacks(without, "", Some("SCRAM-SHA-256")).unwrap_or_default();
+        assert!(said.ends_with("knows PLAIN alone"), "{said}");
+    }
+
+    #[test]
+    fn names_that_no_topic_can_have_are_told() {
+        assert_eq!(problem_of_topic("mail.sent_2-b"), None);
+        for bad in ["", ".", "..", "a b", "a/b", "ä", "a\0", &"x".repeat(250)] {
+            assert!(problem_of_topic(bad).is_some(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! NATS JetStream: messages that a stream has on record once they are acknowledged, and once only
+//! within its duplicate window.
+
+mod connection;
+mod credentials;
+mod wire;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_nats::{ConnectErrorKind, Event, HeaderMap, Request, RequestErrorKind, ServerAddr};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use posthaste::Error;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::destination::answer::Answer;
+use crate::destination::contract::{Destination, UnsafeSetting};
+use crate::destination::pipeline::in_order;
+use crate::destination::reason::{Failure, Reason};
+use crate::destination::shared_connection::{SharedConnection, Use};
+use crate::message::Message;
+use connection::Live;
+
+/// An address that swallows packets is given up after this.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// A subject that a stream of NATS JetStream takes.
+///
+/// | of the message | comes |
+/// |---|---|
+/// | subject | what the mapping says, the job's name unless it says something |
+/// | payload | the payload |
+/// | `Nats-Msg-Id` | the delivery id: for `posthaste.confirm`, or `posthaste.inbox` |
+/// | `Nats-Expected-Stream` | with [`stream`](Self::stream) its name |
+/// | headers | what the mapping says, and the trace context |
+///
+/// A stream drops a message whose id it has seen within its `duplicate_window`, two minutes unless
+/// its settings say otherwise. What is sent again after that arrives twice: a relay is refused,
+/// unless it is allowed by name, where the window is shorter than a day, and where the stream is
+/// not named so that it is not known.
+///
+/// Accepted is what the stream has acknowledged, also as a duplicate. NATS answers before its disk
+/// does (`sync_interval`), so that a crash of all machines that hold the stream loses what came
+/// last. A subject that no stream takes, or one other than expected, makes a message wait as if it
+/// had failed, because the one that runs the stream may create it yet; a message that is too large
+/// is rejected for good. While a stream has no leader, or is full and refuses what is new, and
+/// while the account lacks a right, jobs wait and count as no attempt.
+///
+/// The account needs to publish to the subjects and to `$JS.API.INFO`, to subscribe to `_INBOX.>`,
+/// and `$JS.API.STREAM.NAMES` and `$JS.API.STREAM.INFO.*` to know a stream's settings.
+///
+/// ```
+/// use posthaste_relay::{Mapping, Nats, Relay, Template};
+/// # fn main() -> Result<(), posthaste::Error> {
+/// let nats = Nats::new("nats://127.0.0.1:4222")?.stream("MAILS");
+/// let mapping = Mapping::default().kind(Template::parse("mails.{kwargs.kind}")?);
+/// let relay = Relay::to(nats).mapping(mapping).batch(100);
+/// # Ok(()) }
+/// ```
+pub struct Nats {
+    servers: Vec<ServerAddr>,
+    credentials: Option<String>,
+    domain: Option<String>,
+    stream: Option<String>,
+    link: SharedConnection<Live>,
+    /// What was refused last because a stream was full: until there is room again, nothing is sent.
+    full: Mutex<Option<Full>>,
+}
+
+#[derive(Clone)]
+struct Full {
+    subject: String,
+    bytes: u64,
+}
+
+impl Nats {
+    /// `nats://user:password@host:port`, `nats://token@host:port`, or `tls://`, for which the
+    /// program installs rustls' provider; several servers of a cluster with commas between them,
+    /// which all have the login and the TLS of the first. What an address cannot hold is
+    /// percent-encoded.
+    pub fn new(urls: &str) -> Result<Self, Error> {
+        // The address may hold a password: the error does not repeat it.
+        let servers: Result<Vec<ServerAddr>, _> =
+            urls.split(',').map(|url| url.trim().parse()).collect();
+        Ok(Self {
+            servers: servers.map_err(|_| Error::invalid("url", "must be nats://host:port"))?,
+            credentials: None,
+            domain: None,
+            stream: None,
+            link: SharedConnection::default(),
+            full: Mutex::default(),
+        })
+    }
+
+    /// What a `.creds` file holds.
+    pub fn credentials(self, credentials: impl Into<String>) -> Self {
+        let credentials = Some(credentials.into());
+        Self {
+            credentials,
+            ..self
+        }
+    }
+
+    /// The JetStream domain, of a leaf node and the like.
+    pub fn domain(self, domain: impl Into<String>) -> Self {
+        let domain = Some(domain.into());
+        Self { domain, ..self }
+    }
+
+    /// The stream that is to take the messages: no other may, and its settings are looked at.
+    pub fn stream(self, stream: impl Into<String>) -> Self {
+        let stream = Some(stream.into());
+        Self { stream, ..self }
+    }
+
+    async fn open(&self) -> Result<Use<'_, Live>, Reason> {
+        let is_alive = |live: &Live| !live.gone.is_cancelled();
+        self.link
+            .open(is_alive, async || self.connect().await)
+            .await
+    }
+
+    async fn connect(&self) -> Result<Live, Reason> {
+        let gone = CancellationToken::new();
+        let told = gone.clone();
+        let (tell, violations) = watch::channel(Vec::new());
+        let connected = credentials::options(&self.servers, self.credentials.as_deref())?
+            .name("posthaste")
+            .connection_timeout(CONNECT)
+            // The relay bounds what it asks.
+            .request_timeout(None)
+            .event_callback(move |event| {
+                match event {
+                    Event::Disconnected | Event::Closed => told.cancel(),
+                    Event::ServerError(error) => {
+                        let violation = wire::violation(&error.to_string());
+                        tell.send_if_modified(|known: &mut Vec<wire::Violation>| {
+                            wire::note(known, violation)
+                        });
+                    }
+                    _ => {}
+                }
+                std::future::ready(())
+            })
+            .connect(&self.servers);
+        let client = tokio::time::timeout(CONNECT, connected).await;
+        let client = client
+            .map_err(|_| format!("NATS: no connection within {} s", CONNECT.as_secs()))
+            .map_err(Reason::late)?
+            .map_err(|error| Reason::of(of_connecting(error.kind()), format!("NATS: {error}")))?;
+        Ok(Live {
+            client,
+            gone,
+            violations,
+        })
+    }
+
+    /// What is sent, or why it never will be.
+    fn encode(&self, message: &Message, most: usize) -> Result<HeaderMap, Answer> {
+        let refuse = |reason: String| Err(Answer::rejected(reason));
+        if let Some(problem) = wire::problem_of_subject(&message.kind) {
+            return refuse(format!("the subject {:?} {problem}", message.kind));
+        }
+        if let Some(problem) = message.problem_of_headers(wire::rejects_header) {
+            return refuse(problem);
+        }
+        let id = message.id.to_string();
+        let stream = self.stream.as_deref();
+        let stream = stream.map(|stream| ("Nats-Expected-Stream", stream));
+        let own = [("Nats-Msg-Id", id.as_str())].into_iter().chain(stream);
+        let theirs = message.headers.iter();
+        let theirs = theirs.map(|(name, value)| (name.as_str(), value.as_str()));
+        let mut headers = HeaderMap::new();
+        let mut bytes = message.body().len() + wire::HEADER;
+        for (name, value) in own.chain(theirs) {
+            let Some((name, value, length)) = wire::header(name, value) else {
+                return refuse(format!("the header {name:?} cannot be written in a line"));
+            };
+            headers.insert(name, value);
+            bytes += length;
+        }
+        if bytes > most {
+            let reason = format!("it has {bytes} bytes, of which NATS takes {most} (max_payload)");
+            return Err(Answer::rejected(Reason::of(Failure::TooLarge, reason)));
+        }
+        Ok(headers)
+    }
+
+    /// Publishes one message and waits for its acknowledgement.
+    async fn publish(&self, live: &Live, message: &Message, most: usize) -> Answer {
+        let headers = match self.encode(message, most) {
+            Ok(headers) => headers,
+            Err(refused) => return refused,
+        };
+        let payload = Bytes::copy_from_slice(message.body());
+        let request = Request::new().headers(headers).payload(payload);
+        let reply = match live.request(&message.kind, request).await {
+            Ok(reply) => reply,
+            Err(denied) => return Answer::full(denied),
+        };
+        match reply {
+            Ok(reply) => {
+                let (answer, is_full) = wire::answer(&reply.payload);
+                // Of several streams one holds up no other.
+                if is_full && self.stream.is_some() {
+                    *self.full() = Some(Full {
+                        subject: message.kind.clone(),
+                        bytes: message.body().len() as u64,
+                    });
+                }
+                answer
+            }
+            Err(error) if error.kind() == RequestErrorKind::NoResponders => {
+                self.unheard(live, &message.kind).await
+            }
+            Err(error) => {
+                let failure = match error.kind() {
+                    RequestErrorKind::TimedOut => Failure::Timeout,
+                    _ => Failure::Connect,
+                };
+                Answer::unavailable(Reason::of(failure, format!("NATS: {error}")))
+            }
+        }
+    }
+
+    /// Nobody listens to a subject: no stream takes it, or the one that does has no leader now.
+    async fn unheard(&self, live: &Live, subject: &str) -> Answer {
+        let streams = self.streams_of(live, subject).await;
+        match streams.as_deref() {
+            Ok([]) => {
+                let reason = format!("NATS has no stream for the subject {subject:?}");
+                Answer::retry(Reason::of(Failure::NoRoute, reason))
+            }
+            Ok([stream, ..]) => Answer::full(format!("NATS: the stream {stream} has no leader")),
+            Err(reason) if reason.is_denial() => Answer::full(reason.clone()),
+            Err(reason) => Answer::unavailable(reason.clone()),
+        }
+    }
+
+    /// The names of the streams that take a subject.
+    async fn streams_of(&self, live: &Live, subject: &str) -> Result<Vec<String>, Reason> {
+        let request = serde_json::json!({ "subject": subject }).to_string();
+        let names = self.ask(live, "STREAM.NAMES", request).await?;
+        names.error()?;
+        Ok(names.streams)
+    }
+
+    /// Asks JetStream; nothing when there is no such thing.
+    async fn ask(&self, live: &Live, what: &str, request: String) -> Result<wire::Reply, Reason> {
+        let api = match &self.domain {
+            Some(domain) => format!("$JS.{domain}.API"),
+            None => "$JS.API".to_owned(),
+        };
+        let request = Request::new().payload(request.into());
+        match live.request(&format!("{api}.{what}"), request).await? {
+            Ok(reply) => Ok(wire::Reply::read(&reply.payload)),
+            Err(error) if error.kind() == RequestErrorKind::NoResponders => {
+                Err("NATS: JetStream is not enabled for this account".into())
+            }
+            Err(error) => Err(format!("NATS: {error}").into()),
+        }
+    }
+
+    /// Whether there is room again in the stream that had none.
+    async fn has_room(&self, live: &Live) -> Result<(), Reason> {
+        let Some(full) = self.full().clone() else {
+            return Ok(());
+        };
+        let streams = self.streams_of(live, &full.subject).await?;
+        let info = match streams.first() {
+            Some(stream) => {
+                self.ask(live, &format!("STREAM.INFO.{stream}"), String::new())
+                    .await?
+            }
+            None => wire::Reply::default(),
+        };
+        if info.is_full(full.bytes) {
+            return Err(format!("NATS: the stream for {:?} is full", full.subject).into());
+        }
+        *self.full() = None;
+        Ok(())
+    }
+
+    fn full(&self) -> MutexGuard<'_, Option<Full>> {
+        self.full.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn of_connecting(error: ConnectErrorKind) -> Failure {
+    use ConnectErrorKind::{Authentication, AuthorizationViolation, TimedOut};
+    match error {
+        Authentication | AuthorizationViolation => Failure::Auth,
+        TimedOut => Failure::Timeout,
+        _ => Failure::Connect,
+    }
+}
+
+impl Destination for Nats {
+    fn label(&self) -> String {
+        let servers = self.servers.iter();
+        let servers = servers.map(|server| format!("{}:{}", server.host(), server.port()));
+        format!("nats at {}", servers.collect::<Vec<_>>().join(","))
+    }
+
+    fn send<'a>(&'a self, batch: &'a [Message]) -> BoxFuture<'a, Vec<Answer>> {
+        Box::pin(async move {
+            let live = match self.open().await {
+                Ok(live) => live,
+                Err(reason) => return Answer::unavailable(reason).for_all(batch),
+            };
+            let most = live.client.server_info().max_payload;
+            let publish = |message| self.publish(&live, message, most);
+            let sent = in_order(batch.iter().map(publish).collect());
+            match live.unless_gone(sent).await {
+                Ok(answers) => {
+                    if !answers.iter().any(Answer::is_denial) {
+                        live.ends_well();
+                    }
+                    answers
+                }
+                Err(reason) => Answer::unavailable(reason).for_all(batch),
+            }
+        })
+    }
+
+    fn rejects_header(&self, name: &str) -> Option<String> {
+        wire::rejects_header(name)
+    }
+
+    fn rejects(&self, message: &Message) -> Option<String> {
+        match self.encode(message, usize::MAX) {
+            Err(Answer::Rejected { reason }) => Some(reason.into()),
+            _ => None,
+        }
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async {
+            let live = self.open().await?;
+            let looked = async {
+                let info = self.ask(&live, "INFO", String::new()).await?;
+                info.error()?;
+                self.has_room(&live).await
+            };
+            let outcome: Result<(), Reason> = live.unless_gone(looked).await?;
+            if !outcome.as_ref().is_err_and(Reason::is_denial) {
+                live.ends_well();
+            }
+            Ok(outcome?)
+        })
+    }
+
+    fn unsafe_settings(
+        &self,
+        longest_outage: Duration,
+    ) -> BoxFuture<'_, Result<Vec<UnsafeSetting>, Error>> {
+        Box::pin(async move {
+            let Some(stream) = &self.stream else {
+                return Ok(vec![wire::unknown_stream()]);
+            };
+            let looked = async {
+                let live = self.open().await?;
+                let info = format!("STREAM.INFO.{stream}");
+                let asked = self.ask(&live, &info, String::new());
+                let info = live.unless_gone(asked).await?;
+                if !info.as_ref().is_err_and(Reason::is_denial) {
+                    live.ends_well();
+                }
+                info?.unsafe_settings(longest_outage)
+            };
+            let looked: Result<Vec<UnsafeSetting>, String> = looked.await;
+            looked.map_err(|reason| Error::invalid("stream", reason))
+        })
+    }
+}

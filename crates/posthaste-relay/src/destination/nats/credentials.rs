@@ -1,0 +1,35 @@
+//! Who logs in to NATS, as the address or a file of credentials says. Pure.
+
+use async_nats::{ConnectOptions, ServerAddr};
+use percent_encoding::percent_decode_str;
+
+use crate::destination::reason::{Failure, Reason};
+
+/// The options of a connection to these servers.
+pub(super) fn options(
+    servers: &[ServerAddr],
+    credentials: Option<&str>,
+) -> Result<ConnectOptions, Reason> {
+    let options = match credentials {
+        Some(credentials) => ConnectOptions::with_credentials(credentials)
+            .map_err(|_| Reason::of(Failure::Auth, "NATS: the credentials cannot be read"))?,
+        None => of_address(servers),
+    };
+    // The scheme stands before the first of several servers only.
+    Ok(options.require_tls(servers.iter().any(ServerAddr::tls_required)))
+}
+
+/// The client does not read it from the address.
+fn of_address(servers: &[ServerAddr]) -> ConnectOptions {
+    let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    let mut named = servers
+        .iter()
+        .filter_map(|server| Some((server.username()?, server.password())));
+    match named.next() {
+        Some((user, Some(password))) => {
+            ConnectOptions::with_user_and_password(decoded(user), decoded(password))
+        }
+        Some((token, None)) => ConnectOptions::with_token(decoded(token)),
+        None => ConnectOptions::new(),
+    }
+}

@@ -1,0 +1,323 @@
+//! What goes over the wire to NATS and what JetStream answers. Pure.
+
+use std::time::Duration;
+
+use async_nats::{HeaderName, HeaderValue};
+use serde::Deserialize;
+
+use crate::destination::answer::Answer;
+use crate::destination::contract::UnsafeSetting;
+use crate::destination::reason::{Failure, Reason};
+use crate::destination::retention::too_short;
+
+/// Bytes of a block of headers beside its lines: the version, and an empty line.
+pub(super) const HEADER: usize = "NATS/1.0\r\n\r\n".len();
+
+/// The longest subject.
+const LONGEST: usize = 1_024;
+
+/// What JetStream refuses whatever the message: it is short of something, or overrun.
+const SHORT: [u16; 2] = [503, 429];
+/// Its codes for an account and for a server whose streams have no more memory or disk.
+const FULL: [u32; 3] = [10_002, 10_028, 10_047];
+/// Its code for a message that is too large.
+const TOO_LARGE: u32 = 10_054;
+
+/// So many are known of a connection.
+const VIOLATIONS: usize = 100;
+
+/// What the account may not do, in the server's words.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Violation {
+    /// Where it may not publish; nothing: it may not subscribe, and hears no answers.
+    subject: Option<String>,
+    said: String,
+}
+
+/// A refusal of the server that comes without a request, if it is about rights.
+pub(super) fn violation(said: &str) -> Option<Violation> {
+    let said = said.strip_prefix("nats: ").unwrap_or(said);
+    let (_, of) = said.split_once("Permissions Violation for ")?;
+    let quoted = of.split('"').nth(1);
+    let subject = match of.starts_with("Publish") {
+        true => Some(quoted?.to_owned()),
+        false => None,
+    };
+    let said = said.to_owned();
+    Some(Violation { subject, said })
+}
+
+/// Adds it, once; whether it is news. The oldest are forgotten.
+pub(super) fn note(known: &mut Vec<Violation>, violation: Option<Violation>) -> bool {
+    let Some(violation) = violation.filter(|one| !known.contains(one)) else {
+        return false;
+    };
+    if known.len() >= VIOLATIONS {
+        known.remove(0);
+    }
+    known.push(violation);
+    true
+}
+
+/// Why there will be no answer to what is sent to a subject.
+pub(super) fn denied(known: &[Violation], subject: &str) -> Option<Reason> {
+    let is_about = |one: &&Violation| one.subject.as_deref().is_none_or(|of| of == subject);
+    let violation = known.iter().rev().find(is_about)?;
+    let reason = format!("NATS: {}; grant it to the account", violation.said);
+    Some(Reason::of(Failure::Auth, reason))
+}
+
+/// A header with its length in the block.
+pub(super) fn header(name: &str, value: &str) -> Option<(HeaderName, HeaderValue, usize)> {
+    let length = name.len() + value.len() + ": \r\n".len();
+    Some((name.parse().ok()?, value.parse().ok()?, length))
+}
+
+/// Why a message has no header of this name from a route: with another id in its place duplicates
+/// would be others.
+pub(super) fn rejects_header(name: &str) -> Option<String> {
+    let is = |own: &str| name.eq_ignore_ascii_case(own);
+    if is("Nats-Expected-Stream") {
+        return Some("is the relay's; the route's setting stream says it".into());
+    }
+    is("Nats-Msg-Id").then(|| "is the delivery id's".into())
+}
+
+/// Why nothing can be published to it.
+pub(super) fn problem_of_subject(subject: &str) -> Option<&'static str> {
+    // A line of the protocol has 4,096 bytes, and a longer one costs the connection.
+    if subject.len() > LONGEST {
+        return Some("is longer than 1,024 bytes");
+    }
+    let is_wild = |token: &str| token == "*" || token == ">";
+    if subject.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        return Some("has a blank in it");
+    }
+    if subject.split('.').any(str::is_empty) {
+        return Some("is empty between two dots, or whole");
+    }
+    subject.split('.').any(is_wild).then_some("stands for many")
+}
+
+/// What JetStream answers, whatever it was asked.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Reply {
+    /// Who has stored a message.
+    stream: String,
+    error: Option<Refusal>,
+    /// Names of streams.
+    #[serde(deserialize_with = "names")]
+    pub(super) streams: Vec<String>,
+    config: Config,
+    state: State,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Refusal {
+    code: u16,
+    err_code: u32,
+    description: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Config {
+    storage: String,
+    discard: String,
+    max_msgs: i64,
+    max_bytes: i64,
+    /// In nanoseconds.
+    duplicate_window: u64,
+    no_ack: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct State {
+    messages: u64,
+    bytes: u64,
+}
+
+/// None at all are sent as null.
+fn names<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    // An account's figures have a number of this name.
+    let names = serde_json::Value::deserialize(from)?;
+    let names = names.as_array().into_iter().flatten();
+    Ok(names
+        .filter_map(|name| name.as_str().map(str::to_owned))
+        .collect())
+}
+
+impl Reply {
+    pub(super) fn read(payload: &[u8]) -> Self {
+        serde_json::from_slice(payload).unwrap_or_default()
+    }
+
+    pub(super) fn error(&self) -> Result<(), String> {
+        match &self.error {
+            None => Ok(()),
+            Some(error) => Err(said(error)),
+        }
+    }
+
+    /// Whether the stream would refuse a message of this many bytes, where it does not drop old
+    /// ones for new ones.
+    pub(super) fn is_full(&self, bytes: u64) -> bool {
+        let (config, state) = (&self.config, &self.state);
+        let is_beyond = |amount: u64, limit: i64| {
+            u64::try_from(limit).is_ok_and(|limit| limit > 0 && amount > limit)
+        };
+        config.discard == "new"
+            && (is_beyond(state.messages + 1, config.max_msgs)
+                || is_beyond(state.bytes + bytes, config.max_bytes))
+    }
+
+    /// What of the stream's settings lets it lose what it has acknowledged, or take it twice.
+    pub(super) fn unsafe_settings(
+        &self,
+        longest_outage: Duration,
+    ) -> Result<Vec<UnsafeSetting>, String> {
+        self.error()?;
+        let mut unsafe_settings = Vec::new();
+        let mut weak = |setting: &str, lost: String| {
+            let setting = setting.into();
+            unsafe_settings.push(UnsafeSetting { setting, lost });
+        };
+        if self.config.storage == "memory" {
+            let lost = "is \"memory\", so a restart of NATS loses messages that it has \
+                        acknowledged; set it to file";
+            weak("storage", lost.into());
+        }
+        if self.config.no_ack {
+            let lost =
+                "is true, so nobody learns whether the stream has a message; set it to false";
+            weak("no_ack", lost.into());
+        }
+        let window = Duration::from_nanos(self.config.duplicate_window);
+        unsafe_settings.extend(too_short("duplicate_window", window, longest_outage));
+        Ok(unsafe_settings)
+    }
+}
+
+/// Nobody knows which settings hold.
+pub(super) fn unknown_stream() -> UnsafeSetting {
+    UnsafeSetting {
+        setting: "stream".into(),
+        lost: "is not named, so nobody can look at its storage and duplicate_window; name it"
+            .into(),
+    }
+}
+
+/// The answer to a message, and whether a stream was full.
+pub(super) fn answer(payload: &[u8]) -> (Answer, bool) {
+    let reply = Reply::read(payload);
+    match &reply.error {
+        None if !reply.stream.is_empty() => (Answer::Accepted, false),
+        None => {
+            let reason = "what took it is no stream: it did not acknowledge it";
+            (Answer::retry(Reason::of(Failure::NoRoute, reason)), false)
+        }
+        Some(error) if error.err_code == TOO_LARGE => {
+            let reason = Reason::of(Failure::TooLarge, said(error));
+            (Answer::rejected(reason), false)
+        }
+        Some(error) if SHORT.contains(&error.code) || FULL.contains(&error.err_code) => {
+            (Answer::full(said(error)), true)
+        }
+        Some(error) => (Answer::retry(said(error)), false),
+    }
+}
+
+fn said(error: &Refusal) -> String {
+    format!("NATS: {} ({})", error.description, error.err_code)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+
+    use super::{Reply, answer, problem_of_subject};
+    use crate::destination::answer::Answer;
+    use crate::destination::reason::{Failure, Reason};
+
+    #[test]
+    fn a_duplicate_is_accepted_and_a_service_that_answers_is_no_stream() {
+        let of = |reply: Value| answer(reply.to_string().as_bytes());
+        assert_eq!(
+            of(json!({"stream": "S", "seq": 1})),
+            (Answer::Accepted, false)
+        );
+        let again = json!({"stream": "S", "seq": 1, "duplicate": true});
+        assert_eq!(of(again), (Answer::Accepted, false));
+        assert!(matches!(answer(b"pong"), (Answer::Retry { .. }, false)));
+        assert!(matches!(answer(b"{}"), (Answer::Retry { .. }, false)));
+    }
+
+    #[test]
+    fn what_lies_with_the_message_is_told_from_what_lies_with_the_stream() {
+        let of = |code: u16, err_code: u32| {
+            let error = json!({"code": code, "err_code": err_code, "description": "d"});
+            answer(json!({ "error": error }).to_string().as_bytes())
+        };
+        let too_large = Reason::of(Failure::TooLarge, "NATS: d (10054)");
+        assert_eq!(of(400, 10054), (Answer::rejected(too_large), false));
+        for (code, err_code) in [(503, 10077), (400, 10002), (429, 10167)] {
+            let (answer, is_full) = of(code, err_code);
+            assert!(
+                matches!(answer, Answer::Backpressure { .. }) && is_full,
+                "{err_code}"
+            );
+        }
+        assert!(matches!(of(400, 10060), (Answer::Retry { .. }, false)));
+    }
+
+    fn stream(config: Value, state: Value) -> Reply {
+        Reply::read(
+            json!({"config": config, "state": state})
+                .to_string()
+                .as_bytes(),
+        )
+    }
+
+    #[test]
+    fn a_stream_is_full_only_where_it_refuses_what_is_new() {
+        let full = |discard: &str, most: i64, bytes: i64| {
+            let config = json!({"discard": discard, "max_msgs": most, "max_bytes": bytes});
+            stream(config, json!({"messages": 10, "bytes": 1000})).is_full(100)
+        };
+        assert!(full("new", 10, -1) && full("new", -1, 1099));
+        assert!(!full("old", 10, 1000) && !full("new", 11, 1100) && !full("new", -1, -1));
+    }
+
+    #[test]
+    fn settings_with_which_a_stream_forgets_or_takes_twice_are_named() {
+        let weak = |storage: &str, seconds: u64| {
+            let config = json!({"storage": storage, "duplicate_window": seconds * 1_000_000_000});
+            let unsafe_settings =
+                stream(config, json!({})).unsafe_settings(Duration::from_secs(24 * 3600));
+            let unsafe_settings = unsafe_settings.expect("a stream").into_iter();
+            unsafe_settings.map(|one| one.setting).collect::<Vec<_>>()
+        };
+        assert_eq!(weak("file", 24 * 3600), Vec::<String>::new());
+        assert_eq!(weak("memory", 120), ["storage", "duplicate_window"]);
+    }
+
+    #[test]
+    fn subjects_that_are_none_are_told() {
+        for good in ["mail", "mail.sent", "a.b*c.>d"] {
+            assert_eq!(problem_of_subject(good), None, "{good}");
+        }
+        for bad in ["", ".", "a..b", "a.", "a b", "a.*", "a.>", "a\r\nPUB b"] {
+            assert!(problem_of_subject(bad).is_some(), "{bad:?}");
+        }
+        assert!(problem_of_subject(&"x".repeat(1_025)).is_some());
+        for own in ["Nats-Msg-Id", "nats-msg-id", "Nats-Expected-Stream"] {
+            assert!(super::rejects_header(own).is_some(), "{own}");
+        }
+        assert_eq!(super::rejects_header("Nats-TTL"), None);
+    }
+}

@@ -1,0 +1,223 @@
+//! RabbitMQ: messages as any consumer of AMQP 0-9-1 reads them.
+
+use std::borrow::Cow;
+
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use lapin::BasicProperties;
+use lapin::types::{AMQPValue, FieldTable};
+use posthaste::Error;
+
+use crate::destination::amqp::{
+    Amqp, Letter, PERSISTENT, expiration, fits, priority, rejects_header, short,
+};
+use crate::destination::answer::Answer;
+use crate::destination::contract::Destination;
+use crate::message::Message;
+
+/// An exchange of RabbitMQ, or a queue of it by way of the default exchange.
+///
+/// | of the message | comes |
+/// |---|---|
+/// | routing key | what the mapping says, the job's name unless it says something |
+/// | exchange | the mapping's queue, else the destination's; the default one unless said otherwise, whose routing keys are names of queues |
+/// | body | the payload, byte by byte; `content_type` is `application/json`, or `text/plain` or `application/octet-stream` of what is no JSON; `content_encoding` is `utf-8` |
+/// | `message_id` | the delivery id: for `posthaste.confirm`, or `posthaste.inbox` |
+/// | `type` | the job's name |
+/// | `timestamp` | when the job was enqueued |
+/// | `priority` | 1 for a priority of -1, up to 255; 0 for all others |
+/// | `expiration` | with [`expires`](Self::expires) the time until the job expires |
+/// | headers | what the mapping says, and the trace context |
+///
+/// RabbitMQ drops no duplicates: an effect that must happen once is recorded in `posthaste.inbox`
+/// by the consumer.
+///
+/// Accepted is what RabbitMQ has confirmed and not returned. Messages are persistent: a durable
+/// queue has them on its disk by then, quorum queues on most of their disks. A message for which
+/// there is no queue, or no exchange, waits as if it had failed, because the one that runs the
+/// queue may declare it yet; one that is too large for RabbitMQ is rejected for good. Where a full
+/// queue does not confirm, and while an alarm (disk, memory) blocks publishers, jobs wait and count
+/// as no attempt. Nothing is declared: queues and their settings are the receiver's.
+///
+/// Messages of one batch are published in its order, and RabbitMQ keeps that within an exchange and
+/// a queue.
+///
+/// ```
+/// use posthaste_relay::{Mapping, RabbitMq, Relay, Template};
+/// # fn main() -> Result<(), posthaste::Error> {
+/// let rabbitmq = RabbitMq::new("amqp://guest:guest@127.0.0.1:5672/mail")?.exchange("mails");
+/// let mapping = Mapping::default().kind(Template::parse("mail.{kwargs.kind}")?);
+/// let relay = Relay::to(rabbitmq).mapping(mapping).batch(100);
+/// # Ok(()) }
+/// ```
+pub struct RabbitMq {
+    amqp: Amqp,
+    exchange: String,
+    expires: bool,
+}
+
+impl RabbitMq {
+    /// `amqp://user:password@host:port/virtual-host`, or `amqps://` for TLS, for which the program
+    /// installs rustls' provider.
+    pub fn new(url: &str) -> Result<Self, Error> {
+        Ok(Self {
+            amqp: Amqp::new(url)?,
+            exchange: String::new(),
+            expires: false,
+        })
+    }
+
+    /// The exchange, where the mapping says none.
+    pub fn exchange(self, exchange: impl Into<String>) -> Self {
+        let exchange = exchange.into();
+        Self { exchange, ..self }
+    }
+
+    /// Has RabbitMQ drop messages that nobody took before their job expires: by this machine's
+    /// clock, so that one that is ahead loses what was still wanted. Without it the receiver
+    /// decides. A time beyond 49 days is more than RabbitMQ takes, and is not said.
+    pub fn expires(self) -> Self {
+        let expires = true;
+        Self { expires, ..self }
+    }
+
+    fn encode<'a>(&'a self, message: &'a Message, now: Timestamp) -> Result<Letter<'a>, Answer> {
+        let exchange = message.queue.as_deref().unwrap_or(&self.exchange);
+        short("the exchange's name", exchange)?;
+        short("the routing key", &message.kind)?;
+        let job = &message.job;
+        let mut headers = FieldTable::default();
+        for (name, value) in &message.headers {
+            let value = AMQPValue::LongString(value.as_str().into());
+            headers.insert(short("a header's name", name)?, value);
+        }
+        fits(message)?;
+        if let Some(reason) = message.problem_of_headers(rejects_header) {
+            return Err(Answer::rejected(reason));
+        }
+        let enqueued_at = u64::try_from(job.enqueued_at.as_second()).unwrap_or_default();
+        let content_type = message.content_type();
+        let content_type = content_type.split(';').next().unwrap_or_default();
+        let mut properties = BasicProperties::default()
+            .with_content_type(content_type.into())
+            .with_headers(headers)
+            .with_delivery_mode(PERSISTENT)
+            .with_priority(priority(job.priority))
+            .with_message_id(message.id.to_string().into())
+            .with_timestamp(enqueued_at)
+            .with_type(short("the job's name", &job.name)?);
+        if message.bytes().is_none() {
+            properties = properties.with_content_encoding("utf-8".into());
+        }
+        if let Some(left) = expiration(job.expires_at, now).filter(|_| self.expires) {
+            properties = properties.with_expiration(left.into());
+        }
+        Ok(Letter {
+            exchange,
+            routing_key: &message.kind,
+            properties,
+            body: Cow::Borrowed(message.body()),
+        })
+    }
+}
+
+impl Destination for RabbitMq {
+    fn label(&self) -> String {
+        format!("rabbitmq at {}", self.amqp.label())
+    }
+
+    fn send<'a>(&'a self, batch: &'a [Message]) -> BoxFuture<'a, Vec<Answer>> {
+        Box::pin(async move {
+            let now = Timestamp::now();
+            let letters = batch.iter().map(|message| self.encode(message, now));
+            self.amqp.publish(letters.collect()).await
+        })
+    }
+
+    fn rejects_header(&self, name: &str) -> Option<String> {
+        rejects_header(name)
+    }
+
+    fn rejects(&self, message: &Message) -> Option<String> {
+        match self.encode(message, Timestamp::now()) {
+            Err(Answer::Rejected { reason }) => Some(reason.into()),
+            _ => None,
+        }
+    }
+
+    /// By way of the default exchange routing keys are names of queues.
+    fn queue_of<'a>(&'a self, message: &'a Message) -> Option<&'a str> {
+        let exchange = message.queue.as_deref().unwrap_or(&self.exchange);
+        exchange.is_empty().then_some(&*message.kind)
+    }
+
+    fn unread<'a>(&'a self, queues: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, String>> {
+        Box::pin(self.amqp.without_consumers(queues))
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(self.amqp.probe())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::RabbitMq;
+    use crate::destination::contract::Destination;
+    use crate::message::mapping::Mapping;
+    use crate::message::template::Template;
+    use crate::message::tests::{ID, job};
+
+    #[test]
+    fn a_body_is_called_what_it_is() {
+        let rabbitmq = RabbitMq::new("amqp://127.0.0.1").expect("a destination");
+        let row = |what: &str| format!(r#"{{"posthaste.outbox": {{"id": "{ID}", {what}}}}}"#);
+        for (kwargs, content_type, encoding, body) in [
+            (
+                "{}".to_owned(),
+                "application/json",
+                Some("utf-8"),
+                &b"{}"[..],
+            ),
+            (
+                row(r#""text": "7""#),
+                "application/json",
+                Some("utf-8"),
+                b"7",
+            ),
+            (row(r#""text": "7,8""#), "text/plain", Some("utf-8"), b"7,8"),
+            (
+                row(r#""hex": "8812""#),
+                "application/octet-stream",
+                None,
+                b"\x88\x12",
+            ),
+        ] {
+            let message = Mapping::default().message(job("a", &kwargs), ID);
+            let message = message.expect("a message");
+            let letter = rabbitmq.encode(&message, Timestamp::UNIX_EPOCH);
+            let letter = letter.expect("a letter");
+            let said = letter.properties.content_type().as_ref();
+            assert_eq!(said.map(ToString::to_string).as_deref(), Some(content_type));
+            let said = letter.properties.content_encoding().as_ref();
+            assert_eq!(said.map(ToString::to_string).as_deref(), encoding);
+            assert_eq!(&*letter.body, body);
+        }
+    }
+
+    #[test]
+    fn headers_that_would_cost_the_connection_are_refused() {
+        let rabbitmq = RabbitMq::new("amqp://127.0.0.1").expect("a destination");
+        for (name, value, is_refused) in [
+            ("a", "1".to_owned(), false),
+            ("CC", "1".to_owned(), true),
+            ("a", "x".repeat(1 << 20), true),
+        ] {
+            let mapping = Mapping::default().header(name, Template::text(value));
+            let message = mapping.message(job("a", "{}"), ID).expect("a message");
+            assert_eq!(rabbitmq.rejects(&message).is_some(), is_refused, "{name}");
+        }
+    }
+}

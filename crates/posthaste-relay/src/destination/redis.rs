@@ -1,0 +1,279 @@
+//! What destinations behind Redis share: a connection that is opened when it is needed and dropped
+//! when it is in doubt, and the guard over the settings with which Redis may forget what it took.
+
+#[cfg(any(feature = "celery-redis", feature = "sidekiq"))]
+mod lists;
+mod refusal;
+#[cfg(any(feature = "asynq", feature = "bullmq"))]
+mod scripts;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use posthaste::Error;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Pipeline, RedisError, Value};
+use tokio::sync::OnceCell;
+
+use crate::destination::answer::Answer;
+use crate::destination::contract::UnsafeSetting;
+use crate::destination::reason::Reason;
+
+#[cfg(any(feature = "celery-redis", feature = "sidekiq"))]
+pub(crate) use lists::List;
+use refusal::{failed, refusal, said};
+#[cfg(any(feature = "asynq", feature = "bullmq"))]
+pub(crate) use scripts::{Calls, Script};
+
+/// An address that swallows packets is given up after this.
+const CONNECT: Duration = Duration::from_secs(5);
+
+type Slot = Arc<OnceCell<MultiplexedConnection>>;
+
+/// A Redis server, which many batches ask at once over one connection.
+pub(crate) struct Redis {
+    client: Client,
+    connection: Mutex<Slot>,
+    /// What was refused last beside messages that were taken.
+    beside: Mutex<Option<String>>,
+}
+
+/// Drops the connection unless the answer came: what is in doubt is not used again.
+struct Doubt<'a> {
+    redis: &'a Redis,
+    slot: Slot,
+    is_over: bool,
+}
+
+impl Redis {
+    /// `redis://`, or `rediss://` for TLS, for which the program installs rustls' provider.
+    pub(crate) fn new(url: &str) -> Result<Self, Error> {
+        // The address may hold a password: the error does not repeat it.
+        let client = Client::open(url)
+            .map_err(|_| Error::invalid("url", "must be redis://host:port/database"))?;
+        let (connection, beside) = Default::default();
+        Ok(Self {
+            client,
+            connection,
+            beside,
+        })
+    }
+
+    /// Address and database, without user and password.
+    pub(crate) fn label(&self) -> String {
+        let info = self.client.get_connection_info();
+        format!("{}/{}", info.addr(), info.redis_settings().db())
+    }
+
+    /// Sends all commands in one go; an answer for each, the server's refusals among them. An error
+    /// means that there may have been effects.
+    pub(crate) async fn ask(
+        &self,
+        commands: &mut Pipeline,
+    ) -> Result<Vec<Result<Value, RedisError>>, Reason> {
+        let slot = Arc::clone(&self.slot());
+        let mut doubt = Doubt {
+            redis: self,
+            slot: Arc::clone(&slot),
+            is_over: false,
+        };
+        let connection = slot.get_or_try_init(|| self.connect()).await;
+        let mut connection = connection.map_err(|error| failed(&error))?.clone();
+        let answers = commands.ignore_errors().query_async(&mut connection).await;
+        let answers: Vec<Result<Value, RedisError>> =
+            answers.map_err(|error: RedisError| failed(&error))?;
+        let is_refused = |answer: &Result<_, RedisError>| {
+            let error = answer.as_ref().err();
+            error.is_some_and(|error| matches!(refusal(error), Answer::Backpressure { .. }))
+        };
+        doubt.is_over = !answers.iter().any(is_refused);
+        Ok(answers)
+    }
+
+    /// The answers to commands that change nothing; none may be refused.
+    #[cfg(any(feature = "asynq", feature = "bullmq", feature = "sidekiq"))]
+    pub(crate) async fn read<T: redis::FromRedisValue>(
+        &self,
+        commands: &mut Pipeline,
+    ) -> Result<Vec<T>, String> {
+        let answers = match commands.is_empty() {
+            true => Vec::new(),
+            false => self.ask(commands).await?,
+        };
+        let read = |answer: Result<Value, RedisError>| {
+            let value = answer.map_err(|error| said(&error))?;
+            redis::from_redis_value(value).map_err(|error| format!("Redis: {error}"))
+        };
+        answers.into_iter().map(read).collect()
+    }
+
+    /// Why it can never take all that it is sent, if that is known.
+    pub(crate) async fn unfit(&self) -> Option<String> {
+        let mut commands = redis::pipe();
+        commands.cmd("INFO").arg("cluster");
+        let answers = self.ask(&mut commands).await.ok()?;
+        let info: String = redis::from_redis_value(answers.into_iter().next()?.ok()?).ok()?;
+        let is_cluster = info.lines().any(|line| line.trim() == "cluster_enabled:1");
+        is_cluster.then(|| {
+            "cluster-enabled: it is a node of Redis Cluster, which has each queue on another node; \
+             the relay speaks to one server: name a Redis that is none of a cluster"
+                .into()
+        })
+    }
+
+    /// Whether it takes commands, and writes among them.
+    pub(crate) async fn probe(&self) -> Result<(), String> {
+        // A full server, a replica and one that loads its data answer a PING; a write that may need
+        // memory they refuse. This one does nothing: there is no such list.
+        let mut commands = redis::pipe();
+        commands.cmd("LPUSHX").arg("posthaste:probe").arg("");
+        for answer in self.ask(&mut commands).await? {
+            match answer {
+                // The account may be allowed what it needs and no more.
+                Err(error) if error.code() == Some("NOPERM") => {}
+                answer => drop(answer.map_err(|error| said(&error))?),
+            }
+        }
+        Ok(())
+    }
+
+    /// Says once what was refused beside messages that were taken: they are not sent again for it.
+    fn complain_beside(&self, error: &RedisError) {
+        let said = said(error);
+        let mut last = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.as_ref() != Some(&said) {
+            tracing::warn!(
+                destination = self.label(),
+                error = said,
+                "took messages, and refused to note the name of their queue"
+            );
+            *last = Some(said);
+        }
+    }
+
+    /// What of its settings lets it forget what it has acknowledged.
+    pub(crate) async fn unsafe_settings(&self) -> Result<Vec<UnsafeSetting>, Error> {
+        let mut commands = redis::pipe();
+        for setting in ["maxmemory-policy", "maxmemory", "appendonly", "appendfsync"] {
+            commands.cmd("CONFIG").arg("GET").arg(setting);
+        }
+        let answers = self.ask(&mut commands).await;
+        let answers = answers.map_err(|reason| Error::invalid("redis", String::from(reason)))?;
+        let settings: Result<Vec<(String, String)>, RedisError> = answers
+            .into_iter()
+            .map(|answer| Ok(redis::from_redis_value(answer?)?))
+            .collect();
+        Ok(match settings {
+            Ok(settings) => judge(&settings),
+            Err(error) => vec![UnsafeSetting {
+                setting: "config".into(),
+                lost: format!(
+                    "whether it keeps what it takes cannot be found out ({})",
+                    said(&error)
+                ),
+            }],
+        })
+    }
+
+    async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT))
+            // The relay bounds what it asks.
+            .set_response_timeout(None);
+        self.client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        self.connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Doubt<'_> {
+    fn drop(&mut self) {
+        let mut slot = self.redis.slot();
+        if !self.is_over && Arc::ptr_eq(&slot, &self.slot) {
+            *slot = Slot::default();
+        }
+    }
+}
+
+/// Settings with their values, as `CONFIG GET` tells them.
+fn judge(settings: &[(String, String)]) -> Vec<UnsafeSetting> {
+    let value = |name: &str| {
+        let found = settings.iter().find(|(setting, _)| setting == name);
+        found.map_or("", |(_, value)| value.as_str())
+    };
+    let mut unsafe_settings = Vec::new();
+    let mut weak = |setting: &str, lost: &str| {
+        unsafe_settings.push(UnsafeSetting {
+            setting: setting.into(),
+            lost: format!("is {:?}, so {lost}", value(setting)),
+        });
+    };
+    if value("maxmemory-policy") != "noeviction" {
+        weak(
+            "maxmemory-policy",
+            "when memory is short Redis drops messages that it has acknowledged; \
+             set it to noeviction",
+        );
+    }
+    if value("appendonly") != "yes" {
+        weak(
+            "appendonly",
+            "a crash of Redis loses messages that it has acknowledged; set it to yes",
+        );
+    } else if value("appendfsync") == "no" {
+        weak(
+            "appendfsync",
+            "a crash of the machine loses messages that Redis has acknowledged; \
+             set it to everysec, which loses a second, or to always",
+        );
+    }
+    unsafe_settings
+}
+
+/// The queues that no worker reads.
+#[cfg(any(feature = "asynq", feature = "bullmq", feature = "sidekiq"))]
+pub(crate) fn without_readers(
+    queues: &[String],
+    read: impl Iterator<Item = String>,
+) -> Vec<String> {
+    let read: std::collections::BTreeSet<String> = read.collect();
+    let unread = queues.iter().filter(|queue| !read.contains(*queue));
+    unread.cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::judge;
+
+    fn weak(policy: &str, appendonly: &str, fsync: &str) -> Vec<String> {
+        let settings = [
+            ("maxmemory-policy", policy),
+            ("appendonly", appendonly),
+            ("appendfsync", fsync),
+        ];
+        let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        judge(&settings)
+            .into_iter()
+            .map(|one| one.setting)
+            .collect()
+    }
+
+    #[test]
+    fn settings_with_which_redis_forgets_are_named() {
+        let none: [&str; 0] = [];
+        assert_eq!(weak("noeviction", "yes", "everysec"), none);
+        assert_eq!(weak("noeviction", "yes", "always"), none);
+        assert_eq!(weak("noeviction", "no", "everysec"), ["appendonly"]);
+        assert_eq!(
+            weak("allkeys-lru", "no", "no"),
+            ["maxmemory-policy", "appendonly"]
+        );
+        assert_eq!(weak("noeviction", "yes", "no"), ["appendfsync"]);
+    }
+}

@@ -1,0 +1,179 @@
+//! What Redis' refusals say of a message, of the server and of the account. Pure.
+
+use redis::{ErrorKind, RedisError};
+
+use crate::destination::answer::Answer;
+use crate::destination::reason::{Failure, Reason};
+
+/// What a server says that takes nothing now, or is not the one that does, whichever message it is
+/// given. After a failover a stable address leads to another server than the connection that is
+/// open.
+const NOT_NOW: [&str; 12] = [
+    "ASK",
+    "BUSY",
+    "CLUSTERDOWN",
+    "LOADING",
+    "MASTERDOWN",
+    "MISCONF",
+    "MOVED",
+    "NOREPLICAS",
+    // The call that brings the script along was refused.
+    "NOSCRIPT",
+    "OOM",
+    "READONLY",
+    "TRYAGAIN",
+];
+
+/// What a server says to an account that may not do something, as the error's code.
+const DENIED: [&str; 4] = ["DENIED", "NOAUTH", "NOPERM", "WRONGPASS"];
+/// The same as a text: Redis 7.0 says this of a command within a script.
+const DENIED_IN_SCRIPT: &str = "The user executing the script can't";
+/// What a server says of a command that was renamed or that it does not have, whatever the message.
+const LACKED: &str = "unknown command";
+/// And where it has too many connections.
+const TOO_MANY: &str = "max number of clients";
+
+/// What went wrong, without the address, and without what was sent: a server that does not know a
+/// command repeats what came with it.
+pub(super) fn said(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => {
+            let detail = detail.split(", with args beginning with").next();
+            format!("Redis: {code} {}", detail.unwrap_or_default())
+        }
+        _ => format!("Redis: {error}"),
+    }
+}
+
+/// Why nothing is known of what was sent.
+pub(super) fn failed(error: &RedisError) -> Reason {
+    Reason::of(kind(error), said(error))
+}
+
+fn kind(error: &RedisError) -> Failure {
+    match error.code() {
+        _ if is_denial(error) => Failure::Auth,
+        _ if error.is_timeout() => Failure::Timeout,
+        None if error.is_io_error() || error.is_connection_dropped() => Failure::Connect,
+        Some(_) => Failure::Error,
+        None => Failure::Other,
+    }
+}
+
+/// Whether the server says one of these, also within the error with which a script ends before
+/// version 7.
+fn says(error: &RedisError, codes: &[&str]) -> bool {
+    let Some(code) = error.code() else {
+        return false;
+    };
+    let within = || {
+        let detail = error.detail().filter(|_| code == "ERR")?;
+        detail
+            .split_whitespace()
+            .find_map(|word| word.strip_prefix('-'))
+    };
+    codes.contains(&code) || within().is_some_and(|code| codes.contains(&code))
+}
+
+/// Whether the account may not do this, or is not known.
+fn is_denial(error: &RedisError) -> bool {
+    let has = |text: &str| error.detail().is_some_and(|detail| detail.contains(text));
+    error.kind() == ErrorKind::AuthenticationFailed || says(error, &DENIED) || has(DENIED_IN_SCRIPT)
+}
+
+/// What the server's refusal says of a message.
+pub(super) fn refusal(error: &RedisError) -> Answer {
+    let has = |text: &str| {
+        error
+            .detail()
+            .is_some_and(|detail| detail.starts_with(text))
+    };
+    match error.code() {
+        _ if is_denial(error) => Answer::denied(format!(
+            "{}; grant the user of the route's URL this command on the receiver's keys \
+             (ACL SETUSER)",
+            said(error)
+        )),
+        // Something else lies where the receiver's queue should be, so others may pass.
+        Some("WRONGTYPE") => Answer::retry(said(error)),
+        // It takes the same in a while, or when it is set otherwise.
+        _ if says(error, &NOT_NOW) || has(LACKED) || has(TOO_MANY) => Answer::full(said(error)),
+        _ => Answer::unavailable(Reason::of(kind(error), said(error))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NOT_NOW, refusal};
+    use crate::destination::answer::Answer;
+
+    /// What becomes of a message of which the server says this.
+    fn answer(said: &str) -> Answer {
+        let line = format!("-{said}\r\n");
+        let value = redis::parse_redis_value(line.as_bytes()).expect("an answer");
+        refusal(&value.extract_error().expect_err("a refusal"))
+    }
+
+    #[test]
+    fn what_lies_with_the_server_counts_as_no_attempt_also_within_a_script() {
+        for code in NOT_NOW {
+            let plain = answer(&format!("{code} why it is so"));
+            let script =
+                format!("ERR Error running script (call to f_1): @user_script:3: -{code} why");
+            for answer in [plain, answer(&script)] {
+                let Answer::Backpressure { reason } = answer else {
+                    panic!("{code}: {answer:?}");
+                };
+                assert!(reason.contains(code), "{reason}");
+            }
+        }
+        for denied in [
+            "NOPERM this user has no permissions to run the 'lpush' command",
+            "ERR The user executing the script can't run this command or subcommand script: f",
+            "ERR Error running script (call to f_1): @user_script:3: -NOPERM The user executing",
+            "NOAUTH Authentication required.",
+            "WRONGPASS invalid username-password pair or user is disabled.",
+            "DENIED Redis is running in protected mode",
+        ] {
+            let answer = answer(denied);
+            assert!(answer.is_denial(), "{answer:?}");
+        }
+        for lacking in [
+            "ERR unknown command 'EVAL', with args beginning with: 'geheim'",
+            "ERR max number of clients reached",
+        ] {
+            let answer = answer(lacking);
+            assert!(matches!(answer, Answer::Backpressure { .. }), "{answer:?}");
+            assert!(!answer.is_denial(), "{answer:?}");
+        }
+        let later = answer("WRONGTYPE Operation against a key");
+        assert!(matches!(later, Answer::Retry { .. }), "{later:?}");
+        let unknown = answer("ERR something - else");
+        assert!(matches!(unknown, Answer::Unavailable { .. }), "{unknown:?}");
+    }
+
+    #[test]
+    fn each_refusal_has_its_kind_of_failure() {
+        for (said, failure) in [
+            ("OOM command not allowed", "full"),
+            ("NOAUTH Authentication required.", "auth"),
+            ("WRONGPASS invalid username-password pair", "auth"),
+            ("WRONGTYPE Operation against a key", "error"),
+            ("ERR something - else", "error"),
+        ] {
+            let kind = answer(said)
+                .failure()
+                .map(crate::destination::reason::Failure::name);
+            assert_eq!(kind, Some(failure), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_does_not_know_a_command_has_its_arguments_repeated_by_nobody() {
+        let said = "ERR unknown command 'LPUSH', with args beginning with: 'queue:a' 'geheim'";
+        let Answer::Backpressure { reason } = answer(said) else {
+            panic!("{:?}", answer(said));
+        };
+        assert_eq!(&*reason, "Redis: ERR unknown command 'LPUSH'");
+    }
+}

@@ -1,0 +1,104 @@
+//! Messages that are each a call of one script.
+
+use redis::{Cmd, Pipeline};
+
+use super::{Redis, refusal};
+use crate::destination::answer::Answer;
+use crate::message::Message;
+
+/// A script that takes one message, whose second call with the same id changes nothing.
+pub(crate) struct Script {
+    source: &'static str,
+    hash: String,
+}
+
+impl Script {
+    pub(crate) fn new(source: &'static str) -> Self {
+        let hash = redis::Script::new(source).get_hash().to_owned();
+        Self { source, hash }
+    }
+}
+
+/// The calls for a batch, which go out together.
+pub(crate) struct Calls<'a> {
+    script: &'a Script,
+    commands: Pipeline,
+    /// How many commands come before the calls.
+    before: usize,
+    /// Which message each call is for.
+    called: Vec<usize>,
+    answers: Vec<Answer>,
+}
+
+impl<'a> Calls<'a> {
+    /// No calls yet; the commands `before` them only note what the calls are about.
+    pub(crate) fn new(script: &'a Script, before: Pipeline, batch: &[Message]) -> Self {
+        Self {
+            script,
+            before: before.len(),
+            commands: before,
+            called: Vec::with_capacity(batch.len()),
+            answers: Answer::Accepted.for_all(batch),
+        }
+    }
+
+    /// The call for a message.
+    pub(crate) fn call(&mut self, message: usize, keys: &[&str], arguments: &[&[u8]]) {
+        let words = 3 + keys.len() + arguments.len();
+        let bytes: usize = keys.iter().map(|key| key.len()).sum();
+        let bytes = bytes + arguments.iter().map(|one| one.len()).sum::<usize>();
+        let mut call = Cmd::with_capacity(words, bytes + 64);
+        // The first brings the script along, so that the server has it for the others whatever it
+        // was told to forget: none can be missed, none overtaken.
+        if self.called.is_empty() {
+            call.arg("EVAL").arg(self.script.source);
+        } else {
+            call.arg("EVALSHA").arg(&self.script.hash);
+        }
+        call.arg(keys.len());
+        keys.iter().for_each(|key| {
+            call.arg(*key);
+        });
+        arguments.iter().for_each(|one| {
+            call.arg(*one);
+        });
+        self.commands.add_command(call);
+        self.called.push(message);
+    }
+
+    /// No call for this message: the receiver would never take it.
+    pub(crate) fn refuse(&mut self, message: usize, reason: impl Into<String>) {
+        self.answers[message] = Answer::rejected(reason.into());
+    }
+
+    /// Sends them; an answer for each message of the batch.
+    pub(crate) async fn send(mut self, redis: &Redis) -> Vec<Answer> {
+        if self.called.is_empty() {
+            return self.answers;
+        }
+        let answers = match redis.ask(&mut self.commands).await {
+            Ok(answers) => answers,
+            Err(reason) => return self.all_called(&Answer::unavailable(reason)),
+        };
+        let (before, calls) = answers.split_at(self.before.min(answers.len()));
+        for (message, answer) in self.called.iter().zip(calls) {
+            if let Err(error) = answer {
+                self.answers[*message] = refusal(error);
+            }
+        }
+        // What the calls have taken is there, whatever became of the commands before them.
+        if let Some(error) = before.iter().find_map(|answer| answer.as_ref().err())
+            && calls.iter().any(Result::is_ok)
+        {
+            redis.complain_beside(error);
+        }
+        self.answers
+    }
+
+    fn all_called(mut self, answer: &Answer) -> Vec<Answer> {
+        for message in &self.called {
+            self.answers[*message] = answer.clone();
+        }
+        self.answers
+    }
+}

@@ -1,0 +1,58 @@
+//! For how long a receiver must know what it has taken. Pure.
+
+use std::time::Duration;
+
+#[cfg(any(feature = "asynq", feature = "bullmq", feature = "nats"))]
+use crate::destination::contract::UnsafeSetting;
+
+/// The unsafe setting of a receiver that forgets sooner, by a setting of this name.
+#[cfg(any(feature = "asynq", feature = "bullmq", feature = "nats"))]
+pub(crate) fn too_short(
+    setting: &str,
+    window: Duration,
+    longest_outage: Duration,
+) -> Option<UnsafeSetting> {
+    (window < longest_outage).then(|| UnsafeSetting {
+        setting: setting.into(),
+        lost: format!(
+            "is {} s, so a message that is sent again after a longer outage is run twice; \
+             set it to {} s or more, the longest outage of the route",
+            window.as_secs(),
+            seconds(longest_outage)
+        ),
+    })
+}
+
+/// In whole seconds, of which a part counts as one.
+pub(crate) fn seconds(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
+}
+
+#[cfg(all(test, any(feature = "asynq", feature = "bullmq", feature = "nats")))]
+mod tests {
+    use super::{seconds, too_short};
+    use crate::destination::contract::LONGEST_OUTAGE;
+    use std::time::Duration;
+
+    #[test]
+    fn a_window_shorter_than_the_longest_outage_is_named() {
+        let minute = Duration::from_secs(60);
+        for outage in [Duration::ZERO, minute] {
+            assert_eq!(too_short("retention", minute, outage), None);
+        }
+        let unsafe_setting =
+            too_short("retention", minute, LONGEST_OUTAGE).expect("an unsafe setting");
+        assert_eq!(unsafe_setting.setting, "retention");
+        assert!(
+            unsafe_setting.lost.starts_with("is 60 s, "),
+            "{}",
+            unsafe_setting.lost
+        );
+    }
+
+    #[test]
+    fn a_part_of_a_second_is_no_less_than_one() {
+        let all = [0, 1, 1000, 1001].map(|millis| seconds(Duration::from_millis(millis)));
+        assert_eq!(all, [0, 1, 1, 2]);
+    }
+}

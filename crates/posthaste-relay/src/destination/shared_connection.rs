@@ -1,0 +1,125 @@
+//! A connection that is opened when it is needed, shared by many batches, and dropped when it is in
+//! doubt.
+
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::OnceCell;
+
+type Slot<T> = Arc<OnceCell<Arc<T>>>;
+
+/// Holds the connection that is open, if there is one.
+pub(crate) struct SharedConnection<T>(Mutex<Slot<T>>);
+
+/// The use of a connection by one batch, or by one question. Unless it ends well nobody else begins
+/// to use that connection: a future that was dropped midway may have left anything behind.
+pub(crate) struct Use<'a, T> {
+    link: &'a SharedConnection<T>,
+    slot: Slot<T>,
+    connection: Arc<T>,
+    is_over: bool,
+}
+
+impl<T> Default for SharedConnection<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T> SharedConnection<T> {
+    /// The open connection while it lives, else a new one. The one that comes while it is being
+    /// opened waits for it.
+    pub(crate) async fn open<E>(
+        &self,
+        is_alive: impl FnOnce(&T) -> bool,
+        connect: impl AsyncFnOnce() -> Result<T, E>,
+    ) -> Result<Use<'_, T>, E> {
+        let slot = self.living(is_alive);
+        let opened = slot.get_or_try_init(async || connect().await.map(Arc::new));
+        let connection = Arc::clone(opened.await?);
+        Ok(Use {
+            link: self,
+            slot,
+            connection,
+            is_over: false,
+        })
+    }
+
+    fn living(&self, is_alive: impl FnOnce(&T) -> bool) -> Slot<T> {
+        let mut slot = self.slot();
+        if slot.get().is_some_and(|one| !is_alive(one)) {
+            *slot = Slot::default();
+        }
+        Arc::clone(&slot)
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Slot<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> Use<'_, T> {
+    /// All that was asked has been answered.
+    pub(crate) fn ends_well(mut self) {
+        self.is_over = true;
+    }
+}
+
+impl<T> Deref for Use<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.connection
+    }
+}
+
+impl<T> Drop for Use<'_, T> {
+    fn drop(&mut self) {
+        let mut slot = self.link.slot();
+        if !self.is_over && Arc::ptr_eq(&slot, &self.slot) {
+            *slot = Slot::default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::{SharedConnection, Use};
+
+    #[derive(Default)]
+    struct Opener {
+        link: SharedConnection<u32>,
+        opened: AtomicU32,
+    }
+
+    impl Opener {
+        async fn open(&self, is_alive: bool) -> Use<'_, u32> {
+            let connect =
+                async || Ok::<u32, Infallible>(self.opened.fetch_add(1, Ordering::Relaxed) + 1);
+            let Ok(open) = self.link.open(|_| is_alive, connect).await;
+            open
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_shared_until_a_use_of_it_does_not_end_well() {
+        let opener = Opener::default();
+        let (first, second) = (opener.open(true).await, opener.open(true).await);
+        assert_eq!((*first, *second), (1, 1));
+        first.ends_well();
+        assert_eq!(*opener.open(true).await, 1, "this one did not end well");
+        let third = opener.open(true).await;
+        assert_eq!(*third, 2);
+        // It is in doubt whether the first connection is sound, which says nothing of the one that
+        // others use now.
+        drop(second);
+        third.ends_well();
+        let fourth = opener.open(true).await;
+        assert_eq!(*fourth, 2);
+        fourth.ends_well();
+        assert_eq!(*opener.open(false).await, 3, "one that is gone is not used");
+    }
+}

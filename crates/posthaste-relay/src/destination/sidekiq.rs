@@ -1,0 +1,397 @@
+//! Sidekiq: jobs as its Ruby client writes them into Redis.
+
+mod options;
+mod processes;
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use posthaste::Error;
+use redis::Pipeline;
+
+use crate::destination::answer::Answer;
+use crate::destination::contract::{Destination, UnsafeSetting};
+use crate::destination::redis::{List, Redis};
+use crate::message::json::{depth_beyond, put_text};
+use crate::message::{Arguments, Message};
+pub use options::HowMany;
+use options::{Said, rejects_header};
+
+/// The queue where nothing is said, as Sidekiq has it.
+const QUEUE: &str = "default";
+
+/// How times are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Times {
+    /// Seconds with a fraction, as Sidekiq before version 8 has them; version 8 reads them too.
+    #[default]
+    Seconds,
+    /// Whole milliseconds, as from version 8 on.
+    Milliseconds,
+}
+
+/// Ruby reads JSON that is nested a hundred deep, of which a job's own object and its list of
+/// arguments are two.
+const DEEPEST: usize = 98;
+
+/// Sidekiq's queues in Redis: `SADD queues <queue>`, `LPUSH queue:<queue> <job>`.
+///
+/// | of the job | comes |
+/// |---|---|
+/// | `class` | what the mapping says, the job's name unless it says something |
+/// | `queue` | what the mapping says, else the destination's, `default` unless said otherwise |
+/// | `args` | none without arguments; the list in `{"args": […]}`; else the arguments as one object, and a payload that is no JSON as one text |
+/// | `jid` | the last 24 digits of the delivery id |
+/// | in the schedule | by [`Mapping::at`](crate::Mapping::at), if `retry` is said here |
+/// | `delivery_id` | the delivery id: for `posthaste.confirm`, or `posthaste.inbox` |
+/// | `retry`, `tags`, `backtrace`, `dead` | what is said here, and nothing unless something is |
+/// | other keys | the mapping's headers, as texts, and trace context |
+///
+/// Without [`retry`](Self::retry) the class's own `sidekiq_options` decide what becomes of a job
+/// that raised. Sidekiq asks a class only once it has one: a job whose class its process does
+/// not know, or whose middleware raises, it then drops and logs. Where a deployment may be behind,
+/// say `retry`, which holds for those too. What comes out of Sidekiq's schedule its poller gives a
+/// `retry: true` that the class is not asked about: without `retry` a job for later waits in
+/// Postgres.
+///
+/// Refused for good is a job without a class or a queue, one with a header that is a key of
+/// Sidekiq's own, and arguments that are nested deeper than Ruby reads.
+///
+/// Sidekiq drops no duplicates: an effect that must happen once is recorded in `posthaste.inbox` by
+/// the worker. Accepted is what Redis has answered for, so that its settings decide what a crash of
+/// it loses; see [`UnsafeSetting`]. Messages of one queue are pushed by one command, all or none.
+///
+/// ```
+/// use posthaste_relay::{Relay, Sidekiq};
+/// # fn main() -> Result<(), posthaste::Error> {
+/// let sidekiq = Sidekiq::new("redis://127.0.0.1:6379/0")?.queue("mail");
+/// let relay = Relay::to(sidekiq).batch(100);
+/// # Ok(()) }
+/// ```
+pub struct Sidekiq {
+    redis: Redis,
+    queue: String,
+    said: Said,
+    times: Times,
+}
+
+impl Sidekiq {
+    /// Into this Redis.
+    pub fn new(url: &str) -> Result<Self, Error> {
+        Ok(Self {
+            redis: Redis::new(url)?,
+            queue: QUEUE.into(),
+            said: Said::default(),
+            times: Times::default(),
+        })
+    }
+
+    /// Sidekiq's queue, where the mapping says none.
+    pub fn queue(self, queue: impl Into<String>) -> Self {
+        let queue = queue.into();
+        Self { queue, ..self }
+    }
+
+    /// Whether and how often Sidekiq tries a job again that raised; as its class says unless it is
+    /// said here.
+    pub fn retry(mut self, times: impl Into<HowMany>) -> Self {
+        self.said.retry = Some(times.into());
+        self
+    }
+
+    /// How much of a backtrace Sidekiq keeps with a job that raised; as its class says unless it is
+    /// said here.
+    pub fn backtrace(mut self, lines: impl Into<HowMany>) -> Self {
+        self.said.backtrace = Some(lines.into());
+        self
+    }
+
+    /// Tags that its web interface shows.
+    pub fn tags(mut self, tags: impl IntoIterator<Item = String>) -> Self {
+        self.said.tags = tags.into_iter().collect();
+        self
+    }
+
+    /// Whether Sidekiq keeps a job as dead that it tries no more; as its class says unless it is
+    /// said here.
+    pub fn dead(mut self, is_kept: bool) -> Self {
+        self.said.dead = Some(is_kept);
+        self
+    }
+
+    /// How times are written.
+    pub fn times(self, times: Times) -> Self {
+        Self { times, ..self }
+    }
+
+    fn queue_of<'a>(&'a self, message: &'a Message) -> &'a str {
+        message.queue.as_deref().unwrap_or(&self.queue)
+    }
+}
+
+/// A job as Sidekiq's client writes it.
+fn encode(message: &Message, queue: &str, said: &Said, times: Times, now: Timestamp) -> String {
+    let mut job = String::with_capacity(256 + message.payload().len());
+    job.push('{');
+    if let Some(retry) = said.retry {
+        let _ = write!(job, "\"retry\":{retry},");
+    }
+    job.push_str("\"queue\":");
+    put_text(&mut job, queue);
+    job.push_str(",\"class\":");
+    put_text(&mut job, &message.kind);
+    job.push_str(",\"args\":");
+    match message.arguments() {
+        Arguments::List(list) => job.push_str(list),
+        Arguments::Payload(_) => {
+            job.push('[');
+            message.append_payload(&mut job);
+            job.push(']');
+        }
+    }
+    job.push_str(",\"jid\":\"");
+    job.push_str(jid(message.id.simple().encode_lower(&mut [0; 32])));
+    job.push('"');
+    said.put(&mut job);
+    job.push_str(",\"created_at\":");
+    put_time(&mut job, message.job.enqueued_at, times);
+    // Of one that is scheduled Sidekiq says so itself when its time has come.
+    if message.at.is_none() {
+        job.push_str(",\"enqueued_at\":");
+        put_time(&mut job, now, times);
+    }
+    job.push_str(",\"delivery_id\":\"");
+    job.push_str(message.id.hyphenated().encode_lower(&mut [0; 36]));
+    job.push('"');
+    for (name, value) in &message.headers {
+        job.push(',');
+        put_text(&mut job, name);
+        job.push(':');
+        put_text(&mut job, value);
+    }
+    job.push('}');
+    job
+}
+
+/// Why Sidekiq could make nothing of a job, or something else than is meant.
+fn problem(message: &Message, queue: &str) -> Option<String> {
+    if message.kind.trim().is_empty() || queue.trim().is_empty() {
+        return Some("Sidekiq has no job without a class and a queue".into());
+    }
+    let depth = depth_beyond(message.payload(), DEEPEST);
+    if let Some(depth) = depth.filter(|_| message.is_json()) {
+        return Some(format!(
+            "its arguments are nested {depth} deep, of which Ruby reads {DEEPEST}"
+        ));
+    }
+    message.problem_of_headers(rejects_header)
+}
+
+fn put_time(job: &mut String, at: Timestamp, times: Times) {
+    match times {
+        Times::Seconds => put_seconds(job, at.as_microsecond()),
+        Times::Milliseconds => {
+            let _ = write!(job, "{}", at.as_millisecond());
+        }
+    }
+}
+
+/// As a floating-point number is printed, which would take longer than all else of a job.
+fn put_seconds(job: &mut String, microseconds: i64) {
+    let sign = if microseconds < 0 { "-" } else { "" };
+    let microseconds = microseconds.unsigned_abs();
+    let (whole, part) = (microseconds / 1_000_000, microseconds % 1_000_000);
+    let _ = write!(job, "{sign}{whole}.{part:06}");
+    // With a fraction always: version 8 takes a whole number for milliseconds.
+    while job.ends_with('0') && !job.ends_with(".0") {
+        job.pop();
+    }
+}
+
+/// Sidekiq's ids have 24 digits: those of the delivery id in which ids of one database, and nearly
+/// always of two, differ.
+fn jid(id: &str) -> &str {
+    &id[8..]
+}
+
+/// The list of what is scheduled, of whatever queue; its own list has 0.
+const SCHEDULED: u8 = 1;
+
+/// The commands for the jobs of one queue, with their times where they have some.
+fn write(commands: &mut Pipeline, (queue, list): List<'_>, jobs: &[(Option<Timestamp>, String)]) {
+    commands.cmd("SADD").arg("queues").arg(queue);
+    match list {
+        SCHEDULED => commands.cmd("ZADD").arg("schedule"),
+        _ => commands.cmd("LPUSH").arg(format!("queue:{queue}")),
+    };
+    for (at, job) in jobs {
+        if let Some(at) = at {
+            commands.arg(score(*at));
+        }
+        commands.arg(job);
+    }
+}
+
+/// A time as Sidekiq sorts by it.
+fn score(at: Timestamp) -> String {
+    (at.as_microsecond() as f64 / 1e6).to_string()
+}
+
+impl Destination for Sidekiq {
+    fn label(&self) -> String {
+        format!("sidekiq at {}", self.redis.label())
+    }
+
+    fn send<'a>(&'a self, batch: &'a [Message]) -> BoxFuture<'a, Vec<Answer>> {
+        Box::pin(async move {
+            let now = Timestamp::now();
+            let element = |message: &'a Message| {
+                let queue = self.queue_of(message);
+                if let Some(reason) = problem(message, queue) {
+                    return Err(reason);
+                }
+                let job = encode(message, queue, &self.said, self.times, now);
+                let list = message.at.map_or(0, |_| SCHEDULED);
+                Ok(((queue, list), (message.at, job)))
+            };
+            self.redis.push(batch, element, write).await
+        })
+    }
+
+    fn rejects_header(&self, name: &str) -> Option<String> {
+        rejects_header(name)
+    }
+
+    fn rejects(&self, message: &Message) -> Option<String> {
+        problem(message, self.queue_of(message))
+    }
+
+    fn queue_of<'a>(&'a self, message: &'a Message) -> Option<&'a str> {
+        Some(Self::queue_of(self, message))
+    }
+
+    fn unread<'a>(&'a self, queues: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, String>> {
+        Box::pin(processes::unread(&self.redis, queues))
+    }
+
+    /// Sidekiq's poller pushes what lies in its schedule by the name of its class, with Sidekiq's
+    /// defaults: without a `retry` of its own the job would be tried 25 times, whatever its class
+    /// says.
+    fn ahead(&self) -> Duration {
+        match self.said.retry {
+            Some(_) => Duration::MAX,
+            None => Duration::ZERO,
+        }
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(self.redis.probe())
+    }
+
+    fn unfit(&self) -> BoxFuture<'_, Option<String>> {
+        Box::pin(self.redis.unfit())
+    }
+
+    fn unsafe_settings(
+        &self,
+        _longest_outage: Duration,
+    ) -> BoxFuture<'_, Result<Vec<UnsafeSetting>, Error>> {
+        Box::pin(self.redis.unsafe_settings())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{HowMany, Said, Times, encode, put_seconds, put_time, score};
+    use crate::destination::golden::{Case, cases};
+    use jiff::Timestamp;
+    use posthaste::settings::Read as _;
+    use serde_json::value::RawValue;
+    use std::collections::HashMap;
+
+    fn compare(case: &Case, times: Times) {
+        let is_scheduled = case.input()["at"].is_number();
+        let mut theirs = case.texts(if is_scheduled { "zadd" } else { "lpush" });
+        let theirs_job = theirs.pop().expect("a job");
+        let fields: HashMap<&str, &RawValue> = serde_json::from_str(&theirs_job).expect("JSON");
+        let jid = fields["jid"].get().trim_matches('"');
+        let id = format!("0190abcd{jid}");
+        let payload = format!("{{\"args\":{}}}", fields["args"].get());
+        let mut mapped = case.message(&id, &payload, |_| {});
+        if let Some(trace) = fields.get("traceparent") {
+            let trace = trace.get().trim_matches('"').to_owned();
+            mapped.headers.push(("traceparent".into(), trace));
+        }
+        let queue = fields["queue"].get().trim_matches('"');
+        match mapped.at {
+            Some(at) => assert_eq!(theirs[1..], ["schedule".to_owned(), score(at)]),
+            None => assert_eq!(theirs[1..], [format!("queue:{queue}")]),
+        }
+        let now = mapped.job.enqueued_at;
+        let value = |name: &str| fields.get(name).map(|value| value.get());
+        let read = |name: &str| {
+            let value = value(name).and_then(|value| serde_json::from_str(value).ok());
+            value.and_then(HowMany::read)
+        };
+        let tags = value("tags").map(serde_json::from_str);
+        let said = Said {
+            retry: read("retry"),
+            backtrace: read("backtrace"),
+            tags: tags.transpose().expect("tags").unwrap_or_default(),
+            dead: None,
+        };
+        assert!(said.retry.is_some(), "its client always says it");
+        let mine = encode(&mapped, queue, &said, times, now);
+        let delivery_id = format!(",\"delivery_id\":\"{}\"", mapped.id);
+        assert!(mine.contains(&delivery_id), "{mine}");
+        let mine = mine.replace(&delivery_id, "");
+        let theirs = theirs_job;
+        match case.name() {
+            // Trace context stands before the times there.
+            "options" => {
+                let read = |json: &str| serde_json::from_str::<serde_json::Value>(json).ok();
+                assert_eq!(read(&mine), read(&theirs));
+            }
+            name => assert_eq!(mine, theirs, "{name}"),
+        }
+    }
+
+    #[test]
+    fn a_job_has_the_bytes_that_sidekiqs_own_client_writes() {
+        let six = include_str!("../../tests/relay/golden/sidekiq6.json");
+        let eight = include_str!("../../tests/relay/golden/sidekiq8.json");
+        for (capture, times) in [(six, Times::Seconds), (eight, Times::Milliseconds)] {
+            let cases = cases(capture);
+            let compared = cases.iter().map(|case| compare(case, times)).count();
+            assert_eq!(compared, 8);
+        }
+    }
+
+    #[test]
+    fn a_whole_second_is_not_taken_for_milliseconds() {
+        let mut json = String::new();
+        let at = Timestamp::from_second(1_700_000_000).expect("a time");
+        put_time(&mut json, at, Times::Seconds);
+        assert_eq!(json, "1700000000.0");
+    }
+
+    #[test]
+    fn seconds_are_written_as_a_floating_point_number_is_printed() {
+        for microseconds in [
+            0,
+            1_000_000,
+            -1_500_000,
+            1_700_000_000_000_000,
+            1_700_000_000_100_000,
+            1_700_000_000_123_456,
+            1_799_999_999_999_999,
+            4_102_444_800_000_001,
+        ] {
+            let mut json = String::new();
+            put_seconds(&mut json, microseconds);
+            assert_eq!(json, format!("{:?}", microseconds as f64 / 1e6));
+        }
+    }
+}

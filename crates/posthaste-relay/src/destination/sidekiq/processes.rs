@@ -1,0 +1,26 @@
+//! What Sidekiq's processes tell of themselves once every few seconds.
+
+use crate::destination::redis::Redis;
+use crate::destination::redis::without_readers;
+
+#[derive(serde::Deserialize)]
+struct Info {
+    #[serde(default)]
+    queues: Vec<String>,
+}
+
+/// Which of these queues no process reads.
+pub(super) async fn unread(redis: &Redis, queues: &[String]) -> Result<Vec<String>, String> {
+    let mut names = redis::pipe();
+    names.cmd("SMEMBERS").arg("processes");
+    let names: Vec<Vec<String>> = redis.read(&mut names).await?;
+    let mut infos = redis::pipe();
+    for name in names.iter().flatten() {
+        infos.cmd("HGET").arg(name).arg("info");
+    }
+    // Of one that has died nothing is left but its name.
+    let infos: Vec<Option<String>> = redis.read(&mut infos).await?;
+    let infos = infos.iter().flatten();
+    let read = infos.filter_map(|info| serde_json::from_str::<Info>(info).ok());
+    Ok(without_readers(queues, read.flat_map(|info| info.queues)))
+}

@@ -1,0 +1,218 @@
+//! SMTP: mails to a server that carries them on.
+
+mod fold;
+mod mail;
+mod reply;
+mod server;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+use posthaste::Error;
+use uuid::Uuid;
+
+use crate::destination::answer::Answer;
+use crate::destination::contract::Destination;
+use crate::destination::partial_answers::Known;
+use crate::message::Message;
+use mail::Mail;
+use reply::Sent;
+use server::{Server, Session};
+
+/// A connection that was not used for this long may have been closed by the server.
+const RESTS: Duration = Duration::from_secs(30);
+/// This many connections are kept between batches.
+const KEPT: usize = 32;
+
+/// A mail server: each message is a mail.
+///
+/// | of the mail | comes |
+/// |---|---|
+/// | `Message-ID` | the delivery id, at the sender's domain: the same at each attempt |
+/// | `From` | the header `from`, else the destination's |
+/// | `To`, `Cc`, `Bcc`, `Reply-To` | the headers of these names, each a list of addresses; `To` else the destination's |
+/// | `Subject` | the header `subject`, else the message's kind |
+/// | `Date` | when the job was enqueued |
+/// | text | the payload, as `text/plain; charset=utf-8` unless the header `content-type` says otherwise; bytes that are no text as `application/octet-stream`, in base64 |
+/// | other headers | the mapping's; no trace context |
+///
+/// | answer | outcome |
+/// |---|---|
+/// | 250 after the text | accepted |
+/// | 5xx, for one recipient too | rejected for good, and nobody has it |
+/// | 4xx | later |
+/// | no connection, 421, an answer that is lost before the text | the server is down: no attempt is counted |
+/// | 530, 534, 535, 538, 454 unless for a recipient, 5.4.5, 5.7.8 to 5.7.11, 5.7.13; 5xx for the destination's own sender | it does not know us: no attempt is counted |
+/// | an answer to the text that is lost | ambiguous: [`OnAmbiguous`](crate::OnAmbiguous) decides |
+/// | an address or a header with a line break or NUL, or with more than 998 bytes without a blank | rejected for good, unsent |
+///
+/// **SMTP knows no duplicates.** A mail is sent once for each attempt, and once more for each time
+/// that the outcome is ambiguous and the route sends again; the one that reads it may see two mails
+/// with one `Message-ID`. A relay that ends in the middle of a mail, by its grace period or by a
+/// kill, leaves the outcome ambiguous too.
+///
+/// A batch is sent over one connection, one mail after the other; batches have connections of their
+/// own. Mail servers take their time: the relay's [`time_limit`](crate::RelayBuilder::time_limit)
+/// is for the whole batch.
+///
+/// ```
+/// use posthaste_relay::{Mapping, Relay, Smtp, Template, OnAmbiguous};
+/// # fn main() -> Result<(), posthaste::Error> {
+/// let mapping = Mapping::default()
+///     .header("to", Template::parse("{json:kwargs.name} <{kwargs.address}>")?)
+///     .header("subject", Template::text("Welcome"))
+///     .payload(Template::parse("Dear {kwargs.name},\nwelcome.\n")?);
+/// let smtp = Smtp::new("smtp://mail.example.com:25")?.from("us@example.com");
+/// let relay = Relay::to(smtp).mapping(mapping).on_ambiguous(OnAmbiguous::Discard);
+/// # Ok(()) }
+/// ```
+pub struct Smtp {
+    server: Server,
+    from: Option<String>,
+    to: Option<String>,
+    resting: Mutex<Vec<(Session, Instant)>>,
+    known: Known,
+}
+
+impl Smtp {
+    /// To this server: `smtps://user:password@host` encrypts from the start (port 465),
+    /// `smtp://user:password@host` demands STARTTLS (port 587), and `smtp://host` encrypts where
+    /// the server offers it (port 25); `?tls=required`, `?tls=offered` and `?tls=never` say
+    /// otherwise. TLS is rustls, with the provider that the program installed, else ring;
+    /// certificates are those that the system trusts.
+    pub fn new(url: &str) -> Result<Self, Error> {
+        Ok(Self {
+            server: Server::new(url)?,
+            from: None,
+            to: None,
+            resting: Mutex::default(),
+            known: Known::default(),
+        })
+    }
+
+    /// Who sends, where no header says it.
+    pub fn from(self, address: impl Into<String>) -> Self {
+        let from = Some(address.into());
+        Self { from, ..self }
+    }
+
+    /// To whom, where no header says it.
+    pub fn to(self, addresses: impl Into<String>) -> Self {
+        let to = Some(addresses.into());
+        Self { to, ..self }
+    }
+
+    async fn send_all(&self, batch: &[Message]) -> Vec<Answer> {
+        let mut answers = Vec::with_capacity(batch.len());
+        let mut session = None;
+        for message in batch {
+            let answer = match Mail::of(message, self.from.as_deref(), self.to.as_deref()) {
+                Ok(mail) => self.send_one(&mut session, message.id, &mail).await,
+                Err(reason) => Answer::rejected(reason),
+            };
+            self.known.learn(message.id, &answer);
+            answers.push(answer.clone());
+            if matches!(answer, Answer::Unavailable { .. }) || answer.is_denial() {
+                // The server is down, or takes nothing from us: nothing else is asked of it, and
+                // nothing overtakes.
+                answers.resize(batch.len(), answer);
+                break;
+            }
+        }
+        if let Some(session) = session {
+            self.rest(session);
+        }
+        answers
+    }
+
+    /// Sends a mail over this connection, one that rests, or a new one. While it is sent the
+    /// connection is nobody else's, so that one in doubt is dropped with the future.
+    async fn send_one(&self, held: &mut Option<Session>, id: Uuid, mail: &Mail) -> Answer {
+        let risk = Answer::Ambiguous {
+            reason: "it was cut short while the server had the text".into(),
+        };
+        loop {
+            let used = held.take().or_else(|| self.resting());
+            let was_used = used.is_some();
+            let mut session = match used {
+                Some(session) => session,
+                None => match self.server.connect().await {
+                    Ok(session) => session,
+                    Err(reason) => return Answer::unavailable(reason),
+                },
+            };
+            let sent = session.send(mail, || self.known.learn(id, &risk)).await;
+            match sent {
+                Sent::Answered(answer) | Sent::Denied(answer) => {
+                    *held = Some(session).filter(Session::is_usable);
+                    return answer;
+                }
+                // The server closed it between two mails.
+                Sent::Gone(_) if was_used => {}
+                Sent::Gone(reason) => return Answer::unavailable(reason),
+                Sent::Lost(reason) => {
+                    let reason = reason.into();
+                    return Answer::Ambiguous { reason };
+                }
+            }
+        }
+    }
+
+    fn rest(&self, session: Session) {
+        let mut sessions = self.sessions();
+        if sessions.len() < KEPT {
+            sessions.push((session, Instant::now()));
+        }
+    }
+
+    fn resting(&self) -> Option<Session> {
+        let mut sessions = self.sessions();
+        sessions.retain(|(_, since)| since.elapsed() < RESTS);
+        sessions.pop().map(|(session, _)| session)
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, Vec<(Session, Instant)>> {
+        self.resting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Destination for Smtp {
+    fn label(&self) -> String {
+        format!("smtp at {}", self.server.label())
+    }
+
+    fn send<'a>(&'a self, batch: &'a [Message]) -> BoxFuture<'a, Vec<Answer>> {
+        Box::pin(async move {
+            let answers = self.send_all(batch).await;
+            self.known.forget(batch);
+            answers
+        })
+    }
+
+    fn rejects_header(&self, name: &str) -> Option<String> {
+        mail::rejects_header(name)
+    }
+
+    fn rejects(&self, message: &Message) -> Option<String> {
+        Mail::of(message, self.from.as_deref(), self.to.as_deref()).err()
+    }
+
+    fn recall(&self, id: Uuid) -> Option<Answer> {
+        self.known.recall(id)
+    }
+
+    fn can_deduplicate(&self) -> bool {
+        false
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async {
+            // Those that rest may be as dead as what led to the question.
+            self.sessions().clear();
+            let session = self.server.connect().await?;
+            self.rest(session);
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,329 @@
+//! A mail server: where it is, how it is connected to, and what is said to it. Each step of a mail
+//! is taken by itself, so that it is known what was under way when something broke.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use lettre::transport::smtp::Error as SmtpError;
+use lettre::transport::smtp::authentication::{Credentials, Mechanism};
+use lettre::transport::smtp::client::{AsyncSmtpConnection, TlsParameters};
+use lettre::transport::smtp::commands::{Data, Mail as MailFrom, Rcpt, Rset};
+use lettre::transport::smtp::extension::{ClientId, Extension, MailBodyParameter, MailParameter};
+use lettre::transport::smtp::response::Response;
+use percent_encoding::percent_decode_str;
+use posthaste::Error;
+use url::Url;
+
+use super::mail::Mail;
+use super::reply::{Sent, Step, is_about_the_sender, judge};
+use crate::destination::answer::Answer;
+use crate::destination::reason::{Failure, Reason};
+
+/// An address that swallows packets is given up after this.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// When bytes are encrypted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Tls {
+    Never,
+    WhereOffered,
+    Demanded,
+    FromTheStart,
+}
+
+pub(super) struct Server {
+    host: String,
+    port: u16,
+    tls: Tls,
+    user: Option<Credentials>,
+    parameters: OnceLock<TlsParameters>,
+}
+
+/// A connection between two mails.
+pub(super) struct Session(AsyncSmtpConnection);
+
+impl Server {
+    /// `smtp://` or `smtps://`, see [`Smtp::new`](super::Smtp::new).
+    pub(super) fn new(url: &str) -> Result<Self, Error> {
+        // The address may hold a password: the error does not repeat it.
+        let wrong = || Error::invalid("url", "must be smtp://host:port or smtps://host:port");
+        let url = Url::parse(url).map_err(|_| wrong())?;
+        let host = url
+            .host_str()
+            .filter(|host| !host.is_empty())
+            .ok_or_else(wrong)?;
+        let user = credentials(&url).ok_or_else(wrong)?;
+        let tls = match (url.scheme(), url.query()) {
+            ("smtps", None) => Tls::FromTheStart,
+            ("smtp", Some("tls=required")) => Tls::Demanded,
+            ("smtp", Some("tls=offered")) => Tls::WhereOffered,
+            ("smtp", Some("tls=never")) => Tls::Never,
+            // A password does not travel in the open unless that is wanted.
+            ("smtp", None) if user.is_some() => Tls::Demanded,
+            ("smtp", None) => Tls::WhereOffered,
+            _ => return Err(wrong()),
+        };
+        let port = match (tls, &user) {
+            (Tls::FromTheStart, _) => 465,
+            (_, Some(_)) => 587,
+            (_, None) => 25,
+        };
+        Ok(Self {
+            host: host
+                .trim_start_matches('[')
+                .trim_end_matches(']')
+                .to_owned(),
+            port: url.port().unwrap_or(port),
+            tls,
+            user,
+            parameters: OnceLock::new(),
+        })
+    }
+
+    /// Address and port, without user and password.
+    pub(super) fn label(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+
+    /// Connects, encrypts and says who we are. Any error is about the server: no mail was begun.
+    pub(super) async fn connect(&self) -> Result<Session, Reason> {
+        let opened = tokio::time::timeout(CONNECT, self.open());
+        let opened = opened
+            .await
+            .unwrap_or_else(|_| Err((Failure::Timeout, "no answer in time".into())));
+        opened.map_err(|(failure, reason)| Reason::of(failure, format!("cannot connect: {reason}")))
+    }
+
+    async fn open(&self) -> Result<Session, (Failure, String)> {
+        let lost = |reason| (Failure::Connect, reason);
+        let parameters = match self.tls {
+            Tls::FromTheStart => Some(self.parameters().map_err(lost)?),
+            _ => None,
+        };
+        let us = ClientId::default();
+        let connection = AsyncSmtpConnection::connect_tokio1(
+            (self.host.as_str(), self.port),
+            Some(CONNECT),
+            &us,
+            parameters,
+            None,
+        );
+        let mut connection = connection.await.map_err(|error| lost(said(&error)))?;
+        let encrypts = match self.tls {
+            Tls::Never | Tls::FromTheStart => false,
+            Tls::WhereOffered => connection.can_starttls(),
+            Tls::Demanded => true,
+        };
+        if encrypts {
+            let parameters = self.parameters().map_err(lost)?;
+            let begun = connection.starttls(parameters, &us).await;
+            begun.map_err(|error| lost(said(&error)))?;
+        }
+        if let Some(user) = &self.user {
+            let known = connection.auth(&[Mechanism::Plain, Mechanism::Login], user);
+            known.await.map_err(|error| match error.status() {
+                Some(_) => (Failure::Auth, said(&error)),
+                None => lost(said(&error)),
+            })?;
+        }
+        Ok(Session(connection))
+    }
+
+    /// The certificates that the system trusts are read once, and only where they are needed.
+    fn parameters(&self) -> Result<TlsParameters, String> {
+        if let Some(parameters) = self.parameters.get() {
+            return Ok(parameters.clone());
+        }
+        let parameters = TlsParameters::new(self.host.clone()).map_err(|error| said(&error))?;
+        Ok(self.parameters.get_or_init(|| parameters).clone())
+    }
+}
+
+impl Session {
+    /// Sends a mail. `risks` is called when from now on it may be taken without our knowing.
+    pub(super) async fn send(&mut self, mail: &Mail, risks: impl FnOnce()) -> Sent {
+        let parameters = match self.parameters(mail) {
+            Ok(parameters) => parameters,
+            Err(reason) => return Sent::Answered(Answer::rejected(reason)),
+        };
+        let begin = MailFrom::new(Some(mail.sender.clone()), parameters);
+        let begun = answered(self.0.command(begin).await);
+        if let Err(stopped) = self.step(Step::Sender, begun, mail).await {
+            return stopped;
+        }
+        for recipient in &mail.recipients {
+            let name = Rcpt::new(recipient.clone(), Vec::new());
+            let named = answered(self.0.command(name).await);
+            if let Err(stopped) = self.step(Step::Recipient, named, mail).await {
+                return stopped;
+            }
+        }
+        let data = answered(self.0.command(Data).await);
+        if let Err(stopped) = self.step(Step::Data, data, mail).await {
+            return stopped;
+        }
+        risks();
+        let taken = answered(self.0.message(&mail.text).await);
+        match self.step(Step::Text, taken, mail).await {
+            Ok(()) => Sent::Answered(Answer::Accepted),
+            Err(stopped) => stopped,
+        }
+    }
+
+    /// What the answer to a step means; an error ends the mail, and the connection is ready for the
+    /// next one or gone.
+    async fn step(
+        &mut self,
+        step: Step,
+        answer: Result<u16, Refusal>,
+        mail: &Mail,
+    ) -> Result<(), Sent> {
+        let (code, text) = match answer {
+            Ok(code) if step.is_passed_by(code) => return Ok(()),
+            Ok(code) => (Some(code), String::new()),
+            Err(Refusal { code, text }) => (code, text),
+        };
+        let stopped = match judge(step, code, &hidden(text, mail)) {
+            Sent::Answered(Answer::Rejected { reason })
+                if mail.has_our_sender && is_about_the_sender(step, code) =>
+            {
+                let advice = "give the route a sender (mail_from) that this server takes from it";
+                Sent::Denied(Answer::denied(format!("{reason}; {advice}")))
+            }
+            stopped => stopped,
+        };
+        // The next mail begins anew; where that fails, so does the connection.
+        if let Sent::Answered(_) | Sent::Denied(_) = stopped
+            && self.0.command(Rset).await.is_err()
+        {
+            self.0.abort().await;
+        }
+        Err(stopped)
+    }
+
+    /// Whether another mail can be sent over it.
+    pub(super) fn is_usable(&self) -> bool {
+        !self.0.has_broken()
+    }
+
+    fn parameters(&self, mail: &Mail) -> Result<Vec<MailParameter>, &'static str> {
+        let knows = |extension| self.0.server_info().supports_feature(extension);
+        let mut parameters = Vec::new();
+        if mail.has_utf8_addresses() {
+            if !knows(Extension::SmtpUtfEight) {
+                return Err("the server takes no addresses in other letters than ASCII's");
+            }
+            parameters.push(MailParameter::SmtpUtfEight);
+        }
+        if !mail.text.is_ascii() {
+            if !knows(Extension::EightBitMime) {
+                return Err("the server takes ASCII only");
+            }
+            parameters.push(MailParameter::Body(MailBodyParameter::EightBitMime));
+        }
+        Ok(parameters)
+    }
+}
+
+/// An answer that says no, or the reason why there is none.
+struct Refusal {
+    code: Option<u16>,
+    text: String,
+}
+
+fn answered(answer: Result<Response, SmtpError>) -> Result<u16, Refusal> {
+    match answer {
+        Ok(response) => Ok(response.code().into()),
+        Err(error) => Err(Refusal {
+            code: error.status().map(u16::from),
+            text: said(&error),
+        }),
+    }
+}
+
+/// What went wrong, in the words of the deepest cause.
+fn said(error: &SmtpError) -> String {
+    let mut deepest: &dyn std::error::Error = error;
+    while let Some(deeper) = deepest.source() {
+        deepest = deeper;
+    }
+    deepest.to_string()
+}
+
+/// Servers repeat addresses, which are arguments of jobs.
+fn hidden(text: String, mail: &Mail) -> String {
+    let addresses = mail.recipients.iter().chain([&mail.sender]);
+    addresses.fold(text, |text, address| {
+        text.replace(&address.to_string(), "…")
+    })
+}
+
+/// User and password of a URL, if there are any; nothing where they cannot be read.
+fn credentials(url: &Url) -> Option<Option<Credentials>> {
+    let decoded = |text: &str| {
+        let text = percent_decode_str(text).decode_utf8();
+        text.ok().map(|text| text.into_owned())
+    };
+    match (url.username(), url.password()) {
+        ("", None) => Some(None),
+        (user, Some(password)) => Some(Some(Credentials::new(decoded(user)?, decoded(password)?))),
+        (_, None) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Server, Tls};
+
+    fn read(url: &str) -> Option<(u16, Tls, bool)> {
+        let server = Server::new(url).ok()?;
+        assert_eq!(server.host, "mail.example.com");
+        Some((server.port, server.tls, server.user.is_some()))
+    }
+
+    #[test]
+    fn a_url_says_how_a_server_is_reached_and_a_password_is_encrypted() {
+        for (url, expected) in [
+            ("smtp://mail.example.com", (25, Tls::WhereOffered, false)),
+            (
+                "smtp://mail.example.com:2525",
+                (2525, Tls::WhereOffered, false),
+            ),
+            ("smtp://a:b@mail.example.com", (587, Tls::Demanded, true)),
+            (
+                "smtp://a%40b:c@mail.example.com?tls=offered",
+                (587, Tls::WhereOffered, true),
+            ),
+            (
+                "smtp://mail.example.com?tls=required",
+                (25, Tls::Demanded, false),
+            ),
+            ("smtp://mail.example.com?tls=never", (25, Tls::Never, false)),
+            (
+                "smtps://a:b@mail.example.com",
+                (465, Tls::FromTheStart, true),
+            ),
+        ] {
+            assert_eq!(read(url), Some(expected), "{url}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused_and_not_repeated() {
+        for wrong in [
+            "",
+            "geheim",
+            "http://geheim.example.com",
+            "smtp://",
+            "smtp://u@geheim.example.com",
+            "smtp://u:geheim@h?tls=perhaps",
+            "smtps://u:geheim@h?tls=never",
+            "smtp://u:%ffgeheim@h",
+        ] {
+            let error = Server::new(wrong).err().unwrap().to_string();
+            assert!(!error.contains("geheim"), "{error}");
+        }
+        let server = Server::new("smtp://ann:geheim@h:1").unwrap();
+        assert_eq!(server.label(), "h:1");
+    }
+}

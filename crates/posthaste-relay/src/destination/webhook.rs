@@ -1,0 +1,386 @@
+//! Webhooks: one signed request for each message.
+
+mod address_policy;
+mod headers;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::future::{BoxFuture, join_all};
+use jiff::Timestamp;
+use posthaste::Error;
+use posthaste::http::{self, Asked, Blame, Faults, KeepAlive, Secret, Turns, Verdict};
+use reqwest::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::{Client, ClientBuilder, StatusCode, Url};
+use uuid::Uuid;
+
+use crate::destination::answer::{Answer, NO_FILES};
+use crate::destination::contract::Destination;
+use crate::destination::partial_answers::Known;
+use crate::destination::reason::{Failure, Reason};
+use crate::message::Message;
+use address_policy::Forbidden;
+pub use address_policy::Reach;
+
+/// Connections to addresses of the messages' own stay open no more than this, whatever file
+/// descriptors there are.
+const MOST_IDLE: usize = 4_000;
+
+/// A webhook: each message is posted to an address.
+///
+/// | of the job | comes |
+/// |---|---|
+/// | address | what the mapping says as `queue`, so that each job may have its own; else the destination's |
+/// | body | the payload, byte by byte; `content-type` is `application/json`, `text/plain` or `application/octet-stream`, as the payload is, unless a header says otherwise |
+/// | `webhook-id`, `idempotency-key` | the delivery id, the same at each attempt: receivers drop duplicates by it, for as long as they like |
+/// | `webhook-timestamp`, `webhook-signature` | as Standard Webhooks describe them; the latter with a [`Secret`] |
+/// | `posthaste-job-name`, `-queue`, `-attempt`, `-tag` | the job's, percent-encoded where needed |
+/// | other headers | the mapping's, and `traceparent` |
+///
+/// | answer | outcome |
+/// |---|---|
+/// | 2xx | accepted |
+/// | 408, 425, 429, 500, any 5xx with `Retry-After` | later, when `Retry-After` says (a second to a day), else by the back-off |
+/// | 3xx, 401 to 405, 407, 415, 421, 426, 501 to 505, 511 | the destination's own address: it takes nothing for now, no attempt is counted; a message's own: 4xx as other 4xx, else later |
+/// | other 4xx | rejected for good; later with [`again_on_client_errors`](Self::again_on_client_errors) |
+/// | none | the destination's own address: it is down, no attempt is counted; a message's own: later, and no other message waits for it |
+/// | none, as this process may open no more files | again in a moment, no attempt is counted; fewer requests are under way at once from then on |
+///
+/// While its own address takes nothing, one message at a time shows whether it takes messages
+/// again. Where others are accepted and one message fails twice, it lies with the message, and an
+/// attempt is counted. After a message without an answer a HEAD request asks whether somebody is
+/// there; a receiver need not answer it.
+///
+/// Only public addresses are connected to, see [`Reach`]. Of an answer, 8 KiB are read at most.
+/// Which TLS there is, is the client's affair.
+///
+/// Requests of a batch are under way at once. The order of an ordered relay is kept with
+/// [`requests(1)`](Self::requests).
+///
+/// ```no_run
+/// use posthaste_relay::{Relay, Webhook};
+/// # fn main() -> Result<(), posthaste::Error> {
+/// let webhook = Webhook::new(reqwest::Client::builder(), "https://example.com/hook")?
+///     .secrets(["whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD".parse()?])
+///     .requests(1_000);
+/// let relay = Relay::to(webhook).batch(50).concurrency(20);
+/// # Ok(()) }
+/// ```
+pub struct Webhook {
+    client: Client,
+    url: Option<Url>,
+    reach: Reach,
+    secrets: Vec<Secret>,
+    time_limit: Duration,
+    requests: usize,
+    turns: Turns,
+    again: bool,
+    known: Known,
+    /// Of those that go to the destination's own address.
+    faults: Faults,
+    /// Of connections to addresses of the messages' own: they may be to any number of hosts.
+    keep_alive: KeepAlive,
+    /// A message went to the destination's own address, or was to. Where each has its own, nobody
+    /// needs this one.
+    is_used: AtomicBool,
+}
+
+impl Webhook {
+    /// Posts to this address, which must be a public one, with a client of this kind.
+    pub fn new(client: ClientBuilder, url: &str) -> Result<Self, Error> {
+        Self::within(client, url, Reach::public())
+    }
+
+    /// As [`new`](Self::new), to addresses of this reach.
+    pub fn within(client: ClientBuilder, url: &str, reach: Reach) -> Result<Self, Error> {
+        let url = http::address(url)?;
+        let refused = |forbidden: Forbidden| Error::invalid("url", forbidden.to_string());
+        reach.check(&url).map_err(refused)?;
+        let webhook = Self::to_each(client, reach)?;
+        let url = Some(url);
+        Ok(Self { url, ..webhook })
+    }
+
+    /// Without an address of its own: the mapping says one for each message, as `queue`.
+    pub fn to_each(client: ClientBuilder, reach: Reach) -> Result<Self, Error> {
+        let requests = 100;
+        Ok(Self {
+            client: http::client(reach.bound(client))?,
+            url: None,
+            reach,
+            secrets: Vec::new(),
+            time_limit: Duration::from_secs(20),
+            requests,
+            turns: Turns::new(requests),
+            again: false,
+            known: Known::default(),
+            faults: Faults::default(),
+            keep_alive: KeepAlive::new(http::quarter_of_descriptors().min(MOST_IDLE)),
+            is_used: AtomicBool::new(false),
+        })
+    }
+
+    /// Signs each request with each of these: two, while one replaces the other.
+    pub fn secrets(self, secrets: impl IntoIterator<Item = Secret>) -> Self {
+        Self {
+            secrets: secrets.into_iter().collect(),
+            ..self
+        }
+    }
+
+    /// How long connecting, asking and being answered may take together; 20 s unless said
+    /// otherwise. Keep it below the relay's.
+    pub fn time_limit(self, time_limit: Duration) -> Self {
+        Self { time_limit, ..self }
+    }
+
+    /// How many requests are under way at once, over all batches; 100 unless said otherwise. Each
+    /// has a connection, and its body in memory.
+    pub fn requests(self, requests: usize) -> Self {
+        let requests = requests.max(1);
+        Self {
+            requests,
+            turns: Turns::new(requests),
+            ..self
+        }
+    }
+
+    /// Tries again too what is answered by any other 4xx, as for endpoints that are not there yet.
+    pub fn again_on_client_errors(self) -> Self {
+        let again = true;
+        Self { again, ..self }
+    }
+
+    async fn send_one(&self, message: &Message) -> Answer {
+        let Some(_turn) = self.turns.next().await else {
+            return Answer::unavailable("the relay ends");
+        };
+        let answer = match self.post(message).await {
+            Ok(answer) => {
+                self.turns.found();
+                answer
+            }
+            Err(NoFiles) => {
+                if self.turns.lower() {
+                    let destination = self.label();
+                    tracing::warn!(destination, "{NO_FILES}: fewer requests are under way");
+                }
+                Answer::full(Reason::of(Failure::Other, NO_FILES))
+            }
+        };
+        self.known.learn(message.id, &answer);
+        answer
+    }
+
+    async fn post(&self, message: &Message) -> Result<Answer, NoFiles> {
+        let (url, mut headers) = match (self.address(message), self.encode(message)) {
+            (Ok(url), Ok(headers)) => (url, headers),
+            (Err(reason), _) | (_, Err(reason)) => return Ok(Answer::rejected(reason)),
+        };
+        let is_own = message.queue.is_some();
+        let host = is_own.then(|| url.origin().ascii_serialization());
+        let kept = host.map(|host| self.keep_alive.ask(&host, Instant::now()));
+        if matches!(kept, Some(None)) {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        let request = self
+            .client
+            .post(url)
+            .headers(headers)
+            .timeout(self.time_limit)
+            .body(message.body().to_vec());
+        let asked = (!is_own).then(|| self.faults.ask(message.job.id));
+        let answer = match request.send().await {
+            Ok(answer) => {
+                let failure = of_status(answer.status());
+                let verdict = http::verdict(answer).await;
+                match asked {
+                    Some(asked) => self.judge_own(verdict, failure, &asked),
+                    None => self.judge(verdict.of_this_job_alone(), failure),
+                }
+            }
+            Err(error) if http::lacks_files(&error) => return Err(NoFiles),
+            Err(error) => match asked {
+                Some(asked) => unavailable(&error, &asked),
+                None => unavailable_alone(&error),
+            },
+        };
+        drop(kept);
+        Ok(answer)
+    }
+
+    /// Where it goes. An address of the message's own is not trusted.
+    fn address(&self, message: &Message) -> Result<Url, String> {
+        match (&message.queue, &self.url) {
+            (Some(own), _) => {
+                let own = http::address(own).map_err(|error| error.to_string())?;
+                self.reach.check(&own).map_err(|error| error.to_string())?;
+                Ok(own)
+            }
+            (None, Some(url)) => {
+                self.is_used.store(true, Ordering::Relaxed);
+                Ok(url.clone())
+            }
+            (None, None) => Err("the mapping says no address".into()),
+        }
+    }
+
+    fn encode(&self, message: &Message) -> Result<HeaderMap, String> {
+        let mut headers = headers::encode(
+            &message.job,
+            message.id,
+            message.body(),
+            &message.headers,
+            &self.secrets,
+            Timestamp::now(),
+        )?;
+        let is_given =
+            |(name, _): &(String, String)| name.eq_ignore_ascii_case(CONTENT_TYPE.as_str());
+        if !message.headers.iter().any(is_given) {
+            let content_type = HeaderValue::from_static(message.content_type());
+            headers.insert(CONTENT_TYPE, content_type);
+        }
+        Ok(headers)
+    }
+
+    /// What the destination's own address means by an answer.
+    fn judge_own(&self, verdict: Verdict, failure: Failure, asked: &Asked<'_>) -> Answer {
+        let Verdict::Endpoint { reason, .. } = verdict else {
+            asked.taken();
+            return self.judge(verdict, failure);
+        };
+        let reason = Reason::of(failure, reason);
+        match asked.failed() {
+            Blame::Job => Answer::retry(reason),
+            Blame::Endpoint { .. } => Answer::full(reason),
+        }
+    }
+
+    fn judge(&self, verdict: Verdict, failure: Failure) -> Answer {
+        let of = |reason| Reason::of(failure, reason);
+        match verdict {
+            Verdict::Done => Answer::Accepted,
+            Verdict::Refused { reason } if self.again => Answer::retry(of(reason)),
+            Verdict::Refused { reason } => Answer::rejected(of(reason)),
+            Verdict::Endpoint { reason, .. } => Answer::full(of(reason)),
+            Verdict::Later(later) => Answer::Retry {
+                reason: of(later.to_string()),
+                after: later.wait(),
+            },
+        }
+    }
+
+    /// One after the other; nothing overtakes what was not answered.
+    async fn in_order(&self, batch: &[Message]) -> Vec<Answer> {
+        let mut answers = Vec::with_capacity(batch.len());
+        for message in batch {
+            let answer = self.send_one(message).await;
+            answers.push(answer.clone());
+            if matches!(
+                answer,
+                Answer::Unavailable { .. } | Answer::Backpressure { .. }
+            ) {
+                answers.resize(batch.len(), answer);
+                break;
+            }
+        }
+        answers
+    }
+}
+
+/// What an answer that is no success says.
+fn of_status(status: StatusCode) -> Failure {
+    match status.as_u16() {
+        401 | 403 | 407 => Failure::Auth,
+        404 | 405 | 410 => Failure::NoRoute,
+        408 | 504 => Failure::Timeout,
+        413 | 414 | 431 => Failure::TooLarge,
+        429 | 503 | 507 => Failure::Full,
+        400..=499 => Failure::Refused,
+        _ => Failure::Error,
+    }
+}
+
+/// This process may open no more files: that lies with nobody else.
+struct NoFiles;
+
+/// The destination's own address did not answer: that is everybody's trouble, unless it answers all
+/// others.
+fn unavailable(error: &reqwest::Error, asked: &Asked<'_>) -> Answer {
+    let reason = not_answered(error);
+    match !error.is_connect() && asked.failed() == Blame::Job {
+        true => Answer::retry(reason),
+        false => Answer::unavailable(reason),
+    }
+}
+
+/// An address of a message's own did not answer: that is this message's trouble.
+fn unavailable_alone(error: &reqwest::Error) -> Answer {
+    match Forbidden::is_cause_of(error) {
+        true => Answer::rejected(http::said(error)),
+        false => Answer::retry(not_answered(error)),
+    }
+}
+
+fn not_answered(error: &reqwest::Error) -> Reason {
+    let failure = match error.is_timeout() {
+        true => Failure::Timeout,
+        false => Failure::Connect,
+    };
+    Reason::of(failure, http::said(error))
+}
+
+impl Destination for Webhook {
+    fn label(&self) -> String {
+        // Paths and queries of webhooks are often secrets.
+        match &self.url {
+            Some(url) => format!("webhook at {}", url.origin().ascii_serialization()),
+            None => "webhooks".into(),
+        }
+    }
+
+    fn send<'a>(&'a self, batch: &'a [Message]) -> BoxFuture<'a, Vec<Answer>> {
+        Box::pin(async move {
+            let answers = match self.requests {
+                1 => self.in_order(batch).await,
+                _ => join_all(batch.iter().map(|message| self.send_one(message))).await,
+            };
+            self.known.forget(batch);
+            answers
+        })
+    }
+
+    fn rejects_header(&self, name: &str) -> Option<String> {
+        headers::rejects(name)
+    }
+
+    fn rejects(&self, message: &Message) -> Option<String> {
+        let refused = self.address(message).err();
+        refused.or_else(|| self.encode(message).err())
+    }
+
+    fn recall(&self, id: Uuid) -> Option<Answer> {
+        self.known.recall(id)
+    }
+
+    /// A receiver may answer no HEAD.
+    fn tries_one(&self) -> bool {
+        true
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
+        Box::pin(async {
+            let is_used = self.is_used.load(Ordering::Relaxed);
+            let Some(url) = self.url.clone().filter(|_| is_used) else {
+                return Ok(());
+            };
+            // Whatever the answer is, somebody is there.
+            let answer = self.client.head(url).timeout(self.time_limit).send().await;
+            match answer {
+                // Nobody has asked, and it is no worse than it was known to be.
+                Err(error) if http::lacks_files(&error) => Ok(()),
+                answer => answer.map(drop).map_err(|error| http::said(&error)),
+            }
+        })
+    }
+}

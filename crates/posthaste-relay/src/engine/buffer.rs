@@ -1,0 +1,117 @@
+//! The jobs that a relay has and has not begun to send, and whether its destination is thought to
+//! be up.
+
+use std::collections::VecDeque;
+
+use posthaste::consumer::{Breaker, Delivery};
+
+#[derive(Default)]
+pub(crate) struct SendBuffer {
+    waiting: VecDeque<Delivery>,
+    under_way: usize,
+    pub(crate) breaker: Breaker,
+}
+
+impl SendBuffer {
+    /// How many more jobs it takes, of twice what can be under way; none while the destination is
+    /// down. A small claim costs nearly what a large one does, so none is asked for before half of
+    /// the room is free: what is under way goes on meanwhile.
+    pub(crate) fn room(&self, under_way: usize) -> usize {
+        if self.breaker.is_half_open() {
+            return match self.waiting.is_empty() {
+                true => self.breaker.room(1),
+                false => 0,
+            };
+        }
+        let here = self.waiting.len() + self.under_way;
+        match here <= under_way {
+            true => self.breaker.room(under_way.saturating_mul(2) - here),
+            false => 0,
+        }
+    }
+
+    pub(crate) fn join(&mut self, claim: Vec<Delivery>) {
+        self.waiting.extend(claim);
+    }
+
+    /// The next of them, to be sent.
+    pub(crate) fn take(&mut self, batch: usize) -> Vec<Delivery> {
+        let batch = self.breaker.admit(batch.min(self.waiting.len()));
+        self.under_way += batch;
+        self.waiting.drain(..batch).collect()
+    }
+
+    /// These are not under way any more. True: one may be tried in their place.
+    pub(crate) fn ended(&mut self, jobs: usize) -> bool {
+        self.under_way -= jobs;
+        self.breaker.release()
+    }
+
+    /// Lets one job through. Returns those that wait beside it, if all but one are to be removed.
+    pub(crate) fn half_open(&mut self, keeps_all: bool) -> Vec<Delivery> {
+        self.breaker.half_open();
+        let kept = if keeps_all { self.waiting.len() } else { 1 };
+        let others = self.waiting.split_off(kept.min(self.waiting.len()));
+        Vec::from(others)
+    }
+
+    /// Puts back what was not taken, before all others.
+    pub(crate) fn put_back(&mut self, jobs: Vec<Delivery>) {
+        for one in jobs.into_iter().rev() {
+            self.waiting.push_front(one);
+        }
+    }
+
+    /// Takes out those of them that wait here.
+    pub(crate) fn remove(&mut self, which: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
+        let all = std::mem::take(&mut self.waiting);
+        let (removed, kept): (VecDeque<_>, _) = all.into_iter().partition(which);
+        self.waiting = kept;
+        Vec::from(removed)
+    }
+
+    pub(crate) fn clear(&mut self) -> VecDeque<Delivery> {
+        std::mem::take(&mut self.waiting)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::SendBuffer;
+
+    fn buffer(under_way: usize) -> SendBuffer {
+        SendBuffer {
+            under_way,
+            ..SendBuffer::default()
+        }
+    }
+
+    #[test]
+    fn a_claim_is_asked_for_when_half_of_the_room_is_free() {
+        let rooms = [0, 39, 40, 41, 80, 81].map(|jobs| buffer(jobs).room(40));
+        assert_eq!(rooms, [80, 41, 40, 0, 0, 0]);
+    }
+
+    #[test]
+    fn while_the_destination_is_down_there_is_no_room() {
+        let mut buffer = buffer(0);
+        buffer.breaker.failed(Instant::now(), 0.5);
+        assert_eq!(buffer.room(40), 0);
+        buffer.breaker.close();
+        assert_eq!(buffer.room(40), 80);
+    }
+
+    #[test]
+    fn while_one_job_is_tried_there_is_room_for_one_whatever_is_under_way() {
+        let mut buffer = buffer(40);
+        buffer.breaker.failed(Instant::now(), 0.5);
+        buffer.half_open(false);
+        assert_eq!(buffer.room(40), 1);
+        assert_eq!(buffer.breaker.admit(1), 1);
+        assert_eq!(buffer.room(40), 0);
+        assert!(buffer.ended(40), "nothing is known of it");
+        assert_eq!(buffer.room(40), 1);
+    }
+}

@@ -1,0 +1,189 @@
+//! Whether the destination is there, keeps what is promised, and takes what it is offered.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+use crate::destination::answer::NO_FILES;
+use crate::destination::reason::Reason;
+use crate::engine::options::Ack;
+use crate::engine::shared::Shared;
+
+/// Asking a destination whether it is there takes no longer than this.
+const PROBE: Duration = Duration::from_secs(5);
+
+/// Why nothing is sent to a destination.
+pub(crate) enum Unfit {
+    /// It is not there, or would take nothing.
+    Down(String),
+    /// A setting of it breaks what is promised, or it cannot be used at all.
+    Unsafe(String),
+}
+
+impl Shared {
+    /// Whether the destination is there, now.
+    pub(crate) async fn look(&self) -> bool {
+        match self.verify().await {
+            Ok(()) => {
+                self.buffer().breaker.close();
+                self.answers_again();
+                return true;
+            }
+            Err(Unfit::Down(reason)) => self.went_down(&reason),
+            Err(Unfit::Unsafe(problem)) => self.is_unsafe(&problem),
+        }
+        if !self.keeps_in_hand() {
+            let waiting = self.buffer().clear();
+            self.reschedule(waiting.into_iter().map(|one| one.ticket));
+        }
+        false
+    }
+
+    /// Every message of a batch was answered.
+    pub(crate) fn succeeded(&self) {
+        let were_held = self.buffer().breaker.succeeded();
+        if were_held && self.destination.tries_one() {
+            self.answers_again();
+        }
+    }
+
+    /// Asks whether the destination is there again, or sends one message to see.
+    pub(crate) async fn look_or_try(&self) {
+        match self.destination.tries_one() {
+            true => self.try_one(),
+            false => _ = self.look().await,
+        }
+    }
+
+    /// Messages may be sent.
+    fn answers_again(&self) {
+        self.room.notify_one();
+        self.arrived.notify_one();
+        if self.status().down_since.take().is_some() {
+            tracing::info!(
+                destination = self.destination.label(),
+                "takes messages again"
+            );
+        }
+    }
+
+    /// Lets one message through, which shows whether the destination takes messages again.
+    fn try_one(&self) {
+        let others = self.buffer().half_open(self.keeps_in_hand());
+        self.reschedule(others.into_iter().map(|one| one.ticket));
+        self.room.notify_one();
+    }
+
+    /// Asks whether it is there and keeps what is promised.
+    pub(crate) async fn verify(&self) -> Result<(), Unfit> {
+        let asked = async {
+            if let Some(problem) = self.destination.unfit().await {
+                let label = self.destination.label();
+                return Err(Unfit::Unsafe(format!("{label}: {problem}")));
+            }
+            self.destination.probe().await.map_err(Unfit::Down)?;
+            // Whatever it forgets is sent again.
+            if self.options.ack != Ack::Accepted {
+                return Ok(());
+            }
+            let unsafe_settings = self
+                .destination
+                .unsafe_settings(self.options.longest_outage)
+                .await;
+            let unsafe_settings =
+                unsafe_settings.map_err(|error| Unfit::Down(error.to_string()))?;
+            let is_allowed = |setting: &str| self.allowed.iter().any(|one| one == setting);
+            match unsafe_settings
+                .into_iter()
+                .find(|one| !is_allowed(&one.setting))
+            {
+                None => Ok(()),
+                Some(unsafe_setting) => Err(Unfit::Unsafe(format!(
+                    "{}: {}: {}; to relay all the same: allow_unsafe = [{:?}]",
+                    self.destination.label(),
+                    unsafe_setting.setting,
+                    unsafe_setting.lost,
+                    unsafe_setting.setting,
+                ))),
+            }
+        };
+        let unavailable = |_| {
+            Err(Unfit::Down(format!(
+                "no answer within {} s",
+                PROBE.as_secs()
+            )))
+        };
+        tokio::time::timeout(PROBE, asked)
+            .await
+            .unwrap_or_else(unavailable)
+    }
+
+    /// The destination is there and takes no more: what it did not take is offered to it again less
+    /// and less often, until it takes something.
+    pub(crate) fn backpressure(&self, reason: &Reason, took_some: bool) {
+        if !took_some {
+            self.buffer()
+                .breaker
+                .failed(Instant::now(), fastrand::f64());
+            self.arrived.notify_one();
+        }
+        if &**reason != NO_FILES && self.said().is_new(reason, Instant::now()) {
+            let (destination, error) = (self.destination.label(), &**reason);
+            match reason.is_denial() {
+                true => tracing::warn!(
+                    destination,
+                    error,
+                    "does not allow the relay to send; its jobs wait in Postgres"
+                ),
+                false => tracing::warn!(destination, error, "takes no more for now"),
+            }
+        }
+        self.status().last_error = Some(reason.to_string());
+    }
+
+    /// The destination does not answer: it is left alone for a while.
+    pub(crate) fn went_down(&self, reason: &str) {
+        if self.leave_alone(reason) {
+            let destination = self.destination.label();
+            tracing::warn!(
+                destination,
+                error = reason,
+                "takes nothing; its jobs wait in Postgres"
+            );
+        }
+    }
+
+    /// The destination answers, and may lose what it has taken: it is looked at again later.
+    pub(crate) fn is_unsafe(&self, problem: &str) {
+        let is_new = self.status().last_error.as_deref() != Some(problem);
+        self.leave_alone(problem);
+        if is_new {
+            let destination = self.destination.label();
+            tracing::warn!(
+                destination,
+                error = problem,
+                "is refused as it is set; its jobs wait in Postgres"
+            );
+        }
+    }
+
+    /// True: it was not left alone before.
+    fn leave_alone(&self, reason: &str) -> bool {
+        self.buffer()
+            .breaker
+            .failed(Instant::now(), fastrand::f64());
+        // The one that waits for jobs looks after the destination from now on: none come while it
+        // is down.
+        self.arrived.notify_one();
+        let mut status = self.status();
+        status.last_error = Some(reason.to_owned());
+        let is_new = status.down_since.is_none();
+        status.down_since.get_or_insert_with(Timestamp::now);
+        drop(status);
+        // The one that gets this finds the reason.
+        if self.destination.is_gone() {
+            self.gone.cancel();
+        }
+        is_new
+    }
+}

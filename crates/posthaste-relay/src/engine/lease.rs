@@ -1,0 +1,158 @@
+//! Who may send: of an ordered relay one of a queue at a time, over all processes. Pure, the clock
+//! is read elsewhere.
+//!
+//! The lease is a row of `posthaste.ordered_relay`, by the server's clock. Here it ends so long
+//! after it was asked for, by the clock of this process, which is before the server lets it end:
+//! the one that was stopped for a while finds its lease over before it sends another byte. Clocks
+//! that run at different speeds can cost an overlap of that difference at most.
+
+use std::time::{Duration, Instant};
+
+/// The right of a relay to send.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Lease {
+    /// Any number of relays may.
+    Needless,
+    /// Another one does, or nobody knows.
+    Missing,
+    /// It is this one's turn, or was: while nobody else has it, what is in hand waits here for it.
+    Held {
+        /// Until when.
+        until: Instant,
+        /// As which worker: what was claimed as another one is not its to send.
+        worker: i64,
+        /// Jobs of the one before it, which died: they come first.
+        quarantined: bool,
+    },
+}
+
+impl Lease {
+    /// Before the database was asked.
+    pub(crate) fn before(ordered: bool) -> Self {
+        match ordered {
+            false => Self::Needless,
+            true => Self::Missing,
+        }
+    }
+
+    pub(crate) fn may_send(self, now: Instant) -> bool {
+        !self.left(now).is_zero()
+    }
+
+    pub(crate) fn may_claim(self, now: Instant) -> bool {
+        self.may_send(now) && !self.waits_for_quarantined()
+    }
+
+    /// Whether what was claimed as this worker is somebody else's now.
+    pub(crate) fn has_lost(self, claimed_as: i64) -> bool {
+        match self {
+            Self::Needless => false,
+            Self::Missing => true,
+            Self::Held { worker, .. } => worker != claimed_as,
+        }
+    }
+
+    /// It is over at once, as nobody knows who has it.
+    pub(crate) fn end(&mut self, now: Instant) {
+        if let Self::Held { until, .. } = self {
+            *until = now.min(*until);
+        }
+    }
+
+    /// Whether it was this one's turn, and nobody is known to have it since.
+    pub(crate) fn is_over(self, now: Instant) -> bool {
+        matches!(self, Self::Held { until, .. } if until <= now)
+    }
+
+    /// Whether it is the one before, which lasts longer now.
+    pub(crate) fn renews(self, before: Self, now: Instant) -> bool {
+        match (before, self) {
+            (Self::Held { worker: was, .. }, Self::Held { worker, .. }) => {
+                worker == was && self.may_send(now)
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn waits_for_quarantined(self) -> bool {
+        matches!(
+            self,
+            Self::Held {
+                quarantined: true,
+                ..
+            }
+        )
+    }
+
+    /// How long sending may take.
+    pub(crate) fn left(self, now: Instant) -> Duration {
+        match self {
+            Self::Needless => Duration::MAX,
+            Self::Missing => Duration::ZERO,
+            Self::Held { until, .. } => until.saturating_duration_since(now),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::Lease;
+
+    #[test]
+    fn an_ordered_relay_sends_only_while_its_lease_lasts() {
+        let now = Instant::now();
+        let second = Duration::from_secs(1);
+        assert!(Lease::before(false).may_claim(now));
+        assert!(!Lease::before(true).may_send(now));
+        let mut held = Lease::Held {
+            until: now + second,
+            worker: 1,
+            quarantined: false,
+        };
+        assert!(held.may_claim(now) && held.left(now) == second);
+        assert!(!held.may_send(now + second) && !held.may_claim(now + second));
+        held.end(now);
+        assert!(!held.may_send(now) && !held.may_claim(now));
+    }
+
+    #[test]
+    fn what_is_in_hand_is_lost_when_another_has_it_and_not_when_the_lease_is_over() {
+        let until = Instant::now();
+        let held = Lease::Held {
+            until,
+            worker: 1,
+            quarantined: false,
+        };
+        assert!(!held.may_send(until) && !held.has_lost(1));
+        assert!(held.has_lost(2) && Lease::Missing.has_lost(1));
+        assert!(!Lease::Needless.has_lost(1));
+    }
+
+    #[test]
+    fn a_lease_is_renewed_by_the_same_worker_alone() {
+        let now = Instant::now();
+        let second = Duration::from_secs(1);
+        let held = |until, worker| Lease::Held {
+            until,
+            worker,
+            quarantined: false,
+        };
+        let before = held(now, 1);
+        assert!(held(now + second, 1).renews(before, now));
+        assert!(!before.renews(before, now) && !Lease::Missing.renews(before, now));
+        assert!(!held(now + second, 2).renews(before, now));
+    }
+
+    #[test]
+    fn quarantined_jobs_come_before_what_waits() {
+        let now = Instant::now();
+        let held = Lease::Held {
+            until: now + Duration::from_secs(1),
+            worker: 1,
+            quarantined: true,
+        };
+        assert!(held.may_send(now) && !held.may_claim(now));
+    }
+}

@@ -1,0 +1,17 @@
+//! From claimed jobs to settled ones: makes messages, sends them, and settles each by its answer.
+
+pub(crate) mod background;
+pub(crate) mod buffer;
+pub(crate) mod builder;
+pub(crate) mod health;
+pub(crate) mod lease;
+pub(crate) mod options;
+pub(crate) mod prepare;
+pub(crate) mod readers;
+pub(crate) mod receiver_queues;
+pub(crate) mod references;
+pub(crate) mod relay;
+pub(crate) mod repeats;
+pub(crate) mod send;
+pub(crate) mod shared;
+pub(crate) mod spans;

@@ -1,0 +1,107 @@
+//! Makes messages of jobs; what is not to be sent, or not yet, is settled here.
+
+use jiff::Timestamp;
+use posthaste::consumer::{Delivery, Outcome, Ticket};
+use posthaste::{Job, RetryLater};
+
+use crate::destination::answer::Answer;
+use crate::engine::options::OnAmbiguous;
+use crate::engine::references::Unread;
+use crate::engine::shared::RESCHEDULED_FOR;
+use crate::engine::shared::Shared;
+use crate::message::Message;
+use crate::message::outbox;
+use crate::message::outbox::OutboxJob;
+use crate::message::schedule::stays_until;
+
+/// What was made of a batch.
+#[derive(Default)]
+pub(crate) struct Packed {
+    pub(crate) tickets: Vec<Ticket>,
+    pub(crate) messages: Vec<Message>,
+    /// Those that keep their place: a row could not be read for now.
+    pub(crate) unread: Vec<Ticket>,
+}
+
+impl Shared {
+    /// Makes messages of jobs. A job that cannot be made one will never be.
+    pub(crate) async fn pack(&self, batch: Vec<Delivery>) -> Packed {
+        let (tickets, jobs) = self.open(batch);
+        let jobs = match &self.references {
+            Some(references) => references.follow(jobs, self.options.time_limit).await,
+            None => jobs.into_iter().map(Ok).collect(),
+        };
+        let mut packed = Packed::default();
+        for (ticket, job) in tickets.into_iter().zip(jobs) {
+            match job {
+                // Nothing overtakes the one before it.
+                _ if !packed.unread.is_empty() => packed.unread.push(ticket),
+                Ok(job) => match self.options.mapping.of(job).map(|one| self.time(one)) {
+                    Ok(Ok(message)) => {
+                        packed.tickets.push(ticket);
+                        packed.messages.push(message);
+                    }
+                    Ok(Err(until)) => ticket.settle(Outcome::Snooze { until }),
+                    Err(reason) => self.settle(ticket, Answer::rejected(reason)),
+                },
+                Err(Unread::Settled(answer)) => self.settle(ticket, answer),
+                Err(Unread::Unavailable(reason)) => {
+                    self.complain(&reason);
+                    match self.keeps_in_hand() {
+                        true => packed.unread.push(ticket),
+                        false => self.reschedule([ticket].into_iter()),
+                    }
+                }
+            }
+        }
+        packed
+    }
+
+    /// Takes jobs out of their envelopes. One that has expired while it waited here goes back, and
+    /// the server, whose clock decides, keeps it as expired: a relay whose own clock is ahead loses
+    /// a second each time and no job.
+    fn open(&self, batch: Vec<Delivery>) -> (Vec<Ticket>, Vec<OutboxJob>) {
+        let mut opened = (Vec::with_capacity(batch.len()), Vec::new());
+        let now = Timestamp::now();
+        for Delivery { job, ticket } in batch {
+            if job.expires_at <= now {
+                let reason = "it expired while its relay had it";
+                ticket.fail(RetryLater::without_attempt(RESCHEDULED_FOR, reason));
+                continue;
+            }
+            if self.may_have_gone(&job) {
+                let reason = "a relay died while it had it".into();
+                self.settle(ticket, Answer::Ambiguous { reason });
+                continue;
+            }
+            match outbox::unwrap(job, ticket.delivery_id()) {
+                Ok(job) => {
+                    opened.0.push(ticket);
+                    opened.1.push(job);
+                }
+                Err(reason) => self.settle(ticket, Answer::rejected(reason)),
+            }
+        }
+        opened
+    }
+
+    /// The message as it goes now, without a time that is over; or until when it stays.
+    fn time(&self, mut message: Message) -> Result<Message, Timestamp> {
+        if let Some(at) = message.at {
+            let now = Timestamp::now();
+            let ahead = self.destination.ahead();
+            if let Some(until) = stays_until(at, ahead, &message.job, now) {
+                return Err(until);
+            }
+            message.at = Some(at).filter(|at| *at > now && !ahead.is_zero());
+        }
+        Ok(message)
+    }
+
+    /// Whether somebody may have sent it of whom nobody can ask, and it must not be sent twice.
+    fn may_have_gone(&self, job: &Job) -> bool {
+        job.crashes > 0
+            && self.options.on_ambiguous == OnAmbiguous::Discard
+            && !self.destination.can_deduplicate()
+    }
+}

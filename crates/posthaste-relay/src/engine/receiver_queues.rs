@@ -1,0 +1,37 @@
+//! The receiver's queues that messages were sent to.
+
+use std::collections::BTreeSet;
+
+use crate::destination::answer::Answer;
+use crate::destination::contract::Destination;
+use crate::message::Message;
+
+/// This many queues are known at most: a queue may be made for each job.
+const QUEUES: usize = 100;
+
+/// The receiver's queues that something was sent to.
+#[derive(Debug, Default)]
+pub(crate) struct ReceiverQueues(BTreeSet<String>);
+
+impl ReceiverQueues {
+    /// Adds the queues of the messages that the destination accepted.
+    pub(crate) fn add<'a>(
+        &mut self,
+        destination: &dyn Destination,
+        sent: impl Iterator<Item = (&'a Message, &'a Option<Answer>)>,
+    ) {
+        for (message, answer) in sent {
+            let is_taken = matches!(answer, Some(Answer::Accepted));
+            if let Some(queue) = destination.queue_of(message).filter(|_| is_taken)
+                && !self.0.contains(queue)
+                && self.0.len() < QUEUES
+            {
+                self.0.insert(queue.to_owned());
+            }
+        }
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.0.iter().cloned().collect()
+    }
+}

@@ -1,0 +1,145 @@
+//! References of `posthaste.outbox`: the row is read when the message is made, by the statement
+//! that the route has for its table. What a job names is looked up in the route's list and given as
+//! a parameter; it never becomes a part of a statement.
+
+use std::collections::BTreeMap;
+use std::error::Error as StdError;
+use std::time::Duration;
+
+use deadpool_postgres::Pool;
+use futures_util::future::join_all;
+use tokio::time::timeout;
+use tokio_postgres::types::{FromSql, Type};
+
+use crate::destination::answer::Answer;
+use crate::message::outbox::{OutboxJob, Reference};
+
+/// How rows are read that jobs refer to.
+pub(crate) struct References {
+    pub(crate) pool: Pool,
+    pub(crate) statements: BTreeMap<String, String>,
+}
+
+/// Why a reference could not be followed.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Unread {
+    /// That lies with the job.
+    Settled(Answer),
+    /// The database did not answer: it is asked again, and no attempt is counted.
+    Unavailable(String),
+}
+
+impl References {
+    /// What stands behind each job's reference; jobs without one are as they were. All are asked
+    /// for at once.
+    pub(crate) async fn follow(
+        &self,
+        jobs: Vec<OutboxJob>,
+        time_limit: Duration,
+    ) -> Vec<Result<OutboxJob, Unread>> {
+        if jobs.iter().all(|one| one.reference.is_none()) {
+            return jobs.into_iter().map(Ok).collect();
+        }
+        let client = timeout(time_limit, self.pool.get()).await;
+        let client = match &client {
+            Ok(Ok(client)) => Ok(client),
+            Ok(Err(error)) => Err(format!("the database: {error}")),
+            Err(_) => Err(late()),
+        };
+        let all = jobs.into_iter().map(async |job| {
+            let Some(reference) = &job.reference else {
+                return Ok(job);
+            };
+            let client = client.clone().map_err(Unread::Unavailable)?;
+            let payload = timeout(time_limit, read(&self.statements, client, reference)).await;
+            let payload = payload.unwrap_or_else(|_| Err(Unread::Unavailable(late())))?;
+            Ok(job.holding(payload))
+        });
+        join_all(all).await
+    }
+}
+
+/// The row itself, by the statement that there is for its table.
+pub(crate) async fn read(
+    statements: &BTreeMap<String, String>,
+    client: &tokio_postgres::Client,
+    Reference { table, id }: &Reference,
+) -> Result<Vec<u8>, Unread> {
+    let refused = |reason: String| Unread::Settled(Answer::rejected(reason));
+    let statement = statements.get(table);
+    let statement = statement.ok_or_else(|| {
+        refused(format!(
+            "the route has no statement for the table {table:?}"
+        ))
+    })?;
+    let rows = client.query_typed(statement, &[(id, Type::TEXT)]).await;
+    let rows = rows.map_err(|error| judge(&error, table))?;
+    let row = rows
+        .first()
+        .ok_or_else(|| refused(format!("{table} has no row {id:?}")))?;
+    match row.try_get(0) {
+        Ok(Some(Payload(bytes))) => Ok(bytes),
+        Ok(None) => Err(refused(format!("{table} has nothing in the row {id:?}"))),
+        Err(_) => Err(refused(format!(
+            "the statement for {table} must give json, jsonb, text or bytea first"
+        ))),
+    }
+}
+
+impl Unread {
+    /// Why, for people.
+    pub(crate) fn reason(self) -> String {
+        match self {
+            Self::Unavailable(reason) => reason,
+            Self::Settled(Answer::Rejected { reason } | Answer::Retry { reason, .. }) => {
+                reason.into()
+            }
+            Self::Settled(_) => String::new(),
+        }
+    }
+}
+
+fn late() -> String {
+    "the database did not answer in time".into()
+}
+
+/// What the server's complaint means: about the id that the job gave, about the statement, or about
+/// itself.
+fn judge(error: &tokio_postgres::Error, table: &str) -> Unread {
+    let Some(error) = error.as_db_error() else {
+        return Unread::Unavailable(format!("the database: {error}"));
+    };
+    let reason = format!("the row of {table} cannot be read: {}", error.message());
+    match error.code().code().get(..2) {
+        // An id that is no number where the table has numbers.
+        Some("22") => Unread::Settled(Answer::rejected(reason)),
+        // Connections, resources, an operator's hand, and what a deadlock or a failover ends.
+        Some("08" | "40" | "53" | "55" | "57" | "58") => Unread::Unavailable(reason),
+        _ => Unread::Settled(Answer::retry(reason)),
+    }
+}
+
+/// A column as the bytes of its text, whatever numbers are in it.
+struct Payload(Vec<u8>);
+
+impl<'a> FromSql<'a> for Payload {
+    fn from_sql(kind: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn StdError + Sync + Send>> {
+        let text = match (kind == &Type::JSONB, raw) {
+            (true, [1, text @ ..]) => text,
+            (true, _) => return Err("a version of jsonb that is not known".into()),
+            (false, text) => text,
+        };
+        Ok(Self(text.to_vec()))
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        [
+            Type::JSON,
+            Type::JSONB,
+            Type::TEXT,
+            Type::VARCHAR,
+            Type::BYTEA,
+        ]
+        .contains(kind)
+    }
+}

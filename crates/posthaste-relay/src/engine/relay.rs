@@ -1,0 +1,107 @@
+//! The relay as the worker sees it: a consumer of one queue.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+use posthaste::consumer::{Attendant, Consumer, Delivery};
+use posthaste::{Backoff, JobId};
+use tokio::sync::Notify;
+
+use crate::engine::background;
+use crate::engine::shared::Shared;
+use crate::store::status::RelayStatus;
+
+/// Sends the jobs of a queue to a destination: a [`Consumer`], for
+/// [`WorkerBuilder::consumer`](posthaste::WorkerBuilder::consumer).
+#[derive(Clone)]
+pub struct Relay {
+    pub(super) shared: Arc<Shared>,
+}
+
+impl Relay {
+    /// How it goes.
+    pub fn status(&self) -> RelayStatus {
+        self.shared.status().clone()
+    }
+
+    /// Completes when the destination will never take anything again ([`Destination::is_gone`]):
+    /// nothing is left to this relay but to be stopped. No attempt is counted meanwhile.
+    pub async fn gone(&self) {
+        self.shared.gone.cancelled().await;
+    }
+
+    /// Why its destination was refused when it was started, if it was and
+    /// [waits](crate::RelayBuilder::wait_if_unfit) for that to be mended.
+    pub fn unfit(&self) -> Option<&str> {
+        self.shared.unfit.get().map(String::as_str)
+    }
+}
+
+impl Consumer for Relay {
+    fn capacity(&self) -> usize {
+        let options = &self.shared.options;
+        if self.shared.stopping.is_cancelled() || !self.shared.lease().may_claim(Instant::now()) {
+            return 0;
+        }
+        let under_way = options.batch.saturating_mul(options.concurrency);
+        self.shared.buffer().room(under_way)
+    }
+
+    fn consume(&self, claim: Vec<Delivery>) {
+        self.shared.buffer().join(claim);
+        self.shared.arrived.notify_one();
+        if self.shared.over().is_cancelled() {
+            self.shared.give_back_waiting();
+        }
+    }
+
+    fn give_back(&self) {
+        self.shared.stopping.cancel();
+        if self.shared.over().is_cancelled() {
+            self.shared.give_back_waiting();
+        }
+    }
+
+    fn abort(&self) {
+        self.shared.stopping.cancel();
+        self.shared.aborted.cancel();
+        self.shared.give_back_waiting();
+    }
+
+    fn cancel(&self, jobs: &[JobId]) {
+        let is_cancelled = |one: &Delivery| jobs.contains(&one.job.id);
+        let removed = self.shared.buffer().remove(is_cancelled);
+        removed.into_iter().for_each(|one| one.ticket.cancel());
+    }
+
+    fn limit(&self) -> Option<Duration> {
+        Some(self.shared.options.time_limit)
+    }
+
+    fn backoff(&self) -> Backoff {
+        self.shared.options.backoff
+    }
+
+    /// Told after the outcomes went out.
+    fn room(&self) -> Option<Arc<Notify>> {
+        Some(Arc::clone(&self.shared.room))
+    }
+
+    fn is_ordered(&self) -> bool {
+        self.shared.options.ordered
+    }
+
+    /// They are for the relay that has the lease.
+    fn takes_quarantined(&self) -> bool {
+        self.shared.may_send()
+    }
+
+    fn worker_lost(&self) {
+        self.shared.doubt_lease();
+    }
+
+    fn attend(&self, worker: Attendant) -> Option<BoxFuture<'static, ()>> {
+        Some(Box::pin(background::run(Arc::clone(&self.shared), worker)))
+    }
+}

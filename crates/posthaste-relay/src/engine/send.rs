@@ -1,0 +1,412 @@
+//! Carries jobs to the destination, in one file because what is sent again is settled as the first.
+//! Sends them in batches, and settles each by its answer.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::{SignedDuration, Timestamp};
+use posthaste::RetryLater;
+use posthaste::consumer::{Delivery, Outcome, Ticket};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::destination::answer::Answer;
+use crate::destination::reason::Reason;
+use crate::engine::lease::Lease;
+use crate::engine::options::{Ack, OnAmbiguous};
+use crate::engine::shared::{RESCHEDULED_FOR, Shared};
+use crate::engine::spans;
+use crate::message::Message;
+
+/// Sends until the relay stops.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let slots = Arc::new(Semaphore::new(shared.options.concurrency));
+    loop {
+        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
+            return;
+        };
+        let batch = tokio::select! {
+            batch = shared.next() => batch,
+            () = shared.over().cancelled() => return,
+        };
+        tokio::spawn(carry(Arc::clone(&shared), batch, slot));
+    }
+}
+
+/// A job with the message that was made of it.
+struct PendingMessage {
+    ticket: Ticket,
+    message: Message,
+}
+
+/// Jobs that are under way; not any more when this is dropped, whatever happened.
+struct UnderWay {
+    shared: Arc<Shared>,
+    jobs: usize,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if self.shared.buffer().ended(self.jobs) {
+            self.shared.arrived.notify_one();
+        }
+        self.shared.room.notify_one();
+    }
+}
+
+async fn carry(shared: Arc<Shared>, batch: Vec<Delivery>, _slot: OwnedSemaphorePermit) {
+    let _under_way = UnderWay {
+        shared: Arc::clone(&shared),
+        jobs: batch.len(),
+    };
+    let packed = shared.pack(batch).await;
+    let is_unread = !packed.unread.is_empty();
+    // Before what is left of those that are sent now, and so behind it.
+    shared.keep(packed.unread.into_iter());
+    match shared.deliver(packed.tickets, packed.messages).await {
+        Left::Nothing => {}
+        Left::Unavailable(pending) => shared.single_out(pending).await,
+        Left::Denied(pending) | Left::Backpressure(pending) => shared.put_back(pending),
+    }
+    if is_unread {
+        tokio::select! {
+            () = tokio::time::sleep(RESCHEDULED_FOR) => {}
+            () = shared.over().cancelled() => {}
+        }
+    }
+}
+
+/// What is left of messages that were sent, in their order.
+enum Left {
+    Nothing,
+    /// One of them may be the reason.
+    Unavailable(Vec<PendingMessage>),
+    /// The destination does not allow these; others it may take.
+    Denied(Vec<PendingMessage>),
+    /// Nothing is sent for now, whichever it is: the destination takes no more, or the lease is
+    /// over.
+    Backpressure(Vec<PendingMessage>),
+}
+
+impl Shared {
+    /// The next batch; waits until there is one and the destination is there.
+    async fn next(&self) -> Vec<Delivery> {
+        loop {
+            let opened_until = self.buffer().breaker.opened_until();
+            if let Some(until) = opened_until {
+                tokio::time::sleep_until(until.into()).await;
+                self.look_or_try().await;
+                continue;
+            }
+            let batch = match self.may_send() {
+                true => self.buffer().take(self.options.batch),
+                // What is in hand keeps its place. Told when the lease is there again, or another
+                // has it.
+                false => Vec::new(),
+            };
+            if !batch.is_empty() {
+                return batch;
+            }
+            self.arrived.notified().await;
+        }
+    }
+
+    /// Sends and settles; what was not taken comes back.
+    async fn deliver(&self, tickets: Vec<Ticket>, messages: Vec<Message>) -> Left {
+        let lease = self.lease();
+        let pending = tickets.into_iter().zip(messages);
+        let (lost, ours): (Vec<_>, Vec<_>) =
+            pending.partition(|(ticket, _)| lease.has_lost(ticket.worker()));
+        lost.into_iter().for_each(|(ticket, _)| ticket.give_back());
+        if ours.is_empty() {
+            return Left::Nothing;
+        }
+        if !lease.may_send(Instant::now()) {
+            let pending = |(ticket, message)| PendingMessage { ticket, message };
+            return Left::Backpressure(ours.into_iter().map(pending).collect());
+        }
+        let (tickets, messages): (Vec<_>, Vec<_>) = ours.into_iter().unzip();
+        let span = spans::sending(&*self.destination, &tickets);
+        let answers = self.ask(&messages, lease).await;
+        spans::sent(&span, &answers);
+        drop(span);
+        self.receiver_queues()
+            .add(&*self.destination, messages.iter().zip(&answers));
+        let mut left = Vec::new();
+        let mut accepted = 0;
+        let mut failures = Vec::new();
+        let mut silence = None;
+        let mut backpressure: Option<Reason> = None;
+        for ((ticket, message), answer) in tickets.into_iter().zip(messages).zip(answers) {
+            let failure = answer.as_ref().and_then(Answer::failure);
+            match answer {
+                None => ticket.give_back(),
+                Some(Answer::Unavailable { reason }) => {
+                    silence = Some(reason);
+                    failures.extend(failure);
+                    left.push(PendingMessage { ticket, message });
+                }
+                Some(Answer::Backpressure { reason }) => {
+                    // What holds up every message counts for more than what is denied to one.
+                    if !reason.is_denial() || backpressure.is_none() {
+                        backpressure = Some(reason);
+                    }
+                    failures.extend(failure);
+                    left.push(PendingMessage { ticket, message });
+                }
+                Some(Answer::Accepted) => {
+                    accepted += 1;
+                    ticket.settle(self.accepted());
+                }
+                Some(other) => self.settle(ticket, other),
+            }
+        }
+        let mut status = self.status();
+        status.accepted += accepted;
+        status.unavailable += left.len() as u64;
+        for failure in failures {
+            status.failed(failure, 1);
+        }
+        if accepted > 0 {
+            status.failing_since = None;
+        } else if !left.is_empty() {
+            status.fails();
+        }
+        drop(status);
+        if let Some(reason) = &silence {
+            self.went_down(reason);
+        }
+        match (silence, backpressure) {
+            (_, Some(reason)) => {
+                self.backpressure(&reason, accepted > 0);
+                // Where the order counts nothing passes the one that waits.
+                match reason.is_denial() && !self.options.ordered {
+                    true => Left::Denied(left),
+                    false => Left::Backpressure(left),
+                }
+            }
+            (Some(_), None) => Left::Unavailable(left),
+            (None, None) => {
+                self.succeeded();
+                Left::Nothing
+            }
+        }
+    }
+
+    /// What the destination says, in time. Nothing about messages that the relay, which is to end
+    /// now, can give back.
+    async fn ask(&self, messages: &[Message], lease: Lease) -> Vec<Option<Answer>> {
+        let limit = self.options.time_limit;
+        let late = tokio::select! {
+            // An answer that is there counts, however late it is looked at.
+            biased;
+            answers = self.destination.send(messages) => return each_answered(answers, messages),
+            () = self.aborted.cancelled() => None,
+            () = tokio::time::sleep(limit) => {
+                let seconds = limit.as_secs_f64();
+                Some(Answer::late(format!("no answer within {seconds} s")))
+            }
+            // Another relay takes over. It lies with no message.
+            () = self.lease_is_over(lease) => {
+                Some(Answer::full("no answer before the relay's lease was over"))
+            }
+        };
+        let known = messages.iter().map(|one| self.destination.recall(one.id));
+        known.map(|one| one.or_else(|| late.clone())).collect()
+    }
+
+    /// Waits until this lease has ended, which may have been renewed meanwhile.
+    async fn lease_is_over(&self, mut lease: Lease) {
+        loop {
+            tokio::time::sleep(lease.left(Instant::now())).await;
+            let now = self.lease();
+            if !now.renews(lease, Instant::now()) {
+                return;
+            }
+            lease = now;
+        }
+    }
+
+    /// A batch that was not answered although the destination is there is sent in ever smaller
+    /// parts, until the message that does this is found: it alone counts as an attempt. When the
+    /// destination is not there, or takes no more, everything waits.
+    async fn single_out(&self, pending: Vec<PendingMessage>) {
+        let mut parts = vec![pending];
+        let mut denied = Vec::new();
+        while let Some(mut part) = parts.pop() {
+            if !self.look().await || self.over().is_cancelled() {
+                parts.push(part);
+                break;
+            }
+            let half = part.split_off(part.len() / 2);
+            let is_alone = part.is_empty();
+            let sent = match is_alone {
+                true => self.alone(half).await,
+                false => {
+                    parts.push(half);
+                    self.again(part).await
+                }
+            };
+            match sent {
+                Left::Nothing => {}
+                Left::Unavailable(left) => parts.push(left),
+                Left::Denied(left) => denied.extend(left),
+                Left::Backpressure(left) => {
+                    parts.push(left);
+                    break;
+                }
+            }
+        }
+        // The last part is the first in line.
+        let mut left: Vec<PendingMessage> = parts.into_iter().rev().flatten().collect();
+        left.extend(denied);
+        if !left.is_empty() {
+            self.put_back(left);
+        }
+    }
+
+    /// Sends once more.
+    async fn again(&self, part: Vec<PendingMessage>) -> Left {
+        let (tickets, messages) = part
+            .into_iter()
+            .map(|one| (one.ticket, one.message))
+            .unzip();
+        self.deliver(tickets, messages).await
+    }
+
+    /// Sends one message by itself. Without an answer from a destination that is there, it lies
+    /// with the message.
+    async fn alone(&self, one: Vec<PendingMessage>) -> Left {
+        let left = match self.again(one).await {
+            Left::Unavailable(left) => left,
+            other => return other,
+        };
+        if !self.look().await {
+            return Left::Backpressure(left);
+        }
+        for pending in left {
+            let reason = self.status().last_error.clone().unwrap_or_default();
+            // It was counted when it was not answered.
+            self.finish(pending.ticket, Answer::retry(reason));
+        }
+        Left::Nothing
+    }
+
+    /// Where the order counts they are kept in hand, else they are rescheduled.
+    fn put_back(&self, pending: Vec<PendingMessage>) {
+        let tickets = pending.into_iter().map(|one| one.ticket);
+        match self.keeps_in_hand() {
+            true => self.keep(tickets),
+            false => self.reschedule(tickets),
+        }
+    }
+
+    /// In hand, before all others.
+    fn keep(&self, tickets: impl Iterator<Item = Ticket>) {
+        // The job as it was claimed: its message may be about what was in an envelope.
+        let jobs = tickets.map(|ticket| Delivery {
+            job: Arc::clone(ticket.job()),
+            ticket,
+        });
+        self.buffer().put_back(jobs.collect());
+        // It may have been told to stop meanwhile.
+        if self.over().is_cancelled() {
+            self.give_back_waiting();
+        }
+    }
+
+    pub(crate) fn keeps_in_hand(&self) -> bool {
+        self.options.ordered && !self.over().is_cancelled()
+    }
+
+    /// Any relay may have them, after a while or at once if this one stops.
+    pub(crate) fn reschedule(&self, tickets: impl Iterator<Item = Ticket>) {
+        if self.over().is_cancelled() {
+            return tickets.for_each(Ticket::give_back);
+        }
+        let reason = self.status().last_error.clone().unwrap_or_default();
+        tickets.for_each(|ticket| {
+            ticket.fail(RetryLater::without_attempt(RESCHEDULED_FOR, reason.clone()))
+        });
+    }
+
+    fn accepted(&self) -> Outcome {
+        match self.options.ack {
+            Ack::Accepted => Outcome::Done,
+            Ack::Confirmed { lease } => Outcome::Await {
+                until: later(lease),
+            },
+        }
+    }
+
+    pub(crate) fn settle(&self, ticket: Ticket, answer: Answer) {
+        self.count(&answer);
+        self.finish(ticket, answer);
+    }
+
+    fn count(&self, answer: &Answer) {
+        if let Some(failure) = answer.failure() {
+            self.status().failed(failure, 1);
+        }
+    }
+
+    /// By what was counted already, or is none.
+    fn finish(&self, ticket: Ticket, answer: Answer) {
+        match answer {
+            Answer::Accepted => {
+                let mut status = self.status();
+                status.accepted += 1;
+                status.failing_since = None;
+                drop(status);
+                ticket.settle(self.accepted());
+            }
+            Answer::Rejected { reason } => {
+                self.status().rejected(&reason);
+                self.complain(&reason);
+                ticket.settle(Outcome::Discard {
+                    reason: reason.into(),
+                });
+            }
+            Answer::Retry { reason, after } => {
+                self.status().retried += 1;
+                self.complain(&reason);
+                match after {
+                    Some(after) => ticket.fail(RetryLater::after(after, reason)),
+                    None => ticket.fail(reason),
+                }
+            }
+            Answer::Ambiguous { reason } => {
+                self.complain(&reason);
+                match self.options.on_ambiguous {
+                    OnAmbiguous::Resend => ticket.fail(reason),
+                    OnAmbiguous::Discard => ticket.settle(Outcome::Discard {
+                        reason: format!("ambiguous: {reason}"),
+                    }),
+                }
+            }
+            Answer::Unavailable { .. } | Answer::Backpressure { .. } => ticket.give_back(),
+        }
+    }
+
+    pub(crate) fn complain(&self, reason: &str) {
+        let mut status = self.status();
+        status.last_error = Some(reason.to_owned());
+        status.fails();
+    }
+}
+
+/// An answer to each message.
+fn each_answered(answers: Vec<Answer>, messages: &[Message]) -> Vec<Option<Answer>> {
+    if answers.len() == messages.len() {
+        return answers.into_iter().map(Some).collect();
+    }
+    let wrong = format!("{} answers to {} messages", answers.len(), messages.len());
+    vec![Some(Answer::unavailable(wrong)); messages.len()]
+}
+
+/// So much later than now; as late as can be told if that is too late.
+fn later(wait: Duration) -> Timestamp {
+    let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
+    Timestamp::now()
+        .saturating_add(wait)
+        .unwrap_or(Timestamp::MAX)
+}

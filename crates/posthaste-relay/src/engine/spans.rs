@@ -1,0 +1,57 @@
+//! A span for each batch that is sent: where to, how many messages, by whose traces, and what came
+//! of it. Nothing of what is carried stands in it.
+
+use posthaste::consumer::Ticket;
+use tracing::Span;
+use tracing::field::Empty;
+
+use crate::destination::answer::Answer;
+use crate::destination::contract::Destination;
+
+/// A span of a batch is linked to no more traces than this.
+const LINKS: usize = 32;
+
+/// A span that is open until it is dropped. Nobody enters it: lines of the log stay as short as
+/// they are.
+pub(crate) fn sending(destination: &dyn Destination, tickets: &[Ticket]) -> Span {
+    let span = tracing::info_span!(
+        "send",
+        destination = destination.label(),
+        queue = tickets.first().map_or("", |one| &*one.job().queue),
+        jobs = tickets.len(),
+        links = Empty,
+        accepted = Empty,
+        failed = Empty,
+        outcome = Empty,
+        kind = Empty
+    );
+    if !span.is_disabled() {
+        let traces = tickets.iter().filter_map(|one| one.job().traceparent());
+        let traces: Vec<&str> = traces.take(LINKS).collect();
+        span.record("links", traces.join(" "));
+    }
+    span
+}
+
+/// What came of it: how many were taken, and the first kind of failure.
+pub(crate) fn sent(span: &Span, answers: &[Option<Answer>]) {
+    if span.is_disabled() {
+        return;
+    }
+    let taken = answers.iter().flatten();
+    let accepted = taken.filter(|one| **one == Answer::Accepted).count();
+    let mut failures = answers.iter().flatten().filter_map(Answer::failure);
+    let first = failures.next();
+    let outcome = match (first, accepted) {
+        (None, 0) => "given_back",
+        (None, _) => "accepted",
+        (Some(_), 0) => "failed",
+        (Some(_), _) => "partly_accepted",
+    };
+    span.record("accepted", accepted);
+    span.record("failed", failures.count() + usize::from(first.is_some()));
+    span.record("outcome", outcome);
+    if let Some(first) = first {
+        span.record("kind", first.name());
+    }
+}

@@ -1,0 +1,152 @@
+//! How a route makes a message of a job. Pure.
+
+use std::sync::Arc;
+
+use crate::message::outbox::OutboxJob;
+use crate::message::schedule;
+use crate::message::template::Template;
+use crate::message::trace;
+use crate::message::{Message, set};
+
+/// How a route makes a message of a job.
+///
+/// ```
+/// use posthaste_relay::{Mapping, Template};
+/// # fn main() -> Result<(), posthaste::Error> {
+/// let mapping = Mapping::default()
+///     .kind(Template::parse("mail:{kwargs.kind}")?)
+///     .header("tenant", Template::parse("{tag}")?);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Mapping {
+    kind: Template,
+    queue: Option<Template>,
+    headers: Vec<(String, Template)>,
+    payload: Option<Template>,
+    at: Option<Template>,
+    /// Arguments that are taken by name for all but the payload.
+    taken: Arc<[String]>,
+}
+
+impl Default for Mapping {
+    /// The job's name, and its arguments as they are.
+    fn default() -> Self {
+        Self {
+            kind: Template::name(),
+            queue: None,
+            headers: Vec::new(),
+            payload: None,
+            at: None,
+            taken: Arc::default(),
+        }
+    }
+}
+
+impl Mapping {
+    /// What kind of work it is, in the receiver's words; the job's name unless said otherwise.
+    pub fn kind(self, kind: Template) -> Self {
+        Self { kind, ..self }.taking()
+    }
+
+    /// The receiver's queue or exchange; the destination's own unless said otherwise.
+    pub fn queue(self, queue: Template) -> Self {
+        let queue = Some(queue);
+        Self { queue, ..self }.taking()
+    }
+
+    /// A header more, or another value of it.
+    pub fn header(mut self, name: impl Into<String>, value: Template) -> Self {
+        set(&mut self.headers, name.into(), value);
+        self.taking()
+    }
+
+    /// The message's body; the job's arguments as they are unless said otherwise.
+    pub fn payload(self, payload: Template) -> Self {
+        let payload = Some(payload).filter(|payload| !payload.is_all());
+        Self { payload, ..self }
+    }
+
+    /// When the receiver is to run it: RFC 3339, or seconds since 1970; at once if that is over, or
+    /// the job has no such argument. Sidekiq, asynq, BullMQ and
+    /// Celery are given the message ahead and keep it themselves; where the receiver has no
+    /// schedule the job stays in Postgres until then, and counts as no attempt.
+    pub fn at(self, at: Template) -> Self {
+        let at = Some(at);
+        Self { at, ..self }.taking()
+    }
+
+    /// The names of its headers.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = &str> {
+        self.headers.iter().map(|(name, _)| name.as_str())
+    }
+
+    fn taking(mut self) -> Self {
+        let templates = self.headers.iter().map(|(_, value)| value);
+        let templates = templates.chain(&self.queue).chain(&self.at);
+        let taken = templates.chain([&self.kind]).flat_map(Template::arguments);
+        self.taken = taken.map(str::to_owned).collect();
+        self
+    }
+
+    /// The job as it is sent; the error says what it lacks. A row of `posthaste.outbox` goes under
+    /// its own id and as its own payload.
+    pub(crate) fn of(&self, outgoing: OutboxJob) -> Result<Message, String> {
+        let fill = |template: &Template| template.fill(&outgoing);
+        let (kind, queue) = (
+            fill(&self.kind)?,
+            self.queue.as_ref().map(fill).transpose()?,
+        );
+        let mut headers = Vec::with_capacity(self.headers.len());
+        for (name, value) in &self.headers {
+            headers.push((name.clone(), fill(value)?));
+        }
+        trace::carry(&outgoing.job, &mut headers);
+        let payload = self.payload.as_ref().map(fill).transpose()?;
+        let at = self.at.as_ref();
+        let at = at.map_or(Ok(None), |at| schedule::wanted(at, &outgoing))?;
+        let is_own = payload.is_none();
+        Ok(Message {
+            id: outgoing.id,
+            kind,
+            queue,
+            at,
+            bytes: outgoing.bytes.filter(|_| is_own),
+            is_call: outgoing.is_call && is_own,
+            taken: match is_own {
+                true => Arc::clone(&self.taken),
+                false => Arc::default(),
+            },
+            payload,
+            headers,
+            job: outgoing.job,
+        })
+    }
+}
+
+#[cfg(test)]
+impl Mapping {
+    pub(crate) fn message(
+        &self,
+        job: Arc<posthaste::Job>,
+        id: uuid::Uuid,
+    ) -> Result<Message, String> {
+        self.of(crate::message::outbox::unwrap(job, id)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::message::mapping::Mapping;
+    use crate::message::template::Template;
+    use crate::message::tests::{ID, job};
+
+    #[test]
+    fn a_header_of_a_name_stands_once() {
+        let mapping = Mapping::default().header("a", Template::text("1"));
+        let mapping = mapping.header("a", Template::text("2"));
+        let message = mapping.message(job("a", "{}"), ID).expect("a message");
+        assert_eq!(message.headers, [("a".to_owned(), "2".to_owned())]);
+        assert_eq!(message.header("a", "3").headers.len(), 1);
+    }
+}

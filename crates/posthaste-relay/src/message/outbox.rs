@@ -1,0 +1,184 @@
+//! Rows of `posthaste.outbox`, which are jobs whose arguments are `{"posthaste.outbox": {…}}`: the
+//! id that their writer gave them, and a payload of any bytes or a reference to a row of another
+//! table. Pure; sql/functions/relay.sql writes them.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use posthaste::Job;
+use serde::Deserialize;
+use serde_json::json;
+use uuid::Uuid;
+
+/// How the arguments of such a job begin: the database prints them so.
+const BEGINNING: &str = "{\"posthaste.outbox\": {";
+
+/// A job as it is to be sent.
+pub(crate) struct OutboxJob {
+    pub(crate) job: Arc<Job>,
+    /// The id that receivers see.
+    pub(crate) id: Uuid,
+    /// The payload, where it is no text.
+    pub(crate) bytes: Option<Arc<[u8]>>,
+    /// The row that it is about, where it has no payload of its own.
+    pub(crate) reference: Option<Reference>,
+    /// Its arguments are what was enqueued, not somebody's payload.
+    pub(crate) is_call: bool,
+}
+
+/// A row of another table, as the outbox names it.
+pub(crate) struct Reference {
+    pub(crate) table: String,
+    pub(crate) id: String,
+}
+
+impl OutboxJob {
+    /// With this payload instead of a reference.
+    pub(crate) fn holding(self, payload: Vec<u8>) -> Self {
+        let (text, bytes) = match String::from_utf8(payload) {
+            Ok(text) => (text, None),
+            Err(error) => {
+                let bytes: Arc<[u8]> = error.into_bytes().into();
+                (hex(&bytes), Some(bytes))
+            }
+        };
+        let job = Job::clone(&self.job).with_kwargs_json(text);
+        Self {
+            job: Arc::new(job),
+            id: self.id,
+            bytes,
+            reference: None,
+            is_call: false,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Envelope {
+    #[serde(rename = "posthaste.outbox")]
+    row: Row,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    id: String,
+    /// A payload that is UTF-8.
+    text: Option<String>,
+    /// One that is not.
+    hex: Option<String>,
+    table_name: Option<String>,
+    table_id: Option<String>,
+}
+
+/// Takes a row of the outbox out of its envelope; every other job is what it is.
+pub(crate) fn unwrap(job: Arc<Job>, id: Uuid) -> Result<OutboxJob, String> {
+    if !job.kwargs_json().starts_with(BEGINNING) {
+        return Ok(OutboxJob {
+            job,
+            id,
+            bytes: None,
+            reference: None,
+            is_call: true,
+        });
+    }
+    let Envelope { row } = serde_json::from_str(job.kwargs_json())
+        .map_err(|_| "the row of the outbox cannot be read".to_owned())?;
+    let id = row.id.parse();
+    let id = id.map_err(|_| "the row of the outbox has no id".to_owned())?;
+    let bytes = row.hex.as_deref().map(unhex).transpose()?;
+    let mut reference = None;
+    let kwargs = match (row.text, row.hex, row.table_name, row.table_id) {
+        (Some(text), None, None, None) => text,
+        (None, Some(hex), None, None) => hex,
+        (None, None, Some(table), Some(id)) => {
+            let kwargs = json!({ "table_name": table, "table_id": id }).to_string();
+            reference = Some(Reference { table, id });
+            kwargs
+        }
+        _ => return Err("the row of the outbox has no payload".into()),
+    };
+    let job = Job::clone(&job).with_kwargs_json(kwargs);
+    Ok(OutboxJob {
+        job: Arc::new(job),
+        id,
+        bytes,
+        reference,
+        is_call: false,
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut digits = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        let _ = write!(digits, "{byte:02x}");
+    }
+    digits
+}
+
+fn unhex(digits: &str) -> Result<Arc<[u8]>, String> {
+    let pairs = digits.as_bytes().chunks(2).map(|pair| {
+        let pair = std::str::from_utf8(pair).ok()?;
+        u8::from_str_radix(pair, 16).ok()
+    });
+    let bytes: Option<Vec<u8>> = pairs.collect();
+    bytes
+        .filter(|_| digits.len().is_multiple_of(2))
+        .map(Into::into)
+        .ok_or_else(|| "the payload of the outbox's row cannot be read".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use crate::message::mapping::Mapping;
+    use crate::message::template::Template;
+    use crate::message::tests::{ID, job};
+    use crate::message::{Arguments, Message};
+
+    const OWN: Uuid = Uuid::from_u128(7);
+
+    fn sent(mapping: &Mapping, row: &str) -> Result<Message, String> {
+        let kwargs = format!("{{\"posthaste.outbox\": {{\"id\": \"{OWN}\", {row}}}}}");
+        mapping.message(job("mail:send", &kwargs), ID)
+    }
+
+    #[test]
+    fn a_row_of_the_outbox_goes_under_its_own_id_and_as_its_own_payload() {
+        let message = sent(&Mapping::default(), r#""text": "{\"to\": \"ü\"}""#);
+        let message = message.expect("a message");
+        assert_eq!((message.id, &*message.kind), (OWN, "mail:send"));
+        assert_eq!(message.payload(), "{\"to\": \"ü\"}");
+        assert_eq!(message.body(), "{\"to\": \"ü\"}".as_bytes());
+        let by_its_arguments = Template::parse("{kwargs.to} {id}").expect("a template");
+        let mapping = Mapping::default().payload(by_its_arguments);
+        let message = sent(&mapping, r#""text": "{\"to\": \"ada\"}""#);
+        let message = message.expect("a message");
+        assert_eq!(message.payload(), format!("ada {OWN}"));
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_sent_as_they_are() {
+        let message = sent(&Mapping::default(), r#""hex": "00ff7b""#).expect("a message");
+        assert_eq!(message.body(), [0, 255, b'{']);
+        assert_eq!(message.payload(), "00ff7b");
+        for hex in ["0", "0g", "ü"] {
+            assert!(sent(&Mapping::default(), &format!("\"hex\": \"{hex}\"")).is_err());
+        }
+    }
+
+    #[test]
+    fn a_reference_is_sent_as_one() {
+        let row = r#""table_name": "orders; DROP", "table_id": "7""#;
+        let message = sent(&Mapping::default(), row).expect("a message");
+        let reference = r#"{"table_id":"7","table_name":"orders; DROP"}"#;
+        assert_eq!(message.arguments(), Arguments::Payload(reference));
+    }
+
+    #[test]
+    fn what_looks_like_a_row_and_is_none_is_refused() {
+        assert!(sent(&Mapping::default(), r#""table_id": "7""#).is_err());
+        assert!(sent(&Mapping::default(), r#""text": 7"#).is_err());
+    }
+}

@@ -1,0 +1,129 @@
+//! When the receiver is to run a message, where the route says so: handed over ahead to one that
+//! can be told, kept here for all others. Pure.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use posthaste::Job;
+
+use crate::message::outbox::OutboxJob;
+use crate::message::template::Template;
+
+/// When the route wants the receiver to run it: RFC 3339, or seconds since 1970. A job without the
+/// argument that is named runs at once.
+pub(crate) fn wanted(at: &Template, outgoing: &OutboxJob) -> Result<Option<Timestamp>, String> {
+    match at.fill(outgoing).unwrap_or_default().trim() {
+        "" | "null" => Ok(None),
+        text => time(text).map(Some).ok_or_else(|| {
+            let from: Vec<&str> = at.arguments().collect();
+            let from = match from.is_empty() {
+                true => "this job".to_owned(),
+                false => format!("the argument {:?}", from.join(", ")),
+            };
+            format!(
+                "what the route's `at` makes of {from} is no time: it takes 2026-11-21T10:00:00Z, \
+                 with Z or an offset, or seconds since 1970"
+            )
+        }),
+    }
+}
+
+/// To the microsecond, as Postgres keeps it.
+fn time(text: &str) -> Option<Timestamp> {
+    let micros = match text.parse::<Timestamp>() {
+        Ok(time) => time.as_microsecond(),
+        Err(_) => {
+            let seconds: f64 = text.parse().ok()?;
+            // What is too large becomes a number that no time has.
+            Some(seconds * 1e6)
+                .filter(|micros| micros.is_finite())?
+                .round() as i64
+        }
+    };
+    Timestamp::from_microsecond(micros).ok()
+}
+
+/// Until when a job stays here whose receiver can be told so far `ahead`; none: it is sent. Of a
+/// job that was rescheduled until then the server's clock has said that it is time, whatever this
+/// one says.
+pub(crate) fn stays_until(
+    at: Timestamp,
+    ahead: Duration,
+    job: &Job,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let ahead = SignedDuration::try_from(ahead).unwrap_or(SignedDuration::MAX);
+    let until = at.saturating_sub(ahead).unwrap_or(Timestamp::MIN);
+    (now.max(job.scheduled_at) < until).then_some(until)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use jiff::{Timestamp, ToSpan as _};
+
+    use super::{stays_until, time, wanted};
+    use crate::message::outbox;
+    use crate::message::template::Template;
+    use crate::message::tests::{ID, job};
+
+    #[test]
+    fn a_time_is_told_as_a_text_or_in_seconds() {
+        let ten: Timestamp = "2026-11-21T10:00:00.5Z".parse().expect("a time");
+        for text in [
+            "2026-11-21T10:00:00.5Z",
+            "2026-11-21T11:00:00.5+01:00",
+            "1795255200.5",
+        ] {
+            assert_eq!(time(text), Some(ten), "{text}");
+        }
+        for text in ["tomorrow", "1e300", "NaN", "2026-11-21", "[1]"] {
+            assert_eq!(time(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_job_that_says_no_time_runs_at_once_and_one_that_says_none_is_refused() {
+        let at = Template::parse("{kwargs.at}").expect("a template");
+        let of = |kwargs: &str| wanted(&at, &outbox::unwrap(job("n", kwargs), ID)?);
+        for kwargs in ["{}", r#"{"at": null}"#, r#"{"at": ""}"#] {
+            assert_eq!(of(kwargs), Ok(None), "{kwargs}");
+        }
+        let second = Timestamp::from_second(7).ok();
+        assert_eq!(of(r#"{"at": 7}"#), Ok(second));
+        let said = of(r#"{"at": "soon"}"#).expect_err("no time");
+        assert!(
+            said.contains("the argument \"at\" is no time: it takes 2026-"),
+            "{said}"
+        );
+        assert!(
+            !said.contains("soon"),
+            "arguments stay out of errors: {said}"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_handed_over_so_far_ahead_stays_until_it_can() {
+        let job = job("n", "{}");
+        let at = job.scheduled_at + 1.hour();
+        let stays = |ahead, now| stays_until(at, Duration::from_secs(ahead), &job, now);
+        let now = job.scheduled_at - 1.second();
+        assert_eq!(stays(0, now), Some(at));
+        assert_eq!(stays(600, now), Some(at - 10.minutes()));
+        assert_eq!(stays(3601, now), None);
+        assert_eq!(stays(0, at), None);
+        assert_eq!(stays_until(at, Duration::MAX, &job, now), None);
+    }
+
+    #[test]
+    fn a_job_that_was_rescheduled_until_then_goes_although_this_clock_is_late() {
+        let mut late = (*job("n", "{}")).clone();
+        let at = late.scheduled_at + 1.hour();
+        late.scheduled_at = at;
+        assert_eq!(
+            stays_until(at, Duration::ZERO, &late, at - 5.seconds()),
+            None
+        );
+    }
+}

@@ -1,0 +1,313 @@
+//! Texts with places that are filled from a job: `jobs.{name}`, `mail.{kwargs.to.domain}`. Pure.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use posthaste::Error;
+use serde_json::value::RawValue;
+
+use crate::message::json::{is_value, put_text};
+use crate::message::outbox::OutboxJob;
+
+/// A text with places that are filled from a job.
+///
+/// | place | what stands there |
+/// |---|---|
+/// | `{id}` | the delivery id |
+/// | `{job_id}` `{name}` `{queue}` `{priority}` `{tag}` `{attempt}` | the job's |
+/// | `{unique_key}` `{ordering_key}` | the job's, empty without one |
+/// | `{enqueued_at}` `{scheduled_at}` `{expires_at}` | RFC 3339, in UTC |
+/// | `{kwargs}` | all arguments, as JSON; the payload as it is where it came by `posthaste.outbox` |
+/// | `{kwargs.to.address}` | one argument: a text as it is, everything else as JSON |
+/// | `{json:kwargs.to.address}` `{json:name}` and so on | the same as JSON always, so a text within quotes |
+///
+/// `{{` and `}}` stand for braces. A job that lacks an argument that is named is rejected for good.
+/// A payload that is JSON is made of `{json:…}` alone: what any other place brings may have quotes
+/// in
+/// it.
+///
+/// ```
+/// use posthaste_relay::Template;
+/// assert!(Template::parse("mail.{kwargs.kind}").is_ok());
+/// assert!(Template::parse("mail.{colour}").is_err());
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Template(Vec<Part>);
+
+#[derive(Clone, Debug, PartialEq)]
+enum Part {
+    Text(String),
+    Field { field: Field, as_json: bool },
+    Argument { way: Vec<String>, as_json: bool },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Field {
+    Id,
+    JobId,
+    Name,
+    Queue,
+    Priority,
+    Tag,
+    Attempt,
+    UniqueKey,
+    OrderingKey,
+    EnqueuedAt,
+    ScheduledAt,
+    ExpiresAt,
+}
+
+impl Template {
+    /// Reads a template; the error says what cannot be filled.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        Self::read(text)
+            .map_err(|reason| Error::invalid("template", format!("{reason}, in {text:?}")))
+    }
+
+    /// The same; the error does not repeat the text, which may be a secret.
+    pub(crate) fn read(text: &str) -> Result<Self, String> {
+        parts(text).map(Self)
+    }
+
+    /// A template without places.
+    pub fn text(text: impl Into<String>) -> Self {
+        Self(vec![Part::Text(text.into())])
+    }
+
+    /// The job's name.
+    pub(crate) fn name() -> Self {
+        let (field, as_json) = (Field::Name, false);
+        Self(vec![Part::Field { field, as_json }])
+    }
+
+    /// Whether it is all arguments as they are and nothing else: what is sent without it.
+    pub(crate) fn is_all(&self) -> bool {
+        matches!(&self.0[..], [Part::Argument { way, as_json: false }] if way.is_empty())
+    }
+
+    /// The arguments that it is filled from, by their own names.
+    pub(crate) fn arguments(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|part| match part {
+            Part::Argument { way, .. } => way.first().map(String::as_str),
+            _ => None,
+        })
+    }
+
+    /// Filled from this job. The error names the argument that is missing.
+    pub(crate) fn fill(&self, outgoing: &OutboxJob) -> Result<String, String> {
+        let mut filled = String::new();
+        for part in &self.0 {
+            match part {
+                Part::Text(text) => filled.push_str(text),
+                Part::Field { field, as_json } if *as_json && !field.is_number() => {
+                    let mut text = String::new();
+                    put(&mut text, *field, outgoing);
+                    put_text(&mut filled, &text);
+                }
+                Part::Field { field, .. } => put(&mut filled, *field, outgoing),
+                Part::Argument { way, as_json } => {
+                    let kwargs = outgoing.job.kwargs_json();
+                    let is_text = || outgoing.bytes.is_some() || !is_value(kwargs);
+                    match way.is_empty() && *as_json && is_text() {
+                        true => put_text(&mut filled, kwargs),
+                        false => filled.push_str(&argument(kwargs, way, *as_json)?),
+                    }
+                }
+            }
+        }
+        Ok(filled)
+    }
+}
+
+impl Field {
+    fn is_number(self) -> bool {
+        matches!(self, Self::JobId | Self::Priority | Self::Attempt)
+    }
+}
+
+fn put(filled: &mut String, field: Field, OutboxJob { job, id, .. }: &OutboxJob) {
+    // Writing to a text cannot fail.
+    let _ = match field {
+        Field::Id => write!(filled, "{id}"),
+        Field::JobId => write!(filled, "{}", job.id),
+        Field::Name => write!(filled, "{}", job.name),
+        Field::Queue => write!(filled, "{}", job.queue),
+        Field::Priority => write!(filled, "{}", job.priority),
+        Field::Tag => write!(filled, "{}", job.tag),
+        Field::Attempt => write!(filled, "{}", job.attempt),
+        Field::UniqueKey => write!(filled, "{}", job.unique_key.as_deref().unwrap_or("")),
+        Field::OrderingKey => write!(filled, "{}", job.ordering_key.as_deref().unwrap_or("")),
+        Field::EnqueuedAt => write!(filled, "{}", job.enqueued_at),
+        Field::ScheduledAt => write!(filled, "{}", job.scheduled_at),
+        Field::ExpiresAt => write!(filled, "{}", job.expires_at),
+    };
+}
+
+fn parts(text: &str) -> Result<Vec<Part>, String> {
+    let mut parts = Vec::new();
+    let mut plain = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(['{', '}']) {
+        plain.push_str(&rest[..at]);
+        let brace = &rest[at..=at];
+        if rest[at + 1..].starts_with(brace) {
+            plain.push_str(brace);
+            rest = &rest[at + 2..];
+            continue;
+        }
+        if brace == "}" {
+            return Err("a } without a {".into());
+        }
+        let end = rest[at..].find('}').ok_or("a { without a }")? + at;
+        if !plain.is_empty() {
+            parts.push(Part::Text(std::mem::take(&mut plain)));
+        }
+        parts.push(place(&rest[at + 1..end])?);
+        rest = &rest[end + 1..];
+    }
+    plain.push_str(rest);
+    if !plain.is_empty() {
+        parts.push(Part::Text(plain));
+    }
+    Ok(parts)
+}
+
+fn place(name: &str) -> Result<Part, String> {
+    let (as_json, way) = match name.strip_prefix("json:") {
+        Some(way) => (true, way),
+        None => (false, name),
+    };
+    if way == "kwargs" || way.starts_with("kwargs.") {
+        let way = way.split('.').skip(1).map(str::to_owned).collect();
+        return Ok(Part::Argument { way, as_json });
+    }
+    let field = match way {
+        "id" => Field::Id,
+        "job_id" => Field::JobId,
+        "name" => Field::Name,
+        "queue" => Field::Queue,
+        "priority" => Field::Priority,
+        "tag" => Field::Tag,
+        "attempt" => Field::Attempt,
+        "unique_key" => Field::UniqueKey,
+        "ordering_key" => Field::OrderingKey,
+        "enqueued_at" => Field::EnqueuedAt,
+        "scheduled_at" => Field::ScheduledAt,
+        "expires_at" => Field::ExpiresAt,
+        _ => return Err(format!("{{{name}}} is no place that can be filled")),
+    };
+    Ok(Part::Field { field, as_json })
+}
+
+/// One argument, found step by step. Numbers stay as they were written, however long they are.
+pub(crate) fn argument<'a>(
+    kwargs: &'a str,
+    way: &[String],
+    as_json: bool,
+) -> Result<Cow<'a, str>, String> {
+    let mut found = kwargs;
+    for step in way {
+        let fields: HashMap<Cow<str>, &RawValue> =
+            serde_json::from_str(found).map_err(|_| missing(way))?;
+        found = fields
+            .get(step.as_str())
+            .map(|value| value.get())
+            .ok_or_else(|| missing(way))?;
+    }
+    if !as_json && !way.is_empty() && found.starts_with('"') {
+        return serde_json::from_str(found).map_err(|error| error.to_string());
+    }
+    Ok(Cow::Borrowed(found))
+}
+
+fn missing(way: &[String]) -> String {
+    format!("the job has no argument {:?}", way.join("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Template;
+    use crate::message::outbox;
+    use crate::message::tests::{ID, job};
+
+    fn filled_of(template: &str, name: &str, kwargs: &str) -> Result<String, String> {
+        let template = Template::parse(template).map_err(|error| error.to_string())?;
+        template.fill(&outbox::unwrap(job(name, kwargs), ID)?)
+    }
+
+    fn filled(template: &str, kwargs: &str) -> Result<String, String> {
+        filled_of(template, "mail.send", kwargs)
+    }
+
+    #[test]
+    fn places_are_filled_from_the_job() {
+        assert_eq!(
+            filled("{queue}/{name}!{tag}", "{}"),
+            Ok("mail/mail.send!signup".into())
+        );
+        assert_eq!(filled("{{{name}}}", "{}"), Ok("{mail.send}".into()));
+        assert_eq!(filled("", "{}"), Ok(String::new()));
+        let at = filled("{scheduled_at}", "{}").expect("filled");
+        assert_eq!(at, "2026-11-21T10:00:00Z");
+    }
+
+    #[test]
+    fn arguments_keep_their_text_and_their_digits() {
+        let kwargs = r#"{"to": {"a": "ü\"n"}, "n": 123456789012345678901234567890, "l": [1, 2]}"#;
+        assert_eq!(filled("{kwargs.to.a}", kwargs), Ok("ü\"n".into()));
+        assert_eq!(filled("{json:kwargs.to.a}", kwargs), Ok(r#""ü\"n""#.into()));
+        assert_eq!(
+            filled("{kwargs.n} {kwargs.l}", kwargs),
+            Ok("123456789012345678901234567890 [1, 2]".into())
+        );
+        assert_eq!(filled("{kwargs}", "{\"a\": 1}"), Ok("{\"a\": 1}".into()));
+    }
+
+    #[test]
+    fn what_is_missing_is_named_and_what_cannot_be_filled_refused() {
+        let missing = filled("{kwargs.to.b}", r#"{"to": {}}"#).expect_err("missing");
+        assert!(missing.contains("to.b"), "{missing}");
+        for template in [
+            "{colour}",
+            "{name",
+            "name}",
+            "{json:colour}",
+            "{json:}",
+            "{}",
+        ] {
+            assert!(filled(template, "{}").is_err(), "{template}");
+        }
+    }
+
+    #[test]
+    fn whatever_place_json_is_asked_of_stays_one_value() {
+        let name = "a\",\"b\":\"\u{1}";
+        let json = r#"{{"name": {json:name}, "n": {json:priority}, "all": {json:kwargs},
+            "at": {json:enqueued_at}}}"#;
+        for (kwargs, all) in [
+            (r#"{"a": 1}"#, serde_json::json!({"a": 1})),
+            (
+                concat!(
+                    r#"{"posthaste.outbox": {"id": "01900000-0000-7000-8000-00000000002a", "#,
+                    r#""text": "1},{"}}"#
+                ),
+                serde_json::json!("1},{"),
+            ),
+            (
+                concat!(
+                    r#"{"posthaste.outbox": {"id": "01900000-0000-7000-8000-00000000002a", "#,
+                    r#""hex": "8812"}}"#
+                ),
+                serde_json::json!("8812"),
+            ),
+        ] {
+            let filled = filled_of(json, name, kwargs).expect("filled");
+            let read: serde_json::Value = serde_json::from_str(&filled).expect(&filled);
+            let expected = serde_json::json!({
+                "name": name, "n": 0, "all": all, "at": "2026-11-21T10:00:00Z",
+            });
+            assert_eq!(read, expected);
+        }
+    }
+}

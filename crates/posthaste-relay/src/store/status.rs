@@ -1,0 +1,152 @@
+//! How relays go: each tells the database, and the one that asks reads it there.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+
+use crate::destination::reason::Failure;
+
+/// How a relay goes, since it was started.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RelayStatus {
+    /// Messages that the destination has.
+    pub accepted: u64,
+    /// Messages rejected for good.
+    pub rejected: u64,
+    /// Messages to be tried again.
+    pub retried: u64,
+    /// Messages without an answer, or that a destination took no room for, each time.
+    pub unavailable: u64,
+    /// What went wrong last.
+    pub last_error: Option<String>,
+    /// Since when the destination does not answer, by this machine's clock; nothing while it does.
+    pub down_since: Option<Timestamp>,
+    /// Since when nothing that it was given was taken, whatever the reason; nothing since it took a
+    /// message.
+    pub failing_since: Option<Timestamp>,
+    /// How many messages were rejected for good, by the reason; the first few reasons by
+    /// themselves, all others together.
+    pub rejections: BTreeMap<String, u64>,
+    /// How many messages were not taken, each time, by the [kind of failure](crate::Failure).
+    pub failures: BTreeMap<String, u64>,
+}
+
+/// This many reasons are counted by themselves.
+const REASONS: usize = 10;
+/// And so much of each is kept.
+const REASON: usize = 200;
+/// All others.
+const OTHERS: &str = "other reasons";
+
+impl RelayStatus {
+    /// Something was not taken.
+    pub(crate) fn fails(&mut self) {
+        self.failing_since.get_or_insert_with(Timestamp::now);
+    }
+
+    /// These were not taken, for this kind of failure.
+    pub(crate) fn failed(&mut self, failure: Failure, messages: u64) {
+        *self.failures.entry(failure.name().to_owned()).or_default() += messages;
+    }
+
+    /// One more was rejected for good.
+    pub(crate) fn rejected(&mut self, reason: &str) {
+        self.rejected += 1;
+        let reason: String = reason
+            .chars()
+            .filter(|one| *one != '\0')
+            .take(REASON)
+            .collect();
+        let is_known = self.rejections.contains_key(&reason) || self.rejections.len() < REASONS;
+        let reason = if is_known { reason } else { OTHERS.to_owned() };
+        *self.rejections.entry(reason).or_default() += 1;
+    }
+}
+
+/// What a relay is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RelayState {
+    /// It sends what comes.
+    Up,
+    /// Its destination does not answer; the jobs wait in Postgres.
+    Down,
+    /// Another relay has the lease; this one would take over.
+    Standby,
+    /// It has told nothing for half a minute, though it was not declared dead: it was killed or
+    /// stopped, or cannot reach the database.
+    Silent,
+    /// Nobody relays this queue now: its last relay has ended, or died.
+    Stopped,
+}
+
+impl RelayState {
+    /// As the database has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Down => "down",
+            Self::Standby => "standby",
+            Self::Silent => "silent",
+            Self::Stopped => "stopped",
+        }
+    }
+
+    /// One that a newer version wrote is not known.
+    pub(crate) fn of(name: &str) -> Option<Self> {
+        let all = [
+            Self::Up,
+            Self::Down,
+            Self::Standby,
+            Self::Silent,
+            Self::Stopped,
+        ];
+        all.into_iter().find(|state| state.name() == name)
+    }
+}
+
+impl fmt::Display for RelayState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What a relay told last.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct RelayReport {
+    /// Its route, by name; empty where it has none.
+    pub route: String,
+    /// The queue that it relays.
+    pub queue: String,
+    /// The destination's kind and address, without secrets.
+    pub destination: String,
+    /// The worker whose relay it is, as in `posthaste.worker`.
+    pub worker: i64,
+    /// What it is at.
+    pub state: RelayState,
+    /// What it had done.
+    pub status: RelayStatus,
+    /// When it told, by the server's clock.
+    pub updated_at: Timestamp,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{OTHERS, REASONS, RelayStatus};
+
+    #[test]
+    fn rejections_are_counted_by_their_reason_and_no_book_is_kept_of_them() {
+        let mut status = RelayStatus::default();
+        for n in 0..100 {
+            status.rejected("too large");
+            status.rejected(&format!("no such user: {n}"));
+        }
+        assert_eq!(status.rejected, 200);
+        assert_eq!(status.rejections["too large"], 100);
+        assert_eq!(status.rejections.len(), REASONS + 1);
+        assert_eq!(status.rejections[OTHERS], 91);
+        assert_eq!(status.rejections.values().sum::<u64>(), 200);
+    }
+}
