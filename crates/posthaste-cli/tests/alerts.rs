@@ -1,5 +1,5 @@
-//! What fails in a queue, and which alert says so: the table of docs/operate/monitor.md, played
-//! against real producers and workers.
+//! Which alert fires when a producer, a worker or a job fails: the table of docs/operate/monitor.md,
+//! played with real producers and workers.
 
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -46,6 +46,8 @@ impl Played {
             "ok=sleep 0.05",
             "--exec",
             "slow=sleep 30",
+            "--exec",
+            "fails=false",
         ];
         self.worker = Some(self.stage.spawn_on(&self.database, &work)?);
         Ok(())
@@ -86,7 +88,7 @@ impl Played {
         .await
     }
 
-    /// What fires at the end of a look, by name; nothing where nothing does.
+    /// The ids of the alerts that fire at the end.
     async fn alerts(&self, more: &[&str]) -> anyhow::Result<BTreeSet<String>> {
         let mut arguments = vec![
             "--json",
@@ -104,7 +106,7 @@ impl Played {
         arguments.extend(more);
         let said = self.stage.run_on(&self.database, &arguments).await?;
         let firing: Vec<Value> = serde_json::from_str(&said.out)?;
-        let names = firing.iter().filter_map(|one| one["alert"].as_str());
+        let names = firing.iter().filter_map(|one| one["id"].as_str());
         let firing: BTreeSet<String> = names.map(str::to_owned).collect();
         let code = if firing.is_empty() { 0 } else { 3 };
         assert_eq!(said.code, Some(code), "{said:?}");
@@ -123,7 +125,7 @@ fn only(names: &[&str]) -> BTreeSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_queue_that_works_fires_no_alert() -> anyhow::Result<()> {
+async fn a_working_queue_fires_no_alert() -> anyhow::Result<()> {
     let mut played = Played::new().await?;
     played.work()?;
     played.produce("ok", 1, "").await?;
@@ -133,8 +135,7 @@ async fn a_queue_that_works_fires_no_alert() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_producer_that_stops_a_worker_that_stops_and_both_fire_the_completion_rate()
--> anyhow::Result<()> {
+async fn a_stopped_producer_and_a_stopped_worker_fire_the_completion_rate() -> anyhow::Result<()> {
     let mut played = Played::new().await?;
     played.work()?;
     played.produce("ok", 1, "").await?;
@@ -146,33 +147,34 @@ async fn a_producer_that_stops_a_worker_that_stops_and_both_fire_the_completion_
         Ok(number(&played.client, idle).await? == 0)
     })
     .await?;
-    let rate = only(&["completion_rate"]);
-    assert_eq!(played.alerts(&[]).await?, rate, "the producer stopped");
+    let slow = only(&["queue.slow"]);
+    assert_eq!(played.alerts(&[]).await?, slow, "the producer stopped");
 
     if let Some(mut worker) = played.worker.take() {
         worker.terminate()?;
         assert!(worker.exit(BOUND).await?.success());
     }
-    assert_eq!(played.alerts(&[]).await?, rate, "both stopped");
+    assert_eq!(played.alerts(&[]).await?, slow, "both stopped");
 
     played.produce("ok", 1, "").await?;
-    assert_eq!(played.alerts(&[]).await?, rate, "the worker stopped");
+    let unserved = only(&["queue.slow", "worker.none"]);
+    assert_eq!(played.alerts(&[]).await?, unserved, "the worker stopped");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_producer_that_is_faster_than_its_workers_fires_the_queue_length() -> anyhow::Result<()> {
+async fn a_producer_faster_than_its_workers_fires_the_queue_length() -> anyhow::Result<()> {
     let mut played = Played::new().await?;
     let crowd = "SELECT posthaste.enqueue('ok', queue => 'mail') FROM generate_series(1, 4000)";
     played.client.batch_execute(crowd).await?;
     played.work()?;
     played.until_busy().await?;
-    assert_eq!(played.alerts(&[]).await?, only(&["queue_length"]));
+    assert_eq!(played.alerts(&[]).await?, only(&["queue.long"]));
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_expired_job_fires_until_it_is_deleted_and_is_said_by_a_job_too() -> anyhow::Result<()> {
+async fn an_expired_job_fires_until_it_is_deleted_and_enqueues_an_alert() -> anyhow::Result<()> {
     let mut played = Played::new().await?;
     let expiring = "SELECT posthaste.enqueue('ok', queue => 'mail',
                            expires_at => now() + interval '50 ms')";
@@ -187,10 +189,10 @@ async fn an_expired_job_fires_until_it_is_deleted_and_is_said_by_a_job_too() -> 
     .await?;
     played.until_busy().await?;
     let notify = ["--notify", "alerts"];
-    assert_eq!(played.alerts(&notify).await?, only(&["expired"]));
+    assert_eq!(played.alerts(&notify).await?, only(&["jobs.expired"]));
     let told = "SELECT count(*) FROM posthaste.job WHERE queue = 'alerts'
-                   AND name = 'posthaste.alert' AND kwargs ->> 'alert' = 'expired'
-                   AND kwargs ->> 'event' = 'begins' AND kwargs ->> 'queue' = 'mail'";
+                   AND name = 'posthaste.alert' AND kwargs ->> 'id' = 'jobs.expired'
+                   AND kwargs ->> 'event' = 'begins' AND kwargs ->> 'subject' = 'mail'";
     assert_eq!(number(&played.client, told).await?, 1);
     played
         .client
@@ -213,6 +215,109 @@ async fn a_bulk_reindex_with_its_own_tag_fires_no_alert() -> anyhow::Result<()> 
     assert_eq!(played.alerts(&exempt).await?, only(&[]));
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_used_up_its_attempts_fires_without_any_option() -> anyhow::Result<()> {
+    let mut played = Played::new().await?;
+    played.work()?;
+    played.produce("ok", 1, "").await?;
+    let enqueue = "SELECT posthaste.enqueue('fails', queue => 'mail', max_attempts => 1)";
+    played.client.batch_execute(enqueue).await?;
+    let dead = "SELECT count(*) FROM posthaste.dead WHERE state = 'dead'";
+    eventually(BOUND, "it is dead", async || {
+        Ok(number(&played.client, dead).await? == 1)
+    })
+    .await?;
+    let firing = ["alerts", "--lasting", LASTING, "--once"];
+    let said = played.stage.run_on(&played.database, &firing).await?;
+    assert!(
+        said.out.contains("begins: jobs.dead: Queue mail"),
+        "{said:?}"
+    );
+    assert_eq!(said.code, Some(3), "{said:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_that_always_fail_fire_by_default_while_others_succeed() -> anyhow::Result<()> {
+    let mut played = Played::new().await?;
+    played.work()?;
+    played.produce("ok", 1, "").await?;
+    let enqueue = "SELECT posthaste.enqueue('fails', queue => 'mail');
+                   SELECT posthaste.enqueue('fails', queue => 'other') FROM generate_series(1, 12)";
+    played.client.batch_execute(enqueue).await?;
+    let work = ["work", "--queue", "other", "--exec", "fails=false"];
+    let _other = played.stage.spawn_on(&played.database, &work)?;
+    let alerts = ["alerts", "--lasting", "1"];
+    let mut alerts = played.stage.spawn_on(&played.database, &alerts)?;
+    // Eight attempts take about a minute and a half, and shares are those of whole minutes.
+    let long = Duration::from_secs(240);
+    alerts
+        .line("begins: queue.failing: Queue other", long)
+        .await?;
+    let line = "begins: jobs.failing: Queue mail is retrying";
+    alerts.line(line, long).await?;
+    let printed = alerts.stdout().join("\n");
+    assert!(!printed.contains("queue.failing: Queue mail"), "{printed}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_processes_notify_once_and_no_alert_is_about_their_own_queue() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let client = database.client().await?;
+    let work = ["work", "--queue", "none", "--exec", "ok=true"];
+    let _worker = stage.spawn_on(&database, &work)?;
+    let alerts = ["alerts", "--lasting", "1", "--notify", "alerts"];
+    let mut both = Vec::new();
+    for _ in 0..2 {
+        let mut child = stage.spawn_on(&database, &alerts)?;
+        child.error_line("looking", BOUND).await?;
+        both.push(child);
+    }
+    let enqueue = "SELECT posthaste.enqueue('slow', queue => 'mail')";
+    client.batch_execute(enqueue).await?;
+    for child in &mut both {
+        child
+            .line("begins: queue.no_worker: Queue mail", BOUND)
+            .await?;
+    }
+    let cancel = "SELECT posthaste.cancel(id) FROM posthaste.job WHERE queue = 'mail'";
+    client.batch_execute(cancel).await?;
+    for child in &mut both {
+        child.line("ends: queue.no_worker (mail)", BOUND).await?;
+    }
+    // A process enqueues what it printed before its next read.
+    for child in &mut both {
+        child.terminate()?;
+        assert!(child.exit(BOUND).await?.success());
+    }
+    let jobs = "SELECT kwargs ->> 'event' || ' ' || (kwargs ->> 'id') || ' ' ||
+                       (kwargs ->> 'subject')
+                  FROM posthaste.job WHERE queue = 'alerts' ORDER BY id";
+    let rows = client.query(jobs, &[]).await?;
+    let jobs: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    let once = ["begins queue.no_worker mail", "ends queue.no_worker mail"];
+    assert_eq!(jobs, once);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_queue_fires_no_alert() -> anyhow::Result<()> {
+    let mut played = Played::new().await?;
+    played.work()?;
+    played.produce("ok", 1, "").await?;
+    played.until_busy().await?;
+    let pause = "SELECT posthaste.pause('mail'); SELECT posthaste.enqueue('ok', queue => 'mail')
+                   FROM generate_series(1, 300)";
+    played.client.batch_execute(pause).await?;
+    assert_eq!(played.alerts(&[]).await?, only(&[]));
+    Ok(())
+}
+
+/// Lines that say that a queue is long, and that it is so no more.
+const BEGINS: &str = "\"event\":\"begins\",\"id\":\"queue.long\"";
+const ENDS: &str = "\"event\":\"ends\",\"id\":\"queue.long\"";
 
 /// New sessions may write or not, and old ones are ended: as when a replica answers for a while.
 async fn let_write(client: &Client, database: &TestDb, may: bool) -> anyhow::Result<()> {
@@ -252,7 +357,8 @@ async fn an_alert_that_could_not_be_told_is_told_once_and_so_is_its_end() -> any
         ],
     )?;
     child.error_line("looking", BOUND).await?;
-    let told = "SELECT count(*) FROM posthaste.job WHERE queue = 'alerts'";
+    let told = "SELECT count(*) FROM posthaste.job
+                 WHERE queue = 'alerts' AND kwargs ->> 'id' = 'queue.long'";
     let enqueue = "SELECT posthaste.enqueue('slow', queue => 'mail')";
     let cancel = "SELECT posthaste.cancel(id) FROM posthaste.job WHERE queue = 'mail'";
 
@@ -260,14 +366,14 @@ async fn an_alert_that_could_not_be_told_is_told_once_and_so_is_its_end() -> any
     let_write(&client, &database, false).await?;
     for _ in 0..2 {
         client.batch_execute(enqueue).await?;
-        child.line("\"event\":\"begins\"", BOUND).await?;
+        child.line(BEGINS, BOUND).await?;
         client.batch_execute(cancel).await?;
-        child.line("\"event\":\"ends\"", BOUND).await?;
+        child.line(ENDS, BOUND).await?;
     }
     let failed = child.stderr().join("\n");
     assert!(failed.contains("could not be enqueued"), "{failed}");
     client.batch_execute(enqueue).await?;
-    child.line("\"event\":\"begins\"", BOUND).await?;
+    child.line(BEGINS, BOUND).await?;
     assert_eq!(number(&client, told).await?, 0);
     let_write(&client, &database, true).await?;
     eventually(BOUND, "what was owed is told", async || {
@@ -277,7 +383,7 @@ async fn an_alert_that_could_not_be_told_is_told_once_and_so_is_its_end() -> any
     // The database is lost, and nothing begins again.
     let_write(&client, &database, true).await?;
     client.batch_execute(cancel).await?;
-    child.line("\"event\":\"ends\"", BOUND).await?;
+    child.line(ENDS, BOUND).await?;
     eventually(BOUND, "its end is told", async || {
         Ok(number(&client, told).await? >= 6)
     })
@@ -285,7 +391,8 @@ async fn an_alert_that_could_not_be_told_is_told_once_and_so_is_its_end() -> any
     child.terminate()?;
     assert!(child.exit(BOUND).await?.success());
 
-    let jobs = "SELECT kwargs ->> 'event' FROM posthaste.job WHERE queue = 'alerts' ORDER BY id";
+    let jobs = "SELECT kwargs ->> 'event' FROM posthaste.job
+                 WHERE queue = 'alerts' AND kwargs ->> 'id' = 'queue.long' ORDER BY id";
     let rows = client.query(jobs, &[]).await?;
     let jobs: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
     let lines: Result<Vec<Value>, _> = child
@@ -293,9 +400,8 @@ async fn an_alert_that_could_not_be_told_is_told_once_and_so_is_its_end() -> any
         .iter()
         .map(|line| serde_json::from_str(line))
         .collect();
-    let lines = lines?.into_iter().map(|line| line["event"].clone());
-    let is_told = |event: &Value| event == "begins" || event == "ends";
-    let lines: Vec<_> = lines.filter(is_told).collect();
+    let lines = lines?.into_iter().filter(|line| line["id"] == "queue.long");
+    let lines: Vec<_> = lines.map(|line| line["event"].clone()).collect();
     let expected = ["begins", "ends", "begins", "ends", "begins", "ends"];
     assert_eq!(jobs, expected);
     assert_eq!(lines, expected);
@@ -303,8 +409,7 @@ async fn an_alert_that_could_not_be_told_is_told_once_and_so_is_its_end() -> any
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_goes_on_for_a_process_that_stopped_tells_the_end_of_what_it_told()
--> anyhow::Result<()> {
+async fn the_successor_of_a_killed_process_tells_the_ends_of_its_alerts() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let arguments = [
@@ -319,8 +424,8 @@ async fn whoever_goes_on_for_a_process_that_stopped_tells_the_end_of_what_it_tol
         "alerts",
     ];
     let told = async || -> anyhow::Result<Vec<String>> {
-        let jobs = "SELECT kwargs ->> 'event' FROM posthaste.job WHERE queue = 'alerts'
-                     ORDER BY id";
+        let jobs = "SELECT kwargs ->> 'event' FROM posthaste.job
+                     WHERE queue = 'alerts' AND kwargs ->> 'id' = 'queue.long' ORDER BY id";
         let rows = client.query(jobs, &[]).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     };
@@ -354,7 +459,7 @@ async fn whoever_goes_on_for_a_process_that_stopped_tells_the_end_of_what_it_tol
     client.batch_execute(cancel).await?;
     let third = stage.spawn_on(&database, &arguments)?;
     until(&["begins", "ends"]).await?;
-    let left = "SELECT count(*) FROM posthaste.alert";
+    let left = "SELECT count(*) FROM posthaste.alert WHERE alert = 'queue.long'";
     assert_eq!(number(&client, left).await?, 0);
     drop(third);
     Ok(())

@@ -80,7 +80,7 @@ async fn the_exporter_counts_the_jobs_of_a_database_whatever_they_are_called() -
     assert!(age > Some(0.0), "{text}");
     let unworked = r#"posthaste_queue_unworked{queue="mail"}"#;
     assert_eq!(of(unworked), Some(1.0), "{text}");
-    let finding = r#"posthaste_findings{id="worker.none",level="error"}"#;
+    let finding = r#"posthaste_findings{id="worker.none",level="error",subject=""}"#;
     assert_eq!(of(finding), Some(1.0), "{text}");
     for (queue, paused) in [("mail", 0.0), ("empty", 1.0)] {
         let series = format!("posthaste_queue_paused{{queue=\"{queue}\"}}");

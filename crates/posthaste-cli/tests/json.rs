@@ -249,7 +249,7 @@ async fn jobs_and_queues(runs: &mut Runs) -> anyhow::Result<()> {
     runs.ends("jobs retry", &id).await?;
     runs.ends("status", "").await?;
     runs.ends("top", "").await?;
-    let firing = "--lasting 1s --length-above 0";
+    let firing = "--lasting 1s --queue mail --length-above 0";
     runs.ends("alerts --once", firing).await?;
     runs.goes_on("alerts", firing, "begins").await?;
     runs.ends("jobs cancel", &id).await?;

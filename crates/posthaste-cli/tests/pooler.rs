@@ -111,9 +111,11 @@ async fn round(pooled: &mut Pooled, db: &TestDb) -> anyhow::Result<()> {
     ensure!(pooled.good("jobs retry --all").await? == "no waiting job is so");
     let status: Value = serde_json::from_str(&pooled.good("status --json").await?)?;
     ensure!(status["queues"]["default"]["available"] == 30, "{status}");
-    pooled
-        .good("alerts --once --lasting 1 --length-above 1000")
-        .await?;
+    let alerts = pooled.run("alerts --once --lasting 1").await?;
+    ensure!(
+        alerts.code == Some(3) && alerts.out.contains("worker.none"),
+        "{alerts:?}"
+    );
     ensure!(pooled.good("top --once").await?.contains("late"));
     let timeouts = pooled.good("txwatch --timeouts postgres").await?;
     ensure!(timeouts.contains("statement_timeout"), "{timeouts}");

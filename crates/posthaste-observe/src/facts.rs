@@ -193,6 +193,19 @@ impl Window {
     }
 }
 
+/// Jobs of a queue that have failed equally often and are tried again.
+#[derive(Clone, Debug, Default)]
+pub struct FailingJobs {
+    /// The queue.
+    pub queue: String,
+    /// How often each of them has failed.
+    pub attempts: i64,
+    /// How many failed in the last hour.
+    pub jobs: i64,
+    /// Their newest error.
+    pub error: Option<String>,
+}
+
 /// A periodic job that the leader could not enqueue.
 #[derive(Clone, Debug, Default)]
 pub struct FailedPeriodic {

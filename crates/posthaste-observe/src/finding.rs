@@ -49,6 +49,11 @@ macro_rules! kinds {
                 match self { $(Self::$kind => $id,)* }
             }
 
+            /// The kind with this id.
+            pub fn by_id(id: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|kind| kind.id() == id)
+            }
+
             /// How urgent it is.
             pub fn level(self) -> Level {
                 match self { $(Self::$kind => Level::$level,)* }
@@ -124,12 +129,18 @@ kinds! {
         "Jobs are waiting in a queue that no worker serves.";
     QueueLate "queue.late" Error "queues are late"
         "The oldest job of a queue has waited for too long.";
+    QueueLong "queue.long" Error "queues are too long"
+        "More jobs are due in a queue than [observe] length_above allows.";
+    QueueSlow "queue.slow" Error "queues complete too few jobs"
+        "Fewer jobs of a queue are completed than [observe] completed_below demands.";
     QueueFailing "queue.failing" Error "queues are failing"
         "Too many attempts of a queue failed in the last ten minutes.";
     QueuePaused "queue.paused" Warning "paused queues have jobs waiting"
         "Jobs are waiting in a paused queue.";
     PeriodicFailing "periodic.failing" Error "periodic jobs are not enqueued"
         "A periodic job cannot be enqueued.";
+    JobsFailing "jobs.failing" Warning "queues have jobs that fail each time"
+        "Jobs failed many times in a row and are tried again.";
     JobsDead "jobs.dead" Warning "queues have jobs that failed permanently"
         "Jobs used up their attempts in the last hour.";
     JobsExpired "jobs.expired" Warning "queues have jobs that expired"
@@ -167,6 +178,13 @@ kinds! {
 }
 
 impl Kind {
+    /// Whether it is about something with a lasting name, such as a queue, and not about a session.
+    pub fn has_lasting_subject(self) -> bool {
+        let id = self.id();
+        let subjects = ["queue.", "jobs.", "periodic.", "relay.", "sync."];
+        subjects.iter().any(|subject| id.starts_with(subject))
+    }
+
     /// The runbook: its page and section.
     pub fn runbook(self) -> String {
         format!("docs/operate/doctor.md#{}", self.id().replace('.', ""))

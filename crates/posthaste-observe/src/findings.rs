@@ -25,7 +25,7 @@ pub fn findings(snapshot: &Snapshot, thresholds: &Thresholds) -> Vec<Finding> {
         found.extend(queues::findings(snapshot, thresholds));
         found.extend(relays::findings(snapshot, thresholds));
         found.extend(syncs::findings(snapshot, thresholds));
-        found.extend(jobs::findings(snapshot));
+        found.extend(jobs::findings(snapshot, thresholds));
     }
     found.extend(transactions::findings(&snapshot.holders, thresholds));
     sort(&mut found);

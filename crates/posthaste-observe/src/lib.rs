@@ -27,6 +27,9 @@ mod sums;
 
 mod snapshot;
 
+mod alerts;
+mod history;
+
 mod checks;
 
 mod store;
@@ -34,14 +37,17 @@ mod store;
 mod collector;
 mod findings;
 
+pub use alerts::{Alerts, is_alert};
 pub use checks::{Checks, Lock, Rights, UnsyncedTable};
 pub use collector::{Collector, Source, has_uncounted};
 pub use error::Error;
 pub use facts::{
-    FailedPeriodic, GivenUp, QueueSettings, Segments, Server, StoreState, Sync, Window, Worker,
+    FailedPeriodic, FailingJobs, GivenUp, QueueSettings, Segments, Server, StoreState, Sync,
+    Window, Worker,
 };
 pub use finding::{Finding, Kind, Level, grouped};
 pub use findings::{check_findings, findings};
+pub use history::History;
 pub use holders::{holder_detail, holder_name};
 pub use snapshot::{Snapshot, failing_since, relay_name};
 pub use sums::Sums;

@@ -8,7 +8,8 @@ use posthaste::{Counter, Counters, Holder, Oldest};
 use posthaste_relay::{RelayReport, RelayState};
 
 use crate::facts::{
-    FailedPeriodic, GivenUp, QueueSettings, Segments, Server, StoreState, Sync, Window, Worker,
+    FailedPeriodic, FailingJobs, GivenUp, QueueSettings, Segments, Server, StoreState, Sync,
+    Window, Worker,
 };
 use crate::sums::Sums;
 use crate::thresholds::Thresholds;
@@ -36,6 +37,10 @@ pub struct Snapshot {
     pub holders: Vec<Holder>,
     /// What happened in queues in the last ten minutes.
     pub windows: Vec<Window>,
+    /// Completed jobs a minute, of queues that were sampled for long enough.
+    pub rates: BTreeMap<String, f64>,
+    /// Jobs that are tried again, the most attempts first.
+    pub failing_jobs: Vec<FailingJobs>,
     /// Jobs that were given up in the last hour.
     pub given_up: Vec<GivenUp>,
     /// Periodic jobs that the leader could not enqueue.
@@ -45,6 +50,29 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Leaves out jobs with these tags, such as bulk work that may be late; a `*` at the end of one
+    /// stands for any text.
+    pub fn leave_out_tags(&mut self, tags: &[String]) {
+        if tags.is_empty() {
+            return;
+        }
+        let is_left_out = |counter: &Counter| {
+            tags.iter().any(|tag| match tag.strip_suffix('*') {
+                Some(start) => counter.tag.starts_with(start),
+                None => counter.tag == *tag,
+            })
+        };
+        self.counters.jobs.retain(|counter| !is_left_out(counter));
+        let Counters { jobs, oldest, .. } = &mut self.counters;
+        let waiting = jobs
+            .iter()
+            .filter(|one| one.available + one.blocked + one.quarantined > 0);
+        let waiting: BTreeSet<(&str, i32)> = waiting
+            .map(|one| (one.queue.as_str(), one.priority))
+            .collect();
+        oldest.retain(|one| waiting.contains(&(one.queue.as_str(), one.priority)));
+    }
+
     /// Sums over all queues.
     pub fn sums(&self) -> Sums {
         self.sums_of(|_| true)

@@ -81,6 +81,11 @@ impl Sums {
         self.available + self.blocked + self.quarantined
     }
 
+    /// Jobs that are due, running, or tried again after a failure.
+    pub fn due(&self) -> i64 {
+        self.waiting() + self.running + self.retrying
+    }
+
     /// Jobs that were enqueued since the installation.
     pub fn enqueued(&self) -> i64 {
         self.pending() + self.done + self.given_up

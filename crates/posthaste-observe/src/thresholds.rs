@@ -25,6 +25,12 @@ pub struct Thresholds {
     pub failing_share: f64,
     /// Fewer failed attempts than this in ten minutes are not reported.
     pub failing_attempts: i64,
+    /// A job that failed this many times in a row and is tried again is reported.
+    pub failing_job: i64,
+    /// By queue: more jobs that are due are reported.
+    pub length_above: BTreeMap<String, f64>,
+    /// By queue: fewer completed jobs a minute are reported.
+    pub completed_below: BTreeMap<String, f64>,
 }
 
 impl Default for Thresholds {
@@ -37,6 +43,9 @@ impl Default for Thresholds {
             sync_late: Duration::from_secs(600),
             failing_share: 0.5,
             failing_attempts: 10,
+            failing_job: 8,
+            length_above: BTreeMap::new(),
+            completed_below: BTreeMap::new(),
         }
     }
 }
@@ -49,6 +58,21 @@ impl Read for Share {
     fn read(value: Value) -> Option<Self> {
         let share = value.as_f64().filter(|share| (0.0..=1.0).contains(share));
         share.map(Self)
+    }
+}
+
+/// A figure for each of some queues.
+struct ByQueue(BTreeMap<String, f64>);
+
+impl Read for ByQueue {
+    const WHAT: &'static str = "a table of queues with a number of jobs for each";
+    fn read(value: Value) -> Option<Self> {
+        let figures = value.as_object()?.iter();
+        let figures = figures.map(|(queue, figure)| {
+            let figure = figure.as_f64().filter(|figure| *figure >= 0.0)?;
+            Some((queue.clone(), figure))
+        });
+        figures.collect::<Option<_>>().map(Self)
     }
 }
 
@@ -71,8 +95,21 @@ impl Thresholds {
         if let Some(Share(share)) = fields.take("failing_share")? {
             thresholds.failing_share = share;
         }
-        if let Some(attempts) = fields.positive("failing_attempts")? {
-            thresholds.failing_attempts = i64::try_from(attempts).unwrap_or(i64::MAX);
+        for (setting, place) in [
+            ("failing_attempts", &mut thresholds.failing_attempts),
+            ("failing_job", &mut thresholds.failing_job),
+        ] {
+            if let Some(attempts) = fields.positive(setting)? {
+                *place = i64::try_from(attempts).unwrap_or(i64::MAX);
+            }
+        }
+        for (setting, place) in [
+            ("length_above", &mut thresholds.length_above),
+            ("completed_below", &mut thresholds.completed_below),
+        ] {
+            if let Some(ByQueue(figures)) = fields.take(setting)? {
+                *place = figures;
+            }
         }
         fields.all_known("[observe]")?;
         Ok(thresholds)
@@ -81,7 +118,7 @@ impl Thresholds {
     /// What each is and how it is set, for people.
     pub fn shown(&self) -> Vec<(&'static str, String)> {
         let age = |time: Duration| format::age(time.as_secs_f64());
-        vec![
+        let mut shown = vec![
             ("A worker is silent after", age(self.worker_silent)),
             ("A queue is late after", age(self.queue_late)),
             ("A transaction is long after", age(self.long_transaction)),
@@ -95,7 +132,27 @@ impl Thresholds {
                     format::count(self.failing_attempts)
                 ),
             ),
-        ]
+            (
+                "A job is failing from",
+                format!("{} attempts in a row", format::count(self.failing_job)),
+            ),
+        ];
+        for (name, figures, unit) in [
+            ("A queue is long above", &self.length_above, "jobs"),
+            (
+                "A queue is slow below",
+                &self.completed_below,
+                "jobs a minute",
+            ),
+        ] {
+            let figures = figures.iter();
+            let figures = figures.map(|(queue, jobs)| format!("{jobs} {unit} in {queue}"));
+            let figures: Vec<String> = figures.collect();
+            if !figures.is_empty() {
+                shown.push((name, figures.join(", ")));
+            }
+        }
+        shown
     }
 }
 
@@ -112,13 +169,19 @@ mod tests {
 
     #[test]
     fn settings_are_read_by_name_and_wrong_ones_are_refused() {
-        let thresholds = of(json!({ "queue_late": "5m", "failing_share": 0.2 })).unwrap();
+        let thresholds = of(json!({
+            "queue_late": "5m", "failing_share": 0.2, "length_above": { "mail": 1000 },
+        }))
+        .unwrap();
         assert_eq!(thresholds.queue_late, Duration::from_secs(300));
+        assert_eq!(thresholds.length_above["mail"], 1_000.0);
         assert_eq!(thresholds.failing_share, 0.2);
         for wrong in [
             json!({ "queue_late": "-5s" }),
             json!({ "failing_share": 2 }),
             json!({ "failing_attempts": 0 }),
+            json!({ "length_above": 1000 }),
+            json!({ "completed_below": { "mail": -1 } }),
             json!({ "late": "5m" }),
         ] {
             assert!(of(wrong.clone()).is_err(), "{wrong}");

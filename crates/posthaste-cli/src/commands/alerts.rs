@@ -1,4 +1,4 @@
-//! `posthaste alerts`: looks at queues again and again, and says when one fails.
+//! `posthaste alerts`: reads the store again and again, and reports which findings begin and end.
 
 mod told;
 
@@ -6,56 +6,47 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use deadpool_postgres::Client;
+use posthaste_observe::{Alerts, Finding, History, Snapshot, Thresholds, findings};
 use serde_json::{Value, json};
 
 use crate::database::Database;
 use crate::failure::Ended;
 use crate::kept::{self, Kept, WITHIN};
-use crate::observe::alerts::{Asked, Finding, History, Limits, Reading, Scope};
-use crate::observe::untold::{Event, Untold};
+use crate::observe::alerts::{Scope, line};
+use crate::observe::untold::{Event, Untold, What};
 use crate::signals::Signals;
 use crate::terminal::{Terminal, tame};
+use crate::thresholds;
 
-/// Say when a queue fails: too few jobs are completed, too many wait, or one has expired
+/// Report when something is wrong, and when it is over: errors and warnings of posthaste doctor
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Look at this queue only. May be given many times
-    #[arg(long = "queue", value_name = "QUEUE")]
-    queues: Vec<String>,
-
-    /// Leave out jobs with this tag; a * at its end stands for any text. May be given many times
-    #[arg(long = "exempt-tag", value_name = "TAG")]
-    exempt: Vec<String>,
-
     #[command(flatten)]
-    asked: Asked,
+    scope: Scope,
 
     /// Enqueue a job `posthaste.alert` in this queue for each alert that begins or ends: a route
     /// takes it to mail or a webhook. Needs the role posthaste_worker
     #[arg(long, value_name = "QUEUE")]
     notify: Option<String>,
 
-    /// Look for as long as --lasting says, then end: exit code 3 if anything is wrong then
+    /// Watch for as long as --lasting says, then end: exit code 3 if an alert fires then
     #[arg(long)]
     once: bool,
 }
 
-/// This many looks while something lasts, at most one a second.
-const LOOKS: u32 = 20;
+/// The store is read this often while something lasts, at most once a second.
+const READS: u32 = 20;
 
-/// The one that looks.
 struct Watch<'a> {
     arguments: &'a Arguments,
     kept: Kept,
     terminal: &'a Terminal,
-    scope: Scope,
-    limits: Limits,
+    thresholds: Thresholds,
     history: History,
+    alerts: Alerts,
     untold: Untold,
-    /// It is known what was told by a process before this one.
+    /// It is known what other processes told.
     is_resumed: bool,
-    /// Names the jobs of this process, so that one whose enqueue had no answer is there once.
-    id: uuid::Uuid,
     begun: Instant,
 }
 
@@ -65,21 +56,17 @@ pub(crate) async fn run(
     terminal: &Terminal,
     signals: &Signals,
 ) -> anyhow::Result<()> {
-    let limits = arguments.asked.limits();
-    let lasting = limits.lasting;
+    let scope = &arguments.scope;
+    let lasting = scope.lasting;
     let mut watch = Watch {
         arguments,
         kept: Kept::at(database.address()),
         terminal,
-        scope: Scope {
-            queues: arguments.queues.clone(),
-            exempt: arguments.exempt.clone(),
-        },
-        limits,
+        thresholds: scope.thresholds(thresholds::read()?),
         history: History::default(),
+        alerts: Alerts::new(lasting),
         untold: Untold::default(),
         is_resumed: false,
-        id: uuid::Uuid::new_v4(),
         begun: Instant::now(),
     };
     let Some(first) = watch.look_until(signals).await else {
@@ -87,7 +74,7 @@ pub(crate) async fn run(
     };
     first?;
     terminal.event("looking", "looking; Ctrl-C stops", &json!({}))?;
-    let mut looks = tokio::time::interval((lasting / LOOKS).max(Duration::from_secs(1)));
+    let mut looks = tokio::time::interval((lasting / READS).max(Duration::from_secs(1)));
     looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     looks.tick().await;
     loop {
@@ -108,7 +95,7 @@ pub(crate) async fn run(
                 tracing::warn!(error, "the alerts could not be looked at");
             }
         }
-        if arguments.once && watch.history.has_lasted(lasting) {
+        if arguments.once && watch.history.spans(lasting) {
             if terminal.is_json() {
                 let firing: Vec<&Finding> = watch.untold.firing().collect();
                 terminal.document(&firing)?;
@@ -154,28 +141,15 @@ impl Watch<'_> {
     }
 
     async fn look_by(&mut self, client: &Client) -> anyhow::Result<()> {
-        if let Some(notify) = &self.arguments.notify
-            && !self.is_resumed
-        {
-            let told = told::told(client, notify).await;
-            let told = told.context("what was told before could not be read")?;
-            let ours = told
-                .into_iter()
-                .filter(|one| self.scope.is_about(&one.queue) && self.limits.judge(one));
-            self.untold.resume(ours);
-            self.is_resumed = true;
-        }
-        let mut jobs = posthaste::Client::new(posthaste::Unnamed(client));
-        let counters = kept::bounded(client, async { Ok(jobs.counters().await?) }).await;
-        let counters = counters.context("the database could not be read")?;
-        let reading = Reading {
-            at: self.begun.elapsed().as_secs_f64(),
-            queues: self.scope.watched(&counters),
-        };
-        self.history.add(reading, self.limits.lasting);
-        let has_lasted = self.history.has_lasted(self.limits.lasting);
-        let found = self.history.findings(&self.limits);
-        let left_out = self.untold.found(found, has_lasted);
+        self.resume(client).await?;
+        let snapshot = kept::bounded(client, async {
+            let mut snapshot = Snapshot::read(client).await?;
+            snapshot.read_syncs(client).await?;
+            Ok(snapshot)
+        });
+        let snapshot = snapshot.await.context("the database could not be read")?;
+        let firing = self.judge(snapshot);
+        let left_out = self.untold.fires(firing);
         if left_out > 0 {
             tracing::warn!(
                 jobs = left_out,
@@ -186,28 +160,54 @@ impl Watch<'_> {
             let what = event.what.name();
             let printed = match self.terminal.is_json() {
                 // With --once, what fires at the end is one document.
-                true => self.terminal.line(what, &said(event)?),
-                false => {
-                    let line = format!("{what}: {}", event.finding);
-                    self.terminal.print(&tame(&line))
-                }
+                true => self.terminal.line(what, &fields(event)?),
+                false => self.terminal.print(&tame(&text(event))),
             };
             // A full disk holds up no job.
             if let Err(error) = printed {
-                let (error, alert) = (format!("{error:#}"), event.finding.to_string());
+                let (error, alert) = (format!("{error:#}"), text(event));
                 tracing::warn!(error, alert, "an alert could not be printed");
             }
             self.untold.is_printed();
         }
         while let Some(event) = self.untold.to_enqueue() {
             if let Some(notify) = &self.arguments.notify {
-                let key = format!("posthaste.alert:{}:{}", self.id, event.number);
-                told::tell(client, notify, event, &key)
+                told::tell(client, notify, event)
                     .await
                     .context("an alert could not be enqueued, and is at the next look")?;
             }
             self.untold.is_enqueued();
         }
+        Ok(())
+    }
+
+    /// What fires by this snapshot.
+    fn judge(&mut self, mut snapshot: Snapshot) -> Vec<Finding> {
+        let (scope, at) = (&self.arguments.scope, self.begun.elapsed().as_secs_f64());
+        snapshot.leave_out_tags(&scope.exempt);
+        self.history
+            .add(at, scope.completed(&snapshot), scope.lasting);
+        snapshot.rates = self.history.rates(scope.lasting);
+        // The jobs that carry alerts make none.
+        let is_carrier = |one: &Finding| Some(&one.subject) == self.arguments.notify.as_ref();
+        let mut found = findings(&snapshot, &self.thresholds);
+        found.retain(|one| scope.includes(one.kind, &one.subject) && !is_carrier(one));
+        self.alerts.update(at, found)
+    }
+
+    /// Learns once which alerts other processes have told, so that it tells their ends.
+    async fn resume(&mut self, client: &Client) -> anyhow::Result<()> {
+        let Some(notify) = self.arguments.notify.as_ref().filter(|_| !self.is_resumed) else {
+            return Ok(());
+        };
+        let told = told::told(client, notify).await;
+        let mut told = told.context("what was told before could not be read")?;
+        let scope = &self.arguments.scope;
+        told.retain(|(kind, subject)| scope.judges(*kind, subject, &self.thresholds));
+        self.alerts.resume(told);
+        let at = self.begun.elapsed().as_secs_f64();
+        self.untold.resume(self.alerts.update(at, Vec::new()));
+        self.is_resumed = true;
         Ok(())
     }
 
@@ -222,12 +222,27 @@ impl Watch<'_> {
     }
 }
 
-/// What programs are told of it.
-fn said(event: &Event) -> anyhow::Result<Value> {
-    let mut said = serde_json::to_value(&event.finding)?;
-    let Some(fields) = said.as_object_mut() else {
+/// The event for programs.
+fn fields(event: &Event) -> anyhow::Result<Value> {
+    let mut fields = serde_json::to_value(&event.finding)?;
+    let Some(object) = fields.as_object_mut() else {
         bail!("a finding is no object");
     };
-    fields.insert("text".into(), json!(event.finding.to_string()));
-    Ok(said)
+    object.insert("text".into(), json!(text(event)));
+    Ok(fields)
+}
+
+/// The event for people.
+fn text(event: &Event) -> String {
+    let finding = &event.finding;
+    match event.what {
+        What::Begins => format!("begins: {}", line(finding)),
+        What::Ends => {
+            let subject = match finding.subject.as_str() {
+                "" => String::new(),
+                subject => format!(" ({subject})"),
+            };
+            format!("ends: {}{subject}", finding.kind.id())
+        }
+    }
 }

@@ -14,7 +14,6 @@ use tokio::time::MissedTickBehavior;
 use crate::database::Database;
 use crate::failure;
 use crate::kept::{self, Kept, WITHIN};
-use crate::observe::alerts::{Asked as AskedAlerts, History, Limits, Reading, Scope};
 use crate::observe::frame::{Completed, Frame};
 use crate::options::between;
 use crate::screen::Screen;
@@ -23,15 +22,12 @@ use crate::terminal::{Terminal, named};
 use crate::thresholds;
 use view::{Action, Asked, Key, View};
 
-/// Show queues by how late they are, rates, alerts and who keeps rows; ? shows the keys
+/// Show queues by how late they are, rates, findings and who keeps rows; ? shows the keys
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Look this often
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = between(1, 86_400))]
     every: Duration,
-
-    #[command(flatten)]
-    asked: AskedAlerts,
 
     /// Let keys act: p pauses the queue that is chosen, r resumes it
     #[arg(long)]
@@ -50,9 +46,7 @@ const ALL: usize = usize::MAX;
 /// What looks.
 struct Look {
     kept: Kept,
-    limits: Limits,
     thresholds: Thresholds,
-    history: History,
     then: Option<Completed>,
     begun: Instant,
 }
@@ -65,9 +59,7 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     let mut look = Look {
         kept: Kept::at(database.address()),
-        limits: arguments.asked.limits(),
         thresholds: thresholds::read()?,
-        history: History::default(),
         then: None,
         begun: Instant::now(),
     };
@@ -216,18 +208,8 @@ impl Look {
         let read = tokio::time::timeout(WITHIN, read).await;
         let snapshot = read.context("the database does not answer")??;
         let at = self.begun.elapsed().as_secs_f64();
-        let queues = Scope::default().watched(&snapshot.counters);
-        self.history
-            .add(Reading { at, queues }, self.limits.lasting);
-        let alerts = self.history.findings(&self.limits);
         let now = Completed::of(&snapshot, at);
-        let frame = Frame::of(
-            &snapshot,
-            &now,
-            self.then.as_ref(),
-            alerts,
-            &self.thresholds,
-        );
+        let frame = Frame::of(&snapshot, &now, self.then.as_ref(), &self.thresholds);
         self.then = Some(now);
         Ok(frame)
     }

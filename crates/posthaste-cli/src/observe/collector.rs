@@ -98,10 +98,13 @@ impl Database {
         });
         let snapshot = snapshot.await?;
         state.kept.keep(client);
-        let found = findings(&snapshot, &self.thresholds);
+        let mut watched = snapshot.clone();
+        watched.leave_out_tags(&self.asked.exempt);
+        let found = findings(&watched, &self.thresholds);
         let unworked = snapshot.unworked(&self.thresholds);
-        let mut metrics =
-            exposition::metrics(&snapshot, &unworked, &found, &mut state.labels, &self.asked);
+        let labels = &mut state.labels;
+        let mut metrics = exposition::metrics(&snapshot, &unworked, labels, &self.asked);
+        metrics.extend(exposition::alerts(&watched, &found, labels));
         let (name, help) = (
             "posthaste_scrape_seconds",
             "How long the database took to answer.",

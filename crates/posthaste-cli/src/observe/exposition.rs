@@ -7,7 +7,6 @@ use posthaste::Counter;
 use posthaste_observe::{Finding, Kind, Snapshot};
 use posthaste_relay::Failure;
 
-use super::alerts::Scope;
 use super::labels::{Asked, Labels, holder_kind};
 
 /// Every state of a job that is there now.
@@ -120,19 +119,24 @@ fn escaped(value: &str) -> String {
 pub(super) fn metrics(
     snapshot: &Snapshot,
     unworked: &BTreeSet<&str>,
-    found: &[Finding],
     labels: &mut Labels,
     asked: &Asked,
 ) -> Vec<Metric> {
     let mut all = All::default();
     jobs(&mut all, snapshot, labels);
     asked_for(&mut all, snapshot, labels, asked);
-    watched(&mut all, snapshot, labels, asked);
     waits(&mut all, snapshot, unworked, labels);
     relays(&mut all, snapshot, labels);
     syncs(&mut all, snapshot, labels);
     store(&mut all, snapshot);
-    findings(&mut all, found);
+    all.0
+}
+
+/// What alerts are made of: a snapshot without the jobs that are left out, and its findings.
+pub(super) fn alerts(snapshot: &Snapshot, found: &[Finding], labels: &mut Labels) -> Vec<Metric> {
+    let mut all = All::default();
+    watched(&mut all, snapshot, labels);
+    findings(&mut all, found, labels);
     all.0
 }
 
@@ -200,31 +204,18 @@ fn asked_for(all: &mut All, snapshot: &Snapshot, labels: &mut Labels, asked: &As
     }
 }
 
-/// What the alerts look at.
-fn watched(all: &mut All, snapshot: &Snapshot, labels: &mut Labels, asked: &Asked) {
-    let scope = Scope {
-        queues: Vec::new(),
-        exempt: asked.exempt.clone(),
-    };
+fn watched(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
     let (mut completed, mut lengths) = (Series::new(), Series::new());
-    let mut expired = Series::new();
-    for (queue, of) in scope.watched(&snapshot.counters) {
-        let key = vec![("queue", labels.queue(&queue))];
-        *completed.entry(key.clone()).or_default() += of.completed as f64;
-        *lengths.entry(key.clone()).or_default() += of.length as f64;
-        *expired.entry(key).or_default() += of.expired as f64;
+    for (queue, sums) in snapshot.by_queue() {
+        let key = vec![("queue", labels.queue(queue))];
+        *completed.entry(key.clone()).or_default() += sums.done as f64;
+        *lengths.entry(key).or_default() += sums.due() as f64;
     }
+    let name = "posthaste_watched_completed_total";
     let help = "Completed jobs, without those of exempt tags.";
-    all.metric(
-        "posthaste_watched_completed_total",
-        "counter",
-        help,
-        &completed,
-    );
+    all.metric(name, "counter", help, &completed);
     let help = "Jobs that are due and not completed, without those of exempt tags.";
     all.metric("posthaste_watched_length", "gauge", help, &lengths);
-    let help = "Jobs that expired and are kept, without those of exempt tags.";
-    all.metric("posthaste_watched_expired", "gauge", help, &expired);
 }
 
 fn waits(all: &mut All, snapshot: &Snapshot, unworked: &BTreeSet<&str>, labels: &mut Labels) {
@@ -365,18 +356,23 @@ fn store(all: &mut All, snapshot: &Snapshot) {
     all.metric(name, "gauge", help, &seconds);
 }
 
-/// Each kind has a series, so that an alert on one that is over ends.
-fn findings(all: &mut All, found: &[Finding]) {
-    let series = Kind::ALL.iter().map(|kind| {
-        let labels = vec![
-            ("id", kind.id().to_owned()),
-            ("level", kind.level().name().to_owned()),
-        ];
-        let findings = found.iter().filter(|one| one.kind == *kind).count();
-        (labels, findings as f64)
-    });
-    let help = "What is wrong now, by the id and the level of the finding.";
-    all.metric("posthaste_findings", "gauge", help, &series.collect());
+/// Each kind has a series without a subject, so that an alert on one that is over ends.
+fn findings(all: &mut All, found: &[Finding], labels: &mut Labels) {
+    let key = |kind: Kind, subject: String| {
+        let (id, level) = (kind.id().to_owned(), kind.level().name().to_owned());
+        vec![("id", id), ("level", level), ("subject", subject)]
+    };
+    let kinds = Kind::ALL.iter();
+    let mut series: Series = kinds.map(|kind| (key(*kind, String::new()), 0.0)).collect();
+    for one in found {
+        let subject = match one.kind.has_lasting_subject() && !one.subject.is_empty() {
+            true => labels.of("subject", one.kind.id(), &one.subject),
+            false => String::new(),
+        };
+        *series.entry(key(one.kind, subject)).or_default() += 1.0;
+    }
+    let help = "What is wrong now, by the id and the level of the finding and what it is about.";
+    all.metric("posthaste_findings", "gauge", help, &series);
 }
 
 #[cfg(test)]

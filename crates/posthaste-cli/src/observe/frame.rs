@@ -6,7 +6,6 @@ use posthaste_observe::format::age;
 use posthaste_observe::{Snapshot, Thresholds, findings};
 use serde::Serialize;
 
-use super::alerts::Finding;
 use super::labels::holder_kind;
 use crate::terminal::named;
 use crate::thresholds::urgent;
@@ -78,7 +77,6 @@ const FINDINGS: usize = 5;
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Frame {
     pub(crate) completed_a_second: Option<f64>,
-    pub(crate) alerts: Vec<Finding>,
     pub(crate) findings: Vec<posthaste_observe::Finding>,
     pub(crate) queues: Vec<Line>,
     pub(crate) carried: Vec<Carried>,
@@ -92,7 +90,6 @@ impl Frame {
         snapshot: &Snapshot,
         now: &Completed,
         then: Option<&Completed>,
-        alerts: Vec<Finding>,
         thresholds: &Thresholds,
     ) -> Self {
         let unworked = snapshot.unworked(thresholds);
@@ -175,7 +172,6 @@ impl Frame {
         let rates = queues.iter().map(|line| line.completed_a_second);
         Self {
             completed_a_second: rates.flatten().reduce(|one, other| one + other),
-            alerts,
             findings: findings(snapshot, thresholds),
             queues,
             carried,
@@ -205,9 +201,6 @@ impl Frame {
                 rate(self.completed_a_second)
             ),
         ];
-        for finding in &self.alerts {
-            lines.push(named(&format!("ALERT {finding}")));
-        }
         let urgent = urgent(&self.findings);
         lines.extend(
             urgent

@@ -1,9 +1,9 @@
-//! What fires, and what is still to be told of it: each beginning and each end once, in order. No
-//! IO and no clock.
+//! Which alerts fire, and which beginnings and ends are still to be printed and enqueued, each once
+//! and in order. No IO and no clock.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
-use super::alerts::{Alert, Finding};
+use posthaste_observe::{Finding, Kind};
 
 /// While nobody can be told at most this many are kept; the oldest are left out.
 const MOST: usize = 1000;
@@ -36,10 +36,7 @@ pub(crate) struct Event {
 /// What fires now. An event is printed and then enqueued, and waits until each has gone well.
 #[derive(Debug, Default)]
 pub(crate) struct Untold {
-    firing: BTreeMap<(Alert, String), Finding>,
-    /// Of these, what a process before this one has told of: it fires until it is known whether it
-    /// still does.
-    resumed: BTreeSet<(Alert, String)>,
+    firing: BTreeMap<(Kind, String), Finding>,
     events: VecDeque<Event>,
     /// How many of the events, from the front, are printed.
     printed: usize,
@@ -47,47 +44,37 @@ pub(crate) struct Untold {
 }
 
 impl Untold {
-    /// A process before this one has told that these begin, and not that they end.
-    pub(crate) fn resume(&mut self, told: impl IntoIterator<Item = Finding>) {
-        for one in told {
-            let key = (one.alert, one.queue.clone());
-            self.resumed.insert(key.clone());
-            self.firing.insert(key, one);
-        }
-    }
-
-    /// What was found now: it is what fires from here on, whoever has yet to be told. Before it was
-    /// looked at for as long as an alert must last, nothing that was resumed is known to have
-    /// ended. How many events were left out because nobody could be told for too long.
-    pub(crate) fn found(&mut self, found: Vec<Finding>, has_lasted: bool) -> usize {
-        let found = found.into_iter();
-        let mut now: BTreeMap<_, _> = found
-            .map(|one| ((one.alert, one.queue.clone()), one))
+    /// What fires now. How many events were left out because nobody could be told for too long.
+    pub(crate) fn fires(&mut self, now: Vec<Finding>) -> usize {
+        let now: BTreeMap<_, _> = now
+            .into_iter()
+            .map(|one| ((one.kind, one.subject.clone()), one))
             .collect();
-        let before = std::mem::take(&mut self.firing);
-        if has_lasted {
-            self.resumed.clear();
-        }
-        for key in &self.resumed {
-            if let Some(finding) = before.get(key) {
-                now.entry(key.clone()).or_insert_with(|| finding.clone());
-            }
-        }
-        for (key, finding) in &now {
-            if !before.contains_key(key) {
-                self.add(What::Begins, finding.clone());
-            }
+        let before = std::mem::replace(&mut self.firing, now);
+        let begun = self
+            .firing
+            .iter()
+            .filter(|(key, _)| !before.contains_key(*key));
+        let begun: Vec<Finding> = begun.map(|(_, finding)| finding.clone()).collect();
+        for finding in begun {
+            self.add(What::Begins, finding);
         }
         for (key, finding) in before {
-            if !now.contains_key(&key) {
+            if !self.firing.contains_key(&key) {
                 self.add(What::Ends, finding);
             }
         }
-        self.firing = now;
         let surplus = self.events.len().saturating_sub(MOST);
         self.events.drain(..surplus);
         self.printed = self.printed.saturating_sub(surplus);
         surplus
+    }
+
+    /// Another process has told that these began: they are not told again.
+    pub(crate) fn resume(&mut self, firing: Vec<Finding>) {
+        let firing = firing.into_iter();
+        self.firing
+            .extend(firing.map(|one| ((one.kind, one.subject.clone()), one)));
     }
 
     fn add(&mut self, what: What, finding: Finding) {
@@ -133,27 +120,24 @@ impl Untold {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use posthaste_observe::Alerts;
+
     use super::*;
 
-    fn finding(alert: Alert, queue: &str) -> Finding {
-        Finding {
-            alert,
-            queue: queue.into(),
-            value: 1.0,
-            limit: 0.0,
-        }
-    }
-
-    fn expired(queues: &[&str]) -> Vec<Finding> {
+    fn late(queues: &[&str]) -> Vec<Finding> {
         let queues = queues.iter();
-        queues.map(|queue| finding(Alert::Expired, queue)).collect()
+        let mut alerts = Alerts::new(Duration::from_secs(1));
+        alerts.resume(queues.map(|queue| (Kind::QueueLate, (*queue).to_owned())));
+        alerts.update(0.0, Vec::new())
     }
 
     /// Everything that can be told now, where enqueues go well for so many.
     fn told(untold: &mut Untold, mut enqueues: usize) -> (Vec<String>, Vec<String>) {
         let line = |event: &Event| {
             let (number, what) = (event.number, event.what.name());
-            format!("{number} {what} {}", event.finding.queue)
+            format!("{number} {what} {}", event.finding.subject)
         };
         let (mut printed, mut enqueued) = (Vec::new(), Vec::new());
         while let Some(event) = untold.to_print() {
@@ -171,42 +155,38 @@ mod tests {
     #[test]
     fn each_beginning_and_each_end_is_told_once_and_in_order_however_often_telling_fails() {
         let mut untold = Untold::default();
-        untold.found(expired(&["mail"]), true);
+        untold.fires(late(&["mail"]));
         assert_eq!(told(&mut untold, 0), (vec!["0 begins mail".into()], vec![]));
-        untold.found(expired(&["mail"]), true);
+        untold.fires(late(&["mail"]));
         assert_eq!(told(&mut untold, 0), (vec![], vec![]), "it is printed once");
-        untold.found(expired(&["post"]), true);
+        untold.fires(late(&["post"]));
         let (printed, enqueued) = told(&mut untold, 1);
         assert_eq!(printed, ["1 begins post", "2 ends mail"]);
         assert_eq!(enqueued, ["0 begins mail"], "the oldest is told first");
         assert_eq!((untold.owed(), untold.firing().len()), (2, 1));
-        untold.found(expired(&["post"]), true);
+        untold.fires(late(&["post"]));
         let (printed, enqueued) = told(&mut untold, 9);
         assert!(printed.is_empty(), "{printed:?}");
         assert_eq!(enqueued, ["1 begins post", "2 ends mail"]);
-        untold.found(vec![], true);
+        untold.fires(vec![]);
         assert_eq!(told(&mut untold, 9).1, ["3 ends post"]);
         assert_eq!((untold.owed(), untold.firing().len()), (0, 0));
     }
 
     #[test]
-    fn what_was_told_before_ends_once_it_is_known_to_have_ended_and_begins_no_second_time() {
+    fn an_alert_that_another_process_told_is_not_told_again_and_its_end_is() {
         let mut untold = Untold::default();
-        untold.resume(expired(&["mail", "post"]));
-        untold.found(vec![], false);
-        untold.found(expired(&["post"]), false);
+        untold.resume(late(&["mail", "post"]));
+        untold.fires(late(&["mail", "post"]));
         assert_eq!(told(&mut untold, 9), (vec![], vec![]));
-        assert_eq!(untold.firing().len(), 2);
-        untold.found(expired(&["post"]), true);
+        untold.fires(late(&["post"]));
         assert_eq!(told(&mut untold, 9).1, ["0 ends mail"]);
-        untold.found(vec![], true);
-        assert_eq!(told(&mut untold, 9).1, ["1 ends post"]);
     }
 
     #[test]
     fn nothing_is_enqueued_before_it_is_printed() {
         let mut untold = Untold::default();
-        untold.found(expired(&["mail"]), true);
+        untold.fires(late(&["mail"]));
         assert_eq!(untold.to_enqueue(), None);
         untold.is_printed();
         assert!(untold.to_enqueue().is_some());
@@ -218,7 +198,7 @@ mod tests {
         let mut left_out = 0;
         for n in 0..MOST + 3 {
             let queues: &[&str] = if n % 2 == 0 { &["mail"] } else { &[] };
-            left_out += untold.found(expired(queues), true);
+            left_out += untold.fires(late(queues));
             told(&mut untold, 0);
         }
         assert_eq!((left_out, untold.owed()), (3, MOST));

@@ -1,5 +1,5 @@
-//! A real Prometheus scrapes the exporter and judges by the rule file of the documentation, and a
-//! real Alertmanager tells somebody.
+//! A real Prometheus scrapes exporters and judges by the rules of the documentation, and a real
+//! Alertmanager notifies a webhook.
 
 use std::path::Path;
 use std::time::Duration;
@@ -29,8 +29,8 @@ async fn webhook() -> anyhow::Result<(String, mpsc::UnboundedReceiver<Value>)> {
     Ok((url, heard))
 }
 
-/// What it gets next: its status, name and queue of each alert.
-async fn next(heard: &mut mpsc::UnboundedReceiver<Value>) -> anyhow::Result<Vec<[String; 3]>> {
+/// What it gets next: status, name, finding and subject of each alert.
+async fn next(heard: &mut mpsc::UnboundedReceiver<Value>) -> anyhow::Result<Vec<[String; 4]>> {
     let told = tokio::time::timeout(BOUND, heard.recv()).await?;
     let told = told.context("the webhook has ended")?;
     let alerts = told["alerts"].as_array().context("no alerts")?.iter();
@@ -38,51 +38,86 @@ async fn next(heard: &mut mpsc::UnboundedReceiver<Value>) -> anyhow::Result<Vec<
     Ok(alerts
         .map(|one| {
             let labels = &one["labels"];
-            [&one["status"], &labels["alertname"], &labels["queue"]].map(text)
+            [
+                &one["status"],
+                &labels["alertname"],
+                &labels["id"],
+                &labels["subject"],
+            ]
+            .map(text)
         })
         .collect())
 }
 
+/// The rules of the documentation, with seconds for minutes.
+fn quick_rules() -> anyhow::Result<String> {
+    let rules = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../docs/operate/prometheus/posthaste.rules.yml");
+    let rules = std::fs::read_to_string(rules)?;
+    let quick = rules
+        .replace("for: 2m", "for: 2s")
+        .replace("keep_firing_for: 10m", "keep_firing_for: 5s")
+        .replace("[2m]", "[10s]");
+    anyhow::ensure!(quick != rules, "the durations have changed");
+    Ok(quick)
+}
+
+/// The value that a query of Prometheus yields, if it yields one.
+async fn queried(prometheus: &Prometheus, query: &str) -> anyhow::Result<Option<String>> {
+    let (_, answer) = got(&prometheus.url(), &format!("/api/v1/query?query={query}")).await?;
+    let answer: Value = serde_json::from_str(&answer)?;
+    let value = &answer["data"]["result"][0]["value"][1];
+    Ok(value.as_str().map(str::to_owned))
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn an_expired_job_is_told_by_prometheus_and_alertmanager_until_it_is_deleted()
--> anyhow::Result<()> {
+async fn two_exporters_make_one_alert_that_outlasts_the_end_of_one() -> anyhow::Result<()> {
     let needed = [Receiver::Prometheus, Receiver::Alertmanager];
-    if !receivers::are_here("Prometheus fires for an expired job", &needed) {
+    if !receivers::are_here("Prometheus fires for dead and expired jobs", &needed) {
         return Ok(());
     }
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
-    let expiring = "SELECT posthaste.enqueue('ok', queue => 'mail',
-                           expires_at => now() + interval '50 ms')";
-    client.batch_execute(expiring).await?;
-    client.batch_execute("SELECT pg_sleep(0.1)").await?;
-    let (_exporter, root) = exporter(&stage, &database).await?;
+    let work = ["work", "--queue", "mail", "--exec", "fails=false"];
+    let _worker = stage.spawn_on(&database, &work)?;
+    let (mut first, first_root) = exporter(&stage, &database).await?;
+    let (_second, second_root) = exporter(&stage, &database).await?;
     let (url, mut heard) = webhook().await?;
-    let target = root.strip_prefix("http://").context("no address")?;
-    let rules = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../docs/operate/prometheus/posthaste.rules.yml");
     let alertmanager = Alertmanager::start(&url)?;
-    let prometheus = Prometheus::start(&rules, target, &alertmanager)?;
-
-    // It sees a database in which nothing fires.
-    let asked = "/api/v1/query?query=posthaste_database_up";
-    eventually(BOUND, "the exporter is scraped", async || {
-        let (_, answer) = got(&prometheus.url(), asked).await?;
-        let answer: Value = serde_json::from_str(&answer)?;
-        Ok(answer["data"]["result"][0]["value"][1] == "1")
+    let address = |root: &str| root.trim_start_matches("http://").to_owned();
+    let (one, other) = (address(&first_root), address(&second_root));
+    let prometheus = Prometheus::start(&quick_rules()?, &[&one, &other], &alertmanager)?;
+    eventually(BOUND, "both exporters are scraped", async || {
+        Ok(queried(&prometheus, "sum(posthaste_database_up)").await? == Some("2".into()))
     })
     .await?;
     let nothing = tokio::time::timeout(Duration::ZERO, heard.recv()).await;
     assert!(nothing.is_err(), "{nothing:?}");
 
-    // A worker finds what has expired.
-    let work = ["work", "--queue", "mail", "--exec", "ok=true"];
-    let mut worker = stage.spawn_on(&database, &work)?;
-    let alert = |status: &str| [[status, "PosthasteJobsExpired", "mail"].map(str::to_owned)];
-    assert_eq!(next(&mut heard).await?, alert("firing"));
-    worker.terminate()?;
-    assert!(worker.exit(BOUND).await?.success());
+    // With default settings: a job that always fails, and one that nobody starts in time.
+    let alert =
+        |status: &str, id: &str| [status, "PosthasteWarning", id, "mail"].map(str::to_owned);
+    let jobs = "SELECT posthaste.enqueue('fails', queue => 'mail', max_attempts => 1)";
+    client.batch_execute(jobs).await?;
+    assert_eq!(next(&mut heard).await?, [alert("firing", "jobs.dead")]);
+    let jobs = "SELECT posthaste.enqueue('fails', queue => 'mail',
+                       scheduled_at => now() - interval '2 s',
+                       expires_at => now() - interval '1 s')";
+    client.batch_execute(jobs).await?;
+    assert_eq!(next(&mut heard).await?, [alert("firing", "jobs.expired")]);
+
+    // The alert stays, without a second message, when one exporter is gone.
+    first.terminate()?;
+    assert!(first.exit(BOUND).await?.success());
+    eventually(BOUND, "one exporter is scraped", async || {
+        Ok(queried(&prometheus, "sum(posthaste_database_up)").await? == Some("1".into()))
+    })
+    .await?;
+    client
+        .batch_execute("DELETE FROM posthaste.dead WHERE state = 'dead'")
+        .await?;
+    assert_eq!(next(&mut heard).await?, [alert("resolved", "jobs.dead")]);
     client.batch_execute("DELETE FROM posthaste.dead").await?;
-    assert_eq!(next(&mut heard).await?, alert("resolved"));
+    assert_eq!(next(&mut heard).await?, [alert("resolved", "jobs.expired")]);
     Ok(())
 }

@@ -1,18 +1,22 @@
 //! Findings about jobs that were given up, and about periodic jobs.
 
+use std::collections::BTreeMap;
+
 use posthaste::State;
 
-use crate::facts::{FailedPeriodic, GivenUp};
+use crate::facts::{FailedPeriodic, FailingJobs, GivenUp};
 use crate::finding::{Finding, Kind};
-use crate::format::{count, plain};
+use crate::format::{count, counted, plain};
 use crate::snapshot::Snapshot;
+use crate::thresholds::Thresholds;
 
 /// No more of a state are counted.
 const COUNTED: i64 = 1_000;
 
-pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
+pub(super) fn findings(snapshot: &Snapshot, thresholds: &Thresholds) -> Vec<Finding> {
     let given_up = snapshot.given_up.iter().map(|one| given_up(snapshot, one));
     given_up
+        .chain(failing_jobs(snapshot, thresholds))
         .chain(snapshot.periodic.iter().map(periodic))
         .collect()
 }
@@ -23,6 +27,33 @@ fn periodic(one: &FailedPeriodic) -> Finding {
     let remedy = "Correct its row in posthaste.periodic, whose column error has the reason. It is \
                   tried again at once, and otherwise every ten minutes.";
     Finding::new(Kind::PeriodicFailing, summary, remedy).about(&one.name, 0)
+}
+
+/// One finding for each queue; a queue in which nothing waits has none that is tried again.
+fn failing_jobs(snapshot: &Snapshot, thresholds: &Thresholds) -> Vec<Finding> {
+    let mut queues: BTreeMap<&str, (&FailingJobs, i64)> = BTreeMap::new();
+    let often = snapshot.failing_jobs.iter();
+    for one in often.filter(|one| one.attempts >= thresholds.failing_job) {
+        queues.entry(&one.queue).or_insert((one, 0)).1 += one.jobs;
+    }
+    let sums = snapshot.by_queue();
+    queues.retain(|queue, _| sums.get(queue).is_some_and(|sums| sums.due() > 0));
+    let queues = queues.into_values();
+    queues.map(|(most, jobs)| failing_job(most, jobs)).collect()
+}
+
+fn failing_job(most: &FailingJobs, jobs: i64) -> Finding {
+    let name = plain(&most.queue, 80);
+    let error = most.error.as_ref();
+    let error = error.map_or_else(String::new, |error| format!(": {}", plain(error, 160)));
+    let retried = counted(jobs, "job", "jobs");
+    let times = count(most.attempts);
+    let summary = format!(
+        "Queue {name} is retrying {retried} in vain, one after {times} failed attempts{error}"
+    );
+    let remedy = "Fix the cause, or cancel them. Otherwise they fail until they have used up their \
+                  attempts.";
+    Finding::new(Kind::JobsFailing, summary, remedy).about(&most.queue, jobs)
 }
 
 fn given_up(snapshot: &Snapshot, one: &GivenUp) -> Finding {

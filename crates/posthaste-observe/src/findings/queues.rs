@@ -16,7 +16,39 @@ pub(super) fn findings(snapshot: &Snapshot, thresholds: &Thresholds) -> Vec<Find
     let waiting = waiting.filter_map(|queue| waiting_in(snapshot, thresholds, queue, of(queue)));
     let failing = snapshot.windows.iter();
     let failing = failing.filter_map(|window| failing_in(window, thresholds, of(&window.queue)));
-    waiting.chain(failing).collect()
+    let is_paused = |queue: &str| snapshot.paused_at(queue).is_some();
+    let long = thresholds.length_above.iter();
+    let long = long.filter(|(queue, _)| !is_paused(queue));
+    let long = long.filter_map(|(queue, most)| long_queue(queue, of(queue).due(), *most));
+    let slow = thresholds.completed_below.iter();
+    let slow = slow.filter(|(queue, _)| !is_paused(queue));
+    let slow = slow.filter_map(|(queue, least)| {
+        let rate = *snapshot.rates.get(queue)?;
+        slow_queue(queue, rate, *least, of(queue).due())
+    });
+    let all = waiting.chain(failing).chain(long).chain(slow);
+    all.collect()
+}
+
+fn long_queue(queue: &str, due: i64, most: f64) -> Option<Finding> {
+    let name = plain(queue, 80);
+    let summary = format!(
+        "Queue {name} is long: {} due, more than {most}.",
+        counted(due, "job is", "jobs are")
+    );
+    let remedy = "Add workers, or enqueue less.";
+    (due as f64 > most).then(|| Finding::new(Kind::QueueLong, summary, remedy).about(queue, due))
+}
+
+fn slow_queue(queue: &str, rate: f64, least: f64, due: i64) -> Option<Finding> {
+    let name = plain(queue, 80);
+    let summary =
+        format!("Queue {name} is slow: {rate:.1} jobs a minute are completed, fewer than {least}.");
+    let remedy = match due {
+        0 => "No jobs are due: find out why the producer stopped.",
+        _ => "Jobs are due: find out what its workers wait for, or start more.",
+    };
+    (rate < least).then(|| Finding::new(Kind::QueueSlow, summary, remedy).about(queue, due))
 }
 
 /// The jobs that wait in a queue: it is paused, has no worker, or is late.

@@ -1,10 +1,12 @@
 //! Findings of made-up snapshots.
 
+use std::collections::BTreeMap;
+
 use posthaste::{Counter, Oldest};
 
 use super::*;
 use crate::checks::{Rights, UnsyncedTable};
-use crate::facts::{Server, StoreState, Sync, Window, Worker};
+use crate::facts::{FailingJobs, QueueSettings, Server, StoreState, Sync, Window, Worker};
 use crate::finding::{Kind, grouped};
 
 fn healthy() -> Snapshot {
@@ -221,6 +223,64 @@ fn a_failing_sync_is_reported_after_a_minute() {
     assert_eq!(fails(59.0, false), []);
     assert_eq!(fails(599.0, true), [Kind::SyncGivenUp]);
     assert_eq!(fails(601.0, true), [Kind::SyncLate]);
+}
+
+#[test]
+fn a_job_that_fails_each_time_is_reported_while_it_is_tried_again() {
+    let fails = |attempts, retrying| {
+        found(move |store| {
+            let mut counter = Counter::default();
+            counter.queue = "mail".into();
+            counter.retrying = retrying;
+            store.counters.jobs.push(counter);
+            store.failing_jobs.push(FailingJobs {
+                queue: "mail".into(),
+                attempts,
+                jobs: 1,
+                error: Some("no such user".into()),
+            });
+        })
+    };
+    assert_eq!(fails(8, 1), [Kind::JobsFailing]);
+    assert_eq!(fails(7, 1), []);
+    assert_eq!(fails(8, 0), []);
+}
+
+#[test]
+fn queues_with_figures_of_their_own_are_long_and_slow_unless_paused() {
+    let figures = || BTreeMap::from([("mail".to_owned(), 10.0)]);
+    let thresholds = Thresholds {
+        length_above: figures(),
+        completed_below: figures(),
+        ..Thresholds::default()
+    };
+    let judged = |jobs, rate, paused_at| {
+        let mut store = healthy();
+        wait_in(&mut store, "mail", jobs, 1.0);
+        store.rates.insert("mail".into(), rate);
+        store.queues.push(QueueSettings {
+            name: "mail".into(),
+            paused_at,
+            ..QueueSettings::default()
+        });
+        let found = findings(&store, &thresholds);
+        found.iter().map(|one| one.kind).collect::<Vec<_>>()
+    };
+    assert_eq!(judged(10, 10.0, None), []);
+    assert_eq!(judged(11, 9.9, None), [Kind::QueueLong, Kind::QueueSlow]);
+    let now = Some(jiff::Timestamp::UNIX_EPOCH);
+    assert_eq!(judged(11, 9.9, now), [Kind::QueuePaused]);
+}
+
+#[test]
+fn jobs_with_tags_that_are_left_out_are_not_judged() {
+    let mut store = healthy();
+    wait_in(&mut store, "mail", 4_000, 500.0);
+    store.counters.jobs[0].tag = "reindex_user".into();
+    store.leave_out_tags(&["other".into()]);
+    assert_eq!(findings(&store, &Thresholds::default()).len(), 1);
+    store.leave_out_tags(&["reindex*".into()]);
+    assert_eq!(findings(&store, &Thresholds::default()), []);
 }
 
 #[test]

@@ -11,11 +11,15 @@ use tokio_postgres::{Client, Error as PgError, Row, SimpleQueryMessage};
 use crate::checks::{Checks, Lock, OLDEST, Rights, UnsyncedTable};
 use crate::error::Error;
 use crate::facts::{
-    FailedPeriodic, GivenUp, QueueSettings, Segments, Server, StoreState, Sync, Window, Worker,
+    FailedPeriodic, FailingJobs, GivenUp, QueueSettings, Segments, Server, StoreState, Sync,
+    Window, Worker,
 };
 use crate::snapshot::Snapshot;
 use crate::sums::Sums;
 use crate::thresholds::Thresholds;
+
+/// A rate is that of so many seconds, at least.
+const LONG: f64 = 540.0;
 
 impl Snapshot {
     /// Reads everything but how late indexes are, in a number of statements that does not depend on
@@ -83,6 +87,12 @@ async fn snapshot(client: &Client) -> Result<Snapshot, Error> {
         ..Snapshot::default()
     };
     snapshot.windows = windows(client, &snapshot).await?;
+    let sampled = snapshot.windows.iter().filter(|one| one.seconds >= LONG);
+    let rates = sampled.map(|one| (one.queue.clone(), one.completed as f64 * 60.0 / one.seconds));
+    snapshot.rates = rates.collect();
+    if snapshot.counters.jobs.iter().any(|one| one.retrying > 0) {
+        snapshot.failing_jobs = all(client, include_str!("failing_jobs.sql"), failing_jobs).await?;
+    }
     count_syncs(&mut snapshot);
     snapshot.took = started.elapsed();
     Ok(snapshot)
@@ -239,6 +249,15 @@ fn sync(row: &Row) -> Result<Sync, PgError> {
         table: row.try_get(1)?,
         reindex_paused: row.try_get(2)?,
         ..Sync::default()
+    })
+}
+
+fn failing_jobs(row: &Row) -> Result<FailingJobs, PgError> {
+    Ok(FailingJobs {
+        queue: row.try_get("queue")?,
+        attempts: row.try_get("attempts")?,
+        jobs: row.try_get("jobs")?,
+        error: row.try_get("error")?,
     })
 }
 

@@ -71,16 +71,18 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts one that scrapes this `host:port`, judges by this file of rules, and tells that
-    /// Alertmanager.
-    pub fn start(rules: &Path, target: &str, alertmanager: &Alertmanager) -> anyhow::Result<Self> {
-        let rules = fs::read_to_string(rules)?;
-        let started = on_free_ports(|| Self::start_once(&rules, target, alertmanager))?;
+    /// Starts one that scrapes each `host:port`, judges by these rules, and tells that Alertmanager.
+    pub fn start(
+        rules: &str,
+        targets: &[&str],
+        alertmanager: &Alertmanager,
+    ) -> anyhow::Result<Self> {
+        let started = on_free_ports(|| Self::start_once(rules, targets, alertmanager))?;
         ran::note(Receiver::Prometheus.name());
         Ok(started)
     }
 
-    fn start_once(rules: &str, target: &str, alerts: &Alertmanager) -> anyhow::Result<Self> {
+    fn start_once(rules: &str, targets: &[&str], alerts: &Alertmanager) -> anyhow::Result<Self> {
         let program = Receiver::Prometheus.find()?;
         let account = Account::for_servers()?;
         let folder = Service::folder(account)?;
@@ -92,8 +94,9 @@ impl Prometheus {
             "global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}\n\
              rule_files: [rules.yml]\n\
              alerting: {{alertmanagers: [{{static_configs: [{{targets: ['{}']}}]}}]}}\n\
-             scrape_configs: [{{job_name: test, static_configs: [{{targets: ['{target}']}}]}}]\n",
-            alerts.address()
+             scrape_configs: [{{job_name: test, static_configs: [{{targets: ['{}']}}]}}]\n",
+            alerts.address(),
+            targets.join("', '")
         );
         write(account, &config, &text)?;
         let service = Service::start("Prometheus", folder, "Server is ready", move || {

@@ -1,17 +1,19 @@
-//! What was told by jobs: the beginning of an alert is noted in the statement that enqueues its
-//! job, and taken away with that of its end, so that who goes on knows of it.
+//! Which alerts were told by jobs: the statement that enqueues the job of a beginning notes it, and
+//! the statement that enqueues the job of an end removes the note. A statement that changes no note
+//! enqueues nothing, so of several processes one tells of each.
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
+use posthaste_observe::Kind;
 use serde_json::json;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::said;
-use crate::observe::alerts::Finding;
+use super::fields;
 use crate::observe::untold::{Event, What};
 
-/// What this queue was told of, and not yet the end of. An error for a role that may not note more.
-pub(super) async fn told(client: &Client, notify: &str) -> anyhow::Result<Vec<Finding>> {
+/// The alerts whose beginning this queue was told and not yet their end. An error for a role that
+/// may not note more.
+pub(super) async fn told(client: &Client, notify: &str) -> anyhow::Result<Vec<(Kind, String)>> {
     let may = client
         .query_typed_one(include_str!("may_tell.sql"), &[])
         .await?;
@@ -21,43 +23,32 @@ pub(super) async fn told(client: &Client, notify: &str) -> anyhow::Result<Vec<Fi
     );
     let sql = include_str!("told.sql");
     let rows = client.query_typed(sql, &[(&notify, Type::TEXT)]).await?;
-    let finding = |row: &tokio_postgres::Row| {
-        let alert: String = row.try_get(0)?;
-        anyhow::Ok(Finding {
-            alert: serde_json::from_value(json!(alert)).context("an alert of another version")?,
-            queue: row.try_get(1)?,
-            value: row.try_get(2)?,
-            limit: row.try_get(3)?,
-        })
-    };
-    // What only another version knows is that version's to end.
-    Ok(rows.iter().filter_map(|row| finding(row).ok()).collect())
+    let mut told = Vec::new();
+    for row in rows {
+        // A kind that only another version knows is that version's to end.
+        if let Some(kind) = Kind::by_id(row.try_get(0)?) {
+            told.push((kind, row.try_get(1)?));
+        }
+    }
+    Ok(told)
 }
 
-/// Enqueues the job of an event, once under this key.
-pub(super) async fn tell(
-    client: &Client,
-    notify: &str,
-    event: &Event,
-    key: &str,
-) -> anyhow::Result<()> {
-    let mut said = said(event)?;
-    said["event"] = json!(event.what.name());
-    let alert = said["alert"].as_str().unwrap_or_default().to_owned();
-    let said = said.to_string();
-    let finding = &event.finding;
-    let values: [(&(dyn ToSql + Sync), Type); 7] = [
+/// Enqueues the job of an event, unless a process has done so.
+pub(super) async fn tell(client: &Client, notify: &str, event: &Event) -> anyhow::Result<()> {
+    let mut fields = fields(event)?;
+    fields["event"] = json!(event.what.name());
+    let (fields, id) = (fields.to_string(), event.finding.kind.id());
+    let jobs = event.finding.jobs as f64;
+    let values: [(&(dyn ToSql + Sync), Type); 5] = [
         (&notify, Type::TEXT),
-        (&alert, Type::TEXT),
-        (&finding.queue, Type::TEXT),
-        (&said, Type::TEXT),
-        (&key, Type::TEXT),
-        (&finding.limit, Type::FLOAT8),
-        (&finding.value, Type::FLOAT8),
+        (&id, Type::TEXT),
+        (&event.finding.subject, Type::TEXT),
+        (&fields, Type::TEXT),
+        (&jobs, Type::FLOAT8),
     ];
     let (sql, values) = match event.what {
         What::Begins => (include_str!("begins.sql"), &values[..]),
-        What::Ends => (include_str!("ends.sql"), &values[..6]),
+        What::Ends => (include_str!("ends.sql"), &values[..4]),
     };
     client.query_typed(sql, values).await?;
     Ok(())

@@ -1,2 +1,2 @@
 -- Alerts of whose beginning was told in this queue, and not of their end.
-SELECT a.alert, a.queue, a.value, a."limit" FROM posthaste.alert a WHERE a.notify = $1
+SELECT a.alert, a.queue FROM posthaste.alert a WHERE a.notify = $1

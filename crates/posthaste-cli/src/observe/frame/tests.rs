@@ -29,7 +29,7 @@ fn snapshot(jobs: Vec<Counter>, late: &[(&str, f64, bool)]) -> Snapshot {
 
 fn frame(snapshot: &Snapshot, then: Option<&Completed>) -> Frame {
     let now = Completed::of(snapshot, 12.0);
-    Frame::of(snapshot, &now, then, Vec::new(), &Thresholds::default())
+    Frame::of(snapshot, &now, then, &Thresholds::default())
 }
 
 #[test]

@@ -1,0 +1,157 @@
+//! From findings to alerts: one begins when its finding has lasted, and ends when it has been absent
+//! for as long, so that a figure near its threshold makes one alert. No IO and no clock.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::finding::{Finding, Kind, Level};
+
+/// Findings of this age are alerts, unless alerts are to last for less.
+const BEGIN_AFTER: Duration = Duration::from_secs(120);
+
+/// Whether a finding of this kind makes an alert: a pause is intended, and hints can wait.
+pub fn is_alert(kind: Kind) -> bool {
+    kind.level() != Level::Hint && kind != Kind::QueuePaused
+}
+
+/// What an alert is about; two findings with the same are one alert.
+type Fingerprint = (Kind, String);
+
+/// Alerts that fire, and findings that may become alerts.
+#[derive(Clone, Debug)]
+pub struct Alerts {
+    lasting: Duration,
+    pending: BTreeMap<Fingerprint, f64>,
+    firing: BTreeMap<Fingerprint, Firing>,
+}
+
+#[derive(Clone, Debug)]
+struct Firing {
+    finding: Finding,
+    /// Since when its finding is absent, in seconds.
+    absent_since: Option<f64>,
+}
+
+impl Alerts {
+    /// Queues must be long for `lasting`, and each finding absent for as long, before an alert
+    /// begins or ends.
+    pub fn new(lasting: Duration) -> Self {
+        Self {
+            lasting,
+            pending: BTreeMap::new(),
+            firing: BTreeMap::new(),
+        }
+    }
+
+    /// Alerts that another process began: they fire until their findings have been absent.
+    pub fn resume(&mut self, told: impl IntoIterator<Item = Fingerprint>) {
+        for (kind, subject) in told {
+            let finding = Finding::new(kind, kind.meaning(), "").about(&subject, 0);
+            let firing = Firing {
+                finding,
+                absent_since: None,
+            };
+            self.firing.insert((kind, subject), firing);
+        }
+    }
+
+    /// Takes what was found at this time in seconds, and returns what fires.
+    pub fn update(&mut self, at: f64, found: Vec<Finding>) -> Vec<Finding> {
+        let found = found.into_iter().filter(|one| is_alert(one.kind));
+        let found: BTreeMap<Fingerprint, Finding> = found
+            .map(|one| ((one.kind, one.subject.clone()), one))
+            .collect();
+        self.pending.retain(|key, _| found.contains_key(key));
+        let lasting = self.lasting.as_secs_f64();
+        self.firing.retain(|key, firing| {
+            if found.contains_key(key) {
+                return true;
+            }
+            at - *firing.absent_since.get_or_insert(at) < lasting
+        });
+        for (key, finding) in found {
+            let since = *self.pending.entry(key.clone()).or_insert(at);
+            if self.firing.contains_key(&key) || at - since >= self.begin_after(key.0) {
+                let firing = Firing {
+                    finding,
+                    absent_since: None,
+                };
+                self.firing.insert(key, firing);
+            }
+        }
+        let firing = self.firing.values();
+        firing.map(|one| one.finding.clone()).collect()
+    }
+
+    fn begin_after(&self, kind: Kind) -> f64 {
+        let after = match kind {
+            // Its rate is that of the whole time.
+            Kind::QueueSlow => Duration::ZERO,
+            Kind::QueueLong => self.lasting,
+            _ => self.lasting.min(BEGIN_AFTER),
+        };
+        after.as_secs_f64()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LASTING: Duration = Duration::from_secs(60);
+
+    fn finding(kind: Kind) -> Finding {
+        Finding::new(kind, "It is so.", "Do this.").about("mail", 1)
+    }
+
+    /// Ten seconds apart: whether it was found; when it fires.
+    fn fires(kind: Kind, found: &str) -> String {
+        let mut alerts = Alerts::new(LASTING);
+        let found = found.chars().enumerate();
+        let fires = found.map(|(n, found)| {
+            let found = match found {
+                'x' => vec![finding(kind)],
+                _ => Vec::new(),
+            };
+            match alerts.update(n as f64 * 10.0, found).len() {
+                0 => '.',
+                _ => 'A',
+            }
+        });
+        fires.collect()
+    }
+
+    #[test]
+    fn an_alert_begins_when_it_has_lasted_and_ends_when_it_was_absent_for_as_long() {
+        assert_eq!(
+            fires(Kind::QueueLate, "xxxxxxxxx......."),
+            "......AAAAAAAAA."
+        );
+        assert_eq!(fires(Kind::QueueLate, "xxxxx.xxxxx."), "............");
+        assert_eq!(fires(Kind::QueueSlow, "x......."), "AAAAAAA.");
+    }
+
+    #[test]
+    fn a_figure_near_its_threshold_makes_one_alert() {
+        let found = "xxxxxxx.x.x..x...x.....x.x";
+        let fires = fires(Kind::QueueLong, found);
+        assert_eq!(fires, format!("......{}", "A".repeat(found.len() - 6)));
+    }
+
+    #[test]
+    fn pauses_and_hints_make_no_alert() {
+        assert_eq!(fires(Kind::QueuePaused, "xxxxxxxxx"), ".........");
+        assert_eq!(fires(Kind::WorkerIdle, "xxxxxxxxx"), ".........");
+    }
+
+    #[test]
+    fn an_alert_that_another_process_began_fires_until_it_was_absent() {
+        let mut alerts = Alerts::new(LASTING);
+        alerts.resume([(Kind::QueueLate, "mail".to_owned())]);
+        assert_eq!(alerts.update(0.0, Vec::new()).len(), 1);
+        let found = alerts.update(50.0, vec![finding(Kind::QueueLate)]);
+        assert_eq!(found[0].summary, "It is so.");
+        assert_eq!(alerts.update(70.0, Vec::new()).len(), 1);
+        assert_eq!(alerts.update(130.0, Vec::new()).len(), 0);
+    }
+}
