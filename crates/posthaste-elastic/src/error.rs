@@ -7,7 +7,10 @@ use std::time::Duration;
 /// So much of what a server said is repeated.
 const QUOTED: usize = 500;
 /// From here on, servers quote the document.
-const PREVIEW: &str = ". Preview of field's value";
+const PREVIEWS: [&str; 2] = [
+    ". Preview of field's value",
+    ". Please correct the analyzer to not produce such terms",
+];
 
 /// Why a call did not do what it was asked.
 ///
@@ -178,8 +181,9 @@ impl fmt::Debug for Error {
 
 /// One line of what a server said, without the document that it may quote.
 pub(crate) fn quoted(said: &str) -> String {
-    let said = said.split(PREVIEW).next().unwrap_or_default();
     let line = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    let ends = PREVIEWS.iter().filter_map(|preview| line.find(preview));
+    let line = &line[..ends.min().unwrap_or(line.len())];
     let mut start: String = line.chars().take(QUOTED).collect();
     if start.len() < line.len() {
         start.push('…');
@@ -236,6 +240,11 @@ mod tests {
             quoted(said),
             "failed to parse field [n] of type [long] in document with id 'b'"
         );
+        let said = "Document contains at least one immense term in field=\"n\" (whose UTF8 \
+                    encoding is longer than the max length 32766), all of which were skipped.  \
+                    Please correct the analyzer to not produce such terms.  The prefix of the \
+                    first immense term is: '[115, 101, 99]...'";
+        assert!(quoted(said).ends_with("all of which were skipped"));
         assert_eq!(quoted(" two\n\tlines "), "two lines");
         assert!(quoted(&"long ".repeat(500)).chars().count() == QUOTED + 1);
     }

@@ -138,7 +138,7 @@ impl Walk<'_> {
         let unwritten = self.write(&requests).await;
         self.found.count(unwritten);
         let rows = read.iter().map(|row| &*row.id);
-        let kept: HashSet<&str> = rows.chain(unreadable.iter().map(|(id, _)| &**id)).collect();
+        let kept: HashSet<&str> = rows.chain(unreadable.iter().map(|one| &*one.id)).collect();
         let others = unmanaged.iter().filter(|id| !kept.contains(&***id));
         let others: Vec<String> = others.cloned().collect();
         self.index.remove_unmanaged(&others).await
@@ -238,7 +238,7 @@ impl Walk<'_> {
             read, unreadable, ..
         } = halves(ids, |part| self.source.versions(part)).await?;
         let rows: HashMap<&str, &RowVersion> = read.iter().map(|row| (&*row.id, row)).collect();
-        let unreadable: HashSet<&str> = unreadable.iter().map(|(id, _)| &**id).collect();
+        let unreadable: HashSet<&str> = unreadable.iter().map(|one| &*one.id).collect();
         let equal = ids.iter().zip(&seen).filter_map(|(id, seen)| {
             let row = rows.get(&**id).copied().filter(|row| row.is_live);
             row.filter(|row| difference(Some(*row), *seen).is_none())

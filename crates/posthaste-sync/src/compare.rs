@@ -32,7 +32,7 @@ pub enum SyncOutcome {
     Done(Reason),
     /// The index was written. Whether that is true is for a later pass to see.
     Written(Reason),
-    /// The index takes nothing of this id, now and ever.
+    /// The index takes nothing of this id, or the row is too large, now and ever.
     Rejected(String),
     /// This document is in the way of itself: it cannot be made, is refused, or Postgres has lost
     /// it.

@@ -14,10 +14,28 @@ use posthaste::error::panic_text;
 /// What was read of some ids.
 pub(super) struct Halves<T> {
     pub(super) read: Vec<T>,
-    /// Those of which nothing can be read, and why.
-    pub(super) unreadable: Vec<(String, String)>,
+    /// Those of which nothing can be read.
+    pub(super) unreadable: Vec<Unreadable>,
     /// Those for which no time was left.
     pub(super) unasked: Vec<String>,
+}
+
+/// An id of which nothing can be read.
+pub(super) struct Unreadable {
+    pub(super) id: String,
+    pub(super) reason: String,
+    /// Nor ever, before the row is changed.
+    pub(super) is_for_good: bool,
+}
+
+impl Unreadable {
+    fn new(id: &str, reason: String) -> Self {
+        Self {
+            id: id.to_owned(),
+            reason,
+            is_for_good: false,
+        }
+    }
 }
 
 /// How long reading may take.
@@ -85,11 +103,24 @@ pub(super) async fn halves_within<'i, T>(
         match (answer, part) {
             (Ok(Ok(rows)), _) => all.read.extend(rows),
             (Ok(Err(SourceError::Down(reason))), _) => return Err(SourceError::Down(reason)),
-            (Ok(Err(SourceError::Rows(reason))), [id]) => all.unreadable.push((id.clone(), reason)),
-            (Ok(Err(SourceError::Rows(_))), _) => parts.extend(split(part, 2)),
+            (Ok(Err(SourceError::Rows(reason))), [id]) => {
+                all.unreadable.push(Unreadable::new(id, reason));
+            }
+            (Ok(Err(SourceError::TooLarge(reason))), [id]) => {
+                let reason = format!("the row {id} is too large for a document: {reason}");
+                let unreadable = Unreadable::new(id, reason);
+                let is_for_good = true;
+                all.unreadable.push(Unreadable {
+                    is_for_good,
+                    ..unreadable
+                });
+            }
+            (Ok(Err(SourceError::Rows(_) | SourceError::TooLarge(_))), _) => {
+                parts.extend(split(part, 2));
+            }
             (Err(limit), [id]) => {
                 let reason = format!("its row was not read within {} s", limit.as_secs_f32());
-                all.unreadable.push((id.clone(), reason));
+                all.unreadable.push(Unreadable::new(id, reason));
             }
             (Err(_), _) => parts.extend(split(part, 8)),
         }

@@ -30,13 +30,12 @@ pub enum Written {
     Taken,
     /// It has the same mark or a larger one.
     Older,
-    /// It does not take this document: a field does not fit its mapping, or it is larger than the
-    /// index is set to take.
+    /// It does not take this document: a field does not fit its mapping.
     Rejected {
         /// Why; shown to people.
         reason: String,
     },
-    /// It can never take this: nothing of this id, nothing of this size.
+    /// It can never take this: nothing of this id, nothing of this size, no word of this length.
     Never {
         /// Why; shown to people.
         reason: String,

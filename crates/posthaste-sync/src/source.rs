@@ -58,6 +58,10 @@ pub enum SourceError {
     /// It lies with one of the ids: parts of them are asked for again, until it stands alone.
     #[error("{0}")]
     Rows(String),
+    /// The same, and the row can never be read as it is: its document is larger than Postgres can
+    /// make one.
+    #[error("{0}")]
+    TooLarge(String),
     /// Postgres is not to be asked now.
     #[error("{0}")]
     Down(String),
@@ -65,7 +69,8 @@ pub enum SourceError {
 
 impl From<SourceError> for IndexError {
     fn from(error: SourceError) -> Self {
-        let (SourceError::Rows(reason) | SourceError::Down(reason)) = error;
+        let (SourceError::Rows(reason) | SourceError::TooLarge(reason) | SourceError::Down(reason)) =
+            error;
         Self(reason)
     }
 }

@@ -322,8 +322,11 @@ impl<'a> Run<'a> {
     /// What was read. What could not be has failed; what there was no time for has no outcome, and
     /// none is looked for.
     fn read<T>(&mut self, all: Halves<T>) -> Vec<T> {
-        for (id, reason) in all.unreadable {
-            self.documents[self.places[&id]].outcome = Some(SyncOutcome::Failed(reason));
+        for one in all.unreadable {
+            self.documents[self.places[&one.id]].outcome = Some(match one.is_for_good {
+                true => SyncOutcome::Rejected(one.reason),
+                false => SyncOutcome::Failed(one.reason),
+            });
         }
         for id in all.unasked {
             self.documents[self.places[&id]].is_left = true;

@@ -86,8 +86,12 @@ impl Elastic {
                 Ok(outcomes) => outcomes,
                 Err(error) if error.kind() == ErrorKind::TooLarge => {
                     if let [at] = places[..] {
-                        let reason = error.to_string();
-                        answers[at] = Written::Rejected { reason };
+                        let (id, bytes) = (operations[0].id(), operations[0].size());
+                        let reason = format!(
+                            "the document {id} has {bytes} bytes, more than the server takes: \
+                             {error}"
+                        );
+                        answers[at] = Written::Never { reason };
                         continue;
                     }
                     self.shared.largest.fetch_min(size / 2, Ordering::Relaxed);
@@ -104,7 +108,7 @@ impl Elastic {
                 Err(error) => return Err(error.into()),
             };
             for ((at, operation), outcome) in places.into_iter().zip(operations).zip(outcomes) {
-                match outcome.map_err(written_of) {
+                match outcome.map_err(|refusal| written_of(operation.id(), refusal)) {
                     Ok(_) => answers[at] = Written::Taken,
                     Err(Some(answer)) => answers[at] = answer,
                     Err(None) => again.push((at, operation)),
@@ -156,12 +160,20 @@ fn cut(waiting: &mut Waiting, most: usize) -> (usize, Waiting) {
     (size, std::mem::replace(waiting, rest))
 }
 
+/// In what servers say of a field with a word that is longer than Lucene indexes. They name the
+/// field and not the document.
+const TOO_LONG: &str = "immense term in field";
+
 /// What becomes of a write that was not done; none: it is tried again.
-fn written_of(refusal: Refusal) -> Option<Written> {
+fn written_of(id: &str, refusal: Refusal) -> Option<Written> {
     let Refusal { kind, reason, .. } = refusal;
     match kind {
         ErrorKind::TooMany => None,
         ErrorKind::Conflict => Some(Written::Older),
+        ErrorKind::Refused if reason.contains(TOO_LONG) => {
+            let reason = format!("the document {id}: {reason}");
+            Some(Written::Never { reason })
+        }
         ErrorKind::Refused | ErrorKind::Invalid | ErrorKind::TooLarge => {
             Some(Written::Rejected { reason })
         }

@@ -171,7 +171,8 @@ async fn sent(
 impl From<Failed> for SourceError {
     fn from(failed: Failed) -> Self {
         match failed {
-            Failed::Values(reason) | Failed::TooLarge(reason) => Self::Rows(reason),
+            Failed::Values(reason) => Self::Rows(reason),
+            Failed::TooLarge(reason) => Self::TooLarge(reason),
             Failed::Other(reason) => Self::Down(reason),
         }
     }

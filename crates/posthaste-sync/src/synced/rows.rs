@@ -64,7 +64,7 @@ impl Described {
         } = halves(&ids, |part| query.versions(part)).await?;
         let mut said: HashMap<String, RowVersion> =
             read.into_iter().map(|row| (row.id.clone(), row)).collect();
-        let unreadable: HashSet<String> = unreadable.into_iter().map(|(id, _)| id).collect();
+        let unreadable: HashSet<String> = unreadable.into_iter().map(|one| one.id).collect();
         let judged = page.into_iter().map(|row| {
             let hidden = RowVersion {
                 // Of which the statement cannot say anything, that is as the table shows it; the
@@ -85,7 +85,7 @@ impl Described {
         said: Result<Vec<T>, SourceError>,
     ) -> Result<Vec<T>, SourceError> {
         match said {
-            Err(SourceError::Rows(_))
+            Err(SourceError::Rows(_) | SourceError::TooLarge(_))
                 if ids.len() == 1 && self.table.versions(ids).await?.is_empty() =>
             {
                 Ok(Vec::new())

@@ -6,6 +6,7 @@ mod faults;
 mod filled;
 mod mapped;
 mod rebuild;
+mod too_large;
 mod unmanaged;
 
 use std::time::Duration;
@@ -161,9 +162,11 @@ async fn too_large_requests_are_cut_and_too_many_are_tried_again_later() {
     writes[41].document = Some(json!({"body": "x".repeat(3_000)}).to_string());
     let answers = index.write(&writes).await.unwrap();
     for (n, answer) in answers.iter().enumerate() {
-        use posthaste_sync::Written::{Rejected, Taken};
+        use posthaste_sync::Written::{Never, Taken};
         let is_right = match answer {
-            Rejected { reason } => n == 41 && reason.contains("413"),
+            Never { reason } => {
+                n == 41 && reason.contains("the document 41 has") && reason.contains("413")
+            }
             answer => n != 41 && *answer == Taken,
         };
         assert!(is_right, "{n}: {answer:?}");

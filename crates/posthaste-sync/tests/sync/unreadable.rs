@@ -192,3 +192,23 @@ async fn a_document_that_no_index_can_hold_is_given_up_with_the_reason() {
     let problems = &behind["note"].problems;
     assert!(problems.iter().any(|one| one.given_up), "{problems:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_is_too_large_for_a_document_is_given_up_and_named() {
+    let setup = setup().await;
+    // A string of jsonb has less than 256 MiB.
+    setup
+        .run("INSERT INTO note VALUES (1, 'word'), (2, repeat('x', 268435456)), (3, 'word')")
+        .await;
+    let (worker, _) = setup.start(setup.sync()).await;
+    let given_up = "SELECT count(*) FROM posthaste.job WHERE kwargs ->> 'id' = '2' \
+                    AND state = 'discarded' \
+                    AND last_error LIKE 'the row 2 is too large for a document: %jsonb%'";
+    eventually(SOON, "it is given up", async || {
+        Ok(unfinished(&setup.client).await == 1 && number(&setup.client, given_up).await > 0)
+    })
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
+    assert_eq!(setup.found("word").await, ["1", "3"]);
+}

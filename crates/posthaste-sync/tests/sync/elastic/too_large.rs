@@ -1,0 +1,83 @@
+//! Documents that the server can never take are given up with the row and the field.
+
+use std::time::Duration;
+
+use posthaste_sync::{
+    Elastic, IndexSync, Pass, Proof, SyncOutcome, SyncRequest, Table, behind, fill,
+};
+use posthaste_testkit::elastic::FakeElastic;
+use posthaste_testkit::receivers::{OpenSearch, Receiver, are_here};
+use posthaste_testkit::{PgVersion, eventually, number};
+use serde_json::json;
+
+use super::{alias, client};
+use crate::support::{SOON, database, worker};
+use crate::sync::NOTES;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_document_larger_than_a_request_may_be_is_given_up_and_named() {
+    let fake = FakeElastic::start(3).await.unwrap();
+    fake.largest_request(3_000);
+    let db = database(PgVersion::any()).await;
+    let rows = db.client().await.unwrap();
+    rows.batch_execute(NOTES).await.unwrap();
+    let index = Elastic::new(client(&fake.url()), "notes").pause(Duration::from_millis(1));
+    let sync = IndexSync::of(Table::new(db.pool(2).unwrap(), "note"), index);
+    let sync = sync.period(Duration::from_millis(100)).start().unwrap();
+    let worker = worker(&db.pool(2).unwrap()).consumer("sync.note", sync);
+    let worker = worker.start().await.unwrap();
+    let insert = "INSERT INTO note SELECT n, repeat('x', CASE n WHEN 7 THEN 4000 ELSE 1 END) \
+                  FROM generate_series(1, 9) n";
+    rows.batch_execute(insert).await.unwrap();
+    let given_up = "SELECT count(*) FROM posthaste.job WHERE kwargs ->> 'id' = '7' \
+                    AND state = 'discarded' AND last_error LIKE 'the document 7 has 4% bytes%413%'";
+    let unfinished = "SELECT count(*) FROM posthaste.job WHERE state <> 'discarded'";
+    eventually(
+        SOON,
+        "it is given up and all others are there",
+        async || Ok(number(&rows, given_up).await? == 1 && number(&rows, unfinished).await? == 0),
+    )
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
+    let problems = &behind(&rows).await.unwrap()["note"].problems;
+    assert!(problems.iter().any(|one| one.given_up), "{problems:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_word_longer_than_the_server_indexes_is_given_up_with_its_field_and_not_quoted() {
+    if !are_here("words that are too long", &[Receiver::OpenSearch]) {
+        return;
+    }
+    let server = tokio::task::spawn_blocking(OpenSearch::shared);
+    let server = client(&server.await.unwrap().unwrap().url());
+    let db = database(PgVersion::any()).await;
+    let rows = db.client().await.unwrap();
+    rows.batch_execute(NOTES).await.unwrap();
+    let insert = "INSERT INTO note VALUES (1, 'short'), (2, repeat('secret', 6000))";
+    rows.batch_execute(insert).await.unwrap();
+    let keyword = json!({"mappings": {"properties": {"body": {"type": "keyword"}}}});
+    let index = Elastic::new(server, alias()).definition(keyword);
+    let table = Table::new(db.pool(2).unwrap(), "note");
+    fill(&table, &index).await.unwrap();
+    let pass = Pass {
+        source: &table,
+        index: &index,
+        proof: Proof::Stored,
+        bytes: 1 << 20,
+    };
+    let requests = ["1", "2"].map(|id| SyncRequest {
+        id: id.to_owned(),
+        ..SyncRequest::default()
+    });
+    let outcomes = pass.run(&requests).await;
+    let [SyncOutcome::Written(_), SyncOutcome::Rejected(reason)] = &outcomes[..] else {
+        panic!("{outcomes:?}");
+    };
+    assert!(reason.contains("the document 2:"), "{reason}");
+    assert!(
+        reason.contains("immense term in field=\"body\""),
+        "{reason}"
+    );
+    assert!(!reason.contains("115, 101, 99"), "{reason}");
+}
