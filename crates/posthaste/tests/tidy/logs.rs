@@ -9,11 +9,7 @@ const PAGE: &str = "docs/operate/logs.md";
 /// What the command itself puts into each line.
 const OF_EVERY_LINE: [&str; 4] = ["timestamp", "level", "message", "target"];
 /// The levels whose messages are listed, with their headings.
-const LISTED: [(&str, &str); 3] = [
-    ("error", "### Errors"),
-    ("warn", "### Warnings"),
-    ("info", "### Information"),
-];
+const LISTED: [(&str, &str); 2] = [("error", "### Errors"), ("warn", "### Warnings")];
 const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
 
 /// A call of one of the macros of `tracing`.
