@@ -1,6 +1,7 @@
 //! `work --exec` and `work --http`, as processes that are stopped and killed.
 
 mod deployed;
+mod frozen;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

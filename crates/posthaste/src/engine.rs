@@ -98,6 +98,7 @@ impl Process {
             Arc::clone(&claims),
             start.config.name.clone(),
             queues.iter().map(|queue| Arc::clone(&queue.name)).collect(),
+            start.config.rescue_after,
             move || {
                 consumers
                     .iter()

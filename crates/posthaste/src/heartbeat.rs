@@ -10,7 +10,7 @@ use deadpool_postgres::Pool;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
-use crate::identity::{Identity, Registration};
+use crate::identity::{Identity, Moment, Registration};
 use crate::parts::doubted::Doubted;
 use crate::parts::owed::Owed;
 use crate::parts::pulse::Pulse;
@@ -157,12 +157,16 @@ async fn beat_once(
     known: &mut Known,
     failures: &mut u32,
 ) -> Option<bool> {
+    let sent = Moment::now();
     let beaten = store::beat(link, worker).await;
     if beaten.is_ok() && std::mem::take(failures) > 0 {
         tracing::info!(worker, "the database answers heartbeats again");
     }
     match beaten {
         Ok(Some(here)) => {
+            if let Some(worker) = known.worker.upgrade() {
+                worker.tenure.renew(sent);
+            }
             if known.is_doubted(here) {
                 heartbeat.doubted.add(worker);
             }
@@ -171,10 +175,9 @@ async fn beat_once(
         // It has signed off meanwhile.
         Ok(None) if heartbeat.stopped.is_cancelled() => Some(false),
         Ok(None) => {
-            tracing::warn!(
-                worker,
-                "this worker was declared dead; it goes on under a new id"
-            );
+            if let Some(worker) = known.worker.upgrade() {
+                worker.tenure.end();
+            }
             heartbeat.registration.forget(worker);
             Some(false)
         }

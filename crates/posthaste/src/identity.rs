@@ -1,6 +1,9 @@
 //! Who a worker process is to the database.
 
+mod tenure;
+
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{Mutex, watch};
 
@@ -8,6 +11,8 @@ use crate::error::Error;
 use crate::job::Epochs;
 use crate::store;
 use crate::store::link::Link;
+pub(crate) use tenure::Moment;
+use tenure::Tenure;
 
 /// A worker as the database knows it. Its batches keep it, so that a job's delivery id is of the
 /// claim's time, whatever happened to the server since.
@@ -15,6 +20,7 @@ use crate::store::link::Link;
 pub(crate) struct Identity {
     pub(crate) id: i64,
     pub(crate) epochs: Epochs,
+    pub(crate) tenure: Tenure,
 }
 
 /// The identity that this process has now.
@@ -22,6 +28,7 @@ pub(crate) struct Registration {
     link: Arc<Link>,
     name: String,
     queues: Vec<Arc<str>>,
+    rescue_after: Duration,
     /// Told when the worker was declared dead.
     lost: Box<dyn Fn() + Send + Sync>,
     identity: watch::Sender<Option<Arc<Identity>>>,
@@ -35,12 +42,14 @@ impl Registration {
         link: Arc<Link>,
         name: String,
         queues: Vec<Arc<str>>,
+        rescue_after: Duration,
         lost: impl Fn() + Send + Sync + 'static,
     ) -> Self {
         Self {
             link,
             name,
             queues,
+            rescue_after,
             lost: Box::new(lost),
             identity: watch::Sender::new(None),
             one_at_a_time: Mutex::new(()),
@@ -56,10 +65,28 @@ impl Registration {
             return Ok(worker);
         }
         let queues: Vec<&str> = self.queues.iter().map(|queue| &**queue).collect();
+        let sent = Moment::now();
         let (id, epochs) = store::register(&self.link, &self.name, &queues).await?;
-        let worker = Arc::new(Identity { id, epochs });
+        let tenure = Tenure::new(self.rescue_after, sent);
+        let worker = Arc::new(Identity { id, epochs, tenure });
         self.identity.send_replace(Some(Arc::clone(&worker)));
         Ok(worker)
+    }
+
+    /// As [`worker`](Self::worker), but of one that lives: where others may have rescued its jobs,
+    /// the database is asked first.
+    pub(crate) async fn living(&self) -> Result<Arc<Identity>, Error> {
+        let worker = self.worker().await?;
+        if !worker.tenure.is_over() {
+            return Ok(worker);
+        }
+        let sent = Moment::now();
+        if store::beat(&self.link, worker.id).await?.is_some() {
+            worker.tenure.renew(sent);
+            return Ok(worker);
+        }
+        self.forget(worker.id);
+        self.worker().await
     }
 
     /// Who it is, if it is anybody now.
@@ -84,10 +111,16 @@ impl Registration {
         if !self.identity.borrow().as_ref().is_some_and(is_it) {
             return;
         }
+        tracing::warn!(
+            worker = declared_dead,
+            "this worker was declared dead; it goes on under a new id"
+        );
         // What it had comes first: nothing is claimed under another id before that.
         (self.lost)();
-        self.identity
-            .send_if_modified(|identity| identity.take_if(|worker| is_it(worker)).is_some());
+        self.identity.send_if_modified(|identity| {
+            let dead = identity.take_if(|worker| is_it(worker));
+            dead.as_ref().inspect(|dead| dead.tenure.end()).is_some()
+        });
     }
 
     /// The worker has ended and has no jobs left; `is_sure`: nor a claim of which that is not
@@ -105,7 +138,8 @@ impl Registration {
     #[cfg(test)]
     pub(crate) fn set(&self, id: i64) {
         let epochs = Epochs::new(vec![0], vec![uuid::Uuid::nil()]);
+        let tenure = Tenure::new(self.rescue_after, Moment::now());
         self.identity
-            .send_replace(Some(Arc::new(Identity { id, epochs })));
+            .send_replace(Some(Arc::new(Identity { id, epochs, tenure })));
     }
 }

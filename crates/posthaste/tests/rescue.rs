@@ -5,13 +5,15 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use posthaste::consumer::{Consumer, Delivery};
-use posthaste::{NewJob, Outcome, enqueue};
-use posthaste_testkit::{PgVersion, eventually};
+use posthaste::{NewJob, Outcome, QueueConfig, enqueue};
+use posthaste_testkit::{PgServer, PgVersion, Proxy, eventually};
 use serde_json::json;
 
 use crate::support::{
-    SOON, all_done, count, counting, database, hand, quick_queue as queue, unfinished, worker,
+    SOON, all_done, count, counting, database, hand, migrated, quick_queue as queue, unfinished,
+    worker,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -331,4 +333,42 @@ async fn a_claim_that_its_worker_does_not_know_of_is_rescued_although_the_worker
         all_done(&client).await;
         second.stop().await.unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_that_others_may_have_rescued_are_not_begun() {
+    let server = PgServer::shared(PgVersion::any()).unwrap();
+    let db = migrated(server).await;
+    let client = db.client().await.unwrap();
+    let proxy = Proxy::start(server.address()).await.unwrap();
+    let url = proxy.url(db.name()).parse().unwrap();
+    let manager = deadpool_postgres::Manager::new(url, tokio_postgres::NoTls);
+    let pool = deadpool_postgres::Pool::builder(manager).build().unwrap();
+    let (late, mut claims) = worker(&pool).claims(QueueConfig::new("default", 10));
+    let late = late.start().await.unwrap();
+    let five = "INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 5)";
+    client.batch_execute(five).await.unwrap();
+    eventually(SOON, "the jobs wait in its hands", async || {
+        Ok(count(&client, "running").await == 5)
+    })
+    .await
+    .unwrap();
+    proxy.stall();
+    let (other, runs) = counting(&db).await;
+    all_done(&client).await;
+    assert_eq!(runs.load(Ordering::SeqCst), 5);
+    other.stop().await.unwrap();
+    // Nobody has told it yet.
+    assert!(claims.next().now_or_never().is_none(), "they were begun");
+    proxy.restore().await.unwrap();
+    let id = enqueue(&client, &NewJob::new("n", &json!({})).unwrap())
+        .await
+        .unwrap();
+    let claim = tokio::time::timeout(SOON, claims.next()).await.unwrap();
+    let claim = claim.unwrap();
+    let jobs: Vec<_> = claim.jobs().map(|job| job.id).collect();
+    assert_eq!(jobs, [id], "it works on");
+    claim.complete();
+    all_done(&client).await;
+    late.stop().await.unwrap();
 }

@@ -117,6 +117,7 @@ impl Shared {
         let (lost, ours): (Vec<_>, Vec<_>) =
             pending.partition(|(ticket, _)| lease.has_lost(ticket.worker()));
         lost.into_iter().for_each(|(ticket, _)| ticket.give_back());
+        let ours = self.begin(ours);
         if ours.is_empty() {
             return Left::Nothing;
         }
@@ -190,6 +191,15 @@ impl Shared {
                 Left::Nothing
             }
         }
+    }
+
+    /// Those that nobody else can have rescued. An ordered relay has its lease for that.
+    fn begin(&self, pending: Vec<(Ticket, Message)>) -> Vec<(Ticket, Message)> {
+        if self.options.ordered {
+            return pending;
+        }
+        let begun = |(ticket, message): (Ticket, Message)| Some((ticket.begin()?, message));
+        pending.into_iter().filter_map(begun).collect()
     }
 
     /// What the destination says, in time. Nothing about messages that the relay, which is to end

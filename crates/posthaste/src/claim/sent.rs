@@ -39,7 +39,7 @@ impl<'a> Sent<'a> {
         let token = Uuid::new_v4();
         Ok(Self {
             claimer,
-            worker: claimer.registration.worker().await?,
+            worker: claimer.registration.living().await?,
             token,
             held: claimer.unanswered.hold(token),
             is_open: true,

@@ -55,6 +55,14 @@ pub struct Delivery {
     pub ticket: Ticket,
 }
 
+impl Delivery {
+    /// As [`Ticket::begin`].
+    pub fn begin(self) -> Option<Self> {
+        let Self { job, ticket } = self;
+        ticket.begin().map(|ticket| Self { job, ticket })
+    }
+}
+
 /// The right and the duty to say what became of one job.
 pub struct Ticket {
     pub(crate) job: Arc<Job>,
@@ -89,6 +97,25 @@ impl Ticket {
     /// `posthaste.delivery_id(id)` in SQL.
     pub fn delivery_id(&self) -> Uuid {
         self.batch.worker.epochs.delivery_id(self.job.id)
+    }
+
+    /// The last question before the job's effects begin: nothing where others may have rescued it,
+    /// because this process stood still or its heartbeats had no answer for `rescue_after`. Then it
+    /// is given back, which changes nothing if it was rescued.
+    pub fn begin(self) -> Option<Self> {
+        if !self.batch.worker.tenure.is_over() {
+            return Some(self);
+        }
+        if let Some(left_out) = STALE.admit(&self.job.queue) {
+            tracing::warn!(
+                job = self.job.id.0,
+                jobs = left_out + 1,
+                queue = &*self.job.queue,
+                "jobs are given back, not begun: others may have rescued them"
+            );
+        }
+        self.give_back();
+        None
     }
 
     /// The job as it was claimed.
@@ -166,6 +193,7 @@ impl Settled {
     }
 }
 
+static STALE: LogLimit = LogLimit::new(1);
 static FAILED: LogLimit = LogLimit::new(FEW);
 static DEAD: LogLimit = LogLimit::new(FEW);
 static ENDED: LogLimit = LogLimit::new(FEW);

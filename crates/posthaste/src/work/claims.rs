@@ -255,10 +255,11 @@ impl Inbox {
 
     fn take(&self) -> Option<Claim> {
         let waiting = std::mem::take(&mut *self.waiting());
-        if waiting.is_empty() {
+        let begun = waiting.into_iter().filter_map(Delivery::begin);
+        let taken: Vec<Arc<Held>> = begun.map(Held::new).map(Arc::new).collect();
+        if taken.is_empty() {
             return None;
         }
-        let taken: Vec<Arc<Held>> = waiting.into_iter().map(Held::new).map(Arc::new).collect();
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.retain(|one| one.strong_count() > 0);
         held.extend(taken.iter().map(Arc::downgrade));

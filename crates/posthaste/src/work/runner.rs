@@ -162,6 +162,14 @@ impl Runner {
         run.ticket.record(result);
     }
 
+    /// The job that was next is not run.
+    fn not_begun(&self, which: Option<Which>) {
+        self.make_room(which);
+        if let Some(trial) = &self.trial {
+            trial.give_back(1);
+        }
+    }
+
     /// A run of this handler has ended: another one that waits for that may begin.
     fn make_room(&self, which: Option<Which>) {
         let Some(limited) = &self.limited else {
@@ -240,6 +248,10 @@ async fn serve(runner: Weak<Runner>, slot: Arc<Slot>) {
     while let Some(runner) = runner.upgrade() {
         let Some((delivery, which)) = runner.next_or_wait().await else {
             return;
+        };
+        let Some(delivery) = delivery.begin() else {
+            runner.not_begun(which);
+            continue;
         };
         runner.busy.fetch_add(1, Ordering::SeqCst);
         let run = AssertUnwindSafe(runner.run(&slot, delivery, which)).catch_unwind();

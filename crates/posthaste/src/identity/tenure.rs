@@ -1,0 +1,119 @@
+//! Until when nobody else can have rescued the jobs of a worker.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+/// A moment by two clocks: one of them stands still while the machine sleeps, the other one may be
+/// set back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    steady: Instant,
+    wall: SystemTime,
+}
+
+impl Moment {
+    pub(crate) fn now() -> Self {
+        Self {
+            steady: Instant::now(),
+            wall: SystemTime::now(),
+        }
+    }
+
+    /// The longer time of the two.
+    fn elapsed(self) -> Duration {
+        let by_wall = self.wall.elapsed().unwrap_or_default();
+        self.steady.elapsed().max(by_wall)
+    }
+}
+
+/// A worker is declared dead once no heartbeat of it arrived for `rescue_after`; none arrived
+/// earlier than it was sent.
+#[derive(Debug)]
+pub(crate) struct Tenure {
+    rescue_after: Duration,
+    /// When the last heartbeat was sent that was answered; nothing: it was declared dead.
+    renewed: Mutex<Option<Moment>>,
+}
+
+impl Tenure {
+    /// Of a worker whose registration was sent at this moment.
+    pub(crate) fn new(rescue_after: Duration, sent: Moment) -> Self {
+        Self {
+            rescue_after,
+            renewed: Mutex::new(Some(sent)),
+        }
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Moment>> {
+        self.renewed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A heartbeat that was sent at this moment was answered.
+    pub(crate) fn renew(&self, sent: Moment) {
+        if let Some(last) = &mut *self.last()
+            && last.steady < sent.steady
+        {
+            *last = sent;
+        }
+    }
+
+    /// The worker was declared dead.
+    pub(crate) fn end(&self) {
+        *self.last() = None;
+    }
+
+    /// Whether others may have rescued its jobs.
+    pub(crate) fn is_over(&self) -> bool {
+        self.last()
+            .is_none_or(|last| last.elapsed() >= self.rescue_after)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Moment, Tenure};
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    fn ago(steady: Duration, wall: Duration) -> Moment {
+        let now = Moment::now();
+        Moment {
+            steady: now.steady.checked_sub(steady).unwrap(),
+            wall: now.wall - wall,
+        }
+    }
+
+    #[test]
+    fn ends_by_the_clock_that_went_on_and_is_renewed_by_an_answer() {
+        for (steady, wall, is_over) in [
+            (LONG / 2, LONG / 2, false),
+            (LONG, LONG / 2, true),
+            (LONG / 2, LONG, true),
+        ] {
+            let tenure = Tenure::new(LONG, ago(steady, wall));
+            assert_eq!(tenure.is_over(), is_over, "{steady:?} {wall:?}");
+            tenure.renew(Moment::now());
+            assert!(!tenure.is_over());
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_looked_at_late_renews_by_when_it_was_asked_for() {
+        let tenure = Tenure::new(LONG, ago(LONG * 3, LONG * 3));
+        tenure.renew(ago(LONG * 2, LONG * 2));
+        assert!(tenure.is_over());
+        tenure.renew(Moment::now());
+        tenure.renew(ago(LONG * 2, LONG * 2));
+        assert!(!tenure.is_over());
+    }
+
+    #[test]
+    fn never_begins_anew_after_the_worker_was_declared_dead() {
+        let tenure = Tenure::new(LONG, Moment::now());
+        tenure.end();
+        tenure.renew(Moment::now());
+        assert!(tenure.is_over());
+    }
+}
