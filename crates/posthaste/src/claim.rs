@@ -11,6 +11,7 @@ mod sent;
 pub(crate) mod unanswered;
 mod unreadable;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -55,6 +56,8 @@ pub(crate) struct Fetcher {
     missed: Arc<Notify>,
     /// How large claims may be.
     pace: Mutex<Pace>,
+    /// The last claim was larger than its answer: the next one is expected to be so too.
+    is_large: AtomicBool,
     /// Its last claim, where the answer was lost.
     lost: Mutex<Option<Lost>>,
 }
@@ -74,6 +77,7 @@ impl Fetcher {
             notifications: Arc::clone(notifications),
             missed: Arc::clone(missed),
             pace: Mutex::default(),
+            is_large: AtomicBool::new(false),
             lost: Mutex::default(),
         }
     }
@@ -227,25 +231,27 @@ impl Fetcher {
         let room = room.min(self.pace().limit(priorities.len()));
         let limit = i32::try_from(room).unwrap_or(i32::MAX);
         let begun = Instant::now();
-        let claimed = store::claim(
-            &self.claimer.link,
-            &self.queue.name,
-            &priorities,
-            sent.worker.id,
-            sent.token,
+        let request = store::Request {
+            queue: &self.queue.name,
+            priorities: &priorities,
+            worker: sent.worker.id,
+            token: sent.token,
             limit,
-            self.config.claim_bytes,
-        );
-        let rows = match claimed.await {
-            Ok(rows) => rows,
+            bytes: self.config.claim_bytes,
+            // Alone where the answer was too large for the connection: it is to be known what stands.
+            reads_on: self.is_large.swap(false, Ordering::Relaxed),
+        };
+        let (rows, read) = match store::claim(&self.claimer.link, &request).await {
+            Ok(claimed) => claimed,
             Err(error) => {
                 self.claim_failed(sent, priorities, &error);
                 return Err(error);
             }
         };
         let unread = Unread::of(&rows)?;
-        let read = match unread.is_empty() {
-            true => Ok(Jobs::default()),
+        self.is_large.store(!unread.is_empty(), Ordering::Relaxed);
+        let read = match unread.is_empty() || !read.is_empty() {
+            true => Ok(Jobs::of(read)),
             false => self.claimer.read(&sent, &unread).await,
         };
         match read {

@@ -108,6 +108,8 @@ $f$;
 -- Lanes stay locked while the answer is sent, and a client that stands still reads nothing. With
 -- p_answer, jobs of at most twice as many bytes are in the answer. Of each batch beyond, it has one
 -- row without an id but with a slot: once the claim has committed, posthaste.claimed_jobs reads it.
+-- The session remembers which these are, so that a statement that is sent behind the claim can read
+-- them without knowing the answer.
 CREATE OR REPLACE FUNCTION posthaste.claim(
   p_queue text, p_priorities integer[], p_worker bigint, p_token uuid, p_limit integer,
   p_bytes bigint, p_answer integer DEFAULT NULL)
@@ -129,6 +131,7 @@ DECLARE
   v_size bigint; v_lanes integer := 0;
   v_answer integer := p_answer;  -- what the next batch may add to the answer
   v_is_sent boolean;
+  v_slots integer[] := '{}'; v_batches bigint[] := '{}';
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION 'posthaste: claim needs READ COMMITTED, not %',
@@ -201,6 +204,9 @@ BEGIN
         IF v_rows > 0 AND NOT v_is_sent THEN
           v_more.slot := v_slot; v_more.batch := b.o_batch;
           RETURN NEXT v_more;
+          v_slots := v_slots || v_slot; v_batches := v_batches || b.o_batch;
+          PERFORM set_config('posthaste.unread',
+            p_token || ' ' || v_slots::text || ' ' || v_batches::text, false);
           v_more.slot := NULL;
           v_answer := 0;  -- those that come after it are read after it
         END IF;

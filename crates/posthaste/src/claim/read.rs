@@ -19,6 +19,14 @@ pub(super) struct Jobs {
 }
 
 impl Jobs {
+    /// All of them were read.
+    pub(super) fn of(rows: Vec<Row>) -> Self {
+        Self {
+            rows,
+            unreadable: Vec::new(),
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.rows.len() + self.unreadable.len()
     }
@@ -30,10 +38,7 @@ impl Claimer {
     pub(super) async fn read(&self, sent: &Sent<'_>, unread: &Unread) -> Result<Jobs, Error> {
         match self.read_those(sent, unread, None).await {
             Err(error) if is_of_the_data(&error) => self.read_parts(sent, unread).await,
-            whole => Ok(Jobs {
-                rows: whole?,
-                unreadable: Vec::new(),
-            }),
+            whole => whole.map(Jobs::of),
         }
     }
 

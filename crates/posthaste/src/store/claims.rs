@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::link::Link;
+use super::link::{Link, Statement};
 use super::prose::Prose;
 use super::{Fence, one};
 use crate::error::Error;
@@ -58,21 +58,32 @@ impl Unread {
     }
 }
 
-/// Claims up to `limit` jobs and about `bytes` of arguments: rows for [`read_claim`] and
-/// [`Unread::of`].
+/// What a claim asks for.
+pub(crate) struct Request<'a> {
+    pub(crate) queue: &'a str,
+    pub(crate) priorities: &'a [i32],
+    pub(crate) worker: i64,
+    pub(crate) token: Uuid,
+    pub(crate) limit: i32,
+    /// About so many of arguments.
+    pub(crate) bytes: i64,
+    /// The jobs that its answer has no room for are to be read in the same round trip.
+    pub(crate) reads_on: bool,
+}
+
+/// Claims: rows for [`read_claim`] and [`Unread::of`]; and the jobs that were read behind it, none
+/// where they are still to be read by [`claimed_jobs`].
 pub(crate) async fn claim(
     link: &Link,
-    queue: &str,
-    priorities: &[i32],
-    worker: i64,
-    token: Uuid,
-    limit: i32,
-    bytes: i64,
-) -> Result<Vec<Row>, Error> {
-    link.fetch(
-        "cannot claim",
-        include_str!("claim.sql"),
-        &[
+    request: &Request<'_>,
+) -> Result<(Vec<Row>, Vec<Row>), Error> {
+    let what = "cannot claim";
+    let (queue, priorities) = (request.queue, request.priorities);
+    let (worker, token) = (request.worker, request.token);
+    let (limit, bytes) = (request.limit, request.bytes);
+    let claim = Statement {
+        sql: include_str!("claim.sql"),
+        parameters: &[
             &queue,
             &priorities,
             &worker,
@@ -81,8 +92,18 @@ pub(crate) async fn claim(
             &bytes,
             &ANSWER,
         ],
-    )
-    .await
+    };
+    if !request.reads_on {
+        let rows = link.fetch(what, claim.sql, claim.parameters).await?;
+        return Ok((rows, Vec::new()));
+    }
+    let read = Statement {
+        sql: include_str!("claimed_now.sql"),
+        parameters: &[&worker, &token],
+    };
+    let (rows, read) = link.fetch_both(what, claim, read).await?;
+    // What could not be read is read again, alone.
+    Ok((rows, read.unwrap_or_default()))
 }
 
 /// What a claim took whose answer was lost.

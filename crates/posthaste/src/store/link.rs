@@ -61,6 +61,15 @@ pub(crate) struct Link {
     line: Mutex<Line>,
 }
 
+/// A statement with its parameters.
+pub(crate) struct Statement<'a> {
+    pub(crate) sql: &'static str,
+    pub(crate) parameters: &'a [&'a dyn Parameter],
+}
+
+/// What a statement answered, and one that was sent behind it.
+type Answers = (Vec<Row>, Option<Result<Vec<Row>, Error>>);
+
 struct Line {
     client: Option<ClientWrapper>,
     patience: Duration,
@@ -98,6 +107,29 @@ impl Link {
         sql: &'static str,
         parameters: &[&dyn Parameter],
     ) -> Result<Vec<Row>, Error> {
+        let first = Statement { sql, parameters };
+        let (rows, _) = self.exchange(what, first, None).await?;
+        Ok(rows)
+    }
+
+    /// Runs two statements, each as its own transaction, in one round trip. The error is that of
+    /// the first; what the second answered counts for itself.
+    pub(crate) async fn fetch_both(
+        &self,
+        what: &'static str,
+        first: Statement<'_>,
+        second: Statement<'_>,
+    ) -> Result<(Vec<Row>, Result<Vec<Row>, Error>), Error> {
+        let (rows, more) = self.exchange(what, first, Some(second)).await?;
+        Ok((rows, more.unwrap_or_else(|| Ok(Vec::new()))))
+    }
+
+    async fn exchange(
+        &self,
+        what: &'static str,
+        first: Statement<'_>,
+        second: Option<Statement<'_>>,
+    ) -> Result<Answers, Error> {
         let mut line = self.line.lock().await;
         let (begun, patience) = (Instant::now(), line.patience);
         // Taken out while in use: if this future is dropped half-way, so is the connection.
@@ -121,19 +153,27 @@ impl Link {
                 }
             },
         };
-        let sent = run(&client, what, sql, parameters);
-        let Ok(result) = tokio::time::timeout(patience, sent).await else {
+        // The driver sends them in this order, as each is first polled.
+        let sent = futures_util::future::join(
+            run(&client, what, first),
+            futures_util::future::OptionFuture::from(
+                second.map(|second| run(&client, what, second)),
+            ),
+        );
+        let Ok((result, more)) = tokio::time::timeout(patience, sent).await else {
             line.wait_longer();
             let seconds = whole_seconds(patience);
             return Err(ErrorKind::TimedOut { what, seconds }.into());
         };
-        if !result.as_ref().is_err_and(Error::is_connection) {
+        let is_lost =
+            |result: &Result<Vec<Row>, Error>| result.as_ref().is_err_and(Error::is_connection);
+        if !is_lost(&result) && !more.as_ref().is_some_and(is_lost) {
             line.client = Some(client);
         }
         if begun.elapsed() < self.patience {
             line.patience = (patience / 2).max(self.patience);
         }
-        result
+        Ok((result?, more))
     }
 
     /// Whether the next statement finds its connection made.
@@ -176,8 +216,7 @@ fn whole_seconds(time: Duration) -> u64 {
 async fn run(
     client: &ClientWrapper,
     what: &'static str,
-    sql: &'static str,
-    parameters: &[&dyn Parameter],
+    Statement { sql, parameters }: Statement<'_>,
 ) -> Result<Vec<Row>, Error> {
     let as_given = typed(parameters);
     let error = match run_once(client, what, sql, &as_given).await {
