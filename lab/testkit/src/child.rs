@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -160,6 +160,16 @@ impl Child {
         self.signal(Signal::CONT)
     }
 
+    /// Reads nothing more of its standard error: what it writes there waits once the pipe is full.
+    pub fn stop_reading_errors(&self) {
+        self.stderr.gate.set(false);
+    }
+
+    /// Reads it again.
+    pub fn read_errors_again(&self) {
+        self.stderr.gate.set(true);
+    }
+
     fn signal(&mut self, signal: Signal) -> anyhow::Result<()> {
         if let Some(status) = self.reap()? {
             bail!("it has ended already ({status}): {:?}", self.stderr.all());
@@ -215,6 +225,25 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
+/// A reader passes while it is open.
+#[derive(Debug)]
+struct Gate {
+    is_open: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn set(&self, is_open: bool) {
+        *self.is_open.lock().unwrap_or_else(PoisonError::into_inner) = is_open;
+        self.changed.notify_all();
+    }
+
+    fn pass(&self) {
+        let is_open = self.is_open.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.changed.wait_while(is_open, |is_open| !*is_open));
+    }
+}
+
 /// Lines of a pipe, read by a thread of its own so that the child never waits for its reader.
 #[derive(Debug)]
 struct Lines {
@@ -222,6 +251,13 @@ struct Lines {
     /// How many lines there are, and whether the pipe has ended.
     progress: watch::Receiver<(usize, bool)>,
     next: usize,
+    gate: Arc<Gate>,
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        self.gate.set(true);
+    }
 }
 
 impl Lines {
@@ -229,6 +265,11 @@ impl Lines {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let (sender, progress) = watch::channel((0, false));
         let written = Arc::clone(&lines);
+        let gate = Arc::new(Gate {
+            is_open: Mutex::new(true),
+            changed: Condvar::new(),
+        });
+        let passed = Arc::clone(&gate);
         std::thread::spawn(move || {
             let mut count = 0;
             for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
@@ -239,6 +280,7 @@ impl Lines {
                     .push(line);
                 count += 1;
                 sender.send_replace((count, false));
+                passed.pass();
             }
             sender.send_replace((count, true));
         });
@@ -246,6 +288,7 @@ impl Lines {
             lines,
             progress,
             next: 0,
+            gate,
         }
     }
 

@@ -80,7 +80,7 @@ struct RunOptions {
     /// Connections that are half open.
     #[arg(long, default_value_t = 50)]
     half_opens: u64,
-    /// Worker processes that are stopped for a while, and as many links that stall.
+    /// Worker processes that are stopped for a while, links that stall and logs nobody reads.
     #[arg(long, default_value_t = 50)]
     freezes: u64,
     /// Answers to COMMIT that are lost.
@@ -226,11 +226,9 @@ async fn torture(options: &RunOptions) -> anyhow::Result<()> {
             round.load.repeats,
             round.seconds
         );
-        for finding in &round.findings {
-            eprintln!("  {finding}");
-        }
-        for oddity in &round.oddities {
-            eprintln!("  {oddity}");
+        let findings = round.findings.iter().map(ToString::to_string);
+        for line in findings.chain(round.oddities.iter().cloned()) {
+            eprintln!("  {line}");
         }
     }
     let report = Report::of(&state)?;
@@ -252,6 +250,7 @@ fn plan(options: &RunOptions) -> anyhow::Result<Plan> {
         (Kind::HalfOpen, options.half_opens),
         (Kind::Freeze, options.freezes),
         (Kind::Stall, options.freezes),
+        (Kind::Unread, options.freezes),
         (Kind::HalfAnswer, options.half_answers),
         (Kind::Late, options.late_answers),
         (Kind::Promotion, options.promotions),

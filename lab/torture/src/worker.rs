@@ -47,6 +47,12 @@ pub struct WorkerOptions {
 
 /// Works until it is told to stop.
 pub async fn work(options: WorkerOptions) -> anyhow::Result<()> {
+    // Each line waits for its reader, and there are several of each job.
+    tracing_subscriber::fmt()
+        .with_env_filter("posthaste=debug")
+        .with_ansi(false)
+        .with_writer(std::io::stderr)
+        .init();
     let pool = pool(&options.url)?;
     let ticks = Ticks::of(&options)?;
     let hand = Arc::new(Hand {

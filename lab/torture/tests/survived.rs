@@ -17,6 +17,7 @@ async fn survives(version: PgVersion) {
         (Kind::HalfOpen, 1),
         (Kind::Freeze, 2),
         (Kind::Stall, 2),
+        (Kind::Unread, 2),
         (Kind::HalfAnswer, 1),
         (Kind::Late, 1),
         (Kind::Promotion, 1),

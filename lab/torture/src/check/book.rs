@@ -116,7 +116,7 @@ impl<'h> Book<'h> {
         until: Moment,
     ) -> impl Iterator<Item = &'h Fault> {
         self.struck(worker, from, until)
-            .filter(|fault| matches!(fault.kind, Kind::Freeze | Kind::Stall))
+            .filter(|fault| matches!(fault.kind, Kind::Freeze | Kind::Stall | Kind::Unread))
     }
 
     fn struck(&self, worker: &str, from: Moment, until: Moment) -> impl Iterator<Item = &'h Fault> {
@@ -135,7 +135,7 @@ pub(super) fn takes_jobs(kind: Kind) -> bool {
     takes_all
         || matches!(
             kind,
-            Kind::Kill | Kind::HalfOpen | Kind::Freeze | Kind::Stall
+            Kind::Kill | Kind::HalfOpen | Kind::Freeze | Kind::Stall | Kind::Unread
         )
 }
 

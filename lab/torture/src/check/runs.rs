@@ -81,7 +81,7 @@ fn followed<'h>(
 /// How many runs may be repeated because of a fault.
 fn in_hand(fault: &Fault) -> u64 {
     match fault.kind {
-        Kind::Kill | Kind::HalfOpen | Kind::Freeze | Kind::Stall => IN_HAND,
+        Kind::Kill | Kind::HalfOpen | Kind::Freeze | Kind::Stall | Kind::Unread => IN_HAND,
         Kind::Crash => IN_HAND * PLACES,
         Kind::Promotion => IN_HAND * PLACES + LAGGED,
         _ => 0,

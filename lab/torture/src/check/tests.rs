@@ -198,6 +198,7 @@ fn a_worker_that_was_held_may_begin_late_what_it_had_claimed() {
     };
     assert!(!late(Kind::Freeze).contains(&Rule::H4));
     assert!(!late(Kind::Stall).contains(&Rule::H4));
+    assert!(!late(Kind::Unread).contains(&Rule::H4));
     assert!(late(Kind::Cut).contains(&Rule::H4));
 }
 

@@ -209,6 +209,9 @@ pub enum Kind {
     HalfOpen,
     /// SIGSTOP of a worker process, and SIGCONT later: for longer than it may be silent, perhaps.
     Freeze,
+    /// Nobody reads a worker's log for a while, which waits for its reader: for longer than the
+    /// worker may be silent, perhaps.
+    Unread,
     /// A worker's connections carry nothing for a while, and lose nothing.
     Stall,
     /// A COMMIT happens and its answer is lost.
@@ -246,6 +249,7 @@ impl Kind {
             Self::Cut => "cuts",
             Self::HalfOpen => "half-opens",
             Self::Freeze => "freezes",
+            Self::Unread => "unread-logs",
             Self::Stall => "stalls",
             Self::HalfAnswer => "half-answers",
             Self::Late => "late-answers",

@@ -65,6 +65,7 @@ impl Stage {
             Kind::Cut => self.cut_one(chance).await,
             Kind::HalfOpen => self.half_open_one(chance).await,
             Kind::Freeze => self.freeze_one(chance).await,
+            Kind::Unread => self.leave_unread(chance).await,
             Kind::Stall => self.stall_one(chance).await,
             Kind::HalfAnswer => self.lose_an_answer(chance).await,
             Kind::Late => self.answer_late(chance).await,
@@ -163,6 +164,13 @@ impl Stage {
         let place = chance.usize(0..WORKERS);
         let time = Duration::from_millis(chance.u64(SILENT));
         self.freeze(place, time).await?;
+        Ok(Struck::one(format!("w{place}")))
+    }
+
+    async fn leave_unread(&mut self, chance: &mut fastrand::Rng) -> anyhow::Result<Struck> {
+        let place = chance.usize(0..WORKERS);
+        let time = Duration::from_millis(chance.u64(SILENT));
+        self.leave_log_unread(place, time).await?;
         Ok(Struck::one(format!("w{place}")))
     }
 

@@ -189,6 +189,20 @@ impl Stage {
         process.resume()
     }
 
+    /// Reads nothing of the log of the process in this place for so long.
+    pub(super) async fn leave_log_unread(
+        &self,
+        place: usize,
+        time: Duration,
+    ) -> anyhow::Result<()> {
+        let process = self.workers[place].process.as_ref();
+        let process = process.context("nobody is in this place")?;
+        process.stop_reading_errors();
+        tokio::time::sleep(time).await;
+        process.read_errors_again();
+        Ok(())
+    }
+
     /// Workers that ended although nobody asked them to are replaced, and remembered.
     pub(super) fn heed(&mut self) -> anyhow::Result<()> {
         for place in 0..WORKERS {
@@ -196,7 +210,7 @@ impl Stage {
                 continue;
             };
             if !is_alive(process.pid()) {
-                let said = process.stderr().join("; ");
+                let said = last_lines(process);
                 self.oddities
                     .push(format!("the worker w{place} ended by itself: {said}"));
                 self.spawn(place)?;
@@ -241,7 +255,7 @@ impl Stage {
             match process.exit(SOON).await {
                 Ok(status) if status.success() => {}
                 Ok(status) => {
-                    let said = process.stderr().join("; ");
+                    let said = last_lines(&process);
                     self.oddities
                         .push(format!("the worker w{number} ended with {status}: {said}"));
                 }
@@ -290,6 +304,12 @@ impl Stage {
             litter,
         })
     }
+}
+
+/// The end of its log.
+fn last_lines(process: &Child) -> String {
+    let lines = process.stderr();
+    lines[lines.len().saturating_sub(20)..].join("; ")
 }
 
 async fn links(server: &PgServer) -> anyhow::Result<Vec<Proxy>> {
