@@ -65,10 +65,6 @@ impl Source for Database {
         Ok(Arc::new(figures))
     }
 
-    async fn has_uncounted(&self) -> bool {
-        store::has_uncounted(&self.pool).await.unwrap_or(false)
-    }
-
     fn late(&self, _within: Duration) -> StoreError {
         StoreError::Late("half a minute")
     }

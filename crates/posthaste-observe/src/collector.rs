@@ -6,16 +6,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 use tokio::time::timeout;
-use tokio_postgres::Client;
-
-use crate::error::Error;
-use crate::store;
 
 /// Where a read takes long, the next one is made later: reads take a fiftieth of the time, unless
 /// figures would be older than this.
 const OLDEST: Duration = Duration::from_secs(30);
-/// While a worker has this many jobs to count, a read waits for it, until figures are that old.
-const MANY: u32 = 50_000;
 
 /// What a [`Collector`] reads, and how.
 pub trait Source: Send + Sync + 'static {
@@ -26,10 +20,6 @@ pub trait Source: Send + Sync + 'static {
 
     /// Reads it.
     fn read(&self) -> impl Future<Output = Result<Self::Output, Self::Error>> + Send;
-
-    /// Whether many jobs are still to be counted, which makes a read slow; false where that is not
-    /// known.
-    fn has_uncounted(&self) -> impl Future<Output = bool> + Send;
 
     /// The error of a read that did not end within this time.
     fn late(&self, within: Duration) -> Self::Error;
@@ -49,17 +39,10 @@ struct Shared<S: Source> {
     source: S,
     every: Duration,
     within: Duration,
-    last: Mutex<Last<Result<S::Output, S::Error>>>,
-}
-
-struct Last<T> {
-    read: Option<Read<T>>,
-    /// Figures were as old as they may be while a worker still had many to count: no more waiting.
-    is_in_vain: bool,
+    last: Mutex<Option<Read<Result<S::Output, S::Error>>>>,
 }
 
 struct Read<T> {
-    at: Instant,
     /// Until when nothing is asked.
     until: Instant,
     answer: T,
@@ -82,16 +65,13 @@ impl<S: Source> Collector<S> {
             source,
             every,
             within: within.min(OLDEST),
-            last: Mutex::new(Last {
-                read: None,
-                is_in_vain: false,
-            }),
+            last: Mutex::default(),
         }))
     }
 
     /// The last answer, read anew where it is too old.
     pub async fn get(&self) -> Result<S::Output, S::Error> {
-        if let Some(read) = &self.0.last.lock().await.read
+        if let Some(read) = &*self.0.last.lock().await
             && read.until > Instant::now()
         {
             return read.answer.clone();
@@ -107,58 +87,33 @@ impl<S: Source> Collector<S> {
 
     /// The next caller gets what is read after this.
     pub async fn forget(&self) {
-        self.0.last.lock().await.read = None;
+        *self.0.last.lock().await = None;
     }
 }
 
 impl<S: Source> Shared<S> {
     async fn read(&self) -> Result<S::Output, S::Error> {
         let mut last = self.last.lock().await;
-        if let Some(answer) = self.still_holds(&mut last).await {
-            return answer;
+        if let Some(read) = &*last
+            && read.until > Instant::now()
+        {
+            return read.answer.clone();
         }
         let begun = Instant::now();
         // All wait for it, and a half-open connection never answers.
         let read = timeout(self.within, self.source.read()).await;
         let answer = read.unwrap_or_else(|_| Err(self.source.late(self.within)));
-        let (at, took) = (Instant::now(), begun.elapsed());
+        let took = begun.elapsed();
         let pause = match &answer {
             Ok(_) => pause(took, self.every),
             Err(_) => pause_of_failed(took, self.every),
         };
-        last.read = Some(Read {
-            at,
-            until: at + pause,
+        *last = Some(Read {
+            until: Instant::now() + pause,
             answer: answer.clone(),
         });
         answer
     }
-
-    /// The last answer, where it is given once more.
-    async fn still_holds(
-        &self,
-        last: &mut Last<Result<S::Output, S::Error>>,
-    ) -> Option<Result<S::Output, S::Error>> {
-        let is_in_vain = last.is_in_vain;
-        let read = last.read.as_mut()?;
-        if read.until > Instant::now() {
-            return Some(read.answer.clone());
-        }
-        read.answer.as_ref().ok()?;
-        let asked = Instant::now();
-        let uncounted = timeout(self.every, self.source.has_uncounted()).await;
-        let many = uncounted.unwrap_or(false);
-        let waits = many && !is_in_vain && read.at + OLDEST > asked;
-        read.until = Instant::now() + pause(asked.elapsed(), self.every);
-        let answer = waits.then(|| read.answer.clone());
-        last.is_in_vain = many && !waits;
-        answer
-    }
-}
-
-/// Whether a worker still has so many jobs to count that a read had better wait.
-pub async fn has_uncounted(client: &Client) -> Result<bool, Error> {
-    store::is_uncounted(client, MANY).await
 }
 
 #[cfg(test)]

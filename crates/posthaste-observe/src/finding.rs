@@ -145,6 +145,8 @@ kinds! {
         "Jobs used up their attempts in the last hour.";
     JobsExpired "jobs.expired" Warning "queues have jobs that expired"
         "Jobs expired in the last hour before a worker claimed them.";
+    JobsUncounted "jobs.uncounted" Hint "stores have jobs that are not counted"
+        "Many jobs were enqueued at once and are not counted yet.";
     RelayStopped "relay.stopped" Error "queues have no running relay"
         "Jobs are waiting in a queue whose relay has stopped.";
     RelaySilent "relay.silent" Error "relays are silent"

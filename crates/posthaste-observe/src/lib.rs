@@ -39,7 +39,7 @@ mod findings;
 
 pub use alerts::{Alerts, is_alert};
 pub use checks::{Checks, Lock, Rights, UnsyncedTable};
-pub use collector::{Collector, Source, has_uncounted};
+pub use collector::{Collector, Source};
 pub use error::Error;
 pub use facts::{
     FailedPeriodic, FailingJobs, GivenUp, QueueSettings, Segments, Server, StoreState, Sync,

@@ -319,7 +319,14 @@ impl<E: Executor> Client<E> {
     /// # Ok(()) }
     /// ```
     pub async fn counters(&mut self) -> Result<Counters, Error> {
-        store::counters(&mut self.0).await
+        store::counters(&mut self.0, None).await
+    }
+
+    /// As [`counters`](Self::counters), quickly also right after an INSERT of millions: of the jobs
+    /// that no worker has counted yet, at most about so many are read. Where there are more,
+    /// [`Counters::is_partial`] says so, and gauges are too low until the leader has counted them.
+    pub async fn counters_within(&mut self, most: u32) -> Result<Counters, Error> {
+        store::counters(&mut self.0, Some(most)).await
     }
 
     /// How many jobs the worker that leads maintenance has not counted yet, at most `most`; 0 where

@@ -11,6 +11,9 @@ pub struct Counters {
     pub oldest: Vec<Oldest>,
     /// The queues that are paused, in order.
     pub paused: Vec<String>,
+    /// Many jobs came a moment ago and are not counted yet; only where
+    /// [`counters_within`](crate::Client::counters_within) was asked.
+    pub is_partial: bool,
 }
 
 /// How many jobs there are of one queue, priority, name and tag.

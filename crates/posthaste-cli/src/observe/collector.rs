@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::anyhow;
-use posthaste_observe::{Snapshot, Source, Thresholds, findings, has_uncounted};
+use posthaste_observe::{Snapshot, Source, Thresholds, findings};
 use tokio::sync::Mutex;
 
 use super::exposition::{self, Metric};
@@ -66,19 +66,6 @@ impl Source for Database {
     async fn read(&self) -> Result<Self::Output, String> {
         let read = self.metrics().await;
         read.map(Arc::new).map_err(|error| failure::line(&error))
-    }
-
-    async fn has_uncounted(&self) -> bool {
-        let mut state = self.state.lock().await;
-        let Ok(client) = state.kept.take().await else {
-            return false; // reading says what is the matter with the database
-        };
-        let uncounted = async { Ok(has_uncounted(&client).await?) };
-        let uncounted = kept::bounded(&client, uncounted).await;
-        if uncounted.is_ok() {
-            state.kept.keep(client);
-        }
-        uncounted.unwrap_or(false)
     }
 
     fn late(&self, _within: Duration) -> String {

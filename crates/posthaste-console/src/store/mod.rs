@@ -29,7 +29,7 @@ pub(crate) use periodic::{Periodic, periodic, run_periodic, switch_periodic};
 pub(crate) use samples::{samples, take_sample};
 pub(crate) use server::{Installed, Log, Step, installed};
 pub(crate) use session::Session;
-pub(crate) use snapshot::{has_uncounted, read as read_snapshot};
+pub(crate) use snapshot::read as read_snapshot;
 pub(crate) use synced::{Audited, Synced, begin_reindex, behind, plan_reindex, synced};
 pub(crate) use tables::{DeadRows, dead_rows};
 pub(crate) use workers::{Ended, ended_workers, running_by_worker};

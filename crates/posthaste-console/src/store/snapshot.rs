@@ -16,11 +16,3 @@ pub(crate) async fn read(pool: &Pool) -> Result<(Snapshot, Vec<Action>), StoreEr
     session.end().await?;
     Ok((snapshot, actions))
 }
-
-/// Whether a worker still has so many jobs to count that a read had better wait.
-pub(crate) async fn has_uncounted(pool: &Pool) -> Result<bool, StoreError> {
-    let session = Session::read(pool).await?;
-    let uncounted = posthaste_observe::has_uncounted(session.client()?).await?;
-    session.end().await?;
-    Ok(uncounted)
-}

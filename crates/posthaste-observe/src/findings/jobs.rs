@@ -15,10 +15,23 @@ const COUNTED: i64 = 1_000;
 
 pub(super) fn findings(snapshot: &Snapshot, thresholds: &Thresholds) -> Vec<Finding> {
     let given_up = snapshot.given_up.iter().map(|one| given_up(snapshot, one));
+    let uncounted = snapshot.counters.is_partial.then(uncounted);
     given_up
         .chain(failing_jobs(snapshot, thresholds))
         .chain(snapshot.periodic.iter().map(periodic))
+        .chain(uncounted)
         .collect()
+}
+
+fn uncounted() -> Finding {
+    Finding::new(
+        Kind::JobsUncounted,
+        "Many jobs were enqueued at once and are not counted yet: the numbers of waiting jobs are \
+         too low.",
+        "A worker that does maintenance counts them within seconds to minutes; until then \
+         'SELECT * FROM posthaste.counts()' counts them exactly, which takes as long as reading \
+         them.",
+    )
 }
 
 fn periodic(one: &FailedPeriodic) -> Finding {

@@ -112,6 +112,12 @@ fn a_dead_worker_serves_no_queue_wherever_that_is_asked() {
 }
 
 #[test]
+fn jobs_that_are_not_counted_yet_are_a_finding() {
+    let partial = found(|store| store.counters.is_partial = true);
+    assert_eq!(partial, [Kind::JobsUncounted]);
+}
+
+#[test]
 fn a_copy_has_one_finding() {
     let copy = found(|store| {
         wait_in(store, "mail", 20, 5_000.0);

@@ -69,9 +69,13 @@ impl Checks {
     }
 }
 
+/// Jobs that no worker has counted yet are counted up to here: it takes some 20 ms.
+const UNCOUNTED: u32 = 20_000;
+
 async fn snapshot(client: &Client) -> Result<Snapshot, Error> {
     let started = Instant::now();
-    let counters = posthaste::Client::new(client).counters().await?;
+    let mut jobs = posthaste::Client::new(client);
+    let counters = jobs.counters_within(UNCOUNTED).await?;
     let mut snapshot = Snapshot {
         server: server(client).await?,
         store: one(client, include_str!("state.sql"), state).await?,
@@ -359,11 +363,6 @@ fn unsynced(row: &Row) -> Result<UnsyncedTable, PgError> {
         is_dropped: row.try_get(1)?,
         parts: row.try_get(2)?,
     })
-}
-
-/// Whether a worker still has this many jobs to count, at least.
-pub(crate) async fn is_uncounted(client: &Client, many: u32) -> Result<bool, Error> {
-    Ok(posthaste::Client::new(client).uncounted(many).await? == many)
 }
 
 /// By how much a clock that was read between these two times is ahead of them; negative: behind.

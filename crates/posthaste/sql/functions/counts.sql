@@ -23,9 +23,9 @@ $f$;
 
 -- Jobs that wait for a worker. Where a lane has a mark that its claims have not passed: the
 -- difference between that and the last one that they have passed, without what they have taken
--- since, and with what has come since.
+-- since, and with what has come since: at most p_most of that.
 -- repeat: slots 0..5
-CREATE OR REPLACE FUNCTION posthaste.available_0()
+CREATE OR REPLACE FUNCTION posthaste.available_0(p_most integer)
 RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
 LANGUAGE plpgsql STABLE AS $f$
 #variable_conflict use_column
@@ -49,30 +49,37 @@ BEGIN
                OR posthaste.is_passed(n.max_xid, n.max_id, n.hi, l.lo, l.hi, l.at_xid, l.at_id,
                  l.exhausted))
          ORDER BY n.queue DESC, n.priority DESC, n.run DESC, n.max_xid DESC, n.max_id DESC,
-           n.number DESC LIMIT 1) p ON l.run IS NOT NULL)
-  -- Jobs that have no turn yet: a lane that the leader keeps short.
-  SELECT coalesce(r.own_queue, r.queue), coalesce(r.own_priority, r.priority), r.name, r.tag,
-         'blocked', count(*)
-    FROM lane l,
-      LATERAL posthaste.beyond_0(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
-        '18446744073709551615', 0) r
-   WHERE l.queue = '' AND r.turn IS NULL AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_0 e
-       WHERE e.xid = r.xid AND e.id = r.id)
-   GROUP BY 1, 2, 3, 4
+           n.number DESC LIMIT 1) p ON l.run IS NOT NULL),
+  fresh AS MATERIALIZED (
+    SELECT f.queue, f.priority, f.name, f.tag, f.what, count(*) AS jobs FROM (
+      -- Jobs that have no turn yet: a lane that the leader keeps short.
+      SELECT coalesce(r.own_queue, r.queue) AS queue,
+             coalesce(r.own_priority, r.priority) AS priority, r.name, r.tag, 'blocked' AS what
+        FROM lane l,
+          LATERAL posthaste.beyond_0(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
+            l.exhausted, '18446744073709551615', 0) r
+       WHERE l.queue = '' AND r.turn IS NULL
+         AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_0 e
+           WHERE e.xid = r.xid AND e.id = r.id)
+      UNION ALL
+      SELECT l.queue, l.priority, r.name, r.tag, 'available'
+        FROM lane l,
+          LATERAL posthaste.beyond_0(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
+            l.exhausted, '18446744073709551615', 0) r
+       WHERE l.queue <> '' AND l.run IS NULL
+      UNION ALL
+      SELECT l.queue, l.priority, r.name, r.tag, 'available'
+        FROM lane l,
+          LATERAL posthaste.beyond_0(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
+            l.m_exhausted, '18446744073709551615', 0) r
+       WHERE l.run IS NOT NULL
+         AND NOT posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
+      LIMIT p_most) f
+     GROUP BY f.queue, f.priority, f.name, f.tag, f.what)
+  SELECT f.queue, f.priority, f.name, f.tag, f.what, f.jobs FROM fresh f WHERE f.what = 'blocked'
   UNION ALL
   SELECT a.queue, a.priority, a.name, a.tag, 'available', sum(a.jobs)::bigint FROM (
-    SELECT l.queue, l.priority, r.name, r.tag, 1 AS jobs
-      FROM lane l,
-        LATERAL posthaste.beyond_0(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
-          '18446744073709551615', 0) r
-     WHERE l.queue <> '' AND l.run IS NULL
-    UNION ALL
-    SELECT l.queue, l.priority, r.name, r.tag, 1
-      FROM lane l,
-        LATERAL posthaste.beyond_0(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
-          l.m_exhausted, '18446744073709551615', 0) r
-     WHERE l.run IS NOT NULL
-       AND NOT posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
+    SELECT f.queue, f.priority, f.name, f.tag, f.jobs FROM fresh f WHERE f.what = 'available'
     UNION ALL
     SELECT l.queue, l.priority, u.name, u.tag, u.jobs
       FROM lane l, LATERAL unnest(l.names, l.tags, l.jobs) u(name, tag, jobs)
@@ -133,9 +140,9 @@ BEGIN
 END $f$;
 -- end
 
--- Jobs that are not due yet.
+-- Jobs that are not due yet; of those that came behind the newest mark at most p_most.
 -- repeat: slots 6..7
-CREATE OR REPLACE FUNCTION posthaste.not_due_6()
+CREATE OR REPLACE FUNCTION posthaste.not_due_6(p_most integer)
 RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
 LANGUAGE plpgsql STABLE AS $f$
 #variable_conflict use_column
@@ -147,9 +154,9 @@ BEGIN
     FROM (SELECT *
         FROM unnest(m.queues, m.priorities, m.names, m.tags, m.whats, m.jobs) u(queue, priority,
           name, tag, what, jobs) UNION ALL
-          SELECT coalesce(r.own_queue, r.queue), coalesce(r.own_priority, r.priority), r.name,
-                 r.tag, posthaste.wait_of(r.scheduled_at, r.attempt), 1
-            FROM posthaste.entered_since_6(m) r UNION ALL
+          (SELECT coalesce(r.own_queue, r.queue), coalesce(r.own_priority, r.priority), r.name,
+                  r.tag, posthaste.wait_of(r.scheduled_at, r.attempt), 1
+             FROM posthaste.entered_since_6(m) r LIMIT p_most) UNION ALL
           SELECT r.queue, r.priority, r.name, r.tag, r.what, -r.jobs
             FROM posthaste.left_since_6(m.left_hi) r) a
    GROUP BY a.queue, a.priority, a.name, a.tag, a.what HAVING sum(a.jobs) <> 0;
@@ -168,8 +175,9 @@ SET search_path = pg_catalog, pg_temp AS $f$
     FROM posthaste.segments() r
 $f$;
 
--- All counts of this moment, one row each.
-CREATE OR REPLACE FUNCTION posthaste.count_all()
+-- All counts of this moment, one row each; of what lies behind the newest marks at most p_most
+-- rows of each slot.
+CREATE OR REPLACE FUNCTION posthaste.count_within(p_most integer)
 RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
 LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off
@@ -181,8 +189,8 @@ DECLARE
 BEGIN
   FOREACH v_slot IN ARRAY posthaste.used_slots() LOOP
     CASE v_slot
-      WHEN 6 THEN RETURN QUERY SELECT * FROM posthaste.not_due_6();
-      WHEN 7 THEN RETURN QUERY SELECT * FROM posthaste.not_due_7();
+      WHEN 6 THEN RETURN QUERY SELECT * FROM posthaste.not_due_6(p_most);
+      WHEN 7 THEN RETURN QUERY SELECT * FROM posthaste.not_due_7(p_most);
       -- repeat: slots 0..5
       WHEN 0 /*slot*/ THEN RETURN QUERY SELECT * FROM posthaste.in_work_0();
       -- end
@@ -190,12 +198,17 @@ BEGIN
     CONTINUE WHEN NOT v_slot = ANY (v_scan);
     CASE v_slot
       -- repeat: slots 0..5
-      WHEN 0 /*slot*/ THEN RETURN QUERY SELECT * FROM posthaste.available_0();
+      WHEN 0 /*slot*/ THEN RETURN QUERY SELECT * FROM posthaste.available_0(p_most);
       -- end
     END CASE;
   END LOOP;
   RETURN QUERY SELECT * FROM posthaste.stats();
 END $f$;
+CREATE OR REPLACE FUNCTION posthaste.count_all()
+RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT * FROM posthaste.count_within(NULL)
+$f$;
 
 -- Where the segments stand that a reader may meet: if one of them moves while it reads, it may have
 -- missed what went from one to another.
@@ -205,8 +218,10 @@ SET search_path = pg_catalog, pg_temp AS $f$
     FROM posthaste.segments() r
 $f$;
 
--- How many jobs there are of each kind: those of each state now, and sums since the beginning.
-CREATE OR REPLACE FUNCTION posthaste.counts()
+-- How many jobs there are of each kind: those of each state now, and sums since the beginning. Of
+-- the jobs that no mark counts yet it counts at most p_most of each slot: gauges are too low where
+-- posthaste.not_counted finds more.
+CREATE OR REPLACE FUNCTION posthaste.counts_within(p_most integer)
 RETURNS SETOF posthaste.counts LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $f$
 DECLARE
@@ -216,8 +231,11 @@ BEGIN
     v_at := posthaste.reading_at();
     -- Sums come first: what is not counted yet takes no room from them.
     v_kinds := ARRAY(
-      SELECT ROW(c.queue, c.priority, c.name, c.tag, c.what, sum(c.jobs)::bigint)::posthaste.kind
-        FROM posthaste.count_all() c GROUP BY c.queue, c.priority, c.name, c.tag, c.what
+      SELECT ROW(c.queue, c.priority, c.name, c.tag, c.what, CASE
+               -- What was not counted may have left all the same.
+               WHEN p_most IS NOT NULL THEN greatest(sum(c.jobs), 0)
+               ELSE sum(c.jobs) END::bigint)::posthaste.kind
+        FROM posthaste.count_within(p_most) c GROUP BY c.queue, c.priority, c.name, c.tag, c.what
       HAVING sum(c.jobs) <> 0
        ORDER BY c.what LIKE '%\_total' DESC, c.queue, c.priority, c.name, c.tag);
     EXIT WHEN v_at = posthaste.reading_at();
@@ -247,6 +265,12 @@ BEGIN
     FROM unnest(v_kinds) c WHERE c.what <> ALL ('{started_total,waited_total}') GROUP BY 1, 2, 3, 4;
 END $f$;
 
+-- The same of all jobs.
+CREATE OR REPLACE FUNCTION posthaste.counts() RETURNS SETOF posthaste.counts LANGUAGE sql
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT * FROM posthaste.counts_within(NULL)
+$f$;
+
 -- Since when the next job of each queue and priority could have been claimed: due, enqueued, and
 -- not claimed yet.
 CREATE OR REPLACE FUNCTION posthaste.oldest()
@@ -261,140 +285,3 @@ BEGIN
     -- end
     SELECT NULL, NULL, NULL WHERE false) o GROUP BY o.queue, o.priority;
 END $f$;
-
--- Jobs that no sum of this slot counts yet, one row each.
--- repeat: slots 0..5
-CREATE OR REPLACE FUNCTION posthaste.not_counted_0() RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
-  SELECT r.id
-    FROM posthaste.lanes_0() l,
-      LATERAL posthaste.beyond_0(l.queue, l.priority, coalesce(l.m_lo, l.lo),
-        coalesce(l.m_hi, l.hi), coalesce(l.m_xid, l.at_xid), coalesce(l.m_id, l.at_id),
-        coalesce(l.m_exhausted, l.exhausted), '18446744073709551615', 0) r
-   WHERE l.queue <> ''
-$f$;
--- end
--- repeat: slots 6..7
-CREATE OR REPLACE FUNCTION posthaste.not_counted_6() RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
-  SELECT r.id FROM posthaste.newest_count_6() m, LATERAL posthaste.entered_since_6(m) r
-$f$;
--- end
-
--- How many jobs lie behind the newest marks, at most this many; none where nobody leads, who would
--- count them. A program that reads the counters often asks this first, and waits for the leader a
--- while. Some may stay: a lane in which fewer wait than are worth a mark.
-CREATE OR REPLACE FUNCTION posthaste.uncounted(most integer) RETURNS integer
-LANGUAGE plpgsql STABLE
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off
-SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
-SET search_path = pg_catalog, pg_temp AS $f$
-DECLARE
-  v_scan integer[] := posthaste.scan_slots() || ARRAY[6, 7];
-  v_slot integer;
-  v_found integer := 0;
-BEGIN
-  IF NOT EXISTS (SELECT FROM posthaste.leader l
-      WHERE clock_timestamp() BETWEEN l.since AND l.until) THEN
-    RETURN 0;
-  END IF;
-  FOREACH v_slot IN ARRAY posthaste.used_slots() LOOP
-    EXIT WHEN v_found >= most;
-    CONTINUE WHEN NOT v_slot = ANY (v_scan);
-    CASE v_slot
-      -- repeat: slots 0..7
-      WHEN 0 /*slot*/ THEN
-        SELECT v_found + count(*) INTO v_found
-          FROM (SELECT FROM posthaste.not_counted_0() LIMIT most - v_found) r;
-      -- end
-    END CASE;
-  END LOOP;
-  RETURN v_found;
-END $f$;
-
--- What shows that there may be something to count: rows that were written, by the server's
--- statistics. They come late, by seconds, which only delays the counting; where they are off, any
--- transaction may have written something.
-CREATE OR REPLACE FUNCTION posthaste.written() RETURNS text LANGUAGE sql STABLE
-SET search_path = pg_catalog, pg_temp AS $f$
-  SELECT concat(posthaste.reading_at(), ' ', CASE
-    WHEN current_setting('track_counts')::boolean THEN
-      (SELECT sum(pg_stat_get_tuples_inserted(to_regclass('posthaste.' || t || '_' || k)))
-         FROM unnest('{ready,claim,batch_done,job_done,scheduled,left,stats_delta}'::text[]) t,
-           generate_series(0, 7) k)::text
-    ELSE pg_current_snapshot()::text END)
-$f$;
-
--- The leader's part: counts what has come, at most about p_limit jobs. NULL when there is more,
--- else what had been written by then: where that is p_written, which the leader remembers, nothing
--- is looked at.
-CREATE OR REPLACE FUNCTION posthaste.account(
-  p_limit integer, p_step integer, p_bytes bigint, p_written text DEFAULT '')
-RETURNS text LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
-SET search_path = pg_catalog, pg_temp AS $f$
-DECLARE
-  v_scan integer[] := posthaste.scan_slots();
-  v_slot integer;
-  v_counted bigint := 0;
-  v_written text := posthaste.written();
-BEGIN
-  IF current_setting('transaction_isolation') <> 'read committed' OR p_written = v_written
-    OR NOT pg_try_advisory_xact_lock(1885893476, 6) THEN
-    RETURN p_written;
-  END IF;
-  PERFORM set_config('synchronous_commit', 'off', true);
-  FOREACH v_slot IN ARRAY posthaste.used_slots() LOOP
-    EXIT WHEN v_counted >= p_limit;
-    CASE v_slot
-      WHEN 6 THEN
-        v_counted := v_counted + posthaste.count_scheduled_6((p_limit - v_counted)::integer,
-          p_step);
-      WHEN 7 THEN
-        v_counted := v_counted + posthaste.count_scheduled_7((p_limit - v_counted)::integer,
-          p_step);
-      -- repeat: slots 0..5
-      WHEN 0 /*slot*/ THEN PERFORM posthaste.mark_open_0(least(p_step, 32));
-      -- end
-    END CASE;
-    CONTINUE WHEN NOT v_slot = ANY (v_scan);
-    CASE v_slot
-      -- repeat: slots 0..5
-      WHEN 0 /*slot*/ THEN
-        v_counted := v_counted + posthaste.count_slot_0((p_limit - v_counted)::integer, p_step);
-      -- end
-    END CASE;
-  END LOOP;
-  PERFORM posthaste.sum_stats(p_step);
-  PERFORM posthaste.rotate_stats(p_bytes);
-  RETURN CASE WHEN v_counted < p_limit THEN v_written END;
-END $f$;
-
--- Counts in those lanes of this slot that are worth a mark: with p_step jobs behind the newest, or
--- with rows that are slow to walk.
--- repeat: slots 0..5
-CREATE OR REPLACE FUNCTION posthaste.count_slot_0(p_limit integer, p_step integer)
-RETURNS bigint LANGUAGE plpgsql AS $f$
-DECLARE
-  l record;
-  v_counted bigint := 0;
-  v_started timestamptz;
-BEGIN
-  FOR l IN SELECT c.queue, c.priority, coalesce(c.m_lo, c.lo) AS lo, coalesce(c.m_hi, c.hi) AS hi,
-                  coalesce(c.m_xid, c.at_xid) AS xid,
-                  coalesce(c.m_id, c.at_id) AS id,
-                  coalesce(c.m_exhausted, c.exhausted) AS exhausted,
-                  greatest(p_step, 8 * coalesce(cardinality(c.jobs), 0)) AS step
-             FROM posthaste.lanes_0() c WHERE c.queue <> ''
-  LOOP
-    v_started := clock_timestamp();
-    PERFORM FROM posthaste.beyond_0(l.queue, l.priority, l.lo, l.hi, l.xid, l.id, l.exhausted,
-        '18446744073709551615', 0) OFFSET l.step - 1 LIMIT 1;
-    IF FOUND OR clock_timestamp() - v_started > interval '20 ms' THEN
-      v_counted := v_counted + posthaste.count_lane_0(l.queue, l.priority,
-          (p_limit - v_counted)::integer, p_step);
-    END IF;
-    EXIT WHEN v_counted >= p_limit;
-  END LOOP;
-  RETURN v_counted;
-END $f$;
--- end

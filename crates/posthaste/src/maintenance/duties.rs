@@ -277,7 +277,7 @@ impl Duties {
         self.expire_at = Some(Instant::now() + pause);
     }
 
-    /// Counting goes on for a twentieth of the time while there is a backlog to be counted; looking
+    /// Counting goes on for a quarter of the time while there is a backlog to be counted; looking
     /// whether there is takes a five hundredth.
     async fn account(&mut self, link: &Link) {
         let started = Instant::now();
@@ -290,7 +290,7 @@ impl Duties {
         self.coarser = coarser;
         self.did(is_more);
         let pause = if is_more {
-            started.elapsed() * 19
+            started.elapsed() * 3
         } else {
             (started.elapsed() * 500).clamp(COUNT_EVERY, COUNT_EVERY * 60)
         };

@@ -159,9 +159,13 @@ pub(crate) async fn confirm<E: Executor>(
     one(executor, what, sql, &[Value::Uuid(delivery_id)]).await
 }
 
-pub(crate) async fn counters<E: Executor>(executor: &mut E) -> Result<Counters, Error> {
+pub(crate) async fn counters<E: Executor>(
+    executor: &mut E,
+    most: Option<u32>,
+) -> Result<Counters, Error> {
     let (what, sql) = ("cannot count jobs", include_str!("counters.sql"));
-    let counted: Counted = one(executor, what, sql, &[]).await?;
+    let most = most.map(|most| i32::try_from(most).unwrap_or(i32::MAX));
+    let counted: Counted = one(executor, what, sql, &[Value::Integer(most)]).await?;
     Ok(counted.into())
 }
 

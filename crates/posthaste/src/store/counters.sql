@@ -1,4 +1,5 @@
--- How many jobs there are of each kind; which queues are paused; and for how long the next job of
+-- How many jobs there are of each kind, of those that no mark counts yet at most $1 of each slot
+-- (NULL: all of them); whether there are more; which queues are paused; and for how long the next job of
 -- each queue and priority has been waiting to be claimed, which is read first, by the snapshot that
 -- the statement begins with. Seconds are a numeric: no setting rounds its text.
 SELECT pg_catalog.json_build_object(
@@ -15,6 +16,8 @@ SELECT pg_catalog.json_build_object(
             ORDER BY a.queue, a.priority),
          'paused', ARRAY(
            SELECT q.name FROM posthaste.queue q WHERE q.paused_at IS NOT NULL ORDER BY q.name),
+         'is_partial', CASE WHEN $1::integer IS NULL THEN false
+                            ELSE posthaste.not_counted($1::integer) >= $1::integer END,
          'jobs', ARRAY(
-           SELECT pg_catalog.row_to_json(c) FROM posthaste.counts() c
+           SELECT pg_catalog.row_to_json(c) FROM posthaste.counts_within($1::integer) c
             ORDER BY c.queue, c.priority, c.name, c.tag))::text AS answer

@@ -86,6 +86,7 @@ const WRITTEN: &[&str] = &[
     include_str!("../../sql/functions/complete.sql"),
     include_str!("../../sql/functions/confirm.sql"),
     include_str!("../../sql/functions/counts.sql"),
+    include_str!("../../sql/functions/account.sql"),
     include_str!("../../sql/functions/enqueue.sql"),
     include_str!("../../sql/functions/expire.sql"),
     include_str!("../../sql/functions/find.sql"),

@@ -68,3 +68,35 @@ async fn a_budget_below_a_step_does_not_take_what_is_scheduled_for_counted() {
         assert_eq!(jobs(&client).uncounted(1 << 20).await.unwrap(), left);
     }
 }
+
+#[tokio::test]
+async fn a_bounded_reading_counts_no_more_than_asked_and_says_that_there_are_more() {
+    let db = database(PgVersion::any()).await;
+    let client = db.client().await.unwrap();
+    client
+        .batch_execute(
+            "SELECT posthaste.enqueue('n') FROM generate_series(1, 5000);
+             SELECT posthaste.enqueue('later', scheduled_at => now() + interval '1 hour')
+               FROM generate_series(1, 3000)",
+        )
+        .await
+        .unwrap();
+    let mut jobs = jobs(&client);
+    let mut read = async |most: u32| {
+        let counters = jobs.counters_within(most).await.unwrap();
+        let waiting = counters.jobs.iter().map(|of| of.available).sum::<i64>();
+        let later = counters.jobs.iter().map(|of| of.scheduled).sum::<i64>();
+        (waiting, later, counters.is_partial)
+    };
+    // Also where nobody leads.
+    assert_eq!(read(100).await, (100, 100, true));
+    assert_eq!(read(4_000).await, (4_000, 3_000, true));
+    assert_eq!(read(10_000).await, (5_000, 3_000, false));
+    account(&client).await;
+    let (waiting, later, _) = read(300).await;
+    assert_eq!(
+        (waiting, later),
+        (5_000, 3_000),
+        "what is counted is read whole"
+    );
+}

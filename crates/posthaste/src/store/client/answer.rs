@@ -39,6 +39,7 @@ pub(super) struct Counted {
     jobs: Vec<CountedJobs>,
     oldest: Vec<CountedOldest>,
     paused: Vec<String>,
+    is_partial: bool,
 }
 
 #[derive(Deserialize)]
@@ -53,6 +54,7 @@ impl From<Counted> for Counters {
             jobs: counted.jobs.into_iter().map(|one| one.0).collect(),
             oldest: counted.oldest.into_iter().map(|one| one.0).collect(),
             paused: counted.paused,
+            is_partial: counted.is_partial,
         }
     }
 }
