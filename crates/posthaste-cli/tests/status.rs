@@ -325,3 +325,23 @@ async fn a_pause_is_seen_wherever_one_looks() -> anyhow::Result<()> {
     );
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_says_when_many_jobs_are_not_counted_yet() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let database = stage::database().await?;
+    let many = "INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 30000)";
+    database.client().await?.batch_execute(many).await?;
+    let said = stage.run_on(&database, &["status"]).await?.good()?;
+    let note = "many jobs are not counted yet: the numbers of waiting jobs are too low";
+    assert!(said.lines().any(|line| line == note), "{said}");
+    let json = stage.run_on(&database, &["status", "--json"]).await?;
+    let report: serde_json::Value = serde_json::from_str(&json.good()?)?;
+    assert_eq!(report["queues"]["default"]["available"], 20_000);
+    let found = report["findings"].as_array().context("findings")?;
+    assert!(
+        found.iter().any(|one| one["id"] == "jobs.uncounted"),
+        "{report}"
+    );
+    Ok(())
+}

@@ -167,6 +167,9 @@ pub(crate) async fn run(
     Ok(())
 }
 
+/// Below figures that lack some jobs.
+const UNCOUNTED: &str = "many jobs are not counted yet: the numbers of waiting jobs are too low";
+
 async fn show(arguments: &Arguments, client: &Client, terminal: &Terminal) -> anyhow::Result<()> {
     let mut snapshot = Snapshot::read(client).await?;
     snapshot.read_syncs(client).await?;
@@ -176,6 +179,9 @@ async fn show(arguments: &Arguments, client: &Client, terminal: &Terminal) -> an
     let relays = snapshot.relays.iter().cloned();
     let relays: Vec<Line> = relays.map(|one| Line::new(one, counters)).collect();
     let mut text = Table::new(counters, &arguments.by, arguments.totals).to_string();
+    if counters.is_partial {
+        text = format!("{text}\n{UNCOUNTED}");
+    }
     if arguments.by.contains(&By::Queue) {
         for queue in &counters.paused {
             text = format!("{text}\nqueue {} is paused", named(queue));
