@@ -109,6 +109,7 @@ impl Fetcher {
                 }
                 continue;
             }
+            let is_notified = self.queue.sleeper.is_on();
             self.queue.owed.asked();
             let claimed = self.find_or_claim(room, passed).await;
             if claimed.is_ok() {
@@ -129,11 +130,15 @@ impl Fetcher {
                     was_woken = false;
                     self.later(wait.min(LONGEST_LATER)).await;
                 }
-                Ok(ClaimResult::Jobs(jobs)) => {
+                Ok(found @ (ClaimResult::Jobs(jobs) | ClaimResult::All(jobs))) => {
                     was_woken = false;
                     found_at = Instant::now();
                     failures = 0;
                     unreadable.passed(jobs);
+                    // What was committed since notifies, as if this look had found nothing.
+                    if is_notified && matches!(found, ClaimResult::All(_)) {
+                        was_woken = self.rest(Duration::ZERO).await;
+                    }
                 }
                 Err(error) => {
                     failures += 1;
@@ -221,6 +226,7 @@ impl Fetcher {
         match (failed, found?) {
             (Some(error), _) => Err(error),
             (None, ClaimResult::Jobs(last)) => Ok(ClaimResult::Jobs(jobs + last)),
+            (None, ClaimResult::All(last)) => Ok(ClaimResult::All(jobs + last)),
             (None, later) => Ok(later),
         }
     }
@@ -256,7 +262,13 @@ impl Fetcher {
         };
         match read {
             Ok(read) => {
-                let made = Made { sent, rows, read };
+                let is_short = unread.is_empty() && store::jobs_in(&rows) < room;
+                let made = Made {
+                    sent,
+                    rows,
+                    read,
+                    is_short,
+                };
                 self.pace().took(room, made.jobs(), begun.elapsed());
                 Ok(made)
             }
@@ -279,6 +291,7 @@ impl Fetcher {
             Some(wait) if found == 0 && !wait.is_zero() => ClaimResult::RateLimited(wait),
             // No pause, whatever was handed out.
             Some(_) => ClaimResult::Jobs(found.max(1)),
+            None if found > 0 && made.is_short => ClaimResult::All(found),
             None => ClaimResult::Jobs(found),
         })
     }
@@ -293,6 +306,8 @@ impl Fetcher {
 pub(crate) enum ClaimResult {
     /// This many jobs; none counts as one when more is to follow at once.
     Jobs(usize),
+    /// This many jobs, and nothing else was there.
+    All(usize),
     /// None, and there will be none before this is over: the queue's rate is used up.
     RateLimited(Duration),
 }
@@ -300,7 +315,7 @@ pub(crate) enum ClaimResult {
 impl ClaimResult {
     fn jobs(&self) -> usize {
         match self {
-            Self::Jobs(jobs) => *jobs,
+            Self::Jobs(jobs) | Self::All(jobs) => *jobs,
             Self::RateLimited(_) => 0,
         }
     }
@@ -313,6 +328,8 @@ struct Made<'a> {
     rows: Vec<tokio_postgres::Row>,
     /// What its answer had no room for.
     read: Jobs,
+    /// It brought fewer than it asked for, all in its answer.
+    is_short: bool,
 }
 
 impl Made<'_> {

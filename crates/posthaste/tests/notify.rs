@@ -2,6 +2,7 @@
 
 mod full;
 mod handovers;
+mod looks;
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};

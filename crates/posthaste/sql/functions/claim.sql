@@ -103,7 +103,8 @@ $f$;
 -- window of an earlier claim, as long as there is room: a newer slot must not come before it. Then
 -- the claim leaves with what it has, and a row without an id comes last: it is to be followed by
 -- another after this many milliseconds as are said in place of the batch, here 0. So does one that
--- has locked a hundred lanes, and one that a queue's rate stops.
+-- has locked a hundred lanes, and one that p_bytes or a queue's rate stops. Without such a row, and
+-- with fewer jobs than p_limit, nothing was left in these lanes.
 --
 -- Lanes stay locked while the answer is sent, and a client that stands still reads nothing. With
 -- p_answer, jobs of at most twice as many bytes are in the answer. Of each batch beyond, it has one
@@ -131,6 +132,7 @@ DECLARE
   v_size bigint; v_lanes integer := 0;
   v_answer integer := p_answer;  -- what the next batch may add to the answer
   v_is_sent boolean;
+  v_taken bigint := 0;
   v_slots integer[] := '{}'; v_batches bigint[] := '{}';
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -211,7 +213,7 @@ BEGIN
           v_answer := 0;  -- those that come after it are read after it
         END IF;
         IF v_rows > 0 THEN
-          v_left := v_left - v_rows;
+          v_left := v_left - v_rows; v_taken := v_taken + v_rows;
           IF v_queue.rate IS NOT NULL THEN
             PERFORM posthaste.use_up(v_queue, v_rows);
           END IF;
@@ -233,6 +235,11 @@ BEGIN
         END IF;
       END LOOP;
       IF v_left <= 0 OR v_bytes <= 0 THEN
+        -- The one that asked knows of no other limit than its own.
+        IF v_taken < p_limit THEN
+          v_more.batch := 0;
+          RETURN NEXT v_more;
+        END IF;
         RETURN;
       END IF;
     END LOOP;

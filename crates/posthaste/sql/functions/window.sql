@@ -188,20 +188,26 @@ $f$;
 
 -- Slots that may hold undispatched jobs, oldest first. What lies in the overflow is older than the
 -- ready log; of two overflow segments the newer one has the older jobs, because compaction moves a
--- lane's oldest jobs first.
-CREATE OR REPLACE FUNCTION posthaste.scan_slots() RETURNS integer[] LANGUAGE sql STABLE AS $f$
-  SELECT pg_catalog.array_cat(
-           ARRAY(SELECT (4::bigint + g % 2::bigint)::integer
-                   FROM generate_series(pg_sequence_last_value('posthaste.overflow_scan'::regclass),
-                                        pg_sequence_last_value(
-                                            'posthaste.overflow_current'::regclass)) g
-                  ORDER BY g DESC),
-           ARRAY(SELECT (g % 4::bigint)::integer
-                   FROM generate_series(pg_sequence_last_value('posthaste.ready_scan'::regclass),
-                                        pg_sequence_last_value(
-                                            'posthaste.ready_current'::regclass)) g
-                  ORDER BY g))
-$f$;
+-- lane's oldest jobs first. In plpgsql, which plans it once for a session: a claim calls it twice.
+CREATE OR REPLACE FUNCTION posthaste.scan_slots() RETURNS integer[] LANGUAGE plpgsql STABLE AS $f$
+DECLARE
+  v_slots integer[] := '{}';
+  g bigint; v_end bigint;
+BEGIN
+  v_end := pg_sequence_last_value('posthaste.overflow_scan'::regclass);
+  g := pg_sequence_last_value('posthaste.overflow_current'::regclass);
+  WHILE g >= v_end LOOP
+    v_slots := pg_catalog.array_append(v_slots, (4::bigint + g % 2::bigint)::integer);
+    g := g - 1::bigint;
+  END LOOP;
+  g := pg_sequence_last_value('posthaste.ready_scan'::regclass);
+  v_end := pg_sequence_last_value('posthaste.ready_current'::regclass);
+  WHILE g <= v_end LOOP
+    v_slots := pg_catalog.array_append(v_slots, (g % 4::bigint)::integer);
+    g := g + 1::bigint;
+  END LOOP;
+  RETURN v_slots;
+END $f$;
 
 -- A look without a lock: has the lane anything here that was not claimed?
 -- repeat: slots 0..5

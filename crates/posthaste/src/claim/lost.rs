@@ -87,7 +87,14 @@ impl Fetcher {
                 let jobs = read.len();
                 tracing::info!(queue = &**name, jobs, "found a claim whose answer was lost");
                 let rows = Vec::new();
-                self.hand_over(Made { sent, rows, read }).map(Some)
+                let is_short = false;
+                let made = Made {
+                    sent,
+                    rows,
+                    read,
+                    is_short,
+                };
+                self.hand_over(made).map(Some)
             }
             Err(error) => {
                 lost.asked += u32::from(error.leaves_in_doubt());

@@ -1,0 +1,37 @@
+//! How often a worker that is notified looks.
+
+use std::time::Duration;
+
+use posthaste_testkit::PgVersion;
+
+use super::{ENQUEUE, all_asleep, sleeper, starts};
+use crate::support::{all_done, database, number};
+
+const JOBS: i64 = 100;
+
+/// After its last find it looks once more at all events, and less and less often then.
+const OTHER_LOOKS: i64 = 70;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_notified_worker_that_found_everything_does_not_look_again() {
+    let db = database(PgVersion::any()).await;
+    let client = db.client().await.unwrap();
+    let track = format!(
+        "ALTER DATABASE \"{}\" SET track_functions = 'all'",
+        db.name()
+    );
+    client.batch_execute(&track).await.unwrap();
+    let (worker, mut jobs) = sleeper(&db, Duration::from_millis(100)).await;
+    all_asleep(&client).await;
+    for _ in 0..JOBS {
+        starts(&client, ENQUEUE, &mut jobs).await;
+        all_done(&client).await;
+    }
+    // A session that ends tells what it has counted.
+    worker.stop().await.unwrap();
+    let looks = "SELECT calls FROM pg_stat_user_functions \
+                 WHERE schemaname = 'posthaste' AND funcname = 'claim'";
+    let looks = number(&client, looks).await;
+    assert!(looks >= JOBS, "{looks}");
+    assert!(looks < JOBS + OTHER_LOOKS, "{looks} looks for {JOBS} jobs");
+}
