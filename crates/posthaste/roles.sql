@@ -69,7 +69,7 @@ GRANT INSERT, UPDATE, DELETE ON posthaste.worker, posthaste.leader, posthaste.la
   posthaste.in_flight, posthaste.dead, posthaste.unique_key,
   posthaste.confirmed, posthaste.cancelling, posthaste.queue, posthaste.periodic, posthaste.volume,
   posthaste.ordered_relay, posthaste.inbox, posthaste.search, posthaste.sample,
-  posthaste.audited, posthaste.bulk_action, posthaste.alert
+  posthaste.audited, posthaste.bulk_action, posthaste.alert, posthaste.site
   TO posthaste_worker;
 -- The one that meets a server that was promoted first says so for all.
 GRANT UPDATE ON posthaste.store_identity TO posthaste_worker;
@@ -94,6 +94,8 @@ GRANT EXECUTE ON FUNCTION
   posthaste.enqueue_other(text, jsonb, text, integer, timestamptz, timestamptz, text, text, integer,
                           text, text, boolean),
   posthaste.recover() TO posthaste_producer, posthaste_worker;
+GRANT EXECUTE ON FUNCTION posthaste.cluster(), posthaste.timeline()
+  TO posthaste_worker, posthaste_observer;
 
 -- `posthaste txwatch` may act with pg_signal_backend alone, and records what it does.
 GRANT USAGE ON SCHEMA posthaste TO pg_signal_backend;

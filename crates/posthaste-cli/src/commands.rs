@@ -1,5 +1,6 @@
 //! One file per command: what it takes, and what it does.
 
+pub(crate) mod adopt;
 pub(crate) mod alerts;
 pub(crate) mod completions;
 pub(crate) mod console;

@@ -46,6 +46,11 @@ impl Address {
         })
     }
 
+    /// Whether it is the private server.
+    pub(crate) fn is_private(&self) -> bool {
+        self.private
+    }
+
     /// The same, for a worker.
     pub(crate) fn database(&self) -> Database {
         self.database.clone()

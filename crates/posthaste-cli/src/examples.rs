@@ -40,6 +40,7 @@ const EXAMPLES: [(&str, &str); 46] = [
     ("queues list", "posthaste queues list"),
     ("queues pause", "posthaste queues pause mail"),
     ("queues resume", "posthaste queues resume mail"),
+    ("adopt", "posthaste adopt --discard"),
     ("rebase", "posthaste rebase"),
     ("relay preview", "posthaste relay preview mail --limit 10"),
     ("relay run", "posthaste relay run --once"),

@@ -21,6 +21,8 @@ pub(crate) const TWO_PHASE: &str = "two_phase";
 pub(crate) const CONSOLE: &str = "console";
 /// The table of the supervisor of long transactions.
 pub(crate) const TXWATCH: &str = "txwatch";
+/// The table of the site.
+pub(crate) const SITE: &str = "site";
 /// The table of thresholds.
 pub(crate) const OBSERVE: &str = "observe";
 
@@ -125,12 +127,13 @@ pub(crate) fn parse(text: &str, wanted: Wanted<'_>) -> anyhow::Result<File> {
     file.remove(CONSOLE);
     file.remove(TXWATCH);
     file.remove(OBSERVE);
+    file.remove(SITE);
     let routes = tables(&mut file, "route")?;
     let synced = tables(&mut file, "sync")?;
     if let Some(unknown) = file.keys().next() {
         bail!(
             "{unknown}: is not known here; there are [route.<name>], [sync.<name>], \
-             [{TWO_PHASE}], [{CONSOLE}], [{OBSERVE}] and [{TXWATCH}]"
+             [{TWO_PHASE}], [{CONSOLE}], [{OBSERVE}], [{SITE}] and [{TXWATCH}]"
         );
     }
     let mut read = File::default();

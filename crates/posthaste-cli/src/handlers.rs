@@ -85,6 +85,18 @@ impl Handlers {
         Err(Ended { code: USAGE, line }.into())
     }
 
+    /// What a job of this name would be given to, as typed: an exact name goes before a pattern,
+    /// and a longer pattern before a shorter one.
+    pub(crate) fn handler_of(&self, name: &str) -> Option<String> {
+        let typed = self.commands.iter().chain(&self.addresses);
+        let fits = typed.filter(|(pattern, _)| match pattern.strip_suffix('*') {
+            Some(start) => name.starts_with(start),
+            None => pattern == name,
+        });
+        let rank = |(pattern, _): &&(String, String)| (!pattern.ends_with('*'), pattern.len());
+        fits.max_by_key(rank).map(|(_, given)| given.clone())
+    }
+
     /// An error where queues were named and none of their jobs has a handler.
     pub(crate) fn require_for_queues(&self) -> anyhow::Result<()> {
         match self.queues.is_empty() {

@@ -17,9 +17,11 @@ mod options;
 mod progress;
 mod reaper;
 mod routes;
+mod sandbox;
 mod screen;
 mod serve;
 mod signals;
+mod site;
 mod stream;
 mod supervisor;
 mod syncs;
@@ -37,8 +39,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::Level;
 
 use commands::{
-    alerts, completions, console, demo, doctor, exporter, health, init, jobs, manual, migrate,
-    queues, rebase, relay, status, sync, top, two_phase, txwatch, up, work,
+    adopt, alerts, completions, console, demo, doctor, exporter, health, init, jobs, manual,
+    migrate, queues, rebase, relay, status, sync, top, two_phase, txwatch, up, work,
 };
 use database::{Choice, Database};
 use examples::with_examples;
@@ -89,6 +91,7 @@ enum Command {
     Exporter(exporter::Arguments),
     Health(health::Arguments),
     Rebase(rebase::Arguments),
+    Adopt(adopt::Arguments),
     Completions(completions::Arguments),
     Manual(manual::Arguments),
     #[command(hide = true)]
@@ -115,6 +118,7 @@ impl Command {
             | Self::Doctor(_)
             | Self::Health(_)
             | Self::Rebase(_)
+            | Self::Adopt(_)
             | Self::Completions(_)
             | Self::Manual(_)
             | Self::Load(_) => false,
@@ -313,6 +317,7 @@ async fn command(
             Command::Queues(arguments) => queues::run(arguments, database, terminal).await,
             Command::Doctor(arguments) => doctor::run(arguments, database, terminal).await,
             Command::Rebase(arguments) => rebase::run(arguments, database, terminal).await,
+            Command::Adopt(arguments) => adopt::run(arguments, database, terminal).await,
             // They needed no database.
             Command::Completions(_)
             | Command::Health(_)

@@ -14,6 +14,7 @@ use crate::handlers::Opened;
 use crate::observe::Served;
 use crate::options::{between, duration};
 use crate::signals::Signals;
+use crate::site;
 
 /// Gives a worker its handlers.
 pub(crate) type AddHandlers = Box<dyn FnOnce(WorkerBuilder) -> WorkerBuilder + Send>;
@@ -136,7 +137,7 @@ impl Running {
 
     fn say(&self) {
         if let Some(served) = &self.served {
-            served.say(self.handle.unanswered_for());
+            served.say(self.handle.unanswered_for(), self.handle.refused());
         }
     }
 
@@ -170,6 +171,9 @@ pub(crate) async fn start(address: &Address, settings: Settings) -> anyhow::Resu
         false => address.database(),
     };
     let mut builder = Worker::builder(database).config(settings.patience.config());
+    if let Some(site) = site::of(address)? {
+        builder = builder.site(site);
+    }
     for add in settings.handlers {
         builder = add(builder);
     }

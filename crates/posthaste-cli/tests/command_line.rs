@@ -366,6 +366,7 @@ async fn whoever_writes_on_a_replica_is_sent_to_the_primary() -> anyhow::Result<
         &["work", "--queue", "default", "--exec", "x=/bin/true"],
         &["migrate"],
         &["rebase"],
+        &["adopt"],
         &["queues", "pause", "q"],
         &["queues", "limit", "q", "5/s"],
         &["queues", "keep", "q", "1h"],

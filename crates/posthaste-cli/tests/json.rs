@@ -214,6 +214,7 @@ async fn around(runs: &mut Runs) -> anyhow::Result<()> {
     runs.ends("migrate --print", "--roles").await?;
     runs.ends("migrate", "--roles").await?;
     runs.ends("rebase", "--force").await?;
+    runs.ends("adopt", "--force --discard").await?;
     runs.refused("completions", "bash").await?;
     runs.refused("manual", "jobs list").await?;
     runs.goes_on("console", "--listen 127.0.0.1:0", "listening")

@@ -5,6 +5,7 @@ mod alerts;
 mod command_line;
 mod console;
 mod container;
+mod copies;
 mod demo;
 mod doctor;
 mod enqueue;

@@ -134,6 +134,8 @@ async fn round(pooled: &mut Pooled, db: &TestDb) -> anyhow::Result<()> {
             .await?
             .starts_with("0 unfinished")
     );
+    let adopted = pooled.good("adopt --force --discard").await?;
+    ensure!(adopted.contains("is this site's now"), "{adopted}");
     Ok(())
 }
 

@@ -44,6 +44,10 @@ pub struct Server {
 pub struct StoreState {
     /// It was restored or copied, and its jobs were not taken over.
     pub needs_rebase: bool,
+    /// The site that works it; nothing where no worker has come yet.
+    pub site: Option<String>,
+    /// Why a process of another site waits, in the last minute.
+    pub refused: Option<String>,
     /// A worker does maintenance.
     pub has_leader: bool,
     /// By how many seconds its newest time is ahead of the server's clock.

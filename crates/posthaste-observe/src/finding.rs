@@ -109,6 +109,8 @@ kinds! {
         "The roles of posthaste do not exist.";
     StoreRestored "store.restored" Error "stores need a rebase"
         "The database was restored or copied, and its jobs were not taken over.";
+    StoreSite "store.site" Error "stores are another site's"
+        "A process waits, because another site works this database or its original.";
     StoreSequence "store.sequence" Error "sequences are too low"
         "The sequence of job ids is below ids that are in use.";
     StoreClockBack "store.clock_back" Error "clocks stepped back"

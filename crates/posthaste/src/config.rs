@@ -9,6 +9,10 @@ use crate::retry::Backoff;
 pub struct Config {
     /// Shown in `posthaste.worker`; a host name and process id help people.
     pub name: String,
+    /// The site that this worker belongs to, such as `production`: a store is worked by one site
+    /// alone, and a copy of it waits for `posthaste adopt`. Without a name the site is told by the
+    /// address that the worker connects to.
+    pub site: Option<String>,
     /// Longest pause between two looks at an empty queue. After work was found the pause starts at
     /// a millisecond and grows with idleness. Behind a notifier
     /// ([`WorkerBuilder::notifier`](crate::WorkerBuilder::notifier)) a queue that is notified is
@@ -41,6 +45,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             name: format!("pid {}", std::process::id()),
+            site: None,
             poll_interval: Duration::from_millis(100),
             heartbeat_interval: Duration::from_secs(5),
             rescue_after: Duration::from_secs(30),
@@ -59,6 +64,9 @@ impl Config {
     /// What makes no sense, as a sentence that names the setting.
     pub(crate) fn check(&self) -> Result<(), String> {
         text("the worker's name", &self.name, 0)?;
+        if let Some(site) = &self.site {
+            text("the site's name", site, 1)?;
+        }
         for (setting, interval) in [
             ("poll_interval", self.poll_interval),
             ("heartbeat_interval", self.heartbeat_interval),

@@ -3,6 +3,7 @@
 //! no handler's code ever runs, so that a handler that never yields stops nobody but itself. No
 //! loop knows this module.
 
+mod admission;
 mod overdue;
 mod stop;
 
@@ -28,6 +29,7 @@ use crate::identity::Registration;
 use crate::maintenance::Maintenance;
 use crate::metrics::Runs;
 use crate::notifier::{self, Notifier};
+use crate::parts::admission::Admission;
 use crate::parts::gate::Gate;
 use crate::parts::in_hand::InHand;
 use crate::parts::notifications::Notifications;
@@ -35,9 +37,11 @@ use crate::parts::owed::Owed;
 use crate::parts::pulse::Pulse;
 use crate::parts::queue::{QueueState, Queues};
 use crate::parts::watched::Watched;
+use crate::periodic::Periodic;
 use crate::stats::{self, Stats};
 use crate::store::link::{self, Link};
 use crate::store::session::Listen;
+use crate::store::site::Site;
 
 /// What a process needs to begin.
 pub(crate) struct Start {
@@ -45,6 +49,10 @@ pub(crate) struct Start {
     pub(crate) config: Config,
     pub(crate) queues: Vec<Arc<QueueState>>,
     pub(crate) listen: Option<Listen>,
+    pub(crate) site: Arc<Site>,
+    /// Written once this process may work the store.
+    pub(crate) periodic: Vec<Periodic>,
+    pub(crate) admission: Arc<Admission>,
     /// The answers to heartbeats, for the one that asks how the worker is.
     pub(crate) owed: Arc<Owed>,
     pub(crate) stop: CancellationToken,
@@ -52,9 +60,10 @@ pub(crate) struct Start {
 
 /// Runs the loops on the calling thread until they were stopped and everything is settled, or the
 /// deadline has passed.
-pub(crate) fn run(start: Start) -> Result<(), Error> {
+pub(crate) fn run(mut start: Start) -> Result<(), Error> {
+    let periodic = std::mem::take(&mut start.periodic);
     let (process, settled) = Process::new(start);
-    process.run(settled)
+    process.run(settled, periodic)
 }
 
 /// What has to be there to start and to end the loops. None of them has all of it.
@@ -63,6 +72,8 @@ struct Process {
     config: Arc<Config>,
     queues: Queues,
     listen: Option<Listen>,
+    site: Arc<Site>,
+    admission: Arc<Admission>,
     /// Kept to the end, because the channel of outcomes is closed with it.
     claimer: Arc<Claimer>,
     /// For statements that look and change nothing of a job.
@@ -90,7 +101,10 @@ struct Ends {
 impl Process {
     fn new(start: Start) -> (Self, UnboundedReceiver<Settled>) {
         let (settle, settled) = unbounded_channel();
-        let line = |patience| Arc::new(Link::new(start.pool.clone(), patience));
+        let line = |patience| {
+            let site = Arc::clone(&start.site);
+            Arc::new(Link::new(start.pool.clone(), patience, site))
+        };
         let (claims, looks) = (line(link::WORK), line(link::LOOKS));
         let queues: Queues = start.queues.into();
         let consumers = Arc::clone(&queues);
@@ -119,6 +133,8 @@ impl Process {
             config: Arc::new(start.config),
             queues,
             listen: start.listen,
+            site: start.site,
+            admission: start.admission,
             claimer: Arc::new(claimer),
             looks,
             notifications: Arc::default(),
@@ -131,7 +147,11 @@ impl Process {
         (process, settled)
     }
 
-    fn run(self, settled: UnboundedReceiver<Settled>) -> Result<(), Error> {
+    fn run(
+        self,
+        settled: UnboundedReceiver<Settled>,
+        periodic: Vec<Periodic>,
+    ) -> Result<(), Error> {
         let failed = |error: std::io::Error| Error::from(ErrorKind::Ended(error.to_string()));
         // However this ends, the heartbeat ends with it: one that went on would keep the jobs from
         // being rescued.
@@ -142,6 +162,8 @@ impl Process {
             owed: Arc::clone(&self.owed),
             pulse: Arc::clone(&self.pulse),
             doubted: Arc::clone(&self.claimer.unanswered.doubted),
+            admission: Arc::clone(&self.admission),
+            site: Arc::clone(&self.site),
             stopped: self.ends.stopped.clone(),
         };
         let beats = heartbeat::start(heartbeat, self.watched.clone(), self.pool.clone());
@@ -153,6 +175,7 @@ impl Process {
         runtime.block_on(async {
             self.spawn("pulse", self.move_on());
             self.acknowledge(settled);
+            self.wait_for_site(periodic).await;
             let claiming = self.claim().await;
             self.look();
             let attending = self.attend();
@@ -172,7 +195,7 @@ impl Process {
 
     /// A connection for one loop alone.
     fn line(&self, patience: Duration) -> Link {
-        Link::new(self.pool.clone(), patience)
+        Link::new(self.pool.clone(), patience, Arc::clone(&self.site))
     }
 
     /// Shows the heartbeat that this thread moves: one whose log or consumer blocks it is to lose

@@ -39,6 +39,11 @@ pub(crate) enum ErrorKind {
     TimedOut { what: &'static str, seconds: u64 },
     #[error("cannot connect to Postgres{0}")]
     Connect(Chain),
+    #[error(
+        "{0}: no work is done here until 'posthaste adopt' takes the store over, or [site] names \
+         this site alike"
+    )]
+    OtherSite(String),
     #[error("{0}")]
     Schema(String),
     #[error("{0}")]
@@ -187,6 +192,11 @@ impl Error {
         matches!(*self.0, ErrorKind::Lost)
     }
 
+    /// Another site works this store, such as production a copy's: nothing is done there.
+    pub fn is_other_site(&self) -> bool {
+        matches!(*self.0, ErrorKind::OtherSite(_))
+    }
+
     /// The connection failed or no answer came: whether the statement took effect is not known.
     pub fn is_connection(&self) -> bool {
         match &*self.0 {
@@ -228,7 +238,7 @@ impl Error {
     /// Whether it took effect is not known. What was never sent, because there was no connection,
     /// certainly did not.
     pub(crate) fn leaves_in_doubt(&self) -> bool {
-        !self.is_rollback() && !matches!(*self.0, ErrorKind::Connect(_))
+        !self.is_rollback() && !matches!(*self.0, ErrorKind::Connect(_) | ErrorKind::OtherSite(_))
     }
 
     /// Adapts an error of the driver that came before anything was sent: the server refused, or

@@ -11,12 +11,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
 use crate::identity::{Identity, Moment, Registration};
+use crate::parts::admission::Admission;
 use crate::parts::doubted::Doubted;
 use crate::parts::owed::Owed;
 use crate::parts::pulse::Pulse;
 use crate::parts::watched::Watched;
 use crate::store;
 use crate::store::link::Link;
+use crate::store::site::Site;
 
 /// What beats.
 pub(crate) struct Heartbeat {
@@ -28,6 +30,9 @@ pub(crate) struct Heartbeat {
     pub(crate) pulse: Arc<Pulse>,
     /// Told when the server may have forgotten what it had answered.
     pub(crate) doubted: Arc<Doubted>,
+    /// Whether this process may work the store.
+    pub(crate) admission: Arc<Admission>,
+    pub(crate) site: Arc<Site>,
     pub(crate) stopped: CancellationToken,
 }
 
@@ -43,7 +48,8 @@ pub(crate) fn start(
     std::thread::Builder::new()
         .name("posthaste-heartbeat".into())
         .spawn(move || {
-            let link = Link::new(pool, patience(heartbeat.config.rescue_after));
+            let patience = patience(heartbeat.config.rescue_after);
+            let link = Link::new(pool, patience, Arc::clone(&heartbeat.site));
             runtime.block_on(watched.task("heartbeat", beat(heartbeat, link)));
         })
 }
@@ -159,6 +165,7 @@ async fn beat_once(
 ) -> Option<bool> {
     let sent = Moment::now();
     let beaten = store::beat(link, worker).await;
+    heartbeat.admission.note(&beaten);
     if beaten.is_ok() && std::mem::take(failures) > 0 {
         tracing::info!(worker, "the database answers heartbeats again");
     }

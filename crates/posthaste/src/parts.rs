@@ -1,5 +1,6 @@
 //! What the loops of a worker process share, each with one duty. Nothing here knows a loop.
 
+pub(crate) mod admission;
 pub(crate) mod doubted;
 pub(crate) mod gate;
 pub(crate) mod in_hand;

@@ -19,6 +19,7 @@ mod claim;
 mod claims;
 mod client;
 mod clocks;
+mod copies;
 mod copy;
 mod counters;
 mod crash;

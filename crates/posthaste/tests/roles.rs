@@ -166,6 +166,7 @@ fn may(role: &str, object: &str, verb: &str) -> bool {
         "audited",
         "bulk_action",
         "alert",
+        "site",
     ]
     .contains(&object);
     let is_insertable = ["job", "staged_jobs", "outbox"].contains(&object);

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use crate::database::Database;
 use crate::handlers::Handlers;
 use crate::observe::Listen;
+use crate::sandbox;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 use crate::worker::{self, Patience, Settings};
@@ -22,6 +23,11 @@ pub(crate) struct Arguments {
 
     #[command(flatten)]
     listen: Listen,
+
+    /// Print which jobs would be run, and run none. Nothing changes in the database, so this works
+    /// in a copy too
+    #[arg(long)]
+    sandbox: bool,
 }
 
 impl Arguments {
@@ -37,6 +43,9 @@ pub(crate) async fn run(
     terminal: &Terminal,
     signals: &Signals,
 ) -> anyhow::Result<()> {
+    if arguments.sandbox {
+        return sandbox::work(&arguments.handlers, database, terminal, signals).await;
+    }
     let handlers = arguments.handlers.open()?;
     // A database that cannot be reached at the start is a mistake to be told; one that is lost
     // later comes back.

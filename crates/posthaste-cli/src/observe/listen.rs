@@ -52,19 +52,22 @@ struct Shared {
 }
 
 /// What a process said last.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Health {
     at: Instant,
     unanswered_for: Duration,
+    /// Why it does nothing.
+    refused: Option<String>,
 }
 
 impl Health {
     /// Why it is not ready. One that says nothing any more stands still.
-    fn trouble(self) -> Option<&'static str> {
+    fn trouble(self) -> Option<String> {
         if self.at.elapsed() > PATIENCE {
-            return Some("the process stands still");
+            return Some("the process stands still".to_owned());
         }
-        (self.unanswered_for > PATIENCE).then_some("the database does not answer")
+        let silent = || (self.unanswered_for > PATIENCE).then_some("the database does not answer");
+        self.refused.or_else(|| silent().map(str::to_owned))
     }
 }
 
@@ -96,6 +99,7 @@ impl Listen {
         let health = Health {
             at: Instant::now(),
             unanswered_for: Duration::ZERO,
+            refused: None,
         };
         let served = Served(Arc::new(Shared {
             recorder: Recorder::install()?,
@@ -118,11 +122,12 @@ impl Listen {
 
 impl Served {
     /// How the process goes now; to be said all the time.
-    pub(crate) fn say(&self, unanswered_for: Duration) {
+    pub(crate) fn say(&self, unanswered_for: Duration, refused: Option<String>) {
         let mut health = self.0.health.lock().unwrap_or_else(PoisonError::into_inner);
         *health = Health {
             at: Instant::now(),
             unanswered_for,
+            refused,
         };
         self.0.recorder.tidy();
     }
@@ -130,7 +135,7 @@ impl Served {
     /// Says again and again that all goes well, for a process that waits for others only.
     pub(crate) async fn say_well(&self) {
         loop {
-            self.say(Duration::ZERO);
+            self.say(Duration::ZERO, None);
             tokio::time::sleep(TELLS).await;
         }
     }
@@ -142,7 +147,7 @@ impl Served {
 
     fn health(&self) -> Health {
         let health = self.0.health.lock();
-        *health.unwrap_or_else(PoisonError::into_inner)
+        health.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     async fn of_the_database(&self, collector: &Collector) -> String {
@@ -197,12 +202,19 @@ mod tests {
                 .checked_sub(Duration::from_secs(ago))
                 .unwrap_or_else(Instant::now),
             unanswered_for: Duration::from_secs(owes),
+            refused: None,
         };
-        assert_eq!(health(0, 9).trouble(), None);
-        assert_eq!(
-            health(0, 11).trouble(),
-            Some("the database does not answer")
-        );
-        assert_eq!(health(11, 0).trouble(), Some("the process stands still"));
+        let trouble = |ago, owes| health(ago, owes).trouble();
+        assert_eq!(trouble(0, 9), None);
+        let silent = Some("the database does not answer".to_owned());
+        assert_eq!(trouble(0, 11), silent);
+        let still = Some("the process stands still".to_owned());
+        assert_eq!(trouble(11, 0), still);
+        let refused = Some("another site works this store".to_owned());
+        let waiting = Health {
+            refused: refused.clone(),
+            ..health(0, 0)
+        };
+        assert_eq!(waiting.trouble(), refused);
     }
 }

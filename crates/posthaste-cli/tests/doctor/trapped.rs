@@ -107,6 +107,7 @@ async fn no_command_calls_what_somebody_has_put_into_public() -> anyhow::Result<
             ("sync search words", "10"),
             ("relay run --once", "audit: 1 sent"),
             ("rebase --force", "unfinished jobs were taken over"),
+            ("adopt --force --discard", "unfinished jobs were discarded"),
             ("doctor", "public"),
         ] {
             let arguments: Vec<&str> = arguments.split(' ').collect();

@@ -15,7 +15,7 @@ pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
     if store.needs_rebase {
         return vec![restored()];
     }
-    let mut found = Vec::new();
+    let mut found: Vec<Finding> = store.refused.iter().map(|why| other_site(why)).collect();
     if store.seconds_ahead >= STEPPED_BACK {
         found.push(Finding::new(
             Kind::StoreClockBack,
@@ -59,6 +59,16 @@ pub(super) fn restored() -> Finding {
         "The database was restored, copied, upgraded or loaded, and its jobs were not taken over: \
          no worker runs jobs here.",
         "Stop all workers and run 'posthaste rebase' once.",
+    )
+}
+
+fn other_site(why: &str) -> Finding {
+    Finding::new(
+        Kind::StoreSite,
+        format!("A process waits and does nothing here: {why}."),
+        "If this database is a copy that is to be worked, run 'posthaste adopt' there once, with \
+         '--discard' to remove the jobs that came with it. If it is the original, correct [site] \
+         or DATABASE_URL of that process.",
     )
 }
 

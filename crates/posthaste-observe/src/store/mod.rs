@@ -210,6 +210,8 @@ async fn server(client: &Client) -> Result<Server, Error> {
 fn state(row: &Row) -> Result<StoreState, PgError> {
     Ok(StoreState {
         needs_rebase: row.try_get("needs_rebase")?,
+        site: row.try_get("site")?,
+        refused: row.try_get("refused")?,
         has_leader: row.try_get("has_leader")?,
         seconds_ahead: row.try_get("seconds_ahead")?,
         seconds_jumped: row.try_get("seconds_jumped")?,

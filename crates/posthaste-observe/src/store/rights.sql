@@ -25,15 +25,13 @@ SELECT has_schema_privilege('posthaste', 'USAGE') AS may_look,
        (SELECT coalesce(pg_catalog.array_agg(f.name ORDER BY f.name), '{}') FROM (
           SELECT p.oid::regprocedure::text AS name FROM pg_proc p
            WHERE p.pronamespace = to_regnamespace('posthaste')::oid
-             AND p.proname IN ('check_identity', 'register', 'session_identity', 'claim', 'settle',
-                               'close_batches',
-                               'beat', 'enter_ready')
+             AND p.proname IN ('check_identity', 'register', 'enter_site', 'session_identity', 'claim',
+                               'settle', 'close_batches', 'beat', 'enter_ready')
              AND NOT has_function_privilege(p.oid, 'EXECUTE')
           UNION ALL
           SELECT p.oid::regprocedure::text FROM pg_proc p
            WHERE p.pronamespace = 'pg_catalog'::regnamespace::oid
-             AND p.proname IN ('pg_control_system', 'pg_current_wal_insert_lsn', 'pg_walfile_name',
-                               'pg_sequence_last_value')
+             AND p.proname = 'pg_sequence_last_value'
              AND NOT has_function_privilege(p.oid, 'EXECUTE')) f) AS functions_lacking,
        (SELECT coalesce(pg_catalog.array_agg(DISTINCT r.rolname::text), '{}') FROM c, pg_roles r
          WHERE r.rolname = 'posthaste_worker' AND c.is_slot

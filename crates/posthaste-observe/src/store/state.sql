@@ -1,8 +1,11 @@
 -- What the store says about itself. seconds_ahead: the newest time that it holds, against the
 -- server's clock: of the promoter, the leader's lease, periodic jobs and heartbeats.
 SELECT CASE WHEN NOT pg_is_in_recovery()
-             AND has_function_privilege('pg_catalog.pg_control_system()'::text, 'EXECUTE'::text)
+             AND has_function_privilege('posthaste.cluster()'::text, 'EXECUTE'::text)
             THEN posthaste.needs_rebase(false) ELSE false END AS needs_rebase,
+       (SELECT posthaste.site_label(s.name, s.addresses) FROM posthaste.site s) AS site,
+       (SELECT s.refused FROM posthaste.site s
+         WHERE s.refused_at > clock_timestamp() - interval '1 min') AS refused,
        EXISTS (SELECT FROM posthaste.leader l
                 WHERE clock_timestamp() BETWEEN l.since AND l.until) AS has_leader,
        coalesce(extract(epoch FROM greatest(

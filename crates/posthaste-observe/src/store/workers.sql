@@ -4,8 +4,7 @@ SELECT w.id, w.name, w.started_at,
        extract(epoch FROM clock_timestamp() - w.seen_at)::double precision AS silent,
        w.queues, l.worker IS NOT NULL AS leads
   FROM (SELECT CASE WHEN NOT pg_is_in_recovery()
-                     AND has_function_privilege('pg_catalog.pg_control_system()'::text,
-                                                'EXECUTE'::text)
+                     AND has_function_privilege('posthaste.cluster()'::text, 'EXECUTE'::text)
                     THEN posthaste.session_identity() END AS identity OFFSET 0) here,
        posthaste.worker w LEFT JOIN posthaste.leader l
        ON l.worker = w.id AND clock_timestamp() BETWEEN l.since AND l.until

@@ -287,6 +287,7 @@ BEGIN
      SET state = 'stopped', ended_at = v_now, stopped_by = 'posthaste rebase'
    WHERE b.state IN ('running', 'failed');
   DELETE FROM posthaste.store_identity;
+  DELETE FROM posthaste.site;
   INSERT INTO posthaste.store_identity (identity) VALUES (posthaste.current_identity());
   RETURN v_jobs;
 END $f$;

@@ -1,38 +1,11 @@
--- Identity: which database this is, and what that means for delivery ids. How jobs are taken over
--- where their transaction ids mean nothing stands in functions/rebase.sql.
+-- What it means for work and for delivery ids which database this is (functions/identity.sql). How
+-- jobs are taken over where their transaction ids mean nothing stands in functions/rebase.sql.
 --
 -- Rows and cursors speak in transaction ids. Those hold for one cluster and the tables that were
 -- created in it: a physical copy keeps them (crash recovery, physical backups, point-in-time
 -- recovery, promotion), a logical one does not (pg_dump, logical replication).
 
--- Which store a session sees: the cluster, the database, the tables, the history of the write-ahead
--- log, and last which life of the server. It costs a few microseconds, so each claim asks: that is
--- how a worker notices that its connection leads elsewhere, or to a server that was promoted or has
--- crashed.
-CREATE OR REPLACE FUNCTION posthaste.session_identity() RETURNS text LANGUAGE plpgsql STABLE AS $f$
-BEGIN
-  RETURN pg_catalog.concat_ws('/', (pg_control_system()).system_identifier,
-                   'posthaste.store'::regclass::oid,
-                   left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), current_database(),
-                   coalesce(pg_sequence_last_value('posthaste.life'::regclass)::text, ''::text));
-END $f$;
-
--- Whether a worker's identity is that of this store, in whichever life of its server.
-CREATE OR REPLACE FUNCTION posthaste.is_here(p_identity text) RETURNS boolean LANGUAGE sql STABLE
-SET search_path = pg_catalog, pg_temp AS $f$
-  SELECT regexp_replace(p_identity, '/[^/]*$', '')
-       = regexp_replace(posthaste.session_identity(), '/[^/]*$', '')
-$f$;
-
--- Which store this is: the cluster, the tables and the timeline, and the database by its number,
--- which a copy does not share and a new name does not change.
-CREATE OR REPLACE FUNCTION posthaste.current_identity() RETURNS text[] LANGUAGE sql STABLE
-SET search_path = pg_catalog, pg_temp AS $f$
-  SELECT (string_to_array(posthaste.session_identity(), '/'))[1:3]
-    || (SELECT oid FROM pg_database WHERE datname = current_database())::text
-$f$;
-
--- That one row's; '{}' where there is not exactly one, as in a schema without its rows.
+-- The identity of posthaste.store_identity's one row; '{}' where there is not exactly one, as in a schema without its rows.
 CREATE OR REPLACE FUNCTION posthaste.recorded_identity() RETURNS text[] LANGUAGE sql STABLE AS $f$
   SELECT CASE count(*) WHEN 1 THEN max(h.identity) ELSE '{}' END FROM posthaste.store_identity h
 $f$;
@@ -232,13 +205,14 @@ CREATE OR REPLACE FUNCTION posthaste.check_identity(p_thorough boolean DEFAULT t
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
-  v_here text[] := posthaste.current_identity();
+  v_here text[];
   v_recorded text[];
 BEGIN
   PERFORM posthaste.fire_triggers();
   IF posthaste.needs_rebase(p_thorough) THEN
     PERFORM posthaste.refuse_restored();
   END IF;
+  v_here := posthaste.current_identity();
   IF posthaste.recorded_identity() = v_here THEN
     RETURN;
   END IF;
@@ -356,10 +330,11 @@ BEGIN
 END $f$;
 
 -- A worker begins: its id, and the delivery ids that it gives: from each first id on, that of job
--- 0.
+-- 0. Where another site works the store, it does not: why.
 CREATE OR REPLACE FUNCTION posthaste.register(
-  p_name text, p_queues text[] DEFAULT '{}', OUT o_worker bigint, OUT o_first bigint[],
-  OUT o_zero uuid[])
+  p_name text, p_queues text[] DEFAULT '{}', p_site text DEFAULT NULL,
+  p_addresses text[] DEFAULT '{}', OUT o_worker bigint, OUT o_first bigint[],
+  OUT o_zero uuid[], OUT o_refused text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -367,7 +342,11 @@ BEGIN
   PERFORM posthaste.position('posthaste.flags'), posthaste.wait_for_disk();
   INSERT INTO posthaste.worker (name, queues) VALUES (p_name, p_queues) RETURNING id INTO o_worker;
   -- Behind it: who locks workers out waits for this row, or this for them.
-  PERFORM posthaste.check_identity();
+  o_refused := posthaste.enter_site(p_site, p_addresses, true);
+  IF o_refused IS NOT NULL THEN
+    DELETE FROM posthaste.worker WHERE id = o_worker;
+    RETURN;
+  END IF;
   SELECT array_agg(i.first_id ORDER BY i.n),
          array_agg(posthaste.delivery_of(i.value, 0) ORDER BY i.n) INTO o_first, o_zero
     FROM posthaste.epoch i;

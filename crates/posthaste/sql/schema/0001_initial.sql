@@ -326,12 +326,14 @@ CREATE TABLE posthaste.route (
 -- that. Other enqueues pay nothing for it.
 CREATE UNLOGGED SEQUENCE posthaste.flags MINVALUE 0 START 0;
 
--- Another number after each crash of the server, and part of posthaste.session_identity().
+-- A random number, another one after each crash or promotion of the server; part of
+-- posthaste.session_identity().
 CREATE UNLOGGED SEQUENCE posthaste.life MINVALUE 0 START 0;
 
 -- seconds since 1970: workers that died asleep are not notified for longer than that
 CREATE SEQUENCE posthaste.listeners_until MINVALUE 0 START 0;
-SELECT setval('posthaste.flags', 0), setval('posthaste.life', 0),
+SELECT setval('posthaste.flags', 0),
+       setval('posthaste.life', floor(random() * 9007199254740992)::bigint),
        setval('posthaste.listeners_until', 0);
 
 -- What makes delivery ids differ from those of other databases and other pasts of this one: 60
@@ -515,6 +517,20 @@ CREATE TYPE posthaste.found AS (
 CREATE TABLE posthaste.store_identity (
   identity text[]      PRIMARY KEY,
   since    timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- Which site works the store, and what identified its server when it last did (functions/site.sql).
+-- No row: no worker has come yet. A process that was refused leaves a note.
+CREATE TABLE posthaste.site (
+  only_row  boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
+  name      text,                    -- as set; none: known by its addresses alone
+  addresses text[]      NOT NULL,    -- by which its processes connect, the newest first
+  started   timestamptz NOT NULL,    -- the server's start
+  life      bigint      NOT NULL,    -- posthaste.life
+  endpoint  text,                    -- the server's own address and port, if not of its machine
+  since     timestamptz NOT NULL DEFAULT clock_timestamp(),
+  refused   text,                    -- why a process waits here
+  refused_at timestamptz
 );
 
 -- All ids up to this one were drawn, and the one that has the write-ahead log up to here knows it:

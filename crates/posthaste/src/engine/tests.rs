@@ -26,6 +26,9 @@ fn of(queues: Vec<Arc<QueueState>>) -> (Process, UnboundedReceiver<Settled>) {
         config: Config::default(),
         queues,
         listen: None,
+        site: Arc::default(),
+        periodic: Vec::new(),
+        admission: Arc::default(),
         owed: Arc::default(),
         stop: CancellationToken::new(),
     })

@@ -4,6 +4,7 @@
 //! Statements have no names: behind a pooler that hands out server sessions by the transaction, a
 //! name means nothing, or another process's statement.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use deadpool_postgres::{ClientWrapper, Pool};
@@ -14,7 +15,7 @@ use tokio_postgres::error::SqlState;
 
 use super::parameter::{Parameter, typed};
 use super::place::place;
-use super::restore;
+use super::site::Site;
 use crate::error::{Error, ErrorKind};
 
 /// An answer that does not come within a link's patience is given up: its connection is taken for
@@ -58,6 +59,7 @@ pub(crate) struct Link {
     /// How long an answer is waited for at first: as long as those can bear it who stand behind
     /// this connection.
     patience: Duration,
+    site: Arc<Site>,
     line: Mutex<Line>,
 }
 
@@ -80,7 +82,7 @@ struct Line {
 impl Link {
     /// A connection beside the pool: made by the pool's manager, so with its address and TLS, but
     /// on the runtime that uses it.
-    pub(crate) fn new(pool: Pool, patience: Duration) -> Self {
+    pub(crate) fn new(pool: Pool, patience: Duration, site: Arc<Site>) -> Self {
         let patience = patience.min(LONGEST);
         let line = Line {
             client: None,
@@ -90,13 +92,14 @@ impl Link {
         Self {
             pool,
             patience,
+            site,
             line: Mutex::new(line),
         }
     }
 
     /// Another connection of the same kind.
     pub(crate) fn another(&self) -> Self {
-        Self::new(self.pool.clone(), self.patience)
+        Self::new(self.pool.clone(), self.patience, Arc::clone(&self.site))
     }
 
     /// Runs one statement. An error for which [`Error::is_connection`] holds leaves open whether it
@@ -176,6 +179,11 @@ impl Link {
         Ok((result?, more))
     }
 
+    /// The site of its process.
+    pub(crate) fn site(&self) -> &Site {
+        &self.site
+    }
+
     /// Whether the next statement finds its connection made.
     pub(crate) async fn is_connected(&self) -> bool {
         let line = self.line.lock().await;
@@ -189,14 +197,14 @@ impl Link {
             .await
             .map_err(Error::unsent("cannot connect to Postgres"))
             .map_err(|error| error.at(|| place(&self.pool)))?;
-        restore::check_identity(&client, false).await?;
+        self.site.enter(&client, false).await?;
         Ok(client)
     }
 }
 
 impl Line {
     fn back_off(&mut self, error: &Error) {
-        self.refused_for = match error.is_rollback() {
+        self.refused_for = match error.is_rollback() || error.is_other_site() {
             true => REFUSED_FOR,
             false => (self.refused_for * 2).clamp(REFUSED_FIRST, REFUSED_FOR),
         };

@@ -20,6 +20,7 @@ pub(crate) mod restore;
 pub(crate) mod roles;
 mod schema;
 pub(crate) mod session;
+pub(crate) mod site;
 
 use std::time::Duration;
 
@@ -71,14 +72,17 @@ pub(crate) async fn register(
     name: &str,
     queues: &[&str],
 ) -> Result<(i64, Epochs), Error> {
-    let what = "cannot register the worker";
+    let (what, site) = ("cannot register the worker", link.site());
     let rows = link
         .fetch(
             what,
-            "SELECT o_worker, o_first, o_zero FROM posthaste.register($1, $2::text[])",
-            &[&Prose(Some(name)), &queues],
+            "SELECT o_worker, o_first, o_zero, o_refused
+               FROM posthaste.register($1, $2::text[], $3, $4::text[])",
+            &[&Prose(Some(name)), &queues, &site.name, &site.addresses],
         )
         .await?;
+    let refused = rows.first().map(|row| row.try_get(3)).transpose();
+    site::admitted(refused.map_err(Error::postgres(what))?.flatten())?;
     let worker = first(&rows, what)?;
     let known = rows[0].try_get(1).and_then(|first| {
         let zero = rows[0].try_get(2)?;

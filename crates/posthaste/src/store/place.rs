@@ -7,7 +7,55 @@ pub(crate) fn place(pool: &Pool) -> Option<String> {
     told(&format!("{:?}", pool.manager()))
 }
 
+/// The same as addresses of servers that can be compared, one for each host.
+pub(crate) fn addresses(pool: &Pool) -> Vec<String> {
+    let Some((places, database)) = parts(&format!("{:?}", pool.manager())) else {
+        return Vec::new();
+    };
+    let database = database.map_or_else(String::new, |name| format!("/{name}"));
+    let places = places.iter().map(|(host, port)| comparable(host, port));
+    let mut addresses: Vec<String> = places.map(|place| place + &database).collect();
+    addresses.sort();
+    addresses.dedup();
+    addresses
+}
+
+/// Each machine has its own loopback and sockets: those of one are the same server.
+fn comparable(host: &str, port: &str) -> String {
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    let is_loopback = match host.parse::<std::net::IpAddr>() {
+        Ok(address) => address.to_canonical().is_loopback(),
+        Err(_) => {
+            let usual = [
+                "localhost",
+                "/tmp",
+                "/run/postgresql",
+                "/var/run/postgresql",
+            ];
+            usual.contains(&host.as_str())
+        }
+    };
+    match is_loopback {
+        true => format!("localhost:{port}"),
+        false if host.contains(':') => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    }
+}
+
 fn told(manager: &str) -> Option<String> {
+    let (places, database) = parts(manager)?;
+    let places = places.iter().map(|(host, port)| match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
+    });
+    let database = database.map_or_else(String::new, |name| format!(", database \"{name}\""));
+    Some(places.collect::<Vec<_>>().join(", ") + &database)
+}
+
+/// Hosts with their ports, and the database.
+type Parts = (Vec<(String, String)>, Option<String>);
+
+fn parts(manager: &str) -> Option<Parts> {
     let after = |name: &str| Some(manager.split_once(&format!(" {name}: "))?.1);
     let list = |name: &str| Some(after(name)?.strip_prefix('[')?.split_once(']')?.0);
     let quoted = |text: &str| -> Vec<String> {
@@ -19,19 +67,15 @@ fn told(manager: &str) -> Option<String> {
         .filter(|port| !port.is_empty())
         .collect();
     let hosts = quoted(list("host")?).into_iter().enumerate();
-    let places: Vec<String> = hosts
+    let places: Vec<(String, String)> = hosts
         .map(|(at, host)| {
             let port = ports.get(at).or(ports.first()).unwrap_or(&"5432");
-            match host.contains(':') {
-                true => format!("[{host}]:{port}"),
-                false => format!("{host}:{port}"),
-            }
+            (host, (*port).to_owned())
         })
         .collect();
     let database = after("dbname")?.strip_prefix("Some(").map(quoted);
     let database = database.and_then(|names| names.into_iter().next());
-    let database = database.map_or_else(String::new, |name| format!(", database \"{name}\""));
-    (!places.is_empty()).then(|| places.join(", ") + &database)
+    (!places.is_empty()).then_some((places, database))
 }
 
 #[cfg(test)]
@@ -49,6 +93,41 @@ mod tests {
             let manager = deadpool_postgres::Manager::new(config, tokio_postgres::NoTls);
             let pool = Pool::builder(manager).build().expect("a pool");
             assert_eq!(place(&pool).as_deref(), Some(told));
+        }
+    }
+
+    #[test]
+    fn names_of_one_address_are_the_same_and_other_servers_are_not() {
+        let addresses = |url: &str| {
+            let config: tokio_postgres::Config = url.parse().expect("an address");
+            let manager = deadpool_postgres::Manager::new(config, tokio_postgres::NoTls);
+            let pool = Pool::builder(manager).build().expect("a pool");
+            super::addresses(&pool)
+        };
+        for local in [
+            "localhost",
+            "127.0.0.1",
+            "127.0.1.1",
+            "::1",
+            "/run/postgresql",
+            "/tmp",
+        ] {
+            let url = format!("host={local} dbname=app");
+            assert_eq!(addresses(&url), ["localhost:5432/app"], "{local}");
+        }
+        for (url, addresses_of_it) in [
+            (
+                "postgres://ann:geheim@DB.example.org./app",
+                vec!["db.example.org:5432/app"],
+            ),
+            ("host=b,a port=1,2 user=u", vec!["a:2", "b:1"]),
+            ("host=/srv/copy dbname=app port=7", vec!["/srv/copy:7/app"]),
+            (
+                "host=2001:DB8::1 dbname=app",
+                vec!["[2001:db8::1]:5432/app"],
+            ),
+        ] {
+            assert_eq!(addresses(url), addresses_of_it);
         }
     }
 }

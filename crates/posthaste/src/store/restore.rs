@@ -11,25 +11,6 @@ pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
     SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL jit = off; SET LOCAL lock_timeout = 0; \
     SET LOCAL statement_timeout = 0";
 
-/// Makes sure that work may go on in this database: on each new connection, before anything else is
-/// sent, and thoroughly when a worker starts.
-pub(crate) async fn check_identity(client: &Client, thorough: bool) -> Result<(), Error> {
-    let refused = || Error::unsent("no work can be done here");
-    // One round trip, as each statement of the engine is.
-    let (begun, known, committed) = futures_util::future::join3(
-        client.batch_execute(BEGIN),
-        client.query_typed_one(
-            "SELECT posthaste.check_identity($1)",
-            &[(&thorough, Type::BOOL)],
-        ),
-        client.batch_execute("COMMIT"),
-    )
-    .await;
-    begun.map_err(refused())?;
-    known.map_err(refused())?;
-    committed.map_err(refused())
-}
-
 /// Takes over the jobs of a store that was restored from a dump, replicated logically, copied or
 /// upgraded: every unfinished job once, whatever was enqueued since included; nothing that was
 /// done. Returns how many. Until then workers refuse to work there, and say so.

@@ -302,6 +302,13 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         self
     }
 
+    /// The site that this worker belongs to, such as `production`: a copy of its store is not
+    /// worked by another. See [`Config::site`].
+    pub fn site(mut self, name: impl Into<String>) -> Self {
+        self.config.site = Some(name.into());
+        self
+    }
+
     /// How long running jobs may go on after a stop was asked for.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.config.shutdown_grace = grace;

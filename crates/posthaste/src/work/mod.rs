@@ -20,9 +20,11 @@ use crate::config::{self, QueueConfig};
 use crate::database::Database;
 use crate::engine::{self, Start};
 use crate::error::{Error, ErrorKind};
+use crate::parts::admission::Admission;
 use crate::parts::owed::Owed;
 use crate::parts::queue::QueueState;
 use crate::shutdown::Signals;
+use crate::store::site::Site;
 use crate::store::{self, migrate};
 pub use builder::WorkerBuilder;
 use runner::Runner;
@@ -55,10 +57,20 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         };
         let client = self.database.client().await?;
         migrate::require_current(&client).await?;
-        for periodic in &self.periodic {
-            store::periodic::put(&client, periodic).await?;
+        // Its manager is what the engine connects by.
+        let pool = self.database.pool(1)?;
+        let site = Arc::new(Site::new(self.config.site.as_deref(), &pool));
+        let mut periodic = self.periodic;
+        match site.enter(&client, true).await {
+            // It waits.
+            Err(error) if error.is_other_site() => {}
+            entered => {
+                entered?;
+                for one in std::mem::take(&mut periodic) {
+                    store::periodic::put(&client, &one).await?;
+                }
+            }
         }
-        store::restore::check_identity(&client, true).await?;
         drop(client);
         let stop = CancellationToken::new();
         let handlers = Arc::new(self.handlers);
@@ -74,13 +86,15 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         let owed = Arc::<Owed>::default();
         // Until its first answer.
         owed.asked();
-        // Its manager is what the engine connects by.
-        let pool = self.database.pool(1)?;
+        let admission = Arc::<Admission>::default();
         let start = Start {
             pool,
             config: self.config,
             queues: queues.clone(),
             listen,
+            site,
+            periodic,
+            admission: Arc::clone(&admission),
             owed: Arc::clone(&owed),
             stop: stop.clone(),
         };
@@ -96,6 +110,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
             stop,
             queues,
             owed,
+            admission,
             end: Some(end),
         })
     }
@@ -151,6 +166,7 @@ pub struct WorkerHandle {
     stop: CancellationToken,
     queues: Vec<Arc<QueueState>>,
     owed: Arc<Owed>,
+    admission: Arc<Admission>,
     /// Nothing when the end was told already.
     end: Option<tokio::sync::oneshot::Receiver<Result<(), Error>>>,
 }
@@ -176,6 +192,12 @@ impl WorkerHandle {
     pub fn unanswered_for(&self) -> Duration {
         let claims = self.queues.iter().map(|queue| queue.owed.waited());
         claims.chain([self.owed.waited()]).max().unwrap_or_default()
+    }
+
+    /// Why the worker waits, where another [site](crate::Config::site) works its store; nothing
+    /// where it may work.
+    pub fn refused(&self) -> Option<String> {
+        self.admission.refused()
     }
 
     /// Completes when the worker has ended, which it does by itself only when something in it

@@ -1,4 +1,4 @@
-//! Functions: three of them run with their owner's rights, and lend them for nothing else.
+//! Functions: five of them run with their owner's rights, and lend them for nothing else.
 
 use posthaste_testkit::PgVersion;
 use tokio_postgres::Client;
@@ -7,9 +7,18 @@ use super::{ROLES, with_roles};
 use crate::support::number;
 
 /// They note that rows came into a slot by themselves, whoever loads them, write a job with the id
-/// that its key was taken under, and move sequences on after a crash; and who may call them.
-const WITH_OWNERS_RIGHTS: [(&str, &[&str]); 3] = [
+/// that its key was taken under, move sequences on after a crash, and read which server this is; and
+/// who may call them.
+const WITH_OWNERS_RIGHTS: [(&str, &[&str]); 5] = [
     ("posthaste.note_copied()", &[]),
+    (
+        "posthaste.cluster()",
+        &["posthaste_worker", "posthaste_observer"],
+    ),
+    (
+        "posthaste.timeline()",
+        &["posthaste_worker", "posthaste_observer"],
+    ),
     (
         "posthaste.recover()",
         &["posthaste_producer", "posthaste_worker"],
@@ -22,7 +31,7 @@ const WITH_OWNERS_RIGHTS: [(&str, &[&str]); 3] = [
 ];
 
 #[tokio::test]
-async fn three_run_with_their_owners_rights_and_none_may_call_them_but_who_needs_them() {
+async fn five_run_with_their_owners_rights_and_none_may_call_them_but_who_needs_them() {
     for version in PgVersion::ALL {
         let db = with_roles(version).await;
         let client = db.client().await.unwrap();

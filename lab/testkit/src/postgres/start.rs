@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use anyhow::{Context, bail};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use super::clock::Clock;
-use super::process::run;
+use super::process::{run, signal};
 use super::{PgServer, PgVersion, State};
 use crate::account::Account;
+use crate::child;
 use crate::folder::Folder;
 use crate::shared::{data_of_the_run, number, of_the_run};
 use crate::watchdog::Watchdog;
@@ -175,6 +177,52 @@ impl PgServer {
         })
     }
 
+    /// A server with a base backup of this one, which recovers by what the backup holds.
+    pub fn start_backup(&self, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
+        Self::start_in(self.version, settings, Place::default(), |copy| {
+            let program = self.version.tool(&self.bin, "pg_basebackup")?;
+            let mut backup = copy.account.command(program);
+            backup
+                .args(["--checkpoint=fast", "--no-sync", "--pgdata"])
+                .arg(copy.folder.data())
+                .arg("--dbname")
+                .arg(self.url("postgres"));
+            run(&mut backup)
+        })
+    }
+
+    /// A server with this one's files as they are: of one that was stopped in good order, or of one
+    /// whose processes stand still meanwhile, as a snapshot of the disk has them.
+    pub fn start_of_files(&self, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
+        let frozen = self.freeze()?;
+        let copy = Self::start_in(self.version, settings, Place::default(), |copy| {
+            let mut files = copy.account.command("cp");
+            run(files.arg("-a").arg(self.data()).arg(copy.folder.data()))?;
+            thaw(&frozen)?;
+            match fs::remove_file(copy.folder.data().join("postmaster.pid")) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+                _ => Ok(()),
+            }
+        });
+        thaw(&frozen)?;
+        copy
+    }
+
+    /// Its processes stand still from now on; none where it does not run.
+    fn freeze(&self) -> anyhow::Result<Vec<u32>> {
+        let mut frozen = Vec::new();
+        if let Some(postmaster) = self.pid() {
+            signal(postmaster, Signal::STOP)?;
+            frozen.push(postmaster);
+            for child in child::children_of(postmaster)? {
+                // One that has just ended by itself is as good.
+                let _ = signal(child, Signal::STOP);
+                frozen.push(child);
+            }
+        }
+        Ok(frozen)
+    }
+
     /// A server of another version with all that this one has, by `pg_upgrade`; this one ends. None
     /// where this version came without the programs that it takes.
     pub fn upgraded(&self, version: PgVersion) -> anyhow::Result<Option<Self>> {
@@ -282,6 +330,16 @@ impl PgServer {
             .args(more);
         run(&mut initdb)
     }
+}
+
+fn thaw(frozen: &[u32]) -> anyhow::Result<()> {
+    for (at, process) in frozen.iter().enumerate() {
+        let thawed = signal(*process, Signal::CONT);
+        if at == 0 {
+            thawed?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether this process has started no server of this version yet. The second has another identity

@@ -11,6 +11,7 @@ use super::{WhichRoutes, once};
 use crate::database::Database;
 use crate::observe::Listen;
 use crate::routes::{self, Started};
+use crate::sandbox;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 use crate::worker::{self, Patience, Settings};
@@ -31,6 +32,11 @@ pub(super) struct Arguments {
 
     #[command(flatten)]
     listen: Listen,
+
+    /// Print what would be sent, as relay preview does, and send nothing. Nothing changes in the
+    /// database, so this works in a copy too
+    #[arg(long, conflicts_with = "once")]
+    sandbox: bool,
 }
 
 impl Arguments {
@@ -52,6 +58,9 @@ pub(super) async fn run(
     signals: &Signals,
 ) -> anyhow::Result<()> {
     let routes = arguments.which.read()?;
+    if arguments.sandbox {
+        return sandbox::relay(&routes, database, terminal, signals).await;
+    }
     let client = database.address().connect().await?;
     let relays = routes::start(routes, database.address()).await?;
     let relays = routes::unless_all_refused(relays)?;

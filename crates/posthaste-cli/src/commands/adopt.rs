@@ -1,0 +1,51 @@
+//! `posthaste adopt`: takes a copy of another site's store over, for good.
+
+use serde::Serialize;
+
+use crate::database::Database;
+use crate::site;
+use crate::terminal::Terminal;
+
+/// Take over a copy of another site's database, so that this site's workers work it from now on
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// End all jobs that wait there, so that none of the other site's runs here
+    #[arg(long)]
+    discard: bool,
+
+    /// Do it also while a worker lives
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Serialize)]
+struct Adopted {
+    from: Option<String>,
+    discarded: Option<u64>,
+}
+
+pub(crate) async fn run(
+    arguments: &Arguments,
+    database: &Database,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    let address = database.address();
+    // So that a database that cannot be reached is explained.
+    drop(address.connect().await?);
+    let site = site::of(address)?;
+    let pool = address.pool(1)?;
+    let adopted = posthaste::adopt(&pool, site.as_deref(), arguments.force, arguments.discard);
+    let adopted = adopted.await?;
+    let mut said = match &adopted.from {
+        Some(site) => format!("the store was {site}'s and is this site's now"),
+        None => "no site had the store; it is this site's now".to_owned(),
+    };
+    if let Some(jobs) = adopted.discarded {
+        said += &format!("; {jobs} unfinished jobs were discarded");
+    }
+    let result = Adopted {
+        from: adopted.from,
+        discarded: adopted.discarded,
+    };
+    terminal.result(said, &result)
+}

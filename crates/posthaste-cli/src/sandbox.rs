@@ -1,0 +1,112 @@
+//! `--sandbox`: prints what would be done instead of doing it. Nothing is claimed, sent or
+//! maintained, so it needs no site: a copy can be looked at as it is.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use posthaste::{Client, Filter, State};
+use posthaste_relay::{Route, preview};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::database::Database;
+use crate::handlers::Handlers;
+use crate::signals::Signals;
+use crate::terminal::Terminal;
+
+/// How often it looks.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Of each queue the oldest jobs that wait, because none of them goes away.
+const MOST: u32 = 1_000;
+
+/// A job that would be run.
+#[derive(Serialize)]
+struct WouldRun {
+    job: i64,
+    name: String,
+    queue: String,
+    by: String,
+}
+
+/// Prints what a worker would run, until it is asked to stop.
+pub(crate) async fn work(
+    handlers: &Handlers,
+    database: &Database,
+    terminal: &Terminal,
+    signals: &Signals,
+) -> anyhow::Result<()> {
+    let client = database.address().connect().await?;
+    posthaste::check_schema(&client).await?;
+    let queues = handlers.open()?.queues;
+    begin(terminal)?;
+    let mut seen = HashSet::new();
+    until_stopped(signals, async || {
+        for queue in &queues {
+            let waiting = Filter::new().queue(&*queue.name).state(State::Available);
+            let waiting = waiting.limit(MOST).oldest_first();
+            for job in Client::new(&client).list(&waiting).await? {
+                let Some(by) = handlers.handler_of(&job.name) else {
+                    continue;
+                };
+                if seen.insert(job.id) {
+                    let (name, queue, id) = (job.name, job.queue, job.id);
+                    let text = format!("would run job {id}, {name} of queue {queue}: {by}");
+                    let job = WouldRun {
+                        job: id.0,
+                        name,
+                        queue,
+                        by,
+                    };
+                    terminal.result(text, &job)?;
+                }
+            }
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Prints what relays would send, as `relay preview` does, until it is asked to stop.
+pub(crate) async fn relay(
+    routes: &[Route],
+    database: &Database,
+    terminal: &Terminal,
+    signals: &Signals,
+) -> anyhow::Result<()> {
+    let client = database.address().connect().await?;
+    posthaste::check_schema(&client).await?;
+    begin(terminal)?;
+    let mut seen = HashSet::new();
+    until_stopped(signals, async || {
+        for route in routes {
+            for line in preview(&client, route, MOST).await? {
+                let message: Value = serde_json::from_str(&line).context("a line of JSON")?;
+                if seen.insert((route.name().to_owned(), message["id"].to_string())) {
+                    terminal.print(&line)?;
+                }
+            }
+        }
+        Ok(())
+    })
+    .await
+}
+
+fn begin(terminal: &Terminal) -> anyhow::Result<()> {
+    let text = "nothing is run or sent: these lines say what would be; Ctrl-C stops";
+    terminal.event("sandbox", text, &serde_json::json!({}))
+}
+
+async fn until_stopped(
+    signals: &Signals,
+    mut look: impl AsyncFnMut() -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    while !signals.stop().is_cancelled() {
+        look().await?;
+        tokio::select! {
+            () = tokio::time::sleep(PAUSE) => {}
+            () = signals.stop().cancelled() => {}
+        }
+    }
+    Ok(())
+}

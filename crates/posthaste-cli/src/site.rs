@@ -1,0 +1,71 @@
+//! The site that this process belongs to: the table [site] of posthaste.toml, or `POSTHASTE_SITE`.
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use serde_json::Value;
+
+use crate::connect::Address;
+use crate::file::{self, FILE, SITE};
+
+/// It goes before the file.
+const VARIABLE: &str = "POSTHASTE_SITE";
+/// Of every private server: its port is another one after each start, and nobody else has it.
+const PRIVATE: &str = "private";
+
+/// Its name, where one is set.
+pub(crate) fn of(address: &Address) -> anyhow::Result<Option<String>> {
+    if address.is_private() {
+        return Ok(Some(PRIVATE.to_owned()));
+    }
+    match std::env::var(VARIABLE) {
+        Ok(name) if !name.is_empty() => Ok(Some(name)),
+        _ => named(Path::new(FILE)),
+    }
+}
+
+fn named(file: &Path) -> anyhow::Result<Option<String>> {
+    let Some(mut table) = file::table(file, SITE)? else {
+        return Ok(None);
+    };
+    let read = |name| match name {
+        None => Ok(None),
+        Some(Value::String(name)) if !name.is_empty() => Ok(Some(name)),
+        Some(_) => bail!("name: must be a text"),
+    };
+    let name = table.remove("name");
+    let name = match table.keys().next() {
+        Some(unknown) => Err(anyhow::anyhow!(
+            "{unknown}: is not known here; there is name"
+        )),
+        None => read(name),
+    };
+    name.with_context(|| format!("{}: {SITE}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::named;
+
+    #[test]
+    fn a_file_names_the_site_or_says_plainly_what_is_wrong() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("posthaste.toml");
+        assert_eq!(named(&file).unwrap(), None);
+        for (text, known) in [
+            ("[site]\nname = \"production\"", "Ok(Some(\"production\"))"),
+            ("[site]", "Ok(None)"),
+            ("", "Ok(None)"),
+            ("[site]\nname = 7", "name: must be a text"),
+            ("[site]\nname = \"\"", "name: must be a text"),
+            (
+                "[site]\nnam = \"x\"",
+                "nam: is not known here; there is name",
+            ),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let read = format!("{:?}", named(&file));
+            assert!(read.contains(known), "{text}: {read}");
+        }
+    }
+}

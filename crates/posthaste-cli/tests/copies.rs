@@ -1,0 +1,116 @@
+//! A copy of a database: what the commands say there, and how it is taken over.
+
+use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually};
+use serde_json::Value;
+
+use crate::exporter::{got, served};
+use crate::stage::{BOUND, Stage};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_command_says_that_a_copy_is_another_sites_until_it_is_adopted() -> anyhow::Result<()>
+{
+    let stage = Stage::new()?;
+    let server = PgServer::start(PgVersion::any(), &[])?;
+    let database = TestDb::empty(&server).await?;
+    stage.run_on(&database, &["migrate"]).await?.good()?;
+    let work = [
+        "work",
+        "--queue",
+        "mail",
+        "--exec",
+        "*=echo ran",
+        "--listen",
+        "127.0.0.1:0",
+    ];
+    let mut original = stage.spawn_on(&database, &work)?;
+    original.error_line("working on", BOUND).await?;
+    let client = database.client().await?;
+    eventually(BOUND, "the original's worker is there", async || {
+        let known = "SELECT EXISTS (SELECT FROM posthaste.site)";
+        Ok(client.query_one(known, &[]).await?.get(0))
+    })
+    .await?;
+    client
+        .batch_execute("SELECT posthaste.enqueue('x') FROM generate_series(1, 3)")
+        .await?;
+    let copy = tokio::task::block_in_place(|| server.start_backup(&[]))?;
+    let url = copy.url(database.name());
+    let mut copied = stage.spawn_at(&url, &work)?;
+    let root = served(&mut copied).await?;
+    let line = copied.error_line("another site works", BOUND).await?;
+    assert!(line.contains("posthaste adopt"), "{line}");
+    eventually(BOUND, "it is not ready, and says why", async || {
+        let (status, said) = got(&root, "/ready").await?;
+        Ok(status == 503 && said.contains("works this store, not"))
+    })
+    .await?;
+    for command in ["status", "doctor"] {
+        let said = stage.run_with_url(&url, &[command, "--json"]).await?;
+        let document: Value = serde_json::from_str(&said.out)?;
+        let findings = document["findings"].as_array().cloned().unwrap_or_default();
+        let has = findings.iter().any(|one| one["id"] == "store.site");
+        assert!(has, "{command}: {}", said.out);
+    }
+    let metrics = stage.spawn_at(&url, &["exporter", "--listen", "127.0.0.1:0"]);
+    let mut exporter = metrics?;
+    let exported = served(&mut exporter).await?;
+    let (_, text) = got(&exported, "/metrics").await?;
+    assert!(text.contains("id=\"store.site\""), "{text}");
+    let there = connect(&url).await?;
+    there
+        .batch_execute("SELECT posthaste.enqueue('in', queue => 'mail')")
+        .await?;
+    let sandbox = [
+        "work",
+        "--queue",
+        "mail",
+        "--exec",
+        "*=echo ran",
+        "--sandbox",
+    ];
+    let mut printed = stage.spawn_at(&url, &sandbox)?;
+    let line = printed.line("would run job", BOUND).await?;
+    assert!(line.ends_with("in of queue mail: echo ran"), "{line}");
+    stage.write("posthaste.toml", "[route.mail]\nto = 'stdout:'\n")?;
+    let mut printed = stage.spawn_at(&url, &["relay", "run", "--sandbox"])?;
+    printed.line("\"name\":\"in\"", BOUND).await?;
+    let waiting = "SELECT count(*) FROM posthaste.job WHERE state = 'available'";
+    let waits: i64 = there.query_one(waiting, &[]).await?.get(0);
+
+    let file = "[site]\nname = \"staging\"\n";
+    stage.write("posthaste.toml", file)?;
+    let adopted = stage
+        .run_with_url(&url, &["adopt", "--discard"])
+        .await?
+        .good()?;
+    assert!(
+        adopted.contains(&format!("{waits} unfinished jobs were discarded")),
+        "{adopted}"
+    );
+    // The worker that waits has no name; one with the file's has.
+    copied.terminate()?;
+    copied.exit(BOUND).await?;
+    let mut staging = stage.spawn_at(&url, &work)?;
+    let root = served(&mut staging).await?;
+    eventually(BOUND, "it is ready", async || {
+        Ok(got(&root, "/ready").await?.0 == 200)
+    })
+    .await?;
+    there
+        .batch_execute("SELECT posthaste.enqueue('y', queue => 'mail')")
+        .await?;
+    eventually(BOUND, "a new job ran", async || {
+        Ok(there
+            .query_one("SELECT count(*) FROM posthaste.job", &[])
+            .await?
+            .get::<_, i64>(0)
+            == 0)
+    })
+    .await?;
+    let name = "SELECT name FROM posthaste.site";
+    let name: Option<String> = there.query_one(name, &[]).await?.get(0);
+    assert_eq!(name.as_deref(), Some("staging"));
+    let left: i64 = client.query_one(waiting, &[]).await?.get(0);
+    assert_eq!(left, 3, "the original keeps its jobs");
+    Ok(())
+}

@@ -1,0 +1,76 @@
+-- Identity: which store a session sees. Whatever is called here, the owner of the schema may call
+-- on a managed server, or does without.
+
+-- The server's cluster, as its owner may read it. Where pg_control_system() is refused: what the
+-- catalog says of the transaction that made the store, which a dump does not carry. With the owner's
+-- rights, so that all roles see the same.
+CREATE OR REPLACE FUNCTION posthaste.cluster() RETURNS text LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $f$
+BEGIN
+  IF has_function_privilege('pg_control_system()', 'EXECUTE') THEN
+    BEGIN
+      RETURN (pg_control_system()).system_identifier;
+    EXCEPTION WHEN OTHERS THEN  -- a managed server may refuse it within
+    END;
+  END IF;
+  RETURN (SELECT concat('made by ', a.xmin) FROM pg_attribute a
+           WHERE a.attrelid = 'posthaste.store'::regclass AND a.attname = 'ctid');
+END $f$;
+
+-- The history of the write-ahead log. Until its first checkpoint a promoted server has the new
+-- number only where recovery ended. Where both are refused, each life of the server counts as a new
+-- history.
+CREATE OR REPLACE FUNCTION posthaste.timeline() RETURNS text LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $f$
+BEGIN
+  IF has_function_privilege('pg_control_checkpoint()', 'EXECUTE')
+     AND has_function_privilege('pg_control_recovery()', 'EXECUTE') THEN
+    BEGIN
+      RETURN upper(lpad(to_hex(greatest((pg_control_checkpoint()).timeline_id,
+        (pg_control_recovery()).min_recovery_end_timeline)), 8, '0'));
+    EXCEPTION WHEN OTHERS THEN
+    END;
+  END IF;
+  RETURN concat('life ', pg_sequence_last_value('posthaste.life'::regclass));
+END $f$;
+
+REVOKE EXECUTE ON FUNCTION posthaste.cluster(), posthaste.timeline() FROM PUBLIC;
+
+-- Which store a session sees: the cluster, the tables, the history of the write-ahead log, the
+-- database by its number, which a copy does not share and a new name does not change, and last
+-- which life of the server. Each claim asks: that is how a worker notices that its connection leads
+-- elsewhere, or to a server that was promoted or has crashed. A session stays in one database of
+-- one server, and whatever changes there begins another life: so it asks once in each.
+CREATE OR REPLACE FUNCTION posthaste.session_identity() RETURNS text LANGUAGE plpgsql STABLE AS $f$
+DECLARE
+  v_life text := pg_catalog.concat('/'::text, pg_sequence_last_value('posthaste.life'::regclass));
+  v_known text := current_setting('posthaste.identity'::text, true);
+BEGIN
+  IF v_known LIKE '%' || v_life AND v_life <> '/'::text THEN
+    RETURN v_known;
+  END IF;
+  v_known := posthaste.read_identity() || v_life;
+  IF v_life <> '/'::text THEN
+    PERFORM set_config('posthaste.identity'::text, v_known, false);
+  END IF;
+  RETURN v_known;
+END $f$;
+
+CREATE OR REPLACE FUNCTION posthaste.read_identity() RETURNS text LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT concat_ws('/', posthaste.cluster(), 'posthaste.store'::regclass::oid, posthaste.timeline(),
+    (SELECT oid FROM pg_database WHERE datname = current_database()))
+$f$;
+
+-- Whether a worker's identity is that of this store, in whichever life of its server.
+CREATE OR REPLACE FUNCTION posthaste.is_here(p_identity text) RETURNS boolean LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT regexp_replace(p_identity, '/[^/]*$', '')
+       = regexp_replace(posthaste.session_identity(), '/[^/]*$', '')
+$f$;
+
+-- Which store this is, whichever life its server is in.
+CREATE OR REPLACE FUNCTION posthaste.current_identity() RETURNS text[] LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT (string_to_array(posthaste.session_identity(), '/'))[1:4]
+$f$;

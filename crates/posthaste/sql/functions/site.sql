@@ -1,0 +1,170 @@
+-- Sites: whether a process may work this store, or it is a copy of another site's.
+--
+-- A physical copy has everything of the original but the server it runs on. So the store remembers
+-- by which names and addresses it is worked, and what identified the server when it last was.
+
+-- The decision. p_known and p_here: the names that were set, of the store's site and of the
+-- process's. p_is_known_address: the process connects by an address that the store is worked by.
+-- p_is_running: the server is the one that was last worked, and has run since. p_is_same_life: it
+-- was at most stopped in good order, which only a cold copy was too. p_is_same_endpoint: it answers
+-- at the same address of its own.
+--
+-- A name decides alone. Without names an address does, wherever it leads: servers behind it are
+-- replaced. Where only one of the two has a name, an address says less: what crashed, or was
+-- promoted, may be a copy whose user gave it a name, or forgot that the original has one.
+CREATE OR REPLACE FUNCTION posthaste.is_own_site(
+  p_known text, p_here text, p_is_known_address boolean, p_is_running boolean,
+  p_is_same_life boolean, p_is_same_endpoint boolean)
+RETURNS boolean LANGUAGE sql IMMUTABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT CASE
+    WHEN p_known IS NOT NULL AND p_here IS NOT NULL THEN p_known = p_here
+    WHEN p_is_running THEN true
+    WHEN p_is_same_life THEN p_is_known_address OR p_is_same_endpoint
+    ELSE p_known IS NULL AND p_here IS NULL AND p_is_known_address END
+$f$;
+
+-- The server's own address and port as this session sees them. One of its own machine is every
+-- machine's.
+CREATE OR REPLACE FUNCTION posthaste.endpoint() RETURNS text LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT CASE WHEN NOT inet_server_addr() <<= '127.0.0.0/8' AND inet_server_addr() <> '::1'
+              THEN concat(host(inet_server_addr()), ':', inet_server_port()) END
+$f$;
+
+-- Why a process of this site may not work here; nothing where it may.
+CREATE OR REPLACE FUNCTION posthaste.site_refusal(p_site text, p_addresses text[])
+RETURNS text LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT format('%s works this store, not %s', posthaste.site_label(s.name, s.addresses),
+                posthaste.site_label(p_site, p_addresses))
+    FROM posthaste.site s, LATERAL (SELECT
+      s.life = pg_sequence_last_value('posthaste.life'::regclass) AS is_same_life OFFSET 0) l
+   WHERE NOT posthaste.is_own_site(s.name, p_site, s.addresses && p_addresses,
+           coalesce(l.is_same_life AND s.started = pg_postmaster_start_time(), false),
+           coalesce(l.is_same_life, false), coalesce(s.endpoint = posthaste.endpoint(), false))
+     -- A template of databases of which none was worked is nobody's.
+     AND (posthaste.recorded_identity())[4] = (posthaste.current_identity())[4]
+$f$;
+
+CREATE OR REPLACE FUNCTION posthaste.site_label(p_site text, p_addresses text[])
+RETURNS text LANGUAGE sql IMMUTABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT CASE WHEN p_site IS NULL
+              THEN format('the site at %s', array_to_string(p_addresses[1:3], ', '))
+              ELSE format('the site "%s"', p_site) END
+$f$;
+
+-- Makes sure that a process of this site may work here, as posthaste.check_identity() does, and
+-- keeps what the store knows of its site. Returns why not, and leaves a note of that.
+CREATE OR REPLACE FUNCTION posthaste.enter_site(
+  p_site text, p_addresses text[], p_thorough boolean DEFAULT false)
+RETURNS text LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_refused text;
+  v_is_template boolean;
+BEGIN
+  PERFORM posthaste.fire_triggers();
+  IF NOT posthaste.needs_rebase(false) THEN
+    v_refused := posthaste.site_refusal(p_site, p_addresses);
+    IF v_refused IS NOT NULL THEN
+      UPDATE posthaste.site SET refused = v_refused, refused_at = clock_timestamp()
+       WHERE refused IS DISTINCT FROM v_refused
+          OR refused_at < clock_timestamp() - interval '10 s';
+      RETURN v_refused;
+    END IF;
+    v_is_template :=
+      (posthaste.recorded_identity())[4] IS DISTINCT FROM (posthaste.current_identity())[4];
+  END IF;
+  PERFORM posthaste.check_identity(p_thorough);
+  DELETE FROM posthaste.site WHERE v_is_template;
+  PERFORM posthaste.position('posthaste.flags'), posthaste.note_site(p_site, p_addresses);
+  RETURN NULL;
+END $f$;
+
+-- Writes only what is new.
+CREATE OR REPLACE FUNCTION posthaste.note_site(p_site text, p_addresses text[])
+RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_life bigint := pg_sequence_last_value('posthaste.life'::regclass);
+BEGIN
+  UPDATE posthaste.site s
+     SET name = coalesce(p_site, s.name), started = pg_postmaster_start_time(), life = v_life,
+         endpoint = coalesce(posthaste.endpoint(), s.endpoint),
+         addresses = (ARRAY(SELECT a FROM unnest(p_addresses) a WHERE a <> ALL (s.addresses))
+                       || s.addresses)[1:32]
+   WHERE s.name IS DISTINCT FROM coalesce(p_site, s.name) OR s.life <> v_life
+      OR s.started <> pg_postmaster_start_time() OR NOT s.addresses @> p_addresses
+      OR s.endpoint IS DISTINCT FROM coalesce(posthaste.endpoint(), s.endpoint);
+  IF NOT EXISTS (SELECT FROM posthaste.site) THEN
+    INSERT INTO posthaste.site (name, addresses, started, life, endpoint)
+    VALUES (p_site, p_addresses, pg_postmaster_start_time(), v_life, posthaste.endpoint())
+    ON CONFLICT DO NOTHING;
+  END IF;
+END $f$;
+
+-- Takes the store over for this site, for good. Jobs that are enqueued from now on get delivery ids
+-- that the original does not give; those since the copy was made too, as far as its leader had
+-- noted which ids were drawn. Refuses while a worker lives, unless p_force says otherwise. With
+-- p_discard all that waits there ends. Returns the label of the site that had it, and how many jobs
+-- were discarded.
+CREATE OR REPLACE FUNCTION posthaste.adopt(
+  p_site text, p_addresses text[], p_force boolean DEFAULT false,
+  p_discard boolean DEFAULT false, OUT o_from text, OUT o_discarded bigint)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_living text;
+BEGIN
+  SELECT posthaste.site_label(s.name, s.addresses) INTO o_from FROM posthaste.site s;
+  PERFORM posthaste.require_triggers();
+  IF posthaste.needs_rebase() THEN
+    PERFORM posthaste.refuse_restored();
+  END IF;
+  PERFORM posthaste.position('posthaste.flags'), posthaste.wait_for_disk();
+  IF p_discard THEN
+    PERFORM posthaste.lock_store();
+  END IF;
+  LOCK TABLE posthaste.worker IN SHARE ROW EXCLUSIVE MODE;
+  SELECT format('%s (%s)', w.id, w.name) INTO v_living FROM posthaste.worker w
+   WHERE w.stopped_at IS NULL AND w.identity = posthaste.session_identity()
+     AND w.seen_at BETWEEN clock_timestamp() - interval '1 min'
+                       AND clock_timestamp() + interval '1 min' LIMIT 1;
+  IF v_living IS NOT NULL AND NOT p_force THEN
+    RAISE EXCEPTION 'posthaste: worker % lives', v_living
+      USING ERRCODE = 'object_not_in_prerequisite_state',
+            HINT = 'Stop all workers first. One that was killed counts as living for a minute.';
+  END IF;
+  UPDATE posthaste.worker SET stopped_at = clock_timestamp() WHERE stopped_at IS NULL;
+  DELETE FROM posthaste.leader;
+  UPDATE posthaste.store_identity
+     SET identity = posthaste.current_identity(), since = clock_timestamp();
+  PERFORM posthaste.begin_epoch(greatest(pg_sequence_last_value('posthaste.known_id'::regclass),
+                                         posthaste.claimed_id()) + 1);
+  DELETE FROM posthaste.site;
+  PERFORM posthaste.note_site(p_site, p_addresses);
+  IF p_discard THEN
+    o_discarded := posthaste.discard_unfinished();
+  END IF;
+END $f$;
+
+-- Removes every job that is not done, and how many; behind posthaste.lock_store(). Of dead jobs,
+-- history and sums nothing goes.
+CREATE OR REPLACE FUNCTION posthaste.discard_unfinished() RETURNS bigint LANGUAGE plpgsql
+SET jit = off SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_jobs bigint;
+BEGIN
+  -- Ends of turns are rows too.
+  SELECT count(*) INTO v_jobs FROM (
+    -- repeat: slots 0..7
+    SELECT u.queue, u.priority FROM posthaste.unfinished_0() u UNION ALL
+    -- end
+    SELECT h.queue, h.priority FROM posthaste.in_flight h) j WHERE j.queue <> '' OR j.priority = 0;
+  DELETE FROM posthaste.in_flight;
+  DELETE FROM posthaste.unique_key;
+  PERFORM posthaste.empty_slots(), posthaste.reset_cursors(), posthaste.recount();
+  RETURN v_jobs;
+END $f$;

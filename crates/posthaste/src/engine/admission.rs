@@ -1,0 +1,56 @@
+//! Waits until this process may work the store. In a copy of another site's nothing is claimed,
+//! sent or maintained before.
+
+use std::time::Duration;
+
+use deadpool_postgres::Pool;
+
+use super::Process;
+use crate::error::{Chain, Error, ErrorKind};
+use crate::periodic::Periodic;
+use crate::store;
+
+/// How soon it asks again: whoever adopts the store does not wait for long.
+const PAUSE: Duration = Duration::from_secs(1);
+
+impl Process {
+    /// Completes when the worker is registered, cannot be for another reason, or stops.
+    pub(super) async fn wait_for_site(&self, periodic: Vec<Periodic>) {
+        let mut is_told = false;
+        loop {
+            let worker = self.claimer.registration.worker().await;
+            self.admission.note(&worker);
+            match worker {
+                Err(error) if error.is_other_site() => {
+                    if !std::mem::replace(&mut is_told, true) {
+                        tracing::error!(%error, "another site works this store; the worker waits");
+                    }
+                }
+                Ok(_) if is_told => {
+                    tracing::warn!("the worker may work this store now");
+                    break;
+                }
+                _ => break,
+            }
+            tokio::select! {
+                () = tokio::time::sleep(PAUSE) => {}
+                () = self.claimer.stopping.cancelled() => return,
+            }
+        }
+        if let Err(error) = put_all(&self.pool, &periodic).await {
+            tracing::error!(%error, "periodic jobs could not be written; start the worker again");
+        }
+    }
+}
+
+async fn put_all(pool: &Pool, periodic: &[Periodic]) -> Result<(), Error> {
+    if periodic.is_empty() {
+        return Ok(());
+    }
+    let client = pool.get().await;
+    let client = client.map_err(|error| Error::from(ErrorKind::Connect(Chain::of(error))))?;
+    for one in periodic {
+        store::periodic::put(&client, one).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! The site of a process: whether it may work a store (sql/functions/site.sql).
+
+use deadpool_postgres::Pool;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, IsolationLevel};
+
+use super::place::addresses;
+use super::restore::BEGIN;
+use crate::error::{Error, ErrorKind};
+
+/// By what a process is known to the store.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Site {
+    /// As it was set.
+    pub(crate) name: Option<String>,
+    /// Where it connects to.
+    pub(crate) addresses: Vec<String>,
+}
+
+impl Site {
+    pub(crate) fn new(name: Option<&str>, pool: &Pool) -> Self {
+        Self {
+            name: name.map(str::to_owned),
+            addresses: addresses(pool),
+        }
+    }
+
+    /// Makes sure that work may go on in this database: on each new connection, before anything
+    /// else is sent, and thoroughly when a worker starts.
+    pub(crate) async fn enter(&self, client: &Client, thorough: bool) -> Result<(), Error> {
+        let refused = || Error::unsent("no work can be done here");
+        // One round trip, as each statement of the engine is.
+        let (begun, entered, committed) = futures_util::future::join3(
+            client.batch_execute(BEGIN),
+            client.query_typed_one(
+                "SELECT posthaste.enter_site($1, $2, $3)",
+                &[
+                    (&self.name, Type::TEXT),
+                    (&self.addresses, Type::TEXT_ARRAY),
+                    (&thorough, Type::BOOL),
+                ],
+            ),
+            client.batch_execute("COMMIT"),
+        )
+        .await;
+        begun.map_err(refused())?;
+        let row = entered.map_err(refused())?;
+        committed.map_err(refused())?;
+        let why: Option<String> = row.try_get(0).map_err(refused())?;
+        admitted(why)
+    }
+}
+
+/// An error where the store says why another site works it.
+pub(crate) fn admitted(refused: Option<String>) -> Result<(), Error> {
+    match refused {
+        Some(why) => Err(ErrorKind::OtherSite(why).into()),
+        None => Ok(()),
+    }
+}
+
+/// What [`adopt`] did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Adoption {
+    /// The site that had the store; none where nobody had come to it.
+    pub from: Option<String>,
+    /// How many jobs were removed, where that was asked for.
+    pub discarded: Option<u64>,
+}
+
+/// Takes a copy of a store over for good, for the site of that name, or else for the one that
+/// connects as this pool does. Jobs that are enqueued from then on get delivery ids that the
+/// original does not give. With `discard` all jobs that wait there are removed.
+///
+/// Refused with SQLSTATE 55000 while a worker lives there, unless `force` says otherwise. The
+/// caller owns the schema.
+pub async fn adopt(
+    pool: &Pool,
+    site: Option<&str>,
+    force: bool,
+    discard: bool,
+) -> Result<Adoption, Error> {
+    let failed = || Error::postgres("cannot adopt the store");
+    let site = Site::new(site, pool);
+    let mut client = pool
+        .get()
+        .await
+        .map_err(|error| Error::from(ErrorKind::Connect(crate::error::Chain::of(error))))?;
+    super::migrate::require_current(&client).await?;
+    let transaction = client
+        .build_transaction()
+        .isolation_level(IsolationLevel::ReadCommitted)
+        .read_only(false)
+        .start()
+        .await
+        .map_err(failed())?;
+    let row = transaction
+        .query_typed_one(
+            "SELECT o_from, o_discarded FROM posthaste.adopt($1, $2, $3, $4)",
+            &[
+                (&site.name, Type::TEXT),
+                (&site.addresses, Type::TEXT_ARRAY),
+                (&force, Type::BOOL),
+                (&discard, Type::BOOL),
+            ],
+        )
+        .await
+        .map_err(failed())?;
+    let discarded: Option<i64> = row.try_get(1).map_err(failed())?;
+    let adoption = Adoption {
+        from: row.try_get(0).map_err(failed())?,
+        discarded: discarded.map(i64::unsigned_abs),
+    };
+    transaction.commit().await.map_err(failed())?;
+    Ok(adoption)
+}

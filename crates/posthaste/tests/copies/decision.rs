@@ -1,0 +1,69 @@
+//! The decision whether a process may work a store, as a table of all its cases.
+
+use posthaste_testkit::PgVersion;
+
+use crate::support;
+
+/// What the store and the process have for names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Names {
+    None,
+    Same,
+    Different,
+    /// Only the store's site.
+    Store,
+    /// Only the process.
+    Process,
+}
+
+/// The rule once more, as people say it.
+fn may_work(
+    names: Names,
+    is_known_address: bool,
+    is_running: bool,
+    is_same_life: bool,
+    is_same_endpoint: bool,
+) -> bool {
+    let stopped_in_order = is_same_life && (is_known_address || is_same_endpoint);
+    match names {
+        Names::Same => true,
+        Names::Different => false,
+        Names::None => is_running || is_known_address || stopped_in_order,
+        Names::Store | Names::Process => is_running || stopped_in_order,
+    }
+}
+
+#[tokio::test]
+async fn a_site_is_told_by_its_name_or_else_by_its_addresses_or_its_server() {
+    let db = support::database(PgVersion::any()).await;
+    let client = db.client().await.unwrap();
+    let judge = client
+        .prepare("SELECT posthaste.is_own_site($1, $2, $3, $4, $5, $6)")
+        .await
+        .unwrap();
+    let all = [
+        (Names::None, None, None),
+        (Names::Same, Some("a"), Some("a")),
+        (Names::Different, Some("a"), Some("b")),
+        (Names::Store, Some("a"), None),
+        (Names::Process, None, Some("a")),
+    ];
+    for (names, known, here) in all {
+        for bits in 0..16 {
+            let [address, running, life, endpoint] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
+            let may: bool = client
+                .query_one(
+                    &judge,
+                    &[&known, &here, &address, &running, &life, &endpoint],
+                )
+                .await
+                .unwrap()
+                .get(0);
+            assert_eq!(
+                may,
+                may_work(names, address, running, life, endpoint),
+                "{names:?}: address {address}, running {running}, life {life}, endpoint {endpoint}"
+            );
+        }
+    }
+}

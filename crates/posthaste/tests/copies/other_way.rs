@@ -1,0 +1,138 @@
+//! Templates, and servers that refuse what managed ones do.
+
+use posthaste::adopt;
+use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually};
+
+use super::{of, start};
+use crate::support::{SOON, number};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn copies_of_a_template_are_worked_without_a_question() {
+    let server = PgServer::start(PgVersion::any(), &[]).unwrap();
+    let template = TestDb::empty(&server).await.unwrap();
+    let mut client = template.client().await.unwrap();
+    posthaste::migrate(&mut client).await.unwrap();
+    // A worker came to it, and a job waits.
+    let pool = template.pool(2).unwrap();
+    let (worker, _) = start(&pool, Some("tests"), &["default"]).await.unwrap();
+    worker.stop().await.unwrap();
+    client
+        .batch_execute("DELETE FROM posthaste.periodic; SELECT posthaste.enqueue('job')")
+        .await
+        .unwrap();
+    drop((client, pool));
+    let admin = connect(&server.url("postgres")).await.unwrap();
+    let copy = format!("CREATE DATABASE copy TEMPLATE {}", template.name());
+    eventually(SOON, "nobody uses the template", async || {
+        Ok(admin.batch_execute(&copy).await.is_ok())
+    })
+    .await
+    .unwrap();
+    let copy = TestDb::of(&server, "copy");
+    let (worker, runs) = start(&copy.pool(2).unwrap(), None, &["default"])
+        .await
+        .unwrap();
+    eventually(SOON, "the copy's job ran", async || {
+        Ok(of(&runs, "job") == 1)
+    })
+    .await
+    .unwrap();
+    worker.stop().await.unwrap();
+}
+
+/// What managed servers refuse to the owner of a database.
+const REFUSED: &str = "
+    DO $do$ DECLARE f regprocedure; BEGIN
+      FOR f IN SELECT p.oid::regprocedure FROM pg_proc p
+         WHERE p.pronamespace = 'pg_catalog'::regnamespace
+           AND (p.proname LIKE 'pg\\_control\\_%' OR p.proname LIKE 'pg\\_walfile\\_%'
+             OR p.proname LIKE 'pg\\_current\\_wal\\_%' OR p.proname LIKE 'pg\\_last\\_wal\\_%'
+             OR p.proname LIKE 'pg\\_ls\\_%' OR p.proname LIKE 'pg\\_read\\_%file%'
+             OR p.proname IN ('pg_switch_wal', 'pg_stat_file', 'pg_logical_emit_message')) LOOP
+        EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', f);
+      END LOOP;
+    END $do$;
+    CREATE ROLE owner LOGIN; GRANT CREATE ON DATABASE managed TO owner;";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn an_ordinary_owner_works_where_a_managed_server_refuses_the_rest() {
+    for version in PgVersion::ALL {
+        let server = PgServer::start(version, &[]).unwrap();
+        let admin = connect(&server.url("postgres")).await.unwrap();
+        admin
+            .batch_execute("CREATE DATABASE managed")
+            .await
+            .unwrap();
+        let admin = connect(&server.url("managed")).await.unwrap();
+        admin.batch_execute(REFUSED).await.unwrap();
+        let db = TestDb::of(&server, "managed");
+        let pool = db.pool_as("owner", 2).unwrap();
+        let mut client = pool.get().await.unwrap();
+        posthaste::migrate(&mut client).await.unwrap();
+        let refused = client.simple_query("SELECT pg_control_system()").await;
+        assert!(refused.is_err());
+        let (worker, runs) = start(&pool, None, &["default", "left"]).await.unwrap();
+        let enqueue = "SELECT posthaste.enqueue('first'), posthaste.enqueue('failing'),
+            posthaste.enqueue('scheduled', scheduled_at => clock_timestamp() + interval '1 s'),
+            posthaste.enqueue('ordered', ordering_key => 'o')";
+        client.batch_execute(enqueue).await.unwrap();
+        let done = async |name: &'static str, times: usize| {
+            let says = format!("{name} on {version:?}");
+            let ran = eventually(SOON, &says, async || Ok(of(&runs, name) >= times));
+            ran.await.unwrap();
+        };
+        for (name, times) in [
+            ("first", 1),
+            ("failing", 2),
+            ("scheduled", 1),
+            ("ordered", 1),
+        ] {
+            done(name, times).await;
+        }
+        let last = number(&client, "SELECT posthaste.enqueue('known')").await;
+        done("known", 1).await;
+        eventually(SOON, "the leader has noted its id", async || {
+            let known = "SELECT last_value FROM posthaste.known_id";
+            Ok(number(&client, known).await >= last)
+        })
+        .await
+        .unwrap();
+        let id = "SELECT posthaste.delivery_id($1)::text";
+        let before: String = client.query_one(id, &[&last]).await.unwrap().get(0);
+        tokio::task::block_in_place(|| {
+            server.stop_immediate()?;
+            server.restart()
+        })
+        .unwrap();
+        let client = pool.get().await.unwrap();
+        client
+            .batch_execute("SELECT posthaste.enqueue('second')")
+            .await
+            .unwrap();
+        done("second", 1).await;
+        let after: String = client.query_one(id, &[&last]).await.unwrap().get(0);
+        assert_eq!(before, after, "an id that was given stays");
+        worker.stop().await.unwrap();
+
+        // Its copy waits as anywhere.
+        let server = tokio::task::block_in_place(|| server.start_backup(&[])).unwrap();
+        let copy = TestDb::of(&server, "managed");
+        let pool = copy.pool_as("owner", 2).unwrap();
+        let (copied, runs) = start(&pool, None, &["default"]).await.unwrap();
+        eventually(SOON, "the copy waits", async || {
+            Ok(copied.refused().is_some())
+        })
+        .await
+        .unwrap();
+        adopt(&pool, None, false, false).await.unwrap();
+        let client = pool.get().await.unwrap();
+        client
+            .batch_execute("SELECT posthaste.enqueue('third')")
+            .await
+            .unwrap();
+        eventually(SOON, "the copy works", async || Ok(of(&runs, "third") == 1))
+            .await
+            .unwrap();
+        copied.stop().await.unwrap();
+    }
+}
