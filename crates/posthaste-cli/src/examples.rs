@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Commands by their words, and what somebody would type.
-const EXAMPLES: [(&str, &str); 46] = [
+const EXAMPLES: [(&str, &str); 47] = [
     (
         "alerts",
         "posthaste alerts --queue mail --completed-below 10 --length-above 1000",

@@ -39,8 +39,10 @@ struct Shared<S: Source> {
     source: S,
     every: Duration,
     within: Duration,
-    last: Mutex<Option<Read<Result<S::Output, S::Error>>>>,
+    last: Mutex<Option<LastRead<S>>>,
 }
+
+type LastRead<S> = Read<Result<<S as Source>::Output, <S as Source>::Error>>;
 
 struct Read<T> {
     /// Until when nothing is asked.

@@ -80,7 +80,7 @@ impl Consumer for Broken {
 async fn end_of(bug: &'static str) -> String {
     let queue = QueueState::new("mail", Arc::new(Broken(bug)));
     let (process, settled) = of(vec![Arc::new(queue)]);
-    let running = tokio::task::spawn_blocking(move || process.run(settled));
+    let running = tokio::task::spawn_blocking(move || process.run(settled, Vec::new()));
     let ended = tokio::time::timeout(Duration::from_secs(60), running).await;
     let ended = ended.expect("it ends by itself").expect("in order");
     ended.expect_err("with an error").to_string()
@@ -140,7 +140,7 @@ fn the_heartbeat_stops_when_the_engine_panics_or_it_would_keep_its_jobs_from_bei
     let (process, settled) = of(vec![Arc::new(queue)]);
     process.claimer.stopping.cancel();
     let stopped = process.ends.stopped.clone();
-    let ended = std::thread::spawn(move || process.run(settled)).join();
+    let ended = std::thread::spawn(move || process.run(settled, Vec::new())).join();
     assert!(ended.is_err(), "the engine's own thread panicked");
     assert!(stopped.is_cancelled());
 }
