@@ -1,5 +1,4 @@
-//! Roles: the producer that docs/operate/deploy.md describes, and the three that posthaste makes
-//! itself.
+//! Roles: the producer of docs/operate/producer.sql, and the three that posthaste makes itself.
 
 mod at_once;
 mod forged;
@@ -22,15 +21,18 @@ async fn the_documented_producer_enqueues_in_every_way() {
             .await
             .unwrap()
             .get(0);
-        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operate/deploy.md");
-        let page = std::fs::read_to_string(page).unwrap();
-        let grants: Vec<String> = page
+        let file = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../docs/operate/producer.sql"
+        );
+        let file = std::fs::read_to_string(file).unwrap();
+        let grants: Vec<String> = file
             .split("\nGRANT ")
             .skip(1)
             .filter_map(|rest| rest.split_once(" TO app;"))
             .map(|(grant, _)| format!("GRANT {grant} TO {name};"))
             .collect();
-        assert!(grants.len() >= 7, "the page lists the rights of a producer");
+        assert!(grants.len() >= 7, "the file lists the rights of a producer");
         owner
             .batch_execute(&format!("CREATE ROLE {name}; {}", grants.concat()))
             .await
