@@ -1,4 +1,4 @@
-//! What each command gives to programs: `--json`, as docs/reference/cli.md lists it.
+//! What each command gives to programs: `--json`, as docs/reference/json.txt lists it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::stage::{BOUND, Said, Stage};
 
-/// What a page or a run says of a command.
+/// What the list or a run says of a command.
 #[derive(Debug, Default, PartialEq)]
 struct Form {
     /// `document`, `list`, `lines` or `refused`.
@@ -22,16 +22,11 @@ struct Form {
 
 const KINDS: [&str; 4] = ["document", "list", "lines", "refused"];
 
-/// The list of the page, by command and option.
+/// The list of the file, by command and option.
 fn documented() -> anyhow::Result<BTreeMap<String, Form>> {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/cli.md");
-    let page = std::fs::read_to_string(page)?;
-    let (_, section) = page.split_once("\n### JSON\n").context("no section")?;
-    let section = section.split("\n#").next().unwrap_or_default();
-    let (_, block) = section.split_once("```text\n").context("no list")?;
-    let block = block.split("```").next().unwrap_or_default();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/json.txt");
     // What begins with blanks goes on with the line before.
-    let block = block.replace("\n   ", " ");
+    let list = std::fs::read_to_string(file)?.replace("\n   ", " ");
     let words = |text: &str| {
         text.split([' ', ']'])
             .filter(|word| !word.is_empty())
@@ -39,7 +34,7 @@ fn documented() -> anyhow::Result<BTreeMap<String, Form>> {
             .collect()
     };
     let mut forms = BTreeMap::new();
-    for line in block.lines() {
+    for line in list.lines().filter(|line| !line.starts_with('#')) {
         let (command, said) = line.split_once("  ").context("no form")?;
         let (said, keys) = said.split_once(':').unwrap_or((said, ""));
         let kind = KINDS.into_iter().find(|kind| said.trim() == *kind);
@@ -74,7 +69,7 @@ impl Runs {
         self.seen.insert(item.to_owned(), form);
     }
 
-    /// A command that ends: the item of the page, and what is run.
+    /// A command that ends: the item of the list, and what is run.
     async fn ends(&mut self, item: &str, more: &str) -> anyhow::Result<Value> {
         let base = item.split(" --").next().unwrap_or_default();
         let option = item.strip_prefix(base).unwrap_or_default();
@@ -156,7 +151,7 @@ impl Runs {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_command_gives_programs_what_the_page_says() -> anyhow::Result<()> {
+async fn every_command_prints_the_documented_keys() -> anyhow::Result<()> {
     let mut runs = Runs {
         stage: Stage::new()?,
         database: TestDb::empty(PgServer::shared(PgVersion::any())?).await?,
@@ -176,7 +171,7 @@ async fn every_command_gives_programs_what_the_page_says() -> anyhow::Result<()>
     let mut wrong = Vec::new();
     for command in runs.stage.commands().await? {
         if !documented.contains_key(&command) {
-            wrong.push(format!("{command} is not on the page"));
+            wrong.push(format!("{command} is not in the list"));
         }
     }
     for (item, form) in &documented {
@@ -194,7 +189,7 @@ async fn every_command_gives_programs_what_the_page_says() -> anyhow::Result<()>
             (form.keys.is_subset(keys) && keys.is_subset(&known)) || item == "relay preview";
         if form.kind != kind || !as_said {
             wrong.push(format!(
-                "{item} is {kind} of {keys:?}, and the page says {form:?}"
+                "{item} is {kind} of {keys:?}, and the list has {form:?}"
             ));
         }
     }
@@ -202,7 +197,7 @@ async fn every_command_gives_programs_what_the_page_says() -> anyhow::Result<()>
         .seen
         .keys()
         .filter(|item| !documented.contains_key(*item));
-    wrong.extend(unknown.map(|item| format!("{item} is not on the page: {:?}", runs.seen[item])));
+    wrong.extend(unknown.map(|item| format!("{item} is not in the list: {:?}", runs.seen[item])));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(())
 }
