@@ -2,6 +2,7 @@
 
 #[cfg(any(feature = "sqlx", feature = "rustls"))]
 mod address;
+pub(crate) mod replication;
 #[cfg(feature = "sqlx")]
 mod sqlx;
 #[cfg(feature = "rustls")]

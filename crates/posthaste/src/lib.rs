@@ -89,6 +89,7 @@ pub use client::Client;
 pub use config::{Config, QueueConfig};
 pub use counters::{Counter, Counters, Oldest};
 pub use database::Database;
+pub use database::replication::{Replication, ReplicationLogin, ReplicationStream};
 #[cfg(feature = "rustls")]
 pub use database::url::connect;
 pub use enqueue::copy::enqueue_copy;

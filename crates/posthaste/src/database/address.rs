@@ -29,7 +29,7 @@ pub(super) type Tls = tokio_postgres::NoTls;
 #[derive(Clone)]
 pub(super) struct Address {
     pub(super) config: Config,
-    tls: Tls,
+    pub(super) tls: Tls,
 }
 
 #[cfg_attr(

@@ -1,0 +1,212 @@
+//! A connection for another protocol than that of statements: connected and encrypted by the
+//! settings of the database, before the server was told anything.
+
+use tokio::io::{AsyncRead, AsyncWrite};
+#[cfg(any(feature = "sqlx", feature = "rustls"))]
+use {
+    super::address::Address,
+    crate::error::Chain,
+    std::io,
+    std::time::Duration,
+    tokio::io::{AsyncReadExt as _, AsyncWriteExt as _},
+    tokio::net::{TcpStream, UnixStream},
+    tokio_postgres::Config,
+    tokio_postgres::config::{ChannelBinding, Host, SslMode},
+    tokio_postgres::tls::{MakeTlsConnect, TlsConnect},
+};
+
+use super::{Database, Source};
+use crate::error::{Error, ErrorKind};
+
+/// What bytes go over.
+pub trait ReplicationStream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> ReplicationStream for S {}
+
+/// A connection to the server, encrypted where the settings want it, on which nothing was said yet:
+/// what [`Database::replication`] makes.
+pub struct Replication {
+    /// The connection.
+    pub stream: Box<dyn ReplicationStream>,
+    /// How to get in.
+    pub login: ReplicationLogin,
+}
+
+/// How to get in.
+#[derive(Clone)]
+pub struct ReplicationLogin {
+    /// The user.
+    pub user: String,
+    /// Its password, if the settings have one.
+    pub password: Option<Vec<u8>>,
+    /// The database.
+    pub database: String,
+}
+
+impl Database {
+    /// A connection to one of its servers, for a client of the replication protocol: the first is
+    /// 0, and there is none where the settings name no server of that number. It is encrypted as
+    /// every other connection of this database; the login is the caller's. Fails when the server
+    /// cannot be reached, and for a database made from a deadpool pool, which does not tell its
+    /// settings.
+    #[cfg_attr(
+        not(any(feature = "sqlx", feature = "rustls")),
+        expect(
+            unused_variables,
+            clippy::unused_async,
+            reason = "only settings that are known name servers"
+        )
+    )]
+    pub async fn replication(&self, server: usize) -> Result<Option<Replication>, Error> {
+        match &self.source {
+            Source::Pool(_) => Err(ErrorKind::Config(
+                "a pool of deadpool-postgres does not tell its settings, by which a replication \
+                 connection is made: use posthaste::connect"
+                    .into(),
+            )
+            .into()),
+            #[cfg(any(feature = "sqlx", feature = "rustls"))]
+            Source::Address(address) => address.replication(server).await,
+            #[cfg(feature = "sqlx")]
+            Source::Refused(reason) => Err(ErrorKind::Config(reason.clone()).into()),
+        }
+    }
+}
+
+#[cfg(any(feature = "sqlx", feature = "rustls"))]
+impl Address {
+    async fn replication(&self, server: usize) -> Result<Option<Replication>, Error> {
+        let Some(place) = Place::of(&self.config, server) else {
+            return Ok(None);
+        };
+        let login = login(&self.config).map_err(ErrorKind::Config)?;
+        let limit = self.config.get_connect_timeout().copied();
+        let connected = tokio::time::timeout(
+            limit.unwrap_or(Duration::from_secs(10)),
+            place.connect(&self.config, self.tls.clone()),
+        );
+        let connected = connected.await.map_err(|_| {
+            let error = io::Error::new(io::ErrorKind::TimedOut, "connection timed out");
+            ErrorKind::Connect(Chain::of(error))
+        })?;
+        let stream = connected.map_err(|error| ErrorKind::Connect(Chain::of(error)))?;
+        Ok(Some(Replication { stream, login }))
+    }
+}
+
+#[cfg(any(feature = "sqlx", feature = "rustls"))]
+fn login(config: &Config) -> Result<ReplicationLogin, String> {
+    if config.get_channel_binding() == ChannelBinding::Require {
+        return Err("channel_binding=require is not possible for a replication connection".into());
+    }
+    let user = config
+        .get_user()
+        .ok_or("the URL of the database names no user, which a replication connection needs")?;
+    Ok(ReplicationLogin {
+        user: user.to_owned(),
+        password: config.get_password().map(<[u8]>::to_vec),
+        database: config.get_dbname().unwrap_or(user).to_owned(),
+    })
+}
+
+/// A server that the settings name.
+#[cfg(any(feature = "sqlx", feature = "rustls"))]
+struct Place {
+    host: Host,
+    /// Where to connect to instead of what the host's name stands for.
+    address: Option<std::net::IpAddr>,
+    port: u16,
+}
+
+#[cfg(any(feature = "sqlx", feature = "rustls"))]
+impl Place {
+    fn of(config: &Config, server: usize) -> Option<Self> {
+        let address = config.get_hostaddrs().get(server).copied();
+        let named = config.get_hosts().get(server).cloned();
+        let ports = config.get_ports();
+        let port = ports.get(server).or(ports.first());
+        Some(Self {
+            host: named.or_else(|| Some(Host::Tcp(address?.to_string())))?,
+            address,
+            port: port.copied().unwrap_or(5432),
+        })
+    }
+
+    async fn connect<T>(&self, config: &Config, tls: T) -> io::Result<Box<dyn ReplicationStream>>
+    where
+        T: MakeTlsConnect<TcpStream>,
+        T::Stream: Send + 'static,
+    {
+        let stream = match (&self.host, self.address) {
+            (Host::Unix(folder), None) => {
+                let socket = folder.join(format!(".s.PGSQL.{}", self.port));
+                return Ok(Box::new(UnixStream::connect(socket).await?));
+            }
+            (Host::Tcp(name), None) => TcpStream::connect((&**name, self.port)).await?,
+            (_, Some(address)) => TcpStream::connect((address, self.port)).await?,
+        };
+        stream.set_nodelay(true)?;
+        self.encrypt(stream, config.get_ssl_mode(), tls).await
+    }
+
+    async fn encrypt<T>(
+        &self,
+        mut stream: TcpStream,
+        mode: SslMode,
+        mut tls: T,
+    ) -> io::Result<Box<dyn ReplicationStream>>
+    where
+        T: MakeTlsConnect<TcpStream>,
+        T::Stream: Send + 'static,
+    {
+        /// A request for TLS: its length, and a code in the place of a version.
+        const REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
+        let may_encrypt = cfg!(feature = "rustls") || mode == SslMode::Require;
+        if mode == SslMode::Disable || !may_encrypt {
+            return Ok(Box::new(stream));
+        }
+        stream.write_all(&REQUEST).await?;
+        let mut answer = [0];
+        stream.read_exact(&mut answer).await?;
+        match (answer, mode) {
+            ([b'S'], _) => {}
+            (_, SslMode::Require) => return Err(io::Error::other("the server speaks no TLS")),
+            _ => return Ok(Box::new(stream)),
+        }
+        let name = match &self.host {
+            Host::Tcp(name) => &**name,
+            Host::Unix(_) => "",
+        };
+        let connector = tls
+            .make_tls_connect(name)
+            .map_err(|error| io::Error::other(error.into()))?;
+        let encrypted = connector.connect(stream).await;
+        let encrypted = encrypted.map_err(|error| io::Error::other(error.into()))?;
+        Ok(Box::new(encrypted))
+    }
+}
+
+#[cfg(all(test, feature = "rustls"))]
+mod tests {
+    use super::{Place, login};
+
+    #[test]
+    fn servers_are_those_of_the_url_in_its_order() {
+        let config = "postgres://app@a.example:1,b.example:2/app"
+            .parse()
+            .unwrap();
+        let place = |server| Place::of(&config, server).map(|place| (place.host, place.port));
+        let host = |name: &str| tokio_postgres::config::Host::Tcp(name.into());
+        assert_eq!(place(0), Some((host("a.example"), 1)));
+        assert_eq!(place(1), Some((host("b.example"), 2)));
+        assert_eq!(place(2), None);
+    }
+
+    #[test]
+    fn the_database_is_called_as_its_user_unless_the_url_says_otherwise() {
+        let login = |url: &str| login(&url.parse().unwrap()).map(|login| login.database);
+        assert_eq!(login("postgres://app@h"), Ok("app".into()));
+        assert_eq!(login("postgres://app@h/other"), Ok("other".into()));
+        assert!(login("postgres://app@h?channel_binding=require").is_err());
+    }
+}
