@@ -69,7 +69,8 @@ GRANT INSERT, UPDATE, DELETE ON posthaste.worker, posthaste.leader, posthaste.la
   posthaste.in_flight, posthaste.dead, posthaste.unique_key,
   posthaste.confirmed, posthaste.cancelling, posthaste.queue, posthaste.periodic, posthaste.volume,
   posthaste.ordered_relay, posthaste.inbox, posthaste.search, posthaste.sample,
-  posthaste.audited, posthaste.bulk_action, posthaste.alert, posthaste.site
+  posthaste.audited, posthaste.bulk_action, posthaste.alert, posthaste.site, posthaste.capture,
+  posthaste.capture_gap
   TO posthaste_worker;
 -- The one that meets a server that was promoted first says so for all.
 GRANT UPDATE ON posthaste.store_identity TO posthaste_worker;

@@ -34,8 +34,9 @@ const SQL: [&str; 12] = [
 ];
 
 /// The crates that programs are made with, and that share these rules.
-const LIBRARIES: [&str; 6] = [
+const LIBRARIES: [&str; 7] = [
     "crates/posthaste",
+    "crates/posthaste-capture",
     "crates/posthaste-relay",
     "crates/posthaste-console",
     "crates/posthaste-observe",

@@ -827,3 +827,51 @@ CREATE TABLE posthaste.search (
 
 CREATE INDEX search_words ON posthaste.search USING gin (words);
 CREATE INDEX search_deleted_at ON posthaste.search (index, deleted_at) WHERE deleted_at IS NOT NULL;
+
+-- Captures (posthaste-capture): what is committed elsewhere in the database becomes jobs. A row
+-- changes when a process begins to run it, and when it stops for good.
+CREATE TABLE posthaste.capture (
+  installed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  started_at   timestamptz,
+  epoch  uuid        NOT NULL,   -- in each delivery id; another one after a gap
+  runner       uuid,                   -- whose marks count: those of others are refused
+  slot         text        NOT NULL,
+  publication  text        NOT NULL,
+  name         text COLLATE "C" PRIMARY KEY CHECK (name ~ '^[a-z_][a-z0-9_]{0,39}$'),
+  stopped      text,                   -- why it does not go on before somebody acts
+  -- Cluster, store and database: positions mean nothing in a copy.
+  identity     text[]      NOT NULL
+) WITH (fillfactor = 50);
+
+-- How far captures are, each in the transaction of the jobs that it counts; the largest is the
+-- newest. Nothing is updated: the table that is not written to is truncated once the newest marks
+-- are copied out of it, so that a pinned snapshot leaves no dead rows. The parity of capture_turn
+-- says which one is written to.
+--   done                 all before it is done: the slot may be confirmed up to here
+--   commit, record, row  the last change that is done, in a transaction that may go on
+CREATE SEQUENCE posthaste.capture_turn MINVALUE 0 START 0;
+SELECT setval('posthaste.capture_turn', 0);
+-- repeat: slots 0..1
+CREATE TABLE posthaste.capture_mark_0 (
+  at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+  done        pg_lsn      NOT NULL,
+  commit      pg_lsn      NOT NULL,
+  record      pg_lsn      NOT NULL,
+  row         integer     NOT NULL,
+  epoch uuid        NOT NULL
+) WITH (autovacuum_enabled = off);
+-- end
+
+-- What nobody captured.
+CREATE TABLE posthaste.capture_gap (
+  id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  seen_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+  accepted_at timestamptz,
+  epoch uuid        NOT NULL,
+  begins      pg_lsn      NOT NULL,
+  ends        pg_lsn,                  -- NULL: the capture has not begun again
+  capture     text COLLATE "C" NOT NULL,
+  reason      text        NOT NULL,
+  accepted_by text,
+  tables      text[]      NOT NULL
+);

@@ -1,0 +1,218 @@
+//! From messages of the stream to events. Pure.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+
+use ::bytes::Bytes;
+use uuid::Uuid;
+
+use crate::change::{Change, Operation, Place};
+use crate::event::{Draft, Event};
+use crate::lsn::Lsn;
+use crate::pgoutput::{self, Old, Part, Relation, Tuple};
+use crate::position::{Position, Rows, Timelines, delivery_id};
+use crate::source::Source;
+
+/// What a message of the stream has brought.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) events: Vec<Event>,
+    /// Where the transaction ended, if this was its commit.
+    pub(crate) committed: Option<Lsn>,
+}
+
+/// A change that cannot become an event; nothing beyond it is looked at.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Unreadable {
+    pub(crate) position: Position,
+    pub(crate) problem: String,
+}
+
+/// Reads one connection's stream. Another connection describes its tables anew.
+#[derive(Debug)]
+pub(crate) struct Assembler<'a> {
+    source: &'a Source,
+    epoch: Uuid,
+    timelines: Timelines,
+    /// Up to and with this one, all is done.
+    marked: Position,
+    relations: HashMap<u32, Relation>,
+    transaction: Option<Transaction>,
+    rows: Rows,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transaction {
+    commit: Lsn,
+    committed_at: i64,
+    pub(crate) xid: u32,
+}
+
+impl<'a> Assembler<'a> {
+    pub(crate) fn new(
+        source: &'a Source,
+        epoch: Uuid,
+        timelines: Timelines,
+        marked: Position,
+    ) -> Self {
+        Self {
+            source,
+            epoch,
+            timelines,
+            marked,
+            relations: HashMap::new(),
+            transaction: None,
+            rows: Rows::default(),
+        }
+    }
+
+    /// The transaction of which the stream has not brought the end.
+    pub(crate) fn transaction(&self) -> Option<Transaction> {
+        self.transaction
+    }
+
+    /// Takes the next message, and the place of its record.
+    pub(crate) fn take(&mut self, record: Lsn, message: Bytes) -> Result<Step, Unreadable> {
+        let mut position = Position {
+            commit: self.transaction.map_or(Lsn(0), |open| open.commit),
+            record,
+            row: 0,
+        };
+        let is_change = pgoutput::is_change(&message);
+        let number = |rows: &mut Rows| match is_change {
+            true => rows.number(record),
+            false => Ok(0),
+        };
+        let taken = number(&mut self.rows).and_then(|row| {
+            position.row = row;
+            self.part(record, position, pgoutput::read(message)?)
+        });
+        match taken {
+            Ok(step) => Ok(step),
+            // An operator has passed it.
+            Err(_) if is_change && position <= self.marked => Ok(Step::default()),
+            Err(problem) => Err(Unreadable { position, problem }),
+        }
+    }
+
+    fn part(&mut self, record: Lsn, position: Position, part: Part) -> Result<Step, String> {
+        let (oid, operation, old, new) = match part {
+            Part::Begin { commit, at, xid } => {
+                self.transaction = Some(Transaction {
+                    commit,
+                    committed_at: at,
+                    xid,
+                });
+                self.rows = Rows::default();
+                return Ok(Step::default());
+            }
+            Part::Commit { end } => {
+                self.transaction = None;
+                return Ok(Step {
+                    committed: Some(end),
+                    ..Step::default()
+                });
+            }
+            Part::Relation(relation) => {
+                self.relations.insert(relation.oid, relation);
+                return Ok(Step::default());
+            }
+            Part::Insert { oid, new } => (oid, Operation::Insert, None, Some(new)),
+            Part::Update { oid, old, new } => (oid, Operation::Update, old, Some(new)),
+            Part::Delete { oid, old } => (oid, Operation::Delete, Some(old), None),
+            Part::Truncate { oids } => return self.truncate(record, position, &oids),
+            Part::Message {
+                is_transactional,
+                prefix,
+                content,
+            } => {
+                // One outside of a transaction has no commit by which it could be told apart.
+                let draft = match is_transactional {
+                    true => self.source.message(&prefix, content),
+                    false => None,
+                };
+                let events = draft.map(|draft| self.event(draft, position)).transpose()?;
+                return Ok(Step::of(events.flatten()));
+            }
+            Part::Other => return Ok(Step::default()),
+        };
+        self.row(position, oid, operation, old, new).map(Step::of)
+    }
+
+    fn row(
+        &self,
+        position: Position,
+        oid: u32,
+        operation: Operation,
+        old: Option<Old>,
+        new: Option<Tuple>,
+    ) -> Result<Option<Event>, String> {
+        if position <= self.marked {
+            return Ok(None);
+        }
+        let relation = self.relations.get(&oid);
+        let relation = relation.ok_or("a change is of a table that was not described")?;
+        let open = self.transaction.ok_or(OUTSIDE)?;
+        let place = Place {
+            timeline: self.timelines.at(position.commit),
+            position,
+            xid: open.xid,
+            committed_at: open.committed_at,
+        };
+        let change = Change {
+            operation,
+            old,
+            new,
+        };
+        match self.source.row(relation, &change, place)? {
+            Some(draft) => self.event(draft, position),
+            None => Ok(None),
+        }
+    }
+
+    /// An event for each table, all of one record. Partitions of one table are that table.
+    fn truncate(
+        &mut self,
+        record: Lsn,
+        mut position: Position,
+        oids: &[u32],
+    ) -> Result<Step, String> {
+        let mut step = Step::default();
+        for (number, oid) in oids.iter().enumerate() {
+            if oids[..number].contains(oid) {
+                continue;
+            }
+            if number > 0 {
+                position.row = self.rows.number(record)?;
+            }
+            let event = self.row(position, *oid, Operation::Truncate, None, None)?;
+            step.events.extend(event);
+        }
+        Ok(step)
+    }
+
+    fn event(&self, draft: Draft, position: Position) -> Result<Option<Event>, String> {
+        self.transaction.ok_or(OUTSIDE)?;
+        if position <= self.marked {
+            return Ok(None);
+        }
+        // A prepared transaction's records may stand on an older timeline than its commit.
+        let written_on = self.timelines.at(position.record);
+        let id = delivery_id(self.epoch, written_on, position.record, position.row);
+        let timeline = self.timelines.at(position.commit);
+        Ok(Some(Event::new(draft, id, timeline, position)))
+    }
+}
+
+const OUTSIDE: &str = "a change stands outside of a transaction";
+
+impl Step {
+    fn of(event: Option<Event>) -> Self {
+        Self {
+            events: event.into_iter().collect(),
+            committed: None,
+        }
+    }
+}

@@ -1,0 +1,181 @@
+use bytes::{BufMut as _, Bytes, BytesMut};
+use uuid::Uuid;
+
+use super::Assembler;
+use crate::event::Event;
+use crate::lsn::Lsn;
+use crate::position::{Position, Timelines};
+use crate::source::{CapturedTable, Source, TableName};
+
+const EPOCH: Uuid = Uuid::from_u128(1);
+
+fn source() -> Source {
+    Source::Tables(vec![CapturedTable {
+        table: TableName::read("public.t").unwrap(),
+        columns: Vec::new(),
+        filter: None,
+        operations: Vec::new(),
+        key: Vec::new(),
+    }])
+}
+
+fn begin(commit: u64) -> Bytes {
+    let mut message = BytesMut::from(&b"B"[..]);
+    message.put_u64(commit);
+    message.put_i64(0);
+    message.put_u32(7);
+    message.freeze()
+}
+
+fn commit(end: u64) -> Bytes {
+    let mut message = BytesMut::from(&b"C\0"[..]);
+    message.put_u64(0);
+    message.put_u64(end);
+    message.put_i64(0);
+    message.freeze()
+}
+
+fn table(oid: u32, schema: &str) -> Bytes {
+    let mut message = BytesMut::from(&b"R"[..]);
+    message.put_u32(oid);
+    message.put_slice(schema.as_bytes());
+    message.put_slice(b"\0t\0d\0\x01\x01id\0\0\0\0\x17\xff\xff\xff\xff");
+    message.freeze()
+}
+
+fn insert(oid: u32, id: u8) -> Bytes {
+    let mut message = BytesMut::from(&b"I"[..]);
+    message.put_u32(oid);
+    message.put_slice(b"N\0\x01t\0\0\0\x01");
+    message.put_u8(id);
+    message.freeze()
+}
+
+fn truncate(oids: &[u32]) -> Bytes {
+    let mut message = BytesMut::from(&b"T"[..]);
+    message.put_u32(oids.len() as u32);
+    message.put_u8(0);
+    oids.iter().for_each(|oid| message.put_u32(*oid));
+    message.freeze()
+}
+
+fn position(commit: u64, record: u64, row: u16) -> Position {
+    Position {
+        commit: Lsn(commit),
+        record: Lsn(record),
+        row,
+    }
+}
+
+/// What becomes of these messages, with their records, beyond a mark.
+fn events(marked: Position, messages: &[(u64, Bytes)]) -> Vec<Event> {
+    let source = source();
+    let timelines = Timelines::read(1, "").unwrap();
+    let mut assembler = Assembler::new(&source, EPOCH, timelines, marked);
+    let steps = messages.iter().map(|(record, message)| {
+        let step = assembler.take(Lsn(*record), message.clone());
+        step.unwrap().events
+    });
+    steps.flatten().collect()
+}
+
+fn places(events: &[Event]) -> Vec<Position> {
+    events.iter().map(|event| event.position).collect()
+}
+
+fn two_transactions() -> Vec<(u64, Bytes)> {
+    // The second one began first: its records stand before and after those of the first.
+    vec![
+        (20, begin(30)),
+        (20, table(1, "public")),
+        (20, insert(1, b'1')),
+        (20, insert(1, b'2')),
+        (25, insert(1, b'3')),
+        (30, commit(31)),
+        (10, begin(40)),
+        (10, insert(1, b'4')),
+        (35, insert(1, b'5')),
+        (40, commit(41)),
+    ]
+}
+
+#[test]
+fn rows_of_one_record_are_told_apart() {
+    let all = events(Position::default(), &two_transactions());
+    let expected = [
+        position(30, 20, 0),
+        position(30, 20, 1),
+        position(30, 25, 0),
+        position(40, 10, 0),
+        position(40, 35, 0),
+    ];
+    assert_eq!(places(&all), expected);
+    assert!(places(&all).is_sorted());
+    let mut ids: Vec<Uuid> = all.iter().map(|event| event.id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), all.len());
+}
+
+#[test]
+fn whatever_is_marked_the_rest_comes_and_nothing_else() {
+    let all = events(Position::default(), &two_transactions());
+    for done in 1..=all.len() {
+        let rest = events(all[done - 1].position, &two_transactions());
+        assert_eq!(rest, all[done..], "after {done}");
+    }
+}
+
+#[test]
+fn a_truncation_is_an_event_for_each_table() {
+    let messages = [
+        (20, begin(30)),
+        (20, table(1, "public")),
+        (20, table(2, "other")),
+        (20, truncate(&[1, 1, 2])),
+    ];
+    let all = events(Position::default(), &messages);
+    assert_eq!(places(&all), [position(30, 20, 0), position(30, 20, 1)]);
+    assert_ne!(all[0].id, all[1].id);
+    assert_eq!(all[1].name, "other.t");
+    assert_eq!(events(all[0].position, &messages), all[1..]);
+}
+
+#[test]
+fn what_is_ours_is_never_captured_and_still_counts_as_a_row() {
+    let messages = [
+        (20, begin(30)),
+        (20, table(1, "posthaste")),
+        (20, table(2, "public")),
+        (20, insert(1, b'1')),
+        (20, insert(2, b'2')),
+    ];
+    let all = events(Position::default(), &messages);
+    assert_eq!(places(&all), [position(30, 20, 1)]);
+}
+
+#[test]
+fn an_unreadable_change_stops_until_it_is_passed() {
+    let source = source();
+    let read = |marked: Position| {
+        let timelines = Timelines::read(1, "").unwrap();
+        let mut assembler = Assembler::new(&source, EPOCH, timelines, marked);
+        assembler.take(Lsn(20), begin(30)).unwrap();
+        assembler.take(Lsn(20), table(1, "public")).unwrap();
+        let broken = assembler.take(Lsn(21), Bytes::from_static(b"I\0\0\0\x01Nx"));
+        broken.and_then(|_| assembler.take(Lsn(22), insert(1, b'1')))
+    };
+    let stopped = read(Position::default()).unwrap_err();
+    assert_eq!(stopped.position, position(30, 21, 0));
+    let step = read(stopped.position).unwrap();
+    assert_eq!(places(&step.events), [position(30, 22, 0)]);
+}
+
+#[test]
+fn a_change_of_a_table_that_nobody_described_is_unreadable() {
+    let source = source();
+    let timelines = Timelines::read(1, "").unwrap();
+    let mut assembler = Assembler::new(&source, EPOCH, timelines, Position::default());
+    assembler.take(Lsn(20), begin(30)).unwrap();
+    assert!(assembler.take(Lsn(20), insert(9, b'1')).is_err());
+}

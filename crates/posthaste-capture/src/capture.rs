@@ -1,0 +1,93 @@
+//! A capture as a program describes it, and how it goes. Pure.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use posthaste::Database;
+
+use crate::error::Error;
+use crate::source::Source;
+
+/// Describes a capture: what becomes jobs of which queue.
+#[derive(Clone, Debug)]
+pub struct Capture {
+    /// Its name, by which the database knows it.
+    pub name: String,
+    /// The queue of its jobs.
+    pub queue: String,
+    /// What is captured.
+    pub source: Source,
+    /// The slot, and the publication of the same name.
+    pub slot: String,
+    /// The server itself, where the database of the jobs is reached through a pooler.
+    pub server: Option<Database>,
+}
+
+/// What a capture is doing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum State {
+    /// It connects.
+    #[default]
+    Connecting,
+    /// It reads and writes.
+    Running,
+    /// Another process runs it.
+    Standby,
+    /// It ended; or it waits for an operator.
+    Ended,
+}
+
+/// How a capture goes.
+#[derive(Clone, Debug, Default)]
+pub struct Status {
+    /// What it is doing.
+    pub state: State,
+    /// Jobs that it has written since it was started.
+    pub events: u64,
+    /// Why it did not go on the last time, while it does not.
+    pub last_error: Option<String>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Shared(Mutex<Status>);
+
+impl Shared {
+    pub(crate) fn set(&self, state: State) {
+        let mut status = self.status();
+        status.state = state;
+        if state == State::Running {
+            status.last_error = None;
+        }
+    }
+
+    pub(crate) fn count(&self, events: u64) {
+        self.status().events += events;
+    }
+
+    pub(crate) fn fail(&self, error: &Error) {
+        self.status().last_error = Some(error.to_string());
+    }
+
+    pub(crate) fn status(&self) -> MutexGuard<'_, Status> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How long a capture runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// Until it is stopped.
+    Stopped,
+    /// Until all is captured that was committed when it began.
+    Caught,
+}
+
+impl Capture {
+    /// Whether a name is one that a capture or its slot may have.
+    pub fn is_name(name: &str) -> bool {
+        let mut bytes = name.bytes();
+        let first = bytes.next();
+        first.is_some_and(|first| first.is_ascii_lowercase() || first == b'_')
+            && bytes.all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'))
+            && name.len() <= 40
+    }
+}

@@ -1,0 +1,90 @@
+//! What a change becomes: an event, and the job that carries it. Pure.
+
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use posthaste::NewJob;
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use crate::position::Position;
+
+/// What a source makes of a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Draft {
+    /// Given by the writer.
+    pub(crate) id: Option<Uuid>,
+    pub(crate) name: String,
+    /// By which receivers partition.
+    pub(crate) key: Option<String>,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Bytes,
+}
+
+/// A committed change that somebody is to hear of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The same whenever the change is read.
+    pub id: Uuid,
+    /// The name of its job.
+    pub name: String,
+    /// By which receivers partition.
+    pub key: Option<String>,
+    /// What goes beside the body, its position among it.
+    pub headers: Vec<(String, String)>,
+    /// What the receiver gets.
+    pub body: Bytes,
+    /// Where it stands in the stream.
+    pub position: Position,
+}
+
+impl Event {
+    pub(crate) fn new(draft: Draft, id: Uuid, timeline: u32, position: Position) -> Self {
+        let mut headers = draft.headers;
+        headers.retain(|(name, _)| name != "position");
+        headers.push(("position".into(), format!("{timeline:08x}{position}")));
+        Self {
+            id: draft.id.unwrap_or(id),
+            name: draft.name,
+            key: draft.key,
+            headers,
+            body: draft.body,
+            position,
+        }
+    }
+
+    /// About as many bytes as its job has.
+    pub(crate) fn bytes(&self) -> usize {
+        self.body.len() + self.name.len() + 200
+    }
+
+    /// The job that carries it, in the envelope of `posthaste.outbox`, by which it goes out under
+    /// its own id.
+    pub(crate) fn job(&self, queue: &str) -> Result<NewJob, posthaste::Error> {
+        let mut row = Map::new();
+        row.insert("id".into(), json!(self.id.to_string()));
+        let (field, text) = match std::str::from_utf8(&self.body) {
+            // The database has no text with a zero in it.
+            Ok(text) if !text.contains('\0') => ("text", text.to_owned()),
+            _ => ("hex", hex(&self.body)),
+        };
+        row.insert(field.into(), json!(text));
+        if let Some(key) = &self.key {
+            row.insert("key".into(), json!(key));
+        }
+        let headers = self.headers.iter();
+        let headers: Map<String, Value> = headers
+            .map(|(name, value)| (name.clone(), json!(value)))
+            .collect();
+        row.insert("headers".into(), Value::Object(headers));
+        Ok(NewJob::new(&self.name, &json!({ "posthaste.outbox": row }))?.queue(queue))
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut digits = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        let _ = write!(digits, "{byte:02x}");
+    }
+    digits
+}

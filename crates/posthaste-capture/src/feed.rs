@@ -1,0 +1,358 @@
+//! A replication connection: login, commands, and the stream of what was committed.
+
+mod login;
+#[cfg(test)]
+mod tests;
+
+use std::time::{Duration, Instant};
+
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use fallible_iterator::FallibleIterator as _;
+use postgres_protocol::message::backend::{ErrorResponseBody, Header, Message};
+use postgres_protocol::message::frontend;
+use posthaste::{Replication, ReplicationStream};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::timeout;
+
+use crate::error::Error;
+use crate::lsn::Lsn;
+
+/// A server that is silent for so long is asked for an answer.
+const ASK_AFTER: Duration = Duration::from_secs(15);
+/// One that has not answered by then is gone: a half-open connection never ends by itself.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(30);
+/// A login, a command or a write that takes longer has failed.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// The server hears of us this often, which is less than a third of the usual
+/// `wal_sender_timeout`; [`Feed::keep_alive_every`] lowers it.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// What the server sends while it streams.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Frame {
+    /// A message of the output plugin, and the place of its record.
+    Data { record: Lsn, message: Bytes },
+    /// All before this place was looked at, and nothing of it is to come.
+    Alive { end: Lsn, is_asked: bool },
+}
+
+pub(crate) struct Feed {
+    stream: Box<dyn ReplicationStream>,
+    read: BytesMut,
+    write: BytesMut,
+    heard: Instant,
+    asked: bool,
+    told: Instant,
+    keep_alive: Duration,
+    /// Up to here the server may forget.
+    confirmed: Lsn,
+}
+
+/// The server, as it names itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identified {
+    pub(crate) system: String,
+    pub(crate) timeline: u32,
+    pub(crate) end: Lsn,
+}
+
+impl Feed {
+    /// Logs in over this connection.
+    pub(crate) async fn log_in(replication: Replication) -> Result<Self, Error> {
+        let now = Instant::now();
+        let (stream, login) = (replication.stream, replication.login);
+        let mut feed = Self {
+            stream,
+            read: BytesMut::with_capacity(1 << 16),
+            write: BytesMut::new(),
+            heard: now,
+            asked: false,
+            told: now,
+            keep_alive: KEEP_ALIVE,
+            confirmed: Lsn(0),
+        };
+        within(feed.exchange_login(&login)).await?;
+        Ok(feed)
+    }
+
+    pub(crate) async fn identify(&mut self) -> Result<Identified, Error> {
+        let rows = self.query("IDENTIFY_SYSTEM").await?;
+        let row = rows.first().map(Vec::as_slice);
+        let read = || match row {
+            Some([Some(system), Some(timeline), Some(end), ..]) => Some(Identified {
+                system: system.clone(),
+                timeline: timeline.parse().ok()?,
+                end: end.parse().ok()?,
+            }),
+            _ => None,
+        };
+        read().ok_or_else(|| Error::lost("the server does not say who it is"))
+    }
+
+    /// The server's file of its timelines; empty on the first one.
+    pub(crate) async fn history(&mut self, timeline: u32) -> Result<String, Error> {
+        if timeline <= 1 {
+            return Ok(String::new());
+        }
+        let rows = self.query(&format!("TIMELINE_HISTORY {timeline}")).await?;
+        let content = rows.into_iter().next().and_then(|mut row| row.pop()?);
+        content.ok_or_else(|| Error::lost("the server has no history of its timelines"))
+    }
+
+    /// A command or a statement; its rows as texts.
+    pub(crate) async fn query(&mut self, sql: &str) -> Result<Vec<Vec<Option<String>>>, Error> {
+        frontend::query(sql, &mut self.write).map_err(Error::io)?;
+        within(async {
+            self.flush().await?;
+            self.rows().await
+        })
+        .await
+    }
+
+    async fn rows(&mut self) -> Result<Vec<Vec<Option<String>>>, Error> {
+        let (mut rows, mut refusal) = (Vec::new(), None);
+        loop {
+            match self.message().await? {
+                Message::DataRow(body) => {
+                    let bytes = body.buffer_bytes().clone();
+                    let row = body.ranges().map(|range| {
+                        Ok(range.map(|range| String::from_utf8_lossy(&bytes[range]).into_owned()))
+                    });
+                    rows.push(row.collect().map_err(Error::io)?);
+                }
+                Message::ErrorResponse(body) => refusal = Some(refused(&body)),
+                Message::ReadyForQuery(_) => return refusal.map_or(Ok(rows), Err),
+                _ => {}
+            }
+        }
+    }
+
+    /// Begins to stream from this place, or from where the slot stands if that is later.
+    pub(crate) async fn start(
+        &mut self,
+        slot: &str,
+        from: Lsn,
+        options: &str,
+    ) -> Result<(), Error> {
+        let sql = format!("START_REPLICATION SLOT {slot} LOGICAL {from} ({options})");
+        frontend::query(&sql, &mut self.write).map_err(Error::io)?;
+        self.confirmed = from;
+        within(async {
+            self.flush().await?;
+            loop {
+                // The one message that postgres-protocol does not know: both sides copy now.
+                let header = self.header().await?;
+                if header.tag() == b'W' {
+                    self.read
+                        .advance(1 + usize::try_from(header.len()).unwrap_or(0));
+                    return Ok(());
+                }
+                if let Message::ErrorResponse(body) = self.message().await? {
+                    return Err(refused(&body));
+                }
+            }
+        })
+        .await?;
+        self.heard = Instant::now();
+        Ok(())
+    }
+
+    /// The server ends connections that it does not hear of for so long.
+    pub(crate) fn keep_alive_every(&mut self, sender_timeout: Duration) {
+        if !sender_timeout.is_zero() {
+            self.keep_alive = KEEP_ALIVE.min(sender_timeout / 3);
+        }
+    }
+
+    /// The next frame. May be dropped at any moment: what was read stays here. Meanwhile the server
+    /// hears of us, and is asked for an answer when it is silent.
+    pub(crate) async fn next(&mut self) -> Result<Frame, Error> {
+        loop {
+            if let Some(frame) = self.frame()? {
+                self.heard = Instant::now();
+                self.asked = false;
+                self.keep_alive().await?;
+                return Ok(frame);
+            }
+            let wait = self.keep_alive.saturating_sub(self.told.elapsed());
+            match timeout(wait, self.fill()).await {
+                Ok(filled) => filled?,
+                Err(_) => self.doubt().await?,
+            }
+        }
+    }
+
+    /// Tells the server that we are here, if it is time. To be called while frames are not taken.
+    pub(crate) async fn keep_alive(&mut self) -> Result<(), Error> {
+        match self.told.elapsed() >= self.keep_alive {
+            true => self.tell(false).await,
+            false => Ok(()),
+        }
+    }
+
+    /// Nothing came: a server that is silent for long is asked, and given up if it does not answer.
+    async fn doubt(&mut self) -> Result<(), Error> {
+        let silent = self.heard.elapsed();
+        if silent > GIVE_UP_AFTER && self.asked {
+            let silent = silent.as_secs();
+            return Err(Error::lost(format!(
+                "the server has been silent for {silent} s"
+            )));
+        }
+        if silent > ASK_AFTER && !self.asked {
+            self.asked = true;
+            return self.tell(true).await;
+        }
+        self.keep_alive().await
+    }
+
+    /// The server may forget all before this place.
+    pub(crate) async fn confirm(&mut self, done: Lsn) -> Result<(), Error> {
+        self.confirmed = self.confirmed.max(done);
+        self.tell(false).await
+    }
+
+    /// Wants to hear how far the server is.
+    pub(crate) async fn ask(&mut self) -> Result<(), Error> {
+        self.tell(true).await
+    }
+
+    async fn tell(&mut self, asks: bool) -> Result<(), Error> {
+        let mut status = BytesMut::with_capacity(34);
+        status.put_u8(b'r');
+        for _ in ["written", "flushed", "applied"] {
+            status.put_u64(self.confirmed.0);
+        }
+        status.put_i64(0);
+        status.put_u8(u8::from(asks));
+        let copy = frontend::CopyData::new(status.freeze()).map_err(Error::io)?;
+        copy.write(&mut self.write);
+        self.told = Instant::now();
+        within(self.flush()).await
+    }
+
+    /// A frame that is whole in the buffer.
+    fn frame(&mut self) -> Result<Option<Frame>, Error> {
+        while let Some(header) = self.whole()? {
+            let message = match header.tag() {
+                b'd' | b'E' | b'N' | b'S' => self.parsed()?,
+                tag => {
+                    let tag = char::from(tag);
+                    return Err(Error::lost(format!("the server ended the stream ({tag})")));
+                }
+            };
+            match message {
+                Some(Message::CopyData(body)) => return frame_of(body.into_bytes()).map(Some),
+                Some(Message::ErrorResponse(body)) => return Err(refused(&body)),
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// The header of the next message, if all of it is here.
+    fn whole(&mut self) -> Result<Option<Header>, Error> {
+        let Some(header) = Header::parse(&self.read).map_err(Error::io)? else {
+            return Ok(None);
+        };
+        let length = usize::try_from(header.len()).unwrap_or(0);
+        if self.read.len() > length {
+            return Ok(Some(header));
+        }
+        self.read.reserve(length + 1 - self.read.len());
+        Ok(None)
+    }
+
+    fn parsed(&mut self) -> Result<Option<Message>, Error> {
+        Message::parse(&mut self.read).map_err(Error::io)
+    }
+
+    async fn fill(&mut self) -> Result<(), Error> {
+        match self.stream.read_buf(&mut self.read).await {
+            Ok(0) => Err(Error::lost("the server closed the connection")),
+            Ok(_) => Ok(()),
+            Err(error) => Err(Error::io(error)),
+        }
+    }
+
+    async fn flush(&mut self) -> Result<(), Error> {
+        let written = self.stream.write_all_buf(&mut self.write).await;
+        written.map_err(Error::io)?;
+        self.stream.flush().await.map_err(Error::io)
+    }
+
+    async fn header(&mut self) -> Result<Header, Error> {
+        loop {
+            if let Some(header) = self.whole()? {
+                return Ok(header);
+            }
+            self.fill().await?;
+        }
+    }
+
+    async fn message(&mut self) -> Result<Message, Error> {
+        self.header().await?;
+        let message = self.parsed()?;
+        message.ok_or_else(|| Error::lost("the server sent half a message"))
+    }
+}
+
+fn frame_of(mut data: Bytes) -> Result<Frame, Error> {
+    let short = || Error::lost("the server sent a frame that is cut short");
+    let tag = data.first().copied().ok_or_else(short)?;
+    let least = match tag {
+        b'w' => 25,
+        b'k' => 18,
+        _ => {
+            return Err(Error::lost(format!(
+                "the server sent the unknown frame {tag}"
+            )));
+        }
+    };
+    if data.len() < least {
+        return Err(short());
+    }
+    data.advance(1);
+    let place = Lsn(data.get_u64());
+    Ok(match tag {
+        b'w' => {
+            data.advance(16);
+            Frame::Data {
+                record: place,
+                message: data,
+            }
+        }
+        _ => {
+            data.advance(8);
+            Frame::Alive {
+                end: place,
+                is_asked: data.get_u8() == 1,
+            }
+        }
+    })
+}
+
+async fn within<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    match timeout(ANSWER_WITHIN, work).await {
+        Ok(done) => done,
+        Err(_) => Err(Error::lost(format!(
+            "the server did not answer within {} s",
+            ANSWER_WITHIN.as_secs()
+        ))),
+    }
+}
+
+/// What the server says, with its SQLSTATE.
+fn refused(body: &ErrorResponseBody) -> Error {
+    let (mut code, mut text) = (String::new(), String::new());
+    let mut fields = body.fields();
+    while let Ok(Some(field)) = fields.next() {
+        let value = String::from_utf8_lossy(field.value_bytes()).into_owned();
+        match field.type_() {
+            b'C' => code = value,
+            b'M' => text = value,
+            _ => {}
+        }
+    }
+    Error::refused(code, text)
+}

@@ -1,0 +1,67 @@
+//! Turns what was committed in Postgres into jobs of posthaste: rows of an outbox table, messages
+//! of `pg_logical_emit_message`, changes of any table. Each becomes one job, exactly once, in the
+//! order of the commits.
+//!
+//! ```no_run
+//! use posthaste_capture::{Capture, OutboxColumns, Source, TableName, Until};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let database = posthaste::connect("postgres://app@db.example.org/app")?;
+//! let capture = Capture {
+//!     name: "orders".into(),
+//!     queue: "orders".into(),
+//!     source: Source::Outbox {
+//!         table: TableName::read("public.outbox")?,
+//!         columns: OutboxColumns::default(),
+//!     },
+//!     slot: "posthaste_orders".into(),
+//!     server: None,
+//! };
+//! capture.install(&database).await?;
+//! let mut running = capture.start(database, Until::Stopped)?;
+//! running.ended().await?;
+//! # Ok(()) }
+//! ```
+#![forbid(unsafe_code)]
+
+// A module imports only what stands in a group above its own.
+mod error;
+mod lsn;
+
+mod pgoutput;
+mod position;
+mod snapshot;
+
+mod change;
+mod mark;
+mod overview;
+mod slot;
+
+mod event;
+
+mod source;
+
+mod assemble;
+mod batch;
+mod feed;
+mod requirements;
+
+mod capture;
+mod store;
+
+mod operate;
+mod session;
+mod settings;
+
+mod preview;
+mod run;
+
+pub use capture::{Capture, State, Status, Until};
+pub use error::Error;
+pub use event::Event;
+pub use lsn::Lsn;
+pub use operate::{accept, gaps, overviews};
+pub use overview::{Gap, Installation, Overview};
+pub use position::Position;
+pub use run::Running;
+pub use source::{CapturedTable, OutboxColumns, Source, TableName};

@@ -1,0 +1,13 @@
+//! How far a capture is. Pure.
+
+use crate::lsn::Lsn;
+use crate::position::Position;
+
+/// How far a capture is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// The last change that is done; its transaction may go on.
+    pub(crate) position: Position,
+    /// All that was committed before is done.
+    pub(crate) done: Lsn,
+}

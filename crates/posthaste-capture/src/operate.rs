@@ -1,0 +1,193 @@
+//! What an operator does with captures: install, begin again, skip, remove, look.
+
+use posthaste::Database;
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+use crate::capture::Capture;
+use crate::error::Error;
+use crate::lsn::Lsn;
+use crate::overview::{Gap, Installation, Overview};
+use crate::position::Position;
+use crate::requirements::{of_server, of_table};
+use crate::slot::gap;
+use crate::store::{self, Store};
+
+/// All captures of a database.
+pub async fn overviews(client: &Client) -> Result<Vec<Overview>, posthaste::Error> {
+    store::operate::overviews(client).await
+}
+
+/// What nobody captured, the newest first; of one capture, or of all.
+pub async fn gaps(client: &Client, name: Option<&str>) -> Result<Vec<Gap>, posthaste::Error> {
+    store::operate::gaps(client, name).await
+}
+
+/// Notes that somebody knows of a gap; whether one of this number was unknown.
+pub async fn accept(client: &Client, id: i64) -> Result<bool, posthaste::Error> {
+    store::operate::accept(client, id).await
+}
+
+impl Capture {
+    /// Makes the publication, the slot and the capture's first mark, each if it is missing. Refuses
+    /// whatever would make statements of others fail.
+    pub async fn install(&self, database: &Database) -> Result<Installation, Error> {
+        let store = Store::open(database, &self.name).await?;
+        let slot = store.slot(&self.slot).await?;
+        let server = store.server().await?;
+        of_server(&server, slot.is_some()).map_err(Error::stopped)?;
+        for table in store.tables(&self.source).await? {
+            of_table(&table, &self.source).map_err(Error::stopped)?;
+        }
+        let installed = store.installed().await?;
+        if let Some(other) = installed.as_ref().filter(|one| one.slot != self.slot) {
+            return Err(Error::stopped(format!(
+                "it is installed with the slot {}: 'posthaste capture remove' first",
+                other.slot
+            )));
+        }
+        self.publish(&store, server.version).await?;
+        if let Some(installed) = installed {
+            let mark = store.mark(installed.epoch).await?;
+            let done = mark.map_or(Lsn(0), |mark| mark.done);
+            if let Some(reason) = gap(slot.as_ref(), done) {
+                let name = &self.name;
+                return Err(Error::stopped(format!(
+                    "changes are lost: {reason}. 'posthaste capture begin {name}' begins again"
+                )));
+            }
+            return Ok(self.installation(true, done));
+        }
+        let begins = match slot {
+            Some(slot) if !slot.is_ours || slot.is_active => {
+                let name = &self.slot;
+                return Err(Error::stopped(format!(
+                    "the slot {name} is somebody else's"
+                )));
+            }
+            // An installation ended here, and nobody has read from the slot since.
+            Some(slot) => slot.confirmed,
+            None => store.create_slot(&self.slot).await?,
+        };
+        let names = (&*self.slot, &*self.slot);
+        store
+            .transaction("cannot install the capture", async {
+                store.register(Uuid::new_v4(), names, begins).await
+            })
+            .await?;
+        Ok(self.installation(false, begins))
+    }
+
+    fn installation(&self, was_there: bool, begins: Lsn) -> Installation {
+        Installation {
+            name: self.name.clone(),
+            slot: self.slot.clone(),
+            was_there,
+            begins,
+        }
+    }
+
+    /// A slot that is older than its publication cannot be read, so this comes first.
+    async fn publish(&self, store: &Store, version: i32) -> Result<(), Error> {
+        let Some(published) = store.published(&self.slot).await? else {
+            let statement = store
+                .publication_statement(&self.slot, &self.source, version)
+                .await?;
+            return store.publish(&statement, &self.source).await;
+        };
+        let tables = self.source.tables();
+        let mut tables: Vec<String> = tables.iter().map(ToString::to_string).collect();
+        tables.sort_unstable();
+        let mut found = published.tables;
+        found.sort_unstable();
+        if published.has_more || found != tables {
+            return Err(Error::stopped(format!(
+                "the publication {} has other tables than posthaste.toml says ({}): drop it, or \
+                 alter it",
+                self.slot,
+                found.join(", ")
+            )));
+        }
+        Ok(())
+    }
+
+    /// The statements that the installation would run, for somebody who may.
+    pub async fn statements(&self, database: &Database) -> Result<Vec<String>, Error> {
+        let store = Store::open(database, &self.name).await?;
+        let version = store.server().await?.version;
+        let publication = store
+            .publication_statement(&self.slot, &self.source, version)
+            .await?;
+        let slot = &self.slot;
+        // A name has no quotes in it.
+        let slot = [
+            "SELECT",
+            " pg_create_logical_replication_slot('",
+            slot,
+            "', 'pgoutput')",
+        ];
+        Ok(vec![publication, slot.concat()])
+    }
+
+    /// A new slot in the place of one that is lost or not where it should be; what lies between is
+    /// written down as a gap.
+    pub async fn begin(&self, database: &Database) -> Result<Installation, Error> {
+        let store = Store::open(database, &self.name).await?;
+        let installed = self.installed(&store).await?;
+        let server = store.server().await?;
+        let slot = store.slot(&self.slot).await?;
+        of_server(&server, slot.is_some()).map_err(Error::stopped)?;
+        self.publish(&store, server.version).await?;
+        match slot {
+            Some(slot) if !slot.is_ours => {
+                let name = &self.slot;
+                return Err(Error::stopped(format!(
+                    "the slot {name} is somebody else's"
+                )));
+            }
+            Some(_) => store.drop_slot(&self.slot).await?,
+            None => {}
+        }
+        let begins = store.create_slot(&self.slot).await?;
+        let names = (&*self.slot, &*self.slot);
+        let tables = self.table_names();
+        store
+            .begin_again(installed.epoch, Uuid::new_v4(), names, begins, &tables)
+            .await?;
+        Ok(self.installation(false, begins))
+    }
+
+    /// Passes one change that cannot be captured; it is written down as a gap.
+    pub async fn skip(&self, database: &Database, position: Position) -> Result<(), Error> {
+        let store = Store::open(database, &self.name).await?;
+        let installed = self.installed(&store).await?;
+        let tables = self.table_names();
+        store.skip(installed.epoch, position, &tables).await
+    }
+
+    /// Drops the slot and the publication, and forgets the capture: whatever of them is there.
+    pub async fn remove(&self, database: &Database) -> Result<(), Error> {
+        let store = Store::open(database, &self.name).await?;
+        let slot = store.slot(&self.slot).await?;
+        if slot.is_some_and(|slot| slot.is_ours) {
+            store.drop_slot(&self.slot).await?;
+        }
+        store.drop_publication(&self.slot).await?;
+        store.forget().await
+    }
+
+    fn table_names(&self) -> Vec<String> {
+        let tables = self.source.tables();
+        tables.iter().map(ToString::to_string).collect()
+    }
+
+    async fn installed(&self, store: &Store) -> Result<store::Installed, Error> {
+        let installed = store.installed().await?;
+        let name = &self.name;
+        installed.ok_or_else(|| {
+            Error::stopped(format!(
+                "it is not installed: posthaste capture install {name}"
+            ))
+        })
+    }
+}

@@ -1,0 +1,92 @@
+//! Captures as an operator sees them. Pure.
+
+use jiff::Timestamp;
+use serde::{Serialize, Serializer};
+
+use crate::lsn::Lsn;
+
+/// How a capture stands, whoever runs it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Overview {
+    /// Its name.
+    pub name: String,
+    /// Its slot.
+    pub slot: String,
+    /// Its publication.
+    pub publication: String,
+    /// Since when it is installed.
+    #[serde(serialize_with = "text")]
+    pub installed_at: Timestamp,
+    /// When a process last began to run it.
+    #[serde(serialize_with = "maybe_text")]
+    pub started_at: Option<Timestamp>,
+    /// Why it does not go on before somebody acts.
+    pub stopped: Option<String>,
+    /// Whether a process reads from its slot.
+    pub is_active: bool,
+    /// Whether its slot is missing.
+    pub is_missing: bool,
+    /// How the server keeps its log.
+    pub wal_status: String,
+    /// All that was committed before this place is captured.
+    pub done: Option<String>,
+    /// When that was written down.
+    #[serde(serialize_with = "maybe_text")]
+    pub marked_at: Option<Timestamp>,
+    /// How much log was written since.
+    pub unconfirmed_bytes: Option<i64>,
+    /// How much log the server keeps for it.
+    pub kept_bytes: Option<i64>,
+    /// Gaps that nobody has accepted.
+    pub gaps: i64,
+}
+
+/// A part of the log that nobody captured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Gap {
+    /// Its number.
+    pub id: i64,
+    /// When it was found.
+    #[serde(serialize_with = "text")]
+    pub seen_at: Timestamp,
+    /// When somebody accepted it.
+    #[serde(serialize_with = "maybe_text")]
+    pub accepted_at: Option<Timestamp>,
+    /// Where it begins.
+    pub begins: String,
+    /// Where it ends; nothing before the capture has begun again.
+    pub ends: Option<String>,
+    /// The capture.
+    pub capture: String,
+    /// How it came to be.
+    pub reason: String,
+    /// The tables of which changes may be missing.
+    pub tables: Vec<String>,
+    /// Who accepted it.
+    pub accepted_by: Option<String>,
+}
+
+/// What an installation has made.
+#[derive(Clone, Debug, Serialize)]
+pub struct Installation {
+    /// The capture.
+    pub name: String,
+    /// The slot.
+    pub slot: String,
+    /// Nothing was missing.
+    pub was_there: bool,
+    /// Where it begins.
+    #[serde(serialize_with = "text")]
+    pub begins: Lsn,
+}
+
+fn text<T: std::fmt::Display, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(value)
+}
+
+fn maybe_text<S: Serializer>(value: &Option<Timestamp>, to: S) -> Result<S::Ok, S::Error> {
+    match value {
+        Some(value) => to.collect_str(value),
+        None => to.serialize_none(),
+    }
+}

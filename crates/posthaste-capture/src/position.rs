@@ -1,0 +1,191 @@
+//! The order of changes, and ids that stay the same whenever a change is read again. Pure.
+
+use std::fmt;
+use std::str::FromStr;
+
+use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
+
+use crate::lsn::Lsn;
+
+/// Where a change stands in the stream: commits in their order, changes within a transaction in
+/// theirs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    /// The commit of its transaction.
+    pub commit: Lsn,
+    /// Its record.
+    pub record: Lsn,
+    /// Which change of that record it is: COPY writes many rows with one record.
+    pub row: u16,
+}
+
+/// Digits of a position as text.
+const DIGITS: usize = 36;
+
+/// As the header `position` has it, after the timeline: texts sort as positions do.
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (commit, record) = (self.commit.0, self.record.0);
+        write!(f, "{commit:016x}{record:016x}{:04x}", self.row)
+    }
+}
+
+impl FromStr for Position {
+    type Err = String;
+
+    /// With or without the timeline before it.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let read = || {
+            let is_hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let is_whole = text.len() == DIGITS || text.len() == DIGITS + 8;
+            let digits = (is_hex && is_whole).then(|| &text[text.len() - DIGITS..])?;
+            let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
+            Some(Self {
+                commit: Lsn(number(&digits[..16])?),
+                record: Lsn(number(&digits[16..32])?),
+                row: u16::from_str_radix(&digits[32..], 16).ok()?,
+            })
+        };
+        read().ok_or_else(|| format!("{text:?} is no position: it has {DIGITS} hexadecimal digits"))
+    }
+}
+
+/// The id by which receivers drop a change that comes again. Nothing in it depends on who reads the
+/// change, when, or through which filters.
+pub(crate) fn delivery_id(epoch: Uuid, timeline: u32, record: Lsn, row: u16) -> Uuid {
+    let digest = Sha256::new()
+        .chain_update(epoch.as_bytes())
+        .chain_update(timeline.to_be_bytes())
+        .chain_update(record.0.to_be_bytes())
+        .chain_update(row.to_be_bytes())
+        .finalize();
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&digest[..16]);
+    uuid::Builder::from_custom_bytes(bytes).into_uuid()
+}
+
+/// Numbers the changes of one record.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    last: Option<(Lsn, u16)>,
+}
+
+impl Rows {
+    /// The number of the next change, which is of this record.
+    pub(crate) fn number(&mut self, record: Lsn) -> Result<u16, String> {
+        let row = match self.last {
+            Some((last, row)) if last == record => row
+                .checked_add(1)
+                .ok_or_else(|| format!("the record at {record} has more than 65536 changes"))?,
+            _ => 0,
+        };
+        self.last = Some((record, row));
+        Ok(row)
+    }
+}
+
+/// The timelines of a server, by which a place that two of them have is told apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Timelines {
+    now: u32,
+    /// Where those before have ended.
+    ends: Vec<(u32, Lsn)>,
+}
+
+impl Timelines {
+    /// By the server's history file, which the first timeline does not have.
+    pub(crate) fn read(now: u32, history: &str) -> Result<Self, String> {
+        let mut ends = Vec::new();
+        for line in history.lines() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let mut words = line.split_whitespace();
+            let timeline = words.next().and_then(|word| word.parse().ok());
+            let end = words.next().and_then(|word| word.parse().ok());
+            match (timeline, end) {
+                (Some(timeline), Some(end)) => ends.push((timeline, end)),
+                _ => return Err("the history of timelines cannot be read".into()),
+            }
+        }
+        Ok(Self { now, ends })
+    }
+
+    /// The one on which the record at this place was written.
+    pub(crate) fn at(&self, record: Lsn) -> u32 {
+        let ended = self.ends.iter().find(|(_, end)| record < *end);
+        ended.map_or(self.now, |(timeline, _)| *timeline)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use uuid::Uuid;
+
+    use super::{Position, Rows, Timelines, delivery_id};
+    use crate::lsn::Lsn;
+
+    fn position(commit: u64, record: u64, row: u16) -> Position {
+        Position {
+            commit: Lsn(commit),
+            record: Lsn(record),
+            row,
+        }
+    }
+
+    #[test]
+    fn texts_sort_as_positions_do() {
+        let mut all = vec![
+            position(0, 0, 0),
+            position(9, 8, 0xffff),
+            position(0x10, 1, 0),
+            position(0x10, 1, 0x10),
+            position(0x10, 0xa, 9),
+            position(u64::MAX, 0, 0),
+        ];
+        let texts: Vec<String> = all.iter().map(ToString::to_string).collect();
+        assert!(texts.is_sorted() && all.is_sorted());
+        for (position, text) in all.drain(..).zip(texts) {
+            assert_eq!(text.parse(), Ok(position));
+            assert_eq!(format!("00000007{text}").parse(), Ok(position));
+        }
+        assert!("12".parse::<Position>().is_err());
+    }
+
+    #[test]
+    fn changes_of_one_record_have_numbers_of_their_own() {
+        let mut rows = Rows::default();
+        let numbers = [1, 1, 1, 2, 1].map(|record| rows.number(Lsn(record)));
+        assert_eq!(numbers, [Ok(0), Ok(1), Ok(2), Ok(0), Ok(0)]);
+        rows.last = Some((Lsn(3), u16::MAX));
+        assert!(rows.number(Lsn(3)).is_err());
+    }
+
+    #[test]
+    fn an_id_is_of_capture_timeline_record_and_row() {
+        let ids = [
+            delivery_id(Uuid::from_u128(1), 1, Lsn(1), 0),
+            delivery_id(Uuid::from_u128(2), 1, Lsn(1), 0),
+            delivery_id(Uuid::from_u128(1), 2, Lsn(1), 0),
+            delivery_id(Uuid::from_u128(1), 1, Lsn(2), 0),
+            delivery_id(Uuid::from_u128(1), 1, Lsn(1), 1),
+        ];
+        assert_eq!(HashSet::from(ids).len(), ids.len());
+        assert_eq!(ids[0], delivery_id(Uuid::from_u128(1), 1, Lsn(1), 0));
+        assert_eq!(ids[0].get_version_num(), 8);
+    }
+
+    #[test]
+    fn a_place_that_two_timelines_have_is_of_the_one_that_kept_it() {
+        let history = "1\t0/5000\tno recovery target specified\n\n2\t0/7000\tbefore 2026\n";
+        let timelines = Timelines::read(3, history).unwrap();
+        let at = [0x4fff, 0x5000, 0x6fff, 0x7000, 0x9000].map(|at| timelines.at(Lsn(at)));
+        assert_eq!(at, [1, 2, 2, 3, 3]);
+        assert_eq!(Timelines::read(1, "").unwrap().at(Lsn(9)), 1);
+        assert!(Timelines::read(2, "one").is_err());
+    }
+}

@@ -1,0 +1,56 @@
+//! The next events of a capture, of which nothing is taken.
+
+use posthaste::Database;
+use uuid::Uuid;
+
+use crate::assemble::Assembler;
+use crate::capture::Capture;
+use crate::error::Error;
+use crate::event::Event;
+use crate::position::Timelines;
+use crate::session::open_feed;
+use crate::store::Store;
+
+impl Capture {
+    /// The next events that it would capture: at least so many where there are, up to the end of
+    /// their transaction, of which all is read at once. Its slot may be in use meanwhile.
+    pub async fn preview(&self, database: &Database, count: usize) -> Result<Vec<Event>, Error> {
+        let store = Store::open(database, &self.name).await?;
+        let installed = store.installed().await?;
+        let installed = installed.ok_or_else(|| {
+            let name = &self.name;
+            Error::stopped(format!(
+                "it is not installed: posthaste capture install {name}"
+            ))
+        })?;
+        let mark = store.mark(installed.epoch).await?.unwrap_or_default();
+        let mut feed = open_feed(self.server.as_ref().unwrap_or(database)).await?;
+        let identified = feed.identify().await?;
+        let history = feed.history(identified.timeline).await?;
+        drop(feed);
+        let timelines = Timelines::read(identified.timeline, &history).map_err(Error::lost)?;
+        // A temporary copy ends with this connection, whatever becomes of the rest.
+        let copy = format!("posthaste_preview_{}", Uuid::new_v4().simple());
+        store.copy_slot(&installed.slot, &copy).await?;
+        let messages = self.source.wants_messages();
+        let changes = store
+            .peek(&copy, &installed.publication, messages, count)
+            .await?;
+        store.drop_slot(&copy).await?;
+        let epoch = installed.epoch;
+        let mut assembler = Assembler::new(&self.source, epoch, timelines, mark.position);
+        let mut events = Vec::new();
+        for (record, message) in changes {
+            match assembler.take(record, message) {
+                Ok(step) => events.extend(step.events),
+                Err(unreadable) => {
+                    let (position, problem) = (unreadable.position, unreadable.problem);
+                    return Err(Error::stopped(format!(
+                        "the change at {position} cannot be captured: {problem}"
+                    )));
+                }
+            }
+        }
+        Ok(events)
+    }
+}

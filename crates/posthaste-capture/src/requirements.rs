@@ -1,0 +1,165 @@
+//! What a capture needs of its server and its tables. Pure.
+
+use crate::source::Source;
+
+/// The server.
+#[derive(Debug, Clone)]
+pub(crate) struct Server {
+    pub(crate) wal_level: String,
+    pub(crate) version: i32,
+    pub(crate) may_replicate: bool,
+    pub(crate) slots_left: i64,
+    pub(crate) senders: i64,
+}
+
+/// A table that is to be captured.
+#[derive(Debug, Clone)]
+pub(crate) struct Table {
+    pub(crate) name: String,
+    pub(crate) is_there: bool,
+    pub(crate) kind: String,
+    pub(crate) persistence: String,
+    pub(crate) is_own: bool,
+    pub(crate) columns: Vec<String>,
+}
+
+/// Why a capture cannot be installed on this server; `has_slot`: its slot is there.
+pub(crate) fn of_server(server: &Server, has_slot: bool) -> Result<(), String> {
+    if server.wal_level != "logical" {
+        return Err(format!(
+            "the server has wal_level = {}: set wal_level = logical, and restart it",
+            server.wal_level
+        ));
+    }
+    if !server.may_replicate {
+        return Err("the role lacks the attribute REPLICATION: ALTER ROLE … REPLICATION".into());
+    }
+    if !has_slot && server.slots_left < 1 {
+        return Err("no replication slot is free: raise max_replication_slots".into());
+    }
+    match server.senders < 1 {
+        true => Err("the server has max_wal_senders = 0: raise it".into()),
+        false => Ok(()),
+    }
+}
+
+/// Why a table cannot be captured from this source.
+pub(crate) fn of_table(table: &Table, source: &Source) -> Result<(), String> {
+    let name = &table.name;
+    if !table.is_there {
+        return Err(format!("there is no table {name}"));
+    }
+    if !matches!(&*table.kind, "r" | "p") {
+        return Err(format!(
+            "{name} is no table, whose changes could be captured"
+        ));
+    }
+    if table.persistence != "p" {
+        return Err(format!(
+            "changes of {name} are not in the write-ahead log: it is not logged"
+        ));
+    }
+    if !table.is_own {
+        return Err(format!(
+            "{name} belongs to another role: a publication's tables must be its maker's own. \
+             'posthaste capture install --print' shows the statements for its owner"
+        ));
+    }
+    match source {
+        Source::Outbox { columns, .. } => {
+            let has = |name: &str| table.columns.iter().any(|column| column == name);
+            if let Some(lacking) = columns.named().find(|column| !has(column)) {
+                return Err(format!("{name} has no column {lacking}"));
+            }
+            for (named, usual) in columns.required() {
+                if named.is_none() && !usual.iter().any(|column| has(column)) {
+                    return Err(format!(
+                        "{name} has none of the columns {}: name yours in outbox_columns",
+                        usual.join(", ")
+                    ));
+                }
+            }
+            Ok(())
+        }
+        Source::Messages(_) | Source::Tables(_) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Server, Table, of_server, of_table};
+    use crate::source::{OutboxColumns, Source, TableName};
+
+    fn server() -> Server {
+        Server {
+            wal_level: "logical".into(),
+            version: 180_000,
+            may_replicate: true,
+            slots_left: 1,
+            senders: 10,
+        }
+    }
+
+    #[test]
+    fn a_server_must_log_enough_and_have_a_slot_left() {
+        assert_eq!(of_server(&server(), false), Ok(()));
+        let refused = [
+            Server {
+                wal_level: "replica".into(),
+                ..server()
+            },
+            Server {
+                may_replicate: false,
+                ..server()
+            },
+            Server {
+                slots_left: 0,
+                ..server()
+            },
+            Server {
+                senders: 0,
+                ..server()
+            },
+        ];
+        for server in refused {
+            assert!(of_server(&server, false).is_err(), "{server:?}");
+        }
+        let full = Server {
+            slots_left: 0,
+            ..server()
+        };
+        assert_eq!(of_server(&full, true), Ok(()));
+    }
+
+    #[test]
+    fn an_outbox_must_have_a_name_and_a_payload() {
+        let table = |columns: &[&str]| Table {
+            name: "public.outbox".into(),
+            is_there: true,
+            kind: "r".into(),
+            persistence: "p".into(),
+            is_own: true,
+            columns: columns.iter().map(|one| (*one).to_owned()).collect(),
+        };
+        let outbox = |columns| Source::Outbox {
+            table: TableName::read("public.outbox").unwrap(),
+            columns,
+        };
+        let usual = outbox(OutboxColumns::default());
+        assert_eq!(of_table(&table(&["id", "type", "payload"]), &usual), Ok(()));
+        assert!(of_table(&table(&["id", "payload"]), &usual).is_err());
+        assert!(of_table(&table(&["id", "type"]), &usual).is_err());
+        let renamed = outbox(OutboxColumns {
+            name: Some("kind".into()),
+            payload: Some("data".into()),
+            ..OutboxColumns::default()
+        });
+        assert_eq!(of_table(&table(&["kind", "data"]), &renamed), Ok(()));
+        assert!(of_table(&table(&["kind", "payload"]), &renamed).is_err());
+        let unlogged = Table {
+            persistence: "u".into(),
+            ..table(&["type", "payload"])
+        };
+        assert!(of_table(&unlogged, &usual).is_err());
+    }
+}

@@ -1,0 +1,150 @@
+//! Runs a capture: connects, goes on after what was lost, ends where an operator is needed.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use posthaste::Database;
+use posthaste::error::panic_text;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::capture::{Capture, Shared, State, Status, Until};
+use crate::error::Error;
+use crate::session::Session;
+
+/// What was lost is tried again after this, twice as long each time in a row.
+const AGAIN_FIRST: Duration = Duration::from_millis(200);
+const AGAIN_LAST: Duration = Duration::from_secs(5);
+/// While another process runs the capture, it is asked for this often.
+const STANDBY: Duration = Duration::from_secs(1);
+
+/// A capture that runs.
+pub struct Running {
+    shared: Arc<Shared>,
+    ended: oneshot::Receiver<Result<(), Error>>,
+    stopping: CancellationToken,
+}
+
+impl Capture {
+    /// Runs it on a thread of its own, so that nothing else of the process can keep the server
+    /// waiting for a sign of life.
+    pub fn start(self, database: impl Into<Database>, until: Until) -> Result<Running, Error> {
+        let database = database.into();
+        let (shared, stopping) = (Arc::new(Shared::default()), CancellationToken::new());
+        let (tell, ended) = oneshot::channel();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(Error::io)?;
+        let (their_shared, their_stop) = (Arc::clone(&shared), stopping.clone());
+        let body = move || {
+            let run = self.run(&database, until, &their_shared, &their_stop);
+            let ran =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runtime.block_on(run)));
+            let ran = ran.unwrap_or_else(|panic| Err(Error::stopped(panic_text(&*panic))));
+            their_shared.set(State::Ended);
+            if let Err(error) = &ran {
+                their_shared.fail(error);
+            }
+            // Nobody may be waiting any more.
+            let _ = tell.send(ran);
+        };
+        let spawned = thread::Builder::new().name("posthaste-capture".into());
+        spawned.spawn(body).map_err(Error::io)?;
+        Ok(Running {
+            shared,
+            ended,
+            stopping,
+        })
+    }
+
+    async fn run(
+        &self,
+        database: &Database,
+        until: Until,
+        shared: &Shared,
+        stopping: &CancellationToken,
+    ) -> Result<(), Error> {
+        let mut again = AGAIN_FIRST;
+        loop {
+            let was = shared.status().events;
+            let ran = self.session(database, until, shared, stopping).await;
+            let error = match ran {
+                Ok(()) => return Ok(()),
+                Err(error) if stopping.is_cancelled() => {
+                    tracing::warn!(capture = %self.name, %error, "a capture stopped unfinished");
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            if error.is_stopped() {
+                tracing::error!(capture = %self.name, %error, "a capture has stopped");
+                return Err(error);
+            }
+            shared.fail(&error);
+            if shared.status().events > was {
+                again = AGAIN_FIRST;
+            }
+            let wait = match error.is_in_use() {
+                true => {
+                    shared.set(State::Standby);
+                    STANDBY
+                }
+                false => {
+                    shared.set(State::Connecting);
+                    tracing::warn!(capture = %self.name, %error, "a capture connects again");
+                    again
+                }
+            };
+            again = (again * 2).min(AGAIN_LAST);
+            tokio::select! {
+                () = sleep(wait) => {}
+                () = stopping.cancelled() => return Ok(()),
+            }
+        }
+    }
+
+    async fn session(
+        &self,
+        database: &Database,
+        until: Until,
+        shared: &Shared,
+        stopping: &CancellationToken,
+    ) -> Result<(), Error> {
+        let begun = tokio::select! {
+            begun = Session::begin(self, database, shared, stopping) => begun,
+            () = stopping.cancelled() => return Ok(()),
+        };
+        let mut session = begun?;
+        let end = (until == Until::Caught).then_some(session.end);
+        session.run(end).await
+    }
+}
+
+impl Running {
+    /// How it goes.
+    pub fn status(&self) -> Status {
+        self.shared.status().clone()
+    }
+
+    /// Asks it to stop: what was read is written first.
+    pub fn stop(&self) {
+        self.stopping.cancel();
+    }
+
+    /// Completes when it has ended: an error says why it does not go on.
+    pub async fn ended(&mut self) -> Result<(), Error> {
+        match (&mut self.ended).await {
+            Ok(ended) => ended,
+            Err(_) => Err(Error::stopped("the thread of the capture has ended")),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stopping.cancel();
+    }
+}

@@ -1,0 +1,380 @@
+//! One connection's life: from the login until the stream ends.
+
+use std::time::{Duration, Instant};
+
+use posthaste::Database;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::assemble::{Assembler, Unreadable};
+use crate::batch::Batch;
+use crate::capture::{Capture, Shared, State};
+use crate::error::Error;
+use crate::feed::{Feed, Frame};
+use crate::lsn::Lsn;
+use crate::mark::Mark;
+use crate::position::Timelines;
+use crate::slot::gap;
+use crate::store::{Installed, Kept, Store};
+
+/// Under load batches follow each other in this time; after a rest the first goes at once.
+const BETWEEN_BATCHES: Duration = Duration::from_millis(50);
+/// Without events, what was passed is marked this often.
+const IDLE_MARKS: Duration = Duration::from_secs(60);
+/// While a batch is written, the server hears of us this often at least.
+const TICK: Duration = Duration::from_secs(1);
+/// How long a commit that nobody sees yet is waited for before the next look.
+const UNSEEN: Duration = Duration::from_millis(2);
+/// After so many marks it is asked whether there are many.
+const MARKS: u32 = 1_000;
+/// How often a run that is to end asks the server how far it is.
+const ASK: Duration = Duration::from_millis(100);
+
+/// What one connection works with.
+pub(crate) struct Session<'a> {
+    capture: &'a Capture,
+    shared: &'a Shared,
+    stopping: &'a CancellationToken,
+    store: Store,
+    feed: Feed,
+    installed: Installed,
+    runner: Uuid,
+    timelines: Timelines,
+    mark: Mark,
+    /// Where the server's log ended when this began.
+    pub(crate) end: Lsn,
+}
+
+impl<'a> Session<'a> {
+    /// Connects, takes the slot, and finds the place to go on from.
+    pub(crate) async fn begin(
+        capture: &'a Capture,
+        database: &Database,
+        shared: &'a Shared,
+        stopping: &'a CancellationToken,
+    ) -> Result<Self, Error> {
+        let store = Store::open(database, &capture.name).await?;
+        let installed = store.installed().await?;
+        let installed = installed.ok_or_else(|| {
+            let name = &capture.name;
+            Error::stopped(format!(
+                "it is not installed: posthaste capture install {name}"
+            ))
+        })?;
+        if !installed.is_here {
+            return stop(
+                &store,
+                "this is a copy of the database in which it was installed; 'posthaste capture \
+                 begin' captures here",
+            )
+            .await;
+        }
+        if !installed.is_published {
+            let reason = format!(
+                "the publication {} is missing; 'posthaste capture install' makes it",
+                installed.publication
+            );
+            return stop(&store, &reason).await;
+        }
+        let mark = known_mark(&store, &installed).await?;
+        require_slot(capture, &store, &installed, mark).await?;
+        let mut feed = open_feed(capture.server.as_ref().unwrap_or(database)).await?;
+        let identified = feed.identify().await?;
+        let history = feed.history(identified.timeline).await?;
+        let timelines = Timelines::read(identified.timeline, &history).map_err(Error::lost)?;
+        if let Ok(rows) = feed.query("SHOW wal_sender_timeout").await
+            && let Some(limit) = rows
+                .first()
+                .and_then(|row| seconds(row.first()?.as_deref()?))
+        {
+            feed.keep_alive_every(limit);
+        }
+        let options = options(&installed.publication, capture);
+        feed.start(&installed.slot, mark.done, &options).await?;
+        // Nobody else streams from the slot now; whoever did may still be writing its last batch.
+        let runner = Uuid::new_v4();
+        let taken = store.take_over(runner, installed.epoch).await?;
+        let mark = taken.unwrap_or(mark);
+        require_slot(capture, &store, &installed, mark).await?;
+        shared.set(State::Running);
+        tracing::info!(capture = %capture.name, "a capture goes on");
+        Ok(Self {
+            capture,
+            shared,
+            stopping,
+            store,
+            feed,
+            installed,
+            runner,
+            timelines,
+            mark,
+            end: identified.end,
+        })
+    }
+
+    /// Reads on until it is asked to stop, or up to a place in the log.
+    pub(crate) async fn run(&mut self, until: Option<Lsn>) -> Result<(), Error> {
+        let timelines = self.timelines.clone();
+        let (epoch, source) = (self.installed.epoch, &self.capture.source);
+        let mut assembler = Assembler::new(source, epoch, timelines, self.mark.position);
+        let mut batch = Batch::new(self.mark);
+        let rested = Instant::now().checked_sub(BETWEEN_BATCHES);
+        let (mut flushed, mut marks) = (rested.unwrap_or_else(Instant::now), 0);
+        loop {
+            let is_between = assembler.transaction().is_none();
+            let is_due = is_between && flushed.elapsed() >= BETWEEN_BATCHES;
+            let is_idle_due = batch.is_long() || flushed.elapsed() >= IDLE_MARKS;
+            let is_at_end = until.is_some_and(|until| is_between && batch.end() >= until);
+            let is_stopping = self.stopping.is_cancelled();
+            let flushes = match batch.is_empty() {
+                false => batch.is_full() || is_due || is_at_end || (is_stopping && is_between),
+                true => batch.unmarked() > 0 && (is_idle_due || is_at_end || is_stopping),
+            };
+            if flushes {
+                self.flush(&mut batch).await?;
+                flushed = Instant::now();
+                if marks % MARKS == 0 {
+                    self.turn_marks().await?;
+                }
+                marks += 1;
+            }
+            if is_stopping || (is_at_end && batch.is_empty()) {
+                return Ok(());
+            }
+            let wait = match (batch.is_empty(), is_between) {
+                (false, true) => BETWEEN_BATCHES.saturating_sub(flushed.elapsed()),
+                _ if until.is_some() => ASK,
+                _ => TICK,
+            };
+            let frame = tokio::select! {
+                frame = timeout(wait, self.feed.next()) => frame,
+                () = self.stopping.cancelled() => continue,
+            };
+            let Ok(frame) = frame else {
+                if until.is_some() {
+                    self.feed.ask().await?;
+                }
+                continue;
+            };
+            let is_asked = self.take(frame?, &mut assembler, &mut batch).await?;
+            if is_asked {
+                // A server that shuts down waits until all it has sent is confirmed.
+                if assembler.transaction().is_none() && batch.unmarked() > 0 {
+                    self.flush(&mut batch).await?;
+                    flushed = Instant::now();
+                }
+                self.feed.confirm(batch.marked().done).await?;
+            }
+        }
+    }
+
+    /// Takes a frame; whether the server wants an answer.
+    async fn take(
+        &mut self,
+        frame: Frame,
+        assembler: &mut Assembler<'_>,
+        batch: &mut Batch,
+    ) -> Result<bool, Error> {
+        let (record, message) = match frame {
+            Frame::Data { record, message } => (record, message),
+            Frame::Alive { end, is_asked } => {
+                if assembler.transaction().is_none() {
+                    batch.pass(end);
+                }
+                return Ok(is_asked);
+            }
+        };
+        let step = match assembler.take(record, message) {
+            Ok(step) => step,
+            Err(Unreadable { position, problem }) => {
+                self.flush(batch).await?;
+                return self.unreadable(position, &problem).await;
+            }
+        };
+        for event in &step.events {
+            let xid = assembler.transaction().map_or(0, |open| open.xid);
+            match event.job(&self.capture.queue) {
+                Ok(job) => batch.add(xid, event, job),
+                Err(error) => {
+                    self.flush(batch).await?;
+                    return self.unreadable(event.position, &error.to_string()).await;
+                }
+            }
+        }
+        if let Some(end) = step.committed {
+            batch.commit(end);
+        }
+        Ok(false)
+    }
+
+    /// Writes what is in hand, and lets the server forget it.
+    async fn flush(&mut self, batch: &mut Batch) -> Result<(), Error> {
+        let (store, feed, stopping) = (&self.store, &mut self.feed, self.stopping);
+        let (runner, epoch) = (self.runner, self.installed.epoch);
+        let keep = async {
+            loop {
+                let mark = batch.next_mark();
+                match store
+                    .keep(runner, epoch, batch.jobs(), batch.xids(), mark)
+                    .await?
+                {
+                    Kept::Unseen if stopping.is_cancelled() => {
+                        return Err(Error::lost("others do not see what was committed yet"));
+                    }
+                    Kept::Unseen => sleep(UNSEEN).await,
+                    kept => return Ok::<_, Error>(kept),
+                }
+            }
+        };
+        if while_alive(feed, keep).await? == Kept::Superseded {
+            return Err(Error::lost("another process runs the capture now"));
+        }
+        self.shared.count(batch.jobs().len() as u64);
+        batch.clear();
+        self.feed.confirm(batch.marked().done).await
+    }
+
+    async fn turn_marks(&mut self) -> Result<(), Error> {
+        let store = &self.store;
+        let turned = while_alive(&mut self.feed, store.turn_long_marks());
+        // Somebody may be reading them for long: the next time will do.
+        match turned.await {
+            Err(error) if error.code() == Some("55P03") => Ok(()),
+            turned => turned,
+        }
+    }
+
+    /// A change that cannot become a job: nothing is passed without an operator.
+    async fn unreadable<T>(&self, position: crate::Position, problem: &str) -> Result<T, Error> {
+        let name = &self.capture.name;
+        let reason = format!(
+            "the change at {position} cannot be captured: {problem}. 'posthaste capture skip \
+             {name} --at {position}' passes it"
+        );
+        stop(&self.store, &reason).await
+    }
+}
+
+/// The newest mark, or the place of a slot that nobody has read from yet.
+async fn known_mark(store: &Store, installed: &Installed) -> Result<Mark, Error> {
+    let mark = store.mark(installed.epoch).await?;
+    match mark {
+        Some(mark) => Ok(mark),
+        None => {
+            stop(
+                store,
+                "it has no mark of where it begins; 'posthaste capture install' writes one",
+            )
+            .await
+        }
+    }
+}
+
+/// Stops at once where the slot would leave something out, and writes it down.
+async fn require_slot(
+    capture: &Capture,
+    store: &Store,
+    installed: &Installed,
+    mark: Mark,
+) -> Result<(), Error> {
+    let slot = store.slot(&installed.slot).await?;
+    let Some(reason) = gap(slot.as_ref(), mark.done) else {
+        return Ok(());
+    };
+    let tables = capture.source.tables();
+    let tables: Vec<String> = tables.iter().map(ToString::to_string).collect();
+    let epoch = installed.epoch;
+    store
+        .put_gap(epoch, mark.done, None, &reason, &tables)
+        .await?;
+    let name = &capture.name;
+    let reason = format!(
+        "changes after {} are lost: {reason}. 'posthaste capture gaps' shows what, 'posthaste \
+         capture begin {name}' begins again from now on",
+        mark.done
+    );
+    stop(store, &reason).await
+}
+
+async fn stop<T>(store: &Store, reason: &str) -> Result<T, Error> {
+    store.stop(reason).await?;
+    Err(Error::stopped(reason))
+}
+
+/// The first of its servers that answers and is no standby.
+pub(crate) async fn open_feed(server: &Database) -> Result<Feed, Error> {
+    let mut problem = None;
+    for number in 0.. {
+        let opened = async {
+            let Some(replication) = server.replication(number).await? else {
+                return Ok(None);
+            };
+            let mut feed = Feed::log_in(replication).await?;
+            let rows = feed.query("SELECT pg_catalog.pg_is_in_recovery()").await?;
+            let is_standby = rows.first().and_then(|row| row.first()?.as_deref()) == Some("t");
+            match is_standby {
+                true => Err(Error::lost("the server is a standby")),
+                false => Ok(Some(feed)),
+            }
+        };
+        match opened.await {
+            Ok(Some(feed)) => return Ok(feed),
+            Ok(None) => break,
+            Err(error) => problem = problem.or(Some(error)),
+        }
+    }
+    Err(problem.unwrap_or_else(|| Error::lost("the settings name no server")))
+}
+
+fn options(publication: &str, capture: &Capture) -> String {
+    let messages = match capture.source.wants_messages() {
+        true => ", messages 'true'",
+        false => "",
+    };
+    format!("proto_version '1', publication_names '\"{publication}\"'{messages}")
+}
+
+/// A time as the server shows a setting.
+fn seconds(text: &str) -> Option<Duration> {
+    let split = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let number: u64 = text[..split].parse().ok()?;
+    Some(match &text[split..] {
+        "ms" => Duration::from_millis(number),
+        "min" => Duration::from_secs(number * 60),
+        "h" => Duration::from_secs(number * 3600),
+        "d" => Duration::from_secs(number * 86_400),
+        _ => Duration::from_secs(number),
+    })
+}
+
+/// Does something while the server hears of us.
+async fn while_alive<T>(
+    feed: &mut Feed,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    tokio::pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            () = sleep(TICK) => feed.keep_alive().await?,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::seconds;
+
+    #[test]
+    fn reads_times_of_settings() {
+        let read = ["0", "500ms", "60s", "1min", "2h"].map(|text| seconds(text));
+        let expected = [0, 500, 60_000, 60_000, 7_200_000].map(Duration::from_millis);
+        assert_eq!(read, expected.map(Some));
+        assert_eq!(seconds("x"), None);
+    }
+}

@@ -1,0 +1,72 @@
+//! Whether a slot is where the mark says. Pure.
+
+use crate::lsn::Lsn;
+
+/// A slot as the server has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Slot {
+    /// Of this database, and for pgoutput.
+    pub(crate) is_ours: bool,
+    pub(crate) is_active: bool,
+    pub(crate) confirmed: Lsn,
+    pub(crate) wal_status: String,
+    pub(crate) reason: Option<String>,
+}
+
+/// Why what comes from the slot would leave something out; nothing where it does not.
+pub(crate) fn gap(slot: Option<&Slot>, done: Lsn) -> Option<String> {
+    let Some(slot) = slot else {
+        return Some("the slot is missing".into());
+    };
+    if !slot.is_ours {
+        return Some("the slot is of another database or for another plugin".into());
+    }
+    if slot.wal_status == "lost" {
+        let reason = slot.reason.as_deref().unwrap_or("wal_removed");
+        return Some(format!("the server has given the slot up ({reason})"));
+    }
+    (slot.confirmed > done).then(|| {
+        let confirmed = slot.confirmed;
+        format!("the slot stands at {confirmed}, ahead of what was captured")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Slot, gap};
+    use crate::lsn::Lsn;
+
+    fn slot(confirmed: u64) -> Slot {
+        Slot {
+            is_ours: true,
+            is_active: false,
+            confirmed: Lsn(confirmed),
+            wal_status: "reserved".into(),
+            reason: None,
+        }
+    }
+
+    #[test]
+    fn a_slot_at_or_before_the_mark_leaves_nothing_out() {
+        assert_eq!(gap(Some(&slot(5)), Lsn(5)), None);
+        // A crash of the server has set it back.
+        assert_eq!(gap(Some(&slot(3)), Lsn(5)), None);
+    }
+
+    #[test]
+    fn a_slot_that_is_ahead_lost_another_or_missing_is_a_gap() {
+        let lost = Slot {
+            wal_status: "lost".into(),
+            reason: Some("idle_timeout".into()),
+            ..slot(3)
+        };
+        let other = Slot {
+            is_ours: false,
+            ..slot(3)
+        };
+        let reasons = [Some(&slot(6)), Some(&lost), Some(&other), None];
+        let reasons = reasons.map(|slot| gap(slot, Lsn(5)).unwrap());
+        assert!(reasons[0].contains("0/6") && reasons[1].contains("idle_timeout"));
+        assert!(reasons[2].contains("another database") && reasons[3].contains("missing"));
+    }
+}

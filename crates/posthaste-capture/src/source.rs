@@ -1,0 +1,173 @@
+//! What is captured, and what becomes of a change. Pure.
+
+mod outbox;
+
+use bytes::Bytes;
+
+use crate::change::{self, Change, Operation, Place};
+use crate::event::Draft;
+use crate::pgoutput::Relation;
+pub use outbox::OutboxColumns;
+
+/// What is captured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Rows that are inserted into a table, each of which is a message.
+    Outbox {
+        /// The table.
+        table: TableName,
+        /// Columns under other names.
+        columns: OutboxColumns,
+    },
+    /// Messages of `pg_logical_emit_message(true, …)` whose prefix is this, or begins so where it
+    /// ends with `*`.
+    Messages(String),
+    /// Changes of rows.
+    Tables(Vec<CapturedTable>),
+}
+
+/// A table whose changes are captured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CapturedTable {
+    /// Its name.
+    pub table: TableName,
+    /// These columns; all, where none is named.
+    pub columns: Vec<String>,
+    /// Rows for which this SQL expression is true.
+    pub filter: Option<String>,
+    /// These operations; all, where none is named.
+    pub operations: Vec<String>,
+    /// The columns of its key; those of the replica identity, where none is named.
+    pub key: Vec<String>,
+}
+
+/// A table's schema and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TableName {
+    /// The schema.
+    pub schema: String,
+    /// The name in it.
+    pub name: String,
+}
+
+impl TableName {
+    /// Reads `schema.name`; without a schema it is in `public`.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let (schema, name) = text.split_once('.').unwrap_or(("public", text));
+        if schema.is_empty() || name.is_empty() {
+            return Err(format!("{text:?} is no table. Write \"schema.table\""));
+        }
+        if schema == "posthaste" {
+            return Err("tables of the schema posthaste are never captured".into());
+        }
+        Ok(Self {
+            schema: schema.into(),
+            name: name.into(),
+        })
+    }
+
+    fn is(&self, relation: &Relation) -> bool {
+        self.schema == relation.schema && self.name == relation.name
+    }
+}
+
+impl std::fmt::Display for TableName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.schema, self.name)
+    }
+}
+
+impl CapturedTable {
+    fn wants(&self, operation: Operation) -> bool {
+        let name = operation.name();
+        self.operations.is_empty() || self.operations.iter().any(|one| one == name)
+    }
+}
+
+impl Source {
+    /// What its publication publishes.
+    pub(crate) fn operations(&self) -> String {
+        let Self::Tables(tables) = self else {
+            return "insert".into();
+        };
+        let all = ["insert", "update", "delete", "truncate"];
+        let wanted = all.into_iter().filter(|one| {
+            let mut tables = tables.iter();
+            tables.any(|table| {
+                table.operations.is_empty() || table.operations.iter().any(|op| op == one)
+            })
+        });
+        let wanted: Vec<&str> = wanted.collect();
+        wanted.join(", ")
+    }
+
+    /// The tables that its publication has.
+    pub(crate) fn tables(&self) -> Vec<&TableName> {
+        match self {
+            Self::Outbox { table, .. } => vec![table],
+            Self::Messages(_) => Vec::new(),
+            Self::Tables(tables) => tables.iter().map(|one| &one.table).collect(),
+        }
+    }
+
+    /// Whether it needs the messages of `pg_logical_emit_message`.
+    pub(crate) fn wants_messages(&self) -> bool {
+        matches!(self, Self::Messages(_))
+    }
+
+    /// What becomes of a change of a row; nothing where nobody is to hear of it.
+    pub(crate) fn row(
+        &self,
+        relation: &Relation,
+        change: &Change,
+        place: Place,
+    ) -> Result<Option<Draft>, String> {
+        if relation.schema == "posthaste" {
+            return Ok(None);
+        }
+        match self {
+            Self::Outbox { table, columns } => {
+                let is_message = table.is(relation) && change.operation == Operation::Insert;
+                match (&change.new, is_message) {
+                    (Some(new), true) => columns.draft(relation, new).map(Some),
+                    _ => Ok(None),
+                }
+            }
+            Self::Messages(_) => Ok(None),
+            Self::Tables(tables) => {
+                // A table that was renamed is still followed; what was said of its key is not.
+                let table = tables.iter().find(|one| one.table.is(relation));
+                let keys = table.map_or(&[][..], |table| &table.key);
+                if table.is_some_and(|table| !table.wants(change.operation)) {
+                    return Ok(None);
+                }
+                let (body, key) = change::body(relation, change, keys, place)?;
+                Ok(Some(Draft {
+                    id: None,
+                    name: format!("{}.{}", relation.schema, relation.name),
+                    key,
+                    headers: Vec::new(),
+                    body: body.into(),
+                }))
+            }
+        }
+    }
+
+    /// What becomes of a message of a transaction.
+    pub(crate) fn message(&self, prefix: &str, content: Bytes) -> Option<Draft> {
+        let Self::Messages(pattern) = self else {
+            return None;
+        };
+        let matches = match pattern.strip_suffix('*') {
+            Some(begin) => prefix.starts_with(begin),
+            None => prefix == pattern,
+        };
+        matches.then(|| Draft {
+            id: None,
+            name: prefix.to_owned(),
+            key: None,
+            headers: Vec::new(),
+            body: content,
+        })
+    }
+}

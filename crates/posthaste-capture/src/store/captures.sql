@@ -1,0 +1,18 @@
+-- Captures as they stand: their slots, and what the server keeps for them.
+SELECT c.name, c.slot, c.publication, c.installed_at, c.started_at, c.stopped,
+       coalesce(s.active, false) AS is_active, s.slot_name IS NULL AS is_missing,
+       coalesce(s.wal_status, '') AS wal_status, m.done::text, m.at,
+       CASE WHEN pg_is_in_recovery() THEN NULL
+            ELSE (pg_current_wal_lsn() - m.done)::bigint END AS unconfirmed,
+       CASE WHEN pg_is_in_recovery() THEN NULL
+            ELSE (pg_current_wal_lsn() - s.restart_lsn)::bigint END AS kept,
+       (SELECT count(*) FROM posthaste.capture_gap g
+         WHERE g.capture = c.name AND g.accepted_at IS NULL) AS gaps
+  FROM posthaste.capture c
+  LEFT JOIN pg_replication_slots s ON s.slot_name = c.slot::name
+  LEFT JOIN LATERAL (
+    SELECT w.* FROM (SELECT * FROM posthaste.capture_mark_0
+                      UNION ALL SELECT * FROM posthaste.capture_mark_1) w
+     WHERE w.epoch = c.epoch
+     ORDER BY w.commit DESC, w.record DESC, w.row DESC, w.done DESC LIMIT 1) m ON true
+ ORDER BY c.name

@@ -1,0 +1,342 @@
+//! The statements. They have no names, so that any pooler will do.
+
+pub(crate) mod operate;
+pub(crate) mod publish;
+
+use std::time::Duration;
+
+use deadpool_postgres::Client;
+use posthaste::sql::{Parameter, typed};
+use posthaste::{Database, NewJob, enqueue_many};
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use crate::error::Error;
+use crate::lsn::Lsn;
+use crate::mark::Mark;
+use crate::slot::Slot;
+use crate::snapshot::Snapshot;
+
+/// No statement of a capture takes longer, unless the database is in trouble.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Where a transaction begins: it waits briefly for locks, and ends by itself if this process stops
+/// within it, because the next one waits for its lock.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '5s'; \
+     SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL statement_timeout = 0; \
+     SET LOCAL idle_in_transaction_session_timeout = '20s'";
+/// Marks are on the disk before a slot is confirmed, whatever the session is set to.
+const DURABLE: &str = "SELECT pg_catalog.set_config('synchronous_commit', \
+     CASE pg_catalog.current_setting('synchronous_commit') WHEN 'off' THEN 'local' \
+     ELSE pg_catalog.current_setting('synchronous_commit') END, true)";
+const LOCK: &str = "SELECT pg_catalog.pg_advisory_xact_lock(1885893490, \
+     pg_catalog.hashtext($1))";
+const LOCK_SHARED: &str = "SELECT pg_catalog.pg_advisory_xact_lock_shared(1885893490, \
+     pg_catalog.hashtext($1))";
+const LOCK_MARKS: &str = "LOCK TABLE posthaste.capture_mark_0, posthaste.capture_mark_1 \
+     IN ACCESS SHARE MODE";
+const RUN: &str = include_str!("run.sql");
+const STOP: &str = "UPDATE posthaste.capture SET stopped = $2 WHERE name = $1";
+const PUT_MARK: [&str; 2] = [
+    include_str!("put_mark_0.sql"),
+    include_str!("put_mark_1.sql"),
+];
+const KEEP_MARKS: [&str; 2] = [
+    include_str!("keep_marks_0.sql"),
+    include_str!("keep_marks_1.sql"),
+];
+const EMPTY_MARKS: [&str; 2] = [
+    "TRUNCATE posthaste.capture_mark_0",
+    "TRUNCATE posthaste.capture_mark_1",
+];
+const LOCK_ALL_MARKS: &str = "LOCK TABLE posthaste.capture_mark_0, posthaste.capture_mark_1 \
+     IN ACCESS EXCLUSIVE MODE";
+const TURN: &str = include_str!("turn.sql");
+const SET_TURN: &str = "SELECT setval('posthaste.capture_turn'::regclass, $1)";
+
+/// A capture as the database has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Installed {
+    pub(crate) slot: String,
+    pub(crate) publication: String,
+    pub(crate) epoch: Uuid,
+    pub(crate) is_here: bool,
+    pub(crate) is_published: bool,
+}
+
+/// What became of a batch.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    Done {
+        turn: i64,
+    },
+    /// Somebody who looks now would not see the rows yet.
+    Unseen,
+    /// Another process has taken over.
+    Superseded,
+}
+
+pub(crate) struct Store {
+    client: Client,
+    pub(crate) name: String,
+}
+
+impl Store {
+    pub(crate) async fn open(database: &Database, name: &str) -> Result<Self, Error> {
+        let client = bounded(database.client()).await?;
+        let name = name.to_owned();
+        Ok(Self { client, name })
+    }
+
+    pub(crate) async fn installed(&self) -> Result<Option<Installed>, Error> {
+        let rows = self
+            .ask(
+                "cannot read the capture",
+                include_str!("capture.sql"),
+                &[&self.name],
+            )
+            .await?;
+        let read = |row: &Row| -> Result<_, tokio_postgres::Error> {
+            Ok(Installed {
+                slot: row.try_get(0)?,
+                publication: row.try_get(1)?,
+                epoch: row.try_get(2)?,
+                is_here: row.try_get::<_, Option<bool>>(4)?.unwrap_or(false),
+                is_published: row.try_get(5)?,
+            })
+        };
+        rows.first().map(read).transpose().map_err(reading)
+    }
+
+    pub(crate) async fn slot(&self, slot: &str) -> Result<Option<Slot>, Error> {
+        let rows = self
+            .ask("cannot read the slot", include_str!("slot.sql"), &[&slot])
+            .await?;
+        let read = |row: &Row| -> Result<_, tokio_postgres::Error> {
+            Ok(Slot {
+                is_ours: row.try_get::<_, Option<bool>>(0)?.unwrap_or(false),
+                is_active: row.try_get(1)?,
+                confirmed: lsn(row, 2)?,
+                wal_status: row.try_get(3)?,
+                reason: row.try_get(4)?,
+            })
+        };
+        rows.first().map(read).transpose().map_err(reading)
+    }
+
+    /// Marks of this process count from now on, and of no other. The one before may be at a batch:
+    /// its transaction is waited for.
+    pub(crate) async fn take_over(&self, runner: Uuid, epoch: Uuid) -> Result<Option<Mark>, Error> {
+        let what = "cannot begin to run the capture";
+        self.transaction(what, async {
+            self.ask(what, LOCK, &[&self.name]).await?;
+            self.ask(what, RUN, &[&self.name, &runner]).await?;
+            self.newest_mark(epoch).await
+        })
+        .await
+    }
+
+    /// The newest mark, as a place to begin from that may be out of date.
+    pub(crate) async fn mark(&self, epoch: Uuid) -> Result<Option<Mark>, Error> {
+        let what = "cannot read marks";
+        self.transaction(what, self.newest_mark(epoch)).await
+    }
+
+    async fn newest_mark(&self, epoch: Uuid) -> Result<Option<Mark>, Error> {
+        let what = "cannot read marks";
+        self.ask(what, LOCK_MARKS, &[]).await?;
+        let rows = self.ask(what, include_str!("mark.sql"), &[&epoch]).await?;
+        let read = |row: &Row| -> Result<_, tokio_postgres::Error> {
+            let mut mark = Mark {
+                done: lsn(row, 0)?,
+                ..Mark::default()
+            };
+            mark.position.commit = lsn(row, 1)?;
+            mark.position.record = lsn(row, 2)?;
+            mark.position.row = u16::try_from(row.try_get::<_, i32>(3)?).unwrap_or(u16::MAX);
+            Ok(mark)
+        };
+        rows.first().map(read).transpose().map_err(reading)
+    }
+
+    /// Jobs and the mark that counts them, together or not at all.
+    pub(crate) async fn keep(
+        &self,
+        runner: Uuid,
+        epoch: Uuid,
+        jobs: &[NewJob],
+        xids: &[u32],
+        mark: Mark,
+    ) -> Result<Kept, Error> {
+        let what = "cannot write the jobs of a capture";
+        self.transaction(what, async {
+            self.ask(what, DURABLE, &[]).await?;
+            self.ask(what, LOCK_SHARED, &[&self.name]).await?;
+            let admitted = (&*self.name, runner, epoch);
+            let Some((turn, snapshot)) = self.admit(admitted).await? else {
+                return Ok(Kept::Superseded);
+            };
+            if !xids.iter().all(|xid| snapshot.sees(*xid)) {
+                return Ok(Kept::Unseen);
+            }
+            if !jobs.is_empty() {
+                enqueue_many(&self.client, jobs).await?;
+            }
+            self.put_mark(turn, epoch, mark).await?;
+            Ok(Kept::Done { turn })
+        })
+        .await
+    }
+
+    /// Which table marks go into, and what a snapshot sees; nothing where another process runs.
+    async fn admit(
+        &self,
+        (name, runner, epoch): (&str, Uuid, Uuid),
+    ) -> Result<Option<(i64, Snapshot)>, Error> {
+        let what = "cannot write marks";
+        let admit = include_str!("admit.sql");
+        let rows = self.ask(what, admit, &[&name, &runner, &epoch]).await?;
+        let Some(row) = rows.first() else {
+            return Ok(None);
+        };
+        let read = |row: &Row| -> Result<_, tokio_postgres::Error> {
+            let is_runner: Option<bool> = row.try_get(0)?;
+            let is_same: bool = row.try_get(1)?;
+            let admitted = is_runner == Some(true) && is_same;
+            Ok((admitted, row.try_get(2)?, row.try_get::<_, String>(3)?))
+        };
+        let (is_admitted, turn, snapshot) = read(row).map_err(reading)?;
+        let snapshot = snapshot.parse().map_err(Error::lost)?;
+        Ok(is_admitted.then_some((turn, snapshot)))
+    }
+
+    pub(crate) async fn put_mark(&self, turn: i64, epoch: Uuid, mark: Mark) -> Result<(), Error> {
+        let Mark { done, position } = mark;
+        let (done, commit) = (done.to_string(), position.commit.to_string());
+        let (record, row) = (position.record.to_string(), i32::from(position.row));
+        let statement = PUT_MARK[usize::from(turn % 2 != 0)];
+        let values: [&dyn Parameter; 5] = [&done, &commit, &record, &row, &epoch];
+        self.ask("cannot write marks", statement, &values)
+            .await
+            .map(drop)
+    }
+
+    /// Its parity says which table marks go into; and whether there are many of them.
+    async fn turn_and_length(&self) -> Result<(i64, bool), Error> {
+        let rows = self.ask("cannot read marks", TURN, &[]).await?;
+        let read = |row: &Row| Ok((row.try_get(0)?, row.try_get(1)?));
+        rows.first().map_or(Ok((0, false)), read).map_err(reading)
+    }
+
+    pub(crate) async fn turn(&self) -> Result<i64, Error> {
+        Ok(self.turn_and_length().await?.0)
+    }
+
+    /// When there are many marks, they go on in the other table, which is emptied first; the newest
+    /// of each capture stay.
+    pub(crate) async fn turn_long_marks(&self) -> Result<(), Error> {
+        let (turn, is_long) = self.turn_and_length().await?;
+        if !is_long {
+            return Ok(());
+        }
+        let what = "cannot turn to the other marks";
+        self.transaction(what, async {
+            self.ask(what, LOCK_ALL_MARKS, &[]).await?;
+            if self.turn().await? != turn {
+                return Ok(());
+            }
+            // All newest marks stand in the table that is left before the other one is emptied.
+            let (from, to) = (usize::from(turn % 2 != 0), usize::from(turn % 2 == 0));
+            self.ask(what, KEEP_MARKS[from], &[]).await?;
+            self.ask(what, EMPTY_MARKS[to], &[]).await?;
+            let next = turn + 1;
+            self.ask(what, SET_TURN, &[&next]).await.map(drop)
+        })
+        .await
+    }
+
+    /// Says why the capture does not go on.
+    pub(crate) async fn stop(&self, reason: &str) -> Result<(), Error> {
+        let what = "cannot say that the capture has stopped";
+        self.ask(what, STOP, &[&self.name, &reason]).await.map(drop)
+    }
+
+    pub(crate) async fn put_gap(
+        &self,
+        epoch: Uuid,
+        begins: Lsn,
+        ends: Option<Lsn>,
+        reason: &str,
+        tables: &[String],
+    ) -> Result<(), Error> {
+        let (begins, ends) = (begins.to_string(), ends.map(|end| end.to_string()));
+        let values: [&dyn Parameter; 6] = [&epoch, &begins, &ends, &self.name, &reason, &tables];
+        self.ask("cannot write a gap", include_str!("put_gap.sql"), &values)
+            .await
+            .map(drop)
+    }
+
+    pub(crate) async fn transaction<T>(
+        &self,
+        what: &'static str,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        self.run(what, BEGIN).await?;
+        let done = work.await;
+        let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
+        let ended = self.run(what, end).await;
+        let done = done?;
+        ended.map(|()| done)
+    }
+
+    pub(crate) async fn run(&self, what: &'static str, sql: &str) -> Result<(), Error> {
+        bounded(async {
+            let ran = self.client.batch_execute(sql).await;
+            ran.map_err(posthaste::Error::postgres(what))
+        })
+        .await
+    }
+
+    /// As [`Self::ask`], for what waits until others have ended.
+    pub(crate) async fn ask_patiently(
+        &self,
+        what: &'static str,
+        sql: &str,
+        values: &[&dyn Parameter],
+    ) -> Result<Vec<Row>, Error> {
+        let rows = self.client.query_typed(sql, &typed(values)).await;
+        Ok(rows.map_err(posthaste::Error::postgres(what))?)
+    }
+
+    pub(crate) async fn ask(
+        &self,
+        what: &'static str,
+        sql: &str,
+        values: &[&dyn Parameter],
+    ) -> Result<Vec<Row>, Error> {
+        bounded(async {
+            let rows = self.client.query_typed(sql, &typed(values)).await;
+            rows.map_err(posthaste::Error::postgres(what))
+        })
+        .await
+    }
+}
+
+fn reading(error: tokio_postgres::Error) -> Error {
+    posthaste::Error::postgres("cannot read the capture")(error).into()
+}
+
+/// A place in the log, of a column that is a text.
+fn lsn(row: &Row, column: usize) -> Result<Lsn, tokio_postgres::Error> {
+    let text: String = row.try_get(column)?;
+    // The server prints nothing else.
+    Ok(text.parse().unwrap_or_default())
+}
+
+/// An answer that does not come is given up, with its connection.
+async fn bounded<T>(work: impl Future<Output = Result<T, posthaste::Error>>) -> Result<T, Error> {
+    match tokio::time::timeout(LONGEST, work).await {
+        Ok(done) => Ok(done?),
+        Err(_) => Err(Error::lost("the database did not answer within 30 s")),
+    }
+}

@@ -1,0 +1,158 @@
+//! Statements about captures as a whole: installing, removing, gaps.
+
+use posthaste::sql::{Parameter, typed};
+use tokio_postgres::{Client, Row};
+use uuid::Uuid;
+
+use super::Store;
+use crate::error::Error;
+use crate::lsn::Lsn;
+use crate::mark::Mark;
+use crate::overview::{Gap, Overview};
+use crate::position::Position;
+
+const FORGET: &str = "DELETE FROM posthaste.capture WHERE name = $1";
+
+impl Store {
+    /// The capture begins here.
+    pub(crate) async fn register(
+        &self,
+        epoch: Uuid,
+        (slot, publication): (&str, &str),
+        begins: Lsn,
+    ) -> Result<(), Error> {
+        let what = "cannot install the capture";
+        let values: [&dyn Parameter; 4] = [&epoch, &slot, &publication, &self.name];
+        self.ask(what, include_str!("register.sql"), &values)
+            .await?;
+        let mark = Mark {
+            done: begins,
+            ..Mark::default()
+        };
+        let turn = self.turn().await?;
+        self.put_mark(turn, epoch, mark).await
+    }
+
+    /// The capture begins again here, as another epoch: what lies between is a gap.
+    pub(crate) async fn begin_again(
+        &self,
+        was: Uuid,
+        epoch: Uuid,
+        (slot, publication): (&str, &str),
+        begins: Lsn,
+        tables: &[String],
+    ) -> Result<(), Error> {
+        let what = "cannot begin the capture again";
+        self.transaction(what, async {
+            self.ask(what, super::LOCK, &[&self.name]).await?;
+            let end = begins.to_string();
+            let closed = self
+                .ask(what, include_str!("begun_again.sql"), &[&was, &end])
+                .await?;
+            if closed.is_empty() {
+                let from = self
+                    .newest_mark(was)
+                    .await?
+                    .map_or(begins, |mark| mark.done);
+                let reason = "it was begun again";
+                self.put_gap(was, from, Some(begins), reason, tables)
+                    .await?;
+            }
+            self.register(epoch, (slot, publication), begins).await
+        })
+        .await
+    }
+
+    /// Passes what stands at this place, and writes it down.
+    pub(crate) async fn skip(
+        &self,
+        epoch: Uuid,
+        position: Position,
+        tables: &[String],
+    ) -> Result<(), Error> {
+        let what = "cannot pass the change";
+        self.transaction(what, async {
+            self.ask(what, super::LOCK, &[&self.name]).await?;
+            let mark = self.newest_mark(epoch).await?.unwrap_or_default();
+            if position <= mark.position {
+                return Err(Error::stopped(format!("{position} was passed before")));
+            }
+            let reason = format!("the change at {position} was skipped");
+            let at = position.commit;
+            self.put_gap(epoch, at, Some(at), &reason, tables).await?;
+            let turn = self.turn().await?;
+            let done = mark.done;
+            self.put_mark(turn, epoch, Mark { position, done }).await
+        })
+        .await
+    }
+
+    pub(crate) async fn forget(&self) -> Result<(), Error> {
+        let what = "cannot remove the capture";
+        self.ask(what, FORGET, &[&self.name]).await.map(drop)
+    }
+}
+
+/// All captures of the database.
+pub(crate) async fn overviews(client: &Client) -> Result<Vec<Overview>, posthaste::Error> {
+    all(client, include_str!("captures.sql"), &[], |row| {
+        Ok(Overview {
+            name: row.try_get(0)?,
+            slot: row.try_get(1)?,
+            publication: row.try_get(2)?,
+            installed_at: row.try_get(3)?,
+            started_at: row.try_get(4)?,
+            stopped: row.try_get(5)?,
+            is_active: row.try_get(6)?,
+            is_missing: row.try_get(7)?,
+            wal_status: row.try_get(8)?,
+            done: row.try_get(9)?,
+            marked_at: row.try_get(10)?,
+            unconfirmed_bytes: row.try_get(11)?,
+            kept_bytes: row.try_get(12)?,
+            gaps: row.try_get(13)?,
+        })
+    })
+    .await
+}
+
+/// What nobody captured; of one capture, or of all.
+pub(crate) async fn gaps(
+    client: &Client,
+    name: Option<&str>,
+) -> Result<Vec<Gap>, posthaste::Error> {
+    all(client, include_str!("gaps.sql"), &[&name], |row| {
+        Ok(Gap {
+            id: row.try_get(0)?,
+            seen_at: row.try_get(1)?,
+            accepted_at: row.try_get(2)?,
+            begins: row.try_get(3)?,
+            ends: row.try_get(4)?,
+            capture: row.try_get(5)?,
+            reason: row.try_get(6)?,
+            tables: row.try_get(7)?,
+            accepted_by: row.try_get(8)?,
+        })
+    })
+    .await
+}
+
+/// Somebody knows of a gap; whether there is one of this number that nobody knew of.
+pub(crate) async fn accept(client: &Client, id: i64) -> Result<bool, posthaste::Error> {
+    let rows = client
+        .query_typed(include_str!("accept.sql"), &typed(&[&id]))
+        .await;
+    let rows = rows.map_err(posthaste::Error::postgres("cannot accept the gap"))?;
+    Ok(!rows.is_empty())
+}
+
+async fn all<T>(
+    client: &Client,
+    sql: &str,
+    values: &[&dyn Parameter],
+    read: impl Fn(&Row) -> Result<T, tokio_postgres::Error>,
+) -> Result<Vec<T>, posthaste::Error> {
+    let rows = client.query_typed(sql, &typed(values)).await;
+    let read = rows.and_then(|rows| rows.iter().map(read).collect());
+    read.map_err(posthaste::Error::postgres("cannot read captures"))
+}

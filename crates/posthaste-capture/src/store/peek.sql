@@ -1,0 +1,3 @@
+-- The next changes of a slot, which keeps them.
+SELECT p.lsn::text, p.data
+  FROM pg_logical_slot_peek_binary_changes($1::text::name, NULL, $2, VARIADIC $3::text[]) p

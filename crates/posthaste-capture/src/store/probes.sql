@@ -1,0 +1,18 @@
+-- Statements that fail as production's would with a publication of these tables. They are planned
+-- and never run.
+SELECT p.statement
+  FROM unnest($1::text[], $2::text[]) t (schema, name)
+  JOIN pg_namespace s ON s.nspname = t.schema::name
+  JOIN pg_class c ON c.relnamespace = s.oid AND c.relname = t.name::name
+ CROSS JOIN LATERAL (
+   SELECT c.oid AS leaf UNION SELECT i.relid FROM pg_partition_tree(c.oid) i WHERE i.isleaf) l
+  JOIN pg_class lc ON lc.oid = l.leaf AND lc.relkind = 'r'
+  JOIN pg_namespace ls ON ls.oid = lc.relnamespace
+ CROSS JOIN LATERAL (
+   SELECT format('EXPLAIN DELETE FROM %I.%I', ls.nspname, lc.relname)
+    UNION ALL
+   SELECT format('EXPLAIN UPDATE %I.%I SET %I = DEFAULT', ls.nspname, lc.relname, a.attname)
+     FROM pg_attribute a
+    WHERE a.attrelid = l.leaf AND a.attnum = (
+      SELECT min(b.attnum) FROM pg_attribute b
+       WHERE b.attrelid = l.leaf AND b.attnum > 0 AND NOT b.attisdropped)) p (statement)

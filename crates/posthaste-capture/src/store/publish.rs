@@ -1,0 +1,218 @@
+//! Statements about publications and slots.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use posthaste::sql::Parameter;
+use serde_json::json;
+use tokio::time::sleep;
+use tokio_postgres::Row;
+
+use super::{Store, reading};
+use crate::error::Error;
+use crate::lsn::Lsn;
+use crate::requirements::{Server, Table};
+use crate::source::{Source, TableName};
+
+/// A slot that is in use for longer is used by somebody.
+const LET_GO: Duration = Duration::from_secs(5);
+
+const CREATE_SLOT: &str = "SELECT lsn::text FROM \
+     pg_catalog.pg_create_logical_replication_slot($1::text::name, 'pgoutput'::name)";
+const COPY_SLOT: &str = "SELECT pg_catalog.pg_copy_logical_replication_slot($1::text::name, \
+     $2::text::name, true)";
+const DROP_SLOT: &str = "SELECT pg_catalog.pg_drop_replication_slot($1::text::name)";
+const DROP_PUBLICATION: &str = "SELECT pg_catalog.format('DROP PUBLICATION IF EXISTS %I', $1)";
+
+/// A publication as the database has it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Published {
+    /// All tables, or all of a schema.
+    pub(crate) has_more: bool,
+    pub(crate) tables: Vec<String>,
+}
+
+impl Store {
+    pub(crate) async fn server(&self) -> Result<Server, Error> {
+        let what = "cannot read the settings of the server";
+        let rows = self
+            .ask(what, include_str!("requirements.sql"), &[])
+            .await?;
+        let row = rows.first().ok_or_else(|| Error::lost(what))?;
+        let read = |row: &Row| -> Result<_, tokio_postgres::Error> {
+            Ok(Server {
+                wal_level: row.try_get(0)?,
+                version: row.try_get(1)?,
+                may_replicate: row.try_get::<_, Option<bool>>(2)?.unwrap_or(false),
+                slots_left: row.try_get(3)?,
+                senders: row.try_get(4)?,
+            })
+        };
+        read(row).map_err(reading)
+    }
+
+    pub(crate) async fn tables(&self, source: &Source) -> Result<Vec<Table>, Error> {
+        let (schemas, names) = split(&source.tables());
+        let rows = self
+            .ask(
+                "cannot read the tables",
+                include_str!("tables.sql"),
+                &[&schemas, &names],
+            )
+            .await?;
+        let read = |row: &Row| -> Result<_, tokio_postgres::Error> {
+            Ok(Table {
+                name: row.try_get(0)?,
+                is_there: row.try_get(1)?,
+                kind: row.try_get(2)?,
+                persistence: row.try_get(3)?,
+                is_own: row.try_get(4)?,
+                columns: row.try_get(5)?,
+            })
+        };
+        let tables: Result<_, tokio_postgres::Error> = rows.iter().map(read).collect();
+        tables.map_err(reading)
+    }
+
+    pub(crate) async fn published(&self, publication: &str) -> Result<Option<Published>, Error> {
+        let what = "cannot read the publication";
+        let rows = self
+            .ask(what, include_str!("published.sql"), &[&publication])
+            .await?;
+        let read = |row: &Row| -> Result<_, tokio_postgres::Error> {
+            Ok(Published {
+                has_more: row.try_get(0)?,
+                tables: row.try_get(1)?,
+            })
+        };
+        rows.first().map(read).transpose().map_err(reading)
+    }
+
+    /// The statement that makes the publication.
+    pub(crate) async fn publication_statement(
+        &self,
+        publication: &str,
+        source: &Source,
+        version: i32,
+    ) -> Result<String, Error> {
+        let tables = publication_tables(source).to_string();
+        let operations = source.operations();
+        // Without them every UPDATE of a table with a full identity would fail.
+        let with_generated = version >= 180_000 && matches!(source, Source::Tables(_));
+        let values: [&dyn Parameter; 4] = [&publication, &tables, &operations, &with_generated];
+        let what = "cannot describe the publication";
+        let rows = self
+            .ask(what, include_str!("publication.sql"), &values)
+            .await?;
+        let row = rows.first().ok_or_else(|| Error::lost(what))?;
+        row.try_get(0).map_err(reading)
+    }
+
+    /// Makes the publication, unless statements of others would fail with it.
+    pub(crate) async fn publish(&self, statement: &str, source: &Source) -> Result<(), Error> {
+        let what = "cannot make the publication";
+        self.transaction(what, async {
+            self.run(what, statement).await?;
+            if !matches!(source, Source::Tables(_)) {
+                return Ok(());
+            }
+            let (schemas, names) = split(&source.tables());
+            let probes = include_str!("probes.sql");
+            for row in self.ask(what, probes, &[&schemas, &names]).await? {
+                let probe: String = row.try_get(0).map_err(reading)?;
+                self.run("statements of others would fail", &probe).await?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Makes the slot; where it begins. It waits for the transactions that are open.
+    pub(crate) async fn create_slot(&self, slot: &str) -> Result<Lsn, Error> {
+        let what = "cannot make the slot";
+        let rows = self.ask_patiently(what, CREATE_SLOT, &[&slot]).await?;
+        let row = rows.first().ok_or_else(|| Error::lost(what))?;
+        super::lsn(row, 0).map_err(reading)
+    }
+
+    /// The server may take a moment to notice that the one that read from the slot has gone.
+    pub(crate) async fn drop_slot(&self, slot: &str) -> Result<(), Error> {
+        let end = Instant::now() + LET_GO;
+        loop {
+            let dropped = self.ask("cannot drop the slot", DROP_SLOT, &[&slot]).await;
+            match dropped {
+                Err(error) if error.code() == Some("55006") && Instant::now() < end => {
+                    sleep(Duration::from_millis(100)).await;
+                }
+                dropped => return dropped.map(drop),
+            }
+        }
+    }
+
+    /// A copy that ends with this connection.
+    pub(crate) async fn copy_slot(&self, slot: &str, copy: &str) -> Result<(), Error> {
+        let what = "cannot copy the slot";
+        self.ask(what, COPY_SLOT, &[&slot, &copy]).await.map(drop)
+    }
+
+    /// The next changes of a slot with the places of their records; it keeps them.
+    pub(crate) async fn peek(
+        &self,
+        slot: &str,
+        publication: &str,
+        with_messages: bool,
+        count: usize,
+    ) -> Result<Vec<(Lsn, Bytes)>, Error> {
+        let publication = format!("\"{publication}\"");
+        let mut options = vec!["proto_version", "1", "publication_names", &publication];
+        if with_messages {
+            options.extend(["messages", "true"]);
+        }
+        let options: Vec<String> = options.into_iter().map(ToOwned::to_owned).collect();
+        let count = i32::try_from(count).unwrap_or(i32::MAX);
+        let rows = self
+            .ask(
+                "cannot read the next changes",
+                include_str!("peek.sql"),
+                &[&slot, &count, &options],
+            )
+            .await?;
+        let read = |row: &Row| -> Result<_, tokio_postgres::Error> {
+            Ok((super::lsn(row, 0)?, row.try_get::<_, Vec<u8>>(1)?.into()))
+        };
+        let changes: Result<_, tokio_postgres::Error> = rows.iter().map(read).collect();
+        changes.map_err(reading)
+    }
+
+    pub(crate) async fn drop_publication(&self, publication: &str) -> Result<(), Error> {
+        let what = "cannot drop the publication";
+        let rows = self.ask(what, DROP_PUBLICATION, &[&publication]).await?;
+        let row = rows.first().ok_or_else(|| Error::lost(what))?;
+        let statement: String = row.try_get(0).map_err(reading)?;
+        self.run(what, &statement).await
+    }
+}
+
+fn split(tables: &[&TableName]) -> (Vec<String>, Vec<String>) {
+    let tables = tables.iter();
+    tables
+        .map(|table| (table.schema.clone(), table.name.clone()))
+        .unzip()
+}
+
+/// What the statement of the publication is made of.
+fn publication_tables(source: &Source) -> serde_json::Value {
+    let one = |table: &TableName, columns: &[String], filter: Option<&String>| {
+        json!({
+            "schema": table.schema, "name": table.name, "columns": columns, "filter": filter,
+        })
+    };
+    match source {
+        Source::Outbox { table, .. } => json!([one(table, &[], None)]),
+        Source::Messages(_) => json!([]),
+        Source::Tables(tables) => tables
+            .iter()
+            .map(|table| one(&table.table, &table.columns, table.filter.as_ref()))
+            .collect(),
+    }
+}

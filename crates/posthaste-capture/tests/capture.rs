@@ -1,0 +1,8 @@
+//! Captures against real servers.
+
+mod begun_again;
+mod faults;
+mod histories;
+mod install;
+mod sources;
+mod world;
