@@ -101,6 +101,11 @@ impl Mapping {
         for (name, value) in &self.headers {
             headers.push((name.clone(), fill(value)?));
         }
+        for (name, value) in &outgoing.headers {
+            if !headers.iter().any(|(given, _)| given == name) {
+                headers.push((name.clone(), value.clone()));
+            }
+        }
         trace::carry(&outgoing.job, &mut headers);
         let payload = self.payload.as_ref().map(fill).transpose()?;
         let at = self.at.as_ref();

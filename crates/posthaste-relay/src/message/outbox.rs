@@ -2,6 +2,7 @@
 //! id that their writer gave them, and a payload of any bytes or a reference to a row of another
 //! table. Pure; sql/functions/relay.sql writes them.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -22,6 +23,8 @@ pub(crate) struct OutboxJob {
     pub(crate) bytes: Option<Arc<[u8]>>,
     /// The row that it is about, where it has no payload of its own.
     pub(crate) reference: Option<Reference>,
+    /// What its writer puts beside the payload.
+    pub(crate) headers: Vec<(String, String)>,
     /// Its arguments are what was enqueued, not somebody's payload.
     pub(crate) is_call: bool,
 }
@@ -48,6 +51,7 @@ impl OutboxJob {
             id: self.id,
             bytes,
             reference: None,
+            headers: self.headers,
             is_call: false,
         }
     }
@@ -69,6 +73,10 @@ struct Row {
     hex: Option<String>,
     table_name: Option<String>,
     table_id: Option<String>,
+    /// What receivers partition by: the job's own ordering key says in which order it runs, too.
+    key: Option<String>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
 }
 
 /// Takes a row of the outbox out of its envelope; every other job is what it is.
@@ -79,6 +87,7 @@ pub(crate) fn unwrap(job: Arc<Job>, id: Uuid) -> Result<OutboxJob, String> {
             id,
             bytes: None,
             reference: None,
+            headers: Vec::new(),
             is_call: true,
         });
     }
@@ -98,12 +107,16 @@ pub(crate) fn unwrap(job: Arc<Job>, id: Uuid) -> Result<OutboxJob, String> {
         }
         _ => return Err("the row of the outbox has no payload".into()),
     };
-    let job = Job::clone(&job).with_kwargs_json(kwargs);
+    let mut job = Job::clone(&job).with_kwargs_json(kwargs);
+    if let Some(key) = row.key {
+        job.ordering_key = Some(key.into());
+    }
     Ok(OutboxJob {
         job: Arc::new(job),
         id,
         bytes,
         reference,
+        headers: row.headers.into_iter().collect(),
         is_call: false,
     })
 }
@@ -166,6 +179,18 @@ mod tests {
         for hex in ["0", "0g", "ü"] {
             assert!(sent(&Mapping::default(), &format!("\"hex\": \"{hex}\"")).is_err());
         }
+    }
+
+    #[test]
+    fn key_and_headers_of_a_row_go_with_it_and_the_route_has_the_last_word() {
+        let row = r#""text": "x", "key": "7", "headers": {"a": "row", "b": "row"}"#;
+        let mapping = Mapping::default()
+            .header("a", Template::text("route"))
+            .kind(Template::parse("{ordering_key}").expect("a template"));
+        let message = sent(&mapping, row).expect("a message");
+        let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(message.headers, [header("a", "route"), header("b", "row")]);
+        assert_eq!(message.kind, "7");
     }
 
     #[test]
