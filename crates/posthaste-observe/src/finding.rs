@@ -169,6 +169,14 @@ kinds! {
         "Changes of a synced table were given up.";
     SyncDropped "sync.dropped" Hint "synced tables were dropped"
         "A synced table was dropped.";
+    CaptureStopped "capture.stopped" Error "captures have stopped"
+        "A capture has stopped until an operator acts.";
+    CaptureNotRunning "capture.not_running" Error "captures are not running"
+        "No process runs a capture, and the server keeps its log.";
+    CaptureBehind "capture.behind" Warning "captures are behind"
+        "A capture is far behind the server's log.";
+    CaptureGap "capture.gap" Warning "captures have gaps"
+        "Changes were not captured, and nobody has accepted that.";
     TransactionPrepared "transaction.prepared" Error "prepared transactions never ended"
         "A transaction was prepared and never ended.";
     TransactionLong "transaction.long" Warning "transactions are open for long"

@@ -1,5 +1,6 @@
 //! From a snapshot to findings: pure decisions, one file a subject.
 
+mod captures;
 mod jobs;
 mod queues;
 mod relays;
@@ -25,6 +26,7 @@ pub fn findings(snapshot: &Snapshot, thresholds: &Thresholds) -> Vec<Finding> {
         found.extend(queues::findings(snapshot, thresholds));
         found.extend(relays::findings(snapshot, thresholds));
         found.extend(syncs::findings(snapshot, thresholds));
+        found.extend(captures::findings(snapshot));
         found.extend(jobs::findings(snapshot, thresholds));
     }
     found.extend(transactions::findings(&snapshot.holders, thresholds));

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use posthaste::{Counter, Counters, Holder, Oldest};
+use posthaste_capture::Overview;
 use posthaste_relay::{RelayReport, RelayState};
 
 use crate::facts::{
@@ -33,6 +34,8 @@ pub struct Snapshot {
     pub relays: Vec<RelayReport>,
     /// Synced tables.
     pub syncs: Vec<Sync>,
+    /// Captures.
+    pub captures: Vec<Overview>,
     /// Sessions, prepared transactions, slots and replicas that hold back vacuum.
     pub holders: Vec<Holder>,
     /// What happened in queues in the last ten minutes.

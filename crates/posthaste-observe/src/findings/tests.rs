@@ -329,3 +329,57 @@ fn a_role_without_rights_is_reported_and_an_observer_gets_a_hint() {
     };
     assert_eq!(with(observer), [Kind::RightsPartial]);
 }
+
+fn capture() -> posthaste_capture::Overview {
+    posthaste_capture::Overview {
+        name: "orders".into(),
+        slot: "posthaste_orders".into(),
+        publication: "posthaste_orders".into(),
+        installed_at: jiff::Timestamp::UNIX_EPOCH,
+        started_at: None,
+        stopped: None,
+        is_active: true,
+        is_missing: false,
+        wal_status: "reserved".into(),
+        done: None,
+        marked_at: None,
+        unconfirmed_bytes: Some(1 << 20),
+        kept_bytes: Some(2 << 20),
+        gaps: 0,
+    }
+}
+
+#[test]
+fn captures_that_stopped_lost_their_slot_or_are_behind_are_found() {
+    type Change = fn(&mut posthaste_capture::Overview);
+    let cases: [(Change, &[Kind]); 8] = [
+        (|_| (), &[]),
+        (|one| one.is_active = false, &[]),
+        (
+            |one| one.stopped = Some("why".into()),
+            &[Kind::CaptureStopped],
+        ),
+        (|one| one.is_missing = true, &[Kind::CaptureStopped]),
+        (
+            |one| one.wal_status = "lost".into(),
+            &[Kind::CaptureStopped],
+        ),
+        (|one| one.gaps = 2, &[Kind::CaptureGap]),
+        (
+            |one| one.unconfirmed_bytes = Some(2 << 30),
+            &[Kind::CaptureBehind],
+        ),
+        (
+            |one| {
+                one.is_active = false;
+                one.unconfirmed_bytes = Some(1 << 30);
+            },
+            &[Kind::CaptureNotRunning],
+        ),
+    ];
+    for (change, expected) in cases {
+        let mut one = capture();
+        change(&mut one);
+        assert_eq!(found(|store| store.captures.push(one)), expected);
+    }
+}

@@ -83,6 +83,7 @@ async fn snapshot(client: &Client) -> Result<Snapshot, Error> {
         queues: all(client, include_str!("queues.sql"), queue).await?,
         workers: all(client, include_str!("workers.sql"), worker).await?,
         relays: posthaste_relay::relays(client).await?,
+        captures: posthaste_capture::overviews(client).await?,
         syncs: all(client, include_str!("syncs.sql"), sync).await?,
         holders: posthaste::holders(client).await?,
         given_up: all(client, include_str!("given_up.sql"), given_up).await?,

@@ -1,0 +1,64 @@
+//! Findings about captures.
+
+use posthaste_capture::Overview;
+
+use crate::finding::{Finding, Kind};
+use crate::format::{bytes, counted, plain};
+use crate::snapshot::Snapshot;
+
+/// A capture that nobody runs is meant to be run now and then, until this much log waits for it.
+const KEPT: i64 = 64 << 20;
+/// One that runs is behind when this much is not captured.
+const BEHIND: i64 = 1 << 30;
+
+pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
+    let captures = snapshot.captures.iter();
+    captures
+        .flat_map(|capture| [state(capture), gap(capture)])
+        .flatten()
+        .collect()
+}
+
+fn state(capture: &Overview) -> Option<Finding> {
+    let name = plain(&capture.name, 80);
+    let waiting = capture.unconfirmed_bytes.unwrap_or(0);
+    let found = if let Some(reason) = &capture.stopped {
+        let summary = format!("Capture {name} has stopped: {}.", plain(reason, 400));
+        let remedy = "Do what it says. Until then the server keeps its log, or changes are lost.";
+        Finding::new(Kind::CaptureStopped, summary, remedy)
+    } else if capture.is_missing || capture.wal_status == "lost" {
+        let summary = format!(
+            "Capture {name}: its slot {} is lost.",
+            plain(&capture.slot, 80)
+        );
+        let remedy = "Run 'posthaste capture begin' with its name, and bring over what changed \
+                      meanwhile.";
+        Finding::new(Kind::CaptureStopped, summary, remedy)
+    } else if !capture.is_active && waiting > KEPT {
+        let kept = bytes(capture.kept_bytes.unwrap_or(waiting));
+        let summary = format!("Capture {name} is not running, and the server keeps {kept} for it.");
+        let remedy = "Start it: 'posthaste capture run' or 'posthaste up'. If you do not need it, \
+                      run 'posthaste capture remove'.";
+        Finding::new(Kind::CaptureNotRunning, summary, remedy)
+    } else if waiting > BEHIND {
+        let summary = format!("Capture {name} is {} behind.", bytes(waiting));
+        let remedy = "Check its log, and which transactions are open for long: the server sends a \
+                      transaction when it commits.";
+        Finding::new(Kind::CaptureBehind, summary, remedy)
+    } else {
+        return None;
+    };
+    Some(found.about(&capture.name, 0))
+}
+
+fn gap(capture: &Overview) -> Option<Finding> {
+    if capture.gaps == 0 {
+        return None;
+    }
+    let name = plain(&capture.name, 80);
+    let gaps = counted(capture.gaps, "gap", "gaps");
+    let summary = format!("Capture {name} has {gaps} in what it captured.");
+    let remedy = "Look at 'posthaste capture gaps', bring over what is missing, and accept the gap \
+                  there.";
+    Some(Finding::new(Kind::CaptureGap, summary, remedy).about(&capture.name, 0))
+}
