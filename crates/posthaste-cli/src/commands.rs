@@ -2,6 +2,7 @@
 
 pub(crate) mod adopt;
 pub(crate) mod alerts;
+pub(crate) mod capture;
 pub(crate) mod completions;
 pub(crate) mod console;
 pub(crate) mod demo;

@@ -3,11 +3,22 @@
 use clap::Command;
 
 /// Commands by their words, and what somebody would type.
-const EXAMPLES: [(&str, &str); 47] = [
+const EXAMPLES: [(&str, &str); 55] = [
     (
         "alerts",
         "posthaste alerts --queue mail --completed-below 10 --length-above 1000",
     ),
+    ("capture begin", "posthaste capture begin orders"),
+    ("capture gaps", "posthaste capture gaps --accept 1"),
+    ("capture install", "posthaste capture install orders"),
+    ("capture preview", "posthaste capture preview orders"),
+    ("capture remove", "posthaste capture remove orders"),
+    ("capture run", "posthaste capture run --once"),
+    (
+        "capture skip",
+        "posthaste capture skip orders --at 00000000000000010000000000000002000a",
+    ),
+    ("capture status", "posthaste capture status"),
     ("completions", "posthaste completions bash"),
     ("console", "posthaste console --operate"),
     ("demo", "posthaste demo --once"),

@@ -1,16 +1,16 @@
-//! posthaste.toml: the routes by which jobs leave, the tables that indexes are kept true to,
-//! transactions over documents.
+//! posthaste.toml: routes, synced tables, captures, transactions over documents.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow, bail};
+use posthaste_capture::Capture;
 use posthaste_relay::Route;
 use posthaste_sync::{IndexKind, Synced};
 use serde_json::{Map, Value};
 
-use crate::{failure, variables};
+use crate::{captures, failure, variables};
 
 /// Where it is looked for.
 pub(crate) const FILE: &str = "posthaste.toml";
@@ -43,6 +43,7 @@ const OF_TABLES: [&str; 2] = ["index", "api_key"];
 pub(crate) struct File {
     pub(crate) routes: Vec<Route>,
     pub(crate) tables: Vec<Synced>,
+    pub(crate) captures: Vec<Capture>,
 }
 
 /// Which sections a command is about: those of others need be neither right nor have their secrets
@@ -51,6 +52,7 @@ pub(crate) struct File {
 pub(crate) enum Wanted<'a> {
     All,
     Tables,
+    Captures,
     /// These; all, where none is named.
     Routes(&'a [String]),
 }
@@ -59,13 +61,17 @@ impl Wanted<'_> {
     fn route(self, name: &str) -> bool {
         match self {
             Self::All => true,
-            Self::Tables => false,
+            Self::Tables | Self::Captures => false,
             Self::Routes(named) => named.is_empty() || named.iter().any(|one| one == name),
         }
     }
 
     fn tables(self) -> bool {
-        !matches!(self, Self::Routes(_))
+        matches!(self, Self::All | Self::Tables)
+    }
+
+    fn captures(self) -> bool {
+        matches!(self, Self::All | Self::Captures)
     }
 }
 
@@ -123,17 +129,16 @@ fn parsed(text: &str) -> anyhow::Result<Map<String, Value>> {
 pub(crate) fn parse(text: &str, wanted: Wanted<'_>) -> anyhow::Result<File> {
     let mut file = parsed(text)?;
     // Read by the commands that they are for.
-    file.remove(TWO_PHASE);
-    file.remove(CONSOLE);
-    file.remove(TXWATCH);
-    file.remove(OBSERVE);
-    file.remove(SITE);
+    for other in [TWO_PHASE, CONSOLE, TXWATCH, OBSERVE, SITE] {
+        file.remove(other);
+    }
     let routes = tables(&mut file, "route")?;
     let synced = tables(&mut file, "sync")?;
+    let captures = tables(&mut file, "capture")?;
     if let Some(unknown) = file.keys().next() {
         bail!(
             "{unknown}: is not known here; there are [route.<name>], [sync.<name>], \
-             [{TWO_PHASE}], [{CONSOLE}], [{OBSERVE}], [{SITE}] and [{TXWATCH}]"
+             [capture.<name>], [{TWO_PHASE}], [{CONSOLE}], [{OBSERVE}], [{SITE}] and [{TXWATCH}]"
         );
     }
     let mut read = File::default();
@@ -152,6 +157,9 @@ pub(crate) fn parse(text: &str, wanted: Wanted<'_>) -> anyhow::Result<File> {
             bail!("syncs {other} and {name} have the same index. Give each one of its own.");
         }
         read.tables.push(table);
+    }
+    for (name, settings) in captures.into_iter().filter(|_| wanted.captures()) {
+        read.captures.push(captures::read(&name, settings)?);
     }
     Ok(read)
 }
@@ -205,7 +213,12 @@ fn tables(file: &mut Map<String, Value>, kind: &str) -> anyhow::Result<Vec<(Stri
 }
 
 /// Puts variables into these settings and keeps what is secret out of everything that is printed.
-fn fill_in(kind: &str, name: &str, settings: &mut Settings, which: &[&str]) -> anyhow::Result<()> {
+pub(crate) fn fill_in(
+    kind: &str,
+    name: &str,
+    settings: &mut Settings,
+    which: &[&str],
+) -> anyhow::Result<()> {
     for setting in which {
         if let Some(value) = settings.get_mut(*setting) {
             fill(value).with_context(|| format!("{kind} {name}: {setting}"))?;

@@ -1,5 +1,6 @@
 //! The posthaste command: parses, opens the database, calls one function per command.
 
+mod captures;
 mod commands;
 mod connect;
 mod database;
@@ -39,7 +40,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::Level;
 
 use commands::{
-    adopt, alerts, completions, console, demo, doctor, exporter, health, init, jobs, manual,
+    adopt, alerts, capture, completions, console, demo, doctor, exporter, health, init, jobs, manual,
     migrate, queues, rebase, relay, status, sync, top, two_phase, txwatch, up, work,
 };
 use database::{Choice, Database};
@@ -53,7 +54,8 @@ use terminal::Terminal;
 /// As docs/reference/cli.md lists them.
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed, and a line on standard error says why; \
                           2 arguments that could not be understood; 3 doctor, alerts --once or an \
-                          audit found something wrong, or sync run --once left documents out.";
+                          audit found something wrong, sync run --once left documents out, or \
+                          capture gaps found some.";
 
 /// A Postgres job queue and transactional outbox.
 #[derive(Parser)]
@@ -81,6 +83,7 @@ enum Command {
     Queues(queues::Arguments),
     Relay(relay::Arguments),
     Sync(sync::Arguments),
+    Capture(capture::Arguments),
     TwoPhase(two_phase::Arguments),
     Status(status::Arguments),
     Top(top::Arguments),
@@ -106,6 +109,7 @@ impl Command {
             Self::Demo(demo) => demo.goes_on(),
             Self::Relay(relay) => relay.goes_on(),
             Self::Sync(sync) => sync.goes_on(),
+            Self::Capture(capture) => capture.goes_on(),
             Self::TwoPhase(two_phase) => two_phase.goes_on(),
             Self::Alerts(alerts) => alerts.goes_on(),
             Self::Txwatch(txwatch) => txwatch.is_long_running(),
@@ -129,7 +133,12 @@ impl Command {
     fn lasts(&self) -> bool {
         matches!(
             self,
-            Self::Up(_) | Self::Work(_) | Self::Relay(_) | Self::Sync(_) | Self::Exporter(_)
+            Self::Up(_)
+                | Self::Work(_)
+                | Self::Relay(_)
+                | Self::Sync(_)
+                | Self::Capture(_)
+                | Self::Exporter(_)
         )
     }
 }
@@ -297,6 +306,9 @@ async fn command(
             Command::Work(arguments) => work::run(arguments, database, terminal, signals).await,
             Command::Relay(arguments) => relay::run(arguments, database, terminal, signals).await,
             Command::Sync(arguments) => sync::run(arguments, database, terminal, signals).await,
+            Command::Capture(arguments) => {
+                capture::run(arguments, database, terminal, signals).await
+            }
             Command::Load(arguments) => {
                 demo::packages::load::run(arguments, database, terminal, signals).await
             }

@@ -1,5 +1,7 @@
 //! What each command gives to programs: `--json`, as docs/reference/json.txt lists it.
 
+mod captures;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, ensure};
@@ -161,6 +163,7 @@ async fn every_command_prints_the_documented_keys() -> anyhow::Result<()> {
     jobs_and_queues(&mut runs).await?;
     relay(&mut runs).await?;
     sync(&mut runs).await?;
+    captures::captures(&mut runs).await?;
     let has_a_server = receivers::are_here("json", &[Receiver::OpenSearch]);
     if has_a_server {
         rebuild(&mut runs).await?;

@@ -2,6 +2,7 @@
 //! database and on the disk.
 
 mod alerts;
+mod capture;
 mod command_line;
 mod console;
 mod container;

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use posthaste_capture::Until;
 use serde_json::json;
 
 use crate::database::Database;
@@ -16,10 +17,11 @@ use crate::signals::Signals;
 use crate::terminal::Terminal;
 use crate::web::{Console, Options};
 use crate::worker::{self, Patience, Settings};
-use crate::{routes, supervisor, syncs};
+use crate::{captures, routes, supervisor, syncs};
 
 /// Run everything for your own jobs: a private Postgres if you give no database, the schema, the
-/// relays and syncs of a posthaste.toml if there is one, and a worker if you give --exec or --http
+/// relays, syncs and captures of a posthaste.toml if there is one, and a worker if you give --exec
+/// or --http
 // The demo takes these too, and two groups of one name cannot be.
 #[derive(clap::Args)]
 #[group(skip)]
@@ -136,6 +138,12 @@ impl Arguments {
         let syncs = syncs::start(file.tables, database.address(), None).await?;
         for one in &syncs {
             one.tell(terminal)?;
+        }
+        let captures = captures::start(file.captures, database.address(), Until::Stopped)?;
+        for one in captures {
+            one.tell(terminal)?;
+            // Until the process ends: whenever that is, nothing is lost and nothing repeated.
+            tokio::spawn(one.watch(terminal.clone()));
         }
         let relays = relays.into_iter().map(|one| (one.queue, one.relay));
         let settings = Settings {

@@ -1,0 +1,135 @@
+//! The captures of posthaste.toml.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use posthaste_capture::{Capture, Error, Running, Until};
+use serde_json::{Value, json};
+
+use crate::connect::Address;
+use crate::file::{self, FILE, Settings, Wanted};
+use crate::terminal::Terminal;
+
+/// Which captures, of which file.
+#[derive(clap::Args)]
+pub(crate) struct WhichCaptures {
+    /// The captures; without any, all of the file
+    #[arg(value_name = "CAPTURE")]
+    captures: Vec<String>,
+
+    #[command(flatten)]
+    config: Config,
+}
+
+/// Which file is read, as typed.
+#[derive(clap::Args)]
+pub(crate) struct Config {
+    /// The file that describes captures
+    #[arg(long, value_name = "FILE", default_value = FILE)]
+    config: PathBuf,
+}
+
+/// A capture that was started.
+pub(crate) struct Started {
+    pub(crate) name: String,
+    queue: String,
+    pub(crate) running: Running,
+}
+
+impl fmt::Display for Started {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "capture {}: into the queue {}", self.name, self.queue)
+    }
+}
+
+impl Started {
+    /// Says that it is at it.
+    pub(crate) fn tell(&self, terminal: &Terminal) -> anyhow::Result<()> {
+        let more = json!({ "capture": self.name, "queue": self.queue });
+        terminal.event("capture", &self.to_string(), &more)
+    }
+
+    /// Says when it has stopped.
+    pub(crate) async fn watch(mut self, terminal: Terminal) {
+        if let Err(error) = self.running.ended().await {
+            terminal.note(&format!("capture {}: {error}", self.name));
+        }
+    }
+}
+
+impl WhichCaptures {
+    /// Those that were named, or all of the file.
+    pub(crate) fn read(&self) -> anyhow::Result<Vec<Capture>> {
+        let mut all = self.config.all()?;
+        if self.captures.is_empty() {
+            return Ok(all);
+        }
+        for name in &self.captures {
+            require(&all, name)?;
+        }
+        all.retain(|one| self.captures.contains(&one.name));
+        Ok(all)
+    }
+}
+
+impl Config {
+    /// The capture of this name.
+    pub(crate) fn one(&self, name: &str) -> anyhow::Result<Capture> {
+        let all = self.all()?;
+        require(&all, name)?;
+        let mut all = all.into_iter();
+        all.find(|one| one.name == name)
+            .context("there is no such capture")
+    }
+
+    fn all(&self) -> anyhow::Result<Vec<Capture>> {
+        let place = self.config.display();
+        match file::read(&self.config, Wanted::Captures)? {
+            Some(file) if !file.captures.is_empty() => Ok(file.captures),
+            Some(_) => bail!("{place}: has no capture. Write [capture.<name>] and outbox =."),
+            None => bail!(
+                "there is no file {place}. Write one, with [capture.<name>] and outbox =, or name \
+                 another with --config."
+            ),
+        }
+    }
+}
+
+fn require(all: &[Capture], name: &str) -> anyhow::Result<()> {
+    if all.iter().any(|one| one.name == name) {
+        return Ok(());
+    }
+    let names: Vec<&str> = all.iter().map(|one| &*one.name).collect();
+    bail!("there is no capture {name}; there are {}", names.join(", "))
+}
+
+/// A section of the file.
+pub(crate) fn read(name: &str, mut settings: Settings) -> anyhow::Result<Capture> {
+    file::fill_in("capture", name, &mut settings, &["server"])?;
+    let server = match settings.remove("server") {
+        None => None,
+        Some(Value::String(url)) => {
+            let server = Address::parse(&url).with_context(|| format!("capture {name}: server"))?;
+            Some(server.database())
+        }
+        Some(_) => bail!("capture {name}: server: must be a text"),
+    };
+    Ok(Capture::read(name, &settings, server)?)
+}
+
+/// Begins to run each of them.
+pub(crate) fn start(
+    captures: Vec<Capture>,
+    address: &Address,
+    until: Until,
+) -> Result<Vec<Started>, Error> {
+    let start = |capture: Capture| {
+        Ok(Started {
+            name: capture.name.clone(),
+            queue: capture.queue.clone(),
+            running: capture.start(address.database(), until)?,
+        })
+    };
+    captures.into_iter().map(start).collect()
+}

@@ -1,0 +1,55 @@
+//! `posthaste capture`: what is committed in the database becomes jobs, as posthaste.toml says.
+
+mod look;
+mod operate;
+mod run;
+
+use clap::Subcommand;
+
+use crate::database::Database;
+use crate::signals::Signals;
+use crate::terminal::Terminal;
+
+/// Turn committed rows and messages into jobs, as posthaste.toml says: install, run, look, repair
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Install(operate::Install),
+    Run(run::Arguments),
+    Preview(look::Preview),
+    Status(look::Status),
+    Gaps(look::Gaps),
+    Begin(operate::Begin),
+    Skip(operate::Skip),
+    Remove(operate::Remove),
+}
+
+impl Arguments {
+    /// Whether it works until somebody stops it.
+    pub(crate) fn goes_on(&self) -> bool {
+        matches!(&self.command, Command::Run(run) if run.goes_on())
+    }
+}
+
+pub(crate) async fn run(
+    arguments: &Arguments,
+    database: &Database,
+    terminal: &Terminal,
+    signals: &Signals,
+) -> anyhow::Result<()> {
+    match &arguments.command {
+        Command::Install(arguments) => operate::install(arguments, database, terminal).await,
+        Command::Run(arguments) => run::run(arguments, database, terminal, signals).await,
+        Command::Preview(arguments) => look::preview(arguments, database, terminal).await,
+        Command::Status(_) => look::status(database, terminal).await,
+        Command::Gaps(arguments) => look::gaps(arguments, database, terminal).await,
+        Command::Begin(arguments) => operate::begin(arguments, database, terminal).await,
+        Command::Skip(arguments) => operate::skip(arguments, database, terminal).await,
+        Command::Remove(arguments) => operate::remove(arguments, database, terminal).await,
+    }
+}

@@ -1,0 +1,179 @@
+//! `posthaste capture preview`, `status` and `gaps`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use anyhow::anyhow;
+use posthaste_capture::{Event, Gap, Overview, accept};
+use serde::Serialize;
+
+use crate::captures::Config;
+use crate::database::Database;
+use crate::failure::Ended;
+use crate::terminal::Terminal;
+
+/// Show the next messages of a capture, and take none of them
+#[derive(clap::Args)]
+pub(super) struct Preview {
+    /// The capture
+    #[arg(value_name = "CAPTURE")]
+    capture: String,
+
+    /// About so many
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    limit: usize,
+
+    #[command(flatten)]
+    config: Config,
+}
+
+/// Show each installed capture: whether it runs, how far it is, how much log the server keeps
+#[derive(clap::Args)]
+pub(super) struct Status {}
+
+/// Show which changes were not captured, and why; exit code 3 while one is not accepted
+#[derive(clap::Args)]
+pub(super) struct Gaps {
+    /// The capture; without one, all
+    #[arg(value_name = "CAPTURE")]
+    capture: Option<String>,
+
+    /// Note that you know of the gap with this number
+    #[arg(long, value_name = "N")]
+    accept: Option<i64>,
+}
+
+/// A message as it would be sent.
+#[derive(Serialize)]
+struct Message {
+    id: String,
+    name: String,
+    key: Option<String>,
+    headers: BTreeMap<String, String>,
+    /// Bytes that are no text are shown with replacements.
+    body: String,
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.id, self.name)?;
+        if let Some(key) = &self.key {
+            write!(f, " key={key}")?;
+        }
+        for (name, value) in &self.headers {
+            write!(f, " {name}={value}")?;
+        }
+        write!(f, "\n{}", self.body)
+    }
+}
+
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Shown<T>(T);
+
+impl fmt::Display for Shown<Overview> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Overview {
+            name,
+            stopped,
+            is_active,
+            done,
+            unconfirmed_bytes,
+            kept_bytes,
+            gaps,
+            ..
+        } = &self.0;
+        let state = match (stopped, is_active) {
+            (Some(_), _) => "stopped",
+            (None, true) => "running",
+            (None, false) => "not running",
+        };
+        let done = done.as_deref().unwrap_or("nowhere");
+        let megabytes = |bytes: &Option<i64>| bytes.unwrap_or(0) as f64 / 1_048_576.0;
+        write!(
+            f,
+            "{name}: {state}, captured up to {done}, {:.1} MiB behind, the server keeps {:.1} MiB",
+            megabytes(unconfirmed_bytes),
+            megabytes(kept_bytes)
+        )?;
+        if *gaps > 0 {
+            write!(f, ", {gaps} gaps ('posthaste capture gaps {name}')")?;
+        }
+        match stopped {
+            Some(reason) => write!(f, "; {reason}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Shown<Gap> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gap = &self.0;
+        let ends = gap.ends.as_deref().unwrap_or("now");
+        write!(
+            f,
+            "{}: {} from {} to {ends}",
+            gap.id, gap.capture, gap.begins
+        )?;
+        if !gap.tables.is_empty() {
+            write!(f, " ({})", gap.tables.join(", "))?;
+        }
+        write!(f, ", seen at {}: {}", gap.seen_at, gap.reason)?;
+        match (&gap.accepted_at, &gap.accepted_by) {
+            (Some(at), Some(who)) => write!(f, "; accepted at {at} by {who}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+pub(super) async fn preview(
+    arguments: &Preview,
+    database: &Database,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    let capture = arguments.config.one(&arguments.capture)?;
+    let address = database.address().database();
+    let events = capture.preview(&address, arguments.limit).await;
+    let events = events.map_err(|error| anyhow!("capture {}: {error}", capture.name))?;
+    let message = |event: Event| Message {
+        id: event.id.to_string(),
+        name: event.name,
+        key: event.key,
+        headers: event.headers.into_iter().collect(),
+        body: String::from_utf8_lossy(&event.body).into_owned(),
+    };
+    let messages: Vec<Message> = events.into_iter().map(message).collect();
+    terminal.results(&messages, "nothing waits to be captured")
+}
+
+pub(super) async fn status(database: &Database, terminal: &Terminal) -> anyhow::Result<()> {
+    let client = database.address().connect().await?;
+    let captures = posthaste_capture::overviews(&client).await?;
+    let captures: Vec<_> = captures.into_iter().map(Shown).collect();
+    terminal.results(&captures, "no capture is installed")
+}
+
+pub(super) async fn gaps(
+    arguments: &Gaps,
+    database: &Database,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    let client = database.address().connect().await?;
+    if let Some(number) = arguments.accept
+        && !accept(&client, number).await?
+    {
+        anyhow::bail!("there is no gap {number} that is not accepted");
+    }
+    let gaps = posthaste_capture::gaps(&client, arguments.capture.as_deref()).await?;
+    let left = gaps.iter().filter(|gap| gap.accepted_at.is_none()).count();
+    let gaps: Vec<_> = gaps.into_iter().map(Shown).collect();
+    terminal.results(&gaps, "no gaps")?;
+    match left {
+        0 => Ok(()),
+        left => Err(Ended {
+            code: 3,
+            line: format!("{left} gaps are not accepted"),
+        }
+        .into()),
+    }
+}

@@ -1,0 +1,142 @@
+//! `posthaste capture install`, `begin`, `skip` and `remove`.
+
+use std::fmt;
+
+use anyhow::{Context as _, anyhow};
+use posthaste_capture::{Installation, Position};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::captures::{Config, WhichCaptures};
+use crate::database::Database;
+use crate::terminal::Terminal;
+
+/// Make the publication and the slot of each capture; it captures what is committed from then on
+#[derive(clap::Args)]
+pub(super) struct Install {
+    #[command(flatten)]
+    which: WhichCaptures,
+
+    /// Print the statements and run none
+    #[arg(long)]
+    print: bool,
+}
+
+/// Begin again with a new slot where the old one is lost; what lies between is written down
+#[derive(clap::Args)]
+pub(super) struct Begin {
+    /// The capture
+    #[arg(value_name = "CAPTURE")]
+    capture: String,
+
+    #[command(flatten)]
+    config: Config,
+}
+
+/// Pass one change that cannot be captured; it is written down as a gap
+#[derive(clap::Args)]
+pub(super) struct Skip {
+    /// The capture
+    #[arg(value_name = "CAPTURE")]
+    capture: String,
+
+    /// The position of the change, as the error shows it
+    #[arg(long, value_name = "POSITION")]
+    at: Position,
+
+    #[command(flatten)]
+    config: Config,
+}
+
+/// Drop the slot and the publication of a capture, which would keep the server's log for ever
+#[derive(clap::Args)]
+pub(super) struct Remove {
+    /// The capture
+    #[arg(value_name = "CAPTURE")]
+    capture: String,
+
+    #[command(flatten)]
+    config: Config,
+}
+
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Shown(Installation);
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Installation {
+            name,
+            slot,
+            was_there,
+            begins,
+        } = &self.0;
+        match was_there {
+            true => write!(f, "{name}: is installed, and captured up to {begins}"),
+            false => write!(f, "{name}: captures from {begins} on, by the slot {slot}"),
+        }
+    }
+}
+
+pub(super) async fn install(
+    arguments: &Install,
+    database: &Database,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    let captures = arguments.which.read()?;
+    let address = database.address().database();
+    if arguments.print {
+        let mut statements = Vec::new();
+        for capture in &captures {
+            let all = capture.statements(&address).await?;
+            statements.extend(all.into_iter().map(|statement| format!("{statement};")));
+        }
+        return terminal.result(statements.join("\n"), &statements);
+    }
+    let mut done = Vec::with_capacity(captures.len());
+    for capture in &captures {
+        let name = &capture.name;
+        let installed = capture.install(&address).await;
+        done.push(Shown(
+            installed.with_context(|| format!("capture {name} was not installed"))?,
+        ));
+    }
+    terminal.results(&done, "no captures")
+}
+
+pub(super) async fn begin(
+    arguments: &Begin,
+    database: &Database,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    let capture = arguments.config.one(&arguments.capture)?;
+    let begun = capture.begin(&database.address().database()).await;
+    let begun = Shown(begun.map_err(|error| anyhow!("capture {}: {error}", capture.name))?);
+    terminal.result(&begun, &begun)
+}
+
+pub(super) async fn skip(
+    arguments: &Skip,
+    database: &Database,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    let capture = arguments.config.one(&arguments.capture)?;
+    let (name, at) = (&capture.name, arguments.at);
+    let skipped = capture.skip(&database.address().database(), at).await;
+    skipped.map_err(|error| anyhow!("capture {name}: {error}"))?;
+    let more = json!({ "capture": name, "position": at.to_string() });
+    terminal.result(format!("{name}: passes the change at {at}"), &more)
+}
+
+pub(super) async fn remove(
+    arguments: &Remove,
+    database: &Database,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    let capture = arguments.config.one(&arguments.capture)?;
+    let name = &capture.name;
+    let removed = capture.remove(&database.address().database()).await;
+    removed.map_err(|error| anyhow!("capture {name}: {error}"))?;
+    let more = json!({ "capture": name });
+    terminal.result(format!("{name}: removed"), &more)
+}

@@ -1,0 +1,113 @@
+//! `posthaste capture run`: captures until it is asked to stop, or what is there.
+
+use std::fmt;
+
+use anyhow::anyhow;
+use futures_util::future::join_all;
+use posthaste_capture::Until;
+use serde::Serialize;
+
+use crate::captures::{self, Started, WhichCaptures};
+use crate::database::Database;
+use crate::signals::Signals;
+use crate::terminal::Terminal;
+
+/// Capture until you stop it; a second process waits until the first has ended
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    which: WhichCaptures,
+
+    /// End when everything is captured that was committed before the start
+    #[arg(long)]
+    once: bool,
+}
+
+impl Arguments {
+    pub(super) fn goes_on(&self) -> bool {
+        !self.once
+    }
+}
+
+/// What became of a capture.
+#[derive(Serialize)]
+struct Captured {
+    capture: String,
+    jobs: u64,
+    problem: Option<String>,
+}
+
+#[derive(Serialize)]
+struct All<'a> {
+    captures: &'a [Captured],
+}
+
+impl fmt::Display for Captured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} jobs", self.capture, self.jobs)?;
+        match &self.problem {
+            Some(problem) => write!(f, "; it stopped: {problem}"),
+            None => Ok(()),
+        }
+    }
+}
+
+pub(super) async fn run(
+    arguments: &Arguments,
+    database: &Database,
+    terminal: &Terminal,
+    signals: &Signals,
+) -> anyhow::Result<()> {
+    let captures = arguments.which.read()?;
+    let until = match arguments.once {
+        true => Until::Caught,
+        false => Until::Stopped,
+    };
+    let mut started = captures::start(captures, database.address(), until)?;
+    for one in started.iter().filter(|_| !arguments.once) {
+        one.tell(terminal)?;
+    }
+    let ended = {
+        let all = join_all(started.iter_mut().map(|one| end(one, terminal, signals)));
+        tokio::select! {
+            ended = all => ended,
+            error = database.gone() => return Err(error),
+        }
+    };
+    if arguments.once {
+        terminal.results(&ended, "no captures")?;
+        signals.none_came()?;
+    } else {
+        let captures = &ended;
+        terminal.line("captured", &All { captures })?;
+    }
+    match ended
+        .into_iter()
+        .find_map(|one| Some((one.capture, one.problem?)))
+    {
+        Some((capture, problem)) => Err(anyhow!("capture {capture}: {problem}")),
+        None => Ok(()),
+    }
+}
+
+/// Waits until one has ended: the others go on without it.
+async fn end(one: &mut Started, terminal: &Terminal, signals: &Signals) -> Captured {
+    let ended = tokio::select! {
+        ended = one.running.ended() => ended,
+        () = signals.stop().cancelled() => {
+            one.running.stop();
+            one.running.ended().await
+        }
+    };
+    let problem = ended.err().map(|error| error.to_string());
+    if let Some(problem) = &problem
+        && !signals.stop().is_cancelled()
+    {
+        terminal.note(&format!("capture {}: {problem}", one.name));
+    }
+    Captured {
+        capture: one.name.clone(),
+        jobs: one.running.status().events,
+        problem,
+    }
+}

@@ -1,0 +1,190 @@
+//! `posthaste capture`: an outbox of an existing program becomes jobs with no Rust at all.
+
+use std::time::Duration;
+
+use posthaste_testkit::{PgServer, PgVersion, TestDb, eventually, number, ran};
+use serde_json::Value;
+use tokio_postgres::Client;
+
+use crate::stage::{BOUND, Stage};
+
+const FILE: &str = "[capture.orders]\noutbox = 'public.outbox'\n";
+const TABLE: &str = "CREATE TABLE outbox (id bigserial PRIMARY KEY, \
+     type text NOT NULL DEFAULT 'a', payload text)";
+const JOBS: &str = "SELECT count(*) FROM posthaste.job WHERE queue = 'orders'";
+const KILLS: u64 = 20;
+
+struct World {
+    stage: Stage,
+    // Dropped before its server.
+    database: TestDb,
+    client: Client,
+    _server: PgServer,
+}
+
+async fn world() -> anyhow::Result<World> {
+    let stage = Stage::new()?;
+    let server = PgServer::start(PgVersion::any(), &[("wal_level", "logical")])?;
+    let database = TestDb::empty(&server).await?;
+    let client = database.client().await?;
+    client.batch_execute(TABLE).await?;
+    stage.run_on(&database, &["migrate"]).await?.good()?;
+    stage.write("posthaste.toml", FILE)?;
+    Ok(World {
+        stage,
+        database,
+        client,
+        _server: server,
+    })
+}
+
+impl World {
+    async fn good(&self, arguments: &[&str]) -> anyhow::Result<String> {
+        self.stage.run_on(&self.database, arguments).await?.good()
+    }
+
+    async fn insert(&self, payload: &str) -> anyhow::Result<()> {
+        let sql = "INSERT INTO outbox (payload) VALUES ($1)";
+        self.client.execute(sql, &[&payload]).await?;
+        Ok(())
+    }
+
+    /// The payloads in the order of the jobs.
+    async fn captured(&self) -> anyhow::Result<Vec<String>> {
+        let sql = "SELECT kwargs -> 'posthaste.outbox' ->> 'text' FROM posthaste.job \
+                   WHERE queue = 'orders' ORDER BY id";
+        let rows = self.client.query(sql, &[]).await?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_that_are_killed_at_any_moment_lose_and_repeat_nothing() -> anyhow::Result<()> {
+    let world = world().await?;
+    world.good(&["capture", "install"]).await?;
+    let writer = world.database.client().await?;
+    let writes = tokio::spawn(async move {
+        for n in 0..400 {
+            let count = if n % 50 == 7 { 900 } else { 1 };
+            let sql = format!(
+                "INSERT INTO outbox (payload) SELECT '{n}-' || i FROM generate_series(1, {count}) i"
+            );
+            writer.batch_execute(&sql).await?;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        anyhow::Ok(())
+    });
+    for _ in 0..KILLS {
+        let arguments = ["capture", "run"];
+        let mut run = world.stage.spawn_on(&world.database, &arguments)?;
+        run.error_line("capture orders", BOUND).await?;
+        let before = number(&world.client, JOBS).await?;
+        let moves = async || Ok(number(&world.client, JOBS).await? > before);
+        // Where nothing is left to capture, it is killed at rest.
+        let moved = eventually(Duration::from_secs(2), "jobs are written", moves).await;
+        drop(moved);
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(0..60))).await;
+        run.kill()?;
+    }
+    writes.await??;
+    world.good(&["capture", "run", "--once"]).await?;
+    let sql = "SELECT payload FROM outbox ORDER BY id";
+    let rows = world.client.query(sql, &[]).await?;
+    let written: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    assert_eq!(world.captured().await?, written);
+    ran::count("kills", KILLS);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outbox_is_installed_captured_looked_at_and_removed() -> anyhow::Result<()> {
+    let world = world().await?;
+    let printed = world.good(&["capture", "install", "--print"]).await?;
+    assert!(printed.contains("CREATE PUBLICATION posthaste_orders FOR TABLE public.outbox"));
+    assert!(
+        printed.contains("pg_create_logical_replication_slot"),
+        "{printed}"
+    );
+    assert_eq!(
+        number(&world.client, "SELECT count(*) FROM pg_publication").await?,
+        0
+    );
+    let installed = world.good(&["capture", "install"]).await?;
+    assert!(
+        installed.starts_with("orders: captures from "),
+        "{installed}"
+    );
+    world.insert("one").await?;
+    let once = world.good(&["capture", "run", "--once", "--json"]).await?;
+    let once: Value = serde_json::from_str(&once)?;
+    assert_eq!(
+        (&once[0]["capture"], &once[0]["jobs"]),
+        (&"orders".into(), &1.into())
+    );
+    let status = world.good(&["capture", "status"]).await?;
+    assert!(
+        status.starts_with("orders: not running, captured up to "),
+        "{status}"
+    );
+    assert_eq!(world.good(&["capture", "gaps"]).await?, "no gaps");
+    world.good(&["capture", "remove", "orders"]).await?;
+    assert_eq!(
+        number(&world.client, "SELECT count(*) FROM pg_replication_slots").await?,
+        0
+    );
+    assert_eq!(
+        world.good(&["capture", "status"]).await?,
+        "no capture is installed"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_slot_is_a_gap_with_the_way_out() -> anyhow::Result<()> {
+    let world = world().await?;
+    world.good(&["capture", "install"]).await?;
+    world
+        .client
+        .batch_execute("SELECT pg_drop_replication_slot('posthaste_orders')")
+        .await?;
+    let run = world
+        .stage
+        .run_on(&world.database, &["capture", "run"])
+        .await?;
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(
+        run.err.contains("posthaste capture begin orders"),
+        "{run:?}"
+    );
+    let gaps = world
+        .stage
+        .run_on(&world.database, &["capture", "gaps"])
+        .await?;
+    assert_eq!(gaps.code, Some(3), "{gaps:?}");
+    assert!(gaps.out.contains("(public.outbox)"), "{gaps:?}");
+    world.good(&["capture", "begin", "orders"]).await?;
+    world.insert("one").await?;
+    world.good(&["capture", "run", "--once"]).await?;
+    assert_eq!(world.captured().await?, ["one"]);
+    let number = gaps.out.split(':').next().unwrap_or_default().to_owned();
+    world
+        .good(&["capture", "gaps", "--accept", &number])
+        .await?;
+    world.good(&["capture", "gaps"]).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn up_runs_the_captures_of_the_file() -> anyhow::Result<()> {
+    let world = world().await?;
+    world.good(&["capture", "install"]).await?;
+    let mut up = world.stage.spawn_on(&world.database, &["up"])?;
+    up.error_line("capture orders: into the queue orders", BOUND)
+        .await?;
+    world.insert("one").await?;
+    let is_captured = async || Ok(number(&world.client, JOBS).await? == 1);
+    eventually(BOUND, "the row became a job", is_captured).await?;
+    up.terminate()?;
+    assert!(up.exit(BOUND).await?.success(), "{:?}", up.stderr());
+    Ok(())
+}
