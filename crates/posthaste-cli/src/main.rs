@@ -352,6 +352,7 @@ async fn command(
         Command::Jobs(arguments) => arguments.enqueues(),
         Command::Relay(arguments) => arguments.works(),
         Command::Sync(arguments) => arguments.works(),
+        Command::Capture(arguments) => arguments.works(),
         Command::Status(arguments) => arguments.watches(),
         Command::Migrate(_)
         | Command::Queues(_)

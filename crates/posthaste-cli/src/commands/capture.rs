@@ -34,6 +34,11 @@ impl Arguments {
     pub(crate) fn goes_on(&self) -> bool {
         matches!(&self.command, Command::Run(run) if run.goes_on())
     }
+
+    /// What was read is written before it ends.
+    pub(crate) fn works(&self) -> bool {
+        matches!(self.command, Command::Run(_))
+    }
 }
 
 pub(crate) async fn run(

@@ -62,6 +62,7 @@ mod tests {
         let all = read(&with_all());
         assert_eq!(all["route"].as_table().unwrap().len(), 3);
         assert_eq!(all["sync"].as_table().unwrap().len(), 1);
+        assert_eq!(all["capture"].as_table().unwrap().len(), 1);
         assert!(BEGIN.lines().all(|line| line.chars().count() <= 100));
         let _ = rustls::crypto::ring::default_provider().install_default();
         let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
