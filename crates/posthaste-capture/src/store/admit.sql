@@ -1,6 +1,6 @@
 -- Whether marks of this process count, which table they go into, and what a snapshot sees.
-SELECT c.runner = $2 AS is_runner, c.epoch = $3 AS is_same,
+SELECT c.runner = $2::uuid AS is_runner, c.epoch = $3::uuid AS is_same,
        pg_sequence_last_value('posthaste.capture_turn'::regclass)::bigint AS turn,
        pg_current_snapshot()::text AS snapshot
   FROM posthaste.capture c
- WHERE c.name = $1
+ WHERE c.name = $1::text

@@ -3,4 +3,4 @@ SELECT c.slot, c.publication, c.epoch, c.stopped,
        c.identity = ARRAY[i.now[1], i.now[2], i.now[4]] AS is_here,
        EXISTS (SELECT FROM pg_publication p WHERE p.pubname = c.publication) AS is_published
   FROM posthaste.capture c, (SELECT posthaste.current_identity() AS now) i
- WHERE c.name = $1
+ WHERE c.name = $1::text

@@ -1,6 +1,6 @@
 -- The newest mark. The tables were locked before: what was copied between them is seen.
 SELECT m.done::text, m.commit::text, m.record::text, m.row
   FROM (SELECT * FROM posthaste.capture_mark_0 UNION ALL SELECT * FROM posthaste.capture_mark_1) m
- WHERE m.epoch = $1
+ WHERE m.epoch = $1::uuid
  ORDER BY m.commit DESC, m.record DESC, m.row DESC, m.done DESC
  LIMIT 1

@@ -36,7 +36,7 @@ const LOCK_SHARED: &str = "SELECT pg_catalog.pg_advisory_xact_lock_shared(188589
 const LOCK_MARKS: &str = "LOCK TABLE posthaste.capture_mark_0, posthaste.capture_mark_1 \
      IN ACCESS SHARE MODE";
 const RUN: &str = include_str!("run.sql");
-const STOP: &str = "UPDATE posthaste.capture SET stopped = $2 WHERE name = $1";
+const STOP: &str = "UPDATE posthaste.capture SET stopped = $2 WHERE name = $1::text";
 const PUT_MARK: [&str; 2] = [
     include_str!("put_mark_0.sql"),
     include_str!("put_mark_1.sql"),
@@ -52,7 +52,7 @@ const EMPTY_MARKS: [&str; 2] = [
 const LOCK_ALL_MARKS: &str = "LOCK TABLE posthaste.capture_mark_0, posthaste.capture_mark_1 \
      IN ACCESS EXCLUSIVE MODE";
 const TURN: &str = include_str!("turn.sql");
-const SET_TURN: &str = "SELECT setval('posthaste.capture_turn'::regclass, $1)";
+const SET_TURN: &str = "SELECT setval('posthaste.capture_turn'::regclass, $1::bigint)";
 
 /// A capture as the database has it.
 #[derive(Clone, Debug)]

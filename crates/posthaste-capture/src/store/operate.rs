@@ -11,7 +11,7 @@ use crate::mark::Mark;
 use crate::overview::{Gap, Overview};
 use crate::position::Position;
 
-const FORGET: &str = "DELETE FROM posthaste.capture WHERE name = $1";
+const FORGET: &str = "DELETE FROM posthaste.capture WHERE name = $1::text";
 
 impl Store {
     /// The capture begins here.

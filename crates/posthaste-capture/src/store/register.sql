@@ -1,6 +1,6 @@
 -- A capture is installed here; another epoch of it where it was before.
 INSERT INTO posthaste.capture (epoch, slot, publication, name, identity)
-SELECT $1, $2, $3, $4, ARRAY[i.now[1], i.now[2], i.now[4]]
+SELECT $1::uuid, $2::text, $3::text, $4::text, ARRAY[i.now[1], i.now[2], i.now[4]]
   FROM (SELECT posthaste.current_identity() AS now) i
     ON CONFLICT (name) DO UPDATE
    SET epoch = excluded.epoch, runner = NULL, stopped = NULL, slot = excluded.slot,

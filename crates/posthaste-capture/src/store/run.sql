@@ -1,3 +1,3 @@
 -- This process runs the capture now.
 UPDATE posthaste.capture SET runner = $2, started_at = clock_timestamp(), stopped = NULL
- WHERE name = $1
+ WHERE name = $1::text

@@ -1,9 +1,9 @@
 -- A slot of logical decoding; columns that only newer servers have are read by their names.
-SELECT s.database = current_database() AND s.plugin = 'pgoutput' AS is_ours, s.active,
+SELECT s.database = current_database() AND s.plugin = 'pgoutput'::name AS is_ours, s.active,
        coalesce(s.confirmed_flush_lsn, '0/0')::text AS confirmed,
        coalesce(s.wal_status, 'reserved') AS wal_status,
        coalesce(to_jsonb(s) ->> 'invalidation_reason'::text,
-                CASE WHEN to_jsonb(s) ->> 'conflicting'::text = 'true'
+                CASE WHEN to_jsonb(s) ->> 'conflicting'::text = 'true'::text
                      THEN 'it conflicted with recovery' END) AS reason
   FROM pg_replication_slots s
  WHERE s.slot_name = $1::text::name

@@ -1,5 +1,5 @@
 -- Tables that are to be captured, as they are.
-SELECT t.schema || '.' || t.name AS name, c.oid IS NOT NULL AS is_there,
+SELECT t.schema || '.'::text || t.name AS name, c.oid IS NOT NULL AS is_there,
        coalesce(c.relkind::text, '') AS kind,
        coalesce(c.relpersistence::text, '') AS persistence,
        coalesce(pg_has_role(c.relowner, 'USAGE'::text), false) AS is_own,
