@@ -46,6 +46,13 @@ impl Capture {
                 other.slot
             )));
         }
+        if let Some(lacking) = installed.as_ref().filter(|one| !one.is_published) {
+            let (name, publication) = (&self.name, &lacking.publication);
+            return Err(Error::stopped(format!(
+                "its publication {publication} was dropped, or made anew: 'posthaste capture \
+                 begin {name}' begins again"
+            )));
+        }
         self.publish(&store, server.version).await?;
         if let Some(installed) = installed {
             let mark = store.mark(installed.epoch).await?;

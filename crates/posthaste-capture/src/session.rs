@@ -72,8 +72,9 @@ impl<'a> Session<'a> {
         }
         if !installed.is_published {
             let reason = format!(
-                "the publication {} is missing; 'posthaste capture install' makes it",
-                installed.publication
+                "the publication {} was dropped, or made anew, which lacks what was before: \
+                 'posthaste capture begin {}' begins again",
+                installed.publication, capture.name
             );
             return stop(&store, &reason).await;
         }

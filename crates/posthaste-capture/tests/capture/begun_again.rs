@@ -150,11 +150,25 @@ async fn a_copy_of_the_database_sends_nothing_until_it_begins_there() {
 }
 
 #[tokio::test]
-async fn a_publication_that_was_dropped_stops_the_capture() {
+async fn a_publication_that_was_dropped_or_made_anew_stops_the_capture() {
     let world = World::new(PgVersion::V15, &[]).await;
     world.sql(OUTBOX).await;
     world.install(&outbox()).await;
     world.sql("DROP PUBLICATION posthaste_all").await;
     let text = stopped(&world).await;
     assert!(text.contains("publication"), "{text}");
+    // One of the same name lacks what was committed before it.
+    world
+        .sql("INSERT INTO outbox (payload) VALUES ('lost')")
+        .await;
+    world
+        .sql("CREATE PUBLICATION posthaste_all FOR TABLE outbox WITH (publish = 'insert')")
+        .await;
+    let text = stopped(&world).await;
+    assert!(text.contains("publication"), "{text}");
+    outbox().install(&world.database()).await.unwrap_err();
+    outbox().begin(&world.database()).await.unwrap();
+    world.sql("INSERT INTO outbox (payload) VALUES ('a')").await;
+    world.catch_up(&outbox()).await.unwrap();
+    assert_eq!(world.bodies().await, ["a"]);
 }

@@ -240,8 +240,8 @@ async fn marks_are_turned_and_the_newest_of_each_capture_stay() {
     // Another capture, which rests.
     world
         .sql(
-            "INSERT INTO posthaste.capture (epoch, slot, publication, name, identity)
-              VALUES (gen_random_uuid(), 'other', 'other', 'other', '{}');
+            "INSERT INTO posthaste.capture (epoch, published, slot, publication, name, identity)
+              VALUES (gen_random_uuid(), 0, 'other', 'other', 'other', '{}');
               INSERT INTO posthaste.capture_mark_0 (done, commit, record, row, epoch)
               SELECT '0/7', '0/5', '0/3', 1, epoch FROM posthaste.capture
                WHERE name = 'other'",

@@ -835,6 +835,8 @@ CREATE TABLE posthaste.capture (
   started_at   timestamptz,
   epoch  uuid        NOT NULL,   -- in each delivery id; another one after a gap
   runner       uuid,                   -- whose marks count: those of others are refused
+  published    oid         NOT NULL,   -- a publication that is younger than the slot's place lacks
+                                       -- what was before it
   slot         text        NOT NULL,
   publication  text        NOT NULL,
   name         text COLLATE "C" PRIMARY KEY CHECK (name ~ '^[a-z_][a-z0-9_]{0,39}$'),
