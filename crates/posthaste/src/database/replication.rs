@@ -51,11 +51,7 @@ impl Database {
     /// settings.
     #[cfg_attr(
         not(any(feature = "sqlx", feature = "rustls")),
-        expect(
-            unused_variables,
-            clippy::unused_async,
-            reason = "only settings that are known name servers"
-        )
+        expect(unused_variables, reason = "only settings that are known name servers")
     )]
     pub async fn replication(&self, server: usize) -> Result<Option<Replication>, Error> {
         match &self.source {
@@ -74,6 +70,10 @@ impl Database {
 }
 
 #[cfg(any(feature = "sqlx", feature = "rustls"))]
+#[cfg_attr(
+    not(feature = "rustls"),
+    expect(clippy::clone_on_copy, reason = "no TLS is copied, rustls is cloned")
+)]
 impl Address {
     async fn replication(&self, server: usize) -> Result<Option<Replication>, Error> {
         let Some(place) = Place::of(&self.config, server) else {
