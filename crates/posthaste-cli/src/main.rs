@@ -40,8 +40,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::Level;
 
 use commands::{
-    adopt, alerts, capture, completions, console, demo, doctor, exporter, health, init, jobs, manual,
-    migrate, queues, rebase, relay, status, sync, top, two_phase, txwatch, up, work,
+    adopt, alerts, capture, completions, console, demo, doctor, exporter, health, init, jobs,
+    manual, migrate, queues, rebase, relay, status, sync, top, two_phase, txwatch, up, work,
 };
 use database::{Choice, Database};
 use examples::with_examples;
