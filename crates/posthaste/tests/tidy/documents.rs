@@ -1,5 +1,6 @@
 //! Documents are held to what exists: files, commands, tests, statements and examples.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -65,7 +66,7 @@ fn blocks_of_rust_that_name_their_file_are_parts_of_it() {
     assert!(blocks > 5, "{blocks} blocks");
 }
 
-/// A line ends with the link to the example; the next fenced block is a part of that file.
+/// A guide links each example of its kind; a fenced block that follows the link is a part of it.
 #[test]
 fn what_a_guide_shows_of_an_example_stands_in_it_word_by_word() {
     let guides = [
@@ -73,26 +74,32 @@ fn what_a_guide_shows_of_an_example_stands_in_it_word_by_word() {
         ("recipes", "delay"),
         ("relay", "receive"),
     ];
+    let mut all = Vec::new();
+    collect(&root().join("examples"), &mut all);
     for (guide, program) in guides {
         let text = read(&root().join(format!("docs/guides/{guide}.md")));
-        let mut shown = 0;
-        for part in text.split("(../../examples/").skip(1) {
-            let Some((file, rest)) = part.split_once(")\n\n```") else {
-                continue;
-            };
-            if !file.contains(&format!("/{program}.")) || file.contains('\n') {
+        let is_of_kind = |file: &Path| file.file_stem().is_some_and(|stem| stem == program);
+        let mut linked = BTreeSet::new();
+        let mut shown_blocks = 0;
+        for part in text.split("(../../").skip(1) {
+            let (file, rest) = part.split_once(')').expect("the end of a link");
+            if !file.starts_with("examples/") || !is_of_kind(Path::new(file)) {
                 continue;
             }
+            linked.insert(file.to_owned());
+            let Some(rest) = rest.strip_prefix("\n\n```") else {
+                continue;
+            };
             let (_, rest) = rest.split_once('\n').expect("a block");
             let (block, _) = rest.split_once("\n```").expect("its end");
-            let whole = read(&root().join("examples").join(file));
+            let whole = read(&root().join(file));
             assert!(whole.contains(block), "{guide}: {file} has no\n{block}");
-            shown += 1;
+            shown_blocks += 1;
         }
-        let mut all = Vec::new();
-        collect(&root().join("examples"), &mut all);
-        let of = |file: &&PathBuf| file.file_stem().is_some_and(|stem| stem == program);
-        assert_eq!(shown, all.iter().filter(of).count(), "{guide} shows each");
+        assert!(shown_blocks > 0, "{guide} shows an example");
+        let of_kind = all.iter().filter(|file| is_of_kind(file));
+        let examples: BTreeSet<String> = of_kind.map(|file| shown(file)).collect();
+        assert_eq!(linked, examples, "{guide} links each example");
     }
 }
 
