@@ -25,7 +25,8 @@ pub use ticket::{Delivery, Ticket};
 /// [`WorkerBuilder::consumer`](crate::WorkerBuilder::consumer) puts one of your own on a queue.
 ///
 /// Each [`Delivery`] carries a [`Ticket`]; a ticket that is dropped without a word counts as a
-/// panic, so that no job is ever forgotten.
+/// panic, so that no job is ever forgotten. Right before a job's effects begin,
+/// [`Delivery::begin`] tells whether others may have rescued it meanwhile.
 ///
 /// **Its methods are called on the engine's thread**, where the claims and acknowledgements of all
 /// queues are made. They must return at once and must not panic, which would end the worker. What
