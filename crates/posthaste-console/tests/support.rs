@@ -123,23 +123,6 @@ impl Console {
     }
 }
 
-/// Has the sessions to come count calls of functions.
-pub async fn track_functions(client: &Client) {
-    let sql = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET track_functions = pl',
-                 current_database()); END $$";
-    client.batch_execute(sql).await.unwrap();
-}
-
-/// How often it was asked what is uncounted, and how often all was counted. The server says so a
-/// few seconds later.
-pub async fn asked_and_counted(client: &Client) -> (i64, i64) {
-    let sql = "SELECT coalesce(sum(calls) FILTER (WHERE funcname = 'uncounted'), 0)::bigint,
-                      coalesce(sum(calls) FILTER (WHERE funcname = 'counts'), 0)::bigint
-                 FROM pg_stat_user_functions WHERE schemaname = 'posthaste'";
-    let row = client.query_one(sql, &[]).await.unwrap();
-    (row.get(0), row.get(1))
-}
-
 /// As a worker does that is not there: nothing of its work is done.
 pub async fn lead(client: &Client) {
     let sql = "INSERT INTO posthaste.leader (worker, until)
