@@ -29,7 +29,7 @@ pub(crate) struct Started {
 impl fmt::Display for Started {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "route {}: {} to {}", self.name, self.queue, self.label)?;
-        match self.relay.unfit() {
+        match self.relay.misconfiguration() {
             Some(problem) => write!(f, "; it waits until this is mended: {problem}"),
             None => Ok(()),
         }
@@ -39,7 +39,7 @@ impl fmt::Display for Started {
 impl Started {
     /// Says that it is at it, or what it waits for.
     pub(crate) fn tell(&self, terminal: &Terminal) -> anyhow::Result<()> {
-        let problem = self.relay.unfit();
+        let problem = self.relay.misconfiguration();
         let more = json!({
             "route": self.name, "queue": self.queue, "destination": self.label, "problem": problem,
         });
@@ -73,7 +73,10 @@ pub(crate) async fn start(routes: Vec<Route>, address: &Address) -> anyhow::Resu
 
 /// An error when each of them was.
 pub(crate) fn unless_all_refused(started: Vec<Started>) -> anyhow::Result<Vec<Started>> {
-    match started.iter().all(|one| one.relay.unfit().is_some()) {
+    match started
+        .iter()
+        .all(|one| one.relay.misconfiguration().is_some())
+    {
         true => first_refusal(&started).map_or(Ok(started), Err),
         false => Ok(started),
     }
@@ -82,7 +85,7 @@ pub(crate) fn unless_all_refused(started: Vec<Started>) -> anyhow::Result<Vec<St
 /// Why the first of them was refused, if one was.
 pub(crate) fn first_refusal(started: &[Started]) -> Option<anyhow::Error> {
     started.iter().find_map(|one| {
-        let problem = anyhow!("{}", one.relay.unfit()?);
+        let problem = anyhow!("{}", one.relay.misconfiguration()?);
         Some(problem.context(format!("route {} did not start", one.name)))
     })
 }
@@ -94,7 +97,7 @@ async fn start_one(route: Route, pool: &Pool) -> anyhow::Result<Started> {
         let kept = keep(pool, &queue, how_long).await;
         kept.with_context(|| format!("route {name}: keep"))?;
     }
-    let relay = route.relay().database(pool.clone()).wait_if_unfit();
+    let relay = route.relay().database(pool.clone()).wait_if_misconfigured();
     let relay = relay.start().await;
     let relay = relay.with_context(|| format!("route {name} did not start"))?;
     Ok(Started {

@@ -180,7 +180,7 @@ async fn no_destination_logs_what_is_carried_to_it_or_a_secret() -> anyhow::Resu
     let (out, err) = (relay.stdout(), relay.stderr());
     assert!(
         err.iter()
-            .any(|line| line.contains("takes nothing; its jobs wait"))
+            .any(|line| line.contains("does not answer; its jobs wait"))
     );
     for line in out
         .iter()

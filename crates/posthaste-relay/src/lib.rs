@@ -38,11 +38,11 @@ pub use destination::nats::Nats;
 #[cfg(feature = "rabbitmq")]
 pub use destination::rabbitmq::RabbitMq;
 #[cfg(feature = "sidekiq")]
-pub use destination::sidekiq::{HowMany, Sidekiq, Times};
+pub use destination::sidekiq::{Sidekiq, TimeUnit, ToggleOrCount};
 #[cfg(feature = "smtp")]
 pub use destination::smtp::Smtp;
 #[cfg(feature = "webhook")]
-pub use destination::webhook::{Reach, Webhook};
+pub use destination::webhook::{AddressPolicy, Webhook};
 
 pub use destination::answer::Answer;
 pub use destination::contract::{Destination, UnsafeSetting};

@@ -101,9 +101,9 @@ fn storable(error: &str) -> String {
         .collect()
 }
 
-/// What the relays of all processes told last: a few seconds ago at most when something changed,
-/// ten seconds ago when nothing did. Of a queue that nobody
-/// relays any more the last that did is there for an hour or so.
+/// The last reports of the relays of all processes: a few seconds old at most when something
+/// changed, ten seconds ago when nothing did. Of a queue that nobody relays any more the last that
+/// did is there for an hour or so.
 ///
 /// ```no_run
 /// # async fn example(client: &tokio_postgres::Client) -> Result<(), posthaste::Error> {
@@ -127,7 +127,7 @@ fn report(row: &Row) -> Result<RelayReport, tokio_postgres::Error> {
         queue: row.try_get(1)?,
         route: row.try_get(2)?,
         destination: row.try_get(3)?,
-        state: RelayState::of(row.try_get(4)?).unwrap_or(RelayState::Up),
+        state: RelayState::from_name(row.try_get(4)?).unwrap_or(RelayState::Up),
         status: RelayStatus {
             accepted: count(5)?,
             rejected: count(6)?,

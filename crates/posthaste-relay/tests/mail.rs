@@ -104,8 +104,8 @@ impl Log {
 
     /// How often this was said.
     fn count(&self, text: &str) -> usize {
-        let said = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        said.matches(text).count()
+        let error = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        error.matches(text).count()
     }
 }
 
@@ -204,8 +204,9 @@ impl Setup {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mail_is_sent_once_and_its_id_is_known_for_a_day() {
-    let Some(setup) = Setup::new("a_mail_is_sent_once_and_its_id_is_known_for_a_day").await else {
+async fn a_mail_is_sent_once_and_its_id_is_remembered_for_a_day() {
+    let Some(setup) = Setup::new("a_mail_is_sent_once_and_its_id_is_remembered_for_a_day").await
+    else {
         return;
     };
     let id = setup.order().await;
@@ -289,8 +290,8 @@ async fn an_unknown_mail_that_the_provider_does_not_have_is_sent_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_is_renewed_while_the_server_takes_its_time() {
-    let Some(setup) = Setup::new("a_lease_is_renewed_while_the_server_takes_its_time").await else {
+async fn leases_are_renewed_while_the_mail_server_is_slow() {
+    let Some(setup) = Setup::new("leases_are_renewed_while_the_mail_server_is_slow").await else {
         return;
     };
     setup.server.order(&json!({ "delay": 3.5 })).unwrap();
@@ -306,7 +307,7 @@ async fn a_lease_is_renewed_while_the_server_takes_its_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mail_whose_row_could_not_be_written_is_sent_because_the_queue_says_so() {
+async fn a_mail_without_its_row_is_sent_from_the_queue() {
     let Some(setup) = Setup::new("a_mail_whose_row_could_not_be_written").await else {
         return;
     };
@@ -325,7 +326,7 @@ async fn a_mail_whose_row_could_not_be_written_is_sent_because_the_queue_says_so
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_mail_has_failed_and_is_tried_again_only_where_that_is_wanted() {
+async fn refused_mails_fail_and_are_retried_only_if_configured() {
     let Some(setup) = Setup::new("a_refused_mail_has_failed").await else {
         return;
     };

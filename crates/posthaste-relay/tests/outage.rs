@@ -25,10 +25,10 @@ use search::{Part, Phase};
 async fn played(play: &str, seconds: &str) -> Vec<String> {
     let mut child = Child::spawn(example("outage").args([play, seconds])).unwrap();
     let ended = child.exit(Duration::from_secs(300)).await.unwrap();
-    let (said, errors) = (child.stdout(), child.stderr());
-    println!("{said:?} {errors:?}");
+    let (error, errors) = (child.stdout(), child.stderr());
+    println!("{error:?} {errors:?}");
     assert!(ended.code().is_some_and(|code| code < 2), "{ended}");
-    said
+    error
 }
 
 /// Of the table that was printed, all numbers of a line.
@@ -39,8 +39,8 @@ fn numbers<const N: usize>(table: &[String], what: &str) -> [u64; N] {
     };
     let words = line[what.len()..].split_whitespace();
     let numbers: Vec<u64> = words.map(|word| word.parse().unwrap()).collect();
-    let told = || panic!("{line}: {table:?}");
-    numbers.try_into().unwrap_or_else(|_| told())
+    let fail = || panic!("{line}: {table:?}");
+    numbers.try_into().unwrap_or_else(|_| fail())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -50,17 +50,17 @@ async fn an_outage_of_the_broker_loses_what_is_published_after_commit_and_nothin
     if !are_here(test, &[Receiver::RabbitMq]) {
         return;
     }
-    let said = played("broker", "8").await;
-    let [old, new] = numbers(&said, "annotations saved");
-    assert!(old > 300 && new > 300, "{said:?}");
-    let [old, new] = numbers(&said, "of which nobody else ever heard");
-    assert!(old > 0 && new == 0, "{said:?}");
+    let error = played("broker", "8").await;
+    let [old, new] = numbers(&error, "annotations saved");
+    assert!(old > 300 && new > 300, "{error:?}");
+    let [old, new] = numbers(&error, "of which nobody else ever heard");
+    assert!(old > 0 && new == 0, "{error:?}");
     let [failed, late] = ["of which failed", "had no answer in 20 s"];
-    let [failed, late] = [failed, late].map(|what| numbers::<2>(&said, what)[1]);
-    assert_eq!(failed - late, 0, "{said:?}");
+    let [failed, late] = [failed, late].map(|what| numbers::<2>(&error, what)[1]);
+    assert_eq!(failed - late, 0, "{error:?}");
     if late > 0 {
-        let [behind, _] = numbers(&said, "sent late by up to, ms");
-        assert!(behind > 1_000, "the machine had time to answer: {said:?}");
+        let [delay, _] = numbers(&error, "sent late by up to, ms");
+        assert!(delay > 1_000, "the machine had time to answer: {error:?}");
         let why = "the machine was too slow to judge: requests that were due waited to be sent";
         return posthaste_testkit::ran::not_run(test, why);
     }
@@ -73,20 +73,20 @@ async fn an_outage_of_the_search_server_fails_no_request_and_its_jobs_wait_and_d
     if !are_here(test, &[Receiver::OpenSearch]) {
         return;
     }
-    let said = played("search", "9").await;
-    let requests = numbers::<5>(&said, "requests");
+    let error = played("search", "9").await;
+    let requests = numbers::<5>(&error, "requests");
     assert!(
         requests.iter().all(|requests| *requests > 50),
-        "a request every 25 ms, in each part: {said:?}"
+        "a request every 25 ms, in each part: {error:?}"
     );
-    assert_eq!(numbers(&said, "of which failed"), [0; 5], "{said:?}");
-    let [_, half_open, muted, stopped, _] = numbers(&said, "jobs that wait at its end");
-    assert!(half_open < muted && muted < stopped, "{said:?}");
-    assert!(stopped >= requests[1] + requests[2], "{said:?}");
-    let [rows] = numbers(&said, "rows");
-    assert!(rows > 300, "{said:?}");
-    assert_eq!(numbers(&said, "documents"), [rows], "{said:?}");
-    assert_eq!(numbers(&said, "of all these differ"), [0], "{said:?}");
+    assert_eq!(numbers(&error, "of which failed"), [0; 5], "{error:?}");
+    let [_, half_open, muted, stopped, _] = numbers(&error, "jobs that wait at its end");
+    assert!(half_open < muted && muted < stopped, "{error:?}");
+    assert!(stopped >= requests[1] + requests[2], "{error:?}");
+    let [rows] = numbers(&error, "rows");
+    assert!(rows > 300, "{error:?}");
+    assert_eq!(numbers(&error, "documents"), [rows], "{error:?}");
+    assert_eq!(numbers(&error, "of all these differ"), [0], "{error:?}");
     posthaste_testkit::ran::note("search-outage");
 }
 
@@ -102,7 +102,7 @@ fn figures(p99: u64) -> Figures {
 }
 
 /// All bounds are kept, each of them barely.
-fn kept() -> broker::Findings {
+fn within_bounds() -> broker::Findings {
     broker::Findings {
         saved: [300, 300],
         lost: [200, 0],
@@ -131,16 +131,16 @@ fn kept_with_search() -> search::Findings {
 }
 
 /// One bound is told of, in these words.
-fn only(broken: &[String], told: &str) {
+fn only(broken: &[String], text: &str) {
     assert!(
-        matches!(broken, [one] if one.contains(told)),
-        "{told}: {broken:?}"
+        matches!(broken, [one] if one.contains(text)),
+        "{text}: {broken:?}"
     );
 }
 
 #[test]
 fn each_bound_is_judged_by_itself() {
-    assert_eq!(kept().broken(), [""; 0]);
+    assert_eq!(within_bounds().broken(), [""; 0]);
     type Break = fn(&mut broker::Findings);
     let breaks: [(Break, &str); 6] = [
         (|one| one.lost[1] = 1, "nobody heard of 1"),
@@ -156,10 +156,10 @@ fn each_bound_is_judged_by_itself() {
         ),
         (|one| one.drain_began = None, "draining began"),
     ];
-    for (break_it, told) in breaks {
-        let mut findings = kept();
+    for (break_it, text) in breaks {
+        let mut findings = within_bounds();
         break_it(&mut findings);
-        only(&findings.broken(), told);
+        only(&findings.broken(), text);
     }
 }
 
@@ -182,9 +182,9 @@ fn each_bound_of_the_search_servers_outage_is_judged_by_itself() {
         (|one| one.documents = 399, "399 documents"),
         (|one| (one.rows, one.documents) = (0, 0), "0 rows"),
     ];
-    for (break_it, told) in breaks {
+    for (break_it, text) in breaks {
         let mut findings = kept_with_search();
         break_it(&mut findings);
-        only(&findings.broken(), told);
+        only(&findings.broken(), text);
     }
 }

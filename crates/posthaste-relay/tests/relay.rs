@@ -85,13 +85,13 @@ impl Setup {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_message_touches_no_other_of_its_batch() {
+async fn a_rejected_message_leaves_its_batch_untouched() {
     let setup = setup().await;
     let (client, fake) = (&setup.client, FakeDestination::default());
     let fake = fake.does("bad", Does::Reject).does("busy", Does::Retry);
     enqueue(client, &["good", "bad", "busy", "fine"]).await;
     let worker = setup.relay(fake.relay()).await;
-    let discarded = Some(("discarded".to_owned(), 1, Some("as it was told".to_owned())));
+    let discarded = Some(("discarded".to_owned(), 1, Some("as configured".to_owned())));
     eventually(SOON, "each has its outcome", async || {
         let counted = outcome_of(client, "busy")
             .await
@@ -112,7 +112,7 @@ async fn a_refused_message_touches_no_other_of_its_batch() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_destination_that_is_down_counts_as_no_attempt_and_is_left_alone() {
+async fn a_destination_that_is_down_counts_no_attempt_and_is_not_hammered() {
     let setup = setup().await;
     let (client, fake) = (&setup.client, FakeDestination::default());
     let relay = fake.relay().start().await.unwrap();
@@ -147,7 +147,7 @@ async fn a_destination_that_is_down_counts_as_no_attempt_and_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_breaks_its_batch_is_found_and_counts_as_an_attempt_alone() {
+async fn only_the_message_that_breaks_its_batch_counts_an_attempt() {
     let setup = setup().await;
     let (client, fake) = (
         &setup.client,
@@ -173,7 +173,7 @@ async fn a_message_that_breaks_its_batch_is_found_and_counts_as_an_attempt_alone
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_is_never_answered_ends_at_its_time_and_lets_others_pass() {
+async fn an_unanswered_message_times_out_and_others_pass() {
     let setup = setup().await;
     let (client, fake) = (
         &setup.client,
@@ -219,7 +219,7 @@ async fn an_ordered_relay_sends_in_the_order_of_the_lane_through_an_outage_too()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_relay_that_stops_gives_back_what_was_not_answered() {
+async fn a_stopping_relay_gives_back_unanswered_messages() {
     let setup = setup().await;
     let (client, fake) = (
         &setup.client,
@@ -244,7 +244,7 @@ async fn a_relay_that_stops_gives_back_what_was_not_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_destination_that_breaks_the_promise_is_refused_by_name_unless_it_is_allowed() {
+async fn unsafe_destination_settings_are_refused_unless_allowed() {
     let setup = setup().await;
     let fake = FakeDestination::default();
     let unsafe_setting = UnsafeSetting {
@@ -263,13 +263,15 @@ async fn a_destination_that_breaks_the_promise_is_refused_by_name_unless_it_is_a
     enqueue(&setup.client, &["m"]).await;
     let worker = setup.consumer(relay.clone()).await;
     fake.is_down(false);
-    let said = async || {
+    let is_reported = async || {
         Ok(relay
             .status()
             .last_error
             .is_some_and(|error| error.contains("maxmemory")))
     };
-    eventually(SOON, "it is said", said).await.unwrap();
+    eventually(SOON, "the error is reported", is_reported)
+        .await
+        .unwrap();
     assert_eq!(fake.with(|inner| inner.batches.len()), 0);
     worker.stop().await.unwrap();
     let relay = fake.relay().allow_unsafe("maxmemory-policy");
@@ -279,7 +281,7 @@ async fn a_destination_that_breaks_the_promise_is_refused_by_name_unless_it_is_a
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_ack_confirmed_a_job_is_held_until_its_effect_is_confirmed() {
+async fn ack_confirmed_holds_a_job_until_its_effect_is_confirmed() {
     let setup = setup().await;
     let (client, fake) = (&setup.client, FakeDestination::default());
     enqueue(client, &["m"]).await;
@@ -302,7 +304,7 @@ async fn with_ack_confirmed_a_job_is_held_until_its_effect_is_confirmed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_whose_outcome_is_unknown_is_sent_again_or_kept_as_the_route_says() {
+async fn ambiguous_messages_are_resent_or_discarded_as_configured() {
     let setup = setup().await;
     let client = &setup.client;
     let fake = FakeDestination::default().does("lost", Does::Lose);
@@ -314,10 +316,12 @@ async fn a_message_whose_outcome_is_unknown_is_sent_again_or_kept_as_the_route_s
     let worker = setup
         .relay(fake.relay().on_ambiguous(OnAmbiguous::Discard))
         .await;
-    let kept = async || Ok(count(client, "discarded").await == 1);
-    eventually(SOON, "it is kept", kept).await.unwrap();
+    let is_kept = async || Ok(count(client, "discarded").await == 1);
+    eventually(SOON, "the job is discarded", is_kept)
+        .await
+        .unwrap();
     let (_, _, error) = outcome_of(client, "lost").await.unwrap();
-    assert_eq!(error.as_deref(), Some("ambiguous: as it was told"));
+    assert_eq!(error.as_deref(), Some("ambiguous: as configured"));
     worker.stop().await.unwrap();
 }
 

@@ -65,7 +65,7 @@ pub struct Unknown {
 pub struct Deliveries(Pool);
 
 impl Deliveries {
-    /// Makes the table where there is none. One that is there is left alone: whoever changed it
+    /// Makes the table where there is none. One that is there is left alone: anyone who changed it
     /// now would wait for each open order, and everybody else for him.
     pub async fn open(pool: Pool) -> Result<Self, Box<dyn Error + Send + Sync>> {
         let mut client = pool.get().await?;

@@ -21,7 +21,7 @@ pub const MAIL: &str = "mail";
 pub const LEASE: Duration = Duration::from_secs(30);
 /// For this long a task that was done is known, and not queued again.
 const RETENTION: Duration = Duration::from_secs(24 * 3600);
-/// For so many seconds asynq keeps the counts of a day.
+/// For this many seconds asynq keeps the counts of a day.
 const COUNTED: u32 = 90 * 24 * 3600;
 
 #[derive(Clone)]

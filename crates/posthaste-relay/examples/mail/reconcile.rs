@@ -2,8 +2,8 @@
 //! queue when it says that the work was done, and be told of it at once instead of looking every
 //! second.
 //!
-//! The queue is believed whoever it was that completed the task: a mail whose task any other worker
-//! of asynq has completed counts as sent.
+//! The queue is believed anyone who it was that completed the task: a mail whose task any other
+//! worker of asynq has completed counts as sent.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -87,7 +87,7 @@ impl<P: Provider> Reconciler<P> {
                 Ok(_) => false,
                 Err(error) => {
                     failures += 1;
-                    complain(error, failures);
+                    record_failure(error, failures);
                     true
                 }
             };
@@ -193,7 +193,7 @@ impl<P: Provider> Reconciler<P> {
 }
 
 /// Once for each doubling of the failures in a row: an outage is no news every time.
-fn complain(error: Box<dyn Error + Send + Sync>, failures: u32) {
+fn record_failure(error: Box<dyn Error + Send + Sync>, failures: u32) {
     if failures.is_power_of_two() {
         tracing::warn!(
             error,

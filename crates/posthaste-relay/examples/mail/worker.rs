@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::deliveries::{Begun, Deliveries, Outcome};
 use super::queue::{End, Lease, Queue};
 
-/// An empty queue is looked at again after this.
+/// An empty queue is checked again after this.
 const IDLE: Duration = Duration::from_millis(100);
 /// What lies with the server and not with a mail lets it wait for this.
 const MOMENT: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ pub struct Worker {
     pub outage: Backoff,
 }
 
-/// What came of a look at the queue.
+/// What came of a check at the queue.
 #[derive(Debug, PartialEq)]
 pub enum Step {
     /// No task waits.

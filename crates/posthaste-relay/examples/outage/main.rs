@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-/// How long an outage lasts where nothing is said.
+/// How long an outage lasts by default.
 const OUTAGE: Duration = Duration::from_secs(120);
 /// The first requests pay for connections and caches.
 const WARM: Duration = Duration::from_secs(3);
@@ -76,7 +76,7 @@ async fn main() -> Result<ExitCode> {
     })
 }
 
-/// How long the load is looked at before and after an outage of this length.
+/// How long the load is checked before and after an outage of this length.
 fn beside(outage: Duration) -> Duration {
     (outage / 6).clamp(WARM, BESIDE)
 }

@@ -28,8 +28,8 @@ pub fn role(play: &str, role: &str) -> Result<Command> {
 
 /// Where a service listens that was just started.
 pub async fn address(service: &mut Child) -> Result<String> {
-    let said = service.line("listens at ", SOON).await?;
-    Ok(said.trim_start_matches("listens at ").to_owned())
+    let error = service.line("listens at ", SOON).await?;
+    Ok(error.trim_start_matches("listens at ").to_owned())
 }
 
 /// Has a child end in order.

@@ -1,5 +1,5 @@
-//! What destinations behind AMQP 0-9-1 share: a connection to RabbitMQ, a channel for each batch,
-//! and what confirmations, returns and closed channels say of each message.
+//! What AMQP 0-9-1 destinations share: a connection to RabbitMQ, a channel for each batch, and what
+//! confirmations, returns and closed channels say of each message.
 
 #[cfg(feature = "rabbitmq")]
 mod consumers;
@@ -23,25 +23,25 @@ use tokio::task::JoinSet;
 use crate::destination::answer::Answer;
 use crate::destination::pipeline::in_order;
 use crate::destination::reason::{Failure, Reason};
-use crate::destination::shared_connection::{SharedConnection, Use};
+use crate::destination::shared_connection::{ConnectionGuard, SharedConnection};
 use crate::message::Message;
 use outcome::failed;
 
 /// An address that swallows packets is given up after this.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Seconds after which a silent connection is looked after, where the URL says nothing.
+/// The heartbeat in seconds, if the URL sets none.
 const HEARTBEAT: u16 = 10;
 /// Nobody listens there: RabbitMQ confirms and drops what is sent to it.
-const NOBODY: &str = "posthaste.probe";
+const UNROUTED_KEY: &str = "posthaste.probe";
 /// How messages are sent that durable queues are to keep on their disks.
 pub(crate) const PERSISTENT: u8 = 2;
-/// So much of headers is sent at most, in bytes.
+/// This much of headers is sent at most, in bytes.
 const HEADERS: usize = 100_000;
 /// The longest text that names something in AMQP.
 const LONGEST: usize = 255;
 
 /// A message as RabbitMQ gets it.
-pub(crate) struct Letter<'a> {
+pub(crate) struct Publication<'a> {
     pub(crate) exchange: &'a str,
     pub(crate) routing_key: &'a str,
     /// With an id, by which a message that comes back is known.
@@ -77,7 +77,10 @@ impl Amqp {
     }
 
     /// Publishes all that could be encoded; an answer for each.
-    pub(crate) async fn publish(&self, letters: Vec<Result<Letter<'_>, Answer>>) -> Vec<Answer> {
+    pub(crate) async fn publish(
+        &self,
+        letters: Vec<Result<Publication<'_>, Answer>>,
+    ) -> Vec<Answer> {
         let unavailable = |reason: Reason| {
             let answer = Answer::unavailable(reason);
             let answers = letters.iter().map(|letter| match letter {
@@ -91,23 +94,23 @@ impl Amqp {
             Err(reason) => return unavailable(reason),
         };
         if let Some(reason) = broker.is_blocked() {
-            broker.ends_well();
-            return unavailable(Reason::of(Failure::Full, reason));
+            broker.finish_cleanly();
+            return unavailable(Reason::new(Failure::Full, reason));
         }
         let (mut answers, mut is_sound) = (unavailable("nothing was sent".into()), true);
         // The broker closes a channel whose exchange it does not know: that concerns the messages
         // for that exchange and no others.
-        for mut group in by_exchange(&letters) {
+        for mut group in group_by_exchange(&letters) {
             while !group.is_empty() {
-                let sent: Vec<&Letter<'_>> = group
+                let sent: Vec<&Publication<'_>> = group
                     .iter()
                     .filter_map(|index| letters[*index].as_ref().ok())
                     .collect();
                 let outcomes = broker.publish_unless_blocked(&sent, true).await;
-                let verdicts = outcome::of(&sent, outcomes);
-                is_sound &= verdicts.is_sound;
+                let outcomes = outcome::resolve(&sent, outcomes);
+                is_sound &= outcomes.is_sound;
                 let mut again = Vec::new();
-                for (index, answer) in group.into_iter().zip(verdicts.answers) {
+                for (index, answer) in group.into_iter().zip(outcomes.answers) {
                     match answer {
                         Some(answer) => answers[index] = answer,
                         None => again.push(index),
@@ -116,26 +119,26 @@ impl Amqp {
                 group = again;
             }
         }
-        // What waits on a connection that is blocked must not be published behind our back when it
-        // is unblocked: it is given up.
+        // What waits on a connection that is blocked must not be published unnoticed when it is
+        // unblocked: it is given up.
         if is_sound {
-            broker.ends_well();
+            broker.finish_cleanly();
         }
         answers
     }
 
     /// Whether it takes messages. While an alarm is raised it reads no more than a publisher's
-    /// first, and says so; a connection on which it has said so is kept, because one that is closed
-    /// stays open there until the alarm is over.
+    /// first, and reports it; a blocked connection stays open, because one that is closed stays
+    /// open there until the alarm is over.
     pub(crate) async fn probe(&self) -> Result<(), String> {
         let broker = self.open().await?;
         if let Some(reason) = broker.is_blocked() {
-            broker.ends_well();
+            broker.finish_cleanly();
             return Err(reason);
         }
-        let letter = Letter {
+        let letter = Publication {
             exchange: "",
-            routing_key: NOBODY,
+            routing_key: UNROUTED_KEY,
             // Should somebody have made a queue of this name, it stays empty.
             properties: BasicProperties::default().with_expiration("0".into()),
             body: Cow::Borrowed(&[]),
@@ -146,16 +149,16 @@ impl Amqp {
                 .into_iter()
                 .find_map(Result::err)
                 .filter(|error| !error.is_amqp_soft_error())
-                .map_or(Ok(()), |error| Err(said(&error))),
+                .map_or(Ok(()), |error| Err(describe(&error))),
             Err(reason) => Err(reason.into()),
         };
         if outcome.is_ok() || broker.is_blocked().is_some() {
-            broker.ends_well();
+            broker.finish_cleanly();
         }
         outcome
     }
 
-    async fn open(&self) -> Result<Use<'_, Broker>, Reason> {
+    async fn open(&self) -> Result<ConnectionGuard<'_, Broker>, Reason> {
         let is_alive = |broker: &Broker| broker.connection.status().connected();
         self.link
             .open(is_alive, async || self.connect().await)
@@ -185,14 +188,14 @@ struct Broker {
 
 impl Broker {
     fn new(connection: Connection) -> Self {
-        let (told, blocked) = watch::channel(None);
+        let (sender, blocked) = watch::channel(None);
         let mut events = connection.events_listener();
         let mut listening = JoinSet::new();
         listening.spawn(async move {
             while let Some(event) = events.next().await {
                 match event {
-                    Event::ConnectionBlocked(reason) => told.send_replace(Some(reason)),
-                    Event::ConnectionUnblocked => told.send_replace(None),
+                    Event::ConnectionBlocked(reason) => sender.send_replace(Some(reason)),
+                    Event::ConnectionUnblocked => sender.send_replace(None),
                     _ => continue,
                 };
             }
@@ -209,14 +212,14 @@ impl Broker {
     /// through.
     async fn publish_unless_blocked(
         &self,
-        letters: &[&Letter<'_>],
+        letters: &[&Publication<'_>],
         mandatory: bool,
     ) -> Result<Vec<lapin::Result<Confirmation>>, Reason> {
         tokio::select! {
             // What was confirmed counts, also where publishers are blocked by now.
             biased;
             outcomes = self.publish(letters, mandatory) => outcomes.map_err(|error| failed(&error)),
-            reason = self.blocked() => Err(Reason::of(Failure::Full, reason)),
+            reason = self.blocked() => Err(Reason::new(Failure::Full, reason)),
         }
     }
 
@@ -224,7 +227,7 @@ impl Broker {
     /// this batch.
     async fn publish(
         &self,
-        letters: &[&Letter<'_>],
+        letters: &[&Publication<'_>],
         mandatory: bool,
     ) -> lapin::Result<Vec<lapin::Result<Confirmation>>> {
         let idle = self.idle().pop();
@@ -241,7 +244,7 @@ impl Broker {
             mandatory,
             ..BasicPublishOptions::default()
         };
-        let publish = async |letter: &Letter<'_>| {
+        let publish = async |letter: &Publication<'_>| {
             let (exchange, key) = (letter.exchange.into(), letter.routing_key.into());
             let properties = letter.properties.clone();
             let published = channel.basic_publish(exchange, key, options, &letter.body, properties);
@@ -261,7 +264,7 @@ impl Broker {
         let mut blocked = self.blocked.clone();
         let is_over = blocked.wait_for(Option::is_some).await.is_err();
         if is_over {
-            // Nobody listens any more: the connection is gone, which is said elsewhere.
+            // The receiver is gone with the connection, which is reported elsewhere.
             std::future::pending::<()>().await;
         }
         self.is_blocked().unwrap_or_default()
@@ -279,7 +282,7 @@ impl Broker {
 }
 
 /// The indices of what can be sent, together by exchange, otherwise in their order.
-fn by_exchange(letters: &[Result<Letter<'_>, Answer>]) -> Vec<Vec<usize>> {
+fn group_by_exchange(letters: &[Result<Publication<'_>, Answer>]) -> Vec<Vec<usize>> {
     let mut groups: Vec<(&str, Vec<usize>)> = Vec::new();
     for (index, letter) in letters.iter().enumerate() {
         let Ok(letter) = letter else { continue };
@@ -336,7 +339,7 @@ pub(crate) fn expiration(expires_at: Timestamp, now: Timestamp) -> Option<String
 }
 
 /// What went wrong, without the address.
-fn said(error: &lapin::Error) -> String {
+fn describe(error: &lapin::Error) -> String {
     format!("RabbitMQ: {error}")
 }
 
@@ -357,13 +360,13 @@ mod tests {
     }
 
     #[test]
-    fn the_lowest_priority_of_ours_is_the_highest_of_theirs() {
+    fn priorities_are_reversed_for_bullmq() {
         let priorities = [i32::MIN, -256, -255, -1, 0, 1, i32::MAX].map(priority);
         assert_eq!(priorities, [255, 255, 255, 1, 0, 0, 0]);
     }
 
     #[test]
-    fn what_is_left_until_a_job_expires_is_at_least_one_and_below_what_rabbitmq_takes() {
+    fn expiration_is_between_one_and_the_rabbitmq_maximum() {
         let at = |millisecond: i64| Timestamp::from_millisecond(millisecond).expect("a time");
         let left = |expires_at: i64| expiration(at(expires_at), at(1_000_000));
         assert_eq!(left(1_000_500).as_deref(), Some("500"));

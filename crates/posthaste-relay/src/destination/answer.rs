@@ -19,7 +19,7 @@ pub enum Answer {
     Retry {
         /// Why.
         reason: Reason,
-        /// How long to wait, where the destination said it; else the back-off decides.
+        /// How long to wait, if the destination says so; else the back-off decides.
         after: Option<Duration>,
     },
     /// No answer, and it may lie with the destination: down, blocked, full, gone while it had the
@@ -35,7 +35,7 @@ pub enum Answer {
     /// are sent meanwhile, unless the relay is ordered: the right may be missing for this one's
     /// queue alone.
     Backpressure {
-        /// What it said.
+        /// The error of the destination.
         reason: Reason,
     },
     /// The destination cannot tell duplicates, and nobody can find out whether it has this one: the
@@ -47,8 +47,8 @@ pub enum Answer {
 }
 
 /// The reason of [`Answer::Backpressure`] where it lies with this process, which the destination
-/// has said in its log.
-pub(crate) const NO_FILES: &str = "this process may open no more files (ulimit -n)";
+/// has logged.
+pub(crate) const FILE_LIMIT_REACHED: &str = "this process may open no more files (ulimit -n)";
 
 impl Answer {
     pub(crate) fn unavailable(reason: impl Into<Reason>) -> Self {
@@ -81,11 +81,11 @@ impl Answer {
         test
     ))]
     pub(crate) fn denied(reason: impl Into<String>) -> Self {
-        Self::full(Reason::of(Failure::Auth, reason))
+        Self::full(Reason::new(Failure::Auth, reason))
     }
 
     pub(crate) fn late(reason: impl Into<String>) -> Self {
-        Self::unavailable(Reason::of(Failure::Timeout, reason))
+        Self::unavailable(Reason::new(Failure::Timeout, reason))
     }
 
     /// Whether the message waits for a right of the relay's account.
@@ -120,14 +120,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_answer_has_a_kind_of_failure_and_a_reason_that_knows_better_decides() {
+    fn answers_have_a_failure_kind_that_reasons_can_override() {
         let of = |answer: Answer| answer.failure().map(Failure::name);
         assert_eq!(of(Answer::Accepted), None);
         assert_eq!(of(Answer::rejected("no")), Some("refused"));
         assert_eq!(of(Answer::retry("no")), Some("error"));
         assert_eq!(of(Answer::unavailable("no")), Some("other"));
         assert_eq!(of(Answer::full("no")), Some("full"));
-        let reason = || Reason::of(Failure::Auth, "no");
+        let reason = || Reason::new(Failure::Auth, "no");
         assert_eq!(of(Answer::rejected(reason())), Some("auth"));
         assert_eq!(of(Answer::unavailable(reason())), Some("auth"));
     }

@@ -18,12 +18,11 @@ use crate::destination::redis::{Calls, Redis, Script};
 use crate::destination::retention::{seconds, too_short};
 use crate::message::Message;
 
-/// The queue where nothing is said, as asynq has it.
+/// The default queue, as asynq has it.
 const QUEUE: &str = "default";
-/// How often asynq tries again where nothing is said, as its client has it.
+/// How often asynq tries again by default, as its client has it.
 const MAX_RETRY: i32 = 25;
-/// How long a task may run where neither timeout nor deadline is said, in seconds, as its client
-/// has it.
+/// How long a task may run without a timeout or deadline, in seconds, as its client has it.
 const TIMEOUT: i64 = 30 * 60;
 
 /// asynq's queues in Redis, as its own client writes them: `asynq:{<queue>}:t:<id>` and
@@ -32,14 +31,15 @@ const TIMEOUT: i64 = 30 * 60;
 /// | of the task | comes |
 /// |---|---|
 /// | type | what the mapping says, the job's name unless it says something |
-/// | queue | what the mapping says, else the destination's, `default` unless said otherwise |
+/// | queue | what the mapping says, else the destination's, `default` if unset |
 /// | payload | the payload, byte by byte, whether it is JSON or not |
 /// | headers | what the mapping says, and trace context |
 /// | task id | the delivery id, with hyphens |
 /// | scheduled | where [`Mapping::at`](crate::Mapping::at) says when |
-/// | max retry, timeout, deadline, retention | what is said here |
+/// | max retry, timeout, deadline, retention | the options below |
 ///
-/// A task whose id asynq knows (waiting, running, failed for good, or completed and kept for the
+/// A task whose id asynq knows (waiting, running, failed for good, or completed and retained for
+/// the
 /// [`retention`](Self::retention)) is not enqueued again and counts as accepted. That is the
 /// duplicate window: from the first time until the retention has passed after its completion.
 /// Accepted is what Redis has answered for, so that its settings decide what a crash of it loses;
@@ -88,13 +88,13 @@ impl Asynq {
         Self { queue, ..self }
     }
 
-    /// How often asynq tries a task again that failed; 25 times unless said otherwise.
+    /// How often asynq tries a task again that failed; 25 times by default.
     pub fn max_retry(self, times: u32) -> Self {
         let max_retry = i32::try_from(times).unwrap_or(i32::MAX);
         Self { max_retry, ..self }
     }
 
-    /// How long a task may run; 30 minutes unless said otherwise or a deadline is set.
+    /// How long a task may run; 30 minutes by default or a deadline is set.
     pub fn timeout(self, timeout: Duration) -> Self {
         let timeout = Some(timeout);
         Self { timeout, ..self }
@@ -109,20 +109,19 @@ impl Asynq {
         }
     }
 
-    /// How long asynq keeps a task, and with it its id, once it is completed; 24 hours unless said
-    /// otherwise.
+    /// How long asynq keeps a task, and with it its id, once it is completed; 24 hours by default.
     pub fn retention(self, retention: Duration) -> Self {
         Self { retention, ..self }
     }
 
-    fn queue_of<'a>(&'a self, message: &'a Message) -> &'a str {
+    fn receiver_queue<'a>(&'a self, message: &'a Message) -> &'a str {
         message.queue.as_deref().unwrap_or(&self.queue)
     }
 
     fn calls(&self, batch: &[Message], now: Timestamp) -> Calls<'_> {
         let mut before = Pipeline::new();
         // As long as Redis may forget, the list of queues is written anew.
-        let queues: BTreeSet<&str> = batch.iter().map(|one| self.queue_of(one)).collect();
+        let queues: BTreeSet<&str> = batch.iter().map(|one| self.receiver_queue(one)).collect();
         for queue in queues.into_iter().filter(|queue| !is_blank(queue)) {
             before.cmd("SADD").arg("asynq:queues").arg(queue);
         }
@@ -131,7 +130,7 @@ impl Asynq {
         let (mut task, mut bytes) = (Task::default(), Vec::new());
         let (mut key, mut pending) = (String::new(), String::new());
         for (index, message) in batch.iter().enumerate() {
-            let queue = self.queue_of(message);
+            let queue = self.receiver_queue(message);
             if let Some(reason) = self.rejects(message) {
                 calls.refuse(index, reason);
                 continue;
@@ -162,18 +161,18 @@ impl Asynq {
             field.push_str(text);
         };
         put(&mut task.kind, &message.kind);
-        put(&mut task.queue, self.queue_of(message));
+        put(&mut task.queue, self.receiver_queue(message));
         task.payload.clear();
         task.payload.extend_from_slice(message.body());
         task.id.clear();
         let _ = write!(task.id, "{}", message.id.hyphenated());
         task.retry = self.max_retry;
-        task.retention = whole(self.retention);
+        task.retention = whole_seconds(self.retention);
         task.deadline = match self.has_deadline {
             true => message.job.expires_at.as_second(),
             false => 0,
         };
-        task.timeout = match (self.timeout.map(whole), self.has_deadline) {
+        task.timeout = match (self.timeout.map(whole_seconds), self.has_deadline) {
             (None | Some(0), false) => TIMEOUT,
             (timeout, _) => timeout.unwrap_or(0),
         };
@@ -193,7 +192,7 @@ fn is_blank(text: &str) -> bool {
     text.trim().is_empty()
 }
 
-fn whole(time: Duration) -> i64 {
+fn whole_seconds(time: Duration) -> i64 {
     i64::try_from(seconds(time)).unwrap_or(i64::MAX)
 }
 
@@ -253,12 +252,12 @@ impl Destination for Asynq {
     }
 
     fn rejects(&self, message: &Message) -> Option<String> {
-        let is_blank = is_blank(&message.kind) || is_blank(self.queue_of(message));
+        let is_blank = is_blank(&message.kind) || is_blank(self.receiver_queue(message));
         is_blank.then(|| "asynq takes no task without a type and a queue".into())
     }
 
-    fn queue_of<'a>(&'a self, message: &'a Message) -> Option<&'a str> {
-        Some(Self::queue_of(self, message))
+    fn receiver_queue<'a>(&'a self, message: &'a Message) -> Option<&'a str> {
+        Some(Self::receiver_queue(self, message))
     }
 
     fn unread<'a>(&'a self, queues: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, String>> {
@@ -289,8 +288,8 @@ impl Destination for Asynq {
         Box::pin(self.redis.probe())
     }
 
-    fn unfit(&self) -> BoxFuture<'_, Option<String>> {
-        Box::pin(self.redis.unfit())
+    fn misconfiguration(&self) -> BoxFuture<'_, Option<String>> {
+        Box::pin(self.redis.misconfiguration())
     }
 
     fn unsafe_settings(

@@ -36,7 +36,7 @@ const LOWEST: i32 = 1 << 21;
 /// | timestamp | when the job was enqueued |
 /// | delay | where [`Mapping::at`](crate::Mapping::at) says when; such a job has its priority when its time has come |
 /// | telemetry | the headers, trace context among them, as BullMQ's own telemetry keeps it |
-/// | attempts, backoff, removeOnComplete, removeOnFail | what is said here |
+/// | attempts, backoff, removeOnComplete, removeOnFail | the options below |
 ///
 /// A job whose id BullMQ knows is not added again and counts as accepted. That is the duplicate
 /// window: from the first time until the job is removed, which
@@ -84,13 +84,13 @@ impl BullMq {
         })
     }
 
-    /// What all keys begin with; `bull` unless said otherwise, as with BullMQ.
+    /// What all keys begin with; `bull` by default, as with BullMQ.
     pub fn prefix(self, prefix: impl Into<String>) -> Self {
         let prefix = prefix.into();
         Self { prefix, ..self }
     }
 
-    /// How often BullMQ tries a job; once unless said otherwise.
+    /// How often BullMQ tries a job; once by default.
     pub fn attempts(self, attempts: u32) -> Self {
         Self { attempts, ..self }
     }
@@ -107,8 +107,8 @@ impl BullMq {
         Self { backoff, ..self }
     }
 
-    /// How long BullMQ keeps a job, and with it its id, once it is completed; 24 hours unless said
-    /// otherwise. It removes what is older when another is completed.
+    /// How long BullMQ keeps a job, and with it its id, once it is completed; 24 hours by default.
+    /// It removes what is older when another is completed.
     pub fn remove_on_complete(self, age: Duration) -> Self {
         Self {
             remove_on_complete: age,
@@ -116,8 +116,7 @@ impl BullMq {
         }
     }
 
-    /// How long BullMQ keeps a job that failed for good; as its workers have it unless said
-    /// otherwise.
+    /// How long BullMQ keeps a job that failed for good; as its workers have it by default.
     pub fn remove_on_fail(self, age: Duration) -> Self {
         Self {
             remove_on_fail: Some(age),
@@ -126,7 +125,7 @@ impl BullMq {
     }
 
     /// The options that all jobs have.
-    fn common(&self) -> String {
+    fn shared_options(&self) -> String {
         let mut options = format!("\"attempts\":{}", self.attempts);
         if let Some((kind, wait)) = self.backoff {
             let delay = wait.as_millis();
@@ -147,10 +146,10 @@ impl BullMq {
     }
 
     fn calls(&self, batch: &[Message]) -> Calls<'_> {
-        let common = self.common();
+        let common = self.shared_options();
         let mut queues: HashMap<&str, Vec<String>> = HashMap::new();
         let mut calls = Calls::new(&self.script, Pipeline::new(), batch);
-        let mut job = Added::default();
+        let mut job = AddedJob::default();
         let mut key = String::new();
         for (index, message) in batch.iter().enumerate() {
             let queue = message.queue.as_deref().unwrap_or(&self.queue);
@@ -199,7 +198,7 @@ fn keys(prefix: &str, queue: &str) -> Vec<String> {
 
 /// A job as the script takes it.
 #[derive(Default)]
-struct Added {
+struct AddedJob {
     id: String,
     data: String,
     options: String,
@@ -209,7 +208,7 @@ struct Added {
     delay: String,
 }
 
-impl Added {
+impl AddedJob {
     /// Makes it that of a message; what it held before is written over, so that its room is used
     /// again.
     fn fill(&mut self, message: &Message, common: &str) {
@@ -292,7 +291,7 @@ impl Destination for BullMq {
         (!is_queue(queue)).then(|| why.into())
     }
 
-    fn queue_of<'a>(&'a self, message: &'a Message) -> Option<&'a str> {
+    fn receiver_queue<'a>(&'a self, message: &'a Message) -> Option<&'a str> {
         Some(message.queue.as_deref().unwrap_or(&self.queue))
     }
 
@@ -324,8 +323,8 @@ impl Destination for BullMq {
         Box::pin(self.redis.probe())
     }
 
-    fn unfit(&self) -> BoxFuture<'_, Option<String>> {
-        Box::pin(self.redis.unfit())
+    fn misconfiguration(&self) -> BoxFuture<'_, Option<String>> {
+        Box::pin(self.redis.misconfiguration())
     }
 
     fn unsafe_settings(
@@ -334,11 +333,11 @@ impl Destination for BullMq {
     ) -> BoxFuture<'_, Result<Vec<UnsafeSetting>, Error>> {
         Box::pin(async move {
             let mut unsafe_settings = self.redis.unsafe_settings().await?;
-            let kept = self.remove_on_complete;
-            unsafe_settings.extend(too_short("removeOnComplete", kept, outage));
+            let retained = self.remove_on_complete;
+            unsafe_settings.extend(too_short("removeOnComplete", retained, outage));
             let failed = self
                 .remove_on_fail
-                .and_then(|kept| too_short("removeOnFail", kept, outage));
+                .and_then(|retained| too_short("removeOnFail", retained, outage));
             unsafe_settings.extend(failed);
             Ok(unsafe_settings)
         })
@@ -347,7 +346,7 @@ impl Destination for BullMq {
 
 #[cfg(test)]
 mod tests {
-    use super::{Added, BullMq, keys};
+    use super::{AddedJob, BullMq, keys};
     use crate::destination::golden::{Case, cases};
     use serde_json::{Value, json};
     use std::time::Duration;
@@ -392,9 +391,9 @@ mod tests {
                 message.at = Some(message.job.enqueued_at + Duration::from_millis(delay));
             }
             let bullmq = destination(case);
-            let mut job = Added::default();
+            let mut job = AddedJob::default();
             job.fill(&message, "left over");
-            job.fill(&message, &bullmq.common());
+            job.fill(&message, &bullmq.shared_options());
             let [id, name, data, options, timestamp, priority, delay] = job
                 .arguments(&message)
                 .map(|one| std::str::from_utf8(one).expect("a text"));
@@ -408,8 +407,8 @@ mod tests {
             if expected.get("removeOnComplete").is_none() {
                 expected["removeOnComplete"] = json!({ "age": 86400 });
             }
-            if let Some(kept) = expected["removeOnFail"].as_object_mut() {
-                kept.remove("count");
+            if let Some(retained) = expected["removeOnFail"].as_object_mut() {
+                retained.remove("count");
             } else {
                 expected
                     .as_object_mut()
@@ -433,12 +432,12 @@ mod tests {
     }
 
     #[test]
-    fn headers_go_where_its_telemetry_looks_for_them() {
+    fn trace_headers_are_written_for_its_telemetry() {
         let message = crate::message::mapping::Mapping::default()
             .header("a", crate::message::template::Template::text("\"b\""))
             .message(crate::message::tests::job("a", "{}"), uuid::Uuid::nil())
             .expect("a message");
-        let mut job = Added::default();
+        let mut job = AddedJob::default();
         job.fill(&message, "\"attempts\":0");
         let options: Value = serde_json::from_str(&job.options).expect("JSON");
         let headers = options["tm"].as_str().expect("a text");

@@ -15,10 +15,10 @@ use posthaste::Error;
 use crate::destination::answer::Answer;
 use crate::destination::contract::{Destination, UnsafeSetting};
 use crate::destination::retention::seconds;
-use crate::message::json::depth_beyond;
+use crate::message::json::depth_over;
 use crate::message::{Arguments, Message};
 
-/// The queue where nothing is said, as Celery has it.
+/// The default queue, as Celery has it.
 const QUEUE: &str = "celery";
 /// Workers fetch tasks ahead of their time and hold them unacknowledged. Redis hands them to
 /// another one after an hour, RabbitMQ after half an hour.
@@ -71,13 +71,13 @@ const SHOWN: usize = 1024;
 /// | of the task | comes |
 /// |---|---|
 /// | name | what the mapping says, the job's name unless it says something |
-/// | queue | what the mapping says, else the destination's, `celery` unless said otherwise |
+/// | queue | what the mapping says, else the destination's, `celery` by default |
 /// | arguments | the list in `{"args": […]}`, else an object as keywords, else the payload as the only argument, one that is no JSON as a text |
 /// | id, root id, correlation id | the delivery id |
 /// | headers | what the mapping says, and trace context; `shadow`, `argsrepr`, `kwargsrepr`, `origin`, `root_id` and `parent_id` take the place of Celery's |
 /// | priority | as the broker has them |
 /// | eta | where [`Mapping::at`](crate::Mapping::at) says when, a quarter of an hour ahead at most |
-/// | time limits, expiry | what is said here |
+/// | time limits, expiry | the options below |
 ///
 /// Refused for good is a task without a name or a queue, one with a header that is Celery's own,
 /// and arguments that are nested deeper than Python reads.
@@ -109,7 +109,7 @@ trait Broker: Send + Sync {
         None
     }
     fn probe(&self) -> BoxFuture<'_, Result<(), String>>;
-    fn unfit(&self) -> BoxFuture<'_, Option<String>> {
+    fn misconfiguration(&self) -> BoxFuture<'_, Option<String>> {
         Box::pin(async { None })
     }
     fn unsafe_settings(&self) -> BoxFuture<'_, Result<Vec<UnsafeSetting>, Error>>;
@@ -125,7 +125,7 @@ struct Options {
 }
 
 impl Celery {
-    fn on(broker: impl Broker + 'static) -> Self {
+    fn with_broker(broker: impl Broker + 'static) -> Self {
         Self {
             broker: Box::new(broker),
             options: Options {
@@ -143,14 +143,13 @@ impl Celery {
         self
     }
 
-    /// How long a task may run before its process is killed; as the worker has it unless said
-    /// otherwise.
+    /// How long a task may run before its process is killed; as the worker has it by default.
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.options.time_limit = Some(seconds(limit));
         self
     }
 
-    /// How long a task may run before it is warned; as the worker has it unless said otherwise.
+    /// How long a task may run before it is warned; as the worker has it by default.
     pub fn soft_time_limit(mut self, limit: Duration) -> Self {
         self.options.soft_time_limit = Some(seconds(limit));
         self
@@ -164,7 +163,7 @@ impl Celery {
 }
 
 impl Options {
-    fn queue_of<'a>(&'a self, message: &'a Message) -> &'a str {
+    fn receiver_queue<'a>(&'a self, message: &'a Message) -> &'a str {
         message.queue.as_deref().unwrap_or(&self.queue)
     }
 }
@@ -240,22 +239,22 @@ fn encode<'a>(message: &'a Message, id: &'a str, options: &Options) -> Task<'a> 
     Task { headers, body }
 }
 
-/// Why Celery could make nothing of a task, or something else than is meant.
+/// Why Celery could make nothing of a task, or would run something else.
 fn problem(message: &Message, options: &Options) -> Option<String> {
-    let queue = options.queue_of(message);
+    let queue = options.receiver_queue(message);
     if message.kind.trim().is_empty() || queue.trim().is_empty() {
         return Some("Celery has no task without a name and a queue".into());
     }
     if queue.contains(char::is_control) {
         return Some("the queue's name has a control character in it".into());
     }
-    let depth = depth_beyond(message.payload(), DEEPEST);
+    let depth = depth_over(message.payload(), DEEPEST);
     if let Some(depth) = depth.filter(|_| message.is_json()) {
         return Some(format!(
             "its arguments are nested {depth} deep, of which Python reads {DEEPEST}"
         ));
     }
-    message.problem_of_headers(rejects_header)
+    message.header_problem(rejects_header)
 }
 
 fn rejects_header(name: &str) -> Option<String> {
@@ -323,8 +322,8 @@ impl Destination for Celery {
         self.broker.probe()
     }
 
-    fn unfit(&self) -> BoxFuture<'_, Option<String>> {
-        self.broker.unfit()
+    fn misconfiguration(&self) -> BoxFuture<'_, Option<String>> {
+        self.broker.misconfiguration()
     }
 
     fn unsafe_settings(
@@ -363,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_of_arguments_is_cut_between_signs() {
+    fn shown_arguments_are_cut_between_characters() {
         let long = "é".repeat(SHOWN).into();
         assert_eq!(shown(&long), format!("{}...", "é".repeat(SHOWN / 2)));
         let odd = format!("x{}", "é".repeat(SHOWN)).into();
@@ -373,7 +372,7 @@ mod tests {
 
     #[cfg(feature = "celery-redis")]
     #[test]
-    fn no_header_takes_the_place_of_one_that_celery_reads() {
+    fn celery_headers_cannot_be_overridden() {
         use super::OWN;
         use crate::destination::celery::Celery;
         use crate::destination::contract::Destination;
@@ -385,8 +384,8 @@ mod tests {
         for name in ["shadow", "argsrepr", "traceparent", "tenant"] {
             assert_eq!(celery.rejects_header(name), None);
         }
-        let said = celery.rejects_header("timelimit").expect("refused");
-        assert!(said.contains("task_time_limit"), "{said}");
+        let error = celery.rejects_header("timelimit").expect("refused");
+        assert!(error.contains("task_time_limit"), "{error}");
         for queue in ["", "a\u{6}\u{16}9"] {
             let mapping = Mapping::default().queue(Template::text(queue));
             let message = mapping.message(job("a", "{}"), ID).expect("a message");

@@ -25,8 +25,8 @@ pub struct UnsafeSetting {
 /// Where messages go.
 ///
 /// A destination knows a wire format and a connection and nothing of jobs' lives: the
-/// [`Relay`](crate::Relay) bounds its time, repeats, and settles. Whatever it is asked may be
-/// cancelled at any moment by dropping the future.
+/// [`Relay`](crate::Relay) bounds its time, recent_reasons, and settles. Whatever it is asked may
+/// be cancelled at any moment by dropping the future.
 pub trait Destination: Send + Sync + 'static {
     /// Its kind and address for people, without secrets: `sidekiq at 127.0.0.1:6379/0`.
     fn label(&self) -> String;
@@ -43,7 +43,7 @@ pub trait Destination: Send + Sync + 'static {
     }
 
     /// Why it will never take this message, as far as that is known without asking anybody: what
-    /// [`send`](Self::send) refuses it with. For people who look before anything is sent.
+    /// [`send`](Self::send) refuses it with. For previews.
     fn rejects(&self, _message: &Message) -> Option<String> {
         None
     }
@@ -72,7 +72,7 @@ pub trait Destination: Send + Sync + 'static {
 
     /// Whether only a message shows that it takes messages again: after a failure one is sent
     /// before all others, and no [`probe`](Self::probe).
-    fn tries_one(&self) -> bool {
+    fn probes_with_message(&self) -> bool {
         false
     }
 
@@ -83,7 +83,7 @@ pub trait Destination: Send + Sync + 'static {
     }
 
     /// The receiver's queue that a message goes to, where the receiver knows who reads it.
-    fn queue_of<'a>(&'a self, _message: &'a Message) -> Option<&'a str> {
+    fn receiver_queue<'a>(&'a self, _message: &'a Message) -> Option<&'a str> {
         None
     }
 
@@ -96,7 +96,7 @@ pub trait Destination: Send + Sync + 'static {
     /// Why it can never take what it is sent, as it is set up or as this program was built, where
     /// that is known. Asked before anything is sent, whatever the relay waits for, and again each
     /// time that it is back.
-    fn unfit(&self) -> BoxFuture<'_, Option<String>> {
+    fn misconfiguration(&self) -> BoxFuture<'_, Option<String>> {
         Box::pin(async { None })
     }
 

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::destination::answer::Answer;
 use crate::destination::contract::Destination;
 use crate::destination::reason::{Failure, Reason};
-use crate::destination::shared_connection::{SharedConnection, Use};
+use crate::destination::shared_connection::{ConnectionGuard, SharedConnection};
 use crate::message::Message;
 
 /// Asking for the cluster's metadata takes no longer than this.
@@ -124,7 +124,7 @@ impl Kafka {
             return Err(Error::invalid("setting", format!("{name} is the relay's")));
         }
         self.config.set(name, value);
-        if let Some(problem) = self.lacks() {
+        if let Some(problem) = self.missing_client_feature() {
             return Err(Error::invalid("setting", problem));
         }
         // The client says what it does not know; the value may be a password.
@@ -138,26 +138,26 @@ impl Kafka {
     }
 
     /// What the settings ask for that this client was built without, by its own word.
-    fn lacks(&self) -> Option<String> {
+    fn missing_client_feature(&self) -> Option<String> {
         let built = ClientConfig::new().create_native_config().ok()?;
         let features = built.get("builtin.features").ok()?;
         let mechanism = self.config.get("sasl.mechanism");
         let mechanism = mechanism.or_else(|| self.config.get("sasl.mechanisms"));
         let protocol = self.config.get("security.protocol").unwrap_or_default();
-        report::lacks(&features, &protocol.to_lowercase(), mechanism)
+        report::missing_feature(&features, &protocol.to_lowercase(), mechanism)
     }
 
-    async fn open(&self) -> Result<Use<'_, Producer>, String> {
+    async fn open(&self) -> Result<ConnectionGuard<'_, Producer>, String> {
         let is_alive = |producer: &Producer| !producer.down.token.is_cancelled();
         self.link.open(is_alive, async || self.create()).await
     }
 
     fn create(&self) -> Result<Producer, String> {
-        let down = Down::default();
+        let down = Outage::default();
         let context = Context { down: down.clone() };
         let producer = self.config.create_with_context(context);
         Ok(Producer {
-            producer: Some(producer.map_err(|error| report::said(&error))?),
+            producer: Some(producer.map_err(|error| report::describe(&error))?),
             down,
         })
     }
@@ -167,30 +167,30 @@ impl Kafka {
 struct Producer {
     /// There until it is dropped.
     producer: Option<FutureProducer<Context>>,
-    down: Down,
+    down: Outage,
 }
 
 /// No broker can be reached any more, or none takes anything of this client.
 #[derive(Clone, Default)]
-struct Down {
+struct Outage {
     token: CancellationToken,
-    /// Why the brokers do not let the client in, where they said it.
+    /// Why the brokers refused the client, if they reported it.
     refused: Arc<OnceLock<String>>,
 }
 
-impl Down {
+impl Outage {
     /// Why nothing comes of what was asked.
     fn reason(&self, otherwise: &str) -> Reason {
         match self.refused.get() {
-            Some(refused) => Reason::of(Failure::Auth, format!("{otherwise} ({refused})")),
-            None => Reason::of(Failure::Connect, otherwise),
+            Some(refused) => Reason::new(Failure::Auth, format!("{otherwise} ({refused})")),
+            None => Reason::new(Failure::Connect, otherwise),
         }
     }
 }
 
 /// Hears of brokers that cannot be reached, which no message hears of before its time is over.
 struct Context {
-    down: Down,
+    down: Outage,
 }
 
 impl ClientContext for Context {
@@ -199,8 +199,8 @@ impl ClientContext for Context {
         match error.rdkafka_error_code() {
             Some(AllBrokersDown | Fatal) => self.down.token.cancel(),
             Some(Authentication | SaslAuthenticationFailed) => {
-                // What it is told first is as good as what it is told again.
-                let _ = self.down.refused.set(report::said(&error));
+                // The first error is as good as later ones.
+                let _ = self.down.refused.set(report::describe(&error));
             }
             _ => {}
         }
@@ -216,11 +216,11 @@ impl Producer {
 
     /// Puts a message into the client's queue; its answer if that is known already.
     fn produce(&self, message: &Message) -> Result<DeliveryFuture, Answer> {
-        if let Some(problem) = report::problem_of_topic(&message.kind) {
+        if let Some(problem) = report::topic_problem(&message.kind) {
             let reason = format!("the topic {:?} {problem}", message.kind);
             return Err(Answer::rejected(reason));
         }
-        if let Some(reason) = message.problem_of_headers(report::rejects_header) {
+        if let Some(reason) = message.header_problem(report::rejects_header) {
             return Err(Answer::rejected(reason));
         }
         let id = message.id.to_string();
@@ -239,7 +239,7 @@ impl Producer {
             record = record.key(&**key);
         }
         let client = self.client().map_err(Answer::unavailable)?;
-        // It is alone: the client itself looks at its size.
+        // It is alone: the client itself checks its size.
         client
             .send_result(record)
             .map_err(|(error, _)| self.judge(&error, true))
@@ -337,7 +337,7 @@ impl Destination for Kafka {
                 )
             };
             if !answers.iter().any(is_lost) {
-                producer.ends_well();
+                producer.finish_cleanly();
             }
             answers
         })
@@ -348,17 +348,17 @@ impl Destination for Kafka {
     }
 
     fn rejects(&self, message: &Message) -> Option<String> {
-        let problem = report::problem_of_topic(&message.kind);
+        let problem = report::topic_problem(&message.kind);
         let problem = problem.map(|problem| format!("the topic {:?} {problem}", message.kind));
-        problem.or_else(|| message.problem_of_headers(report::rejects_header))
+        problem.or_else(|| message.header_problem(report::rejects_header))
     }
 
-    fn unfit(&self) -> BoxFuture<'_, Option<String>> {
+    fn misconfiguration(&self) -> BoxFuture<'_, Option<String>> {
         Box::pin(async {
             // A client that its settings let nobody make is never there.
             match self.open().await {
                 Ok(producer) => {
-                    producer.ends_well();
+                    producer.finish_cleanly();
                     None
                 }
                 Err(reason) => Some(reason),
@@ -381,7 +381,7 @@ impl Destination for Kafka {
             if !is_there {
                 return Err(producer.down.reason("Kafka: no broker answers").into());
             }
-            producer.ends_well();
+            producer.finish_cleanly();
             Ok(())
         })
     }

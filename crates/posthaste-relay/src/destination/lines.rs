@@ -50,7 +50,7 @@ impl<W> Lines<W> {
 }
 
 impl<W: AsyncWrite + Unpin> Lines<W> {
-    /// Writes these, which may be none, behind the end of what broke off. Whether a writer works
+    /// Writes these, which may be none, after the end of a partial write. Whether a writer works
     /// again after that shows in nothing but a write: flushing one that has dropped what it could
     /// not write succeeds.
     async fn write(&self, lines: &[u8]) -> io::Result<()> {
@@ -147,7 +147,7 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Destination for Lines<W> {
             match self.write(&lines).await {
                 Ok(()) => Answer::Accepted.for_all(batch),
                 Err(error) => {
-                    let reason = Reason::of(Failure::Connect, error.to_string());
+                    let reason = Reason::new(Failure::Connect, error.to_string());
                     Answer::unavailable(reason).for_all(batch)
                 }
             }
@@ -171,7 +171,7 @@ mod tests {
     use crate::message::tests::{ID, job};
 
     #[test]
-    fn a_message_is_one_line_whatever_its_payload_is() {
+    fn every_message_is_one_line() {
         let message =
             Mapping::default().message(job("audit", r#"{"n": 12345678901234567890}"#), ID);
         let line = encode(&message.expect("a message")).expect("a line");

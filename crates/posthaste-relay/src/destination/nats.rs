@@ -19,9 +19,9 @@ use crate::destination::answer::Answer;
 use crate::destination::contract::{Destination, UnsafeSetting};
 use crate::destination::pipeline::in_order;
 use crate::destination::reason::{Failure, Reason};
-use crate::destination::shared_connection::{SharedConnection, Use};
+use crate::destination::shared_connection::{ConnectionGuard, SharedConnection};
 use crate::message::Message;
-use connection::Live;
+use connection::NatsConnection;
 
 /// An address that swallows packets is given up after this.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -64,7 +64,7 @@ pub struct Nats {
     credentials: Option<String>,
     domain: Option<String>,
     stream: Option<String>,
-    link: SharedConnection<Live>,
+    link: SharedConnection<NatsConnection>,
     /// What was refused last because a stream was full: until there is room again, nothing is sent.
     full: Mutex<Option<Full>>,
 }
@@ -109,22 +109,22 @@ impl Nats {
         Self { domain, ..self }
     }
 
-    /// The stream that is to take the messages: no other may, and its settings are looked at.
+    /// The stream that is to take the messages: no other may, and its settings are checked.
     pub fn stream(self, stream: impl Into<String>) -> Self {
         let stream = Some(stream.into());
         Self { stream, ..self }
     }
 
-    async fn open(&self) -> Result<Use<'_, Live>, Reason> {
-        let is_alive = |live: &Live| !live.gone.is_cancelled();
+    async fn open(&self) -> Result<ConnectionGuard<'_, NatsConnection>, Reason> {
+        let is_alive = |live: &NatsConnection| !live.gone.is_cancelled();
         self.link
             .open(is_alive, async || self.connect().await)
             .await
     }
 
-    async fn connect(&self) -> Result<Live, Reason> {
+    async fn connect(&self) -> Result<NatsConnection, Reason> {
         let gone = CancellationToken::new();
-        let told = gone.clone();
+        let lost = gone.clone();
         let (tell, violations) = watch::channel(Vec::new());
         let connected = credentials::options(&self.servers, self.credentials.as_deref())?
             .name("posthaste")
@@ -133,7 +133,7 @@ impl Nats {
             .request_timeout(None)
             .event_callback(move |event| {
                 match event {
-                    Event::Disconnected | Event::Closed => told.cancel(),
+                    Event::Disconnected | Event::Closed => lost.cancel(),
                     Event::ServerError(error) => {
                         let violation = wire::violation(&error.to_string());
                         tell.send_if_modified(|known: &mut Vec<wire::Violation>| {
@@ -149,8 +149,10 @@ impl Nats {
         let client = client
             .map_err(|_| format!("NATS: no connection within {} s", CONNECT.as_secs()))
             .map_err(Reason::late)?
-            .map_err(|error| Reason::of(of_connecting(error.kind()), format!("NATS: {error}")))?;
-        Ok(Live {
+            .map_err(|error| {
+                Reason::new(connect_failure(error.kind()), format!("NATS: {error}"))
+            })?;
+        Ok(NatsConnection {
             client,
             gone,
             violations,
@@ -160,10 +162,10 @@ impl Nats {
     /// What is sent, or why it never will be.
     fn encode(&self, message: &Message, most: usize) -> Result<HeaderMap, Answer> {
         let refuse = |reason: String| Err(Answer::rejected(reason));
-        if let Some(problem) = wire::problem_of_subject(&message.kind) {
+        if let Some(problem) = wire::subject_problem(&message.kind) {
             return refuse(format!("the subject {:?} {problem}", message.kind));
         }
-        if let Some(problem) = message.problem_of_headers(wire::rejects_header) {
+        if let Some(problem) = message.header_problem(wire::rejects_header) {
             return refuse(problem);
         }
         let id = message.id.to_string();
@@ -183,13 +185,13 @@ impl Nats {
         }
         if bytes > most {
             let reason = format!("it has {bytes} bytes, of which NATS takes {most} (max_payload)");
-            return Err(Answer::rejected(Reason::of(Failure::TooLarge, reason)));
+            return Err(Answer::rejected(Reason::new(Failure::TooLarge, reason)));
         }
         Ok(headers)
     }
 
     /// Publishes one message and waits for its acknowledgement.
-    async fn publish(&self, live: &Live, message: &Message, most: usize) -> Answer {
+    async fn publish(&self, live: &NatsConnection, message: &Message, most: usize) -> Answer {
         let headers = match self.encode(message, most) {
             Ok(headers) => headers,
             Err(refused) => return refused,
@@ -213,25 +215,25 @@ impl Nats {
                 answer
             }
             Err(error) if error.kind() == RequestErrorKind::NoResponders => {
-                self.unheard(live, &message.kind).await
+                self.explain_no_responders(live, &message.kind).await
             }
             Err(error) => {
                 let failure = match error.kind() {
                     RequestErrorKind::TimedOut => Failure::Timeout,
                     _ => Failure::Connect,
                 };
-                Answer::unavailable(Reason::of(failure, format!("NATS: {error}")))
+                Answer::unavailable(Reason::new(failure, format!("NATS: {error}")))
             }
         }
     }
 
     /// Nobody listens to a subject: no stream takes it, or the one that does has no leader now.
-    async fn unheard(&self, live: &Live, subject: &str) -> Answer {
-        let streams = self.streams_of(live, subject).await;
+    async fn explain_no_responders(&self, live: &NatsConnection, subject: &str) -> Answer {
+        let streams = self.streams_for(live, subject).await;
         match streams.as_deref() {
             Ok([]) => {
                 let reason = format!("NATS has no stream for the subject {subject:?}");
-                Answer::retry(Reason::of(Failure::NoRoute, reason))
+                Answer::retry(Reason::new(Failure::NoRoute, reason))
             }
             Ok([stream, ..]) => Answer::full(format!("NATS: the stream {stream} has no leader")),
             Err(reason) if reason.is_denial() => Answer::full(reason.clone()),
@@ -240,7 +242,11 @@ impl Nats {
     }
 
     /// The names of the streams that take a subject.
-    async fn streams_of(&self, live: &Live, subject: &str) -> Result<Vec<String>, Reason> {
+    async fn streams_for(
+        &self,
+        live: &NatsConnection,
+        subject: &str,
+    ) -> Result<Vec<String>, Reason> {
         let request = serde_json::json!({ "subject": subject }).to_string();
         let names = self.ask(live, "STREAM.NAMES", request).await?;
         names.error()?;
@@ -248,7 +254,12 @@ impl Nats {
     }
 
     /// Asks JetStream; nothing when there is no such thing.
-    async fn ask(&self, live: &Live, what: &str, request: String) -> Result<wire::Reply, Reason> {
+    async fn ask(
+        &self,
+        live: &NatsConnection,
+        what: &str,
+        request: String,
+    ) -> Result<wire::Reply, Reason> {
         let api = match &self.domain {
             Some(domain) => format!("$JS.{domain}.API"),
             None => "$JS.API".to_owned(),
@@ -264,11 +275,11 @@ impl Nats {
     }
 
     /// Whether there is room again in the stream that had none.
-    async fn has_room(&self, live: &Live) -> Result<(), Reason> {
+    async fn has_room(&self, live: &NatsConnection) -> Result<(), Reason> {
         let Some(full) = self.full().clone() else {
             return Ok(());
         };
-        let streams = self.streams_of(live, &full.subject).await?;
+        let streams = self.streams_for(live, &full.subject).await?;
         let info = match streams.first() {
             Some(stream) => {
                 self.ask(live, &format!("STREAM.INFO.{stream}"), String::new())
@@ -288,7 +299,7 @@ impl Nats {
     }
 }
 
-fn of_connecting(error: ConnectErrorKind) -> Failure {
+fn connect_failure(error: ConnectErrorKind) -> Failure {
     use ConnectErrorKind::{Authentication, AuthorizationViolation, TimedOut};
     match error {
         Authentication | AuthorizationViolation => Failure::Auth,
@@ -316,7 +327,7 @@ impl Destination for Nats {
             match live.unless_gone(sent).await {
                 Ok(answers) => {
                     if !answers.iter().any(Answer::is_denial) {
-                        live.ends_well();
+                        live.finish_cleanly();
                     }
                     answers
                 }
@@ -339,14 +350,14 @@ impl Destination for Nats {
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async {
             let live = self.open().await?;
-            let looked = async {
+            let checked = async {
                 let info = self.ask(&live, "INFO", String::new()).await?;
                 info.error()?;
                 self.has_room(&live).await
             };
-            let outcome: Result<(), Reason> = live.unless_gone(looked).await?;
+            let outcome: Result<(), Reason> = live.unless_gone(checked).await?;
             if !outcome.as_ref().is_err_and(Reason::is_denial) {
-                live.ends_well();
+                live.finish_cleanly();
             }
             Ok(outcome?)
         })
@@ -360,18 +371,18 @@ impl Destination for Nats {
             let Some(stream) = &self.stream else {
                 return Ok(vec![wire::unknown_stream()]);
             };
-            let looked = async {
+            let checked = async {
                 let live = self.open().await?;
                 let info = format!("STREAM.INFO.{stream}");
                 let asked = self.ask(&live, &info, String::new());
                 let info = live.unless_gone(asked).await?;
                 if !info.as_ref().is_err_and(Reason::is_denial) {
-                    live.ends_well();
+                    live.finish_cleanly();
                 }
                 info?.unsafe_settings(longest_outage)
             };
-            let looked: Result<Vec<UnsafeSetting>, String> = looked.await;
-            looked.map_err(|reason| Error::invalid("stream", reason))
+            let checked: Result<Vec<UnsafeSetting>, String> = checked.await;
+            checked.map_err(|reason| Error::invalid("stream", reason))
         })
     }
 }

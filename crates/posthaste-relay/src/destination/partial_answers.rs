@@ -10,9 +10,9 @@ use crate::destination::answer::Answer;
 use crate::message::Message;
 
 #[derive(Default)]
-pub(crate) struct Known(Mutex<HashMap<Uuid, Answer>>);
+pub(crate) struct PartialAnswers(Mutex<HashMap<Uuid, Answer>>);
 
-impl Known {
+impl PartialAnswers {
     /// Keeps what is true of this message from now on. What was not answered is not worth keeping.
     pub(crate) fn learn(&self, id: Uuid, answer: &Answer) {
         match answer {
@@ -26,7 +26,7 @@ impl Known {
         self.answers().remove(&id)
     }
 
-    /// The send has ended: its answers are told.
+    /// The send has ended and its answers were returned.
     pub(crate) fn forget(&self, batch: &[Message]) {
         let mut answers = self.answers();
         for message in batch {

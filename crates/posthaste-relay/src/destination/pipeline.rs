@@ -42,7 +42,7 @@ mod tests {
     use super::in_order;
 
     #[tokio::test]
-    async fn all_are_begun_in_order_before_one_is_waited_for() {
+    async fn all_requests_start_in_order_before_any_is_awaited() {
         let begun = Mutex::new(Vec::new());
         let last = Semaphore::new(0);
         let ask = async |n: usize| {

@@ -9,18 +9,18 @@ use lapin::types::{AMQPValue, FieldTable};
 use posthaste::Error;
 
 use crate::destination::amqp::{
-    Amqp, Letter, PERSISTENT, expiration, fits, priority, rejects_header, short,
+    Amqp, PERSISTENT, Publication, expiration, fits, priority, rejects_header, short,
 };
 use crate::destination::answer::Answer;
 use crate::destination::contract::Destination;
 use crate::message::Message;
 
-/// An exchange of RabbitMQ, or a queue of it by way of the default exchange.
+/// An exchange of RabbitMQ, or a queue of it through the default exchange.
 ///
 /// | of the message | comes |
 /// |---|---|
 /// | routing key | what the mapping says, the job's name unless it says something |
-/// | exchange | the mapping's queue, else the destination's; the default one unless said otherwise, whose routing keys are names of queues |
+/// | exchange | the mapping's queue, else the destination's; by default the default exchange, whose routing keys are names of queues |
 /// | body | the payload, byte by byte; `content_type` is `application/json`, or `text/plain` or `application/octet-stream` of what is no JSON; `content_encoding` is `utf-8` |
 /// | `message_id` | the delivery id: for `posthaste.confirm`, or `posthaste.inbox` |
 /// | `type` | the job's name |
@@ -75,13 +75,17 @@ impl RabbitMq {
 
     /// Has RabbitMQ drop messages that nobody took before their job expires: by this machine's
     /// clock, so that one that is ahead loses what was still wanted. Without it the receiver
-    /// decides. A time beyond 49 days is more than RabbitMQ takes, and is not said.
+    /// decides. A time beyond 49 days is more than RabbitMQ accepts and is left out.
     pub fn expires(self) -> Self {
         let expires = true;
         Self { expires, ..self }
     }
 
-    fn encode<'a>(&'a self, message: &'a Message, now: Timestamp) -> Result<Letter<'a>, Answer> {
+    fn encode<'a>(
+        &'a self,
+        message: &'a Message,
+        now: Timestamp,
+    ) -> Result<Publication<'a>, Answer> {
         let exchange = message.queue.as_deref().unwrap_or(&self.exchange);
         short("the exchange's name", exchange)?;
         short("the routing key", &message.kind)?;
@@ -92,7 +96,7 @@ impl RabbitMq {
             headers.insert(short("a header's name", name)?, value);
         }
         fits(message)?;
-        if let Some(reason) = message.problem_of_headers(rejects_header) {
+        if let Some(reason) = message.header_problem(rejects_header) {
             return Err(Answer::rejected(reason));
         }
         let enqueued_at = u64::try_from(job.enqueued_at.as_second()).unwrap_or_default();
@@ -112,7 +116,7 @@ impl RabbitMq {
         if let Some(left) = expiration(job.expires_at, now).filter(|_| self.expires) {
             properties = properties.with_expiration(left.into());
         }
-        Ok(Letter {
+        Ok(Publication {
             exchange,
             routing_key: &message.kind,
             properties,
@@ -145,8 +149,8 @@ impl Destination for RabbitMq {
         }
     }
 
-    /// By way of the default exchange routing keys are names of queues.
-    fn queue_of<'a>(&'a self, message: &'a Message) -> Option<&'a str> {
+    /// Through the default exchange routing keys are names of queues.
+    fn receiver_queue<'a>(&'a self, message: &'a Message) -> Option<&'a str> {
         let exchange = message.queue.as_deref().unwrap_or(&self.exchange);
         exchange.is_empty().then_some(&*message.kind)
     }
@@ -171,7 +175,7 @@ mod tests {
     use crate::message::tests::{ID, job};
 
     #[test]
-    fn a_body_is_called_what_it_is() {
+    fn content_type_matches_the_body() {
         let rabbitmq = RabbitMq::new("amqp://127.0.0.1").expect("a destination");
         let row = |what: &str| format!(r#"{{"posthaste.outbox": {{"id": "{ID}", {what}}}}}"#);
         for (kwargs, content_type, encoding, body) in [
@@ -199,16 +203,19 @@ mod tests {
             let message = message.expect("a message");
             let letter = rabbitmq.encode(&message, Timestamp::UNIX_EPOCH);
             let letter = letter.expect("a letter");
-            let said = letter.properties.content_type().as_ref();
-            assert_eq!(said.map(ToString::to_string).as_deref(), Some(content_type));
-            let said = letter.properties.content_encoding().as_ref();
-            assert_eq!(said.map(ToString::to_string).as_deref(), encoding);
+            let error = letter.properties.content_type().as_ref();
+            assert_eq!(
+                error.map(ToString::to_string).as_deref(),
+                Some(content_type)
+            );
+            let error = letter.properties.content_encoding().as_ref();
+            assert_eq!(error.map(ToString::to_string).as_deref(), encoding);
             assert_eq!(&*letter.body, body);
         }
     }
 
     #[test]
-    fn headers_that_would_cost_the_connection_are_refused() {
+    fn rejects_headers_that_would_close_the_connection() {
         let rabbitmq = RabbitMq::new("amqp://127.0.0.1").expect("a destination");
         for (name, value, is_refused) in [
             ("a", "1".to_owned(), false),

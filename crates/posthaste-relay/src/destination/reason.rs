@@ -3,8 +3,7 @@
 use std::fmt;
 use std::ops::Deref;
 
-/// What kinds of failures there are. They are labels of metrics: few, and none is made of what
-/// somebody said.
+/// Kinds of failures. They are labels of metrics: few, and none contains text from a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Failure {
@@ -72,7 +71,7 @@ pub struct Reason {
 
 impl Reason {
     /// A reason whose kind is known.
-    pub fn of(failure: Failure, text: impl Into<String>) -> Self {
+    pub fn new(failure: Failure, text: impl Into<String>) -> Self {
         let (text, failure) = (text.into(), Some(failure));
         Self { text, failure }
     }
@@ -87,7 +86,7 @@ impl Reason {
 impl Reason {
     /// There was no answer in time.
     pub(crate) fn late(text: impl Into<String>) -> Self {
-        Self::of(Failure::Timeout, text)
+        Self::new(Failure::Timeout, text)
     }
 }
 

@@ -1,5 +1,5 @@
-//! What destinations behind Redis share: a connection that is opened when it is needed and dropped
-//! when it is in doubt, and the guard over the settings with which Redis may forget what it took.
+//! What Redis destinations share: a connection that is opened when it is needed and dropped when it
+//! is in doubt, and the guard over the settings with which Redis may forget what it took.
 
 #[cfg(any(feature = "celery-redis", feature = "sidekiq"))]
 mod lists;
@@ -21,7 +21,7 @@ use crate::destination::reason::Reason;
 
 #[cfg(any(feature = "celery-redis", feature = "sidekiq"))]
 pub(crate) use lists::List;
-use refusal::{failed, refusal, said};
+use refusal::{describe, failed, refusal};
 #[cfg(any(feature = "asynq", feature = "bullmq"))]
 pub(crate) use scripts::{Calls, Script};
 
@@ -39,7 +39,7 @@ pub(crate) struct Redis {
 }
 
 /// Drops the connection unless the answer came: what is in doubt is not used again.
-struct Doubt<'a> {
+struct DropUnlessAnswered<'a> {
     redis: &'a Redis,
     slot: Slot,
     is_over: bool,
@@ -72,7 +72,7 @@ impl Redis {
         commands: &mut Pipeline,
     ) -> Result<Vec<Result<Value, RedisError>>, Reason> {
         let slot = Arc::clone(&self.slot());
-        let mut doubt = Doubt {
+        let mut doubt = DropUnlessAnswered {
             redis: self,
             slot: Arc::clone(&slot),
             is_over: false,
@@ -101,14 +101,14 @@ impl Redis {
             false => self.ask(commands).await?,
         };
         let read = |answer: Result<Value, RedisError>| {
-            let value = answer.map_err(|error| said(&error))?;
+            let value = answer.map_err(|error| describe(&error))?;
             redis::from_redis_value(value).map_err(|error| format!("Redis: {error}"))
         };
         answers.into_iter().map(read).collect()
     }
 
     /// Why it can never take all that it is sent, if that is known.
-    pub(crate) async fn unfit(&self) -> Option<String> {
+    pub(crate) async fn misconfiguration(&self) -> Option<String> {
         let mut commands = redis::pipe();
         commands.cmd("INFO").arg("cluster");
         let answers = self.ask(&mut commands).await.ok()?;
@@ -131,23 +131,23 @@ impl Redis {
             match answer {
                 // The account may be allowed what it needs and no more.
                 Err(error) if error.code() == Some("NOPERM") => {}
-                answer => drop(answer.map_err(|error| said(&error))?),
+                answer => drop(answer.map_err(|error| describe(&error))?),
             }
         }
         Ok(())
     }
 
     /// Says once what was refused beside messages that were taken: they are not sent again for it.
-    fn complain_beside(&self, error: &RedisError) {
-        let said = said(error);
+    fn log_unrecorded_queue(&self, error: &RedisError) {
+        let error = describe(error);
         let mut last = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.as_ref() != Some(&said) {
+        if last.as_ref() != Some(&error) {
             tracing::warn!(
                 destination = self.label(),
-                error = said,
-                "took messages, and refused to note the name of their queue"
+                error = error,
+                "the messages were accepted, but registering the name of their queue was refused"
             );
-            *last = Some(said);
+            *last = Some(error);
         }
     }
 
@@ -169,7 +169,7 @@ impl Redis {
                 setting: "config".into(),
                 lost: format!(
                     "whether it keeps what it takes cannot be found out ({})",
-                    said(&error)
+                    describe(&error)
                 ),
             }],
         })
@@ -192,7 +192,7 @@ impl Redis {
     }
 }
 
-impl Drop for Doubt<'_> {
+impl Drop for DropUnlessAnswered<'_> {
     fn drop(&mut self) {
         let mut slot = self.redis.slot();
         if !self.is_over && Arc::ptr_eq(&slot, &self.slot) {
@@ -208,26 +208,26 @@ fn judge(settings: &[(String, String)]) -> Vec<UnsafeSetting> {
         found.map_or("", |(_, value)| value.as_str())
     };
     let mut unsafe_settings = Vec::new();
-    let mut weak = |setting: &str, lost: &str| {
+    let mut unsafe_names = |setting: &str, lost: &str| {
         unsafe_settings.push(UnsafeSetting {
             setting: setting.into(),
             lost: format!("is {:?}, so {lost}", value(setting)),
         });
     };
     if value("maxmemory-policy") != "noeviction" {
-        weak(
+        unsafe_names(
             "maxmemory-policy",
             "when memory is short Redis drops messages that it has acknowledged; \
              set it to noeviction",
         );
     }
     if value("appendonly") != "yes" {
-        weak(
+        unsafe_names(
             "appendonly",
             "a crash of Redis loses messages that it has acknowledged; set it to yes",
         );
     } else if value("appendfsync") == "no" {
-        weak(
+        unsafe_names(
             "appendfsync",
             "a crash of the machine loses messages that Redis has acknowledged; \
              set it to everysec, which loses a second, or to always",
@@ -251,7 +251,7 @@ pub(crate) fn without_readers(
 mod tests {
     use super::judge;
 
-    fn weak(policy: &str, appendonly: &str, fsync: &str) -> Vec<String> {
+    fn unsafe_names(policy: &str, appendonly: &str, fsync: &str) -> Vec<String> {
         let settings = [
             ("maxmemory-policy", policy),
             ("appendonly", appendonly),
@@ -265,15 +265,15 @@ mod tests {
     }
 
     #[test]
-    fn settings_with_which_redis_forgets_are_named() {
+    fn unsafe_redis_settings_are_reported() {
         let none: [&str; 0] = [];
-        assert_eq!(weak("noeviction", "yes", "everysec"), none);
-        assert_eq!(weak("noeviction", "yes", "always"), none);
-        assert_eq!(weak("noeviction", "no", "everysec"), ["appendonly"]);
+        assert_eq!(unsafe_names("noeviction", "yes", "everysec"), none);
+        assert_eq!(unsafe_names("noeviction", "yes", "always"), none);
+        assert_eq!(unsafe_names("noeviction", "no", "everysec"), ["appendonly"]);
         assert_eq!(
-            weak("allkeys-lru", "no", "no"),
+            unsafe_names("allkeys-lru", "no", "no"),
             ["maxmemory-policy", "appendonly"]
         );
-        assert_eq!(weak("noeviction", "yes", "no"), ["appendfsync"]);
+        assert_eq!(unsafe_names("noeviction", "yes", "no"), ["appendfsync"]);
     }
 }

@@ -35,7 +35,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_window_shorter_than_the_longest_outage_is_named() {
+    fn windows_shorter_than_the_longest_outage_are_reported() {
         let minute = Duration::from_secs(60);
         for outage in [Duration::ZERO, minute] {
             assert_eq!(too_short("retention", minute, outage), None);
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_second_is_no_less_than_one() {
+    fn partial_seconds_round_up() {
         let all = [0, 1, 1000, 1001].map(|millis| seconds(Duration::from_millis(millis)));
         assert_eq!(all, [0, 1, 1, 2]);
     }

@@ -12,8 +12,8 @@ type Slot<T> = Arc<OnceCell<Arc<T>>>;
 pub(crate) struct SharedConnection<T>(Mutex<Slot<T>>);
 
 /// The use of a connection by one batch, or by one question. Unless it ends well nobody else begins
-/// to use that connection: a future that was dropped midway may have left anything behind.
-pub(crate) struct Use<'a, T> {
+/// to use that connection: a future that was dropped midway may have left unread answers.
+pub(crate) struct ConnectionGuard<'a, T> {
     link: &'a SharedConnection<T>,
     slot: Slot<T>,
     connection: Arc<T>,
@@ -33,11 +33,11 @@ impl<T> SharedConnection<T> {
         &self,
         is_alive: impl FnOnce(&T) -> bool,
         connect: impl AsyncFnOnce() -> Result<T, E>,
-    ) -> Result<Use<'_, T>, E> {
-        let slot = self.living(is_alive);
+    ) -> Result<ConnectionGuard<'_, T>, E> {
+        let slot = self.usable_slot(is_alive);
         let opened = slot.get_or_try_init(async || connect().await.map(Arc::new));
         let connection = Arc::clone(opened.await?);
-        Ok(Use {
+        Ok(ConnectionGuard {
             link: self,
             slot,
             connection,
@@ -45,7 +45,7 @@ impl<T> SharedConnection<T> {
         })
     }
 
-    fn living(&self, is_alive: impl FnOnce(&T) -> bool) -> Slot<T> {
+    fn usable_slot(&self, is_alive: impl FnOnce(&T) -> bool) -> Slot<T> {
         let mut slot = self.slot();
         if slot.get().is_some_and(|one| !is_alive(one)) {
             *slot = Slot::default();
@@ -58,14 +58,14 @@ impl<T> SharedConnection<T> {
     }
 }
 
-impl<T> Use<'_, T> {
+impl<T> ConnectionGuard<'_, T> {
     /// All that was asked has been answered.
-    pub(crate) fn ends_well(mut self) {
+    pub(crate) fn finish_cleanly(mut self) {
         self.is_over = true;
     }
 }
 
-impl<T> Deref for Use<'_, T> {
+impl<T> Deref for ConnectionGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -73,7 +73,7 @@ impl<T> Deref for Use<'_, T> {
     }
 }
 
-impl<T> Drop for Use<'_, T> {
+impl<T> Drop for ConnectionGuard<'_, T> {
     fn drop(&mut self) {
         let mut slot = self.link.slot();
         if !self.is_over && Arc::ptr_eq(&slot, &self.slot) {
@@ -87,7 +87,7 @@ mod tests {
     use std::convert::Infallible;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use super::{SharedConnection, Use};
+    use super::{ConnectionGuard, SharedConnection};
 
     #[derive(Default)]
     struct Opener {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     impl Opener {
-        async fn open(&self, is_alive: bool) -> Use<'_, u32> {
+        async fn open(&self, is_alive: bool) -> ConnectionGuard<'_, u32> {
             let connect =
                 async || Ok::<u32, Infallible>(self.opened.fetch_add(1, Ordering::Relaxed) + 1);
             let Ok(open) = self.link.open(|_| is_alive, connect).await;
@@ -105,21 +105,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_is_shared_until_a_use_of_it_does_not_end_well() {
+    async fn a_connection_is_shared_until_a_use_fails() {
         let opener = Opener::default();
         let (first, second) = (opener.open(true).await, opener.open(true).await);
         assert_eq!((*first, *second), (1, 1));
-        first.ends_well();
+        first.finish_cleanly();
         assert_eq!(*opener.open(true).await, 1, "this one did not end well");
         let third = opener.open(true).await;
         assert_eq!(*third, 2);
         // It is in doubt whether the first connection is sound, which says nothing of the one that
         // others use now.
         drop(second);
-        third.ends_well();
+        third.finish_cleanly();
         let fourth = opener.open(true).await;
         assert_eq!(*fourth, 2);
-        fourth.ends_well();
+        fourth.finish_cleanly();
         assert_eq!(*opener.open(false).await, 3, "one that is gone is not used");
     }
 }

@@ -14,17 +14,17 @@ use redis::Pipeline;
 use crate::destination::answer::Answer;
 use crate::destination::contract::{Destination, UnsafeSetting};
 use crate::destination::redis::{List, Redis};
-use crate::message::json::{depth_beyond, put_text};
+use crate::message::json::{depth_over, put_text};
 use crate::message::{Arguments, Message};
-pub use options::HowMany;
-use options::{Said, rejects_header};
+pub use options::ToggleOrCount;
+use options::{Options, rejects_header};
 
-/// The queue where nothing is said, as Sidekiq has it.
+/// The default queue, as Sidekiq has it.
 const QUEUE: &str = "default";
 
 /// How times are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Times {
+pub enum TimeUnit {
     /// Seconds with a fraction, as Sidekiq before version 8 has them; version 8 reads them too.
     #[default]
     Seconds,
@@ -32,8 +32,7 @@ pub enum Times {
     Milliseconds,
 }
 
-/// Ruby reads JSON that is nested a hundred deep, of which a job's own object and its list of
-/// arguments are two.
+/// Ruby reads JSON nested 100 deep; the job object and its argument list take two levels.
 const DEEPEST: usize = 98;
 
 /// Sidekiq's queues in Redis: `SADD queues <queue>`, `LPUSH queue:<queue> <job>`.
@@ -41,20 +40,20 @@ const DEEPEST: usize = 98;
 /// | of the job | comes |
 /// |---|---|
 /// | `class` | what the mapping says, the job's name unless it says something |
-/// | `queue` | what the mapping says, else the destination's, `default` unless said otherwise |
+/// | `queue` | what the mapping says, else the destination's, `default` if unset |
 /// | `args` | none without arguments; the list in `{"args": […]}`; else the arguments as one object, and a payload that is no JSON as one text |
 /// | `jid` | the last 24 digits of the delivery id |
-/// | in the schedule | by [`Mapping::at`](crate::Mapping::at), if `retry` is said here |
+/// | in the schedule | by [`Mapping::at`](crate::Mapping::at), if `retry` is configured |
 /// | `delivery_id` | the delivery id: for `posthaste.confirm`, or `posthaste.inbox` |
-/// | `retry`, `tags`, `backtrace`, `dead` | what is said here, and nothing unless something is |
+/// | `retry`, `tags`, `backtrace`, `dead` | the options below, and nothing unless something is |
 /// | other keys | the mapping's headers, as texts, and trace context |
 ///
 /// Without [`retry`](Self::retry) the class's own `sidekiq_options` decide what becomes of a job
-/// that raised. Sidekiq asks a class only once it has one: a job whose class its process does
-/// not know, or whose middleware raises, it then drops and logs. Where a deployment may be behind,
-/// say `retry`, which holds for those too. What comes out of Sidekiq's schedule its poller gives a
-/// `retry: true` that the class is not asked about: without `retry` a job for later waits in
-/// Postgres.
+/// that raised. Sidekiq asks a class only once it has one: a job whose class its process does not
+/// know, or whose middleware raises, it then drops and logs. Where workers may run an older
+/// version, say `retry`, which holds for those too. What comes out of Sidekiq's schedule its poller
+/// gives a `retry: true` that the class is not asked about: without `retry` a job for later waits
+/// in Postgres.
 ///
 /// Refused for good is a job without a class or a queue, one with a header that is a key of
 /// Sidekiq's own, and arguments that are nested deeper than Ruby reads.
@@ -73,8 +72,8 @@ const DEEPEST: usize = 98;
 pub struct Sidekiq {
     redis: Redis,
     queue: String,
-    said: Said,
-    times: Times,
+    options: Options,
+    times: TimeUnit,
 }
 
 impl Sidekiq {
@@ -83,8 +82,8 @@ impl Sidekiq {
         Ok(Self {
             redis: Redis::new(url)?,
             queue: QUEUE.into(),
-            said: Said::default(),
-            times: Times::default(),
+            options: Options::default(),
+            times: TimeUnit::default(),
         })
     }
 
@@ -94,48 +93,51 @@ impl Sidekiq {
         Self { queue, ..self }
     }
 
-    /// Whether and how often Sidekiq tries a job again that raised; as its class says unless it is
-    /// said here.
-    pub fn retry(mut self, times: impl Into<HowMany>) -> Self {
-        self.said.retry = Some(times.into());
+    /// Whether and how often Sidekiq retries a job that raised; by default its class decides.
+    pub fn retry(mut self, times: impl Into<ToggleOrCount>) -> Self {
+        self.options.retry = Some(times.into());
         self
     }
 
-    /// How much of a backtrace Sidekiq keeps with a job that raised; as its class says unless it is
-    /// said here.
-    pub fn backtrace(mut self, lines: impl Into<HowMany>) -> Self {
-        self.said.backtrace = Some(lines.into());
+    /// How much of the backtrace Sidekiq stores; by default the class of the job decides.
+    pub fn backtrace(mut self, lines: impl Into<ToggleOrCount>) -> Self {
+        self.options.backtrace = Some(lines.into());
         self
     }
 
     /// Tags that its web interface shows.
     pub fn tags(mut self, tags: impl IntoIterator<Item = String>) -> Self {
-        self.said.tags = tags.into_iter().collect();
+        self.options.tags = tags.into_iter().collect();
         self
     }
 
-    /// Whether Sidekiq keeps a job as dead that it tries no more; as its class says unless it is
-    /// said here.
+    /// Whether Sidekiq keeps a job as dead after its last try; by default its class decides.
     pub fn dead(mut self, is_kept: bool) -> Self {
-        self.said.dead = Some(is_kept);
+        self.options.dead = Some(is_kept);
         self
     }
 
     /// How times are written.
-    pub fn times(self, times: Times) -> Self {
+    pub fn times(self, times: TimeUnit) -> Self {
         Self { times, ..self }
     }
 
-    fn queue_of<'a>(&'a self, message: &'a Message) -> &'a str {
+    fn receiver_queue<'a>(&'a self, message: &'a Message) -> &'a str {
         message.queue.as_deref().unwrap_or(&self.queue)
     }
 }
 
 /// A job as Sidekiq's client writes it.
-fn encode(message: &Message, queue: &str, said: &Said, times: Times, now: Timestamp) -> String {
+fn encode(
+    message: &Message,
+    queue: &str,
+    options: &Options,
+    times: TimeUnit,
+    now: Timestamp,
+) -> String {
     let mut job = String::with_capacity(256 + message.payload().len());
     job.push('{');
-    if let Some(retry) = said.retry {
+    if let Some(retry) = options.retry {
         let _ = write!(job, "\"retry\":{retry},");
     }
     job.push_str("\"queue\":");
@@ -154,7 +156,7 @@ fn encode(message: &Message, queue: &str, said: &Said, times: Times, now: Timest
     job.push_str(",\"jid\":\"");
     job.push_str(jid(message.id.simple().encode_lower(&mut [0; 32])));
     job.push('"');
-    said.put(&mut job);
+    options.put(&mut job);
     job.push_str(",\"created_at\":");
     put_time(&mut job, message.job.enqueued_at, times);
     // Of one that is scheduled Sidekiq says so itself when its time has come.
@@ -175,24 +177,24 @@ fn encode(message: &Message, queue: &str, said: &Said, times: Times, now: Timest
     job
 }
 
-/// Why Sidekiq could make nothing of a job, or something else than is meant.
+/// Why Sidekiq could make nothing of a job, or would run something else.
 fn problem(message: &Message, queue: &str) -> Option<String> {
     if message.kind.trim().is_empty() || queue.trim().is_empty() {
         return Some("Sidekiq has no job without a class and a queue".into());
     }
-    let depth = depth_beyond(message.payload(), DEEPEST);
+    let depth = depth_over(message.payload(), DEEPEST);
     if let Some(depth) = depth.filter(|_| message.is_json()) {
         return Some(format!(
             "its arguments are nested {depth} deep, of which Ruby reads {DEEPEST}"
         ));
     }
-    message.problem_of_headers(rejects_header)
+    message.header_problem(rejects_header)
 }
 
-fn put_time(job: &mut String, at: Timestamp, times: Times) {
+fn put_time(job: &mut String, at: Timestamp, times: TimeUnit) {
     match times {
-        Times::Seconds => put_seconds(job, at.as_microsecond()),
-        Times::Milliseconds => {
+        TimeUnit::Seconds => put_seconds(job, at.as_microsecond()),
+        TimeUnit::Milliseconds => {
             let _ = write!(job, "{}", at.as_millisecond());
         }
     }
@@ -248,11 +250,11 @@ impl Destination for Sidekiq {
         Box::pin(async move {
             let now = Timestamp::now();
             let element = |message: &'a Message| {
-                let queue = self.queue_of(message);
+                let queue = self.receiver_queue(message);
                 if let Some(reason) = problem(message, queue) {
                     return Err(reason);
                 }
-                let job = encode(message, queue, &self.said, self.times, now);
+                let job = encode(message, queue, &self.options, self.times, now);
                 let list = message.at.map_or(0, |_| SCHEDULED);
                 Ok(((queue, list), (message.at, job)))
             };
@@ -265,11 +267,11 @@ impl Destination for Sidekiq {
     }
 
     fn rejects(&self, message: &Message) -> Option<String> {
-        problem(message, self.queue_of(message))
+        problem(message, self.receiver_queue(message))
     }
 
-    fn queue_of<'a>(&'a self, message: &'a Message) -> Option<&'a str> {
-        Some(Self::queue_of(self, message))
+    fn receiver_queue<'a>(&'a self, message: &'a Message) -> Option<&'a str> {
+        Some(Self::receiver_queue(self, message))
     }
 
     fn unread<'a>(&'a self, queues: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, String>> {
@@ -280,7 +282,7 @@ impl Destination for Sidekiq {
     /// defaults: without a `retry` of its own the job would be tried 25 times, whatever its class
     /// says.
     fn ahead(&self) -> Duration {
-        match self.said.retry {
+        match self.options.retry {
             Some(_) => Duration::MAX,
             None => Duration::ZERO,
         }
@@ -290,8 +292,8 @@ impl Destination for Sidekiq {
         Box::pin(self.redis.probe())
     }
 
-    fn unfit(&self) -> BoxFuture<'_, Option<String>> {
-        Box::pin(self.redis.unfit())
+    fn misconfiguration(&self) -> BoxFuture<'_, Option<String>> {
+        Box::pin(self.redis.misconfiguration())
     }
 
     fn unsafe_settings(
@@ -304,14 +306,14 @@ impl Destination for Sidekiq {
 
 #[cfg(test)]
 mod tests {
-    use super::{HowMany, Said, Times, encode, put_seconds, put_time, score};
+    use super::{Options, TimeUnit, ToggleOrCount, encode, put_seconds, put_time, score};
     use crate::destination::golden::{Case, cases};
     use jiff::Timestamp;
     use posthaste::settings::Read as _;
     use serde_json::value::RawValue;
     use std::collections::HashMap;
 
-    fn compare(case: &Case, times: Times) {
+    fn compare(case: &Case, times: TimeUnit) {
         let is_scheduled = case.input()["at"].is_number();
         let mut theirs = case.texts(if is_scheduled { "zadd" } else { "lpush" });
         let theirs_job = theirs.pop().expect("a job");
@@ -333,17 +335,17 @@ mod tests {
         let value = |name: &str| fields.get(name).map(|value| value.get());
         let read = |name: &str| {
             let value = value(name).and_then(|value| serde_json::from_str(value).ok());
-            value.and_then(HowMany::read)
+            value.and_then(ToggleOrCount::read)
         };
         let tags = value("tags").map(serde_json::from_str);
-        let said = Said {
+        let options = Options {
             retry: read("retry"),
             backtrace: read("backtrace"),
             tags: tags.transpose().expect("tags").unwrap_or_default(),
             dead: None,
         };
-        assert!(said.retry.is_some(), "its client always says it");
-        let mine = encode(&mapped, queue, &said, times, now);
+        assert!(options.retry.is_some(), "its client always says it");
+        let mine = encode(&mapped, queue, &options, times, now);
         let delivery_id = format!(",\"delivery_id\":\"{}\"", mapped.id);
         assert!(mine.contains(&delivery_id), "{mine}");
         let mine = mine.replace(&delivery_id, "");
@@ -362,7 +364,8 @@ mod tests {
     fn a_job_has_the_bytes_that_sidekiqs_own_client_writes() {
         let six = include_str!("../../tests/relay/golden/sidekiq6.json");
         let eight = include_str!("../../tests/relay/golden/sidekiq8.json");
-        for (capture, times) in [(six, Times::Seconds), (eight, Times::Milliseconds)] {
+        use TimeUnit::{Milliseconds, Seconds};
+        for (capture, times) in [(six, Seconds), (eight, Milliseconds)] {
             let cases = cases(capture);
             let compared = cases.iter().map(|case| compare(case, times)).count();
             assert_eq!(compared, 8);
@@ -370,10 +373,10 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_second_is_not_taken_for_milliseconds() {
+    fn whole_seconds_are_not_mistaken_for_milliseconds() {
         let mut json = String::new();
         let at = Timestamp::from_second(1_700_000_000).expect("a time");
-        put_time(&mut json, at, Times::Seconds);
+        put_time(&mut json, at, TimeUnit::Seconds);
         assert_eq!(json, "1700000000.0");
     }
 

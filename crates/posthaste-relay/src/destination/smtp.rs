@@ -14,16 +14,16 @@ use uuid::Uuid;
 
 use crate::destination::answer::Answer;
 use crate::destination::contract::Destination;
-use crate::destination::partial_answers::Known;
+use crate::destination::partial_answers::PartialAnswers;
 use crate::message::Message;
 use mail::Mail;
-use reply::Sent;
+use reply::MailOutcome;
 use server::{Server, Session};
 
 /// A connection that was not used for this long may have been closed by the server.
 const RESTS: Duration = Duration::from_secs(30);
-/// This many connections are kept between batches.
-const KEPT: usize = 32;
+/// Maximum of idle connections between batches.
+const MAX_IDLE_SESSIONS: usize = 32;
 
 /// A mail server: each message is a mail.
 ///
@@ -71,8 +71,8 @@ pub struct Smtp {
     server: Server,
     from: Option<String>,
     to: Option<String>,
-    resting: Mutex<Vec<(Session, Instant)>>,
-    known: Known,
+    idle_session: Mutex<Vec<(Session, Instant)>>,
+    known: PartialAnswers,
 }
 
 impl Smtp {
@@ -86,8 +86,8 @@ impl Smtp {
             server: Server::new(url)?,
             from: None,
             to: None,
-            resting: Mutex::default(),
-            known: Known::default(),
+            idle_session: Mutex::default(),
+            known: PartialAnswers::default(),
         })
     }
 
@@ -107,7 +107,8 @@ impl Smtp {
         let mut answers = Vec::with_capacity(batch.len());
         let mut session = None;
         for message in batch {
-            let answer = match Mail::of(message, self.from.as_deref(), self.to.as_deref()) {
+            let answer = match Mail::from_message(message, self.from.as_deref(), self.to.as_deref())
+            {
                 Ok(mail) => self.send_one(&mut session, message.id, &mail).await,
                 Err(reason) => Answer::rejected(reason),
             };
@@ -121,7 +122,7 @@ impl Smtp {
             }
         }
         if let Some(session) = session {
-            self.rest(session);
+            self.keep_idle(session);
         }
         answers
     }
@@ -133,7 +134,7 @@ impl Smtp {
             reason: "it was cut short while the server had the text".into(),
         };
         loop {
-            let used = held.take().or_else(|| self.resting());
+            let used = held.take().or_else(|| self.idle_session());
             let was_used = used.is_some();
             let mut session = match used {
                 Some(session) => session,
@@ -144,14 +145,14 @@ impl Smtp {
             };
             let sent = session.send(mail, || self.known.learn(id, &risk)).await;
             match sent {
-                Sent::Answered(answer) | Sent::Denied(answer) => {
+                MailOutcome::Answered(answer) | MailOutcome::Denied(answer) => {
                     *held = Some(session).filter(Session::is_usable);
                     return answer;
                 }
                 // The server closed it between two mails.
-                Sent::Gone(_) if was_used => {}
-                Sent::Gone(reason) => return Answer::unavailable(reason),
-                Sent::Lost(reason) => {
+                MailOutcome::Gone(_) if was_used => {}
+                MailOutcome::Gone(reason) => return Answer::unavailable(reason),
+                MailOutcome::Lost(reason) => {
                     let reason = reason.into();
                     return Answer::Ambiguous { reason };
                 }
@@ -159,21 +160,23 @@ impl Smtp {
         }
     }
 
-    fn rest(&self, session: Session) {
+    fn keep_idle(&self, session: Session) {
         let mut sessions = self.sessions();
-        if sessions.len() < KEPT {
+        if sessions.len() < MAX_IDLE_SESSIONS {
             sessions.push((session, Instant::now()));
         }
     }
 
-    fn resting(&self) -> Option<Session> {
+    fn idle_session(&self) -> Option<Session> {
         let mut sessions = self.sessions();
         sessions.retain(|(_, since)| since.elapsed() < RESTS);
         sessions.pop().map(|(session, _)| session)
     }
 
     fn sessions(&self) -> MutexGuard<'_, Vec<(Session, Instant)>> {
-        self.resting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle_session
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -195,7 +198,7 @@ impl Destination for Smtp {
     }
 
     fn rejects(&self, message: &Message) -> Option<String> {
-        Mail::of(message, self.from.as_deref(), self.to.as_deref()).err()
+        Mail::from_message(message, self.from.as_deref(), self.to.as_deref()).err()
     }
 
     fn recall(&self, id: Uuid) -> Option<Answer> {
@@ -211,7 +214,7 @@ impl Destination for Smtp {
             // Those that rest may be as dead as what led to the question.
             self.sessions().clear();
             let session = self.server.connect().await?;
-            self.rest(session);
+            self.keep_idle(session);
             Ok(())
         })
     }

@@ -14,13 +14,13 @@ use reqwest::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Client, ClientBuilder, StatusCode, Url};
 use uuid::Uuid;
 
-use crate::destination::answer::{Answer, NO_FILES};
+use crate::destination::answer::{Answer, FILE_LIMIT_REACHED};
 use crate::destination::contract::Destination;
-use crate::destination::partial_answers::Known;
+use crate::destination::partial_answers::PartialAnswers;
 use crate::destination::reason::{Failure, Reason};
 use crate::message::Message;
+pub use address_policy::AddressPolicy;
 use address_policy::Forbidden;
-pub use address_policy::Reach;
 
 /// Connections to addresses of the messages' own stay open no more than this, whatever file
 /// descriptors there are.
@@ -51,10 +51,10 @@ const MOST_IDLE: usize = 4_000;
 /// attempt is counted. After a message without an answer a HEAD request asks whether somebody is
 /// there; a receiver need not answer it.
 ///
-/// Only public addresses are connected to, see [`Reach`]. Of an answer, 8 KiB are read at most.
-/// Which TLS there is, is the client's affair.
+/// Only public addresses are connected to, see [`AddressPolicy`]. Of an answer, 8 KiB are read at
+/// most. Which TLS there is, is the client's affair.
 ///
-/// Requests of a batch are under way at once. The order of an ordered relay is kept with
+/// Requests of a batch are under way at once. An ordered relay keeps its order with
 /// [`requests(1)`](Self::requests).
 ///
 /// ```no_run
@@ -69,13 +69,13 @@ const MOST_IDLE: usize = 4_000;
 pub struct Webhook {
     client: Client,
     url: Option<Url>,
-    reach: Reach,
+    address_policy: AddressPolicy,
     secrets: Vec<Secret>,
     time_limit: Duration,
     requests: usize,
     turns: Turns,
     again: bool,
-    known: Known,
+    known: PartialAnswers,
     /// Of those that go to the destination's own address.
     faults: Faults,
     /// Of connections to addresses of the messages' own: they may be to any number of hosts.
@@ -88,32 +88,36 @@ pub struct Webhook {
 impl Webhook {
     /// Posts to this address, which must be a public one, with a client of this kind.
     pub fn new(client: ClientBuilder, url: &str) -> Result<Self, Error> {
-        Self::within(client, url, Reach::public())
+        Self::within(client, url, AddressPolicy::public())
     }
 
-    /// As [`new`](Self::new), to addresses of this reach.
-    pub fn within(client: ClientBuilder, url: &str, reach: Reach) -> Result<Self, Error> {
+    /// As [`new`](Self::new), to addresses that this policy allows.
+    pub fn within(
+        client: ClientBuilder,
+        url: &str,
+        address_policy: AddressPolicy,
+    ) -> Result<Self, Error> {
         let url = http::address(url)?;
         let refused = |forbidden: Forbidden| Error::invalid("url", forbidden.to_string());
-        reach.check(&url).map_err(refused)?;
-        let webhook = Self::to_each(client, reach)?;
+        address_policy.check(&url).map_err(refused)?;
+        let webhook = Self::to_each(client, address_policy)?;
         let url = Some(url);
         Ok(Self { url, ..webhook })
     }
 
     /// Without an address of its own: the mapping says one for each message, as `queue`.
-    pub fn to_each(client: ClientBuilder, reach: Reach) -> Result<Self, Error> {
+    pub fn to_each(client: ClientBuilder, address_policy: AddressPolicy) -> Result<Self, Error> {
         let requests = 100;
         Ok(Self {
-            client: http::client(reach.bound(client))?,
+            client: http::client(address_policy.bound(client))?,
             url: None,
-            reach,
+            address_policy,
             secrets: Vec::new(),
             time_limit: Duration::from_secs(20),
             requests,
             turns: Turns::new(requests),
             again: false,
-            known: Known::default(),
+            known: PartialAnswers::default(),
             faults: Faults::default(),
             keep_alive: KeepAlive::new(http::quarter_of_descriptors().min(MOST_IDLE)),
             is_used: AtomicBool::new(false),
@@ -128,14 +132,14 @@ impl Webhook {
         }
     }
 
-    /// How long connecting, asking and being answered may take together; 20 s unless said
-    /// otherwise. Keep it below the relay's.
+    /// How long connecting, asking and being answered may take together; 20 s by default. Keep it
+    /// below the relay's.
     pub fn time_limit(self, time_limit: Duration) -> Self {
         Self { time_limit, ..self }
     }
 
-    /// How many requests are under way at once, over all batches; 100 unless said otherwise. Each
-    /// has a connection, and its body in memory.
+    /// How many requests are under way at once, over all batches; 100 by default. Each has a
+    /// connection, and its body in memory.
     pub fn requests(self, requests: usize) -> Self {
         let requests = requests.max(1);
         Self {
@@ -163,9 +167,12 @@ impl Webhook {
             Err(NoFiles) => {
                 if self.turns.lower() {
                     let destination = self.label();
-                    tracing::warn!(destination, "{NO_FILES}: fewer requests are under way");
+                    tracing::warn!(
+                        destination,
+                        "{FILE_LIMIT_REACHED}: fewer requests are under way"
+                    );
                 }
-                Answer::full(Reason::of(Failure::Other, NO_FILES))
+                Answer::full(Reason::new(Failure::Other, FILE_LIMIT_REACHED))
             }
         };
         self.known.learn(message.id, &answer);
@@ -179,8 +186,8 @@ impl Webhook {
         };
         let is_own = message.queue.is_some();
         let host = is_own.then(|| url.origin().ascii_serialization());
-        let kept = host.map(|host| self.keep_alive.ask(&host, Instant::now()));
-        if matches!(kept, Some(None)) {
+        let keep_alive = host.map(|host| self.keep_alive.ask(&host, Instant::now()));
+        if matches!(keep_alive, Some(None)) {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         let request = self
@@ -192,10 +199,10 @@ impl Webhook {
         let asked = (!is_own).then(|| self.faults.ask(message.job.id));
         let answer = match request.send().await {
             Ok(answer) => {
-                let failure = of_status(answer.status());
+                let failure = failure_for_status(answer.status());
                 let verdict = http::verdict(answer).await;
                 match asked {
-                    Some(asked) => self.judge_own(verdict, failure, &asked),
+                    Some(asked) => self.classify_own_address(verdict, failure, &asked),
                     None => self.judge(verdict.of_this_job_alone(), failure),
                 }
             }
@@ -205,7 +212,7 @@ impl Webhook {
                 None => unavailable_alone(&error),
             },
         };
-        drop(kept);
+        drop(keep_alive);
         Ok(answer)
     }
 
@@ -214,7 +221,9 @@ impl Webhook {
         match (&message.queue, &self.url) {
             (Some(own), _) => {
                 let own = http::address(own).map_err(|error| error.to_string())?;
-                self.reach.check(&own).map_err(|error| error.to_string())?;
+                self.address_policy
+                    .check(&own)
+                    .map_err(|error| error.to_string())?;
                 Ok(own)
             }
             (None, Some(url)) => {
@@ -244,12 +253,17 @@ impl Webhook {
     }
 
     /// What the destination's own address means by an answer.
-    fn judge_own(&self, verdict: Verdict, failure: Failure, asked: &Asked<'_>) -> Answer {
+    fn classify_own_address(
+        &self,
+        verdict: Verdict,
+        failure: Failure,
+        asked: &Asked<'_>,
+    ) -> Answer {
         let Verdict::Endpoint { reason, .. } = verdict else {
             asked.taken();
             return self.judge(verdict, failure);
         };
-        let reason = Reason::of(failure, reason);
+        let reason = Reason::new(failure, reason);
         match asked.failed() {
             Blame::Job => Answer::retry(reason),
             Blame::Endpoint { .. } => Answer::full(reason),
@@ -257,7 +271,7 @@ impl Webhook {
     }
 
     fn judge(&self, verdict: Verdict, failure: Failure) -> Answer {
-        let of = |reason| Reason::of(failure, reason);
+        let of = |reason| Reason::new(failure, reason);
         match verdict {
             Verdict::Done => Answer::Accepted,
             Verdict::Refused { reason } if self.again => Answer::retry(of(reason)),
@@ -289,7 +303,7 @@ impl Webhook {
 }
 
 /// What an answer that is no success says.
-fn of_status(status: StatusCode) -> Failure {
+fn failure_for_status(status: StatusCode) -> Failure {
     match status.as_u16() {
         401 | 403 | 407 => Failure::Auth,
         404 | 405 | 410 => Failure::NoRoute,
@@ -327,7 +341,7 @@ fn not_answered(error: &reqwest::Error) -> Reason {
         true => Failure::Timeout,
         false => Failure::Connect,
     };
-    Reason::of(failure, http::said(error))
+    Reason::new(failure, http::said(error))
 }
 
 impl Destination for Webhook {
@@ -364,7 +378,7 @@ impl Destination for Webhook {
     }
 
     /// A receiver may answer no HEAD.
-    fn tries_one(&self) -> bool {
+    fn probes_with_message(&self) -> bool {
         true
     }
 

@@ -8,7 +8,7 @@ use posthaste::Error;
 use posthaste::consumer::Attendant;
 
 use crate::engine::lease::Lease;
-use crate::engine::readers::ReadersWatch;
+use crate::engine::readers::ReaderWatch;
 use crate::engine::shared::Shared;
 use crate::store;
 use crate::store::status::{RelayState, RelayStatus};
@@ -19,12 +19,12 @@ const FLUSH_AFTER: Duration = Duration::from_secs(5);
 /// What has not is written this often: one that writes nothing for three times as long is thought
 /// to be gone (src/store/relays.sql).
 const FLUSH_ALWAYS: Duration = Duration::from_secs(10);
-/// How often is looked.
-const LOOK: Duration = Duration::from_secs(1);
-/// How often is asked for a lease that another one has.
-const ASK: Duration = Duration::from_secs(2);
+/// How often the tasks check whether anything is due.
+const TICK: Duration = Duration::from_secs(1);
+/// How often a standby asks for the lease.
+const STANDBY_POLL: Duration = Duration::from_secs(2);
 
-/// Runs until the worker has nothing in hand any more.
+/// Runs until the worker has nothing in memory any more.
 pub(crate) async fn run(shared: Arc<Shared>, worker: Attendant) {
     let leasing = async {
         if shared.options.ordered {
@@ -35,12 +35,12 @@ pub(crate) async fn run(shared: Arc<Shared>, worker: Attendant) {
             }
         }
     };
-    let mut readers = ReadersWatch::new(&shared);
+    let mut readers = ReaderWatch::new(&shared);
     let asking = async {
         loop {
-            readers.look().await;
+            readers.poll().await;
             tokio::select! {
-                () = tokio::time::sleep(LOOK) => {}
+                () = tokio::time::sleep(TICK) => {}
                 () = worker.ended() => break,
             }
         }
@@ -67,7 +67,7 @@ impl<'a> StatusReporter<'a> {
     }
 
     async fn run(mut self) {
-        let pause = LOOK.min(self.worker.rescue_after() / 8);
+        let pause = TICK.min(self.worker.rescue_after() / 8);
         loop {
             self.flush().await;
             tokio::select! {
@@ -98,10 +98,10 @@ impl<'a> StatusReporter<'a> {
             state,
             status: &status,
         };
-        match say(self.worker, &flushed).await {
+        match write_status(self.worker, &flushed).await {
             Ok(()) => self.flushed = Some((Instant::now(), state, status)),
             Err(error) => {
-                tracing::debug!(%error, "how a relay goes could not be written");
+                tracing::debug!(%error, "the status of a relay could not be written");
             }
         }
     }
@@ -123,10 +123,10 @@ struct LeaseKeeper<'a> {
     worker: Attendant,
     /// How often in turn there was no answer.
     failures: u32,
-    /// That the lease is over was said.
+    /// The expiry of the lease was logged.
     was_over: bool,
     /// The workers that this process has been.
-    ours: Vec<i64>,
+    own_workers: Vec<i64>,
 }
 
 impl<'a> LeaseKeeper<'a> {
@@ -137,7 +137,7 @@ impl<'a> LeaseKeeper<'a> {
             worker: worker.with_connection(),
             failures: 0,
             was_over: false,
-            ours: Vec::new(),
+            own_workers: Vec::new(),
         }
     }
 
@@ -147,11 +147,11 @@ impl<'a> LeaseKeeper<'a> {
             let worker = self.worker.worker().await.ok();
             let pause = match worker {
                 Some(worker) => self.ask(worker, lease).await,
-                None => ASK.min(lease / 4),
+                None => STANDBY_POLL.min(lease / 4),
             };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                // Declared dead: what is in hand waits for the answer.
+                // Declared dead: what is in memory waits for the answer.
                 () = self.worker.changed(worker) => {}
             }
         }
@@ -171,18 +171,18 @@ impl<'a> LeaseKeeper<'a> {
             Err(late) => return self.failed(&late, lease),
         };
         (self.failures, self.was_over) = (0, false);
-        if !self.ours.contains(&worker) {
-            self.ours.push(worker);
+        if !self.own_workers.contains(&worker) {
+            self.own_workers.push(worker);
         }
         if holder.worker != worker {
-            match self.ours.contains(&holder.worker) {
+            match self.own_workers.contains(&holder.worker) {
                 // It is nobody else's, and nobody's for a while.
-                true => shared.doubt_lease(),
+                true => shared.suspend_lease(),
                 false => {
                     shared.set_lease(Lease::Missing);
                 }
             }
-            return ASK.min(lease / 4);
+            return STANDBY_POLL.min(lease / 4);
         }
         let quarantined = holder.quarantined > 0;
         let before = shared.set_lease(Lease::Held {
@@ -193,11 +193,11 @@ impl<'a> LeaseKeeper<'a> {
         if !before.may_send(now) {
             tracing::info!(
                 queue = self.worker.queue(),
-                "has the lease of this queue from now on"
+                "acquired the lease of this queue"
             );
         }
         match quarantined {
-            true => LOOK.min(lease / 8),
+            true => TICK.min(lease / 8),
             false => (lease / 4).saturating_sub(now.elapsed()),
         }
     }
@@ -205,18 +205,21 @@ impl<'a> LeaseKeeper<'a> {
     /// It lasts as long as it was given.
     fn failed(&mut self, error: &dyn std::error::Error, lease: Duration) -> Duration {
         let queue = self.worker.queue();
-        tracing::debug!(%error, queue, "the lease of an ordered relay could not be asked for");
+        tracing::debug!(%error, queue, "the lease of an ordered relay could not be renewed");
         self.failures += 1;
         let is_over = self.shared.lease().is_over(Instant::now());
         if is_over && !std::mem::replace(&mut self.was_over, true) {
-            tracing::warn!(%error, queue, "the lease of an ordered relay is over; its jobs wait \
+            tracing::warn!(%error, queue, "the lease of an ordered relay expired; its jobs wait \
                                            for it");
         }
-        LOOK.min(lease / 16)
+        TICK.min(lease / 16)
     }
 }
 
-async fn say(worker: &Attendant, flushed: &store::RelayStatusRow<'_>) -> Result<(), Error> {
+async fn write_status(
+    worker: &Attendant,
+    flushed: &store::RelayStatusRow<'_>,
+) -> Result<(), Error> {
     let id = worker.worker().await?;
     store::flush(worker, id, flushed).await
 }

@@ -50,8 +50,8 @@ impl SendBuffer {
     /// Lets one job through. Returns those that wait beside it, if all but one are to be removed.
     pub(crate) fn half_open(&mut self, keeps_all: bool) -> Vec<Delivery> {
         self.breaker.half_open();
-        let kept = if keeps_all { self.waiting.len() } else { 1 };
-        let others = self.waiting.split_off(kept.min(self.waiting.len()));
+        let remaining = if keeps_all { self.waiting.len() } else { 1 };
+        let others = self.waiting.split_off(remaining.min(self.waiting.len()));
         Vec::from(others)
     }
 
@@ -65,8 +65,8 @@ impl SendBuffer {
     /// Takes out those of them that wait here.
     pub(crate) fn remove(&mut self, which: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
         let all = std::mem::take(&mut self.waiting);
-        let (removed, kept): (VecDeque<_>, _) = all.into_iter().partition(which);
-        self.waiting = kept;
+        let (removed, remaining): (VecDeque<_>, _) = all.into_iter().partition(which);
+        self.waiting = remaining;
         Vec::from(removed)
     }
 
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn while_the_destination_is_down_there_is_no_room() {
+    fn the_buffer_has_no_room_while_the_destination_is_down() {
         let mut buffer = buffer(0);
         buffer.breaker.failed(Instant::now(), 0.5);
         assert_eq!(buffer.room(40), 0);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn while_one_job_is_tried_there_is_room_for_one_whatever_is_under_way() {
+    fn a_half_open_buffer_has_room_for_one_job() {
         let mut buffer = buffer(40);
         buffer.breaker.failed(Instant::now(), 0.5);
         buffer.half_open(false);

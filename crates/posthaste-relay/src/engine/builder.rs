@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::destination::contract::{Destination, LONGEST_OUTAGE};
-use crate::engine::health::Unfit;
+use crate::engine::health::DestinationProblem;
 use crate::engine::lease::Lease;
 use crate::engine::options::{Ack, OnAmbiguous, Options};
 use crate::engine::references::References;
@@ -26,7 +26,7 @@ pub struct RelayBuilder {
     allowed: Vec<String>,
     statements: BTreeMap<String, String>,
     database: Option<Database>,
-    waits_if_unfit: bool,
+    waits_if_misconfigured: bool,
 }
 
 impl Relay {
@@ -49,7 +49,7 @@ impl RelayBuilder {
             allowed: Vec::new(),
             statements: BTreeMap::new(),
             database: None,
-            waits_if_unfit: false,
+            waits_if_misconfigured: false,
             options: Options {
                 mapping: Mapping::default(),
                 batch: 10,
@@ -64,7 +64,7 @@ impl RelayBuilder {
         }
     }
 
-    /// What it is called in reports; nothing unless said otherwise.
+    /// What it is called in reports; nothing by default.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -76,27 +76,27 @@ impl RelayBuilder {
         self
     }
 
-    /// How many messages are sent together; 10 unless said otherwise.
+    /// How many messages are sent together; 10 by default.
     pub fn batch(mut self, messages: usize) -> Self {
         self.options.batch = messages;
         self
     }
 
-    /// How many batches are under way at once; 4 unless said otherwise, one in [an ordered
+    /// How many batches are under way at once; 4 by default, one in [an ordered
     /// relay](Self::ordered). As many jobs again wait in the relay for their turn.
     pub fn concurrency(mut self, batches: usize) -> Self {
         self.options.concurrency = batches;
         self
     }
 
-    /// How long sending a batch may take until the destination counts as unavailable; 30 s unless
-    /// said otherwise.
+    /// How long sending a batch may take until the destination counts as unavailable; 30 s by
+    /// default.
     pub fn time_limit(mut self, time_limit: Duration) -> Self {
         self.options.time_limit = time_limit;
         self
     }
 
-    /// When a job is done; when the destination has it unless said otherwise.
+    /// When a job is done; when the destination has it by default.
     pub fn ack(mut self, ack: Ack) -> Self {
         self.options.ack = ack;
         self
@@ -104,11 +104,11 @@ impl RelayBuilder {
 
     /// Whether jobs are sent in the lane's order: transactions as they became visible, ids within
     /// one. Then one relay sends at a time, over all processes, and one batch at a time. While the
-    /// destination is down the batch is kept in hand, so that nothing overtakes it. A relay that
-    /// stops sends what it has in hand first, as far as the grace period goes. What it gives back
-    /// after that comes behind what waits, as does a message that is to be tried again. False
-    /// unless said otherwise: many relays send at once, several batches each, in no order except
-    /// among jobs with the same ordering key.
+    /// destination is down the batch stays in memory, so that nothing overtakes it. A relay that
+    /// stops sends what it has in memory first, as far as the grace period goes. What it gives back
+    /// after that comes after what waits, as does a message that is to be tried again. False by
+    /// default: many relays send at once, several batches each, in no order except among jobs with
+    /// the same ordering key.
     pub fn ordered(mut self, ordered: bool) -> Self {
         self.options.ordered = ordered;
         self
@@ -128,8 +128,8 @@ impl RelayBuilder {
     }
 
     /// How long an outage may last after which a message whose answer was lost is sent again; 24
-    /// hours unless said otherwise. A destination that drops duplicates for a shorter time is
-    /// refused by its setting.
+    /// hours by default. A destination that drops duplicates for a shorter time is refused by its
+    /// setting.
     pub fn longest_outage(mut self, outage: Duration) -> Self {
         self.options.longest_outage = outage;
         self
@@ -169,13 +169,13 @@ impl RelayBuilder {
     }
 
     /// Starts also when a setting of the destination breaks what is promised, or the destination
-    /// cannot be used at all ([`Relay::unfit`] says which): its jobs wait in Postgres, as for one
-    /// that is down, until it is mended. For programs with several relays, of which one must not
-    /// stop the others.
-    pub fn wait_if_unfit(self) -> Self {
-        let waits_if_unfit = true;
+    /// cannot be used at all ([`Relay::misconfiguration`] says which): its jobs wait in Postgres,
+    /// as for one that is down, until it is mended. For programs with several relays, of which one
+    /// must not stop the others.
+    pub fn wait_if_misconfigured(self) -> Self {
+        let waits_if_misconfigured = true;
         Self {
-            waits_if_unfit,
+            waits_if_misconfigured,
             ..self
         }
     }
@@ -192,10 +192,10 @@ impl RelayBuilder {
             let problem = "a relay's batch, concurrency and time limit must not be 0";
             return Err(Error::config(problem));
         }
-        if let Some(problem) = own_header(&*self.destination, &options.mapping) {
+        if let Some(problem) = reserved_header(&*self.destination, &options.mapping) {
             return Err(Error::config(problem));
         }
-        let lease = Lease::before(options.ordered);
+        let lease = Lease::initial(options.ordered);
         let references = match (self.statements.is_empty(), self.database) {
             (true, _) => None,
             (false, Some(database)) => Some(References {
@@ -220,20 +220,20 @@ impl RelayBuilder {
             stopping: CancellationToken::new(),
             aborted: CancellationToken::new(),
             gone: CancellationToken::new(),
-            unfit: OnceLock::new(),
+            misconfiguration: OnceLock::new(),
             status: Mutex::default(),
             receiver_queues: Mutex::default(),
-            said: Mutex::default(),
+            logged_reasons: Mutex::default(),
         });
         match shared.verify().await {
             Ok(()) => {}
-            Err(Unfit::Unsafe(problem)) if self.waits_if_unfit => {
+            Err(DestinationProblem::Unsafe(problem)) if self.waits_if_misconfigured => {
                 shared.is_unsafe(&problem);
                 // It is set once.
-                let _ = shared.unfit.set(problem);
+                let _ = shared.misconfiguration.set(problem);
             }
-            Err(Unfit::Unsafe(problem)) => return Err(Error::config(problem)),
-            Err(Unfit::Down(reason)) => shared.went_down(&reason),
+            Err(DestinationProblem::Unsafe(problem)) => return Err(Error::config(problem)),
+            Err(DestinationProblem::Down(reason)) => shared.went_down(&reason),
         }
         tokio::spawn(send::run(Arc::clone(&shared)));
         Ok(Relay { shared })
@@ -241,7 +241,7 @@ impl RelayBuilder {
 }
 
 /// What is wrong with the first header of a mapping that the destination has for itself.
-pub(crate) fn own_header(destination: &dyn Destination, mapping: &Mapping) -> Option<String> {
+pub(crate) fn reserved_header(destination: &dyn Destination, mapping: &Mapping) -> Option<String> {
     mapping.headers().find_map(|name| {
         let why = destination.rejects_header(name)?;
         Some(format!("headers.{name}: {why}"))

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 
-use crate::destination::answer::NO_FILES;
+use crate::destination::answer::FILE_LIMIT_REACHED;
 use crate::destination::reason::Reason;
 use crate::engine::options::Ack;
 use crate::engine::shared::Shared;
@@ -13,7 +13,7 @@ use crate::engine::shared::Shared;
 const PROBE: Duration = Duration::from_secs(5);
 
 /// Why nothing is sent to a destination.
-pub(crate) enum Unfit {
+pub(crate) enum DestinationProblem {
     /// It is not there, or would take nothing.
     Down(String),
     /// A setting of it breaks what is promised, or it cannot be used at all.
@@ -22,15 +22,15 @@ pub(crate) enum Unfit {
 
 impl Shared {
     /// Whether the destination is there, now.
-    pub(crate) async fn look(&self) -> bool {
+    pub(crate) async fn check(&self) -> bool {
         match self.verify().await {
             Ok(()) => {
                 self.buffer().breaker.close();
                 self.answers_again();
                 return true;
             }
-            Err(Unfit::Down(reason)) => self.went_down(&reason),
-            Err(Unfit::Unsafe(problem)) => self.is_unsafe(&problem),
+            Err(DestinationProblem::Down(reason)) => self.went_down(&reason),
+            Err(DestinationProblem::Unsafe(problem)) => self.is_unsafe(&problem),
         }
         if !self.keeps_in_hand() {
             let waiting = self.buffer().clear();
@@ -42,16 +42,16 @@ impl Shared {
     /// Every message of a batch was answered.
     pub(crate) fn succeeded(&self) {
         let were_held = self.buffer().breaker.succeeded();
-        if were_held && self.destination.tries_one() {
+        if were_held && self.destination.probes_with_message() {
             self.answers_again();
         }
     }
 
     /// Asks whether the destination is there again, or sends one message to see.
-    pub(crate) async fn look_or_try(&self) {
-        match self.destination.tries_one() {
+    pub(crate) async fn check_or_try_one(&self) {
+        match self.destination.probes_with_message() {
             true => self.try_one(),
-            false => _ = self.look().await,
+            false => _ = self.check().await,
         }
     }
 
@@ -62,7 +62,7 @@ impl Shared {
         if self.status().down_since.take().is_some() {
             tracing::info!(
                 destination = self.destination.label(),
-                "takes messages again"
+                "the destination accepts messages again"
             );
         }
     }
@@ -75,13 +75,16 @@ impl Shared {
     }
 
     /// Asks whether it is there and keeps what is promised.
-    pub(crate) async fn verify(&self) -> Result<(), Unfit> {
+    pub(crate) async fn verify(&self) -> Result<(), DestinationProblem> {
         let asked = async {
-            if let Some(problem) = self.destination.unfit().await {
+            if let Some(problem) = self.destination.misconfiguration().await {
                 let label = self.destination.label();
-                return Err(Unfit::Unsafe(format!("{label}: {problem}")));
+                return Err(DestinationProblem::Unsafe(format!("{label}: {problem}")));
             }
-            self.destination.probe().await.map_err(Unfit::Down)?;
+            self.destination
+                .probe()
+                .await
+                .map_err(DestinationProblem::Down)?;
             // Whatever it forgets is sent again.
             if self.options.ack != Ack::Accepted {
                 return Ok(());
@@ -91,14 +94,14 @@ impl Shared {
                 .unsafe_settings(self.options.longest_outage)
                 .await;
             let unsafe_settings =
-                unsafe_settings.map_err(|error| Unfit::Down(error.to_string()))?;
+                unsafe_settings.map_err(|error| DestinationProblem::Down(error.to_string()))?;
             let is_allowed = |setting: &str| self.allowed.iter().any(|one| one == setting);
             match unsafe_settings
                 .into_iter()
                 .find(|one| !is_allowed(&one.setting))
             {
                 None => Ok(()),
-                Some(unsafe_setting) => Err(Unfit::Unsafe(format!(
+                Some(unsafe_setting) => Err(DestinationProblem::Unsafe(format!(
                     "{}: {}: {}; to relay all the same: allow_unsafe = [{:?}]",
                     self.destination.label(),
                     unsafe_setting.setting,
@@ -108,7 +111,7 @@ impl Shared {
             }
         };
         let unavailable = |_| {
-            Err(Unfit::Down(format!(
+            Err(DestinationProblem::Down(format!(
                 "no answer within {} s",
                 PROBE.as_secs()
             )))
@@ -127,15 +130,19 @@ impl Shared {
                 .failed(Instant::now(), fastrand::f64());
             self.arrived.notify_one();
         }
-        if &**reason != NO_FILES && self.said().is_new(reason, Instant::now()) {
+        if &**reason != FILE_LIMIT_REACHED && self.logged_reasons().is_new(reason, Instant::now()) {
             let (destination, error) = (self.destination.label(), &**reason);
             match reason.is_denial() {
                 true => tracing::warn!(
                     destination,
                     error,
-                    "does not allow the relay to send; its jobs wait in Postgres"
+                    "the destination denies permission to send; its jobs wait in Postgres"
                 ),
-                false => tracing::warn!(destination, error, "takes no more for now"),
+                false => tracing::warn!(
+                    destination,
+                    error,
+                    "the destination accepts no more messages for now"
+                ),
             }
         }
         self.status().last_error = Some(reason.to_string());
@@ -148,12 +155,12 @@ impl Shared {
             tracing::warn!(
                 destination,
                 error = reason,
-                "takes nothing; its jobs wait in Postgres"
+                "the destination does not answer; its jobs wait in Postgres"
             );
         }
     }
 
-    /// The destination answers, and may lose what it has taken: it is looked at again later.
+    /// The destination answers, and may lose what it has taken: it is checked again later.
     pub(crate) fn is_unsafe(&self, problem: &str) {
         let is_new = self.status().last_error.as_deref() != Some(problem);
         self.leave_alone(problem);
@@ -162,7 +169,7 @@ impl Shared {
             tracing::warn!(
                 destination,
                 error = problem,
-                "is refused as it is set; its jobs wait in Postgres"
+                "the destination has an unsafe setting; its jobs wait in Postgres"
             );
         }
     }
@@ -172,8 +179,8 @@ impl Shared {
         self.buffer()
             .breaker
             .failed(Instant::now(), fastrand::f64());
-        // The one that waits for jobs looks after the destination from now on: none come while it
-        // is down.
+        // The task that waits for jobs monitors the destination from now on: none come while it is
+        // down.
         self.arrived.notify_one();
         let mut status = self.status();
         status.last_error = Some(reason.to_owned());

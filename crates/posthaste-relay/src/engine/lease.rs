@@ -1,4 +1,4 @@
-//! Who may send: of an ordered relay one of a queue at a time, over all processes. Pure, the clock
+//! Permission to send: one ordered relay of a queue at a time, over all processes. Pure, the clock
 //! is read elsewhere.
 //!
 //! The lease is a row of `posthaste.ordered_relay`, by the server's clock. Here it ends so long
@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Lease {
     /// Any number of relays may.
-    Needless,
-    /// Another one does, or nobody knows.
+    NotRequired,
+    /// Held by another relay, or unknown.
     Missing,
-    /// It is this one's turn, or was: while nobody else has it, what is in hand waits here for it.
+    /// Held by this relay. After it expires, buffered jobs wait here until it is renewed or another
+    /// relay takes it.
     Held {
         /// Until when.
         until: Instant,
@@ -28,9 +29,9 @@ pub(crate) enum Lease {
 
 impl Lease {
     /// Before the database was asked.
-    pub(crate) fn before(ordered: bool) -> Self {
+    pub(crate) fn initial(ordered: bool) -> Self {
         match ordered {
-            false => Self::Needless,
+            false => Self::NotRequired,
             true => Self::Missing,
         }
     }
@@ -46,7 +47,7 @@ impl Lease {
     /// Whether what was claimed as this worker is somebody else's now.
     pub(crate) fn has_lost(self, claimed_as: i64) -> bool {
         match self {
-            Self::Needless => false,
+            Self::NotRequired => false,
             Self::Missing => true,
             Self::Held { worker, .. } => worker != claimed_as,
         }
@@ -87,7 +88,7 @@ impl Lease {
     /// How long sending may take.
     pub(crate) fn left(self, now: Instant) -> Duration {
         match self {
-            Self::Needless => Duration::MAX,
+            Self::NotRequired => Duration::MAX,
             Self::Missing => Duration::ZERO,
             Self::Held { until, .. } => until.saturating_duration_since(now),
         }
@@ -104,8 +105,8 @@ mod tests {
     fn an_ordered_relay_sends_only_while_its_lease_lasts() {
         let now = Instant::now();
         let second = Duration::from_secs(1);
-        assert!(Lease::before(false).may_claim(now));
-        assert!(!Lease::before(true).may_send(now));
+        assert!(Lease::initial(false).may_claim(now));
+        assert!(!Lease::initial(true).may_send(now));
         let mut held = Lease::Held {
             until: now + second,
             worker: 1,
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_hand_is_lost_when_another_has_it_and_not_when_the_lease_is_over() {
+    fn buffered_jobs_are_lost_to_another_holder_only() {
         let until = Instant::now();
         let held = Lease::Held {
             until,
@@ -127,11 +128,11 @@ mod tests {
         };
         assert!(!held.may_send(until) && !held.has_lost(1));
         assert!(held.has_lost(2) && Lease::Missing.has_lost(1));
-        assert!(!Lease::Needless.has_lost(1));
+        assert!(!Lease::NotRequired.has_lost(1));
     }
 
     #[test]
-    fn a_lease_is_renewed_by_the_same_worker_alone() {
+    fn only_the_same_worker_renews_a_lease() {
         let now = Instant::now();
         let second = Duration::from_secs(1);
         let held = |until, worker| Lease::Held {
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn quarantined_jobs_come_before_what_waits() {
+    fn quarantined_jobs_come_before_waiting_ones() {
         let now = Instant::now();
         let held = Lease::Held {
             until: now + Duration::from_secs(1),

@@ -29,7 +29,7 @@ pub enum OnAmbiguous {
     /// It is sent again, which counts as an attempt: twice rather than never.
     #[default]
     Resend,
-    /// It is kept as discarded, with what was seen: never rather than twice.
+    /// It is discarded with the reason: never rather than twice.
     Discard,
 }
 

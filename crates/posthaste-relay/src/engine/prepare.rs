@@ -6,55 +6,55 @@ use posthaste::{Job, RetryLater};
 
 use crate::destination::answer::Answer;
 use crate::engine::options::OnAmbiguous;
-use crate::engine::references::Unread;
+use crate::engine::references::ReferenceFailure;
 use crate::engine::shared::RESCHEDULED_FOR;
 use crate::engine::shared::Shared;
 use crate::message::Message;
 use crate::message::outbox;
 use crate::message::outbox::OutboxJob;
-use crate::message::schedule::stays_until;
+use crate::message::schedule::held_until;
 
 /// What was made of a batch.
 #[derive(Default)]
-pub(crate) struct Packed {
+pub(crate) struct PreparedBatch {
     pub(crate) tickets: Vec<Ticket>,
     pub(crate) messages: Vec<Message>,
     /// Those that keep their place: a row could not be read for now.
-    pub(crate) unread: Vec<Ticket>,
+    pub(crate) unresolved: Vec<Ticket>,
 }
 
 impl Shared {
     /// Makes messages of jobs. A job that cannot be made one will never be.
-    pub(crate) async fn pack(&self, batch: Vec<Delivery>) -> Packed {
+    pub(crate) async fn prepare(&self, batch: Vec<Delivery>) -> PreparedBatch {
         let (tickets, jobs) = self.open(batch);
         let jobs = match &self.references {
             Some(references) => references.follow(jobs, self.options.time_limit).await,
             None => jobs.into_iter().map(Ok).collect(),
         };
-        let mut packed = Packed::default();
+        let mut prepared = PreparedBatch::default();
         for (ticket, job) in tickets.into_iter().zip(jobs) {
             match job {
                 // Nothing overtakes the one before it.
-                _ if !packed.unread.is_empty() => packed.unread.push(ticket),
-                Ok(job) => match self.options.mapping.of(job).map(|one| self.time(one)) {
+                _ if !prepared.unresolved.is_empty() => prepared.unresolved.push(ticket),
+                Ok(job) => match self.options.mapping.map(job).map(|one| self.time(one)) {
                     Ok(Ok(message)) => {
-                        packed.tickets.push(ticket);
-                        packed.messages.push(message);
+                        prepared.tickets.push(ticket);
+                        prepared.messages.push(message);
                     }
                     Ok(Err(until)) => ticket.settle(Outcome::Snooze { until }),
                     Err(reason) => self.settle(ticket, Answer::rejected(reason)),
                 },
-                Err(Unread::Settled(answer)) => self.settle(ticket, answer),
-                Err(Unread::Unavailable(reason)) => {
-                    self.complain(&reason);
+                Err(ReferenceFailure::Settled(answer)) => self.settle(ticket, answer),
+                Err(ReferenceFailure::Unavailable(reason)) => {
+                    self.record_failure(&reason);
                     match self.keeps_in_hand() {
-                        true => packed.unread.push(ticket),
+                        true => prepared.unresolved.push(ticket),
                         false => self.reschedule([ticket].into_iter()),
                     }
                 }
             }
         }
-        packed
+        prepared
     }
 
     /// Takes jobs out of their envelopes. One that has expired while it waited here goes back, and
@@ -90,7 +90,7 @@ impl Shared {
         if let Some(at) = message.at {
             let now = Timestamp::now();
             let ahead = self.destination.ahead();
-            if let Some(until) = stays_until(at, ahead, &message.job, now) {
+            if let Some(until) = held_until(at, ahead, &message.job, now) {
                 return Err(until);
             }
             message.at = Some(at).filter(|at| *at > now && !ahead.is_zero());

@@ -1,5 +1,5 @@
-//! Whether somebody reads the receiver's queues that messages were sent to: what lies in a queue
-//! that no worker has looks like success.
+//! Whether somebody reads the receiver's queues that messages were sent to: messages in a queue
+//! without a worker look delivered.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ const EVERY: Duration = Duration::from_secs(60);
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Asks now and then, and says what has changed.
-pub(crate) struct ReadersWatch<'a> {
+pub(crate) struct ReaderWatch<'a> {
     shared: &'a Shared,
     asked: Option<(Instant, usize)>,
     unread: BTreeSet<String>,
 }
 
-impl<'a> ReadersWatch<'a> {
+impl<'a> ReaderWatch<'a> {
     pub(crate) fn new(shared: &'a Shared) -> Self {
         Self {
             shared,
@@ -29,7 +29,7 @@ impl<'a> ReadersWatch<'a> {
 
     /// To be called often: the receiver is asked once a minute, and soon where another queue is
     /// sent to.
-    pub(crate) async fn look(&mut self) {
+    pub(crate) async fn poll(&mut self) {
         let queues: Vec<String> = self.shared.receiver_queues().names();
         let is_due = match self.asked {
             None => !queues.is_empty(),
@@ -41,23 +41,31 @@ impl<'a> ReadersWatch<'a> {
         self.asked = Some((Instant::now(), queues.len()));
         let asked = self.shared.destination.unread(&queues);
         match tokio::time::timeout(LIMIT, asked).await {
-            Ok(Ok(unread)) => self.say(unread.into_iter().collect()),
-            Ok(Err(error)) => tracing::debug!(error, "who reads the receiver's queues is unknown"),
-            Err(error) => tracing::debug!(%error, "who reads the receiver's queues is unknown"),
+            Ok(Ok(unread)) => self.log_changes(unread.into_iter().collect()),
+            Ok(Err(error)) => {
+                tracing::debug!(error, "the receiver does not report who reads its queues")
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the receiver does not report who reads its queues")
+            }
         }
     }
 
-    fn say(&mut self, unread: BTreeSet<String>) {
+    fn log_changes(&mut self, unread: BTreeSet<String>) {
         let destination = self.shared.destination.label();
         for receiver_queue in unread.difference(&self.unread) {
             tracing::warn!(
                 destination,
                 receiver_queue,
-                "no worker reads this queue of the receiver; what is sent to it waits there"
+                "no worker reads this queue at the receiver; messages wait there"
             );
         }
         for receiver_queue in self.unread.difference(&unread) {
-            tracing::info!(destination, receiver_queue, "a worker reads this queue now");
+            tracing::info!(
+                destination,
+                receiver_queue,
+                "a worker reads this queue again"
+            );
         }
         self.unread = unread;
     }

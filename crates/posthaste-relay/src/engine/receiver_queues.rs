@@ -22,7 +22,7 @@ impl ReceiverQueues {
     ) {
         for (message, answer) in sent {
             let is_taken = matches!(answer, Some(Answer::Accepted));
-            if let Some(queue) = destination.queue_of(message).filter(|_| is_taken)
+            if let Some(queue) = destination.receiver_queue(message).filter(|_| is_taken)
                 && !self.0.contains(queue)
                 && self.0.len() < QUEUES
             {

@@ -1,6 +1,6 @@
 //! References of `posthaste.outbox`: the row is read when the message is made, by the statement
-//! that the route has for its table. What a job names is looked up in the route's list and given as
-//! a parameter; it never becomes a part of a statement.
+//! that the route has for its table. The table that a job names is found in the route's list and
+//! given as a parameter; it never becomes a part of a statement.
 
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
@@ -22,7 +22,7 @@ pub(crate) struct References {
 
 /// Why a reference could not be followed.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Unread {
+pub(crate) enum ReferenceFailure {
     /// That lies with the job.
     Settled(Answer),
     /// The database did not answer: it is asked again, and no attempt is counted.
@@ -30,13 +30,13 @@ pub(crate) enum Unread {
 }
 
 impl References {
-    /// What stands behind each job's reference; jobs without one are as they were. All are asked
-    /// for at once.
+    /// Reads the row of each job's reference; jobs without one are as they were. All are asked for
+    /// at once.
     pub(crate) async fn follow(
         &self,
         jobs: Vec<OutboxJob>,
         time_limit: Duration,
-    ) -> Vec<Result<OutboxJob, Unread>> {
+    ) -> Vec<Result<OutboxJob, ReferenceFailure>> {
         if jobs.iter().all(|one| one.reference.is_none()) {
             return jobs.into_iter().map(Ok).collect();
         }
@@ -50,9 +50,9 @@ impl References {
             let Some(reference) = &job.reference else {
                 return Ok(job);
             };
-            let client = client.clone().map_err(Unread::Unavailable)?;
+            let client = client.clone().map_err(ReferenceFailure::Unavailable)?;
             let payload = timeout(time_limit, read(&self.statements, client, reference)).await;
-            let payload = payload.unwrap_or_else(|_| Err(Unread::Unavailable(late())))?;
+            let payload = payload.unwrap_or_else(|_| Err(ReferenceFailure::Unavailable(late())))?;
             Ok(job.holding(payload))
         });
         join_all(all).await
@@ -64,8 +64,8 @@ pub(crate) async fn read(
     statements: &BTreeMap<String, String>,
     client: &tokio_postgres::Client,
     Reference { table, id }: &Reference,
-) -> Result<Vec<u8>, Unread> {
-    let refused = |reason: String| Unread::Settled(Answer::rejected(reason));
+) -> Result<Vec<u8>, ReferenceFailure> {
+    let refused = |reason: String| ReferenceFailure::Settled(Answer::rejected(reason));
     let statement = statements.get(table);
     let statement = statement.ok_or_else(|| {
         refused(format!(
@@ -73,7 +73,7 @@ pub(crate) async fn read(
         ))
     })?;
     let rows = client.query_typed(statement, &[(id, Type::TEXT)]).await;
-    let rows = rows.map_err(|error| judge(&error, table))?;
+    let rows = rows.map_err(|error| classify(&error, table))?;
     let row = rows
         .first()
         .ok_or_else(|| refused(format!("{table} has no row {id:?}")))?;
@@ -86,7 +86,7 @@ pub(crate) async fn read(
     }
 }
 
-impl Unread {
+impl ReferenceFailure {
     /// Why, for people.
     pub(crate) fn reason(self) -> String {
         match self {
@@ -105,17 +105,17 @@ fn late() -> String {
 
 /// What the server's complaint means: about the id that the job gave, about the statement, or about
 /// itself.
-fn judge(error: &tokio_postgres::Error, table: &str) -> Unread {
+fn classify(error: &tokio_postgres::Error, table: &str) -> ReferenceFailure {
     let Some(error) = error.as_db_error() else {
-        return Unread::Unavailable(format!("the database: {error}"));
+        return ReferenceFailure::Unavailable(format!("the database: {error}"));
     };
     let reason = format!("the row of {table} cannot be read: {}", error.message());
     match error.code().code().get(..2) {
         // An id that is no number where the table has numbers.
-        Some("22") => Unread::Settled(Answer::rejected(reason)),
+        Some("22") => ReferenceFailure::Settled(Answer::rejected(reason)),
         // Connections, resources, an operator's hand, and what a deadlock or a failover ends.
-        Some("08" | "40" | "53" | "55" | "57" | "58") => Unread::Unavailable(reason),
-        _ => Unread::Settled(Answer::retry(reason)),
+        Some("08" | "40" | "53" | "55" | "57" | "58") => ReferenceFailure::Unavailable(reason),
+        _ => ReferenceFailure::Settled(Answer::retry(reason)),
     }
 }
 

@@ -20,7 +20,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// How it goes.
+    /// Its current status.
     pub fn status(&self) -> RelayStatus {
         self.shared.status().clone()
     }
@@ -32,9 +32,9 @@ impl Relay {
     }
 
     /// Why its destination was refused when it was started, if it was and
-    /// [waits](crate::RelayBuilder::wait_if_unfit) for that to be mended.
-    pub fn unfit(&self) -> Option<&str> {
-        self.shared.unfit.get().map(String::as_str)
+    /// [waits](crate::RelayBuilder::wait_if_misconfigured) for that to be mended.
+    pub fn misconfiguration(&self) -> Option<&str> {
+        self.shared.misconfiguration.get().map(String::as_str)
     }
 }
 
@@ -83,7 +83,7 @@ impl Consumer for Relay {
         self.shared.options.backoff
     }
 
-    /// Told after the outcomes went out.
+    /// Notified after the outcomes went out.
     fn room(&self) -> Option<Arc<Notify>> {
         Some(Arc::clone(&self.shared.room))
     }
@@ -98,7 +98,7 @@ impl Consumer for Relay {
     }
 
     fn worker_lost(&self) {
-        self.shared.doubt_lease();
+        self.shared.suspend_lease();
     }
 
     fn attend(&self, worker: Attendant) -> Option<BoxFuture<'static, ()>> {

@@ -28,7 +28,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             batch = shared.next() => batch,
             () = shared.over().cancelled() => return,
         };
-        tokio::spawn(carry(Arc::clone(&shared), batch, slot));
+        tokio::spawn(send_batch(Arc::clone(&shared), batch, slot));
     }
 }
 
@@ -39,12 +39,12 @@ struct PendingMessage {
 }
 
 /// Jobs that are under way; not any more when this is dropped, whatever happened.
-struct UnderWay {
+struct InFlight {
     shared: Arc<Shared>,
     jobs: usize,
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlight {
     fn drop(&mut self) {
         if self.shared.buffer().ended(self.jobs) {
             self.shared.arrived.notify_one();
@@ -53,21 +53,21 @@ impl Drop for UnderWay {
     }
 }
 
-async fn carry(shared: Arc<Shared>, batch: Vec<Delivery>, _slot: OwnedSemaphorePermit) {
-    let _under_way = UnderWay {
+async fn send_batch(shared: Arc<Shared>, batch: Vec<Delivery>, _slot: OwnedSemaphorePermit) {
+    let _in_flight = InFlight {
         shared: Arc::clone(&shared),
         jobs: batch.len(),
     };
-    let packed = shared.pack(batch).await;
-    let is_unread = !packed.unread.is_empty();
-    // Before what is left of those that are sent now, and so behind it.
-    shared.keep(packed.unread.into_iter());
-    match shared.deliver(packed.tickets, packed.messages).await {
-        Left::Nothing => {}
-        Left::Unavailable(pending) => shared.single_out(pending).await,
-        Left::Denied(pending) | Left::Backpressure(pending) => shared.put_back(pending),
+    let prepared = shared.prepare(batch).await;
+    let has_unresolved = !prepared.unresolved.is_empty();
+    // Put back first, so that unsent messages of this batch come before it.
+    shared.keep(prepared.unresolved.into_iter());
+    match shared.deliver(prepared.tickets, prepared.messages).await {
+        Unsent::Nothing => {}
+        Unsent::Unavailable(pending) => shared.single_out(pending).await,
+        Unsent::Denied(pending) | Unsent::Backpressure(pending) => shared.put_back(pending),
     }
-    if is_unread {
+    if has_unresolved {
         tokio::select! {
             () = tokio::time::sleep(RESCHEDULED_FOR) => {}
             () = shared.over().cancelled() => {}
@@ -76,7 +76,7 @@ async fn carry(shared: Arc<Shared>, batch: Vec<Delivery>, _slot: OwnedSemaphoreP
 }
 
 /// What is left of messages that were sent, in their order.
-enum Left {
+enum Unsent {
     Nothing,
     /// One of them may be the reason.
     Unavailable(Vec<PendingMessage>),
@@ -94,13 +94,13 @@ impl Shared {
             let opened_until = self.buffer().breaker.opened_until();
             if let Some(until) = opened_until {
                 tokio::time::sleep_until(until.into()).await;
-                self.look_or_try().await;
+                self.check_or_try_one().await;
                 continue;
             }
             let batch = match self.may_send() {
                 true => self.buffer().take(self.options.batch),
-                // What is in hand keeps its place. Told when the lease is there again, or another
-                // has it.
+                // What is in memory keeps its place. Notified when the lease is there again, or
+                // another has it.
                 false => Vec::new(),
             };
             if !batch.is_empty() {
@@ -111,7 +111,7 @@ impl Shared {
     }
 
     /// Sends and settles; what was not taken comes back.
-    async fn deliver(&self, tickets: Vec<Ticket>, messages: Vec<Message>) -> Left {
+    async fn deliver(&self, tickets: Vec<Ticket>, messages: Vec<Message>) -> Unsent {
         let lease = self.lease();
         let pending = tickets.into_iter().zip(messages);
         let (lost, ours): (Vec<_>, Vec<_>) =
@@ -119,11 +119,11 @@ impl Shared {
         lost.into_iter().for_each(|(ticket, _)| ticket.give_back());
         let ours = self.begin(ours);
         if ours.is_empty() {
-            return Left::Nothing;
+            return Unsent::Nothing;
         }
         if !lease.may_send(Instant::now()) {
             let pending = |(ticket, message)| PendingMessage { ticket, message };
-            return Left::Backpressure(ours.into_iter().map(pending).collect());
+            return Unsent::Backpressure(ours.into_iter().map(pending).collect());
         }
         let (tickets, messages): (Vec<_>, Vec<_>) = ours.into_iter().unzip();
         let span = spans::sending(&*self.destination, &tickets);
@@ -181,14 +181,14 @@ impl Shared {
                 self.backpressure(&reason, accepted > 0);
                 // Where the order counts nothing passes the one that waits.
                 match reason.is_denial() && !self.options.ordered {
-                    true => Left::Denied(left),
-                    false => Left::Backpressure(left),
+                    true => Unsent::Denied(left),
+                    false => Unsent::Backpressure(left),
                 }
             }
-            (Some(_), None) => Left::Unavailable(left),
+            (Some(_), None) => Unsent::Unavailable(left),
             (None, None) => {
                 self.succeeded();
-                Left::Nothing
+                Unsent::Nothing
             }
         }
     }
@@ -207,7 +207,7 @@ impl Shared {
     async fn ask(&self, messages: &[Message], lease: Lease) -> Vec<Option<Answer>> {
         let limit = self.options.time_limit;
         let late = tokio::select! {
-            // An answer that is there counts, however late it is looked at.
+            // An answer that is there counts, however late it is checked.
             biased;
             answers = self.destination.send(messages) => return each_answered(answers, messages),
             () = self.aborted.cancelled() => None,
@@ -243,24 +243,24 @@ impl Shared {
         let mut parts = vec![pending];
         let mut denied = Vec::new();
         while let Some(mut part) = parts.pop() {
-            if !self.look().await || self.over().is_cancelled() {
+            if !self.check().await || self.over().is_cancelled() {
                 parts.push(part);
                 break;
             }
             let half = part.split_off(part.len() / 2);
             let is_alone = part.is_empty();
             let sent = match is_alone {
-                true => self.alone(half).await,
+                true => self.send_alone(half).await,
                 false => {
                     parts.push(half);
-                    self.again(part).await
+                    self.resend(part).await
                 }
             };
             match sent {
-                Left::Nothing => {}
-                Left::Unavailable(left) => parts.push(left),
-                Left::Denied(left) => denied.extend(left),
-                Left::Backpressure(left) => {
+                Unsent::Nothing => {}
+                Unsent::Unavailable(left) => parts.push(left),
+                Unsent::Denied(left) => denied.extend(left),
+                Unsent::Backpressure(left) => {
                     parts.push(left);
                     break;
                 }
@@ -275,7 +275,7 @@ impl Shared {
     }
 
     /// Sends once more.
-    async fn again(&self, part: Vec<PendingMessage>) -> Left {
+    async fn resend(&self, part: Vec<PendingMessage>) -> Unsent {
         let (tickets, messages) = part
             .into_iter()
             .map(|one| (one.ticket, one.message))
@@ -285,23 +285,23 @@ impl Shared {
 
     /// Sends one message by itself. Without an answer from a destination that is there, it lies
     /// with the message.
-    async fn alone(&self, one: Vec<PendingMessage>) -> Left {
-        let left = match self.again(one).await {
-            Left::Unavailable(left) => left,
+    async fn send_alone(&self, one: Vec<PendingMessage>) -> Unsent {
+        let left = match self.resend(one).await {
+            Unsent::Unavailable(left) => left,
             other => return other,
         };
-        if !self.look().await {
-            return Left::Backpressure(left);
+        if !self.check().await {
+            return Unsent::Backpressure(left);
         }
         for pending in left {
             let reason = self.status().last_error.clone().unwrap_or_default();
             // It was counted when it was not answered.
             self.finish(pending.ticket, Answer::retry(reason));
         }
-        Left::Nothing
+        Unsent::Nothing
     }
 
-    /// Where the order counts they are kept in hand, else they are rescheduled.
+    /// Where the order counts they stay in memory, else they are rescheduled.
     fn put_back(&self, pending: Vec<PendingMessage>) {
         let tickets = pending.into_iter().map(|one| one.ticket);
         match self.keeps_in_hand() {
@@ -318,7 +318,7 @@ impl Shared {
             ticket,
         });
         self.buffer().put_back(jobs.collect());
-        // It may have been told to stop meanwhile.
+        // The relay may have been stopped meanwhile.
         if self.over().is_cancelled() {
             self.give_back_waiting();
         }
@@ -343,7 +343,7 @@ impl Shared {
         match self.options.ack {
             Ack::Accepted => Outcome::Done,
             Ack::Confirmed { lease } => Outcome::Await {
-                until: later(lease),
+                until: deadline(lease),
             },
         }
     }
@@ -371,21 +371,21 @@ impl Shared {
             }
             Answer::Rejected { reason } => {
                 self.status().rejected(&reason);
-                self.complain(&reason);
+                self.record_failure(&reason);
                 ticket.settle(Outcome::Discard {
                     reason: reason.into(),
                 });
             }
             Answer::Retry { reason, after } => {
                 self.status().retried += 1;
-                self.complain(&reason);
+                self.record_failure(&reason);
                 match after {
                     Some(after) => ticket.fail(RetryLater::after(after, reason)),
                     None => ticket.fail(reason),
                 }
             }
             Answer::Ambiguous { reason } => {
-                self.complain(&reason);
+                self.record_failure(&reason);
                 match self.options.on_ambiguous {
                     OnAmbiguous::Resend => ticket.fail(reason),
                     OnAmbiguous::Discard => ticket.settle(Outcome::Discard {
@@ -397,7 +397,7 @@ impl Shared {
         }
     }
 
-    pub(crate) fn complain(&self, reason: &str) {
+    pub(crate) fn record_failure(&self, reason: &str) {
         let mut status = self.status();
         status.last_error = Some(reason.to_owned());
         status.fails();
@@ -413,8 +413,8 @@ fn each_answered(answers: Vec<Answer>, messages: &[Message]) -> Vec<Option<Answe
     vec![Some(Answer::unavailable(wrong)); messages.len()]
 }
 
-/// So much later than now; as late as can be told if that is too late.
-fn later(wait: Duration) -> Timestamp {
+/// Now plus `wait`, at most the largest timestamp.
+fn deadline(wait: Duration) -> Timestamp {
     let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
     Timestamp::now()
         .saturating_add(wait)

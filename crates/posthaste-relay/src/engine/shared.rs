@@ -12,11 +12,11 @@ use crate::engine::buffer::SendBuffer;
 use crate::engine::lease::Lease;
 use crate::engine::options::Options;
 use crate::engine::receiver_queues::ReceiverQueues;
+use crate::engine::recent_reasons::RecentReasons;
 use crate::engine::references::References;
-use crate::engine::repeats::Repeats;
 use crate::store::status::RelayStatus;
 
-/// Jobs that found the destination down are looked at again after this.
+/// Jobs that found the destination down are checked again after this.
 pub(crate) const RESCHEDULED_FOR: Duration = Duration::from_secs(1);
 
 /// What the consumer and its tasks share.
@@ -29,7 +29,7 @@ pub(crate) struct Shared {
     pub(super) buffer: Mutex<SendBuffer>,
     pub(super) lease: Mutex<Lease>,
     pub(super) arrived: Notify,
-    /// Told when there is room again.
+    /// Notified when there is room again.
     pub(super) room: Arc<Notify>,
     /// Nothing is to be begun any more.
     pub(super) stopping: CancellationToken,
@@ -38,11 +38,11 @@ pub(crate) struct Shared {
     /// The destination will never take anything again.
     pub(super) gone: CancellationToken,
     /// Why nothing could be sent to it when it was started.
-    pub(super) unfit: OnceLock<String>,
+    pub(super) misconfiguration: OnceLock<String>,
     pub(super) status: Mutex<RelayStatus>,
     pub(super) receiver_queues: Mutex<ReceiverQueues>,
     /// Why messages were not taken, as the log has it.
-    pub(super) said: Mutex<Repeats>,
+    pub(super) logged_reasons: Mutex<RecentReasons>,
 }
 
 impl Shared {
@@ -60,8 +60,10 @@ impl Shared {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn said(&self) -> std::sync::MutexGuard<'_, Repeats> {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn logged_reasons(&self) -> std::sync::MutexGuard<'_, RecentReasons> {
+        self.logged_reasons
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn lease(&self) -> Lease {
@@ -74,13 +76,13 @@ impl Shared {
     }
 
     /// Nothing more is sent or claimed until the lease was asked for again.
-    pub(super) fn doubt_lease(&self) {
+    pub(super) fn suspend_lease(&self) {
         let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
         lease.end(Instant::now());
     }
 
-    /// From now on the lease is this one; what is in hand and another's is given back. Returns the
-    /// one before.
+    /// From now on the lease is this one; what is in memory and another's is given back. Returns
+    /// the one before.
     pub(super) fn set_lease(&self, lease: Lease) -> Lease {
         let mut held = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *held, lease);
@@ -88,14 +90,15 @@ impl Shared {
         let is_lost = |one: &Delivery| lease.has_lost(one.ticket.worker());
         let lost = self.buffer().remove(is_lost);
         lost.into_iter().for_each(|one| one.ticket.give_back());
-        // The one that waits for the lease looks again.
+        // The one that waits for the lease checks again.
         self.arrived.notify_one();
         self.room.notify_one();
         before
     }
 
-    /// Told when nothing more is to be begun: an ordered relay sends what is in hand first, because
-    /// what is given back loses its place. Where nothing can be sent any more it loses it anyway.
+    /// Notified when nothing more is to be begun: an ordered relay sends what is in memory first,
+    /// because what is given back loses its place. Where nothing can be sent any more it loses it
+    /// anyway.
     pub(super) fn over(&self) -> &CancellationToken {
         match self.options.ordered && !self.gone.is_cancelled() {
             true => &self.aborted,

@@ -27,7 +27,7 @@ pub(crate) fn put_text(json: &mut String, text: &str) {
     feature = "celery-redis",
     feature = "sidekiq"
 ))]
-pub(crate) fn depth_beyond(json: &str, most: usize) -> Option<usize> {
+pub(crate) fn depth_over(json: &str, most: usize) -> Option<usize> {
     let opens = |byte: &u8| matches!(byte, b'[' | b'{');
     // Hardly any has as many at all.
     if json.bytes().filter(opens).count() <= most {
@@ -59,13 +59,13 @@ pub(crate) fn depth_beyond(json: &str, most: usize) -> Option<usize> {
     feature = "sidekiq"
 ))]
 mod tests {
-    use super::{depth_beyond, put_text};
+    use super::{depth_over, put_text};
     use crate::message::mapping::Mapping;
     use crate::message::template::Template;
     use crate::message::tests::{ID, job};
 
     #[test]
-    fn a_text_is_read_back_as_it_was() {
+    fn strings_round_trip() {
         for text in ["", "mail", "ü 日本 🚀", "\"\\/\u{0}\n\u{7f}\u{2028}"] {
             let mut json = String::new();
             put_text(&mut json, text);
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_that_is_no_json_becomes_a_text() {
+    fn a_non_json_payload_becomes_a_string() {
         for (template, written) in [("[1, 2]", "[1, 2]"), ("[1, 2", "\"[1, 2\""), ("", "\"\"")] {
             let mapping = Mapping::default().payload(Template::text(template));
             let message = mapping.message(job("a", "{}"), ID).expect("a message");
@@ -88,11 +88,11 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_too_deep_is_counted_outside_of_texts() {
-        assert_eq!(depth_beyond(r#"[[{"a": []}]]"#, 3), Some(4));
-        assert_eq!(depth_beyond(r#"[[{"a": []}]]"#, 4), None);
-        assert_eq!(depth_beyond(r#"["[[[[\"[[[[", [], [], [], []]"#, 2), None);
+    fn nesting_depth_ignores_strings() {
+        assert_eq!(depth_over(r#"[[{"a": []}]]"#, 3), Some(4));
+        assert_eq!(depth_over(r#"[[{"a": []}]]"#, 4), None);
+        assert_eq!(depth_over(r#"["[[[[\"[[[[", [], [], [], []]"#, 2), None);
         let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-        assert_eq!(depth_beyond(&deep, 98), Some(100_000));
+        assert_eq!(depth_over(&deep, 98), Some(100_000));
     }
 }

@@ -44,24 +44,24 @@ impl Default for Mapping {
 }
 
 impl Mapping {
-    /// What kind of work it is, in the receiver's words; the job's name unless said otherwise.
+    /// What kind of work it is, in the receiver's words; the job's name by default.
     pub fn kind(self, kind: Template) -> Self {
-        Self { kind, ..self }.taking()
+        Self { kind, ..self }.with_taken_arguments()
     }
 
-    /// The receiver's queue or exchange; the destination's own unless said otherwise.
+    /// The receiver's queue or exchange; the destination's own by default.
     pub fn queue(self, queue: Template) -> Self {
         let queue = Some(queue);
-        Self { queue, ..self }.taking()
+        Self { queue, ..self }.with_taken_arguments()
     }
 
     /// A header more, or another value of it.
     pub fn header(mut self, name: impl Into<String>, value: Template) -> Self {
         set(&mut self.headers, name.into(), value);
-        self.taking()
+        self.with_taken_arguments()
     }
 
-    /// The message's body; the job's arguments as they are unless said otherwise.
+    /// The message's body; the job's arguments as they are by default.
     pub fn payload(self, payload: Template) -> Self {
         let payload = Some(payload).filter(|payload| !payload.is_all());
         Self { payload, ..self }
@@ -73,7 +73,7 @@ impl Mapping {
     /// schedule the job stays in Postgres until then, and counts as no attempt.
     pub fn at(self, at: Template) -> Self {
         let at = Some(at);
-        Self { at, ..self }.taking()
+        Self { at, ..self }.with_taken_arguments()
     }
 
     /// The names of its headers.
@@ -81,7 +81,7 @@ impl Mapping {
         self.headers.iter().map(|(name, _)| name.as_str())
     }
 
-    fn taking(mut self) -> Self {
+    fn with_taken_arguments(mut self) -> Self {
         let templates = self.headers.iter().map(|(_, value)| value);
         let templates = templates.chain(&self.queue).chain(&self.at);
         let taken = templates.chain([&self.kind]).flat_map(Template::arguments);
@@ -91,7 +91,7 @@ impl Mapping {
 
     /// The job as it is sent; the error says what it lacks. A row of `posthaste.outbox` goes under
     /// its own id and as its own payload.
-    pub(crate) fn of(&self, outgoing: OutboxJob) -> Result<Message, String> {
+    pub(crate) fn map(&self, outgoing: OutboxJob) -> Result<Message, String> {
         let fill = |template: &Template| template.fill(&outgoing);
         let (kind, queue) = (
             fill(&self.kind)?,
@@ -106,10 +106,10 @@ impl Mapping {
                 headers.push((name.clone(), value.clone()));
             }
         }
-        trace::carry(&outgoing.job, &mut headers);
+        trace::add_headers(&outgoing.job, &mut headers);
         let payload = self.payload.as_ref().map(fill).transpose()?;
         let at = self.at.as_ref();
-        let at = at.map_or(Ok(None), |at| schedule::wanted(at, &outgoing))?;
+        let at = at.map_or(Ok(None), |at| schedule::scheduled_at(at, &outgoing))?;
         let is_own = payload.is_none();
         Ok(Message {
             id: outgoing.id,
@@ -136,7 +136,7 @@ impl Mapping {
         job: Arc<posthaste::Job>,
         id: uuid::Uuid,
     ) -> Result<Message, String> {
-        self.of(crate::message::outbox::unwrap(job, id)?)
+        self.map(crate::message::outbox::unwrap(job, id)?)
     }
 }
 
@@ -147,7 +147,7 @@ mod tests {
     use crate::message::tests::{ID, job};
 
     #[test]
-    fn a_header_of_a_name_stands_once() {
+    fn a_header_name_occurs_once() {
         let mapping = Mapping::default().header("a", Template::text("1"));
         let mapping = mapping.header("a", Template::text("2"));
         let message = mapping.message(job("a", "{}"), ID).expect("a message");

@@ -43,7 +43,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// A message that no job stands behind, for programs that send by a
+    /// A message without a job, for programs that send by a
     /// [`Destination`](crate::Destination) themselves.
     ///
     /// ```
@@ -91,8 +91,8 @@ impl Message {
     }
 
     /// Whether the payload is JSON: one value and nothing else, wherever it came from. A payload of
-    /// `posthaste.outbox`, a row that was read for it and what a template makes may be
-    /// anything. Bytes that are no text are not, whatever their digits look like.
+    /// `posthaste.outbox`, a row that was read for it and what a template makes may be anything.
+    /// Bytes that are no text are not, even if their digits form JSON.
     pub fn is_json(&self) -> bool {
         self.bytes.is_none() && json::is_value(self.payload())
     }
@@ -135,10 +135,7 @@ impl Message {
         feature = "nats",
         feature = "sidekiq"
     ))]
-    pub(crate) fn problem_of_headers(
-        &self,
-        own: impl Fn(&str) -> Option<String>,
-    ) -> Option<String> {
+    pub(crate) fn header_problem(&self, own: impl Fn(&str) -> Option<String>) -> Option<String> {
         let names = self.headers.iter().map(|(name, _)| name);
         names.enumerate().find_map(|(n, name)| {
             let is_again = self.headers[..n].iter().any(|(before, _)| before == name);
@@ -157,7 +154,7 @@ impl Message {
         if self.is_call && payload == "{}" {
             return Arguments::List("[]");
         }
-        // Most payloads are told by a look at their beginning.
+        // A cheap check decides for most payloads.
         if payload.len() > 7 && payload.contains("\"args\"") {
             let fields: Result<HashMap<&str, &RawValue>, _> = serde_json::from_str(payload);
             if let Ok(fields) = fields
@@ -240,7 +237,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn without_a_mapping_name_and_arguments_go_as_they_are() {
+    fn name_and_arguments_are_sent_unchanged_by_default() {
         let message = message(r#"{"to": "ada"}"#);
         assert_eq!(message.kind, "mail.send");
         assert_eq!(message.payload(), r#"{"to": "ada"}"#);
@@ -263,7 +260,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_job_without_arguments_is_a_call_without_any() {
+    fn a_job_without_arguments_is_a_call_without_arguments() {
         assert_eq!(message("{}").arguments(), Arguments::List("[]"));
         let mapping = Mapping::default().payload(Template::text("{}"));
         let given = mapping.message(job("a", "{}"), ID).expect("a message");
@@ -271,7 +268,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_the_route_takes_by_name_stands_beside_a_list_of_arguments() {
+    fn named_route_arguments_may_accompany_a_list() {
         let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let kwargs = format!(
             r#"{{"args": [1, 2], "at": "2999-01-01T00:00:00Z", "who": "ada",
@@ -292,7 +289,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_sent_as_it_is_stays_bytes_if_it_is_said_too() {
+    fn binary_payloads_stay_binary_under_a_kwargs_template() {
         let row = concat!(
             r#"{"posthaste.outbox": {"id": "01900000-0000-7000-8000-00000000002a", "#,
             r#""hex": "8812"}}"#

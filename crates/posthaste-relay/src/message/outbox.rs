@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_of_the_outbox_goes_under_its_own_id_and_as_its_own_payload() {
+    fn outbox_rows_keep_their_id_and_payload() {
         let message = sent(&Mapping::default(), r#""text": "{\"to\": \"ü\"}""#);
         let message = message.expect("a message");
         assert_eq!((message.id, &*message.kind), (OWN, "mail:send"));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_sent_as_they_are() {
+    fn binary_payloads_are_sent_unchanged() {
         let message = sent(&Mapping::default(), r#""hex": "00ff7b""#).expect("a message");
         assert_eq!(message.body(), [0, 255, b'{']);
         assert_eq!(message.payload(), "00ff7b");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn key_and_headers_of_a_row_go_with_it_and_the_route_has_the_last_word() {
+    fn headers_of_a_route_override_those_of_a_row() {
         let row = r#""text": "x", "key": "7", "headers": {"a": "row", "b": "row"}"#;
         let mapping = Mapping::default()
             .header("a", Template::text("route"))
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reference_is_sent_as_one() {
+    fn a_reference_is_parsed_as_a_reference() {
         let row = r#""table_name": "orders; DROP", "table_id": "7""#;
         let message = sent(&Mapping::default(), row).expect("a message");
         let reference = r#"{"table_id":"7","table_name":"orders; DROP"}"#;
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_a_row_and_is_none_is_refused() {
+    fn malformed_outbox_rows_are_refused() {
         assert!(sent(&Mapping::default(), r#""table_id": "7""#).is_err());
         assert!(sent(&Mapping::default(), r#""text": 7"#).is_err());
     }

@@ -1,5 +1,5 @@
 //! When the receiver is to run a message, where the route says so: handed over ahead to one that
-//! can be told, kept here for all others. Pure.
+//! has a schedule, held here for all others. Pure.
 
 use std::time::Duration;
 
@@ -11,7 +11,10 @@ use crate::message::template::Template;
 
 /// When the route wants the receiver to run it: RFC 3339, or seconds since 1970. A job without the
 /// argument that is named runs at once.
-pub(crate) fn wanted(at: &Template, outgoing: &OutboxJob) -> Result<Option<Timestamp>, String> {
+pub(crate) fn scheduled_at(
+    at: &Template,
+    outgoing: &OutboxJob,
+) -> Result<Option<Timestamp>, String> {
     match at.fill(outgoing).unwrap_or_default().trim() {
         "" | "null" => Ok(None),
         text => time(text).map(Some).ok_or_else(|| {
@@ -43,10 +46,9 @@ fn time(text: &str) -> Option<Timestamp> {
     Timestamp::from_microsecond(micros).ok()
 }
 
-/// Until when a job stays here whose receiver can be told so far `ahead`; none: it is sent. Of a
-/// job that was rescheduled until then the server's clock has said that it is time, whatever this
-/// one says.
-pub(crate) fn stays_until(
+/// Until when a job stays here if its receiver accepts it so far `ahead`; none: it is sent. Of a
+/// job that was rescheduled until then it is due by the server's clock, whatever this one says.
+pub(crate) fn held_until(
     at: Timestamp,
     ahead: Duration,
     job: &Job,
@@ -63,13 +65,13 @@ mod tests {
 
     use jiff::{Timestamp, ToSpan as _};
 
-    use super::{stays_until, time, wanted};
+    use super::{held_until, scheduled_at, time};
     use crate::message::outbox;
     use crate::message::template::Template;
     use crate::message::tests::{ID, job};
 
     #[test]
-    fn a_time_is_told_as_a_text_or_in_seconds() {
+    fn times_are_strings_or_seconds() {
         let ten: Timestamp = "2026-11-21T10:00:00.5Z".parse().expect("a time");
         for text in [
             "2026-11-21T10:00:00.5Z",
@@ -84,45 +86,45 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_says_no_time_runs_at_once_and_one_that_says_none_is_refused() {
+    fn a_missing_time_runs_at_once_and_an_invalid_one_is_refused() {
         let at = Template::parse("{kwargs.at}").expect("a template");
-        let of = |kwargs: &str| wanted(&at, &outbox::unwrap(job("n", kwargs), ID)?);
+        let of = |kwargs: &str| scheduled_at(&at, &outbox::unwrap(job("n", kwargs), ID)?);
         for kwargs in ["{}", r#"{"at": null}"#, r#"{"at": ""}"#] {
             assert_eq!(of(kwargs), Ok(None), "{kwargs}");
         }
         let second = Timestamp::from_second(7).ok();
         assert_eq!(of(r#"{"at": 7}"#), Ok(second));
-        let said = of(r#"{"at": "soon"}"#).expect_err("no time");
+        let error = of(r#"{"at": "soon"}"#).expect_err("no time");
         assert!(
-            said.contains("the argument \"at\" is no time: it takes 2026-"),
-            "{said}"
+            error.contains("the argument \"at\" is no time: it takes 2026-"),
+            "{error}"
         );
         assert!(
-            !said.contains("soon"),
-            "arguments stay out of errors: {said}"
+            !error.contains("soon"),
+            "arguments stay out of errors: {error}"
         );
     }
 
     #[test]
-    fn what_cannot_be_handed_over_so_far_ahead_stays_until_it_can() {
+    fn jobs_scheduled_too_far_ahead_wait_in_postgres() {
         let job = job("n", "{}");
         let at = job.scheduled_at + 1.hour();
-        let stays = |ahead, now| stays_until(at, Duration::from_secs(ahead), &job, now);
+        let stays = |ahead, now| held_until(at, Duration::from_secs(ahead), &job, now);
         let now = job.scheduled_at - 1.second();
         assert_eq!(stays(0, now), Some(at));
         assert_eq!(stays(600, now), Some(at - 10.minutes()));
         assert_eq!(stays(3601, now), None);
         assert_eq!(stays(0, at), None);
-        assert_eq!(stays_until(at, Duration::MAX, &job, now), None);
+        assert_eq!(held_until(at, Duration::MAX, &job, now), None);
     }
 
     #[test]
-    fn a_job_that_was_rescheduled_until_then_goes_although_this_clock_is_late() {
+    fn a_rescheduled_job_is_sent_despite_a_late_local_clock() {
         let mut late = (*job("n", "{}")).clone();
         let at = late.scheduled_at + 1.hour();
         late.scheduled_at = at;
         assert_eq!(
-            stays_until(at, Duration::ZERO, &late, at - 5.seconds()),
+            held_until(at, Duration::ZERO, &late, at - 5.seconds()),
             None
         );
     }

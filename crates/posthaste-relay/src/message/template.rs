@@ -39,7 +39,7 @@ pub struct Template(Vec<Part>);
 enum Part {
     Text(String),
     Field { field: Field, as_json: bool },
-    Argument { way: Vec<String>, as_json: bool },
+    Argument { path: Vec<String>, as_json: bool },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -83,13 +83,13 @@ impl Template {
 
     /// Whether it is all arguments as they are and nothing else: what is sent without it.
     pub(crate) fn is_all(&self) -> bool {
-        matches!(&self.0[..], [Part::Argument { way, as_json: false }] if way.is_empty())
+        matches!(&self.0[..], [Part::Argument { path, as_json: false }] if path.is_empty())
     }
 
     /// The arguments that it is filled from, by their own names.
     pub(crate) fn arguments(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|part| match part {
-            Part::Argument { way, .. } => way.first().map(String::as_str),
+            Part::Argument { path, .. } => path.first().map(String::as_str),
             _ => None,
         })
     }
@@ -106,12 +106,12 @@ impl Template {
                     put_text(&mut filled, &text);
                 }
                 Part::Field { field, .. } => put(&mut filled, *field, outgoing),
-                Part::Argument { way, as_json } => {
+                Part::Argument { path, as_json } => {
                     let kwargs = outgoing.job.kwargs_json();
                     let is_text = || outgoing.bytes.is_some() || !is_value(kwargs);
-                    match way.is_empty() && *as_json && is_text() {
+                    match path.is_empty() && *as_json && is_text() {
                         true => put_text(&mut filled, kwargs),
-                        false => filled.push_str(&argument(kwargs, way, *as_json)?),
+                        false => filled.push_str(&argument(kwargs, path, *as_json)?),
                     }
                 }
             }
@@ -163,7 +163,7 @@ fn parts(text: &str) -> Result<Vec<Part>, String> {
         if !plain.is_empty() {
             parts.push(Part::Text(std::mem::take(&mut plain)));
         }
-        parts.push(place(&rest[at + 1..end])?);
+        parts.push(parse_placeholder(&rest[at + 1..end])?);
         rest = &rest[end + 1..];
     }
     plain.push_str(rest);
@@ -173,16 +173,16 @@ fn parts(text: &str) -> Result<Vec<Part>, String> {
     Ok(parts)
 }
 
-fn place(name: &str) -> Result<Part, String> {
-    let (as_json, way) = match name.strip_prefix("json:") {
-        Some(way) => (true, way),
+fn parse_placeholder(name: &str) -> Result<Part, String> {
+    let (as_json, path) = match name.strip_prefix("json:") {
+        Some(path) => (true, path),
         None => (false, name),
     };
-    if way == "kwargs" || way.starts_with("kwargs.") {
-        let way = way.split('.').skip(1).map(str::to_owned).collect();
-        return Ok(Part::Argument { way, as_json });
+    if path == "kwargs" || path.starts_with("kwargs.") {
+        let path = path.split('.').skip(1).map(str::to_owned).collect();
+        return Ok(Part::Argument { path, as_json });
     }
-    let field = match way {
+    let field = match path {
         "id" => Field::Id,
         "job_id" => Field::JobId,
         "name" => Field::Name,
@@ -203,26 +203,26 @@ fn place(name: &str) -> Result<Part, String> {
 /// One argument, found step by step. Numbers stay as they were written, however long they are.
 pub(crate) fn argument<'a>(
     kwargs: &'a str,
-    way: &[String],
+    path: &[String],
     as_json: bool,
 ) -> Result<Cow<'a, str>, String> {
     let mut found = kwargs;
-    for step in way {
+    for step in path {
         let fields: HashMap<Cow<str>, &RawValue> =
-            serde_json::from_str(found).map_err(|_| missing(way))?;
+            serde_json::from_str(found).map_err(|_| missing(path))?;
         found = fields
             .get(step.as_str())
             .map(|value| value.get())
-            .ok_or_else(|| missing(way))?;
+            .ok_or_else(|| missing(path))?;
     }
-    if !as_json && !way.is_empty() && found.starts_with('"') {
+    if !as_json && !path.is_empty() && found.starts_with('"') {
         return serde_json::from_str(found).map_err(|error| error.to_string());
     }
     Ok(Cow::Borrowed(found))
 }
 
-fn missing(way: &[String]) -> String {
-    format!("the job has no argument {:?}", way.join("."))
+fn missing(path: &[String]) -> String {
+    format!("the job has no argument {:?}", path.join("."))
 }
 
 #[cfg(test)]
@@ -231,17 +231,17 @@ mod tests {
     use crate::message::outbox;
     use crate::message::tests::{ID, job};
 
-    fn filled_of(template: &str, name: &str, kwargs: &str) -> Result<String, String> {
+    fn filled_for(template: &str, name: &str, kwargs: &str) -> Result<String, String> {
         let template = Template::parse(template).map_err(|error| error.to_string())?;
         template.fill(&outbox::unwrap(job(name, kwargs), ID)?)
     }
 
     fn filled(template: &str, kwargs: &str) -> Result<String, String> {
-        filled_of(template, "mail.send", kwargs)
+        filled_for(template, "mail.send", kwargs)
     }
 
     #[test]
-    fn places_are_filled_from_the_job() {
+    fn placeholders_are_filled_from_the_job() {
         assert_eq!(
             filled("{queue}/{name}!{tag}", "{}"),
             Ok("mail/mail.send!signup".into())
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_and_what_cannot_be_filled_refused() {
+    fn missing_and_unfillable_placeholders_are_refused_by_name() {
         let missing = filled("{kwargs.to.b}", r#"{"to": {}}"#).expect_err("missing");
         assert!(missing.contains("to.b"), "{missing}");
         for template in [
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_place_json_is_asked_of_stays_one_value() {
+    fn json_placeholders_always_render_one_value() {
         let name = "a\",\"b\":\"\u{1}";
         let json = r#"{{"name": {json:name}, "n": {json:priority}, "all": {json:kwargs},
             "at": {json:enqueued_at}}}"#;
@@ -302,7 +302,7 @@ mod tests {
                 serde_json::json!("8812"),
             ),
         ] {
-            let filled = filled_of(json, name, kwargs).expect("filled");
+            let filled = filled_for(json, name, kwargs).expect("filled");
             let read: serde_json::Value = serde_json::from_str(&filled).expect(&filled);
             let expected = serde_json::json!({
                 "name": name, "n": 0, "all": all, "at": "2026-11-21T10:00:00Z",

@@ -7,7 +7,7 @@ use crate::message::template::argument;
 
 /// Carries the trace context that a job was enqueued with, else what it has of one among its
 /// arguments, unless the route gives one.
-pub(crate) fn carry(job: &Job, headers: &mut Vec<(String, String)>) {
+pub(crate) fn add_headers(job: &Job, headers: &mut Vec<(String, String)>) {
     let is_given = |headers: &[(String, String)], name: &str| {
         let mut names = headers.iter().map(|(given, _)| given);
         names.any(|given| given.eq_ignore_ascii_case(name))
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn the_trace_of_a_job_comes_before_its_arguments_and_behind_the_route() {
+    fn trace_headers_prefer_the_route_then_the_job() {
         let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let mut traced =
             (*job("a", r#"{"traceparent": "00-0-0-00", "tracestate": "c=d"}"#)).clone();

@@ -58,7 +58,7 @@ const SCHEMES: [Scheme; 22] = [
 ];
 
 /// What people write who think of the server, and not of who reads what lies there.
-const MEANT: [(&str, &str); 14] = [
+const ALIASES: [(&str, &str); 14] = [
     (
         "redis",
         "sidekiq://, asynq://, bullmq:// or celery+redis://, by who is to read it",
@@ -93,13 +93,13 @@ const MEANT: [(&str, &str); 14] = [
 
 /// Where a route leads.
 #[derive(PartialEq)]
-pub(super) struct To {
+pub(super) struct DestinationAddress {
     pub(super) kind: Kind,
     /// The address as the destination takes it, without the destination's name.
     pub(super) url: String,
 }
 
-impl To {
+impl DestinationAddress {
     /// The error does not repeat the address.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if text == "stdout:" {
@@ -114,8 +114,8 @@ impl To {
         });
         let Some((scheme, rest)) = found else {
             let word = text.split_once(':').map_or(text, |(word, _)| word);
-            if let Some((_, meant)) = MEANT.iter().find(|(said, _)| *said == word) {
-                return Err(format!("{word}: is no destination; write {meant}"));
+            if let Some((_, canonical)) = ALIASES.iter().find(|(alias, _)| *alias == word) {
+                return Err(format!("{word}: is no destination; write {canonical}"));
             }
             let words: Vec<&str> = SCHEMES.iter().map(|scheme| scheme.word).collect();
             return Err(format!(
@@ -175,22 +175,26 @@ impl To {
 }
 
 /// The address may hold a password.
-impl std::fmt::Debug for To {
+impl std::fmt::Debug for DestinationAddress {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("To").field(&self.kind).finish()
+        f.debug_tuple("DestinationAddress")
+            .field(&self.kind)
+            .finish()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Kind, To};
+    use super::{DestinationAddress, Kind};
 
     fn parsed(text: &str) -> Option<(Kind, String)> {
-        To::parse(text).ok().map(|to| (to.kind, to.url))
+        DestinationAddress::parse(text)
+            .ok()
+            .map(|to| (to.kind, to.url))
     }
 
     #[test]
-    fn the_destination_stands_before_the_transport() {
+    fn the_destination_precedes_the_transport_in_the_scheme() {
         let url = |kind, url: &str| Some((kind, url.to_owned()));
         let redis = "redis://:p@h:1/2";
         assert_eq!(parsed("sidekiq://:p@h:1/2"), url(Kind::Sidekiq, redis));
@@ -203,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_leads_nowhere_is_refused_without_a_word_of_it() {
+    fn invalid_addresses_are_refused_without_leaking() {
         for text in [
             "",
             "geheim",
@@ -213,14 +217,14 @@ mod tests {
             "nats://",
             "stdout:geheim",
         ] {
-            let said = To::parse(text).expect_err(text);
-            assert!(!said.contains("geheim"), "{said}");
+            let error = DestinationAddress::parse(text).expect_err(text);
+            assert!(!error.contains("geheim"), "{error}");
         }
     }
 
     #[test]
-    fn who_writes_the_server_is_asked_who_reads_there() {
-        for (text, meant) in [
+    fn publishing_permissions_suffice_for_the_reader_check() {
+        for (text, canonical) in [
             (
                 "redis://127.0.0.1/0",
                 "write sidekiq://, asynq://, bullmq:// or celery+redis://",
@@ -231,8 +235,8 @@ mod tests {
             ("stdout", "write stdout:"),
             ("mailto:ada@example.com", "write smtp://"),
         ] {
-            let said = To::parse(text).expect_err(text);
-            assert!(said.contains(meant), "{text}: {said}");
+            let error = DestinationAddress::parse(text).expect_err(text);
+            assert!(error.contains(canonical), "{text}: {error}");
         }
     }
 }

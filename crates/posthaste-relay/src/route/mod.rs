@@ -15,22 +15,22 @@ use serde_json::Value;
 
 use crate::destination::contract::Destination;
 use crate::engine::builder::RelayBuilder;
-use crate::engine::builder::own_header;
+use crate::engine::builder::reserved_header;
 use crate::engine::options::{Ack, OnAmbiguous};
 use crate::engine::relay::Relay;
 use crate::message::mapping::Mapping;
 use crate::message::template::Template;
-use address::To;
+use address::DestinationAddress;
 
 /// How long an effect may take to be confirmed where a route says nothing.
 const LEASE: Duration = Duration::from_secs(300);
 
-/// A route of a configuration file: the jobs of a queue, on their way to a destination.
+/// A route of a configuration file: the jobs of a queue, bound for a destination.
 ///
 /// | setting | what it says |
 /// |---|---|
 /// | `to` | the destination's address, see below; the only one that must be there |
-/// | `queue` | the queue whose jobs are sent; the route's name unless said otherwise |
+/// | `queue` | the queue whose jobs are sent; the route's name by default |
 /// | `ordered` | `true`: one relay at a time, in order; `false`: any number of relays, no order |
 /// | `ack` | `accepted` (done when the destination has it) or `confirmed` (when `posthaste.confirm` or `posthaste.receive` was called) |
 /// | `lease` | with `confirmed`: how long the confirmation may take until the job is sent again; 5 minutes |
@@ -96,8 +96,8 @@ struct Settings {
 }
 
 impl Route {
-    /// Reads the settings of the route of this name. The error names the setting, and never repeats
-    /// what it was set to: that may be a secret.
+    /// Reads the settings of the route of this name. The error names the setting, and never
+    /// recent_reasons what it was set to: that may be a secret.
     pub fn read<'a>(
         name: &str,
         settings: impl IntoIterator<Item = (&'a String, &'a Value)>,
@@ -108,7 +108,7 @@ impl Route {
             .map_err(|problem| Error::config(format!("route {name}: {problem}")))
     }
 
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -200,7 +200,7 @@ fn read(name: &str, mut fields: Fields) -> Result<Route, String> {
     let to: String = fields
         .take("to")?
         .ok_or("to: is missing; it is the destination's address")?;
-    let to = To::parse(&to).map_err(|problem| format!("to: {problem}"))?;
+    let to = DestinationAddress::parse(&to).map_err(|problem| format!("to: {problem}"))?;
     let queue = fields.take("queue")?.unwrap_or_else(|| name.to_owned());
     if queue.is_empty() || queue.len() > 255 {
         return Err("queue: must have 1 to 255 bytes".into());
@@ -242,7 +242,7 @@ fn read(name: &str, mut fields: Fields) -> Result<Route, String> {
                 .into(),
         );
     }
-    if let Some(problem) = own_header(&*destination, &settings.mapping) {
+    if let Some(problem) = reserved_header(&*destination, &settings.mapping) {
         return Err(problem);
     }
     Ok(Route {
@@ -266,7 +266,7 @@ fn ack(fields: &mut Fields) -> Result<Ack, String> {
     }
 }
 
-fn mapping(fields: &mut Fields, to: &To) -> Result<Mapping, String> {
+fn mapping(fields: &mut Fields, to: &DestinationAddress) -> Result<Mapping, String> {
     let mut mapping = Mapping::default();
     if let Some(word) = to.kind_word()
         && let Some(kind) = one_of(fields, ["kind", word])?

@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use posthaste::settings::{Fields, lacks_feature};
 
-use super::address::{Kind, To};
+use super::address::{DestinationAddress, Kind};
 use crate::destination::contract::Destination;
 use crate::destination::lines::Lines;
 
-pub(super) fn open(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+pub(super) fn open(
+    to: &DestinationAddress,
+    fields: &mut Fields,
+) -> Result<Arc<dyn Destination>, String> {
     match to.kind {
         Kind::Lines => Ok(Arc::new(Lines::new(tokio::io::stdout()))),
         #[cfg(feature = "asynq")]
@@ -45,7 +48,7 @@ pub(super) fn open(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>,
 }
 
 /// The cargo feature that brings a destination.
-fn feature(to: &To) -> &'static str {
+fn feature(to: &DestinationAddress) -> &'static str {
     match to.kind {
         Kind::Sidekiq => "sidekiq",
         Kind::Asynq => "asynq",
@@ -75,7 +78,7 @@ fn wrong(error: posthaste::Error) -> String {
 }
 
 #[cfg(feature = "asynq")]
-fn asynq(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+fn asynq(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
     let mut asynq = crate::destination::asynq::Asynq::new(&to.url).map_err(wrong)?;
     if let Some(times) = fields.take("max_retry")? {
         asynq = asynq.max_retry(times);
@@ -93,8 +96,8 @@ fn asynq(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
 }
 
 #[cfg(feature = "bullmq")]
-fn bullmq(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
-    // BullMQ has no queue where none is said; a route that says none gets this one.
+fn bullmq(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+    // BullMQ requires a queue name; a route without one gets this one.
     let mut bullmq = crate::destination::bullmq::BullMq::new(&to.url, "default").map_err(wrong)?;
     if let Some(prefix) = fields.take::<String>("prefix")? {
         bullmq = bullmq.prefix(prefix);
@@ -136,7 +139,7 @@ fn celery(
 }
 
 #[cfg(feature = "kafka")]
-fn kafka(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+fn kafka(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
     use std::collections::BTreeMap;
 
     let mut kafka = crate::destination::kafka::Kafka::new(&to.url).map_err(wrong)?;
@@ -150,7 +153,7 @@ fn kafka(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
 }
 
 #[cfg(feature = "nats")]
-fn nats(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+fn nats(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
     let mut nats = crate::destination::nats::Nats::new(&to.url).map_err(wrong)?;
     if let Some(credentials) = fields.take::<String>("credentials")? {
         nats = nats.credentials(credentials);
@@ -165,7 +168,7 @@ fn nats(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
 }
 
 #[cfg(feature = "rabbitmq")]
-fn rabbitmq(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+fn rabbitmq(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
     let mut rabbitmq = crate::destination::rabbitmq::RabbitMq::new(&to.url).map_err(wrong)?;
     if fields.take("expires")? == Some(true) {
         rabbitmq = rabbitmq.expires();
@@ -174,15 +177,15 @@ fn rabbitmq(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String
 }
 
 #[cfg(feature = "sidekiq")]
-fn sidekiq(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
-    use crate::destination::sidekiq::HowMany;
-    use crate::destination::sidekiq::{Sidekiq, Times};
+fn sidekiq(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+    use crate::destination::sidekiq::ToggleOrCount;
+    use crate::destination::sidekiq::{Sidekiq, TimeUnit};
 
     let mut sidekiq = Sidekiq::new(&to.url).map_err(wrong)?;
-    if let Some(times) = fields.take::<HowMany>("retry")? {
+    if let Some(times) = fields.take::<ToggleOrCount>("retry")? {
         sidekiq = sidekiq.retry(times);
     }
-    if let Some(lines) = fields.take::<HowMany>("backtrace")? {
+    if let Some(lines) = fields.take::<ToggleOrCount>("backtrace")? {
         sidekiq = sidekiq.backtrace(lines);
     }
     if let Some(tags) = fields.take::<Vec<String>>("tags")? {
@@ -192,8 +195,8 @@ fn sidekiq(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String>
         sidekiq = sidekiq.dead(is_kept);
     }
     let times = [
-        ("seconds", Times::Seconds),
-        ("milliseconds", Times::Milliseconds),
+        ("seconds", TimeUnit::Seconds),
+        ("milliseconds", TimeUnit::Milliseconds),
     ];
     if let Some(times) = fields.word("times", &times)? {
         sidekiq = sidekiq.times(times);
@@ -202,7 +205,7 @@ fn sidekiq(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String>
 }
 
 #[cfg(feature = "smtp")]
-fn smtp(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+fn smtp(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
     let mut smtp = crate::destination::smtp::Smtp::new(&to.url).map_err(wrong)?;
     if let Some(address) = fields.take::<String>("mail_from")? {
         smtp = smtp.from(address);
@@ -215,18 +218,18 @@ fn smtp(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
 
 /// TLS is what the program's own features of reqwest bring.
 #[cfg(feature = "webhook")]
-fn webhook(to: &To, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
-    use crate::destination::webhook::Reach;
+fn webhook(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
+    use crate::destination::webhook::AddressPolicy;
     use crate::destination::webhook::Webhook;
 
-    let mut reach = Reach::public();
+    let mut address_policy = AddressPolicy::public();
     let networks: Option<Vec<String>> = fields.take("networks")?;
     for network in networks.into_iter().flatten() {
-        let allowed = reach.allow(&network);
-        reach = allowed.map_err(|error| format!("networks: {error}"))?;
+        let allowed = address_policy.allow(&network);
+        address_policy = allowed.map_err(|error| format!("networks: {error}"))?;
     }
     let client = reqwest::Client::builder().user_agent("posthaste");
-    let mut webhook = Webhook::within(client, &to.url, reach).map_err(wrong)?;
+    let mut webhook = Webhook::within(client, &to.url, address_policy).map_err(wrong)?;
     let secrets: Option<Vec<String>> = fields.take("secrets")?;
     let secrets = secrets.into_iter().flatten().map(|secret| {
         let shape = "secrets: each must be whsec_ and base64 of 24 to 64 random bytes";

@@ -1,4 +1,4 @@
-//! What would be sent: a look at the jobs that wait, without claiming them.
+//! Previews what would be sent for the waiting jobs, without claiming them.
 
 use std::sync::Arc;
 
@@ -46,9 +46,9 @@ async fn line(client: &Client, route: &Route, job: Arc<Job>, id: Uuid) -> Result
     let statements = route.statements();
     if let Some(reference) = job.reference.as_ref().filter(|_| !statements.is_empty()) {
         let row = references::read(statements, client, reference).await;
-        job = job.holding(row.map_err(|unread| unread.reason())?);
+        job = job.holding(row.map_err(|failure| failure.reason())?);
     }
-    show(route, &route.mapping().of(job)?)
+    show(route, &route.mapping().map(job)?)
 }
 
 fn show(route: &Route, message: &Message) -> Result<String, String> {
@@ -67,7 +67,7 @@ mod tests {
     use crate::route::Route;
 
     #[test]
-    fn what_the_destination_would_refuse_says_why() {
+    fn previews_show_why_a_message_would_be_rejected() {
         let settings = serde_json::json!({"to": "sidekiq://h", "class": "{tag}"});
         let route = Route::read("mail", settings.as_object().expect("settings"));
         let route = route.expect("a route");
@@ -75,7 +75,7 @@ mod tests {
         let mut message = sent.expect("a message");
         assert!(show(&route, &message).is_ok());
         message.kind.clear();
-        let said = show(&route, &message).expect_err("no class");
-        assert_eq!(said, "Sidekiq has no job without a class and a queue");
+        let error = show(&route, &message).expect_err("no class");
+        assert_eq!(error, "Sidekiq has no job without a class and a queue");
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 use posthaste::settings::Fields;
 use serde_json::{Value, json};
 
-use super::{Route, Settings, To, mapping};
+use super::{DestinationAddress, Route, Settings, mapping};
 use crate::engine::options::{Ack, OnAmbiguous};
 use crate::message::tests::{ID, job};
 
@@ -21,12 +21,12 @@ fn settings(more: Value) -> Settings {
     read(&settings).expect("a route").settings
 }
 
-/// What is said of a route to standard output with this setting.
+/// The error for a route to standard output with this setting.
 fn refused(name: &str, value: &Value) -> String {
-    let said = read(&json!({"to": "stdout:", name: value})).expect_err(name);
+    let error = read(&json!({"to": "stdout:", name: value})).expect_err(name);
     let start = format!("route mail: {name}: ");
-    assert!(said.starts_with(&start), "{said}");
-    said[start.len()..].to_owned()
+    assert!(error.starts_with(&start), "{error}");
+    error[start.len()..].to_owned()
 }
 
 #[test]
@@ -35,8 +35,8 @@ fn a_route_is_its_queue_and_an_address() {
     assert_eq!((route.queue(), route.label()), ("mail", "lines".to_owned()));
     let route = read(&json!({"to": "stdout:", "queue": "m"})).expect("a route");
     assert_eq!((route.name(), route.queue()), ("mail", "m"));
-    let said = read(&json!({"queue": "m"})).expect_err("no address");
-    assert!(said.starts_with("route mail: to: is missing"), "{said}");
+    let error = read(&json!({"queue": "m"})).expect_err("no address");
+    assert!(error.starts_with("route mail: to: is missing"), "{error}");
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_message_is_made_as_the_route_says() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_by_its_name() {
+fn invalid_settings_are_refused_by_name() {
     assert_eq!(refused("batch", &json!(0)), "must be at least 1");
     assert_eq!(refused("batch", &json!("geheim")), "must be a whole number");
     assert_eq!(refused("batch", &json!(-1)), "must be a whole number");
@@ -104,12 +104,12 @@ fn what_makes_no_sense_is_refused_by_its_name() {
         ),
         "{unknown}"
     );
-    let said = read(&json!({"to": "stdout:", "ordered": true, "concurrency": 2}));
-    assert!(said.expect_err("two batches").contains("concurrency: "));
+    let error = read(&json!({"to": "stdout:", "ordered": true, "concurrency": 2}));
+    assert!(error.expect_err("two batches").contains("concurrency: "));
 }
 
 #[test]
-fn what_may_have_arrived_cannot_be_discarded_where_it_is_sent_again_under_its_id() {
+fn discarding_ambiguous_messages_is_for_mail_only() {
     assert_eq!(
         refused("on_ambiguous", &json!("discard")),
         "only a route to mail can discard what may have arrived; other destinations are sent it \
@@ -121,7 +121,7 @@ fn what_may_have_arrived_cannot_be_discarded_where_it_is_sent_again_under_its_id
 
 #[cfg(feature = "smtp")]
 #[test]
-fn a_mail_that_may_have_arrived_is_discarded_where_the_route_says_so() {
+fn ambiguous_mails_are_discarded_if_the_route_says_so() {
     let route = |on_ambiguous: &str| {
         let route = read(&json!({"to": "smtp://h.example", "on_ambiguous": on_ambiguous}));
         route.expect("a route").settings.on_ambiguous
@@ -131,20 +131,20 @@ fn a_mail_that_may_have_arrived_is_discarded_where_the_route_says_so() {
 }
 
 #[test]
-fn a_webhook_has_no_kind_under_either_name() {
-    let to = To::parse("https://h.example/geheim").expect("an address");
+fn webhooks_reject_the_kind_setting() {
+    let to = DestinationAddress::parse("https://h.example/geheim").expect("an address");
     for name in ["kind", "type"] {
         let given = BTreeMap::from([(name.to_owned(), json!("geheim"))]);
         let mut fields = Fields::new(given);
         mapping(&mut fields, &to).expect("nobody has asked for it");
-        let said = fields.all_known("a webhook").expect_err(name);
+        let error = fields.all_known("a webhook").expect_err(name);
         let start = format!("{name}: is no setting of a webhook; there are at, headers, payload, ");
-        assert!(said.starts_with(&start), "{said}");
+        assert!(error.starts_with(&start), "{error}");
     }
 }
 
 #[test]
-fn no_error_and_no_print_repeats_a_secret() {
+fn errors_and_debug_output_hide_secrets() {
     for settings in [
         json!({"to": "geheim"}),
         json!({"to": "smtp+geheim://h"}),
@@ -152,14 +152,14 @@ fn no_error_and_no_print_repeats_a_secret() {
         json!({"to": "stdout:", "headers": {"authorization": "Bearer geheim {"}}),
         json!({"to": "stdout:", "batch": {"geheim": 1}}),
     ] {
-        let said = read(&settings).expect_err("refused");
-        assert!(!said.contains("geheim"), "{said}");
+        let error = read(&settings).expect_err("refused");
+        assert!(!error.contains("geheim"), "{error}");
     }
 }
 
 #[cfg(all(feature = "asynq", feature = "bullmq", feature = "celery-redis"))]
 #[test]
-fn each_destination_has_its_words_and_options() {
+fn each_destination_has_its_own_settings() {
     for (settings, label) in [
         (
             json!({"to": "asynq://:geheim@h:1/2", "type": "mail:send", "max_retry": 3,
@@ -184,7 +184,7 @@ fn each_destination_has_its_words_and_options() {
 
 #[cfg(all(feature = "kafka", feature = "nats", feature = "rabbitmq"))]
 #[test]
-fn each_broker_has_its_words_and_options() {
+fn each_broker_has_its_own_settings() {
     for settings in [
         json!({"to": "amqp://u:geheim@h:1/v", "routing_key": "mail.{name}", "exchange": "jobs",
             "expires": true}),
@@ -195,17 +195,17 @@ fn each_broker_has_its_words_and_options() {
         let route = read(&settings).expect("a route");
         assert!(!route.label().contains("geheim"), "{route:?}");
     }
-    let said = read(&json!({"to": "kafka://h:1", "settings": {"acks": "geheim"}}));
-    let said = said.expect_err("the promise rests on it");
+    let error = read(&json!({"to": "kafka://h:1", "settings": {"acks": "geheim"}}));
+    let error = error.expect_err("the promise rests on it");
     assert!(
-        said.starts_with("route mail: settings: ") && !said.contains("geheim"),
-        "{said}"
+        error.starts_with("route mail: settings: ") && !error.contains("geheim"),
+        "{error}"
     );
 }
 
 #[cfg(all(feature = "smtp", feature = "celery-rabbitmq"))]
 #[test]
-fn mail_and_celery_over_rabbitmq_have_theirs() {
+fn mail_and_celery_over_rabbitmq_have_their_own_settings() {
     for settings in [
         json!({"to": "smtp://u:geheim@h.example:25", "mail_from": "a@example.com",
             "mail_to": "b@example.com", "headers": {"subject": "{name}"}}),
@@ -225,7 +225,7 @@ fn mail_and_celery_over_rabbitmq_have_theirs() {
     feature = "smtp"
 ))]
 #[test]
-fn no_header_takes_the_place_of_what_is_the_formats_own() {
+fn reserved_headers_cannot_be_overridden() {
     for (to, name) in [
         ("celery+redis://h", "retries"),
         ("celery+redis://h", "id"),
@@ -236,12 +236,12 @@ fn no_header_takes_the_place_of_what_is_the_formats_own() {
         ("smtp://h.example", "Message-ID"),
     ] {
         let settings = json!({"to": to, "headers": {name: "geheim"}});
-        let said = read(&settings).expect_err(name);
+        let error = read(&settings).expect_err(name);
         assert!(
-            said.starts_with(&format!("route mail: headers.{name}: ")),
-            "{said}"
+            error.starts_with(&format!("route mail: headers.{name}: ")),
+            "{error}"
         );
-        assert!(!said.contains("geheim"), "{said}");
+        assert!(!error.contains("geheim"), "{error}");
     }
     // Those of these are beside their formats.
     for to in ["asynq://h", "bullmq://h", "stdout:"] {
@@ -254,7 +254,7 @@ mod sidekiq {
     use super::*;
 
     #[test]
-    fn it_has_words_and_options_of_its_own() {
+    fn sidekiq_has_its_own_settings() {
         let route = read(&json!({
             "to": "sidekiq://u:geheim@127.0.0.1:6379/3", "class": "MailJob",
             "receiver_queue": "low", "retry": 3, "times": "milliseconds",
@@ -269,11 +269,11 @@ mod sidekiq {
             ("MailJob", Some("low"))
         );
         let both = json!({"to": "sidekiq://h", "class": "A", "kind": "B"});
-        let said = read(&both).expect_err("both");
-        assert!(said.contains("class: is kind by another name"), "{said}");
+        let error = read(&both).expect_err("both");
+        assert!(error.contains("class: is kind by another name"), "{error}");
         let others = json!({"to": "sidekiq://h", "topic": "A"});
-        let said = read(&others).expect_err("Kafka's");
-        assert!(said.contains("topic: is no setting of a route to Sidekiq"));
+        let error = read(&others).expect_err("Kafka's");
+        assert!(error.contains("topic: is no setting of a route to Sidekiq"));
         for more in [
             json!({"retry": false, "backtrace": true, "dead": false, "tags": ["a"]}),
             json!({"retry": 0, "backtrace": 20, "headers": {"locale": "de"}}),
@@ -305,9 +305,9 @@ mod sidekiq {
             );
         }
         let retry = json!({"to": "sidekiq://h", "retry": "geheim"});
-        let said = read(&retry).expect_err("no number");
+        let error = read(&retry).expect_err("no number");
         assert_eq!(
-            said,
+            error,
             "route mail: retry: must be true, false or a whole number"
         );
     }
@@ -315,15 +315,15 @@ mod sidekiq {
 
 #[cfg(not(feature = "sidekiq"))]
 #[test]
-fn a_destination_that_was_left_out_is_refused_with_its_feature() {
-    let said = read(&json!({"to": "sidekiq://h"})).expect_err("left out");
-    assert!(said.contains("the feature \"sidekiq\""), "{said}");
+fn a_destination_not_compiled_in_is_refused_with_its_feature() {
+    let error = read(&json!({"to": "sidekiq://h"})).expect_err("left out");
+    assert!(error.contains("the feature \"sidekiq\""), "{error}");
 }
 
 #[test]
-fn a_receiver_without_queues_has_no_name_for_one() {
+fn receivers_without_queues_reject_the_queue_setting() {
     for to in ["nats://h", "kafka://h", "smtp://h"] {
-        let said = read(&json!({"to": to, "receiver_queue": "m"})).expect_err(to);
-        assert!(said.contains("receiver_queue"), "{said}");
+        let error = read(&json!({"to": to, "receiver_queue": "m"})).expect_err(to);
+        assert!(error.contains("receiver_queue"), "{error}");
     }
 }

@@ -4,7 +4,7 @@
 -- left none. A lease that begins later than now was given by another clock, and its holder, who
 -- counts by its own, was silent for longer than that. The commit waits for the disk: a lease that a
 -- crash forgets would be given to another relay while this one sends.
--- Who could not have it looks and locks nothing, or those who stand by would keep the holder from
+-- A relay that cannot get it only reads and locks nothing: standbys would keep the holder from
 -- its own row.
 WITH holder AS MATERIALIZED (
   SELECT d.worker,

@@ -1,4 +1,4 @@
-//! How relays go: each tells the database, and the one that asks reads it there.
+//! Status of relays, as each writes it to the database.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,7 +34,7 @@ pub struct RelayStatus {
 
 /// This many reasons are counted by themselves.
 const REASONS: usize = 10;
-/// And so much of each is kept.
+/// The stored length of each reason.
 const REASON: usize = 200;
 /// All others.
 const OTHERS: &str = "other reasons";
@@ -74,10 +74,10 @@ pub enum RelayState {
     Down,
     /// Another relay has the lease; this one would take over.
     Standby,
-    /// It has told nothing for half a minute, though it was not declared dead: it was killed or
+    /// It has not reported for half a minute, though it was not declared dead: it was killed or
     /// stopped, or cannot reach the database.
     Silent,
-    /// Nobody relays this queue now: its last relay has ended, or died.
+    /// No relay serves this queue: the last one has ended or died.
     Stopped,
 }
 
@@ -94,7 +94,7 @@ impl RelayState {
     }
 
     /// One that a newer version wrote is not known.
-    pub(crate) fn of(name: &str) -> Option<Self> {
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
         let all = [
             Self::Up,
             Self::Down,
@@ -112,7 +112,7 @@ impl fmt::Display for RelayState {
     }
 }
 
-/// What a relay told last.
+/// The last report of a relay.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RelayReport {
@@ -128,7 +128,7 @@ pub struct RelayReport {
     pub state: RelayState,
     /// What it had done.
     pub status: RelayStatus,
-    /// When it told, by the server's clock.
+    /// When it reported, by the server's clock.
     pub updated_at: Timestamp,
 }
 
@@ -137,7 +137,7 @@ mod tests {
     use super::{OTHERS, REASONS, RelayStatus};
 
     #[test]
-    fn rejections_are_counted_by_their_reason_and_no_book_is_kept_of_them() {
+    fn rejections_are_counted_by_reason_up_to_a_limit() {
         let mut status = RelayStatus::default();
         for n in 0..100 {
             status.rejected("too large");

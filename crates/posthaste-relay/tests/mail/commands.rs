@@ -40,13 +40,13 @@ async fn an_order_prints_its_id_and_one_to_no_address_is_refused() {
         let row = client.query_one(count, &[]).await.unwrap();
         row.get::<_, i64>(0)
     };
-    let (code, printed, said) = ended(command(&["order", "not an address"], Some(&db))).await;
+    let (code, printed, error) = ended(command(&["order", "not an address"], Some(&db))).await;
     assert_eq!((code, printed.len()), (Some(1), 0));
     assert!(
-        said[0].starts_with("error: nothing is ordered: "),
-        "{said:?}"
+        error[0].starts_with("error: nothing is ordered: "),
+        "{error:?}"
     );
-    assert_eq!((said.len(), count().await), (1, 0));
+    assert_eq!((error.len(), count().await), (1, 0));
 
     let (code, printed, _) = ended(command(&["order", "ada@example.com"], Some(&db))).await;
     assert_eq!((code, printed.len(), count().await), (Some(0), 1, 1));
@@ -82,14 +82,14 @@ async fn unknown_mails_are_listed_and_resolved_by_hand() {
         let reason = "attempt 1  to ada@example.com: its worker was lost while it sent it";
         assert!(line.ends_with(reason), "{line}");
     }
-    let (_, printed, said) = run(&["resolve", &ids[0], "sent"]).await;
-    assert_eq!(printed, [format!("{}: sent", ids[0])], "{said:?}");
-    let (_, printed, said) = run(&["resolve", &ids[1], "queued"]).await;
-    assert_eq!(printed, [format!("{}: queued", ids[1])], "{said:?}");
+    let (_, printed, error) = run(&["resolve", &ids[0], "sent"]).await;
+    assert_eq!(printed, [format!("{}: sent", ids[0])], "{error:?}");
+    let (_, printed, error) = run(&["resolve", &ids[1], "queued"]).await;
+    assert_eq!(printed, [format!("{}: queued", ids[1])], "{error:?}");
     setup.work_until(ids[1].parse().unwrap(), "sent").await;
     assert_eq!((setup.mails(), run(&["unknown"]).await.1.len()), (1, 0));
 
-    let (code, _, said) = run(&["resolve", &ids[0], "queued"]).await;
+    let (code, _, error) = run(&["resolve", &ids[0], "queued"]).await;
     let refused = format!("error: {} is sent, and stays it", ids[0]);
-    assert_eq!((code, said), (Some(1), vec![refused]));
+    assert_eq!((code, error), (Some(1), vec![refused]));
 }

@@ -11,7 +11,7 @@ use crate::support::SOON;
 
 /// Of asynq's `TaskMessage`, what its inspector shows and we write.
 #[derive(Clone, PartialEq, prost::Message)]
-struct Told {
+struct TaskState {
     #[prost(int32, tag = "5")]
     max_retry: i32,
     #[prost(int32, tag = "6")]
@@ -25,8 +25,8 @@ struct Told {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn asynqs_inspector_is_told_of_ends_errors_and_counts() {
-    let test = "asynqs_inspector_is_told_of_ends_errors_and_counts";
+async fn the_asynq_inspector_shows_completions_errors_and_counts() {
+    let test = "the_asynq_inspector_shows_completions_errors_and_counts";
     let Some(setup) = Setup::new(test).await else {
         return;
     };
@@ -37,19 +37,19 @@ async fn asynqs_inspector_is_told_of_ends_errors_and_counts() {
     let id = setup.order().await;
     assert_eq!(setup.worker().step().await.unwrap(), Step::Worked);
     let key = format!("asynq:{{mail}}:t:{id}");
-    let told: Vec<u8> = redis.hget(&key, "msg").await.unwrap();
-    let told = Told::decode(&*told).unwrap();
-    assert_eq!((told.max_retry, told.retried), (25, 1));
-    assert!(told.error.contains("450"), "{}", told.error);
-    assert!((begun..begun + 60).contains(&told.last_failed_at));
-    assert_eq!(told.completed_at, 0);
+    let task: Vec<u8> = redis.hget(&key, "msg").await.unwrap();
+    let task = TaskState::decode(&*task).unwrap();
+    assert_eq!((task.max_retry, task.retried), (25, 1));
+    assert!(task.error.contains("450"), "{}", task.error);
+    assert!((begun..begun + 60).contains(&task.last_failed_at));
+    assert_eq!(task.completed_at, 0);
 
     setup.server.order(&json!({})).unwrap();
     setup.work_until(id, "sent").await;
-    let told: Vec<u8> = redis.hget(&key, "msg").await.unwrap();
-    let told = Told::decode(&*told).unwrap();
-    assert_eq!((told.max_retry, told.retried), (25, 1));
-    assert!((begun..begun + 60).contains(&told.completed_at));
+    let task: Vec<u8> = redis.hget(&key, "msg").await.unwrap();
+    let task = TaskState::decode(&*task).unwrap();
+    assert_eq!((task.max_retry, task.retried), (25, 1));
+    assert!((begun..begun + 60).contains(&task.completed_at));
 
     for (counted, times) in [("processed", 2), ("failed", 1)] {
         let key = format!("asynq:{{mail}}:{counted}");
@@ -58,8 +58,8 @@ async fn asynqs_inspector_is_told_of_ends_errors_and_counts() {
         let mut sum = 0;
         for day in days {
             sum += redis.get::<_, i64>(&day).await.unwrap();
-            let kept: i64 = redis.ttl(&day).await.unwrap();
-            assert!(kept > 89 * 24 * 3600, "{day}: {kept}");
+            let ttl: i64 = redis.ttl(&day).await.unwrap();
+            assert!(ttl > 89 * 24 * 3600, "{day}: {ttl}");
         }
         assert_eq!((total, sum), (times, times), "{counted}");
     }

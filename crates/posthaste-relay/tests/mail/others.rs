@@ -12,7 +12,7 @@ fn start(name: &str, db: &TestDb) -> Child {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn examples_that_end_start_twice_at_once_and_keep_their_table() {
+async fn finite_examples_start_twice_at_once_and_keep_their_table() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     for (name, table) in [("claims", "audit"), ("complete_in", "purse")] {
@@ -23,13 +23,13 @@ async fn examples_that_end_start_twice_at_once_and_keep_their_table() {
             for mut one in started {
                 let status = one.exit(SOON).await.unwrap();
                 assert!(status.success(), "{name}: {:?}", one.stderr());
-                let said = one.stdout().concat();
-                let counts: Vec<&str> = said.split(", ").collect();
+                let error = one.stdout().concat();
+                let counts: Vec<&str> = error.split(", ").collect();
                 let [jobs, effects] = counts[..] else {
-                    panic!("{name}: {said}");
+                    panic!("{name}: {error}");
                 };
                 let first = |text: &str| text.split(' ').next().map(str::to_owned);
-                assert_eq!(first(jobs), first(effects), "{name}: {said}");
+                assert_eq!(first(jobs), first(effects), "{name}: {error}");
             }
             let now = number(&client, &oid).await;
             assert!(made == 0 || made == now, "{name} has made its table anew");
@@ -42,7 +42,7 @@ async fn examples_that_end_start_twice_at_once_and_keep_their_table() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn examples_that_go_on_start_twice_at_once() {
+async fn long_running_examples_start_twice_at_once() {
     for (name, line) in [("welcome", "welcome, Ada"), ("web", "listening on ")] {
         // Another table of this name is that of the other one.
         let db = database(PgVersion::any()).await;
@@ -52,7 +52,7 @@ async fn examples_that_go_on_start_twice_at_once() {
             let client = db.client().await.unwrap();
             eventually(SOON, "both are welcome", async || {
                 let greeted: Vec<String> = both.iter().flat_map(Child::stdout).collect();
-                Ok(greeted.iter().filter(|said| *said == line).count() == 2)
+                Ok(greeted.iter().filter(|error| *error == line).count() == 2)
             })
             .await
             .unwrap();

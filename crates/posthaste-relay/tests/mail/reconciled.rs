@@ -24,8 +24,8 @@ async fn waiting(setup: &Setup, state: &str, count: i32) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mails_that_nobody_moves_on_stand_in_no_others_way() {
-    let test = "mails_that_nobody_moves_on_stand_in_no_others_way";
+async fn stuck_mails_do_not_block_others() {
+    let test = "stuck_mails_do_not_block_others";
     let Some(setup) = Setup::new(test).await else {
         return;
     };
@@ -55,8 +55,8 @@ async fn listener(client: &Client) -> Option<i32> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reconciler_whose_listening_ends_or_whose_pass_fails_goes_on() {
-    let test = "a_reconciler_whose_listening_ends_or_whose_pass_fails_goes_on";
+async fn the_reconciler_survives_failed_passes_and_lost_connections() {
+    let test = "the_reconciler_survives_failed_passes_and_lost_connections";
     let Some(setup) = Setup::new(test).await else {
         return;
     };
@@ -95,8 +95,8 @@ async fn a_reconciler_whose_listening_ends_or_whose_pass_fails_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pass_goes_on_until_nothing_waits_and_looks_come_every_ten_seconds() {
-    let test = "a_pass_goes_on_until_nothing_waits_and_looks_come_every_ten_seconds";
+async fn a_pass_drains_everything_and_polls_every_ten_seconds() {
+    let test = "a_pass_drains_everything_and_polls_every_ten_seconds";
     let Some(setup) = Setup::new(test).await else {
         return;
     };
@@ -126,8 +126,8 @@ impl Provider for Lacking {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_provider_lacks_is_sent_again_after_a_pause_that_grows() {
-    let test = "what_the_provider_lacks_is_sent_again_after_a_pause_that_grows";
+async fn mails_missing_at_the_provider_are_resent_with_backoff() {
+    let test = "mails_missing_at_the_provider_are_resent_with_backoff";
     let Some(setup) = Setup::new(test).await else {
         return;
     };

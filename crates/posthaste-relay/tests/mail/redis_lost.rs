@@ -37,7 +37,7 @@ async fn are_sent(setup: &Setup, ids: &[Uuid]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn workers_and_reconciler_go_on_when_redis_cuts_them_off_and_when_it_is_started_again() {
+async fn workers_and_reconciler_survive_a_redis_restart() {
     let test = "workers_and_reconciler_go_on_when_redis_cuts_them_off";
     let Some(setup) = Setup::with(test, &KEPT).await else {
         return;
@@ -69,8 +69,8 @@ async fn workers_and_reconciler_go_on_when_redis_cuts_them_off_and_when_it_is_st
 }
 
 #[tokio::test]
-async fn a_worker_says_when_its_lease_is_lost_and_when_it_cannot_be_renewed() {
-    let test = "a_worker_says_when_its_lease_is_lost_and_when_it_cannot_be_renewed";
+async fn lost_leases_and_failed_renewals_are_logged() {
+    let test = "lost_leases_and_failed_renewals_are_logged";
     let Some(setup) = Setup::new(test).await else {
         return;
     };
@@ -97,8 +97,8 @@ async fn a_worker_says_when_its_lease_is_lost_and_when_it_cannot_be_renewed() {
 }
 
 #[tokio::test]
-async fn an_error_of_redis_names_it_and_no_password() {
-    let test = "an_error_of_redis_names_it_and_no_password";
+async fn redis_errors_name_the_server_without_its_password() {
+    let test = "redis_errors_name_the_server_without_its_password";
     let Some(setup) = Setup::new(test).await else {
         return;
     };
@@ -113,8 +113,8 @@ async fn an_error_of_redis_names_it_and_no_password() {
 
 /// What is lost for a few mails in a row is lost for all.
 #[tokio::test]
-async fn a_pass_does_not_ask_a_redis_that_is_lost_for_each_mail() {
-    let test = "a_pass_does_not_ask_a_redis_that_is_lost_for_each_mail";
+async fn a_pass_stops_when_redis_is_lost() {
+    let test = "a_pass_stops_when_redis_is_lost";
     let Some(setup) = Setup::new(test).await else {
         return;
     };

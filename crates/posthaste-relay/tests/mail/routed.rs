@@ -55,8 +55,8 @@ fn the_head_and_the_page_quote_the_route_that_fills_the_queue_of_the_workers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_ordered_and_committed_is_relayed_to_the_queue_and_sent_by_a_worker() {
-    let test = "what_is_ordered_and_committed_is_relayed_to_the_queue_and_sent_by_a_worker";
+async fn committed_orders_are_relayed_and_mailed() {
+    let test = "committed_orders_are_relayed_and_mailed";
     let Some(setup) = Setup::with(test, &KEPT).await else {
         return;
     };
@@ -124,8 +124,8 @@ async fn the_queue_is_one_that_asynq_fills_and_works_too() {
         (effect.id, effect.name),
         (theirs.to_string(), "mail:send".to_owned())
     );
-    let kept = async || Ok(setup.task(theirs) == "completed");
-    eventually(SOON, "it is kept for a day there too", kept)
+    let is_kept = async || Ok(setup.task(theirs) == "completed");
+    eventually(SOON, "it is kept for a day there too", is_kept)
         .await
         .unwrap();
 }

@@ -21,8 +21,8 @@ async fn attempts(setup: &Setup, id: Uuid) -> (i32, Option<String>) {
 }
 
 #[tokio::test]
-async fn a_dead_mail_server_is_asked_for_itself_and_costs_no_mail_an_attempt() {
-    let test = "a_dead_mail_server_is_asked_for_itself_and_costs_no_mail_an_attempt";
+async fn a_dead_mail_server_counts_no_attempt() {
+    let test = "a_dead_mail_server_counts_no_attempt";
     let Some(setup) = Setup::new(test).await else {
         return;
     };
@@ -103,8 +103,8 @@ fn pause(setup: &Setup, id: Uuid) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mail_that_is_put_off_each_time_waits_for_longer_and_fails_past_its_retries() {
-    let test = "a_mail_that_is_put_off_each_time_waits_for_longer_and_fails_past_its_retries";
+async fn deferred_mails_back_off_and_fail_after_their_retries() {
+    let test = "deferred_mails_back_off_and_fail_after_their_retries";
     let Some(setup) = Setup::new(test).await else {
         return;
     };

@@ -15,7 +15,7 @@ async fn has_table(client: &Client) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn eight_that_start_at_once_on_a_fresh_database_all_start() {
+async fn eight_workers_start_at_once_on_a_fresh_database() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     for _ in 0..5 {
@@ -36,7 +36,7 @@ async fn eight_that_start_at_once_on_a_fresh_database_all_start() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_start_beside_an_open_order_is_not_held_up_and_holds_nobody_up() {
+async fn starting_beside_an_open_transaction_blocks_nobody() {
     let db = database(PgVersion::any()).await;
     Deliveries::open(db.pool(1).unwrap()).await.unwrap();
     let mut open = db.pool(1).unwrap().get().await.unwrap();
@@ -58,7 +58,7 @@ async fn a_start_beside_an_open_order_is_not_held_up_and_holds_nobody_up() {
 }
 
 #[test]
-fn settings_that_are_missing_or_wrong_are_told_at_once_and_without_their_values() {
+fn missing_and_invalid_settings_are_reported_without_values() {
     let names = ["DATABASE_URL", "REDIS_URL", "SMTP_URL"];
     let error = settings::read(names, |_| None).unwrap_err();
     let missing = "DATABASE_URL is not set; REDIS_URL is not set; SMTP_URL is not set";
@@ -87,6 +87,6 @@ fn settings_that_are_missing_or_wrong_are_told_at_once_and_without_their_values(
 async fn a_program_without_settings_ends_with_one_plain_line() {
     let mut work = Child::spawn(&mut command(&["work"], None)).unwrap();
     assert_eq!(work.exit(SOON).await.unwrap().code(), Some(1));
-    let said = "error: DATABASE_URL is not set; REDIS_URL is not set; SMTP_URL is not set";
-    assert_eq!(work.stderr(), [said]);
+    let error = "error: DATABASE_URL is not set; REDIS_URL is not set; SMTP_URL is not set";
+    assert_eq!(work.stderr(), [error]);
 }

@@ -59,7 +59,7 @@ async fn is_sent_at(at: Timestamp, is_sent: impl AsyncFn() -> anyhow::Result<boo
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_receiver_without_a_schedule_is_sent_to_at_the_time_and_no_attempt_is_counted() {
+async fn jobs_wait_in_postgres_for_receivers_without_a_schedule() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let fake = FakeDestination::default();
@@ -93,8 +93,8 @@ async fn is_run_at_its_time(destination: impl Destination, receiver: &Worker) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sidekiq_keeps_what_it_is_given_ahead_until_its_time() {
-    let name = "sidekiq_keeps_what_it_is_given_ahead_until_its_time";
+async fn sidekiq_holds_scheduled_jobs_until_due() {
+    let name = "sidekiq_holds_scheduled_jobs_until_due";
     if !are_here(name, &[Receiver::Redis, Receiver::Sidekiq]) {
         return;
     }
@@ -106,8 +106,8 @@ async fn sidekiq_keeps_what_it_is_given_ahead_until_its_time() {
 
 /// Sidekiq's own schedule would give it retries that its class may not want.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn for_sidekiq_a_job_whose_route_says_no_retries_waits_in_postgres_until_its_time() {
-    let name = "for_sidekiq_a_job_whose_route_says_no_retries_waits_in_postgres_until_its_time";
+async fn sidekiq_jobs_without_explicit_retries_wait_in_postgres() {
+    let name = "sidekiq_jobs_without_explicit_retries_wait_in_postgres";
     if !are_here(name, &[Receiver::Redis]) {
         return;
     }
@@ -128,8 +128,8 @@ async fn for_sidekiq_a_job_whose_route_says_no_retries_waits_in_postgres_until_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn asynq_keeps_what_it_is_given_ahead_until_its_time() {
-    let name = "asynq_keeps_what_it_is_given_ahead_until_its_time";
+async fn asynq_holds_scheduled_jobs_until_due() {
+    let name = "asynq_holds_scheduled_jobs_until_due";
     if !are_here(name, &[Receiver::Redis, Receiver::Asynq]) {
         return;
     }
@@ -140,8 +140,8 @@ async fn asynq_keeps_what_it_is_given_ahead_until_its_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bullmq_keeps_what_it_is_given_ahead_until_its_time() {
-    let name = "bullmq_keeps_what_it_is_given_ahead_until_its_time";
+async fn bullmq_holds_scheduled_jobs_until_due() {
+    let name = "bullmq_holds_scheduled_jobs_until_due";
     if !are_here(name, &[Receiver::Redis, Receiver::BullMq]) {
         return;
     }
@@ -152,8 +152,8 @@ async fn bullmq_keeps_what_it_is_given_ahead_until_its_time() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn celery_keeps_what_it_is_given_ahead_until_its_time() {
-    let name = "celery_keeps_what_it_is_given_ahead_until_its_time";
+async fn celery_holds_scheduled_jobs_until_due() {
+    let name = "celery_holds_scheduled_jobs_until_due";
     if !are_here(
         name,
         &[Receiver::Redis, Receiver::RabbitMq, Receiver::Celery],

@@ -11,11 +11,11 @@ use posthaste_testkit::receivers::{Receiver, Redis, Worker, are_here};
 use serde_json::{Value, json};
 
 use super::conformance::{Received, Subject, conformance};
-use super::redis::{Again, Behind, KEEPS, Route, captured, keys};
-use super::wrong_type::what_lies_in_the_way_is_said_and_loses_nothing;
+use super::redis::{Again, KEEPS, ProxiedRedis, Route, captured, keys};
+use super::wrong_type::a_key_of_the_wrong_type_loses_nothing;
 use crate::support::SOON;
 
-struct Tasks(Behind);
+struct Tasks(ProxiedRedis);
 
 /// The fields of a task that are texts or bytes, by their numbers.
 pub(super) fn fields(redis: &Redis, key: &str) -> HashMap<u64, Vec<u8>> {
@@ -51,7 +51,7 @@ impl Subject for Tasks {
     const DEDUPLICATES: bool = true;
 
     async fn start() -> Option<Self> {
-        Behind::start("asynq").await.map(Self)
+        ProxiedRedis::start("asynq").await.map(Self)
     }
 
     async fn destination(&self) -> Arc<dyn Destination> {
@@ -93,22 +93,23 @@ conformance!(Tasks, and:
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_lies_in_the_way_of_tasks_is_said_and_loses_nothing() {
+async fn tasks_survive_a_key_of_the_wrong_type() {
     let Some(tasks) = Tasks::start().await else {
         return;
     };
     let pending = "asynq:{default}:pending";
-    what_lies_in_the_way_is_said_and_loses_nothing(&tasks, &tasks.0.redis, pending).await;
+    a_key_of_the_wrong_type_loses_nothing(&tasks, &tasks.0.redis, pending).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_holds_what_asynqs_own_client_leaves_there() {
-    let Some(behind) = Behind::start("redis holds what asynq's own client leaves there").await
+    let Some(proxied) =
+        ProxiedRedis::start("redis holds what asynq's own client leaves there").await
     else {
         return;
     };
     const ID: &str = "018f3c9e-7b1a-7c2d-9e3f-4a5b6c7d8e9f";
-    let asynq = Asynq::new(&behind.url()).unwrap().queue("mail");
+    let asynq = Asynq::new(&proxied.url()).unwrap().queue("mail");
     let route = Route::to(Arc::new(asynq)).await;
     let id = route.enqueue("mail:send", "{}", "").await;
     route.all_done().await;
@@ -125,7 +126,7 @@ async fn redis_holds_what_asynqs_own_client_leaves_there() {
         keys
     };
     let theirs = captured(include_str!("golden/asynq.json"), "queue");
-    assert_eq!(comparable(keys(&behind.redis)), comparable(theirs));
+    assert_eq!(comparable(keys(&proxied.redis)), comparable(theirs));
     route.stop().await;
 }
 

@@ -1,4 +1,4 @@
-//! What a relay has in hand while its destination takes nothing.
+//! What a relay has in memory while its destination takes nothing.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use super::{enqueue, setup};
 use crate::support::{SOON, all_done, count, unfinished};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_that_takes_no_more_counts_as_no_attempt_and_is_offered_little_until_it_does() {
+async fn backpressure_counts_no_attempt_and_reduces_the_load() {
     let setup = setup().await;
     let (client, fake) = (&setup.client, FakeDestination::default());
     let fake = fake.does("m", Does::Backpressure);
@@ -27,7 +27,7 @@ async fn one_that_takes_no_more_counts_as_no_attempt_and_is_offered_little_until
     assert!(since.elapsed() > Duration::from_millis(500));
     let status = relay.status();
     assert!(status.down_since.is_none(), "{status:?}");
-    assert_eq!(status.last_error.as_deref(), Some("as it was told"));
+    assert_eq!(status.last_error.as_deref(), Some("as configured"));
     let counted = "SELECT sum(attempt)::bigint FROM posthaste.job";
     let counted: i64 = client.query_one(counted, &[]).await.unwrap().get(0);
     assert_eq!(counted, 0);
@@ -39,7 +39,7 @@ async fn one_that_takes_no_more_counts_as_no_attempt_and_is_offered_little_until
 
 /// Also beside one for which no message of its batch has an answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_is_denied_holds_up_no_other_unless_the_relay_is_ordered() {
+async fn denied_messages_block_others_only_in_an_ordered_relay() {
     let names = ["denied", "one", "bad", "two", "denied", "three"];
     for ordered in [false, true] {
         let setup = setup().await;
@@ -68,7 +68,7 @@ async fn a_message_that_is_denied_holds_up_no_other_unless_the_relay_is_ordered(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ordered_relay_keeps_its_order_while_nothing_is_taken() {
+async fn an_ordered_relay_keeps_its_order_during_backpressure() {
     let setup = setup().await;
     let (client, fake) = (&setup.client, FakeDestination::default());
     let names = ["a", "b", "c", "d", "e"];
@@ -103,7 +103,7 @@ async fn it_expires_and_is_not_sent(client: &Client, fake: &FakeDestination) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_expires_in_the_hands_of_an_ordered_relay_is_not_sent() {
+async fn jobs_expiring_in_an_ordered_relay_are_not_sent() {
     let setup = setup().await;
     let (client, fake) = (&setup.client, FakeDestination::default());
     let relay = fake.relay().ordered(true).start().await.unwrap();
@@ -124,7 +124,7 @@ async fn what_expires_in_the_hands_of_an_ordered_relay_is_not_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_expires_in_a_relays_buffer_is_not_sent() {
+async fn jobs_expiring_in_the_buffer_are_not_sent() {
     let setup = setup().await;
     let (client, fake) = (&setup.client, FakeDestination::default());
     let fake = fake.does("long", Does::Hang);
@@ -134,7 +134,7 @@ async fn what_expires_in_a_relays_buffer_is_not_sent() {
     let relay = fake.relay().batch(1).concurrency(1).time_limit(limit);
     let worker = setup.relay(relay).await;
     let tried = async || Ok(fake.with(|inner| inner.batches.len()) > 0);
-    eventually(SOON, "the other one waits behind it", tried)
+    eventually(SOON, "the other one waits after it", tried)
         .await
         .unwrap();
     fake.with(|inner| inner.does.clear());

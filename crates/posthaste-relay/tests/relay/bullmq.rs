@@ -11,20 +11,20 @@ use serde_json::{Map, Value, json};
 
 use super::conformance::{Received, Subject, conformance};
 use super::outcome_of;
-use super::redis::{Again, Behind, KEEPS, Route, captured, keys};
-use super::wrong_type::what_lies_in_the_way_is_said_and_loses_nothing;
+use super::redis::{Again, KEEPS, ProxiedRedis, Route, captured, keys};
+use super::wrong_type::a_key_of_the_wrong_type_loses_nothing;
 use crate::support::SOON;
 
 const CAPTURE: &str = include_str!("golden/bullmq.json");
 const ID: &str = "018f3c9e-7b1a-7c2d-9e3f-4a5b6c7d8e9f";
 
-struct Jobs(Behind);
+struct Jobs(ProxiedRedis);
 
 impl Subject for Jobs {
     const DEDUPLICATES: bool = true;
 
     async fn start() -> Option<Self> {
-        Behind::start("bullmq").await.map(Self)
+        ProxiedRedis::start("bullmq").await.map(Self)
     }
 
     async fn destination(&self) -> Arc<dyn Destination> {
@@ -59,16 +59,16 @@ conformance!(Jobs, and:
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_lies_in_the_way_of_jobs_is_said_and_loses_nothing() {
+async fn jobs_survive_a_key_of_the_wrong_type() {
     let Some(jobs) = Jobs::start().await else {
         return;
     };
     let wait = "bull:mail:wait";
-    what_lies_in_the_way_is_said_and_loses_nothing(&jobs, &jobs.0.redis, wait).await;
+    a_key_of_the_wrong_type_loses_nothing(&jobs, &jobs.0.redis, wait).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queue_that_bullmq_cannot_have_is_refused_for_good_and_touches_no_other() {
+async fn invalid_bullmq_queue_names_are_rejected_alone() {
     let Some(jobs) = Jobs::start().await else {
         return;
     };
@@ -84,13 +84,15 @@ async fn a_queue_that_bullmq_cannot_have_is_refused_for_good_and_touches_no_othe
     })
     .await
     .unwrap();
-    let kept = || outcome_of(&route.client, "a:b");
-    eventually(SOON, "it is kept", async || {
-        Ok(kept().await.is_some_and(|(state, ..)| state == "discarded"))
+    let outcome = || outcome_of(&route.client, "a:b");
+    eventually(SOON, "the job is discarded", async || {
+        Ok(outcome()
+            .await
+            .is_some_and(|(state, ..)| state == "discarded"))
     })
     .await
     .unwrap();
-    let (_, _, reason) = kept().await.unwrap();
+    let (_, _, reason) = outcome().await.unwrap();
     let why = "BullMQ has no queue with a colon, or without a name";
     assert_eq!(
         (reason.as_deref(), jobs.received().await.len()),
@@ -123,18 +125,19 @@ fn comparable(keys: Map<String, Value>, id: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_holds_what_bullmqs_own_client_leaves_there() {
-    let Some(behind) = Behind::start("redis holds what BullMQ's own client leaves there").await
+    let Some(proxied) =
+        ProxiedRedis::start("redis holds what BullMQ's own client leaves there").await
     else {
         return;
     };
-    let destination = || BullMq::new(&behind.url(), "mail").unwrap();
+    let destination = || BullMq::new(&proxied.url(), "mail").unwrap();
     let immediate = json!({ "to": "a@example.com", "n": 1 }).to_string();
     for (case, data, more, times) in [
         ("immediate", immediate.as_str(), "", 1),
         ("priority", "[1]", ", priority => 5", 1),
         ("twice", "[1]", "", 2),
     ] {
-        behind.redis.ask(&["FLUSHALL"]).unwrap();
+        proxied.redis.ask(&["FLUSHALL"]).unwrap();
         let destination: Arc<dyn Destination> = match times {
             1 => Arc::new(destination()),
             _ => Again::new(destination(), |_| true),
@@ -144,7 +147,7 @@ async fn redis_holds_what_bullmqs_own_client_leaves_there() {
         let id = route.enqueue("mail:send", "{}", more).await;
         route.all_done().await;
         let theirs = comparable(captured(CAPTURE, case), ID);
-        assert_eq!(comparable(keys(&behind.redis), &id), theirs, "{case}");
+        assert_eq!(comparable(keys(&proxied.redis), &id), theirs, "{case}");
         route.stop().await;
     }
 }
@@ -239,9 +242,9 @@ fn client(redis: &Redis, program: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_comes_while_a_queue_is_paused_runs_when_it_goes_on() {
+async fn jobs_sent_to_a_paused_queue_run_after_resuming() {
     if !are_here(
-        "what_comes_while_a_queue_is_paused_runs_when_it_goes_on",
+        "jobs_sent_to_a_paused_queue_run_after_resuming",
         &[Receiver::Redis, Receiver::BullMq],
     ) {
         return;

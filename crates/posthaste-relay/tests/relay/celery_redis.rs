@@ -12,20 +12,19 @@ use posthaste_testkit::receivers::{Receiver, Redis, Worker, are_here};
 use serde_json::{Map, Value, json};
 
 use super::conformance::{Received, Subject, conformance};
-use super::redis::{Again, Behind, KEEPS, Route, captured, keys};
+use super::redis::{Again, KEEPS, ProxiedRedis, Route, captured, keys};
 use super::wrong_type::{
-    a_queue_in_the_way_touches_no_other_of_its_batch,
-    what_lies_in_the_way_is_said_and_loses_nothing,
+    a_key_of_the_wrong_type_loses_nothing, a_queue_in_the_way_touches_no_other_of_its_batch,
 };
 use crate::support::SOON;
 
-struct Tasks(Behind);
+struct Tasks(ProxiedRedis);
 
 impl Subject for Tasks {
     const DEDUPLICATES: bool = false;
 
     async fn start() -> Option<Self> {
-        Behind::start("celery on redis").await.map(Self)
+        ProxiedRedis::start("celery on redis").await.map(Self)
     }
 
     async fn destination(&self) -> Arc<dyn Destination> {
@@ -65,15 +64,15 @@ conformance!(Tasks, and:
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_lies_in_the_way_of_tasks_is_said_and_loses_nothing() {
+async fn tasks_survive_a_key_of_the_wrong_type() {
     let Some(tasks) = Tasks::start().await else {
         return;
     };
-    what_lies_in_the_way_is_said_and_loses_nothing(&tasks, &tasks.0.redis, "celery").await;
+    a_key_of_the_wrong_type_loses_nothing(&tasks, &tasks.0.redis, "celery").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_lies_in_the_way_of_one_queue_touches_no_other_of_its_batch() {
+async fn a_key_of_the_wrong_type_affects_one_queue_only() {
     let Some(tasks) = Tasks::start().await else {
         return;
     };
@@ -101,19 +100,20 @@ fn comparable(keys: Map<String, Value>) -> BTreeMap<String, Value> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_holds_what_celerys_own_client_leaves_there() {
-    let Some(behind) = Behind::start("redis holds what Celery's own client leaves there").await
+    let Some(proxied) =
+        ProxiedRedis::start("redis holds what Celery's own client leaves there").await
     else {
         return;
     };
-    let celery = Celery::redis(&behind.url()).unwrap().queue("mail");
+    let celery = Celery::redis(&proxied.url()).unwrap().queue("mail");
     let route = Route::to(Arc::new(celery)).await;
     for (case, more) in [("immediate", ""), ("options", ", priority => 3")] {
-        behind.redis.ask(&["FLUSHALL"]).unwrap();
+        proxied.redis.ask(&["FLUSHALL"]).unwrap();
         route.enqueue("mail.send", "{}", more).await;
         route.all_done().await;
         let theirs = captured(include_str!("golden/celery_redis.json"), case);
         assert_eq!(
-            comparable(keys(&behind.redis)),
+            comparable(keys(&proxied.redis)),
             comparable(theirs),
             "{case}"
         );

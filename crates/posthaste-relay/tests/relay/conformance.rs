@@ -1,4 +1,4 @@
-//! What every destination must do, on the real receiver behind a proxy: tests of a [`Subject`].
+//! What every destination must do, on the real receiver through a proxy: tests of a [`Subject`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub struct Received {
     pub payload: Value,
 }
 
-/// A real receiver with a namespace of the test's own, behind a proxy.
+/// A real receiver with a namespace of the test's own, through a proxy.
 pub trait Subject: Send + Sync + Sized + 'static {
     /// Whether the receiver itself drops a message that it has already.
     const DEDUPLICATES: bool;
@@ -67,8 +67,8 @@ macro_rules! conformance {
     };
     ($subject:ty) => {
         $crate::relay::conformance::conformance!($subject:
-            whatever_is_sent_arrives_as_it_was_enqueued,
-            what_is_sent_twice_has_the_same_id_and_is_accepted_twice,
+            messages_arrive_as_they_were_enqueued,
+            duplicates_have_the_same_id_and_are_accepted,
             one_that_cannot_be_reached_counts_as_no_attempt,
             one_that_is_slow_or_silent_loses_nothing,
             an_answer_that_is_lost_after_acceptance_loses_nothing,
@@ -161,7 +161,7 @@ fn jobs(count: usize) -> Vec<NewJob> {
     (0..count).map(|n| job(&json!({ "n": n }))).collect()
 }
 
-pub async fn whatever_is_sent_arrives_as_it_was_enqueued<S: Subject>() {
+pub async fn messages_arrive_as_they_were_enqueued<S: Subject>() {
     let Some(setup) = Setup::<S>::new().await else {
         return;
     };
@@ -205,7 +205,7 @@ impl Destination for Twice {
     }
 }
 
-pub async fn what_is_sent_twice_has_the_same_id_and_is_accepted_twice<S: Subject>() {
+pub async fn duplicates_have_the_same_id_and_are_accepted<S: Subject>() {
     let Some(setup) = Setup::<S>::new().await else {
         return;
     };

@@ -35,12 +35,12 @@ impl Waiting {
     }
 
     /// Offers them again and again, and counts no attempt.
-    async fn says(&self, said: &[&str]) {
+    async fn says(&self, texts: &[&str]) {
         let offered = async || {
             let status = self.relay.status();
             let error = status.last_error.unwrap_or_default();
-            let is_said = said.iter().all(|one| error.contains(one));
-            Ok(is_said && status.unavailable > 15 && status.failures.contains_key("auth"))
+            let is_reported = texts.iter().all(|one| error.contains(one));
+            Ok(is_reported && status.unavailable > 15 && status.failures.contains_key("auth"))
         };
         let offered = eventually(SOON, "it is offered again and again", offered).await;
         offered.unwrap_or_else(|error| panic!("{error:#}: {:?}", self.relay.status()));
@@ -67,8 +67,8 @@ impl Waiting {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redis_user_without_a_right_counts_as_no_attempt_and_repeats_nothing() {
-    let test = "a_redis_user_without_a_right_counts_as_no_attempt_and_repeats_nothing";
+async fn a_missing_redis_permission_counts_no_attempt_and_leaks_nothing() {
+    let test = "a_missing_redis_permission_counts_no_attempt_and_leaks_nothing";
     if !are_here(test, &[Receiver::Redis]) {
         return;
     }
@@ -110,8 +110,8 @@ async fn a_redis_user_without_a_right_counts_as_no_attempt_and_repeats_nothing()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_redis_has_taken_is_not_sent_again_for_a_right_beside_it() {
-    let test = "what_a_redis_has_taken_is_not_sent_again_for_a_right_beside_it";
+async fn accepted_jobs_are_not_resent_for_a_missing_permission() {
+    let test = "accepted_jobs_are_not_resent_for_a_missing_permission";
     if !are_here(test, &[Receiver::Redis]) {
         return;
     }
@@ -250,11 +250,13 @@ async fn a_nats_user_without_a_right_counts_as_no_attempt_and_holds_up_no_other_
     enqueue(&setup.client, &["mail.mine"; 3]).await;
     let relay = Relay::to_any(nats()).start().await.unwrap();
     let worker = setup.consumer(relay.clone()).await;
-    let said = async || {
-        let said = relay.status().last_error.unwrap_or_default();
-        Ok(said.contains("Permissions Violation for Subscription"))
+    let is_reported = async || {
+        let error = relay.status().last_error.unwrap_or_default();
+        Ok(error.contains("Permissions Violation for Subscription"))
     };
-    eventually(SOON, "it is said", said).await.unwrap();
+    eventually(SOON, "the error is reported", is_reported)
+        .await
+        .unwrap();
     allow(r#"[">"]"#, inbox);
     server.restart().unwrap();
     all_done(&setup.client).await;
@@ -270,7 +272,7 @@ async fn a_kafka_account_without_a_right_counts_as_no_attempt() {
     use rdkafka::mocking::MockCluster;
     use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 
-    for (api, error, said) in [
+    for (api, code, text) in [
         (
             RDKafkaApiKey::Produce,
             RDKafkaRespErr::RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED,
@@ -283,18 +285,18 @@ async fn a_kafka_account_without_a_right_counts_as_no_attempt() {
         ),
     ] {
         let cluster = MockCluster::new(1).unwrap();
-        cluster.request_errors(api, &[error; 10_000]);
+        cluster.request_errors(api, &[code; 10_000]);
         let kafka = Kafka::new(&cluster.bootstrap_servers()).unwrap();
         let waiting = Waiting::on(Arc::new(kafka), &["mine"; 12]).await;
-        waiting.says(&[said]).await;
+        waiting.says(&[text]).await;
         cluster.clear_request_errors(api);
         waiting.finish().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mail_server_that_does_not_know_the_relay_counts_as_no_attempt() {
-    let test = "a_mail_server_that_does_not_know_the_relay_counts_as_no_attempt";
+async fn failed_smtp_authentication_counts_no_attempt() {
+    let test = "failed_smtp_authentication_counts_no_attempt";
     if !are_here(test, &[Receiver::Smtp]) {
         return;
     }

@@ -61,8 +61,8 @@ async fn until_it_says(route: &Route, code: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_new_master_behind_a_stable_address_is_found() {
-    let test = "the_new_master_behind_a_stable_address_is_found";
+async fn failover_reconnects_to_the_new_master() {
+    let test = "failover_reconnects_to_the_new_master";
     if !are_here(test, &[Receiver::Redis]) {
         return;
     }
@@ -87,8 +87,8 @@ async fn the_new_master_behind_a_stable_address_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_redis_that_takes_the_probe_and_no_batch_counts_as_no_attempt() {
-    let test = "a_redis_that_takes_the_probe_and_no_batch_counts_as_no_attempt";
+async fn a_redis_that_answers_probes_but_no_batch_counts_no_attempt() {
+    let test = "a_redis_that_answers_probes_but_no_batch_counts_no_attempt";
     if !are_here(test, &[Receiver::Redis]) {
         return;
     }
@@ -131,8 +131,8 @@ async fn a_redis_that_takes_the_probe_and_no_batch_counts_as_no_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_redis_says_that_takes_nothing_for_now_counts_as_no_attempt() {
-    let test = "what_a_redis_says_that_takes_nothing_for_now_counts_as_no_attempt";
+async fn redis_backpressure_counts_no_attempt() {
+    let test = "redis_backpressure_counts_no_attempt";
     if !are_here(test, &[Receiver::Redis]) {
         return;
     }
@@ -159,8 +159,8 @@ async fn what_a_redis_says_that_takes_nothing_for_now_counts_as_no_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_of_a_cluster_is_refused_at_the_start_whatever_is_promised() {
-    let test = "a_node_of_a_cluster_is_refused_at_the_start_whatever_is_promised";
+async fn redis_cluster_nodes_are_refused_at_start() {
+    let test = "redis_cluster_nodes_are_refused_at_start";
     if !are_here(test, &[Receiver::Redis]) {
         return;
     }
@@ -172,9 +172,14 @@ async fn a_node_of_a_cluster_is_refused_at_the_start_whatever_is_promised() {
             let refused = relay.start().await.err().unwrap().to_string();
             assert!(refused.contains(": cluster-enabled: "), "{refused}");
         }
-        let relay = Relay::to_any(destination).wait_if_unfit();
+        let relay = Relay::to_any(destination).wait_if_misconfigured();
         let relay = relay.start().await.unwrap();
-        assert!(relay.unfit().unwrap().contains(": cluster-enabled: "));
+        assert!(
+            relay
+                .misconfiguration()
+                .unwrap()
+                .contains(": cluster-enabled: ")
+        );
         assert!(relay.status().down_since.is_some());
     }
 }

@@ -75,7 +75,7 @@ impl FakeDestination {
             let names = batch.iter().map(|message| message.kind.clone());
             inner.batches.push(names.collect());
             let does = |message: &Message| inner.does.get(message.kind.as_str()).copied();
-            let reason = || Reason::from("as it was told");
+            let reason = || Reason::from("as configured");
             if inner.is_down || batch.iter().any(|one| does(one) == Some(Does::Break)) {
                 return Some(vec![Answer::Unavailable { reason: reason() }; batch.len()]);
             }
@@ -91,7 +91,7 @@ impl FakeDestination {
                 },
                 Some(Does::Backpressure) => Answer::Backpressure { reason: reason() },
                 Some(Does::Deny) => Answer::Backpressure {
-                    reason: Reason::of(Failure::Auth, "may not"),
+                    reason: Reason::new(Failure::Auth, "may not"),
                 },
                 Some(Does::Lose) => Answer::Ambiguous { reason: reason() },
                 _ => {

@@ -18,13 +18,13 @@ async fn counted(client: &Client) -> i64 {
 
 #[cfg(feature = "rabbitmq")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queue_that_is_full_counts_as_no_attempt_and_holds_up_no_other_queue() {
+async fn a_full_queue_counts_no_attempt_and_blocks_no_other() {
     use super::rabbitmq::{Hands, shared};
     use lapin::types::AMQPValue;
     use posthaste_relay::RabbitMq;
     use posthaste_testkit::unique;
 
-    let test = "a_queue_that_is_full_counts_as_no_attempt_and_holds_up_no_other_queue";
+    let test = "a_full_queue_counts_no_attempt_and_blocks_no_other";
     if !are_here(test, &[Receiver::RabbitMq]) {
         return;
     }
@@ -49,8 +49,8 @@ async fn a_queue_that_is_full_counts_as_no_attempt_and_holds_up_no_other_queue()
     eventually(SOON, "it is offered again and again", offered)
         .await
         .unwrap();
-    let said = relay.status().last_error.unwrap();
-    assert!(said.contains("a queue is full"), "{said}");
+    let error = relay.status().last_error.unwrap();
+    assert!(error.contains("a queue is full"), "{error}");
     let left = unfinished(client).await;
     assert!((7..=9).contains(&left), "{left}");
     assert_eq!(counted(client).await, 0);

@@ -235,8 +235,8 @@ async fn records_with_one_ordering_key_stay_in_order_in_one_partition() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_topic_that_there_is_not_waits_for_it_and_its_neighbours_do_not() {
-    let test = "a_topic_that_there_is_not_waits_for_it_and_its_neighbours_do_not";
+async fn messages_to_a_missing_topic_wait_and_neighbours_do_not() {
+    let test = "messages_to_a_missing_topic_wait_and_neighbours_do_not";
     if !are_here(test, &[Receiver::Kafka]) {
         return;
     }
@@ -252,14 +252,16 @@ async fn a_topic_that_there_is_not_waits_for_it_and_its_neighbours_do_not() {
         cap: quick,
     });
     let worker = setup.relay(relay).await;
-    let said = async || {
+    let is_reported = async || {
         let outcome = outcome_of(client, &missing).await;
-        let said = |error: String| error.contains("Unknown topic");
-        let is_said =
-            outcome.is_some_and(|(_, counted, error)| counted > 0 && error.is_some_and(said));
-        Ok(is_said && unfinished(client).await == 2)
+        let is_expected = |error: String| error.contains("Unknown topic");
+        let is_reported = outcome
+            .is_some_and(|(_, counted, error)| counted > 0 && error.is_some_and(is_expected));
+        Ok(is_reported && unfinished(client).await == 2)
     };
-    eventually(SOON, "it is said", said).await.unwrap();
+    eventually(SOON, "the error is reported", is_reported)
+        .await
+        .unwrap();
     let (state, _, error) = outcome_of(client, "not/a topic").await.unwrap();
     assert_eq!(state, "discarded", "{error:?}");
     create(&bootstrap, NewTopic::new(&missing, 1, ONE)).await;
@@ -269,8 +271,8 @@ async fn a_topic_that_there_is_not_waits_for_it_and_its_neighbours_do_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_record_is_not_refused_for_what_came_in_one_request_with_it() {
-    let test = "a_record_is_not_refused_for_what_came_in_one_request_with_it";
+async fn a_record_is_not_rejected_for_its_neighbours() {
+    let test = "a_record_is_not_rejected_for_its_neighbours";
     if !are_here(test, &[Receiver::Kafka]) {
         return;
     }
@@ -298,25 +300,25 @@ async fn a_record_is_not_refused_for_what_came_in_one_request_with_it() {
 }
 
 #[tokio::test]
-async fn what_the_client_of_kafka_was_built_without_is_refused_before_a_job_waits_for_it() {
+async fn missing_kafka_features_are_refused_at_start() {
     let kafka = || Kafka::new("127.0.0.1:1").unwrap();
-    for (name, value, said) in [
+    for (name, value, error) in [
         ("security.protocol", "SASL_SSL", "has no TLS"),
         ("security.protocol", "ssl", "has no TLS"),
         ("sasl.mechanism", "SCRAM-SHA-512", "knows PLAIN alone"),
         ("sasl.mechanisms", "OAUTHBEARER", "knows PLAIN alone"),
     ] {
         let refused = kafka().set(name, value).err().unwrap().to_string();
-        assert!(refused.contains(said), "{refused}");
+        assert!(refused.contains(error), "{refused}");
     }
-    // It would take GSSAPI where nothing is said.
+    // It would take GSSAPI by default.
     let kafka = kafka().set("security.protocol", "sasl_plaintext").unwrap();
     let refused = Relay::to(kafka).start().await.err().unwrap().to_string();
     assert!(refused.contains("GSSAPI"), "{refused}");
 }
 
 #[test]
-fn a_password_of_kafka_is_told_to_nobody() {
+fn the_kafka_password_never_leaks() {
     let wrong = Kafka::new("kafka://ada:hunter2@kafka:9092").err().unwrap();
     assert!(!wrong.to_string().contains("hunter2"), "{wrong}");
     let kafka = Kafka::new("kafka://one:9092,two:9092").unwrap();

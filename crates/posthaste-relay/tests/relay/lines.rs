@@ -70,13 +70,13 @@ impl AsyncWrite for File {
     }
 }
 
-struct Kept {
+struct FileOnDisk {
     disk: Arc<Mutex<Disk>>,
     // All relays of a process write to the same standard output.
     lines: Arc<Lines<File>>,
 }
 
-impl Kept {
+impl FileOnDisk {
     fn new() -> Self {
         let file = File::default();
         Self {
@@ -95,7 +95,7 @@ impl Kept {
     }
 }
 
-impl Subject for Kept {
+impl Subject for FileOnDisk {
     const DEDUPLICATES: bool = false;
 
     async fn start() -> Option<Self> {
@@ -131,9 +131,9 @@ impl Subject for Kept {
 }
 
 // What is written is there, and nobody answers: the other claims are about a network.
-conformance!(Kept:
-    whatever_is_sent_arrives_as_it_was_enqueued,
-    what_is_sent_twice_has_the_same_id_and_is_accepted_twice,
+conformance!(FileOnDisk:
+    messages_arrive_as_they_were_enqueued,
+    duplicates_have_the_same_id_and_are_accepted,
     one_that_refuses_for_now_loses_nothing,
     a_stop_in_the_middle_of_a_batch_loses_nothing,
     an_ordered_relay_arrives_in_order,
@@ -141,15 +141,15 @@ conformance!(Kept:
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lines_that_cannot_be_written_count_as_no_attempt_and_spoil_no_other() {
+async fn failed_writes_count_no_attempt_and_corrupt_no_line() {
     let setup = setup().await;
-    let kept = Kept::new();
-    let relay = Relay::to_any(kept.destination().await);
+    let file = FileOnDisk::new();
+    let relay = Relay::to_any(file.destination().await);
     let relay = relay.start().await.unwrap();
-    kept.disk.lock().unwrap().is_full = true;
+    file.disk.lock().unwrap().is_full = true;
     enqueue(&setup.client, &["a", "b", "c"]).await;
     let worker = setup.consumer(relay.clone()).await;
-    let tried = async || Ok(kept.disk.lock().unwrap().failures > 5);
+    let tried = async || Ok(file.disk.lock().unwrap().failures > 5);
     eventually(SOON, "it is tried again and again", tried)
         .await
         .unwrap();
@@ -158,10 +158,10 @@ async fn lines_that_cannot_be_written_count_as_no_attempt_and_spoil_no_other() {
     assert_eq!((status.accepted, status.retried), (0, 0));
     let counted = "SELECT count(*) FROM posthaste.job WHERE attempt > 0";
     let counted: i64 = setup.client.query_one(counted, &[]).await.unwrap().get(0);
-    assert_eq!((counted, kept.lines().len()), (0, 0));
-    kept.disk.lock().unwrap().is_full = false;
+    assert_eq!((counted, file.lines().len()), (0, 0));
+    file.disk.lock().unwrap().is_full = false;
     all_done(&setup.client).await;
-    let lines = kept.lines();
+    let lines = file.lines();
     let mut names: Vec<&str> = lines
         .iter()
         .filter_map(|one| one["name"].as_str())

@@ -124,8 +124,8 @@ conformance!(Stream, and:
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_consumer_of_a_stream_reads_once_what_it_is_sent_twice() {
-    let test = "a_consumer_of_a_stream_reads_once_what_it_is_sent_twice";
+async fn a_stream_consumer_reads_duplicates_once() {
+    let test = "a_stream_consumer_reads_duplicates_once";
     if !are_here(test, &[Receiver::Nats, Receiver::Celery]) {
         return;
     }
@@ -164,8 +164,8 @@ async fn a_consumer_of_a_stream_reads_once_what_it_is_sent_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_subject_that_no_stream_takes_waits_for_one_and_no_subject_is_refused() {
-    let test = "a_subject_that_no_stream_takes_waits_for_one_and_no_subject_is_refused";
+async fn subjects_without_a_stream_wait_and_empty_subjects_are_rejected() {
+    let test = "subjects_without_a_stream_wait_and_empty_subjects_are_rejected";
     if !are_here(test, &[Receiver::Nats]) {
         return;
     }
@@ -183,14 +183,16 @@ async fn a_subject_that_no_stream_takes_waits_for_one_and_no_subject_is_refused(
             cap: quick,
         });
     let worker = setup.relay(relay).await;
-    let said = async || {
+    let is_reported = async || {
         let outcome = outcome_of(client, "missing").await;
-        let said = |error: String| error == "NATS has no stream for the subject \"missing\"";
-        let is_said =
-            outcome.is_some_and(|(_, counted, error)| counted > 0 && error.is_some_and(said));
-        Ok(is_said && count(client, "discarded").await == 1 && unfinished(client).await == 2)
+        let is_expected = |error: String| error == "NATS has no stream for the subject \"missing\"";
+        let is_reported = outcome
+            .is_some_and(|(_, counted, error)| counted > 0 && error.is_some_and(is_expected));
+        Ok(is_reported && count(client, "discarded").await == 1 && unfinished(client).await == 2)
     };
-    eventually(SOON, "it is said", said).await.unwrap();
+    eventually(SOON, "the error is reported", is_reported)
+        .await
+        .unwrap();
     stream(&hands, "CREATE", "missing", &json!({})).await;
     let only = async || Ok(unfinished(client).await == 1);
     eventually(SOON, "it is taken", only).await.unwrap();
@@ -198,8 +200,8 @@ async fn a_subject_that_no_stream_takes_waits_for_one_and_no_subject_is_refused(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_that_forgets_or_whose_window_is_short_is_refused_by_its_setting() {
-    let test = "a_stream_that_forgets_or_whose_window_is_short_is_refused_by_its_setting";
+async fn unsafe_stream_settings_are_refused_by_name() {
+    let test = "unsafe_stream_settings_are_refused_by_name";
     if !are_here(test, &[Receiver::Nats]) {
         return;
     }
@@ -223,7 +225,7 @@ async fn a_stream_that_forgets_or_whose_window_is_short_is_refused_by_its_settin
 }
 
 #[test]
-fn a_password_of_nats_is_told_to_nobody() {
+fn the_nats_password_never_leaks() {
     let destination = Nats::new("nats://ada:hunter2@nats:4222,nats://token@other").unwrap();
     assert_eq!(destination.label(), "nats at nats:4222,other:4222");
     let wrong = Nats::new("gopher://ada:hunter2@nats:4222").err();
@@ -231,8 +233,8 @@ fn a_password_of_nats_is_told_to_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_logs_in_stands_in_the_address() {
-    if !are_here("who_logs_in_stands_in_the_address", &[Receiver::Nats]) {
+async fn credentials_come_from_the_address() {
+    if !are_here("credentials_come_from_the_address", &[Receiver::Nats]) {
         return;
     }
     let named = ["--user", "shop", "--pass", "ge/heim@1"];
@@ -250,8 +252,8 @@ async fn who_logs_in_stands_in_the_address() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_whose_leader_is_gone_counts_no_attempt_and_one_that_there_is_not_does() {
-    let test = "a_stream_whose_leader_is_gone_counts_no_attempt_and_one_that_there_is_not_does";
+async fn a_leaderless_stream_counts_no_attempt_and_a_missing_one_does() {
+    let test = "a_leaderless_stream_counts_no_attempt_and_a_missing_one_does";
     if !are_here(test, &[Receiver::Nats]) {
         return;
     }

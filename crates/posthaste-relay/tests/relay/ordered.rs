@@ -72,7 +72,7 @@ fn in_the_order_of_their_first(taken: Vec<String>) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ordered_relay_whose_lease_lapses_and_that_nobody_took_over_keeps_its_order() {
+async fn an_ordered_relay_keeps_its_order_after_a_lapsed_lease() {
     let setup = setup().await;
     let all = names(0, 400);
     let (fake, worker) = slow_relay(&setup, &all).await;
@@ -102,7 +102,7 @@ async fn an_ordered_relay_whose_lease_lapses_and_that_nobody_took_over_keeps_its
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_takes_longer_than_the_lease_is_waited_for_while_the_lease_is_renewed() {
+async fn slow_answers_are_awaited_while_the_lease_is_renewed() {
     let setup = setup().await;
     let all = names(0, 2);
     let names: Vec<&str> = all.iter().map(String::as_str).collect();
@@ -119,7 +119,7 @@ async fn an_answer_that_takes_longer_than_the_lease_is_waited_for_while_the_leas
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ordered_relay_that_is_declared_dead_while_it_lives_keeps_its_order() {
+async fn an_ordered_relay_declared_dead_keeps_its_order() {
     let setup = setup().await;
     let all = names(0, 200);
     let (fake, worker) = slow_relay(&setup, &all).await;
@@ -166,7 +166,7 @@ async fn enqueue_interleaved(setup: &Setup, first: &[String], second: &[String])
 }
 
 /// The answer is dropped with its connection, or the connection falls silent: what the claim took
-/// stays in front of what came behind it.
+/// stays in front of what came after it.
 async fn the_lost_answer_of_a_claim_moves_nothing_back(
     lose: fn(&Proxy, RequestMatcher) -> LostAnswer,
 ) {
@@ -186,14 +186,14 @@ async fn the_lost_answer_of_a_claim_moves_nothing_back(
     lost.wait(SOON)
         .await
         .expect("the answer of a claim is lost");
-    let behind = names(40, 80);
+    let later = names(40, 80);
     enqueue(
         &setup.client,
-        &behind.iter().map(String::as_str).collect::<Vec<_>>(),
+        &later.iter().map(String::as_str).collect::<Vec<_>>(),
     )
     .await;
     all_done(&setup.client).await;
-    assert_eq!(fake.taken(), [all, behind].concat());
+    assert_eq!(fake.taken(), [all, later].concat());
     worker.stop().await.unwrap();
 }
 
@@ -208,7 +208,7 @@ async fn an_ordered_relay_keeps_its_order_when_the_answer_of_a_claim_never_comes
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_stands_by_for_an_ordered_relay_waits_for_no_lock_and_takes_none() {
+async fn standby_relays_take_no_locks() {
     let setup = setup().await;
     let fake = FakeDestination::default();
     let worker = setup.relay(fake.relay().ordered(true)).await;
@@ -267,7 +267,7 @@ async fn an_ordered_relay_that_stops_sends_what_it_has_and_the_next_takes_over_a
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lease_is_kept_by_changing_one_row_and_asked_for_by_its_queue() {
+async fn renewing_a_lease_changes_one_row() {
     let setup = setup().await;
     let client = &setup.client;
     let fake = FakeDestination::default();

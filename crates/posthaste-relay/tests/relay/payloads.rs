@@ -15,7 +15,7 @@ use serde::de::{MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::redis::Behind;
+use super::redis::ProxiedRedis;
 use crate::support::{all_done, database, worker};
 
 /// An object as it is written: of a key that stands there twice, both.
@@ -204,13 +204,13 @@ fn all_read(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_a_payload_is_sidekiq_runs_the_class_of_the_route_with_it_as_one_argument() {
-    let Some(behind) = Behind::start("payloads to Sidekiq").await else {
+async fn sidekiq_runs_the_class_with_any_payload_as_one_argument() {
+    let Some(proxied) = ProxiedRedis::start("payloads to Sidekiq").await else {
         return;
     };
-    let to = behind.url().replace("redis", "sidekiq");
+    let to = proxied.url().replace("redis", "sidekiq");
     let put = sent(json!({ "to": to, "queue": "m", "class": "MailJob" })).await;
-    let jobs = behind.list("queue:default").into_iter();
+    let jobs = proxied.list("queue:default").into_iter();
     let arrived = jobs.map(|job| {
         let keys = [
             "queue",
@@ -232,17 +232,17 @@ async fn whatever_a_payload_is_sidekiq_runs_the_class_of_the_route_with_it_as_on
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_a_payload_is_bullmq_reads_it_as_the_data_of_its_job() {
-    let Some(behind) = Behind::start("payloads to BullMQ").await else {
+async fn bullmq_receives_any_payload_as_job_data() {
+    let Some(proxied) = ProxiedRedis::start("payloads to BullMQ").await else {
         return;
     };
-    let to = behind.url().replace("redis", "bullmq");
+    let to = proxied.url().replace("redis", "bullmq");
     let put = sent(json!({ "to": to, "queue": "m", "receiver_queue": "mail" })).await;
-    let ids = behind.list("bull:mail:wait").into_iter();
+    let ids = proxied.list("bull:mail:wait").into_iter();
     let arrived = ids.map(|id| {
         let field = |name: &str| {
             let get = ["HGET", &format!("bull:mail:{id}"), name];
-            let value = behind.redis.ask(&get).unwrap();
+            let value = proxied.redis.ask(&get).unwrap();
             value.as_str().unwrap().to_owned()
         };
         let options = ["jobId", "timestamp", "attempts", "removeOnComplete"];
@@ -267,13 +267,13 @@ fn only_argument(body: &RawValue) -> Box<RawValue> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_a_payload_is_celery_runs_the_task_of_the_route_with_it() {
-    let Some(behind) = Behind::start("payloads to Celery").await else {
+async fn celery_on_redis_runs_the_task_with_any_payload() {
+    let Some(proxied) = ProxiedRedis::start("payloads to Celery").await else {
         return;
     };
-    let to = behind.url().replace("redis", "celery+redis");
+    let to = proxied.url().replace("redis", "celery+redis");
     let put = sent(json!({ "to": to, "queue": "m", "task": "mail" })).await;
-    let tasks = behind.list("celery").into_iter();
+    let tasks = proxied.list("celery").into_iter();
     let arrived = tasks.map(|task| {
         let keys = [
             "body",
@@ -294,16 +294,16 @@ async fn whatever_a_payload_is_celery_runs_the_task_of_the_route_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_a_payload_is_asynq_has_its_bytes() {
-    let Some(behind) = Behind::start("payloads to asynq").await else {
+async fn asynq_receives_any_payload_unchanged() {
+    let Some(proxied) = ProxiedRedis::start("payloads to asynq").await else {
         return;
     };
-    let to = behind.url().replace("redis", "asynq");
+    let to = proxied.url().replace("redis", "asynq");
     let put = sent(json!({ "to": to, "queue": "m" })).await;
-    let ids = behind.list("asynq:{default}:pending");
+    let ids = proxied.list("asynq:{default}:pending");
     assert_eq!(ids.len(), put.len());
     for id in ids {
-        let task = super::asynq::fields(&behind.redis, &format!("asynq:{{default}}:t:{id}"));
+        let task = super::asynq::fields(&proxied.redis, &format!("asynq:{{default}}:t:{id}"));
         // Of a field that is empty nothing is written.
         let payload = task.get(&2).map_or(&[][..], Vec::as_slice);
         assert!(payload == put[&id].payload, "{}", put[&id].read);

@@ -26,7 +26,7 @@ pub(super) fn shared() -> &'static str {
     URL.get_or_init(|| rabbitmq.url("relay").unwrap())
 }
 
-/// The same URL by way of a proxy.
+/// The same URL through a proxy.
 pub(super) async fn behind_a_proxy() -> (Proxy, String) {
     let port = receivers::RabbitMq::shared().unwrap().port();
     let proxy = Proxy::start_raw(([127, 0, 0, 1], port).into())
@@ -248,8 +248,8 @@ async fn a_consumer_of_rabbitmq_reads_what_it_is_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_without_a_queue_waits_for_it_and_its_neighbours_do_not() {
-    let test = "a_message_without_a_queue_waits_for_it_and_its_neighbours_do_not";
+async fn a_message_without_a_queue_waits_and_its_neighbours_do_not() {
+    let test = "a_message_without_a_queue_waits_and_its_neighbours_do_not";
     if !are_here(test, &[Receiver::RabbitMq]) {
         return;
     }
@@ -268,13 +268,15 @@ async fn a_message_without_a_queue_waits_for_it_and_its_neighbours_do_not() {
         cap: quick,
     });
     let worker = setup.relay(relay).await;
-    let said = async || {
+    let is_reported = async || {
         let outcome = outcome_of(client, &missing).await;
         Ok(outcome.is_some_and(|(_, counted, error)| {
             counted > 0 && error.is_some_and(|error| error.contains("RabbitMQ has no queue for it"))
         }))
     };
-    eventually(SOON, "it is said", said).await.unwrap();
+    eventually(SOON, "the error is reported", is_reported)
+        .await
+        .unwrap();
     let only = async || Ok(crate::support::unfinished(client).await == 1);
     eventually(SOON, "all others are done", only).await.unwrap();
     hands.queue(&missing, &[]).await;
@@ -289,8 +291,8 @@ async fn a_message_without_a_queue_waits_for_it_and_its_neighbours_do_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_channel_that_is_closed_for_an_exchange_takes_no_other_exchange_with_it() {
-    let test = "a_channel_that_is_closed_for_an_exchange_takes_no_other_exchange_with_it";
+async fn a_channel_closed_for_one_exchange_spares_the_others() {
+    let test = "a_channel_closed_for_one_exchange_spares_the_others";
     if !are_here(test, &[Receiver::RabbitMq]) {
         return;
     }
@@ -307,12 +309,15 @@ async fn a_channel_that_is_closed_for_an_exchange_takes_no_other_exchange_with_i
     let mapping = Mapping::default().queue(Template::parse("{name}").unwrap());
     let relay = Relay::to(RabbitMq::new(shared()).unwrap()).mapping(mapping);
     let worker = setup.relay(relay).await;
-    let said = async || {
+    let is_reported = async || {
         let outcome = outcome_of(client, &missing).await;
-        let said = |error: String| error.contains("no exchange") && error.contains(&missing);
-        Ok(outcome.is_some_and(|(_, counted, error)| counted == 1 && error.is_some_and(said)))
+        let is_expected = |error: String| error.contains("no exchange") && error.contains(&missing);
+        Ok(outcome
+            .is_some_and(|(_, counted, error)| counted == 1 && error.is_some_and(is_expected)))
     };
-    eventually(SOON, "it is said", said).await.unwrap();
+    eventually(SOON, "the error is reported", is_reported)
+        .await
+        .unwrap();
     assert_eq!(crate::support::unfinished(client).await, 1);
     let mut taken = 0;
     while hands.take(&name).await.is_some() {
@@ -380,8 +385,8 @@ async fn the_disk_alarm_stops_the_relay_at_once_and_counts_as_no_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_password_that_rabbitmq_refuses_is_told_to_nobody() {
-    let test = "a_password_that_rabbitmq_refuses_is_told_to_nobody";
+async fn a_refused_rabbitmq_password_never_leaks() {
+    let test = "a_refused_rabbitmq_password_never_leaks";
     if !are_here(test, &[Receiver::RabbitMq]) {
         return;
     }

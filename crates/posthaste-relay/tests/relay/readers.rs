@@ -28,8 +28,8 @@ fn redis(test: &str, receiver: Receiver) -> Option<Arc<Redis>> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queue_that_no_sidekiq_reads_is_known() {
-    let test = "a_queue_that_no_sidekiq_reads_is_known";
+async fn sidekiq_queues_without_a_worker_are_reported() {
+    let test = "sidekiq_queues_without_a_worker_are_reported";
     if let Some(redis) = redis(test, Receiver::Sidekiq) {
         let destination = Sidekiq::new(&redis.url()).unwrap();
         is_told_of(destination, |queues| {
@@ -40,8 +40,8 @@ async fn a_queue_that_no_sidekiq_reads_is_known() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queue_that_no_asynq_reads_is_known() {
-    let test = "a_queue_that_no_asynq_reads_is_known";
+async fn asynq_queues_without_a_worker_are_reported() {
+    let test = "asynq_queues_without_a_worker_are_reported";
     if let Some(redis) = redis(test, Receiver::Asynq) {
         let destination = Asynq::new(&redis.url()).unwrap();
         is_told_of(destination, |queues| {
@@ -52,8 +52,8 @@ async fn a_queue_that_no_asynq_reads_is_known() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queue_that_no_bullmq_reads_is_known() {
-    let test = "a_queue_that_no_bullmq_reads_is_known";
+async fn bullmq_queues_without_a_worker_are_reported() {
+    let test = "bullmq_queues_without_a_worker_are_reported";
     if let Some(redis) = redis(test, Receiver::BullMq) {
         let destination = BullMq::new(&redis.url(), "mail").unwrap();
         is_told_of(destination, |queues| {
@@ -65,12 +65,12 @@ async fn a_queue_that_no_bullmq_reads_is_known() {
 
 #[cfg(feature = "rabbitmq")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queue_of_rabbitmq_without_a_consumer_is_known() {
+async fn rabbitmq_queues_without_a_consumer_are_reported() {
     use posthaste_testkit::unique;
 
     use super::rabbitmq::{Hands, shared};
 
-    let test = "a_queue_of_rabbitmq_without_a_consumer_is_known";
+    let test = "rabbitmq_queues_without_a_consumer_are_reported";
     if !are_here(test, &[Receiver::RabbitMq]) {
         return;
     }

@@ -19,13 +19,13 @@ use crate::support::{SOON, all_done, database, worker};
 /// Redis with settings that keep what it takes.
 pub(super) const KEEPS: &[(&str, &str)] = &[("appendonly", "yes")];
 
-/// A Redis behind a proxy.
-pub(super) struct Behind {
+/// A Redis through a proxy.
+pub(super) struct ProxiedRedis {
     pub(super) redis: Redis,
     pub(super) proxy: Proxy,
 }
 
-impl Behind {
+impl ProxiedRedis {
     /// Nothing where this machine has no Redis, which is noted as that of this test.
     pub(super) async fn start(test: &str) -> Option<Self> {
         if !are_here(test, &[Receiver::Redis]) {
@@ -207,9 +207,9 @@ pub(super) fn all(url: &str) -> [Arc<dyn Destination>; 4] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_that_forgets_is_refused_by_the_name_of_its_setting() {
+async fn unsafe_redis_settings_are_refused_by_name() {
     if !are_here(
-        "redis_that_forgets_is_refused_by_the_name_of_its_setting",
+        "unsafe_redis_settings_are_refused_by_name",
         &[Receiver::Redis],
     ) {
         return;
@@ -236,16 +236,17 @@ async fn redis_that_forgets_is_refused_by_the_name_of_its_setting() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_duplicate_window_shorter_than_an_outage_is_refused_by_its_name() {
-    let Some(behind) = Behind::start("a duplicate window shorter than an outage is refused").await
+async fn rejects_duplicate_windows_shorter_than_the_longest_outage() {
+    let Some(proxied) =
+        ProxiedRedis::start("a duplicate window shorter than an outage is refused").await
     else {
         return;
     };
     let minute = Duration::from_secs(60);
-    let asynq = Asynq::new(&behind.url()).unwrap().retention(minute);
-    let bullmq = BullMq::new(&behind.url(), "mail").unwrap();
+    let asynq = Asynq::new(&proxied.url()).unwrap().retention(minute);
+    let bullmq = BullMq::new(&proxied.url(), "mail").unwrap();
     let bullmq = bullmq.remove_on_complete(minute);
-    let failed = BullMq::new(&behind.url(), "mail").unwrap();
+    let failed = BullMq::new(&proxied.url(), "mail").unwrap();
     let failed = failed.remove_on_fail(minute);
     let destinations: [(Arc<dyn Destination>, &str); 3] = [
         (Arc::new(asynq), "retention"),
@@ -258,50 +259,50 @@ async fn a_duplicate_window_shorter_than_an_outage_is_refused_by_its_name() {
         assert!(refused.contains(&format!("{name}: is 60 s")), "{refused}");
         assert!(relay().allow_unsafe(name).start().await.is_ok());
     }
-    for destination in all(&behind.url()) {
+    for destination in all(&proxied.url()) {
         assert!(Relay::to_any(destination).start().await.is_ok());
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_that_would_take_nothing_is_not_thought_to_be_there() {
-    let Some(behind) =
-        Behind::start("Redis that would take nothing is not thought to be there").await
+async fn a_read_only_redis_counts_as_down() {
+    let Some(proxied) =
+        ProxiedRedis::start("Redis that would take nothing is not thought to be there").await
     else {
         return;
     };
-    let all = all(&behind.url());
+    let all = all(&proxied.url());
     let probe = async |reason: Option<&str>| {
         for destination in &all {
             match (destination.probe().await, reason) {
-                (Err(said), Some(reason)) => assert!(said.contains(reason), "{said}"),
-                (said, reason) => assert_eq!((said, reason), (Ok(()), None)),
+                (Err(error), Some(reason)) => assert!(error.contains(reason), "{error}"),
+                (error, reason) => assert_eq!((error, reason), (Ok(()), None)),
             }
         }
     };
     probe(None).await;
-    behind.is_full(true);
+    proxied.is_full(true);
     probe(Some("OOM")).await;
-    behind.is_full(false);
+    proxied.is_full(false);
     probe(None).await;
-    behind.redis.ask(&["REPLICAOF", "127.0.0.1", "1"]).unwrap();
+    proxied.redis.ask(&["REPLICAOF", "127.0.0.1", "1"]).unwrap();
     probe(Some("READONLY")).await;
-    behind.redis.ask(&["REPLICAOF", "NO", "ONE"]).unwrap();
+    proxied.redis.ask(&["REPLICAOF", "NO", "ONE"]).unwrap();
     probe(None).await;
     // And looking leaves nothing behind.
-    assert_eq!(behind.redis.ask(&["DBSIZE"]).unwrap(), json!(0));
+    assert_eq!(proxied.redis.ask(&["DBSIZE"]).unwrap(), json!(0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_redis_counts_as_no_attempt() {
-    let Some(behind) = Behind::start("a full Redis counts as no attempt").await else {
+    let Some(proxied) = ProxiedRedis::start("a full Redis counts as no attempt").await else {
         return;
     };
-    for destination in all(&behind.url()) {
+    for destination in all(&proxied.url()) {
         let route = Route::to(destination).await;
-        behind.is_full(true);
+        proxied.is_full(true);
         route.enqueue("mail", "{}", "").await;
-        eventually(SOON, "it is said", async || {
+        eventually(SOON, "the error is reported", async || {
             let error = route.relay.status().last_error.unwrap_or_default();
             Ok(error.contains("OOM") && route.relay.status().down_since.is_some())
         })
@@ -310,7 +311,7 @@ async fn a_full_redis_counts_as_no_attempt() {
         let counted = "SELECT coalesce(sum(attempt), 0)::bigint FROM posthaste.job";
         let counted: i64 = route.client.query_one(counted, &[]).await.unwrap().get(0);
         assert_eq!(counted, 0);
-        behind.is_full(false);
+        proxied.is_full(false);
         route.all_done().await;
         assert_eq!(route.relay.status().retried, 0);
         route.stop().await;
@@ -318,18 +319,22 @@ async fn a_full_redis_counts_as_no_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_secret_in_an_address_is_never_said() {
-    let Some(behind) = Behind::start("what is secret in an address is never said").await else {
+async fn secrets_in_addresses_never_leak() {
+    let Some(proxied) = ProxiedRedis::start("what is secret in an address is never said").await
+    else {
         return;
     };
-    let url = format!("redis://ada:sesame@{}/3", behind.proxy.address());
-    let is_silent = |said: &str| {
-        assert!(!said.contains("ada") && !said.contains("sesame"), "{said}");
+    let url = format!("redis://ada:sesame@{}/3", proxied.proxy.address());
+    let is_silent = |error: &str| {
+        assert!(
+            !error.contains("ada") && !error.contains("sesame"),
+            "{error}"
+        );
     };
     for destination in all(&url) {
         let label = destination.label();
         assert!(
-            label.ends_with(&format!("{}/3", behind.proxy.address())),
+            label.ends_with(&format!("{}/3", proxied.proxy.address())),
             "{label}"
         );
         is_silent(&label);
@@ -347,7 +352,7 @@ async fn what_is_secret_in_an_address_is_never_said() {
         let relay = Relay::to_any(destination).start().await.unwrap();
         is_silent(&format!("{:?}", relay.status()));
     }
-    behind.proxy.cut().await;
+    proxied.proxy.cut().await;
     for destination in all(&url) {
         is_silent(&destination.probe().await.unwrap_err());
     }

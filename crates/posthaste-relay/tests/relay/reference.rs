@@ -19,7 +19,7 @@ async fn refer(client: &tokio_postgres::Client, kind: &str, table: &str, id: &st
 const ROUTE: &str = "INSERT INTO posthaste.route (pattern, queue) VALUES ('*', 'mail')";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_row_that_is_referred_to_is_sent_as_it_is_then() {
+async fn referenced_rows_are_read_when_the_message_is_sent() {
     let setup = setup().await;
     let client = &setup.client;
     client.batch_execute(ORDERS).await.unwrap();
@@ -37,7 +37,7 @@ async fn a_row_that_is_referred_to_is_sent_as_it_is_then() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_read_says_why_and_only_the_jobs_own_fault_is_final() {
+async fn unreadable_references_fail_the_job_only_for_its_own_fault() {
     let setup = setup().await;
     let client = &setup.client;
     client.batch_execute(ORDERS).await.unwrap();
@@ -55,7 +55,7 @@ async fn what_cannot_be_read_says_why_and_only_the_jobs_own_fault_is_final() {
         .resolve("sums", "SELECT 1, $1::text")
         .resolve("lost", "SELECT total FROM lost WHERE id = $1::bigint");
     let worker = setup.relay(relay).await;
-    for (kind, said) in [
+    for (kind, error) in [
         ("nowhere", "no statement for the table \"orders; DROP"),
         ("gone", "orders has no row \"7\""),
         ("empty", "orders has nothing in the row \"2\""),
@@ -69,7 +69,7 @@ async fn what_cannot_be_read_says_why_and_only_the_jobs_own_fault_is_final() {
         eventually(SOON, kind, is_kept).await.unwrap();
         let (_, _, reason) = outcome_of(client, kind).await.unwrap();
         assert!(
-            reason.as_deref().unwrap_or_default().contains(said),
+            reason.as_deref().unwrap_or_default().contains(error),
             "{kind}: {reason:?}"
         );
     }
@@ -92,7 +92,7 @@ async fn what_cannot_be_read_says_why_and_only_the_jobs_own_fault_is_final() {
 }
 
 #[tokio::test]
-async fn a_relay_that_is_to_read_rows_needs_a_database() {
+async fn resolving_references_requires_a_database() {
     let relay = Relay::to(Lines::new(tokio::io::sink())).resolve("orders", BY_ID);
     let error = relay.start().await.err().unwrap().to_string();
     assert!(error.contains("resolve: "), "{error}");

@@ -9,20 +9,19 @@ use posthaste_testkit::{PgVersion, Proxy, eventually};
 use serde_json::{Value, json};
 
 use super::conformance::{Received, Subject, conformance};
-use super::redis::{Behind, KEEPS, Route};
+use super::redis::{KEEPS, ProxiedRedis, Route};
 use super::wrong_type::{
-    a_queue_in_the_way_touches_no_other_of_its_batch,
-    what_lies_in_the_way_is_said_and_loses_nothing,
+    a_key_of_the_wrong_type_loses_nothing, a_queue_in_the_way_touches_no_other_of_its_batch,
 };
 use crate::support::{SOON, all_done, database, worker};
 
-struct Queues(Behind);
+struct Queues(ProxiedRedis);
 
 impl Subject for Queues {
     const DEDUPLICATES: bool = false;
 
     async fn start() -> Option<Self> {
-        Behind::start("sidekiq").await.map(Self)
+        ProxiedRedis::start("sidekiq").await.map(Self)
     }
 
     async fn destination(&self) -> Arc<dyn Destination> {
@@ -62,16 +61,16 @@ conformance!(Queues, and:
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_lies_in_the_way_of_jobs_is_said_and_loses_nothing() {
+async fn jobs_survive_a_key_of_the_wrong_type() {
     let Some(queues) = Queues::start().await else {
         return;
     };
     let queue = "queue:default";
-    what_lies_in_the_way_is_said_and_loses_nothing(&queues, &queues.0.redis, queue).await;
+    a_key_of_the_wrong_type_loses_nothing(&queues, &queues.0.redis, queue).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_lies_in_the_way_of_one_queue_touches_no_other_of_its_batch() {
+async fn a_key_of_the_wrong_type_affects_one_queue_only() {
     let Some(queues) = Queues::start().await else {
         return;
     };
@@ -121,9 +120,9 @@ async fn a_real_sidekiq_runs_what_it_is_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_class_of_a_real_sidekiq_decides_on_its_own_retries() {
+async fn a_real_sidekiq_class_controls_its_own_retries() {
     if !are_here(
-        "a_class_of_a_real_sidekiq_decides_on_its_own_retries",
+        "a_real_sidekiq_class_controls_its_own_retries",
         &[Receiver::Redis, Receiver::Sidekiq],
     ) {
         return;

@@ -9,7 +9,7 @@ use posthaste_testkit::eventually;
 use crate::support::SOON;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_never_says_a_word_is_given_up_in_time_and_its_connection_closed() {
+async fn a_silent_server_times_out_and_is_disconnected() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("amqp://{}/mail", listener.local_addr().unwrap());
     let open = Arc::new(AtomicU32::new(0));

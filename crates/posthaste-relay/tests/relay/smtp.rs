@@ -72,8 +72,8 @@ impl Subject for Mails {
 // A lost answer, and a stop in the middle of a mail, use up attempts here: what they do is shown
 // below.
 conformance!(Mails:
-    whatever_is_sent_arrives_as_it_was_enqueued,
-    what_is_sent_twice_has_the_same_id_and_is_accepted_twice,
+    messages_arrive_as_they_were_enqueued,
+    duplicates_have_the_same_id_and_are_accepted,
     one_that_is_refused_for_good_touches_no_other,
     one_that_refuses_for_now_loses_nothing,
     one_that_cannot_be_reached_counts_as_no_attempt,
@@ -149,7 +149,7 @@ impl Setup {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mail_whose_answer_is_lost_is_sent_again_or_kept_as_the_route_says_and_never_silently() {
+async fn a_lost_answer_resends_or_discards_the_mail_as_configured() {
     let Some(setup) = Setup::new("a_mail_whose_answer_is_lost").await else {
         return;
     };
@@ -158,8 +158,10 @@ async fn a_mail_whose_answer_is_lost_is_sent_again_or_kept_as_the_route_says_and
     let worker = setup
         .work(setup.relay().on_ambiguous(OnAmbiguous::Discard))
         .await;
-    let kept = async || Ok(count(&setup.client, "discarded").await == 1);
-    eventually(SOON, "it is kept", kept).await.unwrap();
+    let is_kept = async || Ok(count(&setup.client, "discarded").await == 1);
+    eventually(SOON, "the job is discarded", is_kept)
+        .await
+        .unwrap();
     let (_, _, error) = setup.left().await.remove(0);
     assert!(
         error.starts_with("ambiguous: no answer to the text"),
@@ -183,7 +185,7 @@ async fn a_mail_whose_answer_is_lost_is_sent_again_or_kept_as_the_route_says_and
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stop_or_a_limit_in_the_middle_of_a_mail_leaves_it_unknown_and_its_neighbours_known() {
+async fn an_interrupted_mail_is_ambiguous_and_its_neighbours_are_not() {
     let Some(setup) = Setup::new("a_stop_in_the_middle_of_a_mail").await else {
         return;
     };
@@ -214,15 +216,15 @@ async fn a_stop_or_a_limit_in_the_middle_of_a_mail_leaves_it_unknown_and_its_nei
 
     let limit = Duration::from_millis(500);
     let worker = setup.work(relay().time_limit(limit)).await;
-    let kept = async || Ok(count(&setup.client, "discarded").await == 2);
-    eventually(SOON, "so is the second", kept).await.unwrap();
+    let is_kept = async || Ok(count(&setup.client, "discarded").await == 2);
+    eventually(SOON, "so is the second", is_kept).await.unwrap();
     assert_eq!(setup.mails().len(), 2);
     worker.stop().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mail_whose_relay_died_is_unknown() {
-    let Some(setup) = Setup::new("a_mail_whose_relay_died_is_unknown").await else {
+async fn a_mail_is_ambiguous_after_its_relay_died() {
+    let Some(setup) = Setup::new("a_mail_is_ambiguous_after_its_relay_died").await else {
         return;
     };
     setup.enqueue(&[json!({ "to": "a@example.com" })]).await;
@@ -237,8 +239,10 @@ async fn a_mail_whose_relay_died_is_unknown() {
     let worker = setup
         .work(setup.relay().on_ambiguous(OnAmbiguous::Discard))
         .await;
-    let kept = async || Ok(count(&setup.client, "discarded").await == 1);
-    eventually(SOON, "it is kept", kept).await.unwrap();
+    let is_kept = async || Ok(count(&setup.client, "discarded").await == 1);
+    eventually(SOON, "the job is discarded", is_kept)
+        .await
+        .unwrap();
     let (_, _, error) = setup.left().await.remove(0);
     assert_eq!(error, "ambiguous: a relay died while it had it");
     worker.stop().await.unwrap();
@@ -255,7 +259,7 @@ async fn a_mail_whose_relay_died_is_unknown() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_recipient_that_is_refused_has_its_mail_refused_and_one_that_is_put_off_waits() {
+async fn refused_recipients_reject_the_mail_and_deferred_ones_wait() {
     let Some(setup) = Setup::new("a_recipient_that_is_refused").await else {
         return;
     };
@@ -288,7 +292,7 @@ async fn a_recipient_that_is_refused_has_its_mail_refused_and_one_that_is_put_of
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mail_arrives_as_its_route_writes_it_with_dots_and_all_letters() {
+async fn mails_arrive_with_leading_dots_and_unicode_intact() {
     let Some(setup) = Setup::new("a_mail_arrives_as_its_route_writes_it").await else {
         return;
     };
@@ -323,7 +327,7 @@ async fn a_mail_arrives_as_its_route_writes_it_with_dots_and_all_letters() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_was_restarted_between_two_mails_is_found_again() {
+async fn a_restarted_mail_server_is_reconnected() {
     let Some(setup) = Setup::new("a_server_that_was_restarted").await else {
         return;
     };
@@ -350,8 +354,8 @@ async fn a_server_that_was_restarted_between_two_mails_is_found_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_recipients_and_domains_in_other_letters_reach_any_server() {
-    let test = "many_recipients_and_domains_in_other_letters_reach_any_server";
+async fn international_domains_reach_any_server() {
+    let test = "international_domains_reach_any_server";
     let Some(setup) = Setup::new(test).await else {
         return;
     };

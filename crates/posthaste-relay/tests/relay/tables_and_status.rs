@@ -45,9 +45,9 @@ async fn staged_jobs_takes_the_articles_statements() {
         let rows = client.query(insert, &[]).await.unwrap();
         assert_eq!(rows.len(), 2);
         assert_eq!(rows[0].get::<_, &str>(2), "[1, {\"b\": 2}]");
-        let kept = "SELECT count(*) FROM posthaste.job WHERE kwargs = '{\"args\": [1, \
+        let stored = "SELECT count(*) FROM posthaste.job WHERE kwargs = '{\"args\": [1, \
                     {\"b\": 2}]}' AND max_attempts = 25 AND queue = 'default'";
-        assert_eq!(number(&client, kept).await, 1);
+        assert_eq!(number(&client, stored).await, 1);
         let shown = "SELECT count(*) FROM posthaste.staged_jobs \
                      WHERE job_args IN ('[1, {\"b\": 2}]', '{\"to\": 7}')";
         assert_eq!(number(&client, shown).await, 2);
@@ -70,9 +70,9 @@ async fn a_row_of_the_outbox_is_a_job_under_its_writers_id() {
         let put = async |payload: &[u8]| client.execute(insert, &[&OWN, &payload]).await.unwrap();
         assert_eq!(put(b"{\"to\": 7}").await, 1);
         assert_eq!(put(b"{\"to\": 8}").await, 0, "the id is taken");
-        let kept = "SELECT count(*) FROM posthaste.outbox WHERE payload = '{\"to\": 7}'::bytea \
+        let stored = "SELECT count(*) FROM posthaste.outbox WHERE payload = '{\"to\": 7}'::bytea \
                     AND type = 'mail:send' AND completed_at IS NULL";
-        assert_eq!(number(&client, kept).await, 1);
+        assert_eq!(number(&client, stored).await, 1);
         let more = "INSERT INTO posthaste.outbox (type, payload) VALUES ('bytes', '\\x00ff80') \
                     RETURNING id";
         let id: Uuid = client.query_one(more, &[]).await.unwrap().get(0);
@@ -142,7 +142,7 @@ async fn receive_is_true_once_and_only_if_its_transaction_commits() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_who_receive_at_once_one_has_the_effect() {
+async fn concurrent_receivers_apply_the_effect_once() {
     let setup = setup().await;
     let (first, second) = (&setup.client, setup.db.client().await.unwrap());
     let receive = "SELECT posthaste.receive('12345678-0000-4000-8000-000000000001')";
@@ -174,7 +174,7 @@ async fn a_receiver_in_another_language_confirms_with_its_effect() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_relay_tells_since_when_it_fails_and_what_it_rejected_and_silence_is_seen() {
+async fn relay_status_reports_failures_rejections_and_silence() {
     for version in PgVersion::tried() {
         let (db, client) = on_each(version).await;
         super::enqueue(&client, &["bad", "bad", "late"]).await;
@@ -188,7 +188,7 @@ async fn a_relay_tells_since_when_it_fails_and_what_it_rejected_and_silence_is_s
             Ok(reports.first().is_some_and(|one| {
                 let status = &one.status;
                 status.failing_since.is_some()
-                    && status.rejections.get("as it was told") == Some(&2)
+                    && status.rejections.get("as configured") == Some(&2)
                     && status.failures.get("refused") == Some(&2)
                     && status.failures.get("full").is_some_and(|times| *times > 0)
             }))
@@ -215,7 +215,7 @@ async fn a_relay_tells_since_when_it_fails_and_what_it_rejected_and_silence_is_s
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_relay_tells_how_it_goes_without_an_update() {
+async fn relay_status_is_written_without_updates() {
     for version in PgVersion::tried() {
         let (db, client) = on_each(version).await;
         super::enqueue(&client, &["m"]).await;

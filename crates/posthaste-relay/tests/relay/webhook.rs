@@ -1,8 +1,8 @@
 //! Webhooks: the suite on a real HTTP server, what a request carries, and whom it may not reach.
 
+mod address_policy;
 mod body;
 mod half_open;
-mod reach;
 mod server;
 
 use std::sync::Arc;
@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use posthaste::{Backoff, NewJob};
-use posthaste_relay::{Destination, Mapping, Reach, Relay, RelayBuilder, Template, Webhook};
+use posthaste_relay::{
+    AddressPolicy, Destination, Mapping, Relay, RelayBuilder, Template, Webhook,
+};
 use posthaste_testkit::{PgVersion, Proxy, TestDb, eventually, reaches};
 use serde_json::{Value, json};
 use tokio_postgres::Client;
@@ -33,12 +35,12 @@ impl Hooks {
 }
 
 /// What the tests reach is on this machine.
-fn reach() -> Reach {
-    Reach::public().allow("127.0.0.1").unwrap()
+fn address_policy() -> AddressPolicy {
+    AddressPolicy::public().allow("127.0.0.1").unwrap()
 }
 
 fn webhook(url: &str) -> Webhook {
-    Webhook::within(client(), url, reach()).unwrap()
+    Webhook::within(client(), url, address_policy()).unwrap()
 }
 
 fn client() -> reqwest::ClientBuilder {
@@ -167,7 +169,7 @@ fn each(webhook: Webhook) -> RelayBuilder {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_is_signed_and_carries_what_the_route_and_the_job_give() {
+async fn requests_are_signed_and_carry_route_and_job_fields() {
     let setup = Setup::new().await;
     let webhook = webhook(&setup.url("hook")).secrets([SECRET.parse().unwrap()]);
     let mapping = Mapping::default()
@@ -201,10 +203,10 @@ async fn a_request_is_signed_and_carries_what_the_route_and_the_job_give() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_endpoint_that_hangs_holds_none_of_its_neighbours() {
+async fn a_hanging_endpoint_blocks_no_other() {
     let setup = Setup::new().await;
     let limit = Duration::from_millis(500);
-    let webhook = Webhook::to_each(client(), reach())
+    let webhook = Webhook::to_each(client(), address_policy())
         .unwrap()
         .time_limit(limit);
     let (relay, worker) = setup.work(each(webhook)).await;
@@ -234,7 +236,7 @@ async fn one_endpoint_that_hangs_holds_none_of_its_neighbours() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_each_job_has_its_address_nobody_waits_for_the_routes_own() {
+async fn per_job_addresses_do_not_wait_for_the_route_address() {
     let setup = Setup::new().await;
     let (relay, worker) = setup.work(each(webhook("http://nobody.invalid/"))).await;
     let url = setup.url("hook");
@@ -253,9 +255,9 @@ async fn where_each_job_has_its_address_nobody_waits_for_the_routes_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_answered_before_the_time_was_over_is_not_sent_again() {
+async fn messages_answered_before_the_timeout_are_not_resent() {
     let setup = Setup::new().await;
-    let webhook = Webhook::to_each(client(), reach()).unwrap();
+    let webhook = Webhook::to_each(client(), address_policy()).unwrap();
     for _ in 0..9 {
         let url = setup.url("hook");
         setup.enqueue("good", &json!({ "url": url })).await;
@@ -276,9 +278,9 @@ async fn what_was_answered_before_the_time_was_over_is_not_sent_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn answers_are_read_as_far_as_they_matter_and_redirects_are_not_followed() {
+async fn responses_are_truncated_and_redirects_are_not_followed() {
     let setup = Setup::new().await;
-    let webhook = Webhook::to_each(client(), reach()).unwrap();
+    let webhook = Webhook::to_each(client(), address_policy()).unwrap();
     let (_, worker) = setup.work(each(webhook)).await;
     for path in ["endless", "moved", "wait", "404"] {
         let url = setup.url(path);
@@ -316,7 +318,7 @@ async fn answers_are_read_as_far_as_they_matter_and_redirects_are_not_followed()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn other_refusals_are_tried_again_where_that_is_wanted() {
+async fn other_refusals_are_retried_if_configured() {
     let setup = Setup::new().await;
     let webhook = webhook(&setup.url("422")).again_on_client_errors();
     setup.enqueue("m", &json!({})).await;
@@ -329,7 +331,7 @@ async fn other_refusals_are_tried_again_where_that_is_wanted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_requests_are_under_way_at_once_and_never_more_than_are_allowed() {
+async fn a_thousand_concurrent_requests_never_exceed_the_limit() {
     let setup = Setup::new().await;
     for (requests, jobs) in [(1_000, 1_000), (60, 300)] {
         setup.server.holds(requests);

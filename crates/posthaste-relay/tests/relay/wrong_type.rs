@@ -7,11 +7,11 @@ use posthaste_testkit::eventually;
 use posthaste_testkit::receivers::Redis;
 
 use super::conformance::Subject;
-use super::redis::{Behind, Route};
+use super::redis::{ProxiedRedis, Route};
 use crate::support::{SOON, unfinished};
 
 /// What is sent there waits, using up attempts of its own, and arrives when it is gone.
-pub(super) async fn what_lies_in_the_way_is_said_and_loses_nothing<S: Subject>(
+pub(super) async fn a_key_of_the_wrong_type_loses_nothing<S: Subject>(
     subject: &S,
     redis: &Redis,
     key: &str,
@@ -19,7 +19,7 @@ pub(super) async fn what_lies_in_the_way_is_said_and_loses_nothing<S: Subject>(
     redis.ask(&["SET", key, "in the way"]).unwrap();
     let route = Route::to(subject.destination().await).await;
     let id = route.enqueue("mail", "{}", "").await;
-    eventually(SOON, "it is said", async || {
+    eventually(SOON, "the error is reported", async || {
         let error = route.relay.status().last_error.unwrap_or_default();
         Ok(error.contains("WRONGTYPE") && route.relay.status().retried > 1)
     })
@@ -37,27 +37,27 @@ pub(super) async fn what_lies_in_the_way_is_said_and_loses_nothing<S: Subject>(
 /// The same in a batch to several queues: what is sent to the others arrives, once.
 pub(super) async fn a_queue_in_the_way_touches_no_other_of_its_batch(
     destination: Arc<dyn Destination>,
-    behind: &Behind,
+    proxied: &ProxiedRedis,
     prefix: &str,
 ) {
     let bad = format!("{prefix}bad");
-    behind.redis.ask(&["SET", &bad, "in the way"]).unwrap();
+    proxied.redis.ask(&["SET", &bad, "in the way"]).unwrap();
     let queue = Template::parse("{kwargs.to}").unwrap();
     let route = Route::with(destination, Mapping::default().queue(queue)).await;
     let enqueue = "SELECT posthaste.enqueue('mail', jsonb_build_object('to', t), queue => 'm') \
                    FROM unnest('{good,bad,fine}'::text[]) t";
     route.client.batch_execute(enqueue).await.unwrap();
-    eventually(SOON, "it is said", async || {
+    eventually(SOON, "the error is reported", async || {
         let status = route.relay.status();
         let error = status.last_error.unwrap_or_default();
         Ok(error.contains("WRONGTYPE") && status.retried > 1 && status.accepted == 2)
     })
     .await
     .unwrap();
-    let there = || ["good", "fine"].map(|queue| behind.list(&format!("{prefix}{queue}")).len());
+    let there = || ["good", "fine"].map(|queue| proxied.list(&format!("{prefix}{queue}")).len());
     assert_eq!((there(), unfinished(&route.client).await), ([1, 1], 1));
-    behind.redis.ask(&["DEL", &bad]).unwrap();
+    proxied.redis.ask(&["DEL", &bad]).unwrap();
     route.all_done().await;
-    assert_eq!((there(), behind.list(&bad).len()), ([1, 1], 1));
+    assert_eq!((there(), proxied.list(&bad).len()), ([1, 1], 1));
     route.stop().await;
 }

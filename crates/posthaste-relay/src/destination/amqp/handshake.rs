@@ -39,23 +39,23 @@ pub(super) async fn connect(
     uri: AMQPUri,
     properties: ConnectionProperties,
 ) -> lapin::Result<Connection> {
-    let reins = Reins::default();
+    let reins = SocketHandle::default();
     let given = reins.clone();
-    let asked = Asked(reins);
+    let asked = AbortOnDrop(reins);
     let open = Connection::connector(
         uri,
         default_runtime()?,
         // The client asks for its socket on that thread.
         async move |uri, runtime| {
             silence();
-            if given.is_given_up() {
+            if given.is_abandoned() {
                 return Err(io::Error::from(io::ErrorKind::ConnectionAborted).into());
             }
             let stream = uri.connect_with_config_async(TLSConfig::default(), &runtime);
             let stream = stream.await?;
             match &stream {
-                AsyncTcpStream::Plain(plain) => given.hold(plain.get_ref().as_fd())?,
-                AsyncTcpStream::Rustls(tls) => given.hold(tls.get_ref().0.get_ref().as_fd())?,
+                AsyncTcpStream::Plain(plain) => given.attach(plain.get_ref().as_fd())?,
+                AsyncTcpStream::Rustls(tls) => given.attach(tls.get_ref().0.get_ref().as_fd())?,
                 // There is no other kind in this program.
                 _ => {}
             }
@@ -65,46 +65,46 @@ pub(super) async fn connect(
     );
     let connection = open.await?;
     // It is the client's alone from now on.
-    asked.0.let_go();
+    asked.0.release();
     Ok(connection)
 }
 
 /// As long as somebody asks for the connection.
-struct Asked(Reins);
+struct AbortOnDrop(SocketHandle);
 
-impl Drop for Asked {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
-        self.0.0.is_given_up.store(true, Ordering::SeqCst);
+        self.0.0.is_abandoned.store(true, Ordering::SeqCst);
         self.0.shut();
     }
 }
 
 /// A second hand on the socket.
 #[derive(Clone, Default)]
-struct Reins(Arc<Held>);
+struct SocketHandle(Arc<SocketState>);
 
 #[derive(Default)]
-struct Held {
+struct SocketState {
     socket: Mutex<Option<TcpStream>>,
-    is_given_up: AtomicBool,
+    is_abandoned: AtomicBool,
 }
 
-impl Reins {
-    fn is_given_up(&self) -> bool {
-        self.0.is_given_up.load(Ordering::SeqCst)
+impl SocketHandle {
+    fn is_abandoned(&self) -> bool {
+        self.0.is_abandoned.load(Ordering::SeqCst)
     }
 
-    fn hold(&self, socket: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
+    fn attach(&self, socket: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
         let socket = TcpStream::from(socket.try_clone_to_owned()?);
         *self.socket() = Some(socket);
         // It may have been given up meanwhile.
-        if self.is_given_up() {
+        if self.is_abandoned() {
             self.shut();
         }
         Ok(())
     }
 
-    fn let_go(&self) {
+    fn release(&self) {
         self.socket().take();
     }
 

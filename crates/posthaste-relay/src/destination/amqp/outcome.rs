@@ -1,4 +1,4 @@
-//! What became of each message of a batch, by what RabbitMQ said on its channel. Pure.
+//! What became of each message of a batch, by the events on its RabbitMQ channel. Pure.
 
 use std::collections::HashMap;
 
@@ -6,12 +6,12 @@ use lapin::message::BasicReturnMessage;
 use lapin::protocol::{AMQPError, AMQPErrorKind, AMQPHardError, AMQPSoftError};
 use lapin::{BasicProperties, Confirmation, ErrorKind};
 
-use super::{Letter, said};
+use super::{Publication, describe};
 use crate::destination::answer::Answer;
 use crate::destination::reason::{Failure, Reason};
 
 /// The answers to a batch that was published on a channel of its own.
-pub(super) struct Verdicts {
+pub(super) struct BatchOutcome {
     /// None: the channel was closed for another message, and this one is published once more.
     /// Fewer than were published.
     pub(super) answers: Vec<Option<Answer>>,
@@ -25,15 +25,15 @@ enum PublishResult {
     Failed(lapin::Error),
 }
 
-/// By what the channel said of each, or by why there is nothing to be known.
-pub(super) fn of(
-    letters: &[&Letter<'_>],
+/// Maps the events of the channel, or its failure, to an answer for each message.
+pub(super) fn resolve(
+    letters: &[&Publication<'_>],
     outcomes: Result<Vec<lapin::Result<Confirmation>>, Reason>,
-) -> Verdicts {
+) -> BatchOutcome {
     let outcomes = match outcomes {
         Ok(outcomes) => outcomes,
         Err(reason) => {
-            return Verdicts {
+            return BatchOutcome {
                 answers: vec![Some(Answer::unavailable(reason)); letters.len()],
                 is_sound: false,
             };
@@ -73,7 +73,7 @@ pub(super) fn of(
                     "{reason}, for the exchange {:?} and the routing key {:?}",
                     letter.exchange, letter.routing_key
                 );
-                Some(Answer::retry(Reason::of(Failure::NoRoute, reason)))
+                Some(Answer::retry(Reason::new(Failure::NoRoute, reason)))
             }
             (None, PublishResult::Confirmed) => Some(Answer::Accepted),
             (None, PublishResult::NotConfirmed) => Some(Answer::full(
@@ -85,11 +85,11 @@ pub(super) fn of(
                 None
             }
             (None, PublishResult::Failed(_)) => Some(lost.clone().unwrap_or_else(|| {
-                Answer::unavailable(Reason::of(Failure::Connect, "it was lost"))
+                Answer::unavailable(Reason::new(Failure::Connect, "it was lost"))
             })),
         }
     });
-    Verdicts {
+    BatchOutcome {
         answers: answers.collect(),
         is_sound,
     }
@@ -136,7 +136,7 @@ pub(super) fn failed(error: &lapin::Error) -> Reason {
         ErrorKind::ProtocolError(refusal) => kind(refusal.kind()),
         _ => Failure::Connect,
     };
-    Reason::of(failure, said(error))
+    Reason::new(failure, describe(error))
 }
 
 fn kind(refusal: &AMQPErrorKind) -> Failure {
@@ -164,8 +164,8 @@ fn refusal(error: &lapin::Error) -> Option<&AMQPError> {
 /// The routing key that the account may not use, where others of the exchange may be allowed.
 fn denied_topic(refusal: &AMQPError) -> Option<&str> {
     let is_denial = *refusal.kind() == AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED);
-    let said = is_denial.then(|| refusal.get_message().as_str())?;
-    let (_, topic) = said.split_once("access to topic '")?;
+    let error = is_denial.then(|| refusal.get_message().as_str())?;
+    let (_, topic) = error.split_once("access to topic '")?;
     let (topic, _) = topic.split_once("' in exchange")?;
     Some(topic)
 }
@@ -173,7 +173,7 @@ fn denied_topic(refusal: &AMQPError) -> Option<&str> {
 /// One message closed the channel for all of them. Where it may be any of several, they are sent
 /// again in parts until it is found.
 fn by_refusal(refusal: &AMQPError, is_alone: bool) -> Answer {
-    let reason = Reason::of(
+    let reason = Reason::new(
         kind(refusal.kind()),
         format!("RabbitMQ: {}", refusal.get_message()),
     );
@@ -201,12 +201,12 @@ mod tests {
     use lapin::protocol::{AMQPError, AMQPHardError, AMQPSoftError};
     use lapin::{BasicProperties, Confirmation, ErrorKind};
 
-    use super::{Verdicts, of};
-    use crate::destination::amqp::Letter;
+    use super::{BatchOutcome, resolve};
+    use crate::destination::amqp::Publication;
     use crate::destination::answer::Answer;
 
-    fn letter(id: &str) -> Letter<'_> {
-        Letter {
+    fn letter(id: &str) -> Publication<'_> {
+        Publication {
             exchange: "",
             routing_key: id,
             properties: BasicProperties::default().with_message_id(id.into()),
@@ -214,13 +214,13 @@ mod tests {
         }
     }
 
-    fn judged(outcomes: Vec<lapin::Result<Confirmation>>) -> Verdicts {
+    fn judged(outcomes: Vec<lapin::Result<Confirmation>>) -> BatchOutcome {
         let ids: Vec<String> = (0..outcomes.len()).map(|n| n.to_string()).collect();
-        let letters: Vec<Letter<'_>> = ids.iter().map(|id| letter(id)).collect();
-        of(&letters.iter().collect::<Vec<_>>(), Ok(outcomes))
+        let letters: Vec<Publication<'_>> = ids.iter().map(|id| letter(id)).collect();
+        resolve(&letters.iter().collect::<Vec<_>>(), Ok(outcomes))
     }
 
-    fn kinds(verdicts: &Verdicts) -> String {
+    fn kinds(outcomes: &BatchOutcome) -> String {
         let kind = |answer: &Option<Answer>| match answer {
             None => '-',
             Some(answer) if answer.is_denial() => 'd',
@@ -231,7 +231,7 @@ mod tests {
             Some(Answer::Backpressure { .. }) => 'n',
             Some(Answer::Ambiguous { .. }) => '?',
         };
-        verdicts.answers.iter().map(kind).collect()
+        outcomes.answers.iter().map(kind).collect()
     }
 
     fn returned(id: &str) -> BasicReturnMessage {
@@ -245,30 +245,30 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_comes_back_with_anothers_confirmation_is_known_by_its_id() {
+    fn returned_messages_are_matched_by_id() {
         let with = |id: &str| Ok(Confirmation::Ack(Some(returned(id))));
         let plain = || Ok(Confirmation::Ack(None));
-        let verdicts = judged(vec![with("3"), plain(), with("0"), plain()]);
+        let outcomes = judged(vec![with("3"), plain(), with("0"), plain()]);
         assert_eq!(
-            (kinds(&verdicts).as_str(), verdicts.is_sound),
+            (kinds(&outcomes).as_str(), outcomes.is_sound),
             ("laal", true)
         );
     }
 
     #[test]
-    fn a_queue_that_is_full_counts_as_no_attempt() {
-        let verdicts = judged(vec![
+    fn a_full_queue_counts_no_attempt() {
+        let outcomes = judged(vec![
             Ok(Confirmation::Ack(None)),
             Ok(Confirmation::Nack(None)),
         ]);
-        assert_eq!((kinds(&verdicts).as_str(), verdicts.is_sound), ("an", true));
+        assert_eq!((kinds(&outcomes).as_str(), outcomes.is_sound), ("an", true));
     }
 
-    fn closed(by: AMQPSoftError, times: usize) -> Verdicts {
+    fn closed(by: AMQPSoftError, times: usize) -> BatchOutcome {
         closed_because(by, "why", times)
     }
 
-    fn closed_because(by: AMQPSoftError, why: &str, times: usize) -> Verdicts {
+    fn closed_because(by: AMQPSoftError, why: &str, times: usize) -> BatchOutcome {
         let error = lapin::Error::from(ErrorKind::ProtocolError(AMQPError::new(
             by.into(),
             why.into(),
@@ -279,10 +279,10 @@ mod tests {
     }
 
     #[test]
-    fn only_the_message_for_which_a_channel_was_closed_is_refused() {
-        let is = |verdicts: Verdicts, expected: &str| {
+    fn a_closed_channel_rejects_only_its_message() {
+        let is = |outcomes: BatchOutcome, expected: &str| {
             assert_eq!(
-                (kinds(&verdicts).as_str(), verdicts.is_sound),
+                (kinds(&outcomes).as_str(), outcomes.is_sound),
                 (expected, true)
             );
         };
@@ -292,10 +292,10 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_right_counts_as_no_attempt_and_touches_no_other_topic() {
-        let is = |verdicts: Verdicts, expected: &str| {
+    fn a_missing_topic_permission_counts_no_attempt() {
+        let is = |outcomes: BatchOutcome, expected: &str| {
             assert_eq!(
-                (kinds(&verdicts).as_str(), verdicts.is_sound),
+                (kinds(&outcomes).as_str(), outcomes.is_sound),
                 (expected, true)
             );
         };
@@ -317,9 +317,9 @@ mod tests {
     fn a_connection_that_is_lost_is_not_used_again() {
         let error = AMQPError::new(AMQPHardError::CONNECTIONFORCED.into(), "shutdown".into());
         let error = lapin::Error::from(ErrorKind::ProtocolError(error));
-        let verdicts = judged(vec![Ok(Confirmation::Ack(None)), Err(error)]);
+        let outcomes = judged(vec![Ok(Confirmation::Ack(None)), Err(error)]);
         assert_eq!(
-            (kinds(&verdicts).as_str(), verdicts.is_sound),
+            (kinds(&outcomes).as_str(), outcomes.is_sound),
             ("au", false)
         );
     }

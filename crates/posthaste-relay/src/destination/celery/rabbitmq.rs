@@ -10,7 +10,7 @@ use posthaste::Error;
 
 use super::{Broker, CONTENT_ENCODING, CONTENT_TYPE, Celery, Header, Options, encode, problem};
 use crate::destination::amqp::{
-    Amqp, Letter, PERSISTENT, expiration, fits, priority, rejects_header, short,
+    Amqp, PERSISTENT, Publication, expiration, fits, priority, rejects_header, short,
 };
 use crate::destination::answer::Answer;
 use crate::destination::contract::UnsafeSetting;
@@ -23,7 +23,7 @@ impl Celery {
     /// declared yet makes tasks wait as if they had failed. There the highest priority runs first:
     /// it is 1 for a job's -1, up to 255, and 0 for all others.
     pub fn rabbitmq(url: &str) -> Result<Self, Error> {
-        Amqp::new(url).map(Self::on)
+        Amqp::new(url).map(Self::with_broker)
     }
 }
 
@@ -62,17 +62,17 @@ fn letter<'a>(
     message: &'a Message,
     options: &'a Options,
     now: Timestamp,
-) -> Result<Letter<'a>, Answer> {
+) -> Result<Publication<'a>, Answer> {
     if let Some(reason) = problem(message, options) {
         return Err(Answer::rejected(reason));
     }
-    let queue = options.queue_of(message);
+    let queue = options.receiver_queue(message);
     short("the queue's name", queue)?;
     let id = message.id.to_string();
     let task = encode(message, &id, options);
     let mut headers = FieldTable::default();
     for (name, value) in task.headers {
-        headers.insert(short("a header's name", name)?, of(value));
+        headers.insert(short("a header's name", name)?, to_amqp(value));
     }
     fits(message)?;
     let mut properties = BasicProperties::default()
@@ -87,7 +87,7 @@ fn letter<'a>(
     if let Some(left) = left.filter(|_| options.expires) {
         properties = properties.with_expiration(left.into());
     }
-    Ok(Letter {
+    Ok(Publication {
         exchange: "",
         routing_key: queue,
         properties,
@@ -95,13 +95,13 @@ fn letter<'a>(
     })
 }
 
-fn of(value: Header<'_>) -> AMQPValue {
+fn to_amqp(value: Header<'_>) -> AMQPValue {
     match value {
         Header::Null => AMQPValue::Void,
         Header::Text(text) => AMQPValue::LongString(text.as_ref().into()),
-        Header::Number(number) => whole(number),
+        Header::Number(number) => integer(number),
         Header::Limits(limits) => {
-            let limits = limits.map(|limit| limit.map_or(AMQPValue::Void, whole));
+            let limits = limits.map(|limit| limit.map_or(AMQPValue::Void, integer));
             AMQPValue::FieldArray(limits.to_vec().into())
         }
         Header::Empty => AMQPValue::FieldTable(FieldTable::default()),
@@ -109,7 +109,7 @@ fn of(value: Header<'_>) -> AMQPValue {
 }
 
 /// As Celery's client has them: short if they can be.
-fn whole(number: u64) -> AMQPValue {
+fn integer(number: u64) -> AMQPValue {
     match i32::try_from(number) {
         Ok(short) => AMQPValue::LongInt(short),
         Err(_) => AMQPValue::LongLongInt(i64::try_from(number).unwrap_or(i64::MAX)),
@@ -129,20 +129,20 @@ mod tests {
     /// What RabbitMQ never took: it expires after too long a time.
     const NOT_OURS: [&str; 1] = ["expires"];
 
-    fn said(value: &AMQPValue) -> Value {
+    fn describe(value: &AMQPValue) -> Value {
         match value {
             AMQPValue::Void => Value::Null,
             AMQPValue::LongInt(value) => json!(value),
             AMQPValue::LongString(value) => json!(value.to_string()),
-            AMQPValue::FieldArray(values) => values.as_slice().iter().map(said).collect(),
-            AMQPValue::FieldTable(table) => all_said(table),
+            AMQPValue::FieldArray(values) => values.as_slice().iter().map(describe).collect(),
+            AMQPValue::FieldTable(table) => describe_table(table),
             other => panic!("{other:?} is in no capture"),
         }
     }
 
-    fn all_said(table: &FieldTable) -> Value {
+    fn describe_table(table: &FieldTable) -> Value {
         let fields = table.inner().iter();
-        let fields = fields.map(|(name, value)| (name.to_string(), said(value)));
+        let fields = fields.map(|(name, value)| (name.to_string(), describe(value)));
         Value::Object(fields.collect())
     }
 
@@ -202,7 +202,11 @@ mod tests {
             let all = properties.headers().as_ref().expect("headers");
             // It counts attempts of its own.
             headers["retries"] = json!(0);
-            assert_eq!(comparable(all_said(all)), comparable(headers), "{name}");
+            assert_eq!(
+                comparable(describe_table(all)),
+                comparable(headers),
+                "{name}"
+            );
             let text = |one: &Option<ShortString>| json!(one.as_ref().map(ToString::to_string));
             for (mine, property) in [
                 (text(properties.content_type()), "content_type"),
@@ -235,7 +239,7 @@ mod tests {
             .as_ref()
             .map(ToString::to_string);
         assert_eq!(expiration.as_deref(), Some("60000"));
-        let headers = all_said(mine.properties.headers().as_ref().expect("headers"));
+        let headers = describe_table(mine.properties.headers().as_ref().expect("headers"));
         assert_eq!(headers["expires"], "2026-11-21T10:00:00+00:00");
     }
 }

@@ -32,7 +32,7 @@ impl Celery {
     /// job's, where it is 0 to 9, else the nearest: lower runs first. Messages of one queue and
     /// priority are pushed by one command, all or none.
     pub fn redis(url: &str) -> Result<Self, Error> {
-        Redis::new(url).map(Self::on)
+        Redis::new(url).map(Self::with_broker)
     }
 }
 
@@ -51,7 +51,7 @@ impl Broker for Redis {
                 if let Some(reason) = problem(message, options) {
                     return Err(reason);
                 }
-                let queue = options.queue_of(message);
+                let queue = options.receiver_queue(message);
                 let priority = priority(message);
                 let tag = Uuid::from_u128(fastrand::u128(..));
                 let envelope = envelope(message, queue, priority, tag, options);
@@ -65,8 +65,8 @@ impl Broker for Redis {
         Box::pin(Self::probe(self))
     }
 
-    fn unfit(&self) -> BoxFuture<'_, Option<String>> {
-        Box::pin(Self::unfit(self))
+    fn misconfiguration(&self) -> BoxFuture<'_, Option<String>> {
+        Box::pin(Self::misconfiguration(self))
     }
 
     fn unsafe_settings(&self) -> BoxFuture<'_, Result<Vec<UnsafeSetting>, Error>> {
@@ -229,7 +229,7 @@ mod tests {
                 }
             });
             let celery = destination(case);
-            let queue = celery.options.queue_of(&message);
+            let queue = celery.options.receiver_queue(&message);
             let number = priority(&message);
             assert_eq!(list(queue, step(number)), pushed[1], "{}", case.name());
             let mine = envelope(&message, queue, number, Uuid::nil(), &celery.options);
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_priority_goes_to_the_list_of_its_step() {
+    fn priorities_select_the_list_of_their_step() {
         let steps = [0, 2, 3, 5, 6, 8, 9].map(step);
         assert_eq!(steps, [0, 0, 3, 3, 6, 6, 9]);
         for (given, taken) in [(-1, 0), (4, 4), (LOWEST + 1, 9)] {
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_of_the_mapping_takes_the_place_of_celerys() {
+    fn mapped_headers_override_celery_defaults() {
         let mapping = crate::message::mapping::Mapping::default().header(
             "shadow",
             crate::message::template::Template::text("another name"),

@@ -17,7 +17,7 @@ pub(super) fn answer(error: &KafkaError, is_alone: bool) -> Answer {
         PolicyViolation, SaslAuthenticationFailed, TopicAuthorizationFailed, UnknownPartition,
         UnknownTopic, UnknownTopicOrPartition,
     };
-    let reason = Reason::of(kind(error), said(error));
+    let reason = Reason::new(kind(error), describe(error));
     match error.rdkafka_error_code() {
         Some(InvalidTopic) => Answer::rejected(reason),
         Some(MessageSizeTooLarge | InvalidMessageSize | InvalidRecord) if is_alone => {
@@ -71,7 +71,7 @@ fn kind(error: &KafkaError) -> Failure {
 }
 
 /// Why there is no such topic, and never will be.
-pub(super) fn problem_of_topic(topic: &str) -> Option<&'static str> {
+pub(super) fn topic_problem(topic: &str) -> Option<&'static str> {
     let is_legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if topic.is_empty() || topic.len() > LONGEST {
         return Some("is not of 1 to 249 characters");
@@ -90,7 +90,11 @@ pub(super) fn rejects_header(name: &str) -> Option<String> {
 
 /// What of this the client was built without, as it lists its features. Whether TLS and SASL are
 /// there it would say when it connects, or never.
-pub(super) fn lacks(features: &str, protocol: &str, mechanism: Option<&str>) -> Option<String> {
+pub(super) fn missing_feature(
+    features: &str,
+    protocol: &str,
+    mechanism: Option<&str>,
+) -> Option<String> {
     let has = |feature: &str| features.split(',').any(|one| one.trim() == feature);
     if protocol.ends_with("ssl") && !has("ssl") {
         return Some(
@@ -115,7 +119,7 @@ pub(super) fn lacks(features: &str, protocol: &str, mechanism: Option<&str>) -> 
 }
 
 /// What went wrong.
-pub(super) fn said(error: &KafkaError) -> String {
+pub(super) fn describe(error: &KafkaError) -> String {
     match error.rdkafka_error_code() {
         Some(code) => format!("Kafka: {code}"),
         None => format!("Kafka: {error}"),
@@ -126,18 +130,18 @@ pub(super) fn said(error: &KafkaError) -> String {
 mod tests {
     use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
-    use super::{answer, lacks, problem_of_topic};
+    use super::{answer, missing_feature, topic_problem};
     use crate::destination::answer::Answer;
 
     #[test]
-    fn neighbours_of_a_record_that_is_too_large_are_not_refused_with_it() {
+    fn an_oversized_record_leaves_its_neighbours_untouched() {
         let error = KafkaError::MessageProduction(RDKafkaErrorCode::MessageSizeTooLarge);
         assert!(matches!(answer(&error, true), Answer::Rejected { .. }));
         assert!(matches!(answer(&error, false), Answer::Unavailable { .. }));
     }
 
     #[test]
-    fn a_missing_right_counts_as_no_attempt() {
+    fn a_missing_permission_counts_no_attempt() {
         for code in [
             RDKafkaErrorCode::TopicAuthorizationFailed,
             RDKafkaErrorCode::ClusterAuthorizationFailed,
@@ -161,16 +165,15 @@ mod tests {
             (Code::Unknown, "error"),
         ] {
             let answer = answer(&KafkaError::MessageProduction(code), true);
-            let said = answer
+            let error = answer
                 .failure()
                 .map(crate::destination::reason::Failure::name);
-            assert_eq!(said, Some(failure), "{code:?}");
+            assert_eq!(error, Some(failure), "{code:?}");
         }
     }
 
     #[test]
-    fn a_topic_that_there_is_not_may_be_created_yet_and_a_broker_that_is_away_counts_as_no_attempt()
-    {
+    fn missing_topics_and_unreachable_brokers_count_no_attempt() {
         let of = |code| answer(&KafkaError::MessageProduction(code), false);
         assert!(matches!(
             of(RDKafkaErrorCode::UnknownTopicOrPartition),
@@ -185,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_was_built_without_is_told() {
+    fn missing_client_features_are_reported() {
         let without = "gzip,snappy,sasl,regex,lz4,sasl_plain,plugins";
         let with = "gzip,ssl,sasl,sasl_scram,sasl_plain,sasl_oauthbearer";
         for (protocol, mechanism, setting) in [
@@ -194,22 +197,22 @@ mod tests {
             ("sasl_plaintext", Some("SCRAM-SHA-512"), "sasl.mechanism: "),
             ("", Some("OAUTHBEARER"), "sasl.mechanism: "),
         ] {
-            let said = lacks(without, protocol, mechanism).expect(protocol);
-            assert!(said.starts_with(setting), "{said}");
-            assert_eq!(lacks(with, protocol, mechanism), None);
+            let error = missing_feature(without, protocol, mechanism).expect(protocol);
+            assert!(error.starts_with(setting), "{error}");
+            assert_eq!(missing_feature(with, protocol, mechanism), None);
         }
         for (protocol, mechanism) in [("", None), ("sasl_plaintext", Some("PLAIN"))] {
-            assert_eq!(lacks(without, protocol, mechanism), None);
+            assert_eq!(missing_feature(without, protocol, mechanism), None);
         }
-        let said = lacks(without, "", Some("SCRAM-SHA-256")).unwrap_or_default();
-        assert!(said.ends_with("knows PLAIN alone"), "{said}");
+        let error = missing_feature(without, "", Some("SCRAM-SHA-256")).unwrap_or_default();
+        assert!(error.ends_with("knows PLAIN alone"), "{error}");
     }
 
     #[test]
-    fn names_that_no_topic_can_have_are_told() {
-        assert_eq!(problem_of_topic("mail.sent_2-b"), None);
+    fn invalid_topic_names_are_reported() {
+        assert_eq!(topic_problem("mail.sent_2-b"), None);
         for bad in ["", ".", "..", "a b", "a/b", "ä", "a\0", &"x".repeat(250)] {
-            assert!(problem_of_topic(bad).is_some(), "{bad:?}");
+            assert!(topic_problem(bad).is_some(), "{bad:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A connection to NATS, and what the server has said on it.
+//! A connection to NATS, and the errors that the server sent on it.
 
 use async_nats::{Client, Request, RequestError};
 use tokio::sync::watch;
@@ -9,14 +9,14 @@ use crate::destination::reason::{Failure, Reason};
 
 /// A connection, and whether it was lost since: its client would open another by itself, and nobody
 /// would know what became of that which was under way.
-pub(super) struct Live {
+pub(super) struct NatsConnection {
     pub(super) client: Client,
     pub(super) gone: CancellationToken,
-    /// What the account may not do, as the server has said since the connection began.
+    /// What the account may not do, as the server reported since the connection was opened.
     pub(super) violations: watch::Receiver<Vec<wire::Violation>>,
 }
 
-impl Live {
+impl NatsConnection {
     /// The answer to a request, or that the account may not ask there or hear the answer: the
     /// server drops such a request, and its answer never comes.
     pub(super) async fn request(
@@ -32,8 +32,8 @@ impl Live {
         }
     }
 
-    /// Comes when the server has said that the account may not do what this subject needs. What it
-    /// has said holds for as long as the connection: it is dropped then.
+    /// Completes when the server reports that the account lacks a permission for this subject.
+    /// Reports hold for the life of the connection, which is closed then.
     async fn denied(&self, subject: &str) -> Reason {
         let mut violations = self.violations.clone();
         loop {
@@ -41,7 +41,7 @@ impl Live {
                 return denied;
             }
             if violations.changed().await.is_err() {
-                // Nobody listens any more: the connection is gone, which is said elsewhere.
+                // The receiver is gone with the connection, which is reported elsewhere.
                 std::future::pending::<()>().await;
             }
         }
@@ -52,7 +52,7 @@ impl Live {
         tokio::select! {
             answered = asked => Ok(answered),
             () = self.gone.cancelled() => {
-                Err(Reason::of(Failure::Connect, "NATS: the connection was lost"))
+                Err(Reason::new(Failure::Connect, "NATS: the connection was lost"))
             }
         }
     }

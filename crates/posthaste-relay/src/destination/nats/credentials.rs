@@ -12,15 +12,15 @@ pub(super) fn options(
 ) -> Result<ConnectOptions, Reason> {
     let options = match credentials {
         Some(credentials) => ConnectOptions::with_credentials(credentials)
-            .map_err(|_| Reason::of(Failure::Auth, "NATS: the credentials cannot be read"))?,
-        None => of_address(servers),
+            .map_err(|_| Reason::new(Failure::Auth, "NATS: the credentials cannot be read"))?,
+        None => from_address(servers),
     };
     // The scheme stands before the first of several servers only.
     Ok(options.require_tls(servers.iter().any(ServerAddr::tls_required)))
 }
 
 /// The client does not read it from the address.
-fn of_address(servers: &[ServerAddr]) -> ConnectOptions {
+fn from_address(servers: &[ServerAddr]) -> ConnectOptions {
     let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
     let mut named = servers
         .iter()

@@ -23,7 +23,7 @@ const FULL: [u32; 3] = [10_002, 10_028, 10_047];
 /// Its code for a message that is too large.
 const TOO_LARGE: u32 = 10_054;
 
-/// So many are known of a connection.
+/// How many are remembered per connection.
 const VIOLATIONS: usize = 100;
 
 /// What the account may not do, in the server's words.
@@ -31,20 +31,20 @@ const VIOLATIONS: usize = 100;
 pub(super) struct Violation {
     /// Where it may not publish; nothing: it may not subscribe, and hears no answers.
     subject: Option<String>,
-    said: String,
+    text: String,
 }
 
 /// A refusal of the server that comes without a request, if it is about rights.
-pub(super) fn violation(said: &str) -> Option<Violation> {
-    let said = said.strip_prefix("nats: ").unwrap_or(said);
-    let (_, of) = said.split_once("Permissions Violation for ")?;
+pub(super) fn violation(text: &str) -> Option<Violation> {
+    let text = text.strip_prefix("nats: ").unwrap_or(text);
+    let (_, of) = text.split_once("Permissions Violation for ")?;
     let quoted = of.split('"').nth(1);
     let subject = match of.starts_with("Publish") {
         true => Some(quoted?.to_owned()),
         false => None,
     };
-    let said = said.to_owned();
-    Some(Violation { subject, said })
+    let text = text.to_owned();
+    Some(Violation { subject, text })
 }
 
 /// Adds it, once; whether it is news. The oldest are forgotten.
@@ -63,8 +63,8 @@ pub(super) fn note(known: &mut Vec<Violation>, violation: Option<Violation>) -> 
 pub(super) fn denied(known: &[Violation], subject: &str) -> Option<Reason> {
     let is_about = |one: &&Violation| one.subject.as_deref().is_none_or(|of| of == subject);
     let violation = known.iter().rev().find(is_about)?;
-    let reason = format!("NATS: {}; grant it to the account", violation.said);
-    Some(Reason::of(Failure::Auth, reason))
+    let reason = format!("NATS: {}; grant it to the account", violation.text);
+    Some(Reason::new(Failure::Auth, reason))
 }
 
 /// A header with its length in the block.
@@ -84,7 +84,7 @@ pub(super) fn rejects_header(name: &str) -> Option<String> {
 }
 
 /// Why nothing can be published to it.
-pub(super) fn problem_of_subject(subject: &str) -> Option<&'static str> {
+pub(super) fn subject_problem(subject: &str) -> Option<&'static str> {
     // A line of the protocol has 4,096 bytes, and a longer one costs the connection.
     if subject.len() > LONGEST {
         return Some("is longer than 1,024 bytes");
@@ -158,7 +158,7 @@ impl Reply {
     pub(super) fn error(&self) -> Result<(), String> {
         match &self.error {
             None => Ok(()),
-            Some(error) => Err(said(error)),
+            Some(error) => Err(describe(error)),
         }
     }
 
@@ -205,8 +205,7 @@ impl Reply {
 pub(super) fn unknown_stream() -> UnsafeSetting {
     UnsafeSetting {
         setting: "stream".into(),
-        lost: "is not named, so nobody can look at its storage and duplicate_window; name it"
-            .into(),
+        lost: "is not named, so its storage and duplicate_window cannot be checked; name it".into(),
     }
 }
 
@@ -217,20 +216,20 @@ pub(super) fn answer(payload: &[u8]) -> (Answer, bool) {
         None if !reply.stream.is_empty() => (Answer::Accepted, false),
         None => {
             let reason = "what took it is no stream: it did not acknowledge it";
-            (Answer::retry(Reason::of(Failure::NoRoute, reason)), false)
+            (Answer::retry(Reason::new(Failure::NoRoute, reason)), false)
         }
         Some(error) if error.err_code == TOO_LARGE => {
-            let reason = Reason::of(Failure::TooLarge, said(error));
+            let reason = Reason::new(Failure::TooLarge, describe(error));
             (Answer::rejected(reason), false)
         }
         Some(error) if SHORT.contains(&error.code) || FULL.contains(&error.err_code) => {
-            (Answer::full(said(error)), true)
+            (Answer::full(describe(error)), true)
         }
-        Some(error) => (Answer::retry(said(error)), false),
+        Some(error) => (Answer::retry(describe(error)), false),
     }
 }
 
-fn said(error: &Refusal) -> String {
+fn describe(error: &Refusal) -> String {
     format!("NATS: {} ({})", error.description, error.err_code)
 }
 
@@ -240,7 +239,7 @@ mod tests {
 
     use serde_json::{Value, json};
 
-    use super::{Reply, answer, problem_of_subject};
+    use super::{Reply, answer, subject_problem};
     use crate::destination::answer::Answer;
     use crate::destination::reason::{Failure, Reason};
 
@@ -258,12 +257,12 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_with_the_message_is_told_from_what_lies_with_the_stream() {
+    fn message_errors_are_told_apart_from_stream_errors() {
         let of = |code: u16, err_code: u32| {
             let error = json!({"code": code, "err_code": err_code, "description": "d"});
             answer(json!({ "error": error }).to_string().as_bytes())
         };
-        let too_large = Reason::of(Failure::TooLarge, "NATS: d (10054)");
+        let too_large = Reason::new(Failure::TooLarge, "NATS: d (10054)");
         assert_eq!(of(400, 10054), (Answer::rejected(too_large), false));
         for (code, err_code) in [(503, 10077), (400, 10002), (429, 10167)] {
             let (answer, is_full) = of(code, err_code);
@@ -284,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_full_only_where_it_refuses_what_is_new() {
+    fn only_streams_that_reject_new_messages_count_as_full() {
         let full = |discard: &str, most: i64, bytes: i64| {
             let config = json!({"discard": discard, "max_msgs": most, "max_bytes": bytes});
             stream(config, json!({"messages": 10, "bytes": 1000})).is_full(100)
@@ -294,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_with_which_a_stream_forgets_or_takes_twice_are_named() {
+    fn unsafe_stream_settings_are_reported() {
         let weak = |storage: &str, seconds: u64| {
             let config = json!({"storage": storage, "duplicate_window": seconds * 1_000_000_000});
             let unsafe_settings =
@@ -307,14 +306,14 @@ mod tests {
     }
 
     #[test]
-    fn subjects_that_are_none_are_told() {
+    fn invalid_subjects_are_reported() {
         for good in ["mail", "mail.sent", "a.b*c.>d"] {
-            assert_eq!(problem_of_subject(good), None, "{good}");
+            assert_eq!(subject_problem(good), None, "{good}");
         }
         for bad in ["", ".", "a..b", "a.", "a b", "a.*", "a.>", "a\r\nPUB b"] {
-            assert!(problem_of_subject(bad).is_some(), "{bad:?}");
+            assert!(subject_problem(bad).is_some(), "{bad:?}");
         }
-        assert!(problem_of_subject(&"x".repeat(1_025)).is_some());
+        assert!(subject_problem(&"x".repeat(1_025)).is_some());
         for own in ["Nats-Msg-Id", "nats-msg-id", "Nats-Expected-Stream"] {
             assert!(super::rejects_header(own).is_some(), "{own}");
         }

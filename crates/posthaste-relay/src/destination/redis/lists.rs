@@ -61,7 +61,7 @@ impl Redis {
                     .iter()
                     .for_each(|index| all[*index] = refused.clone());
             } else if let Some(error) = answers.iter().find_map(|answer| answer.as_ref().err()) {
-                self.complain_beside(error);
+                self.log_unrecorded_queue(error);
             }
         }
         all

@@ -34,8 +34,8 @@ const LACKED: &str = "unknown command";
 const TOO_MANY: &str = "max number of clients";
 
 /// What went wrong, without the address, and without what was sent: a server that does not know a
-/// command repeats what came with it.
-pub(super) fn said(error: &RedisError) -> String {
+/// command recent_reasons what came with it.
+pub(super) fn describe(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => {
             let detail = detail.split(", with args beginning with").next();
@@ -47,7 +47,7 @@ pub(super) fn said(error: &RedisError) -> String {
 
 /// Why nothing is known of what was sent.
 pub(super) fn failed(error: &RedisError) -> Reason {
-    Reason::of(kind(error), said(error))
+    Reason::new(kind(error), describe(error))
 }
 
 fn kind(error: &RedisError) -> Failure {
@@ -62,7 +62,7 @@ fn kind(error: &RedisError) -> Failure {
 
 /// Whether the server says one of these, also within the error with which a script ends before
 /// version 7.
-fn says(error: &RedisError, codes: &[&str]) -> bool {
+fn has_code(error: &RedisError, codes: &[&str]) -> bool {
     let Some(code) = error.code() else {
         return false;
     };
@@ -78,7 +78,9 @@ fn says(error: &RedisError, codes: &[&str]) -> bool {
 /// Whether the account may not do this, or is not known.
 fn is_denial(error: &RedisError) -> bool {
     let has = |text: &str| error.detail().is_some_and(|detail| detail.contains(text));
-    error.kind() == ErrorKind::AuthenticationFailed || says(error, &DENIED) || has(DENIED_IN_SCRIPT)
+    error.kind() == ErrorKind::AuthenticationFailed
+        || has_code(error, &DENIED)
+        || has(DENIED_IN_SCRIPT)
 }
 
 /// What the server's refusal says of a message.
@@ -92,13 +94,15 @@ pub(super) fn refusal(error: &RedisError) -> Answer {
         _ if is_denial(error) => Answer::denied(format!(
             "{}; grant the user of the route's URL this command on the receiver's keys \
              (ACL SETUSER)",
-            said(error)
+            describe(error)
         )),
         // Something else lies where the receiver's queue should be, so others may pass.
-        Some("WRONGTYPE") => Answer::retry(said(error)),
+        Some("WRONGTYPE") => Answer::retry(describe(error)),
         // It takes the same in a while, or when it is set otherwise.
-        _ if says(error, &NOT_NOW) || has(LACKED) || has(TOO_MANY) => Answer::full(said(error)),
-        _ => Answer::unavailable(Reason::of(kind(error), said(error))),
+        _ if has_code(error, &NOT_NOW) || has(LACKED) || has(TOO_MANY) => {
+            Answer::full(describe(error))
+        }
+        _ => Answer::unavailable(Reason::new(kind(error), describe(error))),
     }
 }
 
@@ -108,14 +112,14 @@ mod tests {
     use crate::destination::answer::Answer;
 
     /// What becomes of a message of which the server says this.
-    fn answer(said: &str) -> Answer {
-        let line = format!("-{said}\r\n");
+    fn answer(error: &str) -> Answer {
+        let line = format!("-{error}\r\n");
         let value = redis::parse_redis_value(line.as_bytes()).expect("an answer");
         refusal(&value.extract_error().expect_err("a refusal"))
     }
 
     #[test]
-    fn what_lies_with_the_server_counts_as_no_attempt_also_within_a_script() {
+    fn redis_server_errors_count_no_attempt_even_in_scripts() {
         for code in NOT_NOW {
             let plain = answer(&format!("{code} why it is so"));
             let script =
@@ -154,25 +158,25 @@ mod tests {
 
     #[test]
     fn each_refusal_has_its_kind_of_failure() {
-        for (said, failure) in [
+        for (error, failure) in [
             ("OOM command not allowed", "full"),
             ("NOAUTH Authentication required.", "auth"),
             ("WRONGPASS invalid username-password pair", "auth"),
             ("WRONGTYPE Operation against a key", "error"),
             ("ERR something - else", "error"),
         ] {
-            let kind = answer(said)
+            let kind = answer(error)
                 .failure()
                 .map(crate::destination::reason::Failure::name);
-            assert_eq!(kind, Some(failure), "{said}");
+            assert_eq!(kind, Some(failure), "{error}");
         }
     }
 
     #[test]
-    fn a_server_that_does_not_know_a_command_has_its_arguments_repeated_by_nobody() {
-        let said = "ERR unknown command 'LPUSH', with args beginning with: 'queue:a' 'geheim'";
-        let Answer::Backpressure { reason } = answer(said) else {
-            panic!("{:?}", answer(said));
+    fn unknown_command_errors_hide_their_arguments() {
+        let error = "ERR unknown command 'LPUSH', with args beginning with: 'queue:a' 'geheim'";
+        let Answer::Backpressure { reason } = answer(error) else {
+            panic!("{:?}", answer(error));
         };
         assert_eq!(&*reason, "Redis: ERR unknown command 'LPUSH'");
     }

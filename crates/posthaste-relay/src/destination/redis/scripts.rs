@@ -49,7 +49,7 @@ impl<'a> Calls<'a> {
         let bytes = bytes + arguments.iter().map(|one| one.len()).sum::<usize>();
         let mut call = Cmd::with_capacity(words, bytes + 64);
         // The first brings the script along, so that the server has it for the others whatever it
-        // was told to forget: none can be missed, none overtaken.
+        // was deleted: none can be missed, none overtaken.
         if self.called.is_empty() {
             call.arg("EVAL").arg(self.script.source);
         } else {
@@ -90,7 +90,7 @@ impl<'a> Calls<'a> {
         if let Some(error) = before.iter().find_map(|answer| answer.as_ref().err())
             && calls.iter().any(Result::is_ok)
         {
-            redis.complain_beside(error);
+            redis.log_unrecorded_queue(error);
         }
         self.answers
     }

@@ -9,7 +9,7 @@ use crate::message::json::put_text;
 
 /// What Sidekiq takes for `retry` and `backtrace`: yes, no, or how many.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum HowMany {
+pub enum ToggleOrCount {
     /// As many as Sidekiq has for a yes: 25 retries, the whole backtrace.
     All,
     /// None.
@@ -18,13 +18,13 @@ pub enum HowMany {
     Number(u32),
 }
 
-impl From<u32> for HowMany {
+impl From<u32> for ToggleOrCount {
     fn from(number: u32) -> Self {
         Self::Number(number)
     }
 }
 
-impl From<bool> for HowMany {
+impl From<bool> for ToggleOrCount {
     fn from(is_wanted: bool) -> Self {
         match is_wanted {
             true => Self::All,
@@ -33,7 +33,7 @@ impl From<bool> for HowMany {
     }
 }
 
-impl fmt::Display for HowMany {
+impl fmt::Display for ToggleOrCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::All => f.write_str("true"),
@@ -43,7 +43,7 @@ impl fmt::Display for HowMany {
     }
 }
 
-impl Read for HowMany {
+impl Read for ToggleOrCount {
     const WHAT: &'static str = "true, false or a whole number";
     fn read(value: Value) -> Option<Self> {
         match value {
@@ -82,16 +82,16 @@ const OWN: [&str; 23] = [
 /// Those of them that a route has settings for.
 const SETTINGS: [&str; 4] = ["backtrace", "dead", "retry", "tags"];
 
-/// What is said of all jobs.
+/// Options that all jobs of a route have.
 #[derive(Debug, Default)]
-pub(super) struct Said {
-    pub(super) retry: Option<HowMany>,
-    pub(super) backtrace: Option<HowMany>,
+pub(super) struct Options {
+    pub(super) retry: Option<ToggleOrCount>,
+    pub(super) backtrace: Option<ToggleOrCount>,
     pub(super) tags: Vec<String>,
     pub(super) dead: Option<bool>,
 }
 
-impl Said {
+impl Options {
     pub(super) fn put(&self, job: &mut String) {
         if let Some(backtrace) = self.backtrace {
             let _ = write!(job, ",\"backtrace\":{backtrace}");
@@ -121,24 +121,24 @@ pub(super) fn rejects_header(name: &str) -> Option<String> {
 mod tests {
     use std::time::Duration;
 
-    use super::{OWN, Said};
+    use super::{OWN, Options};
     use crate::destination::contract::Destination;
     use crate::destination::sidekiq::Sidekiq;
-    use crate::destination::sidekiq::{Times, encode};
+    use crate::destination::sidekiq::{TimeUnit, encode};
     use crate::message::mapping::Mapping;
     use crate::message::template::Template;
     use crate::message::tests::{ID, job};
 
     #[test]
-    fn of_retries_and_the_like_nothing_is_said_unless_it_is_said_here() {
-        let written = |said: &Said| {
+    fn optional_sidekiq_fields_are_omitted_by_default() {
+        let written = |options: &Options| {
             let message = Mapping::default().message(job("MailJob", "{}"), ID);
             let message = message.expect("a message");
             let at = message.job.enqueued_at;
-            let job = encode(&message, "mail", said, Times::Seconds, at);
+            let job = encode(&message, "mail", options, TimeUnit::Seconds, at);
             serde_json::from_str::<serde_json::Value>(&job).expect("JSON")
         };
-        let silent = written(&Said::default());
+        let silent = written(&Options::default());
         for name in ["retry", "backtrace", "tags", "dead"] {
             assert!(silent.get(name).is_none(), "{silent}");
         }
@@ -147,20 +147,20 @@ mod tests {
             serde_json::json!([]),
             "no arguments are none"
         );
-        let said = written(&Said {
+        let job = written(&Options {
             retry: Some(false.into()),
             backtrace: Some(5.into()),
             tags: vec!["a\"b".into()],
             dead: Some(false),
         });
-        assert_eq!(said["retry"], false);
-        assert_eq!(said["backtrace"], 5);
-        assert_eq!(said["tags"], serde_json::json!(["a\"b"]));
-        assert_eq!(said["dead"], false);
+        assert_eq!(job["retry"], false);
+        assert_eq!(job["backtrace"], 5);
+        assert_eq!(job["tags"], serde_json::json!(["a\"b"]));
+        assert_eq!(job["dead"], false);
     }
 
     #[test]
-    fn a_job_for_later_is_handed_over_ahead_only_if_its_retries_are_said_here() {
+    fn scheduled_jobs_are_sent_early_only_with_explicit_retries() {
         let sidekiq = || Sidekiq::new("redis://127.0.0.1").expect("a destination");
         assert_eq!(sidekiq().ahead(), Duration::ZERO);
         assert_eq!(sidekiq().dead(false).backtrace(5).ahead(), Duration::ZERO);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn no_header_takes_the_place_of_a_key_and_what_ruby_cannot_read_is_refused() {
+    fn sidekiq_rejects_reserved_headers_and_deep_nesting() {
         let sidekiq = Sidekiq::new("redis://127.0.0.1").expect("a destination");
         let of = |mapping: Mapping, kwargs: &str| {
             let message = mapping.message(job("MailJob", kwargs), ID);
@@ -180,10 +180,10 @@ mod tests {
         assert_eq!(of(mapping, "{}"), None);
         for name in OWN {
             let mapping = Mapping::default().header(name, Template::text("1"));
-            let said = of(mapping, "{}").expect(name);
+            let error = of(mapping, "{}").expect(name);
             assert!(
-                said.contains(&format!("the header {name:?} is a key")),
-                "{said}"
+                error.contains(&format!("the header {name:?} is a key")),
+                "{error}"
             );
         }
         let mapping = Mapping::default().kind(Template::text(" "));
@@ -191,7 +191,7 @@ mod tests {
         let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         let deep = |depth: usize| format!(r#"{{"a": {}}}"#, deep(depth - 1));
         assert_eq!(of(Mapping::default(), &deep(98)), None);
-        let said = of(Mapping::default(), &deep(99)).expect("too deep");
-        assert!(said.contains("99 deep"), "{said}");
+        let error = of(Mapping::default(), &deep(99)).expect("too deep");
+        assert!(error.contains("99 deep"), "{error}");
     }
 }

@@ -39,7 +39,7 @@ fn fold(line: &[u8], folded: &mut Vec<u8>) -> bool {
     let mut line = line;
     while let Some(at) = Some(line)
         .filter(|line| line.len() > WANTED)
-        .and_then(break_of)
+        .and_then(break_position)
     {
         if at > LONGEST {
             return false;
@@ -52,9 +52,9 @@ fn fold(line: &[u8], folded: &mut Vec<u8>) -> bool {
     line.len() <= LONGEST
 }
 
-/// The last blank within the wanted length, else the first behind it, that stands between two words
+/// The last blank within the wanted length, else the first after it, that stands between two words
 /// of the header's value.
-fn break_of(line: &[u8]) -> Option<usize> {
+fn break_position(line: &[u8]) -> Option<usize> {
     let name = match line.first()? {
         b' ' => 0,
         _ => line.iter().position(|byte| *byte == b':')? + 1,
@@ -70,16 +70,16 @@ fn break_of(line: &[u8]) -> Option<usize> {
 mod tests {
     use super::{LONGEST, WANTED, folded};
 
-    fn of(mail: &str) -> String {
+    fn folded_headers(mail: &str) -> String {
         String::from_utf8(folded(mail.as_bytes()).expect("folded")).expect("a text")
     }
 
     #[test]
-    fn folds_long_headers_at_blanks_and_leaves_the_rest_as_it_is() {
+    fn folds_long_headers_at_spaces_only() {
         let addresses: Vec<String> = (0..60).map(|n| format!("user{n}@example.com")).collect();
         let to = format!("To: {}", addresses.join(", "));
         let body = "x ".repeat(1_000);
-        let mail = of(&format!("Subject: short\r\n{to}\r\nDate: d\r\n\r\n{body}"));
+        let mail = folded_headers(&format!("Subject: short\r\n{to}\r\nDate: d\r\n\r\n{body}"));
         let (headers, rest) = mail.split_once("\r\n\r\n").expect("a body");
         assert_eq!(rest, body);
         assert!(
@@ -92,18 +92,18 @@ mod tests {
     }
 
     #[test]
-    fn keeps_blanks_and_words_that_are_longer_than_a_line() {
+    fn keeps_spaces_and_overlong_words() {
         let long = "w".repeat(500);
         let line = format!("X-A: a  b {long} c   {long}  d");
-        assert_eq!(of(&line).replace("\r\n", ""), line);
+        assert_eq!(folded_headers(&line).replace("\r\n", ""), line);
         assert!(
-            of(&line)
+            folded_headers(&line)
                 .lines()
                 .all(|line| line.len() <= 520 && !line.trim().is_empty())
         );
         let alone = format!("X-A: {long}");
-        assert_eq!(of(&alone), alone, "its name stays with it");
-        assert_eq!(of(""), "");
+        assert_eq!(folded_headers(&alone), alone, "its name stays with it");
+        assert_eq!(folded_headers(""), "");
     }
 
     #[test]

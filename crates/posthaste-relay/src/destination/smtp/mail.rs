@@ -1,4 +1,4 @@
-//! What a mail looks like: made of a message without any IO, so that what cannot be sent is refused
+//! The format of a mail: made of a message without any IO, so that what cannot be sent is refused
 //! before anybody is asked.
 
 use std::time::SystemTime;
@@ -41,7 +41,7 @@ const READ: [&str; 7] = [
     "subject",
     "to",
 ];
-/// They say something to programs behind a webhook, and nothing to the one that reads a mail.
+/// Meaningful to webhook receivers, not to readers of a mail.
 const LEFT_OUT: [&str; 2] = ["traceparent", "tracestate"];
 
 impl Mail {
@@ -52,13 +52,13 @@ impl Mail {
     }
 
     /// The mail of a message; the error says why there is none.
-    pub(super) fn of(
+    pub(super) fn from_message(
         message: &Message,
         from: Option<&str>,
         to: Option<&str>,
     ) -> Result<Self, String> {
         let headers = Headers::read(message)?;
-        let own = headers.of("from");
+        let own = headers.get("from");
         let from = own.or(from).ok_or("there is no sender")?;
         let from: Mailbox = one_of("from", from)?;
         // The same at each attempt, so that a reader's program can tell duplicates.
@@ -66,21 +66,21 @@ impl Mail {
         let mut mail = Email::builder()
             .message_id(Some(id))
             .date(SystemTime::from(message.job.enqueued_at))
-            .subject(headers.of("subject").unwrap_or(&message.kind))
+            .subject(headers.get("subject").unwrap_or(&message.kind))
             .from(from);
-        for to in all_of("to", headers.of("to").or(to))? {
+        for to in all_of("to", headers.get("to").or(to))? {
             mail = mail.to(to);
         }
-        for cc in all_of("cc", headers.of("cc"))? {
+        for cc in all_of("cc", headers.get("cc"))? {
             mail = mail.cc(cc);
         }
-        for bcc in all_of("bcc", headers.of("bcc"))? {
+        for bcc in all_of("bcc", headers.get("bcc"))? {
             mail = mail.bcc(bcc);
         }
-        for reply_to in all_of("reply-to", headers.of("reply-to"))? {
+        for reply_to in all_of("reply-to", headers.get("reply-to"))? {
             mail = mail.reply_to(reply_to);
         }
-        let kind = headers.of("content-type");
+        let kind = headers.get("content-type");
         let is_text = message.bytes().is_none();
         let kind = ContentType::parse(kind.unwrap_or(match is_text {
             true => "text/plain; charset=utf-8",
@@ -143,7 +143,7 @@ impl<'a> Headers<'a> {
         }
     }
 
-    fn of(&self, wanted: &str) -> Option<&'a str> {
+    fn get(&self, wanted: &str) -> Option<&'a str> {
         let mut given = self.0.iter();
         let found = given.find(|(name, _)| name.eq_ignore_ascii_case(wanted));
         found.map(|(_, value)| *value)
@@ -194,7 +194,7 @@ fn in_ascii(mailbox: Mailbox) -> Mailbox {
     }
 }
 
-/// Bytes that nobody on the way may take for lines, whichever they are.
+/// Encodes bytes so that no server mistakes them for lines.
 fn in_base64(bytes: &[u8]) -> Body {
     let base64 = ContentTransferEncoding::Base64;
     let body = Body::new_with_encoding(bytes.to_vec(), base64);
@@ -231,7 +231,7 @@ mod tests {
             mapping = mapping.header(*name, Template::text(*value));
         }
         let message = mapping.message(job("welcome", "{}"), ID).unwrap();
-        let mail = Mail::of(&message, Some("us@example.com"), Some("ops@example.com"))?;
+        let mail = Mail::from_message(&message, Some("us@example.com"), Some("ops@example.com"))?;
         let text = String::from_utf8(mail.text.clone()).unwrap();
         Ok((mail, text))
     }
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mail_is_made_of_the_job_and_the_headers_of_its_route() {
+    fn a_mail_combines_the_job_and_the_route_headers() {
         let (plain, text) = mail(&[]).unwrap();
         assert_eq!(plain.sender.to_string(), "us@example.com");
         assert_eq!(recipients(&plain), ["ops@example.com"]);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_written_as_json_adds_nobody_and_loses_nobody() {
+    fn json_recipient_names_add_and_lose_no_recipient() {
         let to = Template::parse("{json:kwargs.name} <{kwargs.address}>").unwrap();
         let mapping = Mapping::default().header("to", to);
         for name in [
@@ -308,14 +308,14 @@ mod tests {
             let kwargs = serde_json::json!({"name": name, "address": "ada@example.com"});
             let job = job("welcome", &kwargs.to_string());
             let message = mapping.message(job, ID).unwrap();
-            let mail = Mail::of(&message, Some("us@example.com"), None);
+            let mail = Mail::from_message(&message, Some("us@example.com"), None);
             let mail = mail.unwrap_or_else(|problem| panic!("{name:?}: {problem}"));
             assert_eq!(recipients(&mail), ["ada@example.com"], "{name:?}");
         }
     }
 
     #[test]
-    fn nothing_that_a_job_brings_ends_a_header_or_a_command() {
+    fn job_text_cannot_inject_headers_or_commands() {
         for name in [
             "from",
             "to",
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_and_not_repeated() {
+    fn invalid_mail_addresses_are_refused_without_leaking() {
         for (name, wrong) in [
             ("to", "nobody"),
             ("to", "a@example.com b@example.com"),
@@ -361,12 +361,12 @@ mod tests {
         let message = Mapping::default()
             .message(job("welcome", "{}"), ID)
             .unwrap();
-        assert!(Mail::of(&message, Some("us@example.com"), None).is_err());
-        assert!(Mail::of(&message, None, Some("us@example.com")).is_err());
+        assert!(Mail::from_message(&message, Some("us@example.com"), None).is_err());
+        assert!(Mail::from_message(&message, None, Some("us@example.com")).is_err());
     }
 
     #[test]
-    fn addresses_in_other_letters_ask_for_a_server_that_knows_them() {
+    fn non_ascii_addresses_require_smtputf8() {
         let (mail, text) = mail(&[("to", "jörg@exämple.com")]).unwrap();
         assert!(mail.has_utf8_addresses());
         assert_eq!(recipients(&mail), ["jörg@exämple.com"]);
@@ -377,11 +377,11 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_a_mails_body_as_they_are() {
+    fn binary_mail_bodies_are_sent_unchanged() {
         for (hex, base64) in [("ff000d0a2e0d0a", "/wANCi4NCg=="), ("7b007d", "ewB9")] {
             let row = format!(r#"{{"posthaste.outbox": {{"id": "{ID}", "hex": "{hex}"}}}}"#);
             let message = Mapping::default().message(job("welcome", &row), ID);
-            let mail = Mail::of(
+            let mail = Mail::from_message(
                 &message.unwrap(),
                 Some("us@example.com"),
                 Some("ops@example.com"),

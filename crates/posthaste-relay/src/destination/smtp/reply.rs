@@ -5,7 +5,7 @@ use crate::destination::reason::{Failure, Reason};
 
 /// What came of a mail.
 #[derive(Debug, PartialEq)]
-pub(super) enum Sent {
+pub(super) enum MailOutcome {
     /// An answer; the connection goes on.
     Answered(Answer),
     /// An answer that is about us: nothing else is taken from us either. The connection goes on.
@@ -50,60 +50,60 @@ impl Step {
 
 /// What an answer means that does not let the mail go on; without a code there was none, or none
 /// that can be read.
-pub(super) fn judge(step: Step, code: Option<u16>, text: &str) -> Sent {
+pub(super) fn classify(step: Step, code: Option<u16>, text: &str) -> MailOutcome {
     let name = step.name();
     let Some(code) = code else {
         let reason = format!("no answer to {name}: {text}");
         return match step {
-            Step::Text => Sent::Lost(reason),
-            _ => Sent::Gone(Reason::of(Failure::Connect, reason)),
+            Step::Text => MailOutcome::Lost(reason),
+            _ => MailOutcome::Gone(Reason::new(Failure::Connect, reason)),
         };
     };
     let reason = format!("the answer to {name} was {code}: {text}");
     let reason = reason.trim_end_matches([' ', ':']).to_owned();
     match code {
         // The server goes down: that is nobody's mail.
-        421 => Sent::Gone(Reason::of(Failure::Connect, reason)),
-        _ if is_about_us(step, code, text) => Sent::Denied(Answer::denied(format!(
-            "{reason}; give the route a user who may send"
-        ))),
-        400..=499 => Sent::Answered(Answer::retry(of_code(code, reason))),
-        500..=599 => Sent::Answered(Answer::rejected(of_code(code, reason))),
-        _ if step == Step::Text => Sent::Lost(reason),
-        _ => Sent::Gone(reason.into()),
+        421 => MailOutcome::Gone(Reason::new(Failure::Connect, reason)),
+        _ if concerns_our_account(step, code, text) => MailOutcome::Denied(Answer::denied(
+            format!("{reason}; give the route a user who may send"),
+        )),
+        400..=499 => MailOutcome::Answered(Answer::retry(reason_for_code(code, reason))),
+        500..=599 => MailOutcome::Answered(Answer::rejected(reason_for_code(code, reason))),
+        _ if step == Step::Text => MailOutcome::Lost(reason),
+        _ => MailOutcome::Gone(reason.into()),
     }
 }
 
 /// Whether the server does not know us, or wants another login or encryption before it takes
 /// anything (RFC 4954, RFC 3207; RFC 3463 and RFC 5248 for the status in the text). 454 for a
 /// recipient is about that recipient: it is not carried there.
-fn is_about_us(step: Step, code: u16, text: &str) -> bool {
+fn concerns_our_account(step: Step, code: u16, text: &str) -> bool {
     let status = text.split_whitespace().next().unwrap_or_default();
     match code {
         530 | 534 | 535 | 538 => true,
         454 => step != Step::Recipient,
-        500..=599 => ABOUT_US.contains(&status),
+        500..=599 => ACCOUNT_STATUSES.contains(&status),
         _ => false,
     }
 }
 
 /// Statuses that are about the one who sends: too much for today, credentials, a mechanism that is
 /// too weak, no encryption, an account that is disabled.
-const ABOUT_US: [&str; 6] = ["5.4.5", "5.7.8", "5.7.9", "5.7.10", "5.7.11", "5.7.13"];
+const ACCOUNT_STATUSES: [&str; 6] = ["5.4.5", "5.7.8", "5.7.9", "5.7.10", "5.7.11", "5.7.13"];
 
 /// Whether a refusal is about the sender's address, and so about each mail of a route that has one
 /// sender: not if the mail is too large.
-pub(super) fn is_about_the_sender(step: Step, code: Option<u16>) -> bool {
+pub(super) fn concerns_the_sender(step: Step, code: Option<u16>) -> bool {
     step == Step::Sender && code.is_some_and(|code| (500..600).contains(&code) && code != 552)
 }
 
 /// A reason with what its code says of the kind of failure (RFC 5321, RFC 4954).
-fn of_code(code: u16, reason: String) -> Reason {
+fn reason_for_code(code: u16, reason: String) -> Reason {
     match code {
-        452 | 450 => Reason::of(Failure::Full, reason),
-        454 => Reason::of(Failure::Auth, reason),
-        550 | 551 | 553 => Reason::of(Failure::NoRoute, reason),
-        552 => Reason::of(Failure::TooLarge, reason),
+        452 | 450 => Reason::new(Failure::Full, reason),
+        454 => Reason::new(Failure::Auth, reason),
+        550 | 551 | 553 => Reason::new(Failure::NoRoute, reason),
+        552 => Reason::new(Failure::TooLarge, reason),
         _ => reason.into(),
     }
 }
@@ -115,11 +115,11 @@ mod tests {
     const STEPS: [Step; 4] = [Step::Sender, Step::Recipient, Step::Data, Step::Text];
 
     #[test]
-    fn only_after_the_text_is_it_unknown_whether_the_mail_was_taken() {
+    fn a_mail_is_ambiguous_only_after_its_text_was_sent() {
         for step in STEPS {
-            let lost = matches!(judge(step, None, "reset"), Sent::Lost(_));
+            let lost = matches!(classify(step, None, "reset"), MailOutcome::Lost(_));
             assert_eq!(lost, step == Step::Text, "{step:?}");
-            let odd = matches!(judge(step, Some(299), ""), Sent::Lost(_));
+            let odd = matches!(classify(step, Some(299), ""), MailOutcome::Lost(_));
             assert_eq!(odd, step == Step::Text, "{step:?}");
         }
         assert!((200..600).all(|code| Step::Text.is_passed_by(code) == (code == 250)));
@@ -127,11 +127,11 @@ mod tests {
 
     #[test]
     fn each_code_has_its_kind_of_failure() {
-        let of = |code| match judge(Step::Recipient, Some(code), "so") {
-            Sent::Answered(answer) => answer.failure().map(Failure::name),
-            Sent::Denied(answer) => answer.failure().map(Failure::name),
-            Sent::Gone(reason) => Answer::unavailable(reason).failure().map(Failure::name),
-            Sent::Lost(_) => None,
+        let of = |code| match classify(Step::Recipient, Some(code), "so") {
+            MailOutcome::Answered(answer) => answer.failure().map(Failure::name),
+            MailOutcome::Denied(answer) => answer.failure().map(Failure::name),
+            MailOutcome::Gone(reason) => Answer::unavailable(reason).failure().map(Failure::name),
+            MailOutcome::Lost(_) => None,
         };
         for (code, failure) in [
             (421, "connect"),
@@ -147,12 +147,12 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_about_the_mail_unless_the_server_goes_or_does_not_know_us() {
-        let is = |step, code, text: &str| match judge(step, Some(code), text) {
-            Sent::Gone(_) => "gone",
-            Sent::Denied(answer) if answer.is_denial() => "denied",
-            Sent::Answered(Answer::Retry { .. }) => "retry",
-            Sent::Answered(Answer::Rejected { .. }) => "rejected",
+    fn refusals_concern_the_mail_unless_the_server_or_account_fails() {
+        let is = |step, code, text: &str| match classify(step, Some(code), text) {
+            MailOutcome::Gone(_) => "gone",
+            MailOutcome::Denied(answer) if answer.is_denial() => "denied",
+            MailOutcome::Answered(Answer::Retry { .. }) => "retry",
+            MailOutcome::Answered(Answer::Rejected { .. }) => "rejected",
             other => panic!("{other:?}"),
         };
         for step in STEPS {
@@ -170,9 +170,9 @@ mod tests {
             assert_eq!(is(step, 550, "5.7.1 not here"), "rejected");
             assert_eq!(is(step, 550, "5.7.130 so"), "rejected");
         }
-        assert!(is_about_the_sender(Step::Sender, Some(553)));
+        assert!(concerns_the_sender(Step::Sender, Some(553)));
         for (step, code) in [(Step::Sender, 552), (Step::Sender, 451), (Step::Text, 550)] {
-            assert!(!is_about_the_sender(step, Some(code)), "{step:?} {code}");
+            assert!(!concerns_the_sender(step, Some(code)), "{step:?} {code}");
         }
     }
 }

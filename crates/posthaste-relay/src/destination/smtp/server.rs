@@ -1,5 +1,5 @@
-//! A mail server: where it is, how it is connected to, and what is said to it. Each step of a mail
-//! is taken by itself, so that it is known what was under way when something broke.
+//! A mail server: its address, the connection, and the SMTP dialogue. Each step of a mail is taken
+//! by itself, so that it is known what was under way when something broke.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use posthaste::Error;
 use url::Url;
 
 use super::mail::Mail;
-use super::reply::{Sent, Step, is_about_the_sender, judge};
+use super::reply::{MailOutcome, Step, classify, concerns_the_sender};
 use crate::destination::answer::Answer;
 use crate::destination::reason::{Failure, Reason};
 
@@ -91,7 +91,8 @@ impl Server {
         let opened = opened
             .await
             .unwrap_or_else(|_| Err((Failure::Timeout, "no answer in time".into())));
-        opened.map_err(|(failure, reason)| Reason::of(failure, format!("cannot connect: {reason}")))
+        opened
+            .map_err(|(failure, reason)| Reason::new(failure, format!("cannot connect: {reason}")))
     }
 
     async fn open(&self) -> Result<Session, (Failure, String)> {
@@ -108,7 +109,7 @@ impl Server {
             parameters,
             None,
         );
-        let mut connection = connection.await.map_err(|error| lost(said(&error)))?;
+        let mut connection = connection.await.map_err(|error| lost(describe(&error)))?;
         let encrypts = match self.tls {
             Tls::Never | Tls::FromTheStart => false,
             Tls::WhereOffered => connection.can_starttls(),
@@ -117,13 +118,13 @@ impl Server {
         if encrypts {
             let parameters = self.parameters().map_err(lost)?;
             let begun = connection.starttls(parameters, &us).await;
-            begun.map_err(|error| lost(said(&error)))?;
+            begun.map_err(|error| lost(describe(&error)))?;
         }
         if let Some(user) = &self.user {
             let known = connection.auth(&[Mechanism::Plain, Mechanism::Login], user);
             known.await.map_err(|error| match error.status() {
-                Some(_) => (Failure::Auth, said(&error)),
-                None => lost(said(&error)),
+                Some(_) => (Failure::Auth, describe(&error)),
+                None => lost(describe(&error)),
             })?;
         }
         Ok(Session(connection))
@@ -134,17 +135,17 @@ impl Server {
         if let Some(parameters) = self.parameters.get() {
             return Ok(parameters.clone());
         }
-        let parameters = TlsParameters::new(self.host.clone()).map_err(|error| said(&error))?;
+        let parameters = TlsParameters::new(self.host.clone()).map_err(|error| describe(&error))?;
         Ok(self.parameters.get_or_init(|| parameters).clone())
     }
 }
 
 impl Session {
     /// Sends a mail. `risks` is called when from now on it may be taken without our knowing.
-    pub(super) async fn send(&mut self, mail: &Mail, risks: impl FnOnce()) -> Sent {
+    pub(super) async fn send(&mut self, mail: &Mail, risks: impl FnOnce()) -> MailOutcome {
         let parameters = match self.parameters(mail) {
             Ok(parameters) => parameters,
-            Err(reason) => return Sent::Answered(Answer::rejected(reason)),
+            Err(reason) => return MailOutcome::Answered(Answer::rejected(reason)),
         };
         let begin = MailFrom::new(Some(mail.sender.clone()), parameters);
         let begun = answered(self.0.command(begin).await);
@@ -165,7 +166,7 @@ impl Session {
         risks();
         let taken = answered(self.0.message(&mail.text).await);
         match self.step(Step::Text, taken, mail).await {
-            Ok(()) => Sent::Answered(Answer::Accepted),
+            Ok(()) => MailOutcome::Answered(Answer::Accepted),
             Err(stopped) => stopped,
         }
     }
@@ -177,23 +178,23 @@ impl Session {
         step: Step,
         answer: Result<u16, Refusal>,
         mail: &Mail,
-    ) -> Result<(), Sent> {
+    ) -> Result<(), MailOutcome> {
         let (code, text) = match answer {
             Ok(code) if step.is_passed_by(code) => return Ok(()),
             Ok(code) => (Some(code), String::new()),
             Err(Refusal { code, text }) => (code, text),
         };
-        let stopped = match judge(step, code, &hidden(text, mail)) {
-            Sent::Answered(Answer::Rejected { reason })
-                if mail.has_our_sender && is_about_the_sender(step, code) =>
+        let stopped = match classify(step, code, &hidden(text, mail)) {
+            MailOutcome::Answered(Answer::Rejected { reason })
+                if mail.has_our_sender && concerns_the_sender(step, code) =>
             {
                 let advice = "give the route a sender (mail_from) that this server takes from it";
-                Sent::Denied(Answer::denied(format!("{reason}; {advice}")))
+                MailOutcome::Denied(Answer::denied(format!("{reason}; {advice}")))
             }
             stopped => stopped,
         };
         // The next mail begins anew; where that fails, so does the connection.
-        if let Sent::Answered(_) | Sent::Denied(_) = stopped
+        if let MailOutcome::Answered(_) | MailOutcome::Denied(_) = stopped
             && self.0.command(Rset).await.is_err()
         {
             self.0.abort().await;
@@ -236,13 +237,13 @@ fn answered(answer: Result<Response, SmtpError>) -> Result<u16, Refusal> {
         Ok(response) => Ok(response.code().into()),
         Err(error) => Err(Refusal {
             code: error.status().map(u16::from),
-            text: said(&error),
+            text: describe(&error),
         }),
     }
 }
 
 /// What went wrong, in the words of the deepest cause.
-fn said(error: &SmtpError) -> String {
+fn describe(error: &SmtpError) -> String {
     let mut deepest: &dyn std::error::Error = error;
     while let Some(deeper) = deepest.source() {
         deepest = deeper;
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_says_how_a_server_is_reached_and_a_password_is_encrypted() {
+    fn smtp_urls_select_the_connection_and_protect_passwords() {
         for (url, expected) in [
             ("smtp://mail.example.com", (25, Tls::WhereOffered, false)),
             (
@@ -309,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused_and_not_repeated() {
+    fn unparseable_templates_are_refused_without_leaking() {
         for wrong in [
             "",
             "geheim",

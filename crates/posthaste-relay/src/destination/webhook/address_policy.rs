@@ -46,13 +46,13 @@ const NAT64: (Ipv6Addr, u8) = (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96
 /// within one of another kind (mapped, translated, tunnelled) counts as what is within.
 ///
 /// ```
-/// use posthaste_relay::Reach;
+/// use posthaste_relay::AddressPolicy;
 /// # fn main() -> Result<(), posthaste::Error> {
-/// let reach = Reach::public().allow("10.20.0.0/16")?.allow("::1")?;
+/// let address_policy = AddressPolicy::public().allow("10.20.0.0/16")?.allow("::1")?;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct Reach {
+pub struct AddressPolicy {
     is_checked: bool,
     allowed: Vec<Network>,
     names: Arc<dyn Resolve>,
@@ -65,7 +65,7 @@ struct Network {
     bits: u8,
 }
 
-impl Reach {
+impl AddressPolicy {
     /// Public addresses alone. The client uses no proxy then: a proxy would connect in its place,
     /// unchecked.
     pub fn public() -> Self {
@@ -93,8 +93,7 @@ impl Reach {
         Ok(self)
     }
 
-    /// Names are looked up by this instead of the system. What it says is checked like anything
-    /// else.
+    /// Resolves names instead of the system resolver. What it says is checked like anything else.
     pub fn names(self, names: impl Resolve + 'static) -> Self {
         let names = Arc::new(names);
         Self { names, ..self }
@@ -110,7 +109,7 @@ impl Reach {
     }
 
     /// Whether the address that stands in this URL may be connected to; a name may, as its
-    /// addresses are looked at when it is looked up.
+    /// addresses are checked when it is resolved.
     pub(super) fn check(&self, url: &Url) -> Result<(), Forbidden> {
         let host = url.host_str().unwrap_or_default();
         let address = host.trim_start_matches('[').trim_end_matches(']').parse();
@@ -124,16 +123,18 @@ impl Reach {
         let address = address.to_canonical();
         !self.is_checked
             || is_public(address)
-            || self.allowed.iter().any(|network| network.has(address))
+            || self.allowed.iter().any(|network| network.contains(address))
     }
 }
 
-impl Resolve for Reach {
+impl Resolve for AddressPolicy {
     fn resolve(&self, name: Name) -> Resolving {
-        let (reach, found) = (self.clone(), self.names.resolve(name));
+        let (address_policy, found) = (self.clone(), self.names.resolve(name));
         Box::pin(async move {
             let found = found.await?;
-            let admitted: Vec<SocketAddr> = found.filter(|one| reach.admits(one.ip())).collect();
+            let admitted: Vec<SocketAddr> = found
+                .filter(|one| address_policy.admits(one.ip()))
+                .collect();
             if admitted.is_empty() {
                 return Err(Forbidden.into());
             }
@@ -142,9 +143,9 @@ impl Resolve for Reach {
     }
 }
 
-impl fmt::Debug for Reach {
+impl fmt::Debug for AddressPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reach")
+        f.debug_struct("AddressPolicy")
             .field("is_checked", &self.is_checked)
             .field("allowed", &self.allowed)
             .finish_non_exhaustive()
@@ -187,7 +188,7 @@ fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => !CLOSED
             .iter()
-            .any(|(start, bits)| shares(bits_of_v4(*start), bits_of_v4(address), *bits)),
+            .any(|(start, bits)| shares_prefix(bits_of_v4(*start), bits_of_v4(address), *bits)),
         IpAddr::V6(address) => match within(address) {
             Some(inner) => is_public(IpAddr::V4(inner)),
             None => is_in(address, GLOBAL) && !CLOSED_GLOBAL.iter().any(|one| is_in(address, *one)),
@@ -209,7 +210,7 @@ fn within(address: Ipv6Addr) -> Option<Ipv4Addr> {
 }
 
 fn is_in(address: Ipv6Addr, (start, bits): (Ipv6Addr, u8)) -> bool {
-    shares(start.to_bits(), address.to_bits(), bits)
+    shares_prefix(start.to_bits(), address.to_bits(), bits)
 }
 
 /// An address of IPv4 in the first bits.
@@ -218,7 +219,7 @@ fn bits_of_v4(address: Ipv4Addr) -> u128 {
 }
 
 /// Whether the first bits are the same.
-fn shares(one: u128, other: u128, bits: u8) -> bool {
+fn shares_prefix(one: u128, other: u128, bits: u8) -> bool {
     (one ^ other)
         .checked_shr(128 - u32::from(bits))
         .unwrap_or(0)
@@ -237,10 +238,10 @@ impl Network {
         (bits <= most).then_some(Self { start, bits })
     }
 
-    fn has(&self, address: IpAddr) -> bool {
+    fn contains(&self, address: IpAddr) -> bool {
         match (self.start, address) {
             (IpAddr::V4(start), IpAddr::V4(address)) => {
-                shares(bits_of_v4(start), bits_of_v4(address), self.bits)
+                shares_prefix(bits_of_v4(start), bits_of_v4(address), self.bits)
             }
             (IpAddr::V6(start), IpAddr::V6(address)) => is_in(address, (start, self.bits)),
             _ => false,
@@ -250,7 +251,7 @@ impl Network {
 
 #[cfg(test)]
 mod tests {
-    use super::{Network, Reach, is_public};
+    use super::{AddressPolicy, Network, is_public};
 
     fn public(address: &str) -> bool {
         is_public(address.parse::<std::net::IpAddr>().unwrap().to_canonical())
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_within_another_counts_as_what_is_within() {
+    fn embedded_ipv4_addresses_are_checked() {
         for address in [
             "::ffff:127.0.0.1",
             "::127.0.0.1",
@@ -301,10 +302,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_allowed_by_name_is_a_network_or_an_address() {
+    fn allowed_networks_are_networks_or_addresses() {
         let admits = |network: &str, address: &str| {
-            let reach = Reach::public().allow(network).unwrap();
-            reach.admits(address.parse().unwrap())
+            let address_policy = AddressPolicy::public().allow(network).unwrap();
+            address_policy.admits(address.parse().unwrap())
         };
         assert!(admits("127.0.0.1", "127.0.0.1") && !admits("127.0.0.1", "127.0.0.2"));
         assert!(admits("127.0.0.1", "::ffff:127.0.0.1"));
@@ -320,7 +321,7 @@ mod tests {
             "10.0.0.0/",
         ] {
             assert_eq!(Network::parse(wrong), None, "{wrong}");
-            assert!(Reach::public().allow(wrong).is_err());
+            assert!(AddressPolicy::public().allow(wrong).is_err());
         }
     }
 }

@@ -50,7 +50,7 @@ mod tests {
     use crate::message::tests::{ID, job};
 
     #[test]
-    fn headers_are_those_that_the_reference_library_writes() {
+    fn headers_match_the_reference_library() {
         let golden = include_str!("../../../tests/relay/golden/webhook.json");
         let golden: Value = serde_json::from_str(golden).unwrap();
         for case in golden["cases"].as_array().unwrap() {
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_adds_headers_and_changes_none_that_frame_or_name_the_request() {
+    fn routes_add_headers_but_cannot_override_reserved_ones() {
         let with = |name: &str, value: &str| {
             let given = [(name.to_owned(), value.to_owned())];
             encode(

@@ -39,13 +39,13 @@ impl Subject for Mocked {
 
     async fn start() -> Option<Self> {
         let (orders, ordered) = channel::<(Order, Sender<()>)>();
-        let (tell, told) = channel();
+        let (sender, receiver) = channel();
         let topic = unique("mocked");
         let named = topic.clone();
         thread::spawn(move || {
             let cluster = MockCluster::new(1).unwrap();
             cluster.create_topic(&named, 1, 1).unwrap();
-            tell.send(cluster.bootstrap_servers()).unwrap();
+            sender.send(cluster.bootstrap_servers()).unwrap();
             for (order, done) in ordered {
                 match order {
                     Order::Refuse(true) => {
@@ -60,7 +60,7 @@ impl Subject for Mocked {
         });
         ran::note("kafka-mock");
         Some(Self {
-            bootstrap: told.recv().unwrap(),
+            bootstrap: receiver.recv().unwrap(),
             topic,
             orders,
         })
@@ -93,8 +93,8 @@ impl Subject for Mocked {
 }
 
 conformance!(Mocked:
-    whatever_is_sent_arrives_as_it_was_enqueued,
-    what_is_sent_twice_has_the_same_id_and_is_accepted_twice,
+    messages_arrive_as_they_were_enqueued,
+    duplicates_have_the_same_id_and_are_accepted,
     one_that_refuses_for_now_loses_nothing,
     a_stop_in_the_middle_of_a_batch_loses_nothing,
     an_ordered_relay_arrives_in_order,

@@ -35,7 +35,7 @@ fn all_came(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_a_payload_is_rabbitmq_gets_its_bytes_and_is_told_what_they_are() {
+async fn rabbitmq_receives_any_payload_with_its_content_type() {
     if !are_here("payloads to RabbitMQ", &[Receiver::RabbitMq]) {
         return;
     }
@@ -48,17 +48,17 @@ async fn whatever_a_payload_is_rabbitmq_gets_its_bytes_and_is_told_what_they_are
     let put = put.await;
     let mut arrived = Vec::new();
     while let Some(message) = hands.take(&queue).await {
-        let said = &message.properties;
+        let error = &message.properties;
         let text = |of: &Option<lapin::types::ShortString>| of.as_ref().map(ToString::to_string);
-        let (id, kind) = (text(said.message_id()), text(said.content_type()));
-        assert_eq!(text(said.kind()).as_deref(), Some("mail"));
+        let (id, kind) = (text(error.message_id()), text(error.content_type()));
+        assert_eq!(text(error.kind()).as_deref(), Some("mail"));
         arrived.push((id.unwrap(), message.data.clone(), kind));
     }
     all_came(put, arrived);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_a_payload_is_nats_gets_its_bytes() {
+async fn nats_receives_any_payload_unchanged() {
     if !are_here("payloads to NATS", &[Receiver::Nats]) {
         return;
     }
@@ -85,7 +85,7 @@ async fn whatever_a_payload_is_nats_gets_its_bytes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_a_payload_is_kafka_gets_its_bytes() {
+async fn kafka_receives_any_payload_unchanged() {
     if !are_here("payloads to Kafka", &[Receiver::Kafka]) {
         return;
     }
@@ -106,7 +106,7 @@ async fn whatever_a_payload_is_kafka_gets_its_bytes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_a_payload_is_celery_on_rabbitmq_runs_the_task_of_the_route_with_it() {
+async fn celery_on_rabbitmq_runs_the_task_with_any_payload() {
     if !are_here("payloads to Celery on RabbitMQ", &[Receiver::RabbitMq]) {
         return;
     }
@@ -132,7 +132,7 @@ async fn whatever_a_payload_is_celery_on_rabbitmq_runs_the_task_of_the_route_wit
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_a_payload_is_it_is_the_text_of_a_mail_and_nothing_beside_it() {
+async fn mails_contain_any_payload_as_text_only() {
     if !are_here("payloads to a mail server", &[Receiver::Smtp]) {
         return;
     }

@@ -78,11 +78,11 @@ fn text(json: &RawValue) -> String {
 }
 
 async fn redis(stands: &mut Stands) {
-    let Some(behind) = Behind::start("fields to Redis").await else {
+    let Some(proxied) = ProxiedRedis::start("fields to Redis").await else {
         return;
     };
     let to = |kind: &str| {
-        let to = behind.url().replace("redis", kind);
+        let to = proxied.url().replace("redis", kind);
         json!({ "to": to, "receiver_queue": "{kwargs.k}" })
     };
 
@@ -97,7 +97,7 @@ async fn redis(stands: &mut Stands) {
         "delivery_id",
         "x",
     ];
-    let job = object(&behind.list(&format!("queue:{TEXT}"))[0], &keys);
+    let job = object(&proxied.list(&format!("queue:{TEXT}"))[0], &keys);
     for field in ["class", "queue", "x"] {
         stands.push(("Sidekiq", field, text(&job[field])));
     }
@@ -108,9 +108,9 @@ async fn redis(stands: &mut Stands) {
     ));
 
     let id = sent_with(to("asynq")).await.unwrap();
-    let tasks = behind.list(&format!("asynq:{{{TEXT}}}:pending"));
+    let tasks = proxied.list(&format!("asynq:{{{TEXT}}}:pending"));
     assert_eq!(tasks, [id.as_str()]);
-    let task = asynq::fields(&behind.redis, &format!("asynq:{{{TEXT}}}:t:{id}"));
+    let task = asynq::fields(&proxied.redis, &format!("asynq:{{{TEXT}}}:t:{id}"));
     let utf8 = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     stands.push(("asynq", "type", utf8(&task[&1])));
     stands.push(("asynq", "queue", utf8(&task[&4])));
@@ -122,10 +122,10 @@ async fn redis(stands: &mut Stands) {
     let refused = sent_with(to("bullmq")).await.unwrap_err();
     assert!(refused.contains("no queue with a colon"), "{refused}");
     let to_mail =
-        json!({ "to": behind.url().replace("redis", "bullmq"), "receiver_queue": "mail" });
+        json!({ "to": proxied.url().replace("redis", "bullmq"), "receiver_queue": "mail" });
     let id = sent_with(to_mail).await.unwrap();
     let field = |name: &str| {
-        let value = behind
+        let value = proxied
             .redis
             .ask(&["HGET", &format!("bull:mail:{id}"), name]);
         value.unwrap().as_str().unwrap().to_owned()
@@ -137,12 +137,12 @@ async fn redis(stands: &mut Stands) {
     stands.push(("BullMQ", "x", text(&header["x"])));
 
     sent_with(to("celery+redis")).await.unwrap();
-    let task: Value = serde_json::from_str(&behind.list(TEXT)[0]).unwrap();
-    let said = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let task: Value = serde_json::from_str(&proxied.list(TEXT)[0]).unwrap();
+    let error = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let queue = &task["properties"]["delivery_info"]["routing_key"];
-    stands.push(("Celery", "queue", said(queue)));
-    stands.push(("Celery", "task", said(&task["headers"]["task"])));
-    stands.push(("Celery", "x", said(&task["headers"]["x"])));
+    stands.push(("Celery", "queue", describe(queue)));
+    stands.push(("Celery", "task", describe(&task["headers"]["task"])));
+    stands.push(("Celery", "x", describe(&task["headers"]["x"])));
     assert!(task["headers"]["retry"].is_null() && task["retry"].is_null());
 }
 
@@ -221,9 +221,9 @@ async fn smtp(stands: &mut Stands) {
     let mails = json!({ "to": to, "mail_from": "us@example.com", "mail_to": "them@example.com" });
     sent_with(mails).await.unwrap();
     let mail = server.effects().unwrap().remove(0);
-    let said = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    stands.push(("SMTP", "subject", said(&mail.all["subject"])));
-    stands.push(("SMTP", "x", said(&mail.all["headers"]["x"])));
+    let error = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    stands.push(("SMTP", "subject", describe(&mail.all["subject"])));
+    stands.push(("SMTP", "x", describe(&mail.all["headers"]["x"])));
 }
 
 async fn webhook(stands: &mut Stands) {
@@ -252,7 +252,7 @@ async fn webhook(stands: &mut Stands) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_text_that_a_job_brings_for_a_field_makes_no_other_at_any_destination() {
+async fn job_text_cannot_inject_fields_at_any_destination() {
     let mut stands = Stands::new();
     redis(&mut stands).await;
     rabbitmq(&mut stands).await;

@@ -9,7 +9,7 @@ use super::server::Server;
 use super::{SECRET, client};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_a_payload_is_a_webhook_gets_its_bytes_and_is_told_what_they_are() {
+async fn webhooks_deliver_any_payload_with_its_content_type() {
     // What TLS there is, is known from here on.
     let _ = client();
     let server = Server::start().await;

@@ -15,7 +15,7 @@ async fn attempts(setup: &Setup) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_wait_without_an_attempt_while_their_receiver_takes_nothing() {
+async fn messages_wait_without_attempts_during_backpressure() {
     let setup = Setup::new().await;
     let (relay, worker) = setup.work(Relay::to(webhook(&setup.url("hook")))).await;
     for status in [401, 404, 302, 503] {
@@ -106,7 +106,7 @@ async fn serve(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_receiver_that_answers_no_head_has_messages_again_after_a_lost_answer() {
+async fn a_receiver_that_rejects_head_recovers_after_a_lost_answer() {
     let setup = Setup::new().await;
     let receiver = NoHead::start().await;
     let (relay, worker) = setup.work(Relay::to(webhook(&receiver.address))).await;

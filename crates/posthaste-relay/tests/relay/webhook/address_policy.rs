@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use posthaste_relay::{Reach, Webhook};
+use posthaste_relay::{AddressPolicy, Webhook};
 use posthaste_testkit::eventually;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use serde_json::json;
@@ -111,7 +111,7 @@ impl Resolve for Names {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_address_that_is_not_public_is_reached_however_it_is_written() {
+async fn private_addresses_are_unreachable_in_any_notation() {
     let setup = Setup::new().await;
     let port = setup.server.address().port().to_string();
     let vectors = VECTORS.iter().chain(&SCHEMES);
@@ -119,9 +119,9 @@ async fn no_address_that_is_not_public_is_reached_however_it_is_written() {
         let url = vector.replace("{port}", &port);
         setup.enqueue(vector, &json!({ "url": url })).await;
     }
-    let reach = Reach::public().names(Names::default());
+    let address_policy = AddressPolicy::public().names(Names::default());
     let (_, worker) = setup
-        .work(each(Webhook::to_each(client(), reach).unwrap()))
+        .work(each(Webhook::to_each(client(), address_policy).unwrap()))
         .await;
     let all = vectors.count() as i64;
     let refused = async || Ok(count(&setup.client, "discarded").await == all);
@@ -129,9 +129,9 @@ async fn no_address_that_is_not_public_is_reached_however_it_is_written() {
     let left = "SELECT name, state, coalesce(last_error, '') FROM posthaste.job ORDER BY id";
     for row in setup.client.query(left, &[]).await.unwrap() {
         let (name, state, error): (&str, &str, &str) = (row.get(0), row.get(1), row.get(2));
-        let is_said = error.contains("no public address") || error.contains("must be http");
+        let is_reported = error.contains("no public address") || error.contains("must be http");
         assert!(
-            state == "discarded" && is_said,
+            state == "discarded" && is_reported,
             "{name} is {state}: {error}"
         );
     }
@@ -141,14 +141,14 @@ async fn no_address_that_is_not_public_is_reached_however_it_is_written() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_is_checked_each_time_that_it_is_connected_to() {
+async fn host_names_are_checked_on_every_connection() {
     let setup = Setup::new().await;
     let port = setup.server.address().port();
     let beside = Server::at(([127, 0, 0, 2], port).into()).await;
-    let reach = Reach::public().allow("127.0.0.1").unwrap();
-    let reach = reach.names(Names::default());
+    let address_policy = AddressPolicy::public().allow("127.0.0.1").unwrap();
+    let address_policy = address_policy.names(Names::default());
     // No connection is kept, so that each request looks the name up.
-    let webhook = Webhook::to_each(client().pool_max_idle_per_host(0), reach).unwrap();
+    let webhook = Webhook::to_each(client().pool_max_idle_per_host(0), address_policy).unwrap();
     let (_, worker) = setup.work(each(webhook)).await;
     let url = format!("http://rebinds.example:{port}/hook");
     setup.enqueue("first", &json!({ "url": url })).await;
@@ -163,19 +163,21 @@ async fn a_name_is_checked_each_time_that_it_is_connected_to() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_destination_whose_name_is_not_public_is_down_and_its_jobs_wait() {
+async fn jobs_wait_while_a_destination_resolves_to_a_private_address() {
     let setup = Setup::new().await;
     let port = setup.server.address().port();
-    let reach = Reach::public().names(Names::default());
+    let address_policy = AddressPolicy::public().names(Names::default());
     let url = format!("http://localhost:{port}/hook");
-    let webhook = Webhook::within(client(), &url, reach).unwrap();
+    let webhook = Webhook::within(client(), &url, address_policy).unwrap();
     setup.enqueue("m", &json!({})).await;
     let (relay, worker) = setup.work(posthaste_relay::Relay::to(webhook)).await;
-    let said = async || {
+    let is_reported = async || {
         let error = relay.status().last_error;
         Ok(error.is_some_and(|error| error.contains("no public address")))
     };
-    eventually(SOON, "it is said", said).await.unwrap();
+    eventually(SOON, "the error is reported", is_reported)
+        .await
+        .unwrap();
     assert_eq!(
         (setup.counted("m").await, setup.server.taken().len()),
         (Some(0), 0)
