@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// So much of what a server said is repeated.
+/// This much of a server's error is repeated.
 const QUOTED: usize = 500;
 /// From here on, servers quote the document.
 const PREVIEWS: [&str; 2] = [
@@ -63,7 +63,7 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// What a status means, with the type that the server gives its error.
-    pub(crate) fn of(status: u16, named: &str) -> Self {
+    pub(crate) fn from_status(status: u16, named: &str) -> Self {
         match (status, named) {
             (_, "cluster_block_exception") if status < 500 => Self::Blocked,
             (404, "index_not_found_exception") => Self::NoIndex,
@@ -179,9 +179,9 @@ impl fmt::Debug for Error {
     }
 }
 
-/// One line of what a server said, without the document that it may quote.
-pub(crate) fn quoted(said: &str) -> String {
-    let line = said.split_whitespace().collect::<Vec<_>>().join(" ");
+/// One line of a server's error, without the document that it may quote.
+pub(crate) fn quoted(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let ends = PREVIEWS.iter().filter_map(|preview| line.find(preview));
     let line = &line[..ends.min().unwrap_or(line.len())];
     let mut start: String = line.chars().take(QUOTED).collect();
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_status_says_what_became_of_the_call() {
+    fn http_statuses_map_to_call_outcomes() {
         use ErrorKind::*;
         for (status, named, kind) in [
             (400, "mapper_parsing_exception", Refused),
@@ -214,14 +214,18 @@ mod tests {
             (200, "", Unanswered),
             (301, "", Refused),
         ] {
-            assert_eq!(ErrorKind::of(status, named), kind, "{status} {named}");
+            assert_eq!(
+                ErrorKind::from_status(status, named),
+                kind,
+                "{status} {named}"
+            );
         }
     }
 
     #[test]
-    fn only_an_answer_that_was_given_rules_out_that_the_call_was_done() {
+    fn only_a_received_answer_proves_that_a_call_failed() {
         for status in 100..=599 {
-            let kind = ErrorKind::of(status, "");
+            let kind = ErrorKind::from_status(status, "");
             let open = status < 300 || status == 408 || status >= 500;
             assert_eq!(kind.may_have_been_done(), open, "{status}");
         }
@@ -233,18 +237,18 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_said_is_one_short_line_without_the_document() {
-        let said = "failed to parse field [n] of type [long] in document with id 'b'. \
+    fn server_errors_are_one_short_line_without_the_document() {
+        let text = "failed to parse field [n] of type [long] in document with id 'b'. \
                     Preview of field's value: 'secret'";
         assert_eq!(
-            quoted(said),
+            quoted(text),
             "failed to parse field [n] of type [long] in document with id 'b'"
         );
-        let said = "Document contains at least one immense term in field=\"n\" (whose UTF8 \
+        let text = "Document contains at least one immense term in field=\"n\" (whose UTF8 \
                     encoding is longer than the max length 32766), all of which were skipped.  \
                     Please correct the analyzer to not produce such terms.  The prefix of the \
                     first immense term is: '[115, 101, 99]...'";
-        assert!(quoted(said).ends_with("all of which were skipped"));
+        assert!(quoted(text).ends_with("all of which were skipped"));
         assert_eq!(quoted(" two\n\tlines "), "two lines");
         assert!(quoted(&"long ".repeat(500)).chars().count() == QUOTED + 1);
     }

@@ -43,10 +43,10 @@ async fn the_fake_answers_random_calls_as_the_real_server_does() {
     let calls = CALLS[usize::from(asked("POSTHASTE_SCHEDULES").is_some())];
     for step in 0..calls {
         let call = drawn(&mut rng, &seen);
-        let (said, told) = tokio::join!(made(&real, &call), made(&fake, &call));
-        assert_eq!(said.0, told.0, "step {step}: {call:?}");
-        seen.extend(said.1);
-        for outcome in said.0 {
+        let (answered, result) = tokio::join!(made(&real, &call), made(&fake, &call));
+        assert_eq!(answered.0, result.0, "step {step}: {call:?}");
+        seen.extend(answered.1);
+        for outcome in answered.0 {
             let name = outcome.split(' ').next().unwrap_or_default().to_owned();
             *outcomes.entry(name).or_default() += 1;
         }
@@ -165,10 +165,10 @@ fn query(rng: &mut fastrand::Rng) -> Value {
     }
 }
 
-/// What was said, without the words, and how documents were seen.
+/// What was answered, without the words, and how documents were seen.
 async fn made(client: &Client, call: &Call) -> (Vec<String>, Vec<Seen>) {
     let mut seen = Vec::new();
-    let said = match call {
+    let answered = match call {
         Call::Bulk(operations) => match client.bulk(operations).await {
             Ok(outcomes) => outcomes
                 .iter()
@@ -193,14 +193,14 @@ async fn made(client: &Client, call: &Call) -> (Vec<String>, Vec<Seen>) {
                 Err(error) => failed(&error),
             }]
         }
-        Call::Count(index, query) => vec![told(client.count(index, Some(query)).await, "count")],
-        Call::Refresh(index) => vec![told(client.refresh(index).await, "done")],
+        Call::Count(index, query) => vec![result(client.count(index, Some(query)).await, "count")],
+        Call::Refresh(index) => vec![result(client.refresh(index).await, "done")],
         Call::Block(index, blocked) => {
             let blocked = if *blocked { json!(true) } else { Value::Null };
             let settings = json!({"index": {"blocks": {"read_only_allow_delete": blocked}}});
-            vec![told(client.put_settings(index, &settings).await, "done")]
+            vec![result(client.put_settings(index, &settings).await, "done")]
         }
-        Call::Alias(index) => vec![told(
+        Call::Alias(index) => vec![result(
             client.switch_alias("agreed-alias", index).await,
             "done",
         )],
@@ -210,10 +210,10 @@ async fn made(client: &Client, call: &Call) -> (Vec<String>, Vec<Seen>) {
                 AliasChange::Remove { alias, index: from },
                 AliasChange::Add { alias, index: to },
             ];
-            vec![told(client.change_aliases(&changes).await, "done")]
+            vec![result(client.change_aliases(&changes).await, "done")]
         }
     };
-    (said, seen)
+    (answered, seen)
 }
 
 fn written(outcome: &Result<Written, Refusal>, seen: &mut Vec<Seen>) -> String {
@@ -238,9 +238,9 @@ fn got(read: &Result<Option<Document>, Refusal>, seen: &mut Vec<Seen>) -> String
     }
 }
 
-fn told(outcome: Result<impl std::fmt::Debug, Error>, what: &str) -> String {
+fn result(outcome: Result<impl std::fmt::Debug, Error>, what: &str) -> String {
     match outcome {
-        Ok(told) => format!("{what} {told:?}"),
+        Ok(result) => format!("{what} {result:?}"),
         Err(error) => failed(&error),
     }
 }

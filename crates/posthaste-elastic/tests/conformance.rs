@@ -40,7 +40,7 @@ hold! {
     a_late_write_never_overwrites_a_newer_one_nor_its_tombstone,
     a_write_on_what_was_seen_is_done_once,
     a_script_changes_a_document_or_chooses_not_to,
-    of_many_writes_each_has_its_own_outcome_in_order,
+    bulk_outcomes_are_individual_and_ordered,
     documents_are_read_in_order_at_once_or_as_searches_see_them,
     a_walk_at_one_moment_sees_each_document_once_whatever_is_written_meanwhile,
     searches_find_what_was_refreshed,
@@ -143,7 +143,7 @@ async fn a_script_changes_a_document_or_chooses_not_to(client: Client) {
     assert!(!error.may_have_been_done());
 }
 
-async fn of_many_writes_each_has_its_own_outcome_in_order(client: Client) {
+async fn bulk_outcomes_are_individual_and_ordered(client: Client) {
     created(&client, "many").await;
     let wrong = Operation::index("many", "2", &json!({"m": 1})).unwrap();
     let strange = "ein/Name ü%&?#..";

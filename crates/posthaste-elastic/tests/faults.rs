@@ -20,9 +20,9 @@ async fn read(client: &Client, id: &str) -> Option<Document> {
 }
 
 #[tokio::test]
-async fn each_fault_tells_one_thing_and_does_another() {
+async fn each_fault_reports_and_acts_differently() {
     let (fake, client) = fake(1).await;
-    for (fault, told, done) in [
+    for (fault, result, done) in [
         (Fault::LostBefore, Some(ErrorKind::Unanswered), false),
         (Fault::LostAfter, Some(ErrorKind::Unanswered), true),
         (Fault::TooMany, Some(ErrorKind::TooMany), false),
@@ -38,7 +38,7 @@ async fn each_fault_tells_one_thing_and_does_another() {
         fake.next([fault]);
         let outcome = client.write(&put("notes", &id, 1)).await;
         let error = outcome.err();
-        assert_eq!(error.as_ref().map(Error::kind), told, "{fault:?}");
+        assert_eq!(error.as_ref().map(Error::kind), result, "{fault:?}");
         assert_eq!(version(&fake, &id).is_some(), done, "{fault:?}");
         // What was done is never ruled out.
         assert!(!done || error.is_some_and(|error| error.may_have_been_done()));
@@ -47,7 +47,7 @@ async fn each_fault_tells_one_thing_and_does_another() {
 }
 
 #[tokio::test]
-async fn a_late_request_is_done_some_requests_later_or_when_all_settles() {
+async fn the_fake_delays_late_requests() {
     let (fake, client) = fake(2).await;
     fake.next([Fault::Late]);
     let outcome = client.write(&put("notes", "a", 1)).await;
@@ -69,7 +69,7 @@ async fn a_late_request_is_done_some_requests_later_or_when_all_settles() {
 }
 
 #[tokio::test]
-async fn who_is_kept_waiting_gives_up_in_time() {
+async fn waiting_ends_at_the_time_limit() {
     let (fake, _) = fake(3).await;
     let client = client(&fake.url()).time_limit(Duration::from_millis(50));
     fake.keeps_silent(true);
@@ -80,7 +80,7 @@ async fn who_is_kept_waiting_gives_up_in_time() {
 }
 
 #[tokio::test]
-async fn of_many_writes_some_are_refused_and_the_others_done() {
+async fn bulk_writes_fail_individually() {
     let (fake, client) = fake(4).await;
     fake.faults(Faults {
         partial: 0.3,
@@ -102,7 +102,7 @@ async fn of_many_writes_some_are_refused_and_the_others_done() {
 }
 
 #[tokio::test]
-async fn a_stale_read_shows_what_was_and_a_search_what_was_refreshed() {
+async fn stale_reads_show_old_values_and_searches_refreshed_ones() {
     let (fake, client) = fake(5).await;
     let quiet = json!({"settings": {"refresh_interval": "-1"}});
     client.create_index("notes", &quiet).await.unwrap();
@@ -132,7 +132,7 @@ async fn a_stale_read_shows_what_was_and_a_search_what_was_refreshed() {
 }
 
 #[tokio::test]
-async fn what_a_primary_wrote_that_was_cut_off_is_seen_and_then_kept_or_gone() {
+async fn writes_of_an_isolated_primary_are_kept_or_lost() {
     let (mut kept, mut gone) = (0, 0);
     for seed in 0..20 {
         let (fake, client) = fake(seed).await;
@@ -168,7 +168,7 @@ async fn what_a_primary_wrote_that_was_cut_off_is_seen_and_then_kept_or_gone() {
 }
 
 #[tokio::test]
-async fn a_full_disk_passes() {
+async fn writes_resume_after_a_full_disk() {
     let (fake, client) = fake(6).await;
     client.write(&put("notes", "a", 1)).await.unwrap();
     fake.faults(Faults {
@@ -187,24 +187,24 @@ async fn a_full_disk_passes() {
 }
 
 #[tokio::test]
-async fn the_same_seed_goes_wrong_in_the_same_way() {
+async fn failures_are_reproducible_by_seed() {
     let story = async |seed| {
         let (fake, client) = fake(seed).await;
         fake.faults(Faults {
             lies: 0.05,
             ..Faults::honest(0.1)
         });
-        let mut told = String::new();
+        let mut result = String::new();
         for n in 0..200_i64 {
             let id = (n % 5).to_string();
             let outcome = client.write(&put("notes", &id, n)).await;
             let outcome = outcome.map(|written| written.seen).map_err(|e| e.kind());
             let shown = client.get("notes", &id).await.map_err(|e| e.kind());
             let shown = shown.map(|shown| shown.map(|one| one.seen));
-            told.push_str(&format!("{outcome:?} {shown:?}\n"));
+            result.push_str(&format!("{outcome:?} {shown:?}\n"));
         }
         fake.settle();
-        told + &format!("{:?}", fake.documents("notes"))
+        result + &format!("{:?}", fake.documents("notes"))
     };
     let first = story(8).await;
     assert_eq!(story(8).await, first);
@@ -231,7 +231,7 @@ async fn points_in_time_end_with_the_node_that_held_them() {
 }
 
 #[tokio::test]
-async fn who_does_not_say_who_he_is_is_denied() {
+async fn unauthenticated_requests_are_denied() {
     let (fake, client) = fake(12).await;
     fake.demand_authorization("ApiKey a2V5");
     let error = client.info().await.unwrap_err();
@@ -256,7 +256,7 @@ async fn who_does_not_say_who_he_is_is_denied() {
 }
 
 #[tokio::test]
-async fn what_is_too_large_is_refused_as_a_whole() {
+async fn oversized_transactions_are_refused() {
     let (fake, client) = fake(13).await;
     fake.largest_request(1_000);
     let large = json!({"text": "x".repeat(2_000)});
@@ -270,7 +270,7 @@ async fn what_is_too_large_is_refused_as_a_whole() {
 }
 
 #[tokio::test]
-async fn a_document_can_be_taken_away_behind_everybodys_back() {
+async fn the_fake_can_delete_a_document_directly() {
     let (fake, client) = fake(14).await;
     client.write(&put("notes", "a", 1)).await.unwrap();
     fake.take_away("notes", "a");
@@ -279,27 +279,30 @@ async fn a_document_can_be_taken_away_behind_everybodys_back() {
 }
 
 #[tokio::test]
-async fn tasks_that_ask_without_a_connection_go_the_same_ways_each_time() {
+async fn runs_without_a_connection_are_deterministic() {
     let story = async |seed| {
         let fake = Arc::new(FakeElastic::new(seed));
         fake.faults(Faults::honest(0.1));
         let carrying = fake.clone();
-        let client = client("http://carried").carried_by(move |request| {
+        let client = client("http://carried").with_transport(move |request| {
             let fake = carrying.clone();
             async move {
                 let Request { method, path, body } = request;
                 fake.ask(&method, &path, &body).await
             }
         });
-        let told: Arc<Mutex<Vec<String>>> = Arc::default();
+        let result: Arc<Mutex<Vec<String>>> = Arc::default();
         let tasks: Vec<_> = (0..5_i64)
             .map(|task| {
-                let (client, told) = (client.clone(), told.clone());
+                let (client, result) = (client.clone(), result.clone());
                 tokio::spawn(async move {
                     for n in 0..20 {
                         let outcome = client.write(&put("notes", "a", n)).await;
                         let outcome = outcome.map(|w| w.version).map_err(|e| e.kind());
-                        told.lock().unwrap().push(format!("{task} {n} {outcome:?}"));
+                        result
+                            .lock()
+                            .unwrap()
+                            .push(format!("{task} {n} {outcome:?}"));
                     }
                 })
             })
@@ -308,8 +311,8 @@ async fn tasks_that_ask_without_a_connection_go_the_same_ways_each_time() {
             task.await.unwrap();
         }
         fake.settle();
-        let told = told.lock().unwrap().clone();
-        (told, fake.documents("notes"))
+        let result = result.lock().unwrap().clone();
+        (result, fake.documents("notes"))
     };
     let first = story(15).await;
     assert_eq!(story(15).await, first);

@@ -19,7 +19,7 @@ use std::time::Instant;
 use posthaste_testkit::ran;
 use stateright::{Checker, Model};
 
-use machine::Aim::{Create, Resume, RollBack};
+use machine::Goal::{Create, Resume, RollBack};
 use plan::{Executors, Faults, Plan};
 pub use scripts::on_transaction;
 use system::System;
@@ -99,7 +99,7 @@ fn transactions_whose_marks_share_a_slot_are_as_safe_as_others() {
 }
 
 #[test]
-fn documents_that_two_transactions_set_are_both_set_by_the_same() {
+fn conflicting_sets_are_decided_by_one_transaction() {
     holds("set", 30_000, Plan::both_set(CREATORS, Faults::all(1)));
     holds(
         "set, with rollbacks",
@@ -109,7 +109,7 @@ fn documents_that_two_transactions_set_are_both_set_by_the_same() {
 }
 
 #[test]
-fn what_has_ended_may_be_forgotten_once_nobody_makes_it_any_more() {
+fn completed_transactions_can_be_pruned_safely() {
     let everybody = &[(0, Create, 1), (0, Resume, 2), (0, RollBack, 1)];
     let plan = Plan::transfer(everybody, Faults::all(1)).pruned();
     holds("forgotten", 50_000, plan);

@@ -1,4 +1,4 @@
-//! The two-phase commit on a real server: its scripts do what the model's do, whoever stops
+//! The two-phase commit on a real server: its scripts do what the model's do, anyone who stops
 //! anywhere leaves nothing behind, and money stays.
 
 mod adopted;

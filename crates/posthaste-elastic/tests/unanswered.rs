@@ -24,7 +24,7 @@ async fn a_request_that_is_too_large_is_refused_as_a_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_whose_answer_is_lost_may_have_been_done_and_one_that_nobody_heard_was_not() {
+async fn lost_answers_are_ambiguous_and_unsent_calls_are_not() {
     let test = "a call whose answer is lost may have been done";
     let Some(direct) = opensearch(test) else {
         return;
@@ -52,7 +52,7 @@ async fn a_call_whose_answer_is_lost_may_have_been_done_and_one_that_nobody_hear
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_never_ends_or_makes_no_sense_is_none() {
+async fn endless_and_malformed_responses_count_as_no_answer() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {

@@ -7,9 +7,9 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::audited::{Audited, Difference, NAMED};
+use super::bisect::{PartialRead, bisect_read};
 use super::compare::{MADE_AT_ONCE, SyncRequest};
-use super::decide::{Seen, Step, Truth, decide};
-use super::halves::{Halves, halves};
+use super::decide::{IndexedVersion, RowState, Step, decide};
 use super::index::{Index, IndexError, Proof};
 use super::source::{Body, Row, RowVersion, Source};
 
@@ -30,7 +30,7 @@ use super::source::{Body, Row, RowVersion, Source};
 pub struct Audit {
     /// This many are asked for at once.
     pub page: usize,
-    /// This many are looked at in a second, at most, on either side.
+    /// This many are checked in a second, at most, on either side.
     pub rate: Option<u32>,
     /// Whether what differs is written or deleted.
     pub repair: bool,
@@ -54,7 +54,7 @@ impl Default for Audit {
 impl Audit {
     /// Walks both sides.
     pub async fn run(self, source: &dyn Source, index: &dyn Index) -> Result<Audited, IndexError> {
-        let mut walk = Walk {
+        let mut walk = AuditRun {
             audit: self,
             source,
             index,
@@ -76,7 +76,7 @@ impl Audit {
 }
 
 /// A document that differs from its row.
-struct Different {
+struct DifferingDocument {
     id: String,
     /// That of the row, if there is one.
     version: Option<i64>,
@@ -90,7 +90,7 @@ enum Side {
     Documents,
 }
 
-struct Walk<'a> {
+struct AuditRun<'a> {
     audit: Audit,
     source: &'a dyn Source,
     index: &'a dyn Index,
@@ -101,7 +101,7 @@ struct Walk<'a> {
     waited: Duration,
 }
 
-impl Walk<'_> {
+impl AuditRun<'_> {
     /// Documents that no sync wrote. With repair, those in the place of a row's are written over,
     /// and the others deleted.
     async fn unmanaged(&mut self) -> Result<(), IndexError> {
@@ -126,9 +126,9 @@ impl Walk<'_> {
     }
 
     async fn replace(&mut self, unmanaged: &[String]) -> Result<(), IndexError> {
-        let Halves {
+        let PartialRead {
             read, unreadable, ..
-        } = halves(unmanaged, |part| self.source.versions(part)).await?;
+        } = bisect_read(unmanaged, |part| self.source.versions(part)).await?;
         let force = |row: &RowVersion| SyncRequest {
             id: row.id.clone(),
             force: true,
@@ -138,14 +138,14 @@ impl Walk<'_> {
         let unwritten = self.write(&requests).await;
         self.found.count(unwritten);
         let rows = read.iter().map(|row| &*row.id);
-        let kept: HashSet<&str> = rows.chain(unreadable.iter().map(|one| &*one.id)).collect();
-        let others = unmanaged.iter().filter(|id| !kept.contains(&***id));
+        let managed: HashSet<&str> = rows.chain(unreadable.iter().map(|one| &*one.id)).collect();
+        let others = unmanaged.iter().filter(|id| !managed.contains(&***id));
         let others: Vec<String> = others.cloned().collect();
         self.index.remove_unmanaged(&others).await
     }
 
     /// Every row against its document. A page that is not full is the last one: to ask for more
-    /// would go on for as long as others insert behind it. What they insert has jobs of its own.
+    /// would go on for as long as others insert after it. What they insert has jobs of its own.
     async fn rows(&mut self) -> Result<(), IndexError> {
         let mut after = None;
         loop {
@@ -188,7 +188,9 @@ impl Walk<'_> {
                 .map(|(id, _)| id.clone())
                 .collect();
             self.found.documents += live.len() as u64;
-            let rows = halves(&live, |part| self.source.versions(part)).await?.read;
+            let rows = bisect_read(&live, |part| self.source.versions(part))
+                .await?
+                .read;
             let there: HashSet<&str> = rows.iter().map(|row| &*row.id).collect();
             let orphans = live.iter().filter(|id| !there.contains(&***id));
             self.judge(orphans.cloned().collect(), Side::Documents)
@@ -212,7 +214,7 @@ impl Walk<'_> {
         let versions: HashMap<&str, i64> = versions.collect();
         let ids: Vec<String> = rows.iter().map(|row| row.id.clone()).collect();
         for ids in ids.chunks(MADE_AT_ONCE) {
-            let rows = halves(ids, |part| self.source.rows(part)).await?.read;
+            let rows = bisect_read(ids, |part| self.source.rows(part)).await?.read;
             // One that has changed meanwhile has a job; one that cannot be made is no other.
             let same = rows
                 .into_iter()
@@ -229,14 +231,18 @@ impl Walk<'_> {
         Ok(altered)
     }
 
-    async fn different(&self, ids: &[String], side: Side) -> Result<Vec<Different>, IndexError> {
+    async fn different(
+        &self,
+        ids: &[String],
+        side: Side,
+    ) -> Result<Vec<DifferingDocument>, IndexError> {
         if ids.is_empty() {
             return Ok(Vec::new());
         }
         let seen = self.index.read(ids, Proof::Stored).await?;
-        let Halves {
+        let PartialRead {
             read, unreadable, ..
-        } = halves(ids, |part| self.source.versions(part)).await?;
+        } = bisect_read(ids, |part| self.source.versions(part)).await?;
         let rows: HashMap<&str, &RowVersion> = read.iter().map(|row| (&*row.id, row)).collect();
         let unreadable: HashSet<&str> = unreadable.iter().map(|one| &*one.id).collect();
         let equal = ids.iter().zip(&seen).filter_map(|(id, seen)| {
@@ -257,7 +263,7 @@ impl Walk<'_> {
                     (is_live == (side == Side::Documents)).then_some(Difference::Unreadable)?
                 }
             };
-            Some(Different {
+            Some(DifferingDocument {
                 id: id.clone(),
                 version: row.map(|row| row.version),
                 difference,
@@ -276,17 +282,17 @@ impl Walk<'_> {
     }
 }
 
-/// Those that differ at a first look.
+/// Those that differ at a first check.
 fn suspicious<'a>(
-    pairs: impl Iterator<Item = (&'a String, (Option<&'a RowVersion>, Option<Seen>))>,
+    pairs: impl Iterator<Item = (&'a String, (Option<&'a RowVersion>, Option<IndexedVersion>))>,
 ) -> Vec<String> {
     let different = pairs.filter(|(_, (row, seen))| difference(*row, *seen).is_some());
     different.map(|(id, _)| id.clone()).collect()
 }
 
-fn difference(row: Option<&RowVersion>, seen: Option<Seen>) -> Option<Difference> {
-    let truth = match row {
-        Some(row) if row.is_live => Truth::Live {
+fn difference(row: Option<&RowVersion>, seen: Option<IndexedVersion>) -> Option<Difference> {
+    let row_state = match row {
+        Some(row) if row.is_live => RowState::Live {
             version: row.version,
         },
         // What a hidden row, or none, leaves in the index is nothing that anybody finds.
@@ -295,7 +301,7 @@ fn difference(row: Option<&RowVersion>, seen: Option<Seen>) -> Option<Difference
             return is_found.then_some(Difference::Orphaned);
         }
     };
-    match decide(truth, seen, false) {
+    match decide(row_state, seen, false) {
         Step::Done(_) => None,
         // It was counted before, among those that no sync wrote.
         _ if seen.is_some_and(|seen| seen.is_foreign) => None,

@@ -39,7 +39,7 @@ pub struct Audited {
     pub orphaned: u64,
     /// Documents of a version that Postgres does not know.
     pub ahead: u64,
-    /// Documents of the row's version with other contents, as far as these were [looked
+    /// Documents of the row's version with other contents, as far as these were [checked
     /// at](super::Audit::contents).
     pub altered: u64,
     /// Ids with which nothing can be read of a row: whether it differs is not known, and nothing is
@@ -59,8 +59,8 @@ pub struct Audited {
 }
 
 impl Audited {
-    /// Whether both sides were equal, by id and version, and by contents if these were looked at;
-    /// but for documents that are [pending](Self::pending).
+    /// Whether both sides were equal, by id and version, and by contents if these were checked; but
+    /// for documents that are [pending](Self::pending).
     pub fn is_equal(&self) -> bool {
         self.differences() == 0
     }

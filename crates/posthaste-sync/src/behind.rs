@@ -1,4 +1,4 @@
-//! How far indexes are behind their tables, and what is in the way.
+//! How far indexes are behind their tables, and what blocks them.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +15,14 @@ pub struct Behind {
     pub due: i64,
     /// For how long the oldest of them.
     pub seconds: Option<f64>,
-    /// What is in the way, the longest first.
+    /// Problems, the longest first.
     pub problems: Vec<Problem>,
 }
 
 /// Why jobs of a sync are not done: of changes, and of re-indexes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Problem {
-    /// What the index, or the making of the documents, said.
+    /// The error of the index, or of making the document.
     pub reason: String,
     /// How many jobs it stops.
     pub jobs: i64,

@@ -34,8 +34,7 @@ pub enum SyncOutcome {
     Written(Reason),
     /// The index takes nothing of this id, or the row is too large, now and ever.
     Rejected(String),
-    /// This document is in the way of itself: it cannot be made, is refused, or Postgres has lost
-    /// it.
+    /// This document fails by itself: it cannot be made, is refused, or Postgres has lost it.
     Failed(String),
     /// It could not be tried.
     Rescheduled(String),
@@ -70,7 +69,7 @@ pub struct Pass<'a> {
     pub index: &'a dyn Index,
     /// What counts as being there.
     pub proof: Proof,
-    /// About this many bytes of documents go in one write.
+    /// About this many bytes of documents execute in one write.
     pub bytes: usize,
 }
 
@@ -141,14 +140,14 @@ impl Pass<'_> {
     async fn run_one(&self, requests: &[SyncRequest], limit: Option<Duration>) -> Vec<SyncOutcome> {
         let mut run = Run::new(*self, requests, limit);
         let went = match limit {
-            Some(limit) => timeout(limit, run.go()).await.unwrap_or(Ok(())),
-            None => run.go().await,
+            Some(limit) => timeout(limit, run.execute()).await.unwrap_or(Ok(())),
+            None => run.execute().await,
         };
         // What has no outcome then comes again.
         let left = match (went, limit) {
             (Err(IndexError(reason)), _) => reason,
             (Ok(()), Some(limit)) => late(limit),
-            (Ok(()), None) => "was not looked at".into(),
+            (Ok(()), None) => "was not checked".into(),
         };
         let outcomes = requests.iter().map(|request| {
             let rescheduled = || SyncOutcome::Rescheduled(left.clone());

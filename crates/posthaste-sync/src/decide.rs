@@ -20,7 +20,7 @@ impl Mark {
     const BITS: u32 = 12;
 
     /// The first write of a row's version.
-    pub fn of(version: i64) -> Self {
+    pub fn new(version: i64) -> Self {
         Self { version, pass: 0 }
     }
 
@@ -48,7 +48,7 @@ impl Mark {
 
 /// What an index shows of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct IndexedVersion {
     /// The mark it was written with.
     pub mark: Mark,
     /// The token it was written with.
@@ -63,7 +63,7 @@ pub struct Seen {
 
 /// What Postgres says of a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Truth {
+pub(crate) enum RowState {
     /// There is such a row.
     Live { version: i64 },
     /// There is such a row, which must not be found. It may be shown again at the same version:
@@ -71,7 +71,7 @@ pub(crate) enum Truth {
     Hidden { version: i64 },
     /// It was deleted as of this version.
     Dead { version: i64 },
-    /// There is no row, and nobody said when it was deleted.
+    /// There is no row, and the time of its deletion is unknown.
     Gone,
 }
 
@@ -123,12 +123,12 @@ pub(crate) enum Step {
 
 /// The whole decision. `seen` must have been read before `truth`: only then nothing but a lost
 /// commit explains an index that is ahead.
-pub(crate) fn decide(truth: Truth, seen: Option<Seen>, force: bool) -> Step {
+pub(crate) fn decide(row_state: RowState, seen: Option<IndexedVersion>, force: bool) -> Step {
     let is_altered = seen.is_some_and(|seen| seen.is_altered);
     let live = seen.filter(|seen| seen.is_live).map(|seen| seen.mark);
     let dead = seen.filter(|seen| !seen.is_live).map(|seen| seen.mark);
-    match truth {
-        Truth::Live { version } => match seen.map(|seen| seen.mark) {
+    match row_state {
+        RowState::Live { version } => match seen.map(|seen| seen.mark) {
             Some(mark) if mark.version > version => Step::Ahead(mark),
             Some(mark) if mark.version == version => match (live, force, again(mark)) {
                 (Some(_), false, _) if !is_altered => Step::Done(Reason::Equal),
@@ -141,13 +141,13 @@ pub(crate) fn decide(truth: Truth, seen: Option<Seen>, force: bool) -> Step {
             },
             // A direct write of the same version that comes first has another token: the next pass
             // is above it.
-            _ if force => Step::Write(Mark::of(version), Reason::Forced),
-            Some(_) if live.is_some() => Step::Write(Mark::of(version), Reason::Different),
-            _ => Step::Write(Mark::of(version), Reason::Missing),
+            _ if force => Step::Write(Mark::new(version), Reason::Forced),
+            Some(_) if live.is_some() => Step::Write(Mark::new(version), Reason::Different),
+            _ => Step::Write(Mark::new(version), Reason::Missing),
         },
         // By the next mark, as whatever else was decided on by what is there: a write that comes
         // late is refused, and the row may be shown again.
-        Truth::Hidden { version } => {
+        RowState::Hidden { version } => {
             let reason = if force {
                 Reason::Forced
             } else {
@@ -157,7 +157,7 @@ pub(crate) fn decide(truth: Truth, seen: Option<Seen>, force: bool) -> Step {
             match seen.map(|seen| seen.mark) {
                 Some(mark) if mark.version == version => match (live, force, again(mark)) {
                     (Some(mark), _, _) => Step::Delete(above(mark), reason),
-                    // It may have been shown meanwhile, by a write that is still on its way.
+                    // It may have been shown meanwhile, by a write that is still in transit.
                     (None, true, Some(again)) => Step::Delete(again, reason),
                     _ => Step::Done(Reason::Neither),
                 },
@@ -165,12 +165,12 @@ pub(crate) fn decide(truth: Truth, seen: Option<Seen>, force: bool) -> Step {
                     Some(mark) => Step::Delete(Mark::deletion(mark.version), reason),
                     None => Step::Done(Reason::Neither),
                 },
-                _ => Step::Delete(Mark::of(version), reason),
+                _ => Step::Delete(Mark::new(version), reason),
             }
         }
         // Also where the index has nothing: what a deletion leaves there stops writes that are
-        // still on their way.
-        Truth::Dead { version } => match (live, dead) {
+        // still in transit.
+        RowState::Dead { version } => match (live, dead) {
             (_, Some(mark)) if mark.version >= version => Step::Done(Reason::Neither),
             (Some(mark), _) => {
                 Step::Delete(Mark::deletion(version.max(mark.version)), Reason::Deleted)
@@ -178,7 +178,7 @@ pub(crate) fn decide(truth: Truth, seen: Option<Seen>, force: bool) -> Step {
             _ => Step::Delete(Mark::deletion(version), Reason::Deleted),
         },
         // Nothing newer than what is seen may be hit: the row may have been created again.
-        Truth::Gone => match live {
+        RowState::Gone => match live {
             Some(mark) => Step::Delete(Mark::deletion(mark.version), Reason::Deleted),
             None => Step::Done(Reason::Neither),
         },

@@ -1,5 +1,5 @@
 //! Direct indexing: after a commit, for speed, within a hard budget of time, and never more than
-//! that. Whether it worked is not asked: the job looks.
+//! that. Whether it worked is not asked: the job checks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use posthaste::log_limit::{FEW, LogLimit};
 use tokio::sync::Semaphore;
 
 use super::decide::Mark;
-use super::index::{Index, IndexError, Write, Written};
+use super::index::{Index, IndexError, Write, WriteOutcome};
 
 /// This many writes may be under way, those among them that nobody waits for any more: while the
 /// index is down, the next ones are not begun.
@@ -97,7 +97,7 @@ impl Direct {
     /// Writes a row's document, a JSON object, with the row's version.
     pub async fn put(&self, id: impl Into<String>, version: i64, document: impl Into<String>) {
         let document = Some(document.into());
-        self.write(id.into(), Mark::of(version), document).await;
+        self.write(id.into(), Mark::new(version), document).await;
     }
 
     /// Deletes a document, with the version of its deletion. Without such a version, leave
@@ -166,12 +166,12 @@ impl Direct {
             Ok(Err(panicked)) => self.note(&counts.failed, &panicked.to_string()),
             Ok(Ok(Err(IndexError(reason)))) => self.note(&counts.failed, &reason),
             Ok(Ok(Ok(answers))) => match answers.into_iter().next() {
-                Some(Written::Taken) => drop(counts.taken.fetch_add(1, Ordering::Relaxed)),
-                Some(Written::Older) => drop(counts.older.fetch_add(1, Ordering::Relaxed)),
-                Some(Written::Rejected { reason } | Written::Never { reason }) => {
+                Some(WriteOutcome::Taken) => drop(counts.taken.fetch_add(1, Ordering::Relaxed)),
+                Some(WriteOutcome::Older) => drop(counts.older.fetch_add(1, Ordering::Relaxed)),
+                Some(WriteOutcome::Rejected { reason } | WriteOutcome::Never { reason }) => {
                     self.note(&counts.refused, &reason)
                 }
-                Some(Written::Retry { reason }) => self.note(&counts.failed, &reason),
+                Some(WriteOutcome::Retry { reason }) => self.note(&counts.failed, &reason),
                 None => self.note(&counts.failed, "no answer"),
             },
         }
@@ -187,7 +187,7 @@ impl Direct {
             index,
             error = reason,
             left_out,
-            "a document was not indexed directly; its job will"
+            "a direct write failed; the document's job will index it"
         );
     }
 }

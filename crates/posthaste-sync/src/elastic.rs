@@ -20,10 +20,10 @@ use futures_util::future::BoxFuture;
 use posthaste_elastic::{Client, Condition, Effect, Error, Operation, Reading, Source};
 use serde_json::{Value, json};
 
-use super::decide::Seen;
-use super::index::{Index, IndexError, Proof, Write, Written};
+use super::decide::IndexedVersion;
+use super::index::{Index, IndexError, Proof, Write, WriteOutcome};
 use super::source::Field;
-use document::OURS;
+use document::POSTHASTE_FIELD;
 pub(super) use document::check as check_definition;
 use posthaste::error::chain;
 pub use rebuild::Rebuilt;
@@ -31,7 +31,7 @@ pub use rebuild::Rebuilt;
 /// This many documents are read, or forgotten, at once.
 const PAGE: usize = 2_500;
 
-/// Documents in Elasticsearch or OpenSearch, behind an alias.
+/// Documents in Elasticsearch or OpenSearch, under an alias.
 ///
 /// ```no_run
 /// # async fn example(pool: deadpool_postgres::Pool) -> Result<(), Box<dyn std::error::Error>> {
@@ -43,7 +43,7 @@ const PAGE: usize = 2_500;
 /// let index = Elastic::new(client, "pages").definition(json!({
 ///     "mappings": {"properties": {"title": {"type": "text"}, "body": {"type": "text"}}},
 /// }));
-/// let sync = IndexSync::of(Table::new(pool, "page"), index.clone()).start()?;
+/// let sync = IndexSync::builder(Table::new(pool, "page"), index.clone()).start()?;
 /// let ids = index.search("post haste", 10).await?;
 /// # Ok(()) }
 /// ```
@@ -55,7 +55,7 @@ pub struct Elastic {
     /// The alias by which it is written. A write to an index that is gone would make one of that
     /// name, with whatever mapping it guesses; one by an alias that is gone is refused. One that is
     /// overtaken by a switch goes to the other index, where it does no harm, and is not seen here.
-    way: Arc<str>,
+    write_target: Arc<str>,
 }
 
 struct Shared {
@@ -67,18 +67,18 @@ struct Shared {
     largest: AtomicUsize,
     /// Indexes that were seen to have what we need.
     known: Mutex<HashSet<String>>,
-    /// Where walks go on behind documents that stand under another id than they were written with:
-    /// by the index and that id.
+    /// Where walks continue after documents that stand under another id than they were written
+    /// with: by the index and that id.
     strays: Mutex<HashMap<(String, String), String>>,
 }
 
 impl Elastic {
-    /// The index behind this alias, which is made with the first look of a sync if there is none.
+    /// The index of this alias, which is made with the first check of a sync if there is none.
     pub fn new(client: Client, alias: impl Into<String>) -> Self {
         let alias = alias.into();
         Self {
             target: alias.as_str().into(),
-            way: alias.as_str().into(),
+            write_target: alias.as_str().into(),
             shared: Arc::new(Shared {
                 client,
                 alias,
@@ -94,13 +94,13 @@ impl Elastic {
     /// The `settings` and `mappings` that an index is made with; without `mappings`, a sync makes
     /// some of the types of the columns. An index that is there keeps its own: see
     /// [`rebuild`](Self::rebuild). One of which no index can be made is refused by
-    /// [`open`](Self::open), and by each look of a sync.
+    /// [`open`](Self::open), and by each check of a sync.
     pub fn definition(self, definition: Value) -> Self {
         self.with(|shared| shared.definition = definition)
     }
 
     /// For how long a server that has too much to do is left alone at first, where it does not say;
-    /// then twice as long. 200 ms unless said otherwise.
+    /// then twice as long. 200 ms by default.
     pub fn pause(self, pause: Duration) -> Self {
         self.with(|shared| shared.pause = pause)
     }
@@ -127,7 +127,7 @@ impl Elastic {
         self
     }
 
-    /// Makes the index if there is none, and looks whether the one that is there can be kept true.
+    /// Makes the index if there is none, and checks whether an existing one can be synced.
     pub async fn open(&self) -> Result<(), IndexError> {
         self.current(&[]).await.map(drop)
     }
@@ -162,7 +162,7 @@ impl Elastic {
         Self {
             shared: Arc::clone(&self.shared),
             target: index.into(),
-            way: alias.into(),
+            write_target: alias.into(),
         }
     }
 
@@ -183,23 +183,23 @@ impl Elastic {
         let definition = document::definition(&definition, alias, "");
         let mut number = 0;
         loop {
-            if let Some(index) = self.behind(alias).await? {
+            if let Some(index) = self.alias_target(alias).await? {
                 return Ok(index);
             }
             // One of this number may be left from another time.
             number += 1;
-            let index = document::numbered(alias, number);
+            let index = document::numbered_index(alias, number);
             if self.client().create_index(&index, &definition).await? {
                 tracing::warn!(
                     index,
-                    "made, and empty: a sync fills it, or an audit with repair"
+                    "the new index is empty: a sync or an audit with repair fills it"
                 );
             }
         }
     }
 
-    /// The index that this alias stands for, if it can be kept true.
-    async fn behind(&self, alias: &str) -> Result<Option<String>, IndexError> {
+    /// The index that this alias stands for, if it can be synced.
+    async fn alias_target(&self, alias: &str) -> Result<Option<String>, IndexError> {
         let mut indexes = self.client().alias(alias).await?;
         let Some(index) = indexes.pop() else {
             return Ok(None);
@@ -214,7 +214,8 @@ impl Elastic {
         if !known().contains(&index) {
             let described = self.client().describe_index(&index).await?;
             if !described.is_some_and(|described| document::is_ours(&described)) {
-                let lacks = format!("{index} lacks the field {OURS}: it was not made by a sync");
+                let lacks =
+                    format!("{index} lacks the field {POSTHASTE_FIELD}: it was not made by a sync");
                 return Err(IndexError(lacks));
             }
             known().insert(index.clone());
@@ -222,18 +223,18 @@ impl Elastic {
         Ok(Some(index))
     }
 
-    async fn look(
+    async fn read_versions(
         &self,
         ids: &[String],
         reading: Reading,
-    ) -> Result<Vec<Option<Seen>>, IndexError> {
+    ) -> Result<Vec<Option<IndexedVersion>>, IndexError> {
         let mut seen = vec![None; ids.len()];
         // No document has any other id.
         let may_be = |(_, id): &(usize, &String)| document::is_id(id);
         let asked: Vec<(usize, &String)> = ids.iter().enumerate().filter(may_be).collect();
         for part in asked.chunks(PAGE) {
             let ids: Vec<&String> = part.iter().map(|(_, id)| *id).collect();
-            let source = Source::Field(OURS);
+            let source = Source::Field(POSTHASTE_FIELD);
             let shown = self
                 .client()
                 .multi_get(&self.target, &ids, reading, source)
@@ -283,7 +284,10 @@ impl Index for Elastic {
         format!("elastic: {}", self.target)
     }
 
-    fn write<'a>(&'a self, writes: &'a [Write]) -> BoxFuture<'a, Result<Vec<Written>, IndexError>> {
+    fn write<'a>(
+        &'a self,
+        writes: &'a [Write],
+    ) -> BoxFuture<'a, Result<Vec<WriteOutcome>, IndexError>> {
         Box::pin(self.write_parts(writes))
     }
 
@@ -291,14 +295,14 @@ impl Index for Elastic {
         &'a self,
         ids: &'a [String],
         proof: Proof,
-    ) -> BoxFuture<'a, Result<Vec<Option<Seen>>, IndexError>> {
+    ) -> BoxFuture<'a, Result<Vec<Option<IndexedVersion>>, IndexError>> {
         Box::pin(async move {
             if proof == Proof::Stored {
-                return self.look(ids, Reading::Latest).await;
+                return self.read_versions(ids, Reading::Latest).await;
             }
             // What was stored before this is found after it.
             self.client().refresh(&self.target).await?;
-            self.look(ids, Reading::Searchable).await
+            self.read_versions(ids, Reading::Searchable).await
         })
     }
 
@@ -306,13 +310,13 @@ impl Index for Elastic {
         &'a self,
         after: Option<&'a str>,
         most: usize,
-    ) -> BoxFuture<'a, Result<Vec<(String, Seen)>, IndexError>> {
+    ) -> BoxFuture<'a, Result<Vec<(String, IndexedVersion)>, IndexError>> {
         Box::pin(self.page(after, most))
     }
 
     fn is_empty(&self) -> BoxFuture<'_, Result<bool, IndexError>> {
         Box::pin(async move {
-            if self.is_alias() && self.behind(&self.target).await?.is_none() {
+            if self.is_alias() && self.alias_target(&self.target).await?.is_none() {
                 return Ok(true);
             }
             let client = self.client();
@@ -368,12 +372,12 @@ impl Index for Elastic {
             }
             let (alias, next_alias) = (&*self.shared.alias, &*self.next_alias());
             document::check(&self.shared.definition).map_err(IndexError)?;
-            let Some(current) = self.behind(alias).await? else {
+            let Some(current) = self.alias_target(alias).await? else {
                 return Err(IndexError(format!(
-                    "{alias} stands for no index: the next look of a sync makes one"
+                    "{alias} stands for no index: the next poll of a sync creates one"
                 )));
             };
-            let next = self.behind(next_alias).await?;
+            let next = self.alias_target(next_alias).await?;
             let next = next.filter(|next| *next != current);
             let mut all: Vec<Arc<dyn Index>> = vec![Arc::new(self.at(&current, alias))];
             all.extend(next.map(|next| Arc::new(self.at(&next, next_alias)) as Arc<dyn Index>));

@@ -1,15 +1,16 @@
-//! An index that has nothing is filled, and a search goes on behind what is gone.
+//! Fills an empty index, and continues searches past deleted rows.
 
 use std::collections::HashSet;
 
+use super::bisect::rows_of;
 use super::index::{Index, IndexError};
-use super::source::{Row, Source, rows_of};
+use super::source::{Row, Source};
 
 /// More than this many ids are not asked of an index for one search.
 const MOST: usize = 10_000;
 
-/// Has all rows looked at where the index has nothing, and makes it where there is none: how many
-/// rows. A sync does so by itself.
+/// Enqueues a check of all rows where the index has nothing, and makes it where there is none: how
+/// many rows. A sync does so by itself.
 pub async fn fill(source: &dyn Source, index: &dyn Index) -> Result<u64, IndexError> {
     if !index.is_empty().await? {
         return Ok(0);
@@ -17,11 +18,7 @@ pub async fn fill(source: &dyn Source, index: &dyn Index) -> Result<u64, IndexEr
     let jobs = source.fill().await?;
     if jobs > 0 {
         let index = index.label();
-        tracing::warn!(
-            index,
-            jobs,
-            "the index is empty; all rows are to be looked at"
-        );
+        tracing::warn!(index, jobs, "the index is empty; all rows will be checked");
     }
     // Behind the jobs: who dies between the two leaves an index that is still seen to be empty.
     index.make(&source.fields().await?).await?;

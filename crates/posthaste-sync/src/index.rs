@@ -1,13 +1,13 @@
 //! What keeps the documents that are searched: one file each. What is the same for all of them is
-//! said here.
+//! configured here.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use super::decide::{Mark, Seen};
-use super::source::Field;
+use super::decide::{IndexedVersion, Mark};
+use super::source::{Field, SourceError};
 
 /// One document to be written.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,7 +25,7 @@ pub struct Write {
 
 /// What became of one write.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Written {
+pub enum WriteOutcome {
     /// The index says that it has it now.
     Taken,
     /// It has the same mark or a larger one.
@@ -53,6 +53,14 @@ pub enum Written {
 #[error("{0}")]
 pub struct IndexError(pub String);
 
+impl From<SourceError> for IndexError {
+    fn from(error: SourceError) -> Self {
+        let (SourceError::Rows(reason) | SourceError::TooLarge(reason) | SourceError::Down(reason)) =
+            error;
+        Self(reason)
+    }
+}
+
 /// What must have happened to a document before its job is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Proof {
@@ -74,14 +82,17 @@ pub trait Index: Send + Sync + 'static {
 
     /// Writes documents, each id at most once; one answer for each, in their order. One that is
     /// refused touches no other.
-    fn write<'a>(&'a self, writes: &'a [Write]) -> BoxFuture<'a, Result<Vec<Written>, IndexError>>;
+    fn write<'a>(
+        &'a self,
+        writes: &'a [Write],
+    ) -> BoxFuture<'a, Result<Vec<WriteOutcome>, IndexError>>;
 
     /// What it shows of these ids, in their order: nothing, a document, or what its deletion left.
     fn read<'a>(
         &'a self,
         ids: &'a [String],
         proof: Proof,
-    ) -> BoxFuture<'a, Result<Vec<Option<Seen>>, IndexError>>;
+    ) -> BoxFuture<'a, Result<Vec<Option<IndexedVersion>>, IndexError>>;
 
     /// What it shows, in the order of the ids' bytes, beginning after this one; fewer than `most`
     /// means that this is the end.
@@ -89,10 +100,10 @@ pub trait Index: Send + Sync + 'static {
         &'a self,
         after: Option<&'a str>,
         most: usize,
-    ) -> BoxFuture<'a, Result<Vec<(String, Seen)>, IndexError>>;
+    ) -> BoxFuture<'a, Result<Vec<(String, IndexedVersion)>, IndexError>>;
 
     /// Whether it has nothing at all, because it is new or because somebody took it away: a sync
-    /// then has all rows looked at.
+    /// then enqueues a check of all rows.
     fn is_empty(&self) -> BoxFuture<'_, Result<bool, IndexError>> {
         Box::pin(async { Ok(false) })
     }
@@ -104,7 +115,7 @@ pub trait Index: Send + Sync + 'static {
     }
 
     /// Makes it where there is none, for documents with these fields, as far as these are known. A
-    /// sync does so as soon as all rows are to be looked at, and by nothing else: what was made
+    /// sync does so as soon as all rows are to be checked, and by nothing else: what was made
     /// beside that would have documents before anybody saw it empty.
     fn make<'a>(&'a self, _fields: &'a [Field]) -> BoxFuture<'a, Result<(), IndexError>> {
         Box::pin(async { Ok(()) })
@@ -131,11 +142,11 @@ pub trait Index: Send + Sync + 'static {
     }
 
     /// Forgets deletions that are older than this, by the index's clock: how many. After that, a
-    /// write that was on its way for this long would be taken.
+    /// write that was in transit for this long would be taken.
     fn forget(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>>;
 
     /// The indexes that must all be true before a job is done, where these are others than this one
-    /// by itself: what it stands for, and what is being made beside it. They are told apart by
+    /// by itself: what it stands for, and what is being made beside it. They are distinguished by
     /// their labels. An error where there is none: this makes none.
     fn targets(&self) -> BoxFuture<'_, Result<Vec<Arc<dyn Index>>, IndexError>> {
         Box::pin(async { Ok(Vec::new()) })

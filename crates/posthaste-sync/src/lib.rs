@@ -4,8 +4,8 @@
 //! A program saves a row and, in the same transaction, the job that its document be indexed;
 //! `posthaste.sync_table` adds triggers that do it by themselves. After the commit it may write the
 //! index [directly](Direct), for speed; whether that worked is nobody's concern. An [`IndexSync`]
-//! looks from time to time at the documents whose jobs are due: what the index lacks it writes,
-//! what it sees is done.
+//! periodically checks the documents whose jobs are due: what the index lacks it writes, what it
+//! sees is done.
 //!
 //! ```no_run
 //! # async fn example(pool: deadpool_postgres::Pool) -> Result<(), Box<dyn std::error::Error>> {
@@ -14,7 +14,7 @@
 //!
 //! // Once: SELECT posthaste.sync_table('annotation')
 //! let index = Postgres::new(pool.clone(), "annotation");
-//! let sync = IndexSync::of(Table::new(pool.clone(), "annotation"), index.clone()).start()?;
+//! let sync = IndexSync::builder(Table::new(pool.clone(), "annotation"), index.clone()).start()?;
 //! let worker = Worker::builder(pool).consumer("sync.annotation", sync).start().await?;
 //! let ids = index.search("post haste", 10).await?;
 //! # worker.run_until_signal().await?;
@@ -28,14 +28,13 @@
 mod audit;
 mod audited;
 mod behind;
-mod carry;
+mod bisect;
 mod compare;
 mod decide;
 mod direct;
 #[cfg(feature = "elastic")]
 mod elastic;
 mod fill;
-mod halves;
 mod index;
 mod job;
 mod postgres;
@@ -44,7 +43,9 @@ mod source;
 mod spans;
 mod status;
 mod store;
+mod sync_loop;
 mod synced;
+mod table;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -56,22 +57,23 @@ use tokio_util::sync::CancellationToken;
 pub use audit::Audit;
 pub use audited::{Audited, Difference};
 pub use behind::{Behind, Problem, behind};
+pub use bisect::rows_of;
 pub use compare::{Pass, SyncOutcome, SyncRequest};
-pub use decide::{Mark, Reason, Seen};
+pub use decide::{IndexedVersion, Mark, Reason};
 pub use direct::{Direct, DirectCounts};
 #[cfg(feature = "elastic")]
 pub use elastic::{Elastic, Rebuilt};
 pub use fill::{fill, search_rows};
-pub use index::{Index, IndexError, Proof, Write, Written};
+pub use index::{Index, IndexError, Proof, Write, WriteOutcome};
 pub use job::{index_job, queue};
 pub use postgres::{Postgres, Weight};
 #[cfg(feature = "elastic")]
 pub use posthaste_elastic::Client as ElasticClient;
 pub use reindex::{Reindex, ReindexPlan, reindex_queue};
-pub use source::{Body, Field, Query, Row, RowVersion, Source, SourceError, Table, rows_of};
+pub use source::{Body, Field, Row, RowVersion, Source, SourceError};
 pub use status::{DOCUMENTS_TOTAL, SyncCount, SyncStatus};
-pub(crate) use synced::Installed;
 pub use synced::{Access, IndexKind, OpenIndex, Synced};
+pub use table::{Query, Table};
 
 use posthaste::consumer::{Consumer, Delivery};
 use posthaste::{Backoff, Error, JobId};
@@ -109,20 +111,20 @@ impl Default for Options {
 }
 
 impl SyncBuilder {
-    /// How often it looks; every 60 s unless said otherwise. While as many jobs as one batch holds
-    /// are due, the next one follows at once.
+    /// How often it polls; every 60 s by default. While as many jobs as one batch holds are due,
+    /// the next one follows at once.
     pub fn period(mut self, period: Duration) -> Self {
         self.options.period = period;
         self
     }
 
-    /// How many jobs it looks at together; 2,500 unless said otherwise.
+    /// How many jobs it processes together; 2,500 by default.
     pub fn batch(mut self, jobs: usize) -> Self {
         self.options.batch = jobs;
         self
     }
 
-    /// About how many bytes of documents go in one write; 10 MiB unless said otherwise.
+    /// About how many bytes of documents go in one write; 10 MiB by default.
     pub fn bytes(mut self, bytes: usize) -> Self {
         self.options.bytes = bytes;
         self
@@ -134,15 +136,15 @@ impl SyncBuilder {
         self
     }
 
-    /// How long a batch may take; five minutes unless said otherwise. What was not seen by then is
-    /// looked at again.
+    /// How long a batch may take; five minutes by default. What was not seen by then is checked
+    /// again.
     pub fn time_limit(mut self, time_limit: Duration) -> Self {
         self.options.time_limit = time_limit;
         self
     }
 
     /// How long the index keeps what deletions leave, which stops writes that come late; seven days
-    /// unless said otherwise.
+    /// by default.
     pub fn keep_deletions(mut self, keep: Duration) -> Self {
         self.options.keep_deletions = keep;
         self
@@ -165,14 +167,14 @@ impl SyncBuilder {
             source: self.source,
             index: self.index,
             options: self.options,
-            hands: Mutex::default(),
+            inbox: Mutex::default(),
             arrived: Notify::new(),
             stopping: CancellationToken::new(),
             aborted: CancellationToken::new(),
             status: Mutex::default(),
             is_filled: AtomicBool::new(false),
         });
-        tokio::spawn(carry::run(Arc::clone(&shared)));
+        tokio::spawn(sync_loop::run(Arc::clone(&shared)));
         Ok(IndexSync { shared })
     }
 }
@@ -186,12 +188,12 @@ pub struct IndexSync {
 
 impl IndexSync {
     /// Begins to describe a sync of this index with these rows.
-    pub fn of(source: impl Source, index: impl Index) -> SyncBuilder {
-        Self::of_any(Arc::new(source), Arc::new(index))
+    pub fn builder(source: impl Source, index: impl Index) -> SyncBuilder {
+        Self::builder_any(Arc::new(source), Arc::new(index))
     }
 
-    /// As [`of`](Self::of), for what was chosen at run time.
-    pub fn of_any(source: Arc<dyn Source>, index: Arc<dyn Index>) -> SyncBuilder {
+    /// As [`builder`](Self::builder), for what was chosen at run time.
+    pub fn builder_any(source: Arc<dyn Source>, index: Arc<dyn Index>) -> SyncBuilder {
         SyncBuilder {
             source,
             index,
@@ -210,27 +212,27 @@ struct Shared {
     source: Arc<dyn Source>,
     index: Arc<dyn Index>,
     options: Options,
-    hands: Mutex<Hands>,
+    inbox: Mutex<Inbox>,
     arrived: Notify,
     /// Nothing is to be begun any more.
     stopping: CancellationToken,
     /// What is under way ends now.
     aborted: CancellationToken,
     status: Mutex<SyncStatus>,
-    /// The index was empty, and all rows were said to be looked at since.
+    /// The index was empty, and a check of all rows was enqueued since.
     is_filled: AtomicBool,
 }
 
 /// Jobs that came and were not begun.
 #[derive(Default)]
-struct Hands {
+struct Inbox {
     is_open: bool,
     waiting: Vec<Delivery>,
 }
 
 impl Shared {
-    fn hands(&self) -> MutexGuard<'_, Hands> {
-        self.hands.lock().unwrap_or_else(PoisonError::into_inner)
+    fn inbox(&self) -> MutexGuard<'_, Inbox> {
+        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn status(&self) -> MutexGuard<'_, SyncStatus> {
@@ -238,25 +240,25 @@ impl Shared {
     }
 
     fn give_back_waiting(&self) {
-        let waiting = std::mem::take(&mut self.hands().waiting);
+        let waiting = std::mem::take(&mut self.inbox().waiting);
         waiting.into_iter().for_each(|one| one.ticket.give_back());
     }
 }
 
 impl Consumer for IndexSync {
     fn capacity(&self) -> usize {
-        let hands = self.shared.hands();
-        if !hands.is_open || self.shared.stopping.is_cancelled() {
+        let inbox = self.shared.inbox();
+        if !inbox.is_open || self.shared.stopping.is_cancelled() {
             return 0;
         }
         self.shared
             .options
             .batch
-            .saturating_sub(hands.waiting.len())
+            .saturating_sub(inbox.waiting.len())
     }
 
     fn consume(&self, claim: Vec<Delivery>) {
-        self.shared.hands().waiting.extend(claim);
+        self.shared.inbox().waiting.extend(claim);
         self.shared.arrived.notify_one();
         if self.shared.stopping.is_cancelled() {
             self.shared.give_back_waiting();
@@ -275,11 +277,11 @@ impl Consumer for IndexSync {
     }
 
     fn cancel(&self, jobs: &[JobId]) {
-        let waiting = std::mem::take(&mut self.shared.hands().waiting);
-        let (cancelled, kept): (Vec<_>, Vec<_>) = waiting
+        let waiting = std::mem::take(&mut self.shared.inbox().waiting);
+        let (cancelled, remaining): (Vec<_>, Vec<_>) = waiting
             .into_iter()
             .partition(|one| jobs.contains(&one.job.id));
-        self.shared.hands().waiting.extend(kept);
+        self.shared.inbox().waiting.extend(remaining);
         cancelled.into_iter().for_each(|one| one.ticket.cancel());
     }
 

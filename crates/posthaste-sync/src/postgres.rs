@@ -7,12 +7,12 @@ use futures_util::future::BoxFuture;
 use posthaste::Database;
 use serde_json::json;
 
-use super::decide::Seen;
-use super::index::{Index, IndexError, Proof, Write, Written};
+use super::decide::IndexedVersion;
+use super::index::{Index, IndexError, Proof, Write, WriteOutcome};
 use crate::store::Connections;
-use crate::store::search::{Search, Unwritten};
+use crate::store::search::{Search, WriteFailure};
 
-/// Of longer ids no index is kept (a third of a page); those up to it may be refused with their
+/// Longer ids are not indexed (a third of a page); those up to it may be refused with their
 /// documents.
 const LONGEST_ID: usize = 2_600;
 
@@ -81,9 +81,9 @@ impl Postgres {
         }
     }
 
-    /// One document that cannot be indexed makes the statement fail, so the halves are tried by
-    /// themselves.
-    async fn write_parts(&self, writes: &[Write]) -> Result<Vec<Written>, IndexError> {
+    /// One document that cannot be indexed makes the statement fail, so the bisect_read are tried
+    /// by themselves.
+    async fn write_parts(&self, writes: &[Write]) -> Result<Vec<WriteOutcome>, IndexError> {
         let weights = serde_json::Value::Object(self.weights.clone()).to_string();
         let table = self.table(&weights);
         let mut answers = Vec::with_capacity(writes.len());
@@ -91,23 +91,23 @@ impl Postgres {
         while let Some(part) = parts.pop() {
             match table.write(part).await {
                 Ok(taken) => answers.extend(taken.into_iter().map(|taken| match taken {
-                    true => Written::Taken,
-                    false => Written::Older,
+                    true => WriteOutcome::Taken,
+                    false => WriteOutcome::Older,
                 })),
-                Err(Unwritten::Rejected(reason)) if part.len() == 1 => {
+                Err(WriteFailure::Rejected(reason)) if part.len() == 1 => {
                     answers.push(match part[0].id.len() > LONGEST_ID {
-                        true => Written::Never { reason },
-                        false => Written::Rejected { reason },
+                        true => WriteOutcome::Never { reason },
+                        false => WriteOutcome::Rejected { reason },
                     });
                 }
-                Err(Unwritten::TooLarge(reason)) if part.len() == 1 => {
-                    answers.push(Written::Never { reason });
+                Err(WriteFailure::TooLarge(reason)) if part.len() == 1 => {
+                    answers.push(WriteOutcome::Never { reason });
                 }
-                Err(Unwritten::Rejected(_) | Unwritten::TooLarge(_)) => {
+                Err(WriteFailure::Rejected(_) | WriteFailure::TooLarge(_)) => {
                     let (first, second) = part.split_at(part.len() / 2);
                     parts.extend([second, first]);
                 }
-                Err(Unwritten::IndexError(error)) => return Err(error),
+                Err(WriteFailure::IndexError(error)) => return Err(error),
             }
         }
         Ok(answers)
@@ -119,7 +119,10 @@ impl Index for Postgres {
         format!("postgres: {}", self.index)
     }
 
-    fn write<'a>(&'a self, writes: &'a [Write]) -> BoxFuture<'a, Result<Vec<Written>, IndexError>> {
+    fn write<'a>(
+        &'a self,
+        writes: &'a [Write],
+    ) -> BoxFuture<'a, Result<Vec<WriteOutcome>, IndexError>> {
         Box::pin(async move {
             if writes.is_empty() {
                 return Ok(Vec::new());
@@ -132,10 +135,11 @@ impl Index for Postgres {
         &'a self,
         ids: &'a [String],
         _: Proof,
-    ) -> BoxFuture<'a, Result<Vec<Option<Seen>>, IndexError>> {
+    ) -> BoxFuture<'a, Result<Vec<Option<IndexedVersion>>, IndexError>> {
         Box::pin(async move {
             let seen = self.table("").read(ids).await?;
-            let seen: std::collections::HashMap<String, Seen> = seen.into_iter().collect();
+            let seen: std::collections::HashMap<String, IndexedVersion> =
+                seen.into_iter().collect();
             Ok(ids.iter().map(|id| seen.get(id).copied()).collect())
         })
     }
@@ -144,7 +148,7 @@ impl Index for Postgres {
         &'a self,
         after: Option<&'a str>,
         most: usize,
-    ) -> BoxFuture<'a, Result<Vec<(String, Seen)>, IndexError>> {
+    ) -> BoxFuture<'a, Result<Vec<(String, IndexedVersion)>, IndexError>> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         Box::pin(async move { self.table("").walk(after, most).await })
     }

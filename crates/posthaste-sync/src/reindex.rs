@@ -1,16 +1,16 @@
-//! Documents that are looked at again, behind everything new.
+//! Re-indexing: documents that are checked again, after everything new.
 
 use tokio_postgres::Client;
 
 use super::{queue, store};
 use posthaste::Error;
 
-/// The queue of a synced table's re-indexes: its changes do not wait behind them.
+/// The queue of a synced table's re-indexes: its changes do not wait for them.
 pub fn reindex_queue(table: &str) -> String {
     format!("{}.reindex", queue(table))
 }
 
-/// Which documents of a synced table are looked at again. Without any condition: those of all rows.
+/// Which documents of a synced table are checked again. Without any condition: those of all rows.
 ///
 /// ```no_run
 /// # async fn example(client: &tokio_postgres::Client) -> Result<(), posthaste::Error> {
@@ -40,11 +40,11 @@ pub struct Reindex {
     pub since: Option<String>,
     /// It is before this.
     pub until: Option<String>,
-    /// By what the jobs are told from others.
+    /// Distinguishes these jobs from others.
     pub tag: String,
     /// Among re-indexes, the lower goes first.
     pub priority: i32,
-    /// Also where the index has the row's version: true unless said otherwise.
+    /// Also where the index has the row's version: true by default.
     pub force: bool,
 }
 

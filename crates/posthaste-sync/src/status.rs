@@ -6,10 +6,10 @@ use posthaste::Job;
 
 use super::compare::SyncOutcome;
 
-/// How many documents of a sync were looked at, and what came of them, for those who collect
-/// metrics in this process by the facade [`metrics`](https://docs.rs/metrics). Labels: `queue`,
-/// `tag`, `outcome` and `reason`, the last three as [`SyncCount`] has them. The first hundred tags
-/// have their own, all others share `other`.
+/// How many documents of a sync were checked, and what came of them, for those who collect metrics
+/// in this process by the facade [`metrics`](https://docs.rs/metrics). Labels: `queue`, `tag`,
+/// `outcome` and `reason`, the last three as [`SyncCount`] has them. The first hundred tags have
+/// their own, all others share `other`.
 pub const DOCUMENTS_TOTAL: &str = "posthaste_sync_documents_total";
 
 /// Tags that are counted by themselves: who writes rows chooses them.
@@ -23,7 +23,7 @@ pub struct SyncStatus {
     counts: BTreeMap<(Box<str>, &'static str, &'static str), u64>,
     /// Those that are counted by themselves.
     tags: BTreeSet<Box<str>>,
-    /// Batches that were looked at.
+    /// Batches that were checked.
     pub passes: u64,
     /// What went wrong last.
     pub last_error: Option<String>,
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_hundred_tags_are_counted_by_themselves_and_all_others_together() {
+    fn the_first_hundred_tags_are_counted_separately() {
         let mut status = SyncStatus::default();
         for n in 0..150 {
             status.add(&format!("tag{n}"), "done", "equal", 2);

@@ -76,7 +76,7 @@ impl Setup {
             base: Duration::from_millis(20),
             cap: Duration::from_millis(100),
         };
-        let sync = IndexSync::of(source, self.index.clone());
+        let sync = IndexSync::builder(source, self.index.clone());
         sync.period(Duration::from_millis(100)).backoff(quick)
     }
 
@@ -98,7 +98,7 @@ impl Setup {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rows_are_found_as_they_are_and_no_job_leaves_before_that_was_seen() {
+async fn jobs_complete_only_after_their_version_was_read_back() {
     let setup = setup().await;
     let (worker, sync) = setup.start(setup.sync()).await;
     setup
@@ -106,16 +106,16 @@ async fn rows_are_found_as_they_are_and_no_job_leaves_before_that_was_seen() {
         .await;
     all_done(&setup.client).await;
     assert_eq!(setup.found("red").await, ["1", "2"]);
-    // Each was missing and written, then seen in a later look.
+    // Each was missing and written, then seen in a later check.
     let status = sync.status();
     let counts: Vec<_> = status
         .counts()
         .map(|one| (one.what.to_owned(), one.reason.to_owned(), one.jobs))
         .collect();
-    let told = |what: &str, reason: &str, jobs| (what.to_owned(), reason.to_owned(), jobs);
+    let entry = |what: &str, reason: &str, jobs| (what.to_owned(), reason.to_owned(), jobs);
     assert_eq!(
         counts,
-        [told("done", "equal", 3), told("written", "missing", 3)]
+        [entry("done", "equal", 3), entry("written", "missing", 3)]
     );
     let changes = "SET posthaste.tag = 'edit'; UPDATE note SET body = 'a grey hen' WHERE id = 2;
                    DELETE FROM note WHERE id = 1; INSERT INTO note VALUES (4, 'red');
@@ -165,7 +165,7 @@ async fn several_jobs_of_one_document_share_one_write() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn more_than_a_batch_is_taken_batch_after_batch_and_written_in_bounded_parts() {
+async fn backlogs_are_processed_in_batches_and_bounded_writes() {
     let setup = setup().await;
     setup
         .run("INSERT INTO note SELECT n, repeat('word ', 200) FROM generate_series(1, 500) n")
@@ -198,7 +198,7 @@ async fn more_than_a_batch_is_taken_batch_after_batch_and_written_in_bounded_par
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_document_that_cannot_be_made_delays_only_itself() {
+async fn a_failing_document_delays_only_itself() {
     let setup = setup().await;
     let rows = "INSERT INTO note SELECT n, n::text FROM generate_series(1, 100) n;
                 UPDATE note SET body = 'poison' WHERE id = 41";
@@ -227,7 +227,7 @@ async fn a_document_that_cannot_be_made_delays_only_itself() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_index_that_is_down_counts_as_no_attempt_and_its_jobs_drain_when_it_is_back() {
+async fn an_unreachable_index_counts_no_attempt_and_jobs_drain_later() {
     let setup = setup().await;
     setup.index.is_down.store(true, Ordering::SeqCst);
     let (worker, sync) = setup.start(setup.sync().batch(50)).await;
@@ -252,7 +252,7 @@ async fn an_index_that_is_down_counts_as_no_attempt_and_its_jobs_drain_when_it_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_forced_document_is_written_again_although_its_row_is_the_same() {
+async fn forced_documents_are_rewritten() {
     let setup = setup().await;
     let rows = "CREATE TABLE author (name text); INSERT INTO author VALUES ('ada');
                 INSERT INTO note VALUES (1, 'x')";
@@ -283,7 +283,7 @@ async fn a_forced_document_is_written_again_although_its_row_is_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_search_shows_is_what_postgres_has() {
+async fn searches_show_current_rows() {
     let setup = setup().await;
     let (worker, _) = setup.start(setup.sync()).await;
     setup
@@ -322,16 +322,16 @@ async fn an_index_that_is_ahead_of_its_table_is_reported_until_the_versions_are_
         .await;
     let newer = Write {
         id: "1".into(),
-        mark: posthaste_sync::Mark::of(1_000),
+        mark: posthaste_sync::Mark::new(1_000),
         token: 0,
         document: Some(r#"{"body": "of a commit that was lost"}"#.into()),
     };
     setup.index.inner.write(&[newer]).await.unwrap();
     let (worker, _) = setup.start(setup.sync()).await;
-    let told =
+    let reported =
         "SELECT count(*) FROM posthaste.job WHERE last_error LIKE '%version 1000%sync_raise%'";
-    eventually(SOON, "it is told", async || {
-        Ok(number(&setup.client, told).await == 1)
+    eventually(SOON, "it is reported", async || {
+        Ok(number(&setup.client, reported).await == 1)
     })
     .await
     .unwrap();
@@ -345,16 +345,16 @@ async fn an_index_that_is_ahead_of_its_table_is_reported_until_the_versions_are_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_that_says_no_document_is_discarded_with_the_reason() {
+async fn jobs_without_a_document_are_discarded_with_the_reason() {
     let setup = setup().await;
     setup
         .run(r#"SELECT posthaste.enqueue('sync.note', '{"document": 1}', 'sync.note')"#)
         .await;
     let (worker, _) = setup.start(setup.sync()).await;
-    let kept = "SELECT count(*) FROM posthaste.job WHERE state = 'discarded' \
+    let stored = "SELECT count(*) FROM posthaste.job WHERE state = 'discarded' \
                 AND last_error LIKE '%missing field `id`%'";
-    eventually(SOON, "it is kept", async || {
-        Ok(number(&setup.client, kept).await == 1)
+    eventually(SOON, "the job is discarded", async || {
+        Ok(number(&setup.client, stored).await == 1)
     })
     .await
     .unwrap();

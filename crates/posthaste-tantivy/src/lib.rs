@@ -6,7 +6,7 @@
 
 #![forbid(unsafe_code)]
 
-mod look;
+mod lookup;
 mod schema;
 mod writer;
 
@@ -26,7 +26,7 @@ use tokio::sync::oneshot;
 use posthaste::Error;
 use posthaste::settings::Fields as Settings;
 use posthaste_sync::{
-    Access, Index, IndexError, IndexKind, OpenIndex, Proof, Seen, Write, Written,
+    Access, Index, IndexError, IndexKind, IndexedVersion, OpenIndex, Proof, Write, WriteOutcome,
 };
 use schema::Fields;
 use writer::Order;
@@ -163,14 +163,14 @@ impl Tantivy {
         question: impl FnOnce(&Inner) -> tantivy::Result<T> + Send + 'static,
     ) -> Result<T, IndexError> {
         let inner = Arc::clone(&self.inner);
-        let look = move || {
+        let task = move || {
             if inner.orders.is_none() {
                 // The writer of another process tells nobody here what it has committed.
                 inner.reader.reload()?;
             }
             question(&inner)
         };
-        let answer = tokio::task::spawn_blocking(look).await;
+        let answer = tokio::task::spawn_blocking(task).await;
         let answer = answer.map_err(|panicked| IndexError(panicked.to_string()))?;
         answer.map_err(|error| IndexError(error.to_string()))
     }
@@ -222,7 +222,10 @@ impl Index for Tantivy {
         self.inner.label.clone()
     }
 
-    fn write<'a>(&'a self, writes: &'a [Write]) -> BoxFuture<'a, Result<Vec<Written>, IndexError>> {
+    fn write<'a>(
+        &'a self,
+        writes: &'a [Write],
+    ) -> BoxFuture<'a, Result<Vec<WriteOutcome>, IndexError>> {
         Box::pin(self.order(|answer| Order::Write(writes.to_vec(), answer)))
     }
 
@@ -230,19 +233,21 @@ impl Index for Tantivy {
         &'a self,
         ids: &'a [String],
         _: Proof,
-    ) -> BoxFuture<'a, Result<Vec<Option<Seen>>, IndexError>> {
+    ) -> BoxFuture<'a, Result<Vec<Option<IndexedVersion>>, IndexError>> {
         let ids = ids.to_vec();
-        Box::pin(self.ask(move |inner| look::up(&inner.reader.searcher(), &inner.fields, &ids)))
+        Box::pin(
+            self.ask(move |inner| lookup::by_ids(&inner.reader.searcher(), &inner.fields, &ids)),
+        )
     }
 
     fn walk<'a>(
         &'a self,
         after: Option<&'a str>,
         most: usize,
-    ) -> BoxFuture<'a, Result<Vec<(String, Seen)>, IndexError>> {
+    ) -> BoxFuture<'a, Result<Vec<(String, IndexedVersion)>, IndexError>> {
         let after = after.map(str::to_owned);
         Box::pin(self.ask(move |inner| {
-            look::walk(
+            lookup::walk(
                 &inner.reader.searcher(),
                 &inner.fields,
                 after.as_deref(),
@@ -265,7 +270,7 @@ impl Index for Tantivy {
     ) -> BoxFuture<'a, Result<Vec<bool>, IndexError>> {
         let ids: Vec<String> = documents.iter().map(|(id, _)| id.clone()).collect();
         let asked =
-            self.ask(move |inner| look::hashes(&inner.reader.searcher(), &inner.fields, &ids));
+            self.ask(move |inner| lookup::hashes(&inner.reader.searcher(), &inner.fields, &ids));
         Box::pin(async move {
             let hashes = asked.await?.into_iter().zip(documents);
             let held = hashes.map(|(held, (_, text))| held == Some(schema::hash(text)));

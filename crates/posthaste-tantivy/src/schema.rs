@@ -79,7 +79,7 @@ impl Fields {
         self.named.iter().map(|(_, field, boost)| (*field, *boost))
     }
 
-    /// What is kept of a write; the error says why it is refused.
+    /// What is stored of a write; the error says why it is refused.
     pub(super) fn document(&self, write: &Write, now: i64) -> Result<TantivyDocument, String> {
         let mut made = TantivyDocument::new();
         made.add_text(self.id, &write.id);

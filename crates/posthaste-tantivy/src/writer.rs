@@ -13,9 +13,9 @@ use tantivy::schema::Term;
 use tantivy::{IndexReader, IndexWriter};
 use tokio::sync::oneshot;
 
-use super::look;
+use super::lookup;
 use super::schema::{Fields, is_id};
-use posthaste_sync::{IndexError, Mark, Write, Written};
+use posthaste_sync::{IndexError, Mark, Write, WriteOutcome};
 
 /// Memory of the writer until it makes a segment of it.
 const MEMORY: usize = 64 << 20;
@@ -26,13 +26,13 @@ type ReplySender<T> = oneshot::Sender<Result<T, IndexError>>;
 
 /// What the writer is asked for.
 pub(super) enum Order {
-    Write(Vec<Write>, ReplySender<Vec<Written>>),
+    Write(Vec<Write>, ReplySender<Vec<WriteOutcome>>),
     Forget(Duration, ReplySender<u64>),
 }
 
 /// An order that was carried out, and is answered when it is committed.
 enum Answered {
-    Written(Vec<Written>, ReplySender<Vec<Written>>),
+    Written(Vec<WriteOutcome>, ReplySender<Vec<WriteOutcome>>),
     Forgotten(u64, ReplySender<u64>),
 }
 
@@ -110,35 +110,35 @@ impl Owner {
         result.is_ok() || self.writer.rollback().is_ok() && self.reader.reload().is_ok()
     }
 
-    fn write(&mut self, writes: &[Write]) -> tantivy::Result<Vec<Written>> {
+    fn write(&mut self, writes: &[Write]) -> tantivy::Result<Vec<WriteOutcome>> {
         let ids: Vec<&str> = writes.iter().map(|one| &*one.id).collect();
-        let committed = look::up(&self.reader.searcher(), &self.fields, &ids)?;
+        let committed = lookup::by_ids(&self.reader.searcher(), &self.fields, &ids)?;
         let now = Timestamp::now().as_millisecond();
         let mut answers = Vec::with_capacity(writes.len());
         for (write, committed) in writes.iter().zip(committed) {
             let pending = self.pending.get(&write.id).copied();
             let before = pending.or(committed.map(|seen| seen.mark));
             if before.is_some_and(|before| before >= write.mark) {
-                answers.push(Written::Older);
+                answers.push(WriteOutcome::Older);
                 continue;
             }
             if !is_id(&write.id) {
                 let reason = "the id is too long".into();
-                answers.push(Written::Never { reason });
+                answers.push(WriteOutcome::Never { reason });
                 continue;
             }
             match self.fields.document(write, now) {
                 Ok(document) => {
-                    // Each deletion is looked for in all segments.
+                    // Each deletion is searched for in all segments.
                     if before.is_some() {
                         let id = Term::from_field_text(self.fields.id, &write.id);
                         self.writer.delete_term(id);
                     }
                     self.writer.add_document(document)?;
                     self.pending.insert(write.id.clone(), write.mark);
-                    answers.push(Written::Taken);
+                    answers.push(WriteOutcome::Taken);
                 }
-                Err(reason) => answers.push(Written::Rejected { reason }),
+                Err(reason) => answers.push(WriteOutcome::Rejected { reason }),
             }
         }
         Ok(answers)

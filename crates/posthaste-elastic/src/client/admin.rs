@@ -189,14 +189,14 @@ impl Client {
     /// Also when part of the index could not be reached.
     pub async fn refresh(&self, index: &str) -> Result<(), Error> {
         #[derive(Deserialize)]
-        struct Refreshed {
+        struct RefreshBody {
             #[serde(rename = "_shards")]
             shards: Shards,
         }
         const REFRESH: &str = "refresh";
         let path = [name::index(REFRESH, index)?, "_refresh"];
         let call = Call::new(REFRESH, Method::POST, &path);
-        self.ask::<Refreshed>(call).await?.shards.all(REFRESH)
+        self.ask::<RefreshBody>(call).await?.shards.all(REFRESH)
     }
 
     /// Stores a script in Painless, in the place of another of this name.

@@ -9,7 +9,7 @@ use crate::error::quoted;
 /// What servers say of an error: an object, or for some calls a line.
 #[derive(Deserialize)]
 #[serde(untagged)]
-pub(super) enum Said {
+pub(super) enum ErrorBody {
     Object {
         #[serde(rename = "type", default)]
         named: String,
@@ -21,7 +21,7 @@ pub(super) enum Said {
     Line(String),
 }
 
-impl Said {
+impl ErrorBody {
     pub(super) fn named(&self) -> &str {
         match self {
             Self::Object { named, .. } => named,
@@ -59,20 +59,20 @@ fn deepest(mut cause: &Value) -> Option<&str> {
 
 /// What became of the call, and why.
 pub(super) fn meaning(status: u16, body: &[u8]) -> (ErrorKind, String) {
-    let said = said(body);
-    let kind = ErrorKind::of(status, said.as_ref().map_or("", Said::named));
-    let reason = match said {
-        Some(said) => format!("the answer was {status}: {}", said.line()),
+    let error = parse_error(body);
+    let kind = ErrorKind::from_status(status, error.as_ref().map_or("", ErrorBody::named));
+    let reason = match error {
+        Some(error) => format!("the answer was {status}: {}", error.line()),
         // A proxy speaks otherwise, and its page says nothing that helps.
         None => format!("the answer was {status}"),
     };
     (kind, reason)
 }
 
-pub(super) fn said(body: &[u8]) -> Option<Said> {
+pub(super) fn parse_error(body: &[u8]) -> Option<ErrorBody> {
     #[derive(Deserialize)]
     struct Body {
-        error: Said,
+        error: ErrorBody,
     }
     let body: Body = serde_json::from_slice(body).ok()?;
     Some(body.error)
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_is_its_type_its_reason_and_its_deepest_cause() {
+    fn errors_show_type_reason_and_root_cause() {
         let body = br#"{"error":{"root_cause":[],"type":"illegal_argument_exception",
             "reason":"failed to execute script","caused_by":{"type":"x","reason":"y",
             "caused_by":{"type":"resource_not_found_exception",
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_may_be_a_line_or_the_page_of_a_proxy() {
+    fn plain_text_and_proxy_error_pages_are_accepted() {
         let body = br#"{"error":"alias [a] missing","status":404}"#;
         let expected = "the answer was 404: alias [a] missing".to_owned();
         assert_eq!(meaning(404, body), (ErrorKind::Missing, expected));

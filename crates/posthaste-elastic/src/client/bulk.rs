@@ -6,7 +6,7 @@ use reqwest::Method;
 use serde::Deserialize;
 
 use super::Client;
-use super::answer::Said;
+use super::answer::ErrorBody;
 use super::operation::{Action, BULK, Effect, Operation, Refusal, Seen, Written};
 use super::send::Call;
 use crate::{Error, ErrorKind};
@@ -66,7 +66,7 @@ struct Item {
     #[serde(rename = "_id")]
     id: String,
     status: u16,
-    error: Option<Said>,
+    error: Option<ErrorBody>,
     result: Option<Effect>,
     #[serde(rename = "_version")]
     version: Option<i64>,
@@ -78,11 +78,11 @@ struct Item {
 
 impl Item {
     fn outcome(self) -> Option<Result<Written, Refusal>> {
-        if let Some(said) = self.error {
+        if let Some(error) = self.error {
             return Some(Err(Refusal {
-                kind: ErrorKind::of(self.status, said.named()),
+                kind: ErrorKind::from_status(self.status, error.named()),
                 status: self.status,
-                reason: said.line(),
+                reason: error.line(),
             }));
         }
         let seen = Seen {
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_not_that_of_the_request_is_believed_nowhere() {
+    fn mismatched_responses_are_rejected() {
         let asked = [Operation::delete("a", "1"), Operation::delete("a", "2")];
         let gone = |id: &str| {
             json!({"delete": {"_id": id, "status": 200, "result": "deleted",

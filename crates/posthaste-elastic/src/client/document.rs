@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::answer::Said;
+use super::answer::ErrorBody;
 use super::operation::{Refusal, Seen};
 use super::send::Call;
 use super::{Client, name};
@@ -72,16 +72,16 @@ impl Client {
             .await?;
         match found.into_iter().next() {
             Some(Ok(document)) => Ok(document),
-            Some(Err(refusal)) => Err(refusal.of_call(GET)),
+            Some(Err(refusal)) => Err(refusal.in_call(GET)),
             None => Err(unlike()),
         }
     }
 
     /// Reads these documents in one request, in their order: each as it is, or that it is not
-    /// there, or why that could not be said.
+    /// there, or why that could not be error.
     ///
-    /// A read may be answered by a copy of the shard that is behind: what it shows was true, and
-    /// may be so no more.
+    /// A read may be answered by a stale copy of the shard: what it shows was true, and may be so
+    /// no more.
     ///
     /// # Errors
     /// The request as a whole got no answer.
@@ -123,15 +123,15 @@ impl Client {
 
 #[derive(Deserialize)]
 struct MultiGot {
-    docs: Vec<Got>,
+    docs: Vec<GetBody>,
 }
 
 #[derive(Deserialize)]
-struct Got {
+struct GetBody {
     #[serde(rename = "_id")]
     id: String,
     found: Option<bool>,
-    error: Option<Said>,
+    error: Option<ErrorBody>,
     #[serde(rename = "_version")]
     version: Option<i64>,
     #[serde(rename = "_seq_no")]
@@ -142,18 +142,18 @@ struct Got {
     source: Option<Box<RawValue>>,
 }
 
-impl Got {
+impl GetBody {
     fn found(self, id: &str) -> Option<Result<Option<Document>, Refusal>> {
         if self.id != id {
             return None;
         }
-        if let Some(said) = self.error {
-            let kind = match said.named() {
+        if let Some(error) = self.error {
+            let kind = match error.named() {
                 "index_not_found_exception" => ErrorKind::NoIndex,
                 _ => ErrorKind::Unavailable,
             };
             let status = if kind == ErrorKind::NoIndex { 404 } else { 503 };
-            let reason = said.line();
+            let reason = error.line();
             return Some(Err(Refusal {
                 kind,
                 status,

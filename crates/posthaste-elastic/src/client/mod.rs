@@ -39,7 +39,7 @@ const NEW: &str = "client";
 ///
 /// Each call is made once, within the [time limit](Self::time_limit). Names of indexes are taken as
 /// they are: a pattern, or a list, is refused. Writing to an index that is not there creates it,
-/// unless the server is told otherwise by `action.auto_create_index`.
+/// unless configured otherwise by `action.auto_create_index`.
 ///
 /// ```no_run
 /// use posthaste_elastic::{Client, Condition, Operation};
@@ -68,10 +68,10 @@ pub struct Client {
     time_limit: Duration,
     largest_answer: usize,
     flavour: OnceLock<Flavour>,
-    carrier: Option<Carrier>,
+    carrier: Option<Transport>,
 }
 
-/// What a client asks, for who [carries](Client::carried_by) it.
+/// What a client asks, for who [carries](Client::with_transport) it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// `GET`, `POST`, `PUT` or `DELETE`.
@@ -83,8 +83,8 @@ pub struct Request {
 }
 
 /// Brings the status and the body of an answer, or none.
-type Carrier = Arc<dyn Fn(Request) -> Carrying + Send + Sync>;
-type Carrying = Pin<Box<dyn Future<Output = Option<(u16, Vec<u8>)>> + Send>>;
+type Transport = Arc<dyn Fn(Request) -> PendingResponse + Send + Sync>;
+type PendingResponse = Pin<Box<dyn Future<Output = Option<(u16, Vec<u8>)>> + Send>>;
 
 /// Whose server it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +126,7 @@ impl Client {
             .redirect(Policy::none())
             .connect_timeout(CONNECT)
             .build()
-            .map_err(|error| Error::invalid(NEW, send::said(&error)))?;
+            .map_err(|error| Error::invalid(NEW, send::describe(&error)))?;
         let client = Self {
             http,
             url,
@@ -147,11 +147,11 @@ impl Client {
     ///
     /// So a test meets the same answers in the same order each time that it draws them from the
     /// same seed, as it never does over sockets.
-    pub fn carried_by<F>(self, carry: impl Fn(Request) -> F + Send + Sync + 'static) -> Self
+    pub fn with_transport<F>(self, carry: impl Fn(Request) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Option<(u16, Vec<u8>)>> + Send + 'static,
     {
-        let carrier: Carrier = Arc::new(move |request| Box::pin(carry(request)));
+        let carrier: Transport = Arc::new(move |request| Box::pin(carry(request)));
         let carrier = Some(carrier);
         Self { carrier, ..self }
     }
@@ -179,16 +179,15 @@ impl Client {
         })
     }
 
-    /// How long a call may take, from connecting to the last byte of the answer; 30 s unless said
-    /// otherwise.
+    /// How long a call may take, from connecting to the last byte of the answer; 30 s by default.
     ///
-    /// The server is told, so that it does not wait longer than we do for a shard that is away.
+    /// The server gets it too, so that it does not wait longer than we do for a shard that is away.
     /// What it has begun it ends all the same.
     pub fn time_limit(self, time_limit: Duration) -> Self {
         Self { time_limit, ..self }
     }
 
-    /// How many bytes of an answer are read; 64 MiB unless said otherwise. A longer one is none
+    /// How many bytes of an answer are read; 64 MiB by default. A longer one is none
     /// ([`TooLong`](crate::ErrorKind::TooLong)).
     pub fn largest_answer(self, largest_answer: usize) -> Self {
         Self {
@@ -200,7 +199,7 @@ impl Client {
     /// Asks the server who it is.
     pub async fn info(&self) -> Result<Info, Error> {
         #[derive(Deserialize)]
-        struct Said {
+        struct InfoBody {
             version: Version,
         }
         #[derive(Deserialize)]
@@ -208,13 +207,13 @@ impl Client {
             number: String,
             distribution: Option<String>,
         }
-        let said: Said = self.ask(Call::new("info", Method::GET, &[])).await?;
-        let flavour = match said.version.distribution.as_deref() {
+        let body: InfoBody = self.ask(Call::new("info", Method::GET, &[])).await?;
+        let flavour = match body.version.distribution.as_deref() {
             Some("opensearch") => Flavour::OpenSearch,
             _ => Flavour::Elasticsearch,
         };
         let _ = self.flavour.set(flavour);
-        let version = said.version.number;
+        let version = body.version.number;
         Ok(Info { flavour, version })
     }
 
@@ -247,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_proves_who_we_are_is_never_shown() {
+    fn credentials_are_never_shown() {
         let client = client("http://elastic:geh%20eim@h:9200/way?key=geheim").unwrap();
         let shown = format!("{client:?}");
         assert!(!shown.contains("eim"), "{shown}");
@@ -260,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_address_over_http_is_taken_and_it_is_not_repeated() {
+    fn only_http_addresses_are_accepted_and_none_is_repeated() {
         for wrong in ["", "ftp://h/geheim", "h:1/geheim", "unix:/geheim"] {
             let error = client(wrong).unwrap_err();
             assert_eq!(error.kind(), crate::ErrorKind::Invalid);

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pattern_or_a_list_is_no_name_of_an_index() {
+    fn patterns_and_lists_are_no_index_names() {
         for wrong in [
             "",
             "*",

@@ -107,13 +107,13 @@ pub struct Refusal {
     pub kind: ErrorKind,
     /// The status that it would have had alone.
     pub status: u16,
-    /// What the server said, in one line.
+    /// The server's error, in one line.
     pub reason: String,
 }
 
 impl Refusal {
     /// As the error of the call that was for this alone.
-    pub(crate) fn of_call(self, call: &'static str) -> Error {
+    pub(crate) fn in_call(self, call: &'static str) -> Error {
         Error::new(call, self.kind, self.reason).answered(self.status, None)
     }
 }
@@ -208,7 +208,7 @@ impl Operation {
     }
 
     /// Only where the name that was given is an alias: else it is [`NoIndex`](ErrorKind::NoIndex),
-    /// and no index of this name begins to be. Not for deletions: servers do not look at it there.
+    /// and no index of this name begins to be. Not for deletions: servers ignore it there.
     pub fn by_alias(self) -> Self {
         let by_alias = true;
         Self { by_alias, ..self }
@@ -314,7 +314,7 @@ mod tests {
     use crate::ErrorKind;
 
     #[test]
-    fn a_document_over_several_lines_becomes_one_and_its_values_stay() {
+    fn multi_line_documents_are_joined_without_changing_values() {
         let raw = "{\n \"a\": \"b\\nc\",\r\n \"n\": 12345678901234567890 }";
         let raw: Box<serde_json::value::RawValue> = serde_json::from_str(raw).unwrap();
         let operation = Operation::index("notes", "1", &raw).unwrap();
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_spoil_the_whole_request_is_refused_before_it_is_sent() {
+    fn invalid_bulk_items_are_refused_before_sending() {
         let seen = Seen {
             seq_no: 1,
             primary_term: 1,

@@ -53,8 +53,7 @@ pub struct PointInTime {
 }
 
 impl PointInTime {
-    /// What to sort by last, so that any two documents are told apart and `search_after` passes
-    /// none over.
+    /// What to sort by last, so that any two documents differ and `search_after` passes none over.
     ///
     /// Elasticsearch 8 sorts by no `_id` unless a setting allows it, but knows where each document
     /// stands in a point in time; OpenSearch 2 the other way round.
@@ -104,7 +103,7 @@ impl Client {
         keep: Duration,
     ) -> Result<PointInTime, Error> {
         #[derive(Deserialize)]
-        struct Opened {
+        struct OpenBody {
             #[serde(alias = "pit_id")]
             id: String,
         }
@@ -115,7 +114,7 @@ impl Client {
         };
         let keep = format!("{}ms", keep.as_millis().max(1));
         let call = Call::new(MOMENT, Method::POST, path).with("keep_alive", keep.as_str());
-        let Opened { id } = self.ask(call).await?;
+        let OpenBody { id } = self.ask(call).await?;
         Ok(PointInTime { id, keep, last })
     }
 
@@ -144,7 +143,7 @@ impl Client {
     /// As [`search`](Self::search).
     pub async fn count(&self, index: &str, query: Option<&Value>) -> Result<u64, Error> {
         #[derive(Deserialize)]
-        struct Counted {
+        struct CountBody {
             count: u64,
             #[serde(rename = "_shards")]
             shards: Shards,
@@ -153,7 +152,7 @@ impl Client {
         let path = [name::index("count", index)?, "_count"];
         let body = json!({"query": query.unwrap_or(&all)});
         let call = Call::new("count", Method::POST, &path).json(&body)?;
-        let counted: Counted = self.ask(call).await?;
+        let counted: CountBody = self.ask(call).await?;
         counted.shards.all("count")?;
         Ok(counted.count)
     }
@@ -256,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_search_of_a_part_is_an_error_and_an_estimate_is_no_total() {
+    fn partial_searches_and_estimated_totals_are_errors() {
         let found = |failed: u64, timed_out: bool, relation: &str| {
             let found = json!({"timed_out": timed_out, "_shards": {"failed": failed},
                 "hits": {"total": {"value": 7, "relation": relation}, "hits": []}});

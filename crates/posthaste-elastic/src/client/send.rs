@@ -9,7 +9,7 @@ use reqwest::{Method, Response, Url};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Carrier, Client, Request, answer};
+use super::{Client, Request, Transport, answer};
 use crate::{Error, ErrorKind};
 
 const JSON: &str = "application/json";
@@ -80,12 +80,12 @@ impl HttpResponse {
 
     /// Whether it is an error in the server's own words, and not in those of a proxy before it.
     pub(super) fn is_the_servers(&self) -> bool {
-        answer::said(&self.body).is_some()
+        answer::parse_error(&self.body).is_some()
     }
 
     /// Whether it is an error of this type.
     pub(super) fn names(&self, named: &str) -> bool {
-        answer::said(&self.body).is_some_and(|said| said.named() == named)
+        answer::parse_error(&self.body).is_some_and(|error| error.named() == named)
     }
 
     pub(super) fn read<T: DeserializeOwned>(&self, call: &'static str) -> Result<T, Error> {
@@ -144,7 +144,7 @@ impl Client {
 
     async fn carried(
         &self,
-        carrier: &Carrier,
+        carrier: &Transport,
         call: Call<'_>,
         url: &Url,
     ) -> Result<HttpResponse, Error> {
@@ -192,7 +192,7 @@ fn address(base: &Url, path: &[&str], query: &[(&str, String)]) -> Url {
 }
 
 fn failed(call: &'static str, error: &reqwest::Error) -> Error {
-    let reason = said(error);
+    let reason = describe(error);
     if error.is_connect() {
         Error::unreachable(call, reason)
     } else if error.is_timeout() {
@@ -205,7 +205,7 @@ fn failed(call: &'static str, error: &reqwest::Error) -> Error {
 }
 
 /// What went wrong, with the host and without the rest of the address: it may hold a secret.
-pub(super) fn said(error: &reqwest::Error) -> String {
+pub(super) fn describe(error: &reqwest::Error) -> String {
     let place = error.url().and_then(|url| {
         let port = url.port_or_known_default()?;
         Some(format!("{}:{port}", url.host_str()?))
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_goes_below_the_address_and_names_are_encoded() {
+    fn paths_extend_the_address_and_names_are_encoded() {
         let made =
             |base: &str, path: &[&str]| address(&Url::parse(base).unwrap(), path, &[]).to_string();
         assert_eq!(made("http://h", &["_bulk"]), "http://h/_bulk");

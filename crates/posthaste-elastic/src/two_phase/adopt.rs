@@ -3,8 +3,8 @@
 //!
 //! Its writers must have stopped, and their requests must have ended: one of theirs that comes late
 //! changes a balance or a state without any of our rules. No coordinator works on the indexes
-//! before all is done, because their mapping is not strict until then; who dies on the way begins
-//! anew.
+//! before all is done, because their mapping is not strict until then; an interrupted adoption
+//! begins anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +14,12 @@ use serde_json::{Map, Value, json};
 use super::coordinator::Coordinator;
 use super::document::Document;
 use super::failure::Failure;
-use super::published::{self, Known};
-use super::read::Walk;
+use super::published::{self, ParsedTransaction};
+use super::read::Scan;
 use super::transaction::Effect;
 use crate::{Condition, Document as StoredDocument, ErrorKind, Operation, Source};
 
-/// So much of what is wrong is named at once.
+/// This much of what is wrong is named at once.
 const NAMED: usize = 20;
 
 /// What was adopted.
@@ -29,8 +29,8 @@ pub struct Adopted {
     pub documents: u64,
     /// This many transactions were written anew.
     pub transactions: u64,
-    /// What a person should look at: what the published protocol had left in these transactions
-    /// says two things at once. Each adoption says it again, whoever took them over.
+    /// What a person should inspect: what the published protocol had left in these transactions
+    /// says two things at once. Each adoption says it again, anyone who took them over.
     pub doubts: Vec<String>,
 }
 
@@ -44,8 +44,8 @@ impl Coordinator {
     /// take. It may be called again, and goes on where it ended.
     ///
     /// # Errors
-    /// [`Failure::Unfit`] if something there cannot be adopted: all of it is named, and no document
-    /// was written. Also if a document was written meanwhile: somebody has not stopped.
+    /// [`Failure::Misconfigured`] if something there cannot be adopted: all of it is named, and no
+    /// document was written. Also if a document was written meanwhile: somebody has not stopped.
     pub async fn adopt(&self) -> Result<Adopted, Failure> {
         self.store.lasting().await?;
         let mut adopted = Adopted::default();
@@ -67,7 +67,7 @@ impl Coordinator {
             refreshed.map_err(Failure::Unavailable)?;
         }
         let everything = json!({"match_all": {}});
-        let mut walk = Walk::over(transactions, &everything, json!(true));
+        let mut walk = Scan::over(transactions, &everything, json!(true));
         while let Some(page) = self.store.next(&mut walk).await? {
             for hit in page.hits {
                 let source = hit.source.as_deref().map_or("null", |source| source.get());
@@ -76,7 +76,7 @@ impl Coordinator {
                 }
             }
         }
-        let mut walk = Walk::over(documents, &everything, json!(false));
+        let mut walk = Scan::over(documents, &everything, json!(false));
         while let Some(page) = self.store.next(&mut walk).await? {
             let ids: Vec<String> = page.hits.into_iter().map(|hit| hit.id).collect();
             let accounts = self.raw(documents, &ids).await?;
@@ -96,12 +96,12 @@ impl Coordinator {
             wrong.push(format!("and {more} more"));
         }
         let text = format!("this cannot be adopted: {}", wrong.join("; "));
-        Err(Failure::Unfit(text))
+        Err(Failure::Misconfigured(text))
     }
 
     async fn adopt_transactions(&self, adopted: &mut Adopted) -> Result<(), Failure> {
         let index = &self.store.transactions;
-        let mut walk = Walk::over(index, &json!({"match_all": {}}), json!(false));
+        let mut walk = Scan::over(index, &json!({"match_all": {}}), json!(false));
         while let Some(page) = self.store.next(&mut walk).await? {
             let ids: Vec<String> = page.hits.into_iter().map(|hit| hit.id).collect();
             let mut published = Vec::new();
@@ -111,7 +111,7 @@ impl Coordinator {
                 if known.is_published {
                     published.push((found, known));
                 } else {
-                    // Who took it over may have died before anybody was told.
+                    // Who took it over may have died before it reported.
                     adopted
                         .doubts
                         .extend(published::doubt(&found.id, &known.record));
@@ -150,7 +150,7 @@ impl Coordinator {
 
     async fn adopt_documents(&self, adopted: &mut Adopted) -> Result<(), Failure> {
         let index = &self.store.documents;
-        let mut walk = Walk::over(index, &json!({"match_all": {}}), json!(false));
+        let mut walk = Scan::over(index, &json!({"match_all": {}}), json!(false));
         while let Some(page) = self.store.next(&mut walk).await? {
             let ids: Vec<String> = page.hits.into_iter().map(|hit| hit.id).collect();
             let accounts = self.raw(index, &ids).await?;
@@ -194,10 +194,10 @@ impl Coordinator {
     async fn listed(
         &self,
         accounts: &[StoredDocument],
-    ) -> Result<BTreeMap<String, Known>, Failure> {
+    ) -> Result<BTreeMap<String, ParsedTransaction>, Failure> {
         let mut ids = BTreeSet::new();
         for found in accounts {
-            // What is wrong with it is said where it is judged.
+            // What is wrong with it is reported where it is judged.
             ids.extend(
                 fields(found)
                     .and_then(|account| published::listed(&account))
@@ -239,7 +239,7 @@ impl Coordinator {
                     "it was written meanwhile: a writer of the other protocol, or another \
                      adoption, has not stopped",
                 ),
-                _ => Failure::Unavailable(refusal.clone().of_call("bulk")),
+                _ => Failure::Unavailable(refusal.clone().in_call("bulk")),
             });
         }
         Ok(operations.len() as u64)
@@ -248,7 +248,7 @@ impl Coordinator {
 
 fn adopted_account(
     found: &StoredDocument,
-    known: &BTreeMap<String, Known>,
+    known: &BTreeMap<String, ParsedTransaction>,
 ) -> Result<Option<Map<String, Value>>, String> {
     Effect::add(&found.id, 1)
         .check()
@@ -285,5 +285,5 @@ fn fields(found: &StoredDocument) -> Result<Map<String, Value>, String> {
 }
 
 fn unfit(id: &str, why: &str) -> Failure {
-    Failure::Unfit(format!("{id}: {why}"))
+    Failure::Misconfigured(format!("{id}: {why}"))
 }

@@ -1,7 +1,7 @@
 //! The audit: all documents against all transactions, while both change, in pages.
 //!
 //! A document is judged by transactions that were read while nobody wrote it: it is read before and
-//! after, and looked at again if it was written in between. What was settled on it before the first
+//! after, and checked again if it was written in between. What was settled on it before the first
 //! read was committed before that, so a search after it finds it; what it holds is not settled.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,13 +13,13 @@ use super::coordinator::Coordinator;
 use super::disagreement::{self, Disagreement, Fault, Holders};
 use super::document::Document;
 use super::failure::Failure;
-use super::read::{PAGE, Walk};
+use super::read::{PAGE, Scan};
 use super::state::State;
 use super::stored::Record;
 use super::transaction::TransactionId;
 use crate::{Document as StoredDocument, Page, Source};
 
-/// This often a document is looked at that others write meanwhile.
+/// This often a document is checked that others write meanwhile.
 const LOOKS: usize = 8;
 /// This many findings are named; the others are counted.
 const NAMED: usize = 1_000;
@@ -40,7 +40,7 @@ pub struct Audit {
     /// This many of them do not say what they were opened with: nothing tells what their balance
     /// should be.
     pub unopened: u64,
-    /// This many were not judged: others wrote them at each of eight looks.
+    /// This many were not judged: others wrote them at each of eight reads.
     pub moving: u64,
     /// Which those are, up to a thousand.
     pub not_judged: Vec<String>,
@@ -114,18 +114,18 @@ impl Coordinator {
             let refreshed = self.store.client.refresh(index).await;
             refreshed.map_err(Failure::Unavailable)?;
         }
-        let mut documents = Walk::over(indexes[0], &everything, json!(false));
+        let mut documents = Scan::over(indexes[0], &everything, json!(false));
         let judged = self.judge_all(&mut documents, &mut audit).await;
         self.store.leave(&mut documents).await;
         judged?;
-        let mut transactions = Walk::over(indexes[1], &everything, json!(true));
+        let mut transactions = Scan::over(indexes[1], &everything, json!(true));
         let judged = self.judge_all_transactions(&mut transactions, &mut audit);
         let judged = judged.await;
         self.store.leave(&mut transactions).await;
         judged.map(|()| audit)
     }
 
-    async fn judge_all(&self, walk: &mut Walk<'_>, audit: &mut Audit) -> Result<(), Failure> {
+    async fn judge_all(&self, walk: &mut Scan<'_>, audit: &mut Audit) -> Result<(), Failure> {
         while let Some(page) = self.store.next(walk).await? {
             let ids = page.hits.into_iter().map(|hit| hit.id).collect();
             self.judge(ids, audit).await?;
@@ -135,7 +135,7 @@ impl Coordinator {
 
     async fn judge_all_transactions(
         &self,
-        walk: &mut Walk<'_>,
+        walk: &mut Scan<'_>,
         audit: &mut Audit,
     ) -> Result<(), Failure> {
         while let Some(page) = self.store.next(walk).await? {
@@ -166,12 +166,12 @@ impl Coordinator {
                         let settled = settled.get(&found.id).copied().unwrap_or_default();
                         audit.count(document, settled);
                         let wrong =
-                            disagreement::of_document(&found.id, document, &holders, settled);
+                            disagreement::check_document(&found.id, document, &holders, settled);
                         audit.add(wrong);
                     }
                     Err(why) => {
                         let fault = Fault::Unreadable(why.clone());
-                        audit.add(vec![Disagreement::of_document(&found.id, None, fault)]);
+                        audit.add(vec![Disagreement::for_document(&found.id, None, fault)]);
                     }
                 }
             }
@@ -200,7 +200,7 @@ impl Coordinator {
                 match found.map(|found| found.read::<Record>()) {
                     Some(Ok(record)) => holders.insert((*id).clone(), Some(record)),
                     None => holders.insert((*id).clone(), None),
-                    // That it cannot be understood is told where transactions are gone through.
+                    // That it cannot be understood is reported where transactions are gone through.
                     Some(Err(_)) => None,
                 };
             }
@@ -230,7 +230,7 @@ impl Coordinator {
                 settled.insert((*name).to_owned(), i128::from(past.add));
             }
         }
-        let mut walk = Walk::over(index, &query, json!(true)).by("modification_time", "asc");
+        let mut walk = Scan::over(index, &query, json!(true)).by("modification_time", "asc");
         while let Some(page) = self.store.next(&mut walk).await? {
             for hit in page.hits {
                 let source = hit.source.as_deref().map_or("null", |source| source.get());
@@ -271,13 +271,13 @@ impl Coordinator {
                 Ok(record) => record,
                 Err(error) => {
                     let fault = Fault::Unreadable(error.to_string());
-                    audit.add(vec![Disagreement::of_transaction(&hit.id, fault)]);
+                    audit.add(vec![Disagreement::for_transaction(&hit.id, fault)]);
                     continue;
                 }
             };
             let state = record.transaction_state;
             *audit.transactions.entry(state.to_string()).or_default() += 1;
-            audit.add(disagreement::of_transaction(&hit.id, &record));
+            audit.add(disagreement::check_transaction(&hit.id, &record));
             // One that was given up may have been given up for that; one that breaks a rule is
             // named already, and its documents may have no names.
             let is_decided = matches!(state, State::Committed | State::Finished);
@@ -294,7 +294,7 @@ impl Coordinator {
         for ((name, transactions), found) in decided.iter().zip(found) {
             if found.is_none() {
                 let missing = transactions.iter().map(|transaction| {
-                    Disagreement::of_document(name, Some(transaction), Fault::Missing)
+                    Disagreement::for_document(name, Some(transaction), Fault::Missing)
                 });
                 audit.add(missing.collect());
             }

@@ -1,13 +1,12 @@
 //! Brings transactions to their ends: makes each step's calls, waits, leaves the rest to recovery.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
 use super::document::Document;
 use super::execution::{Execution, Progress, Reason};
 use super::failure::{Failure, ended};
-use super::fit::Fit;
 use super::request::{Request, Response};
 use super::state::State;
 use super::step::Step;
@@ -24,7 +23,7 @@ const LOOKS: u32 = 3;
 const PATIENCE: u8 = 6;
 /// What a caller waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Last {
+enum WaitFor {
     Settled,
     Ended,
 }
@@ -67,7 +66,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Coordinator {
     pub(super) store: Store,
-    pub(super) fit: Fit,
+    pub(super) checked_at: std::sync::Mutex<Option<Instant>>,
 }
 
 impl Coordinator {
@@ -80,7 +79,7 @@ impl Coordinator {
         };
         Self {
             store,
-            fit: Fit::default(),
+            checked_at: std::sync::Mutex::default(),
         }
     }
 
@@ -175,7 +174,7 @@ impl Coordinator {
         self.check().await?;
         let execution = Execution::create(transaction.effects().len(), PATIENCE);
         let (state, reason) = self
-            .go(transaction, execution, ATTEMPTS, Last::Ended)
+            .advance(transaction, execution, ATTEMPTS, WaitFor::Ended)
             .await?;
         ended(state, reason)
     }
@@ -190,7 +189,7 @@ impl Coordinator {
         self.check().await?;
         let execution = Execution::create(transaction.effects().len(), PATIENCE);
         let (state, reason) = self
-            .go(transaction, execution, ATTEMPTS, Last::Settled)
+            .advance(transaction, execution, ATTEMPTS, WaitFor::Settled)
             .await?;
         ended(state, reason)
     }
@@ -205,7 +204,7 @@ impl Coordinator {
         let transaction = self.stored(id).await?;
         let execution = Execution::roll_back(transaction.effects().len(), Reason::Asked);
         match self
-            .go(&transaction, execution, ATTEMPTS, Last::Ended)
+            .advance(&transaction, execution, ATTEMPTS, WaitFor::Ended)
             .await?
             .0
         {
@@ -227,10 +226,11 @@ impl Coordinator {
         self.resume_within(id, LOOKS).await
     }
 
-    async fn resume_within(&self, id: &str, looks: u32) -> Result<(), Failure> {
+    async fn resume_within(&self, id: &str, attempts: u32) -> Result<(), Failure> {
         let transaction = self.stored(id).await?;
         let execution = Execution::resume(transaction.effects().len(), PATIENCE);
-        let (state, reason) = self.go(&transaction, execution, looks, Last::Ended).await?;
+        let ended_at = self.advance(&transaction, execution, attempts, WaitFor::Ended);
+        let (state, reason) = ended_at.await?;
         ended(state, reason)
     }
 
@@ -291,17 +291,17 @@ impl Coordinator {
         self.store.ask(transaction, requests, reason).await
     }
 
-    async fn go(
+    async fn advance(
         &self,
         transaction: &Transaction,
         mut execution: Execution,
-        looks: u32,
-        waits_for: Last,
+        attempts: u32,
+        waits_for: WaitFor,
     ) -> Result<(State, Option<Reason>), Failure> {
         let mut last = None;
         let mut attempt = 0;
         let mut has_written = false;
-        while attempt < if has_written { ATTEMPTS } else { looks } {
+        while attempt < if has_written { ATTEMPTS } else { attempts } {
             let writes = execution.writes();
             let (progress, error) = self.step(transaction, &mut execution).await;
             let is_lost = error.as_ref().is_some_and(Error::may_have_been_done);
@@ -310,21 +310,21 @@ impl Coordinator {
             has_written |= writes && (error.is_none() || is_lost || is_unfit);
             if is_unfit {
                 let checked = self.check_again().await;
-                let told = |failure: Failure| match has_written {
+                let explain = |failure: Failure| match has_written {
                     true => failure.written_down(),
                     false => failure,
                 };
-                checked.map_err(told)?;
+                checked.map_err(explain)?;
             }
             last = error.or(last);
             // Who comes back anyway waits for no other answer: the next transaction is due.
-            if is_lost && looks < ATTEMPTS && progress == Progress::Again {
+            if is_lost && attempts < ATTEMPTS && progress == Progress::Again {
                 break;
             }
             match progress {
                 // Settled by acknowledged writes: the next one can only say so, until it has.
                 Progress::Next
-                    if waits_for == Last::Settled && execution.step() == Step::Finish =>
+                    if waits_for == WaitFor::Settled && execution.step() == Step::Finish =>
                 {
                     self.finish_behind(transaction, &execution);
                     return Ok((State::Finished, None));
@@ -391,7 +391,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_grow_to_a_second_and_are_never_the_same_for_all() {
+    fn backoff_grows_to_a_second_with_jitter() {
         assert_eq!(wait(0, 1.0), FIRST_WAIT);
         assert_eq!(wait(0, 0.0), FIRST_WAIT / 2);
         assert_eq!(wait(60, 1.0), LONGEST_WAIT);

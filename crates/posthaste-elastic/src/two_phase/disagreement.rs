@@ -59,7 +59,7 @@ pub enum Fault {
 }
 
 impl Disagreement {
-    pub(super) fn of_document(document: &str, transaction: Option<&str>, fault: Fault) -> Self {
+    pub(super) fn for_document(document: &str, transaction: Option<&str>, fault: Fault) -> Self {
         Self {
             document: Some(document.to_owned()),
             transaction: transaction.map(str::to_owned),
@@ -67,7 +67,7 @@ impl Disagreement {
         }
     }
 
-    pub(super) fn of_transaction(transaction: &str, fault: Fault) -> Self {
+    pub(super) fn for_transaction(transaction: &str, fault: Fault) -> Self {
         Self {
             document: None,
             transaction: Some(transaction.to_owned()),
@@ -113,7 +113,7 @@ pub(super) type Holders = BTreeMap<TransactionId, Option<Record>>;
 
 /// What is wrong with a document that was not written while this was read. `settled` is what
 /// transactions that it does not hold any more have given it.
-pub(super) fn of_document(
+pub(super) fn check_document(
     name: &str,
     document: &Document,
     holders: &Holders,
@@ -122,7 +122,7 @@ pub(super) fn of_document(
     let mut found = Vec::new();
     let mut say = |transaction: Option<&TransactionId>, fault| {
         let transaction = transaction.map(TransactionId::as_str);
-        found.push(Disagreement::of_document(name, transaction, fault));
+        found.push(Disagreement::for_document(name, transaction, fault));
     };
     if let Some(opened) = document.opened {
         let should_have = i128::from(opened) + settled;
@@ -148,7 +148,7 @@ pub(super) fn of_document(
         if !seen.insert(&hold.id) {
             say(Some(&hold.id), Fault::Twice);
         }
-        // One that cannot be read is told of where transactions are gone through.
+        // One that cannot be read is reported where transactions are gone through.
         let Some(holder) = holders.get(&hold.id) else {
             continue;
         };
@@ -169,7 +169,7 @@ pub(super) fn of_document(
 }
 
 /// What is wrong with a transaction, apart from its documents.
-pub(super) fn of_transaction(id: &str, record: &Record) -> Vec<Disagreement> {
+pub(super) fn check_transaction(id: &str, record: &Record) -> Vec<Disagreement> {
     let mut found = Vec::new();
     if let Err(rule) = record.transaction(id) {
         found.push(Fault::Rule(rule.to_string()));
@@ -180,6 +180,6 @@ pub(super) fn of_transaction(id: &str, record: &Record) -> Vec<Disagreement> {
     }
     let found = found.into_iter();
     found
-        .map(|fault| Disagreement::of_transaction(id, fault))
+        .map(|fault| Disagreement::for_transaction(id, fault))
         .collect()
 }

@@ -59,7 +59,7 @@ pub struct Past {
     pub before: i64,
 }
 
-/// A document as it is stored. It may have more fields; nobody here looks at them, and no script
+/// A document as it is stored. It may have more fields; nothing here reads them, and no script
 /// drops them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Document {
@@ -203,7 +203,7 @@ mod tests {
         TransactionId::new(id).unwrap()
     }
 
-    fn of(balance: i64) -> Document {
+    fn with_balance(balance: i64) -> Document {
         Document {
             balance,
             ..Document::default()
@@ -213,8 +213,8 @@ mod tests {
     const NEVER: Fence = Fence(0);
 
     #[test]
-    fn what_is_held_cannot_be_spent_and_what_comes_counts_when_it_is_settled() {
-        let mut account = of(10);
+    fn held_amounts_cannot_be_spent_and_credits_count_when_settled() {
+        let mut account = with_balance(10);
         account
             .hold(&id("a"), &Effect::add("x", -7), NEVER)
             .unwrap();
@@ -233,9 +233,9 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_that_comes_after_its_settle_or_undo_is_refused() {
+    fn late_holds_are_refused() {
         for release in [Document::settle, Document::undo] {
-            let mut account = of(10);
+            let mut account = with_balance(10);
             let seen = account.fence(&id("a"));
             release(&mut account, &id("a"), Fence(1));
             let late = account.hold(&id("a"), &Effect::add("x", -7), seen);
@@ -245,8 +245,8 @@ mod tests {
     }
 
     #[test]
-    fn the_past_is_counted_once_whoever_counts_it_and_however_late() {
-        let mut account = of(10);
+    fn history_is_counted_once() {
+        let mut account = with_balance(10);
         assert!(account.count_past(0, 3, 100));
         assert!(account.count_past(0, 3, 100), "it is written again");
         assert!(!account.count_past(0, 7, 200), "its sum begins elsewhere");
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn one_open_transaction_sets_a_document_while_others_add_to_it() {
         let values = |value: &str| Map::from_iter([("owner".to_owned(), value.into())]);
-        let mut document = of(1);
+        let mut document = with_balance(1);
         let first = Effect::set("x", values("ann"));
         document.hold(&id("a"), &first, NEVER).unwrap();
         let second = document.hold(&id("b"), &Effect::set("x", values("bob")), NEVER);
@@ -280,12 +280,12 @@ mod tests {
     }
 
     #[test]
-    fn no_balance_goes_beyond_what_json_can_carry_and_no_document_holds_without_end() {
-        let mut account = of(MAX_AMOUNT - 1);
+    fn balances_and_holds_are_bounded() {
+        let mut account = with_balance(MAX_AMOUNT - 1);
         account.hold(&id("a"), &Effect::add("x", 1), NEVER).unwrap();
         let more = account.hold(&id("b"), &Effect::add("x", 1), NEVER);
         assert_eq!(more, Err(Obstacle::TooLarge));
-        let mut hot = of(1000);
+        let mut hot = with_balance(1000);
         for at in 0..MAX_HOLDS {
             let debit = Effect::add("x", -1);
             hot.hold(&id(&format!("t{at}")), &debit, NEVER).unwrap();

@@ -1,11 +1,11 @@
-//! One executor's way with one transaction: which requests next, and what their answers lead to.
+//! One executor's work on one transaction: which requests next, and what their answers lead to.
 //!
 //! Any number of them may work on one transaction, stop for ever anywhere, or go on after a year.
 
 use serde::{Deserialize, Serialize};
 
 use super::document::{Fence, Obstacle};
-use super::request::{Evidence, Request, Response, Seen, Valid};
+use super::request::{Evidence, Request, Response, Seen, ValidMarks};
 use super::state::{Event, State};
 use super::step::{Sequence, Step};
 
@@ -24,7 +24,7 @@ pub enum Reason {
     /// Others set a document, again and again.
     Busy,
     /// It was [adopted](super::Coordinator::adopt) at its end, which an account that still listed
-    /// it did not agree with: a person should look at it.
+    /// it did not agree with: a person should inspect it.
     Listed,
 }
 
@@ -62,7 +62,7 @@ pub struct Execution {
     sequence: Sequence,
     at: usize,
     seen: Seen,
-    valid: Valid,
+    valid: ValidMarks,
 }
 
 impl Execution {
@@ -87,7 +87,7 @@ impl Execution {
             sequence: Sequence::Enter,
             at: 0,
             seen: Seen::default(),
-            valid: Valid::default(),
+            valid: ValidMarks::default(),
         }
     }
 
@@ -106,7 +106,7 @@ impl Execution {
 
     /// Whether the next step writes.
     pub fn writes(&self) -> bool {
-        !matches!(self.step(), Step::Read | Step::Look)
+        !matches!(self.step(), Step::Read | Step::ReadMark)
     }
 
     /// Whether the transaction was ever seen, or is known to have been written down.
@@ -119,7 +119,7 @@ impl Execution {
         self.reason
     }
 
-    /// The marks of the documents that it goes by, from the look to the hold.
+    /// The marks of the documents that it goes by, from the check to the hold.
     pub fn marks(&self) -> &[Fence] {
         match self.step() {
             Step::Begin => self.seen.marks(),
@@ -132,7 +132,7 @@ impl Execution {
         let each = |request: fn(usize) -> Request| (0..self.documents).map(request).collect();
         match (self.step(), self.state) {
             (Step::Read, _) => vec![Request::Read],
-            (Step::Look, _) => each(Request::Look),
+            (Step::ReadMark, _) => each(Request::ReadMark),
             (Step::Begin, None) => vec![Request::Create],
             (Step::Begin, Some(State::Created)) => {
                 vec![Request::Advance(State::Created, Event::Begun)]
@@ -157,7 +157,7 @@ impl Execution {
         match (self.step(), answers) {
             (Step::Read, [Response::State(state)]) => self.enter(*state),
             (Step::Read, [Response::Different]) => Progress::Different,
-            (Step::Look, _) => self.looked(answers),
+            (Step::ReadMark, _) => self.marks_read(answers),
             (Step::Begin, [Response::Different]) => Progress::Different,
             (step, _) => {
                 let evidence: Option<Vec<_>> = answers.iter().map(|a| a.evidence()).collect();
@@ -191,7 +191,7 @@ impl Execution {
         self.take(sequence, 0)
     }
 
-    fn looked(&mut self, answers: &[Response]) -> Progress {
+    fn marks_read(&mut self, answers: &[Response]) -> Progress {
         let mut marks = Vec::with_capacity(self.documents);
         for (at, answer) in answers.iter().enumerate() {
             match (answer, self.state) {
@@ -214,7 +214,7 @@ impl Execution {
             self.valid = std::mem::take(&mut self.seen).then_pending(evidence);
         }
         if step == Step::Hold {
-            self.valid = Valid::default();
+            self.valid = ValidMarks::default();
         }
         self.at += 1;
         if self.at < self.sequence.steps().len() {
@@ -282,7 +282,7 @@ impl Execution {
             at: 0,
             state: None,
             seen: Seen::default(),
-            valid: Valid::default(),
+            valid: ValidMarks::default(),
             ..self
         }
     }
@@ -304,7 +304,7 @@ mod tests {
     fn well(request: Request) -> Response {
         match request {
             Request::Read => Response::State(Some(State::Created)),
-            Request::Look(_) => Response::Mark(Fence(7)),
+            Request::ReadMark(_) => Response::Mark(Fence(7)),
             _ => Response::Acknowledged,
         }
     }
@@ -312,10 +312,10 @@ mod tests {
     #[test]
     fn an_undisturbed_transfer_takes_six_round_trips_and_eight_requests() {
         let mut execution = Execution::create(2, 0);
-        let mut told = Vec::new();
+        let mut result = Vec::new();
         loop {
             let requests = execution.requests();
-            told.push((execution.step(), requests.len()));
+            result.push((execution.step(), requests.len()));
             let answers: Vec<_> = requests.into_iter().map(well).collect();
             match execution.answered(&answers) {
                 Progress::Next => {}
@@ -326,18 +326,18 @@ mod tests {
             }
         }
         let expected = [
-            (Step::Look, 2),
+            (Step::ReadMark, 2),
             (Step::Begin, 1),
             (Step::Hold, 2),
             (Step::Commit, 1),
             (Step::Settle, 2),
             (Step::Finish, 1),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(result, expected);
     }
 
     #[test]
-    fn a_step_is_done_once_every_request_of_it_was_acknowledged() {
+    fn steps_complete_when_every_request_is_acknowledged() {
         for other in [
             Response::Elsewhere,
             Response::Ambiguous,
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_document_will_take_is_given_up_and_what_it_may_take_later_is_tried_again() {
+    fn permanent_refusals_abort_and_temporary_ones_retry() {
         let refused = |patience, obstacle| {
             let mut execution = until(Step::Hold, Execution::create(2, patience));
             let progress =
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_told_that_nothing_was_written_once_an_answer_is_missing() {
+    fn a_missing_answer_is_never_reported_as_nothing_written() {
         let missing = [Response::Mark(Fence(0)), Response::Missing];
         let mut execution = Execution::create(2, 0);
         assert_eq!(execution.answered(&missing), Progress::Missing(1));
@@ -394,7 +394,7 @@ mod tests {
         assert_eq!(execution.answered(&[Response::Ambiguous]), Progress::Again);
         let absent = [Response::State(None)];
         assert_eq!(execution.answered(&absent), Progress::Next);
-        assert_eq!(execution.step(), Step::Look);
+        assert_eq!(execution.step(), Step::ReadMark);
         assert_eq!(execution.answered(&missing), Progress::Again);
     }
 }

@@ -16,13 +16,14 @@ pub enum Failure {
     Refused(#[from] Refusal),
     /// The indexes are not as they must be. This call moved nothing.
     #[error("{0}")]
-    Unfit(String),
+    Misconfigured(String),
     /// A document is not there. This call wrote nothing.
     #[error(
         "there is no document {0:?}: accounts are created before they take part, and never deleted"
     )]
     Missing(String),
-    /// There is a transaction of this name which does something else, and which goes its own way.
+    /// There is a transaction of this name which does something else, and which proceeds
+    /// independently.
     #[error("the transaction {0} is there and does something else")]
     Different(TransactionId),
     /// There is no such transaction, or none yet: one whose creation is late may still come.
@@ -34,11 +35,11 @@ pub enum Failure {
     /// It happened and cannot be given up: another one may reverse it.
     #[error("the transaction is finished, or will be: it was committed before")]
     Committed,
-    /// It is open. Recovery brings it to its end, either way.
+    /// It is open. Recovery completes or aborts it.
     #[error("the transaction is open, and recovery will end it{}", because(.0.as_ref()))]
     Open(Option<Error>),
-    /// It may have been written down or not: if it was, it is open and recovery brings it to its
-    /// end, either way.
+    /// It may have been written down or not: if it was, it is open and recovery completes or aborts
+    /// it.
     #[error(
         "nobody knows whether the transaction was written down; if it was, recovery ends it ({0})"
     )]
@@ -51,8 +52,8 @@ pub enum Failure {
         /// Why nobody knows.
         error: Error,
     },
-    /// The documents were written so often that nothing could be said of them together.
-    #[error("the documents were written at each look: read fewer of them together, or again")]
+    /// The documents were written so often that no consistent state was read.
+    #[error("the documents changed during every read: read fewer of them together, or try again")]
     Moving,
     /// This call could write nothing.
     #[error(transparent)]
@@ -71,7 +72,7 @@ impl Failure {
             | Self::Ambiguous(_)
             | Self::Committed
             // What an earlier call has written, or has sent that is late, was not seen.
-            | Self::Unfit(_)
+            | Self::Misconfigured(_)
             | Self::Missing(_)
             | Self::Absent(_)
             | Self::Unavailable(_) => true,
@@ -98,7 +99,9 @@ impl Failure {
     pub(super) fn written_down(self) -> Self {
         match self {
             Self::Unavailable(error) => Self::Open(Some(error)),
-            Self::Unfit(why) => Self::Open(Some(Error::new("check", ErrorKind::NoIndex, why))),
+            Self::Misconfigured(why) => {
+                Self::Open(Some(Error::new("check", ErrorKind::NoIndex, why)))
+            }
             other => other,
         }
     }

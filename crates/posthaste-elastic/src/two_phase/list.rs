@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::coordinator::Coordinator;
 use super::failure::Failure;
-use super::read::Walk;
+use super::read::Scan;
 use super::recover::OPEN;
 use super::state::State;
 use super::stored::{Record, or_why};
@@ -31,7 +31,7 @@ impl Coordinator {
         self.store.searchable().await?;
         let query = json!({"bool": {"filter": [{"terms": {"transaction_state": states}}]}});
         let mut listed = Vec::new();
-        let walk = Walk::over(&self.store.transactions, &query, json!(true));
+        let walk = Scan::over(&self.store.transactions, &query, json!(true));
         let mut walk = walk.by("modification_time", "desc").at_most(limit);
         while let Some(page) = self.store.next(&mut walk).await? {
             listed.extend(page.hits.into_iter().map(|hit| {

@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | R1 | evidence is an acknowledged write to the document itself: not a read, not an answer that nothing had to be done | `Evidence` in `request.rs` |
 //! | R2 | states go forward only, each by a script that compares | [`State::next`] |
-//! | R3 | a hold carries the document's mark, seen before it was last acknowledged that the transaction is pending | `Seen`, `Valid` in `request.rs` |
+//! | R3 | a hold carries the document's mark, seen before it was last acknowledged that the transaction is pending | `Seen`, `ValidMarks` in `request.rs` |
 //! | R4 | settle and undo always write, and leave a new mark | [`Document::settle`], [`Document::undo`] |
 //! | R5 | a hold that is there already counts once it was written again | [`Document::hold`] |
 //! | R6 | a process that finds a transaction decided has that acknowledged before acting on it | [`Step::Confirm`] |
@@ -27,7 +27,7 @@ mod disagreement;
 mod document;
 mod execution;
 mod failure;
-mod fit;
+mod index_check;
 mod list;
 mod prepare;
 mod prune;

@@ -1,4 +1,4 @@
-//! The indexes: made as they must be, and looked at before anything is written.
+//! The indexes: made as they must be, and checked before anything is written.
 
 use serde_json::{Value, json};
 
@@ -111,9 +111,9 @@ impl Store {
 
     async fn mapped(&self, index: &str, mapping: &Value) -> Result<(), Failure> {
         match self.client.put_mapping(index, mapping).await {
-            Err(error) if error.kind() == ErrorKind::Refused => {
-                Err(Failure::Unfit(format!("the index {index}: {error}")))
-            }
+            Err(error) if error.kind() == ErrorKind::Refused => Err(Failure::Misconfigured(
+                format!("the index {index}: {error}"),
+            )),
             done => done.map_err(Failure::Unavailable),
         }
     }
@@ -130,7 +130,7 @@ fn parsed(text: &str) -> Result<Value, Failure> {
 }
 
 fn unfit(index: &str, rule: &str) -> Failure {
-    Failure::Unfit(format!("the index {index} {rule}"))
+    Failure::Misconfigured(format!("the index {index} {rule}"))
 }
 
 fn replicas_of(described: &Value) -> &str {
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_that_could_lose_or_misread_a_write_is_refused_with_the_rule() {
+    fn unsafe_indexes_are_refused_with_the_rule() {
         let mapping = parsed(DOCUMENTS).unwrap();
         let none = json!({"number_of_replicas": "0"});
         let judged = |settings: &Value, mappings: &Value| {

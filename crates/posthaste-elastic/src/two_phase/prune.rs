@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::coordinator::Coordinator;
 use super::document::Document;
 use super::failure::Failure;
-use super::read::Walk;
+use super::read::Scan;
 use super::state::State;
 use super::stored::{Record, count_past};
 use super::transaction::Refusal;
@@ -66,7 +66,7 @@ impl Coordinator {
             &[State::Finished, State::RolledBack],
             &json!({"lt": before}),
         );
-        let mut walk = Walk::over(&self.store.transactions, &query, json!(false));
+        let mut walk = Scan::over(&self.store.transactions, &query, json!(false));
         while let Some(page) = self.store.next(&mut walk).await? {
             let ids: Vec<String> = page.hits.into_iter().map(|hit| hit.id).collect();
             match self.prune_page(&ids, before, &mut counted).await {
@@ -87,7 +87,7 @@ impl Coordinator {
     async fn last_end(&self, older_than: Duration) -> Result<Option<i64>, Failure> {
         let until = json!({"lte": format!("now-{}s", older_than.as_secs())});
         let query = ended(&[State::Finished, State::RolledBack], &until);
-        let walk = Walk::over(&self.store.transactions, &query, json!(false));
+        let walk = Scan::over(&self.store.transactions, &query, json!(false));
         let mut walk = walk.by("modification_time", "desc").at_most(1);
         let page = self.store.next(&mut walk).await?;
         self.store.leave(&mut walk).await;
@@ -208,7 +208,7 @@ impl Coordinator {
     }
 
     /// What transactions give these documents that were finished in this time, whatever the
-    /// documents hold: a copy that is behind may show a hold that is long settled.
+    /// documents hold: a stale copy may show a hold that is long settled.
     async fn given(
         &self,
         documents: &BTreeSet<&str>,
@@ -222,7 +222,7 @@ impl Coordinator {
         let time = ended(&[State::Finished], &json!({"gte": from, "lt": before}));
         let touching = json!({"terms": {"effects.document": documents}});
         let query = json!({"bool": {"filter": [time, touching]}});
-        let mut walk = Walk::over(&self.store.transactions, &query, json!(true));
+        let mut walk = Scan::over(&self.store.transactions, &query, json!(true));
         while let Some(page) = self.store.next(&mut walk).await? {
             for hit in page.hits {
                 let source = hit.source.as_deref().map_or("null", |source| source.get());

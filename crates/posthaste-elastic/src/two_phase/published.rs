@@ -1,4 +1,4 @@
-//! Documents of the published protocol, told in ours. No IO, no clock.
+//! Documents of the published protocol, translated into ours. No IO, no clock.
 //!
 //! There an account has its new balance as soon as a transaction is applied to it, and the
 //! transaction's id in a list; here it holds what is to come, and its balance changes when it is
@@ -33,9 +33,9 @@ struct Published {
     modification_time: Option<String>,
 }
 
-/// A transaction, whichever way it is written.
+/// A transaction, in either format.
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct ParsedTransaction {
     pub(super) transaction: Transaction,
     pub(super) record: Record,
     /// It is still to be written anew.
@@ -43,7 +43,7 @@ pub(super) struct Known {
 }
 
 /// Reads a transaction that either protocol wrote.
-pub(super) fn transaction(id: &str, source: &str) -> Result<Known, String> {
+pub(super) fn transaction(id: &str, source: &str) -> Result<ParsedTransaction, String> {
     let (record, is_published) = match serde_json::from_str::<Record>(source) {
         Ok(record) => (record, false),
         Err(ours) => {
@@ -54,7 +54,7 @@ pub(super) fn transaction(id: &str, source: &str) -> Result<Known, String> {
         }
     };
     let transaction = record.transaction(id).map_err(|rule| rule.to_string())?;
-    Ok(Known {
+    Ok(ParsedTransaction {
         transaction,
         record,
         is_published,
@@ -73,7 +73,7 @@ fn record_of(id: &str, source: &str) -> Result<Record, String> {
 }
 
 /// What a transaction becomes. `is_listed`: some account still lists or holds it.
-pub(super) fn adopted(known: &Known, is_listed: bool) -> Record {
+pub(super) fn adopted(known: &ParsedTransaction, is_listed: bool) -> Record {
     let mut record = known.record.clone();
     let (state, reason) = match record.transaction_state {
         // Undone everywhere, and then applied again by a request that came late: it is undone once
@@ -139,7 +139,7 @@ pub(super) fn listed(account: &Map<String, Value>) -> Result<Vec<String>, String
 pub(super) fn account<'a>(
     name: &str,
     mut account: Map<String, Value>,
-    find: impl Fn(&str) -> Option<&'a Known>,
+    find: impl Fn(&str) -> Option<&'a ParsedTransaction>,
 ) -> Result<Option<Map<String, Value>>, String> {
     let ids = listed(&account)?;
     let Some(list) = account.remove(LISTED) else {
@@ -179,7 +179,7 @@ pub(super) fn account<'a>(
 mod tests {
     use super::*;
 
-    fn published(state: &str) -> Known {
+    fn published(state: &str) -> ParsedTransaction {
         let source = json!({"src_acct": "A", "dest_acct": "B", "amount": 100,
             "transaction_state": state,
             "creation_time": "2026-11-01T00:00:00Z", "modification_time": "2026-11-01T00:00:\
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_gets_its_balance_of_before_and_holds_what_is_to_come() {
+    fn adopted_accounts_keep_their_balance_and_holds() {
         let known = published("pending");
         let of = |name: &str, balance: i64| {
             let before = object(
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_keeps_its_state_unless_an_account_says_otherwise() {
+    fn transactions_keep_their_state_without_contrary_accounts() {
         for state in State::ALL {
             let known = published(&state.to_string());
             assert!(known.is_published);
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_rule_allows_is_named() {
+    fn rule_violations_are_reported() {
         let of = |source: Value| transaction("t", &source.to_string()).unwrap_err();
         let with = |more: Value| {
             let mut source = json!({"src_acct": "A", "dest_acct": "B", "amount": 1,

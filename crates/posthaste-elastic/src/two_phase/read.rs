@@ -16,13 +16,13 @@ use crate::{Document, Error, ErrorKind, Page, PointInTime, Reading, Refusal, Sou
 pub(super) const PAGE: usize = 100;
 /// This many are read by their ids at once.
 const AT_ONCE: usize = 500;
-/// What a walk sees is kept for this long from one page to the next: recovery brings a page of
+/// What a walk sees is retained for this long from one page to the next: recovery brings a page of
 /// transactions to their ends meanwhile.
 const KEPT: Duration = Duration::from_secs(900);
 
 /// All that a query finds in one index at the moment of its first page, page by page.
 #[derive(Debug)]
-pub(super) struct Walk<'a> {
+pub(super) struct Scan<'a> {
     index: &'a str,
     query: Map<String, Value>,
     sort: Vec<Value>,
@@ -31,7 +31,7 @@ pub(super) struct Walk<'a> {
     is_over: bool,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> Scan<'a> {
     /// What is asked for of each hit's source is `true`, `false` or the name of a field.
     pub(super) fn over(index: &'a str, query: &Value, source: Value) -> Self {
         let mut asked = Map::new();
@@ -51,7 +51,7 @@ impl<'a> Walk<'a> {
     /// last.
     pub(super) fn by(mut self, field: &str, order: &str) -> Self {
         self.sort.push(json!({(field): order}));
-        // A server that need not count leaves out what has no value behind the first page: it
+        // A server that need not count leaves out what has no value after the first page: it
         // believes that nothing there could come next.
         self.query.insert("track_total_hits".into(), json!(true));
         self
@@ -73,7 +73,7 @@ impl Store {
     }
 
     /// The next page; none, if that was all.
-    pub(super) async fn next(&self, walk: &mut Walk<'_>) -> Result<Option<Page>, Failure> {
+    pub(super) async fn next(&self, walk: &mut Scan<'_>) -> Result<Option<Page>, Failure> {
         if walk.is_over {
             return Ok(None);
         }
@@ -111,7 +111,7 @@ impl Store {
 
     /// Ends a walk, and lets go of what the server keeps for it. Where that fails, or nobody comes
     /// here, the server lets go by itself.
-    pub(super) async fn leave(&self, walk: &mut Walk<'_>) {
+    pub(super) async fn leave(&self, walk: &mut Scan<'_>) {
         walk.is_over = true;
         if let Some(moment) = walk.moment.take() {
             let _ = self.client.close_point_in_time(moment).await;
@@ -119,7 +119,7 @@ impl Store {
     }
 
     /// Reads these documents, in their order: each as it is, or that it is not there, or why that
-    /// could not be said.
+    /// could not be determined.
     pub(super) async fn read(
         &self,
         index: &str,
@@ -142,7 +142,7 @@ impl Store {
         Ok(found)
     }
 
-    /// As [`read`](Self::read), where each must be told of.
+    /// As [`read`](Self::read), where each must be reported.
     ///
     /// What is not there is none; what cannot be read at the moment is an error, and no document
     /// that is passed over.
@@ -155,7 +155,7 @@ impl Store {
         let found = self.read(index, ids, source).await;
         let found = found.map_err(Failure::Unavailable)?.into_iter();
         found
-            .map(|one| one.map_err(|refusal| Failure::Unavailable(refusal.of_call("get"))))
+            .map(|one| one.map_err(|refusal| Failure::Unavailable(refusal.in_call("get"))))
             .collect()
     }
 }

@@ -1,8 +1,8 @@
 //! Recovery: a process that finds a transaction that nobody has moved for a while brings it to its
 //! end.
 //!
-//! Which ones those are is told by clocks, and costs no more than attempts: two that set about the
-//! same transaction do no harm.
+//! Which ones those are is decided by clocks, and costs no more than attempts: two that set about
+//! the same transaction do no harm.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::coordinator::Coordinator;
 use super::failure::Failure;
-use super::read::Walk;
+use super::read::Scan;
 use super::state::State;
 use crate::{Hit, Page};
 
@@ -76,7 +76,7 @@ impl Coordinator {
             match self.store.next(&mut due).await {
                 Ok(Some(page)) => self.recover_page(page, &goes_on, &mut recovered).await,
                 Ok(None) => break,
-                // What the pass was looking at was not kept: a node is gone, or it took very long.
+                // The point in time of the pass was lost: a node is gone, or it took very long.
                 // What is left is still due.
                 Err(failure) if pages > 0 && failure.is_missing() => break,
                 Err(failure) => return Err(failure),
@@ -100,8 +100,8 @@ impl Coordinator {
         let hits = page.hits.into_iter().take_while(|_| goes_on());
         let runs = hits.map(|hit| async move { (self.attempt(&hit).await, hit.id) });
         let mut runs = stream::iter(runs).buffer_unordered(AT_ONCE);
-        while let Some((told, id)) = runs.next().await {
-            match told {
+        while let Some((result, id)) = runs.next().await {
+            match result {
                 Ok(()) => recovered.finished += 1,
                 Err(Failure::RolledBack(_)) => recovered.rolled_back += 1,
                 Err(failure) => recovered.open.push((id, failure)),
@@ -111,28 +111,28 @@ impl Coordinator {
 
     /// Brings a transaction to its end, or puts the next attempt off.
     async fn attempt(&self, hit: &Hit) -> Result<(), Failure> {
-        let told = self.resume_soon(&hit.id).await;
-        let is_open = matches!(&told, Err(failure) if !matches!(failure, Failure::RolledBack(_)));
+        let result = self.resume_soon(&hit.id).await;
+        let is_open = matches!(&result, Err(failure) if !matches!(failure, Failure::RolledBack(_)));
         if is_open && let Some(state) = state_of(hit) {
             self.store.put_off(&hit.id, state).await;
         }
-        told
+        result
     }
 
     /// Recovers again and again, with this much time between, until the future is dropped.
     ///
     /// What went wrong is logged, and met again by the next pass. What has not moved for an hour is
-    /// logged with what stands in its way, every ten minutes.
+    /// logged with what blocks it, every ten minutes.
     pub async fn recover_always(&self, grace: Duration, between: Duration) {
         let mut named: Option<Instant> = None;
         loop {
             match self.recover(grace).await {
                 Ok(recovered) => {
                     for (transaction, error) in recovered.open {
-                        tracing::warn!(transaction, %error, "a transaction could not be ended");
+                        tracing::warn!(transaction, %error, "a transaction could not be completed");
                     }
                 }
-                Err(error) => tracing::warn!(%error, "recovery found nothing out"),
+                Err(error) => tracing::warn!(%error, "recovery could not list transactions"),
             }
             if named.is_none_or(|named| named.elapsed() >= NAME_EVERY) && self.name_unmoved().await
             {
@@ -143,7 +143,7 @@ impl Coordinator {
         }
     }
 
-    /// Logs what a person should look at; whether that could be found out.
+    /// Logs what a person should inspect; whether that could be found out.
     async fn name_unmoved(&self) -> bool {
         match self.stuck(UNMOVED).await {
             Ok(stuck) => {
@@ -159,7 +159,7 @@ impl Coordinator {
                 true
             }
             Err(error) => {
-                tracing::warn!(%error, "what has not moved for an hour is not known");
+                tracing::warn!(%error, "transactions stuck for an hour could not be listed");
                 false
             }
         }
@@ -167,13 +167,13 @@ impl Coordinator {
 
     /// The open transactions whose time in this field is at least so old, the oldest first, with
     /// what is asked for of what they hold.
-    pub(super) fn open_since(&self, field: &str, age: Duration, source: Value) -> Walk<'_> {
+    pub(super) fn open_since(&self, field: &str, age: Duration, source: Value) -> Scan<'_> {
         let before = format!("now-{}s", age.as_secs());
         let query = json!({"bool": {"filter": [
             {"terms": {"transaction_state": OPEN}},
             {"range": {(field): {"lte": before}}},
         ]}});
-        let walk = Walk::over(&self.store.transactions, &query, source);
+        let walk = Scan::over(&self.store.transactions, &query, source);
         walk.by(field, "asc").by("creation_time", "asc")
     }
 }

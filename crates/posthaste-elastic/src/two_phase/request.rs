@@ -10,7 +10,7 @@ pub enum Request {
     /// Where the transaction is, as a hint of what to try.
     Read,
     /// The mark in the transaction's slot of a document.
-    Look(usize),
+    ReadMark(usize),
     /// Writes the transaction down, pending at once. Refused where one of that name is.
     Create,
     /// Brings the transaction from this state to what the event makes of it, if it is in this
@@ -76,16 +76,16 @@ impl Seen {
     /// The order is what matters: the one that settles or undoes can begin only after the
     /// transaction was pending for the last time, so marks that were seen before that are older
     /// than any settle or undo, and a hold that carries them cannot come after one.
-    pub(super) fn then_pending(self, _pending: &[Evidence]) -> Valid {
-        Valid(self.0)
+    pub(super) fn then_pending(self, _pending: &[Evidence]) -> ValidMarks {
+        ValidMarks(self.0)
     }
 }
 
 /// Marks that a hold may carry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Valid(Vec<Fence>);
+pub(super) struct ValidMarks(Vec<Fence>);
 
-impl Valid {
+impl ValidMarks {
     pub(super) fn marks(&self) -> &[Fence] {
         &self.0
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub enum State {
     /// Written down; nobody has begun it.
     Created,
-    /// Its holds are being put on the documents. It may still go either way.
+    /// Its holds are being put on the documents. It may still commit or abort.
     Pending,
     /// Decided: all documents held it, and will have it.
     Committed,
@@ -43,7 +43,7 @@ pub enum Event {
 pub struct IllegalTransition {
     /// Where the transaction was.
     pub state: State,
-    /// What was said to happen.
+    /// The requested effects.
     pub event: Event,
 }
 
@@ -111,7 +111,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_transaction_goes_forward_only_and_a_committed_one_is_never_given_up() {
+    fn transactions_only_advance_and_committed_ones_never_abort() {
         let ways: Vec<String> = State::ALL
             .into_iter()
             .flat_map(|state| EVENTS.map(|event| (state, state.next(event))))
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_spells_a_state_as_people_do() {
+    fn states_have_readable_names() {
         for state in State::ALL {
             let spelled = serde_json::to_value(state).unwrap();
             assert_eq!(spelled, state.to_string());

@@ -9,8 +9,8 @@ pub enum Step {
     /// transaction.
     Read,
     /// Read the marks of all documents.
-    Look,
-    /// Have it acknowledged that the transaction is pending, after the look.
+    ReadMark,
+    /// Have it acknowledged that the transaction is pending, after the check.
     Begin,
     /// Hold every document.
     Hold,
@@ -62,7 +62,7 @@ impl Sequence {
     pub const fn steps(self) -> &'static [Step] {
         match self {
             Self::Enter => &[Step::Read],
-            Self::Forward => &[Step::Look, Step::Begin, Step::Hold, Step::Commit],
+            Self::Forward => &[Step::ReadMark, Step::Begin, Step::Hold, Step::Commit],
             Self::Settle => &[Step::Confirm, Step::Settle, Step::Finish],
             Self::Abandon => &[Step::Abandon],
             Self::Undo => &[Step::Confirm, Step::Undo, Step::RollBack],

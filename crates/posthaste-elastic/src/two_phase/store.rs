@@ -1,4 +1,4 @@
-//! The calls behind the requests: one request of the client for each step.
+//! Client calls for the requests: one request of the client for each step.
 
 use serde::de::DeserializeOwned;
 
@@ -38,7 +38,7 @@ impl Store {
                 .state(transaction)
                 .await
                 .map(|state| (vec![state], None)),
-            Some(Request::Look(_)) => self.look(transaction).await,
+            Some(Request::ReadMark(_)) => self.read_marks(transaction).await,
             _ => self.write(transaction, requests, reason).await,
         };
         asked.unwrap_or_else(|error| (vec![Response::Ambiguous; requests.len()], Some(error)))
@@ -64,7 +64,7 @@ impl Store {
         found.map(|document| document.read()).transpose()
     }
 
-    async fn look(&self, transaction: &Transaction) -> Result<Responses, Error> {
+    async fn read_marks(&self, transaction: &Transaction) -> Result<Responses, Error> {
         let ids: Vec<&str> = names(transaction).collect();
         let mut error = None;
         let mut answers = Vec::with_capacity(ids.len());
@@ -109,7 +109,7 @@ impl Store {
                 // held for it then.
                 Ok(done) if done.effect == Done::Created && done.seen.is_first() => {
                     match self.check().await {
-                        Err(Failure::Unfit(why)) => {
+                        Err(Failure::Misconfigured(why)) => {
                             error = Some(Error::new("create", ErrorKind::NoIndex, why));
                             Response::Ambiguous
                         }
@@ -215,6 +215,6 @@ fn names(transaction: &Transaction) -> impl Iterator<Item = &str> {
 fn read<T: DeserializeOwned>(
     found: Result<Option<crate::Document>, Refusal>,
 ) -> Result<Option<T>, Error> {
-    let found = found.map_err(|refusal| refusal.of_call("get"))?;
+    let found = found.map_err(|refusal| refusal.in_call("get"))?;
     found.map(|document| document.read()).transpose()
 }

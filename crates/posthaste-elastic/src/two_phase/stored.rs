@@ -127,7 +127,7 @@ pub(super) fn call(
         Request::Hold(effect, seen) => (HOLD, hold(id, transaction.effects().get(effect)?, seen)),
         Request::Settle(_) => release(true),
         Request::Undo(_) => release(false),
-        Request::Read | Request::Look(_) | Request::Create => return None,
+        Request::Read | Request::ReadMark(_) | Request::Create => return None,
     };
     Some(Call { script, params })
 }

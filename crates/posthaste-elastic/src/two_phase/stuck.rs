@@ -1,5 +1,4 @@
-//! What a person should look at: transactions that nobody has moved for long, and what stands in
-//! their way.
+//! What a person should inspect: transactions that nobody has moved for long, and what blocks it.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,7 +17,7 @@ use crate::Hit;
 
 const AT_ONCE: usize = 8;
 
-/// A transaction that somebody should look at.
+/// A transaction that somebody should inspect.
 #[derive(Clone, Debug, Serialize)]
 pub struct Stuck {
     /// Its name.
@@ -26,11 +25,11 @@ pub struct Stuck {
     /// What stands of it, or why that cannot be read (`unreadable`).
     #[serde(flatten, serialize_with = "or_why")]
     pub record: Result<Record, String>,
-    /// What stands in its way now. Nothing: then it waits for recovery, or for its next attempt.
+    /// What blocks it now. Nothing: then it waits for recovery, or for its next attempt.
     pub blockers: Vec<Blocker>,
 }
 
-/// What stands in the way of a transaction.
+/// What blocks a transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Blocker {
@@ -56,7 +55,7 @@ impl fmt::Display for Blocker {
 }
 
 impl Stuck {
-    fn of(hit: Hit) -> (Self, Option<Transaction>) {
+    fn from_hit(hit: Hit) -> (Self, Option<Transaction>) {
         let source = hit.source.as_deref().map_or("null", |source| source.get());
         let record = serde_json::from_str::<Record>(source).map_err(|error| error.to_string());
         let transaction = match &record {
@@ -77,7 +76,7 @@ impl Stuck {
     }
 }
 
-/// What stands in the way of a transaction on this document, if anything does.
+/// What blocks a transaction on this document, if anything does.
 fn blocker(
     transaction: &Transaction,
     state: State,
@@ -100,7 +99,7 @@ fn blocker(
 
 impl Coordinator {
     /// The open transactions whose state has not changed for this long, the oldest first, each with
-    /// what stands in its way: a person should look at them.
+    /// what blocks it: a person should inspect them.
     ///
     /// # Errors
     /// They could not be found.
@@ -124,12 +123,12 @@ impl Coordinator {
         while stuck.len() < limit
             && let Some(page) = self.store.next(&mut open).await?
         {
-            let looks = page.hits.into_iter().take(limit - stuck.len());
-            let looks = looks.map(|hit| self.hindered(hit));
-            let looked: Result<Vec<Stuck>, Failure> =
-                stream::iter(looks).buffered(AT_ONCE).try_collect().await;
-            match looked {
-                Ok(looked) => stuck.extend(looked),
+            let checks = page.hits.into_iter().take(limit - stuck.len());
+            let checks = checks.map(|hit| self.hindered(hit));
+            let found: Result<Vec<Stuck>, Failure> =
+                stream::iter(checks).buffered(AT_ONCE).try_collect().await;
+            match found {
+                Ok(found) => stuck.extend(found),
                 Err(failure) => {
                     self.store.leave(&mut open).await;
                     return Err(failure);
@@ -141,7 +140,7 @@ impl Coordinator {
     }
 
     async fn hindered(&self, hit: Hit) -> Result<Stuck, Failure> {
-        let (mut stuck, transaction) = Stuck::of(hit);
+        let (mut stuck, transaction) = Stuck::from_hit(hit);
         if let (Some(transaction), Ok(record)) = (transaction, &stuck.record) {
             let effects = transaction.effects().iter();
             let names: Vec<&str> = effects.map(|effect| effect.document.as_str()).collect();

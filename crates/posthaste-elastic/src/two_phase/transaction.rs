@@ -134,7 +134,7 @@ impl Transaction {
         self.effects.len() == others.len() && self.effects.iter().all(is_there)
     }
 
-    /// Checks everything that can be told without the documents.
+    /// Checks everything that can be checked without the documents.
     pub fn new(id: &str, effects: Vec<Effect>) -> Result<Self, Refusal> {
         let id = TransactionId::new(id)?;
         if effects.is_empty() || effects.len() > MAX_EFFECTS {
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_effects_are_the_same_in_any_order_and_whatever_numbers_they_set() {
+    fn effects_compare_equal_in_any_order() {
         let price = |times: f64| Map::from_iter([("price".to_owned(), (864.58 * times).into())]);
         let (a, b) = (Effect::add("a", 1), Effect::set("b", price(1.1)));
         let made = Transaction::new("t", vec![a.clone(), b.clone()]).unwrap();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_a_rule_is_refused_with_the_rule() {
+    fn invalid_transactions_are_refused_with_the_rule() {
         let of = |from: &str, to: &str, amount| {
             let refused = Transaction::transfer("t", from, to, amount);
             refused.unwrap_err().to_string()
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_that_are_no_whole_numbers_and_fields_that_nobody_knows_are_refused() {
+    fn rejects_fractional_amounts_and_unknown_fields() {
         for (text, rule) in [
             (r#"{"document":"a","add":1.5}"#, "expected i64"),
             (r#"{"document":"a","add":NaN}"#, "expected value"),
@@ -287,8 +287,8 @@ mod tests {
                 "unknown field `amount`, expected one of `document`, `add`, `set`",
             ),
         ] {
-            let told = serde_json::from_str::<Effect>(text).unwrap_err();
-            assert!(told.to_string().contains(rule), "{text}: {told}");
+            let result = serde_json::from_str::<Effect>(text).unwrap_err();
+            assert!(result.to_string().contains(rule), "{text}: {result}");
         }
     }
 }

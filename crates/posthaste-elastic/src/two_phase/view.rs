@@ -1,7 +1,7 @@
 //! Reading: what documents have, each transaction wholly or not at all, while some are open.
 //!
 //! A document that was settled shows no more which transactions it was settled for, so documents
-//! that are read one after the other may show a transaction here and not there. Two looks tell:
+//! that are read one after the other may show a transaction here and not there. Two snapshots tell:
 //! between them each hold that comes and each that goes is one write, and a document's version
 //! counts its writes.
 
@@ -18,8 +18,8 @@ use super::stored::Record;
 use super::transaction::{Effect, TransactionId};
 use crate::{Seen, Source};
 
-/// This many looks a reading takes before it gives up. It needs a second pair only where somebody
-/// else repeats a step meanwhile.
+/// Snapshots per reading before it gives up. It needs a second pair only if somebody else repeats
+/// a step meanwhile.
 const LOOKS: usize = 32;
 
 /// What a document has.
@@ -53,15 +53,16 @@ impl Coordinator {
     /// answers that is cut off from the others, it is as old as that copy.
     ///
     /// # Errors
-    /// [`Failure::Moving`] if others wrote the documents anew at each look.
+    /// [`Failure::Moving`] if others wrote the documents anew before each snapshot.
     pub async fn views(&self, documents: &[&str]) -> Result<Vec<Option<DocumentView>>, Failure> {
         self.check().await?;
-        let mut before: Option<Look> = None;
-        let mut known = Known::default();
+        let mut before: Option<Snapshot> = None;
+        let mut known = KnownTransactions::default();
         for _ in 0..LOOKS {
-            let look = self.look(documents).await?;
+            let snapshot = self.read_snapshot(documents).await?;
             known.next();
-            let held = look.held().chain(before.iter().flat_map(Look::held));
+            let earlier = before.iter().flat_map(Snapshot::held);
+            let held = snapshot.held().chain(earlier);
             let unknown: BTreeSet<TransactionId> =
                 held.filter(|id| !known.is_decided(id)).cloned().collect();
             let ids: Vec<&str> = unknown.iter().map(TransactionId::as_str).collect();
@@ -70,20 +71,20 @@ impl Coordinator {
             for (id, record) in unknown.into_iter().zip(records) {
                 known.learn(id, record);
             }
-            let told = match &before {
-                _ if documents.len() == 1 => look.alone(&known),
-                Some(before) => look.after(before, &known, documents),
+            let result = match &before {
+                _ if documents.len() == 1 => snapshot.alone(&known),
+                Some(before) => snapshot.after(before, &known, documents),
                 None => None,
             };
-            if let Some(views) = told {
+            if let Some(views) = result {
                 return Ok(views);
             }
-            before = Some(look);
+            before = Some(snapshot);
         }
         Err(Failure::Moving)
     }
 
-    async fn look(&self, documents: &[&str]) -> Result<Look, Failure> {
+    async fn read_snapshot(&self, documents: &[&str]) -> Result<Snapshot, Failure> {
         let index = &self.store.documents;
         let found = self.store.read_each(index, documents, Source::Whole);
         let mut seen = Vec::with_capacity(documents.len());
@@ -97,11 +98,11 @@ impl Coordinator {
                 None => None,
             });
         }
-        Ok(Look(seen))
+        Ok(Snapshot(seen))
     }
 }
 
-/// A document as one look found it.
+/// A document as one snapshot found it.
 #[derive(Clone, Debug)]
 struct Version {
     number: i64,
@@ -111,21 +112,21 @@ struct Version {
 
 /// Documents as they were, each at a moment of its own.
 #[derive(Clone, Debug)]
-struct Look(Vec<Option<Version>>);
+struct Snapshot(Vec<Option<Version>>);
 
 /// What is known of transactions, and since when.
 #[derive(Debug, Default)]
-struct Known {
-    looks: usize,
-    /// Those that were decided to happen, with the look after which that was read.
+struct KnownTransactions {
+    snapshots: usize,
+    /// Those that were decided to happen, with the snapshot after which that was read.
     decided: BTreeMap<TransactionId, (usize, Vec<Effect>)>,
-    /// Those that were not, with the last look after which that was read.
+    /// Those that were not, with the last snapshot after which that was read.
     open: BTreeMap<TransactionId, usize>,
 }
 
-impl Known {
+impl KnownTransactions {
     fn next(&mut self) {
-        self.looks += 1;
+        self.snapshots += 1;
     }
 
     fn is_decided(&self, id: &TransactionId) -> bool {
@@ -137,10 +138,10 @@ impl Known {
             Some(record)
                 if matches!(record.transaction_state, State::Committed | State::Finished) =>
             {
-                self.decided.insert(id, (self.looks, record.effects));
+                self.decided.insert(id, (self.snapshots, record.effects));
             }
             _ => {
-                self.open.insert(id, self.looks);
+                self.open.insert(id, self.snapshots);
             }
         }
     }
@@ -151,7 +152,7 @@ impl Version {
         self.document.holds.iter().any(|hold| hold.id == *id)
     }
 
-    fn view(&self, known: &Known) -> DocumentView {
+    fn view(&self, known: &KnownTransactions) -> DocumentView {
         let document = &self.document;
         let mut view = DocumentView {
             available: document.available(),
@@ -182,14 +183,14 @@ impl Version {
     }
 }
 
-impl Look {
+impl Snapshot {
     fn held(&self) -> impl Iterator<Item = &TransactionId> {
         let documents = self.0.iter().flatten();
         documents.flat_map(|version| version.document.holds.iter().map(|hold| &hold.id))
     }
 
     /// One document cannot show a transaction here and not there.
-    fn alone(&self, known: &Known) -> Option<Vec<Option<DocumentView>>> {
+    fn alone(&self, known: &KnownTransactions) -> Option<Vec<Option<DocumentView>>> {
         let views = self.0.iter();
         Some(
             views
@@ -198,11 +199,11 @@ impl Look {
         )
     }
 
-    /// What the documents have at this look, if the one before tells enough of what was since.
+    /// The documents in this snapshot, if the one before suffices to derive them.
     fn after(
         &self,
         before: &Self,
-        known: &Known,
+        known: &KnownTransactions,
         documents: &[&str],
     ) -> Option<Vec<Option<DocumentView>>> {
         let mut views = Vec::with_capacity(self.0.len());
@@ -223,13 +224,13 @@ impl Look {
             for (id, (since, effects)) in &known.decided {
                 let effect = effects.iter().find(|effect| effect.document == **name);
                 let Some(effect) = effect else { continue };
-                // Settled in between; or decided, so held, before this look, and settled since.
-                if version.holds(id) || before.holds(id) || *since < known.looks {
+                // Settled in between; or decided, so held, before this snapshot, and settled since.
+                if version.holds(id) || before.holds(id) || *since < known.snapshots {
                     continue;
                 }
-                // It was open after the look before, so not settled then; and it was not held in
+                // It was open after the previous snapshot, so not settled then; and it was not held in
                 // between: it is not in this document yet.
-                let was_open = known.open.get(id) == Some(&(known.looks - 1));
+                let was_open = known.open.get(id) == Some(&(known.snapshots - 1));
                 if !was_open {
                     return None;
                 }
@@ -297,13 +298,13 @@ mod tests {
         }
     }
 
-    fn look(life: &Life, a: usize, b: usize) -> Look {
+    fn snapshot(life: &Life, a: usize, b: usize) -> Snapshot {
         let at = |documents: &[Document], at: usize| version(at as i64 + 1, &documents[at]);
-        Look(vec![at(&life.a, a), at(&life.b, b)])
+        Snapshot(vec![at(&life.a, a), at(&life.b, b)])
     }
 
-    fn known(life: &Life, states: [State; 2]) -> Known {
-        let mut known = Known::default();
+    fn known(life: &Life, states: [State; 2]) -> KnownTransactions {
+        let mut known = KnownTransactions::default();
         for state in states {
             known.next();
             if !known.is_decided(life.transfer.id()) {
@@ -315,11 +316,11 @@ mod tests {
     }
 
     #[test]
-    fn whatever_two_looks_show_of_a_transfer_it_is_counted_on_both_sides_or_on_none() {
+    fn two_snapshots_count_a_transfer_on_both_sides_or_neither() {
         let life = life();
-        let (mut told, mut times) = (BTreeSet::new(), 0);
-        // Each document goes forward from look to look, and the transaction too. A hold before the
-        // commit, a settle after it.
+        let (mut seen, mut times) = (BTreeSet::new(), 0);
+        // Each document goes forward from snapshot to snapshot, and the transaction too. A hold
+        // before the commit, a settle after it.
         for (a0, b0) in pairs() {
             for (a1, b1) in pairs().filter(|(a1, b1)| *a1 >= a0 && *b1 >= b0) {
                 for states in [
@@ -327,7 +328,7 @@ mod tests {
                     [State::Pending, State::Committed],
                     [State::Committed, State::Committed],
                 ] {
-                    // After a look with a settled document it is committed; when it is, both
+                    // After a snapshot with a settled document it is committed; when it is, both
                     // documents have been held.
                     let possible = (a0.max(b0) < 2 || states[0] == State::Committed)
                         && (a1.max(b1) < 2 || states[1] == State::Committed)
@@ -337,21 +338,21 @@ mod tests {
                     }
                     times += 1;
                     let known = known(&life, states);
-                    let now = look(&life, a1, b1);
+                    let now = snapshot(&life, a1, b1);
                     let names = ["a", "b"];
-                    if let Some(views) = now.after(&look(&life, a0, b0), &known, &names) {
+                    if let Some(views) = now.after(&snapshot(&life, a0, b0), &known, &names) {
                         let totals: Vec<_> =
                             views.into_iter().map(|one| one.unwrap().total).collect();
                         assert!(
                             totals == [10, 5] || totals == [7, 8],
                             "{a0}{b0} {a1}{b1} {states:?}: {totals:?}"
                         );
-                        told.insert(totals);
+                        seen.insert(totals);
                     }
                 }
             }
         }
-        assert_eq!(told.len(), 2, "of {times}");
+        assert_eq!(seen.len(), 2, "of {times}");
     }
 
     fn pairs() -> impl Iterator<Item = (usize, usize)> {
@@ -359,15 +360,15 @@ mod tests {
     }
 
     #[test]
-    fn of_two_that_set_a_document_after_the_look_nobody_says_which_was_the_last() {
+    fn the_last_of_two_later_sets_is_undetermined() {
         let life = life();
-        let still = look(&life, 0, 0);
+        let still = snapshot(&life, 0, 0);
         let set = |id: &str| {
             let values = Map::from_iter([("owner".to_owned(), id.into())]);
             Transaction::new(id, vec![Effect::set("a", values), Effect::add("b", 1)]).unwrap()
         };
-        // Open after the look before, committed after this one, not yet held when looked at.
-        let mut known = Known::default();
+        // Open after the previous snapshot, committed after this one, not yet held when read.
+        let mut known = KnownTransactions::default();
         for (state, setters) in [(State::Pending, 2), (State::Committed, 1)] {
             known.next();
             for setter in ["z", "m"].into_iter().take(setters).map(set) {
@@ -375,8 +376,8 @@ mod tests {
                 known.learn(setter.id().clone(), Some(record));
             }
         }
-        let told = still.after(&still, &known, &["a", "b"]).unwrap();
-        assert_eq!(told[0].as_ref().unwrap().data["owner"], "z");
+        let result = still.after(&still, &known, &["a", "b"]).unwrap();
+        assert_eq!(result[0].as_ref().unwrap().data["owner"], "z");
         let also = set("m");
         let record = Record::new(&also, State::Committed);
         known.learn(also.id().clone(), Some(record));
@@ -384,16 +385,16 @@ mod tests {
     }
 
     #[test]
-    fn what_came_and_went_unseen_is_noticed_by_the_version() {
+    fn unseen_changes_are_noticed_by_the_version() {
         let life = life();
-        let known = Known {
-            looks: 2,
-            ..Known::default()
+        let known = KnownTransactions {
+            snapshots: 2,
+            ..KnownTransactions::default()
         };
         // Nobody saw the transfer held, and one side is settled.
-        let now = look(&life, 2, 0);
-        assert_eq!(now.after(&look(&life, 0, 0), &known, &["a", "b"]), None);
-        let still = look(&life, 0, 0);
+        let now = snapshot(&life, 2, 0);
+        assert_eq!(now.after(&snapshot(&life, 0, 0), &known, &["a", "b"]), None);
+        let still = snapshot(&life, 0, 0);
         assert!(still.after(&still, &known, &["a", "b"]).is_some());
     }
 }

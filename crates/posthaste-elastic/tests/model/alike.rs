@@ -19,11 +19,11 @@ impl System {
             }
             let unseen = (1..).find(|number| !self.is_seen(world, at, *number));
             let document = &mut world.documents[at];
-            let behind = document
+            let stale = document
                 .isolated
                 .as_mut()
                 .map(|isolated| &mut isolated.value);
-            for doc in behind.into_iter().chain([&mut document.durable]) {
+            for doc in stale.into_iter().chain([&mut document.durable]) {
                 for mark in doc.marks.iter_mut().filter(|mark| **mark == FRESH) {
                     *mark = unseen.unwrap_or_default();
                 }
@@ -66,8 +66,8 @@ impl System {
 
 /// Whether a mark was just drawn there.
 fn has_fresh(document: &Cell<Doc>) -> bool {
-    let behind = document.isolated.iter().map(|isolated| &isolated.value);
-    let mut docs = behind.chain([&document.durable]);
+    let stale = document.isolated.iter().map(|isolated| &isolated.value);
+    let mut docs = stale.chain([&document.durable]);
     docs.any(|doc| doc.marks.contains(&FRESH))
 }
 

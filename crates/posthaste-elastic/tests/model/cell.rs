@@ -58,7 +58,7 @@ impl<T: Clone + PartialEq> Cell<T> {
     }
 
     /// What the primary that is cut off goes by; the same as all others, if it is cut off only now.
-    pub fn behind(&self) -> &T {
+    pub fn isolated_value(&self) -> &T {
         let isolated = self.isolated.as_ref();
         isolated.map_or(&self.durable, |isolated| &isolated.value)
     }

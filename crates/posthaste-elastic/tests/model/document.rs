@@ -41,7 +41,7 @@ pub struct Funds {
 
 /// The documents and transactions of a model, which say what the few bytes stand for.
 #[derive(Clone, Debug)]
-pub struct Book {
+pub struct Ledger {
     /// What each document had at first.
     pub balances: Vec<i64>,
     pub transactions: Vec<Transaction>,
@@ -49,7 +49,7 @@ pub struct Book {
     pub number: usize,
 }
 
-impl Book {
+impl Ledger {
     /// The document that the effect is on, by its number.
     pub fn document(&self, transaction: usize, effect: usize) -> usize {
         let name = &self.transactions[transaction].effects()[effect].document;
@@ -160,9 +160,9 @@ impl Book {
             doc.settled[t] += 1;
             doc.set_by = if sets { t as u8 + 1 } else { doc.set_by };
         }
-        let told = self.unpack(at, doc);
-        assert_eq!((told.balance, &told.data), (left.balance, &left.data));
-        assert_eq!(told.available(), left.available());
+        let result = self.unpack(at, doc);
+        assert_eq!((result.balance, &result.data), (left.balance, &left.data));
+        assert_eq!(result.available(), left.available());
         doc
     }
 }

@@ -6,7 +6,7 @@ use super::seed::Seed;
 
 /// What an executor is after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Aim {
+pub enum Goal {
     /// Make the transaction and bring it to its end.
     Create,
     /// Bring it to its end, as recovery does.
@@ -26,13 +26,13 @@ pub enum Machine {
 }
 
 impl Machine {
-    pub fn new(aim: Aim, documents: usize, patience: u8) -> Self {
+    pub fn new(aim: Goal, documents: usize, patience: u8) -> Self {
         match aim {
-            Aim::Create => Self::Ours(Execution::create(documents, patience)),
-            Aim::Resume => Self::Ours(Execution::resume(documents, patience)),
-            Aim::RollBack => Self::Ours(Execution::roll_back(documents, Reason::Asked)),
-            Aim::SeedResume => Self::Seed(Seed::new(documents, false)),
-            Aim::SeedRollBack => Self::Seed(Seed::new(documents, true)),
+            Goal::Create => Self::Ours(Execution::create(documents, patience)),
+            Goal::Resume => Self::Ours(Execution::resume(documents, patience)),
+            Goal::RollBack => Self::Ours(Execution::roll_back(documents, Reason::Asked)),
+            Goal::SeedResume => Self::Seed(Seed::new(documents, false)),
+            Goal::SeedRollBack => Self::Seed(Seed::new(documents, true)),
         }
     }
 
@@ -59,7 +59,7 @@ impl Machine {
 
     /// Only the order of looks does not matter to anybody.
     pub fn is_looking(&self) -> bool {
-        matches!(self, Self::Ours(execution) if execution.step() == Step::Look)
+        matches!(self, Self::Ours(execution) if execution.step() == Step::ReadMark)
     }
 }
 

@@ -3,7 +3,7 @@
 use posthaste_elastic::two_phase::{Effect, Fence, Transaction, TransactionId};
 use serde_json::Map;
 
-use super::machine::Aim;
+use super::machine::Goal;
 use super::scripts::Omission;
 
 /// Which faults there may be, and how many of them in one history.
@@ -66,14 +66,14 @@ impl Faults {
 }
 
 /// Who is at work: on which transaction, what for, and how often it begins.
-pub type Executors<'a> = &'a [(usize, Aim, u8)];
+pub type Executors<'a> = &'a [(usize, Goal, u8)];
 
 /// What is checked.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub transactions: Vec<Transaction>,
     pub balances: Vec<i64>,
-    pub executors: Vec<(usize, Aim, u8)>,
+    pub executors: Vec<(usize, Goal, u8)>,
     pub faults: Faults,
     pub omission: Option<Omission>,
     /// What has ended may be forgotten.

@@ -7,7 +7,7 @@ use posthaste_elastic::two_phase::{Fence, Progress, Request, Response, State};
 use stateright::Property;
 
 use super::document::{Doc, FRESH};
-use super::machine::{Aim, Machine};
+use super::machine::{Goal, Machine};
 use super::scripts::{Omission, on_document, on_transaction};
 use super::system::{System, World};
 
@@ -110,9 +110,9 @@ fn finishes(system: &System, transactions: Vec<Option<State>>, documents: Vec<Do
 }
 
 fn finish(system: &System, left: &mut Left, t: usize) -> bool {
-    let mut machine = system.machine(t, Aim::Resume);
+    let mut machine = system.machine(t, Goal::Resume);
     if system.plan.omission == Some(Omission::Published) {
-        machine = system.machine(t, Aim::SeedResume);
+        machine = system.machine(t, Goal::SeedResume);
     }
     // Each refusal costs a beginning, and there are but a few of them.
     for _ in 0..64 {
@@ -133,14 +133,14 @@ fn ask(system: &System, left: &mut Left, t: usize, machine: &Machine) -> Vec<Res
                 left.0[t] = ran.left;
                 return ran.answer;
             }
-            Request::Look(effect)
+            Request::ReadMark(effect)
             | Request::Hold(effect, _)
             | Request::Settle(effect)
             | Request::Undo(effect) => effect,
         };
         let at = system.book.document(t, effect);
         let doc = &mut left.1[at];
-        if matches!(request, Request::Look(_)) {
+        if matches!(request, Request::ReadMark(_)) {
             return Response::Mark(Fence(doc.marks[t]));
         }
         let ran = on_document(&system.book, system.plan.omission, at, *doc, t, request);

@@ -2,14 +2,14 @@
 
 use posthaste_elastic::two_phase::{Fence, Request, Response, State};
 
-use super::document::{Book, Doc, FRESH};
+use super::document::{Doc, FRESH, Ledger};
 
 /// A rule that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Omission {
     /// R3: a hold is taken whatever its mark.
     NoMarks,
-    /// R3: the marks are looked at after the transaction is known to be pending.
+    /// R3: the marks are checked after the transaction is known to be pending.
     LateLook,
     /// R3: whether the transaction is still pending is not asked.
     NoBegin,
@@ -37,13 +37,13 @@ pub enum Omission {
 
 /// What a script left, what it answered, and whether it wrote: an answer that needed no write comes
 /// from a primary that is cut off, too.
-pub struct Ran<T> {
+pub struct ScriptRun<T> {
     pub left: T,
     pub answer: Response,
     pub wrote: bool,
 }
 
-impl<T> Ran<T> {
+impl<T> ScriptRun<T> {
     fn law((left, answer): (T, Response)) -> Self {
         Self {
             left,
@@ -62,9 +62,9 @@ impl<T> Ran<T> {
 }
 
 /// A script on a transaction.
-pub fn on_transaction(state: Option<State>, request: Request) -> Ran<Option<State>> {
+pub fn on_transaction(state: Option<State>, request: Request) -> ScriptRun<Option<State>> {
     let is_there = |from: State| state == Some(from);
-    Ran::law(match request {
+    ScriptRun::law(match request {
         Request::Create if state.is_none() => (Some(State::Pending), Response::Acknowledged),
         Request::Advance(from, event) if is_there(from) => {
             (from.next(event).ok(), Response::Acknowledged)
@@ -76,21 +76,21 @@ pub fn on_transaction(state: Option<State>, request: Request) -> Ran<Option<Stat
 
 /// A script of a transaction on a document.
 pub fn on_document(
-    book: &Book,
+    book: &Ledger,
     omission: Option<Omission>,
     at: usize,
     doc: Doc,
     t: usize,
     request: Request,
-) -> Ran<Doc> {
-    let lawful = |request| Ran::law(book.run(at, doc, t, request));
+) -> ScriptRun<Doc> {
+    let lawful = |request| ScriptRun::law(book.run(at, doc, t, request));
     let unchecked_hold = |fits: bool, mark: Fence| {
         let mut left = doc;
         let takes = doc.held[t] || fits && mark.0 == doc.marks[t];
         left.held[t] |= takes;
         match takes {
-            true => Ran::law((left, Response::Acknowledged)),
-            false => Ran::silent(doc, Response::Elsewhere),
+            true => ScriptRun::law((left, Response::Acknowledged)),
+            false => ScriptRun::silent(doc, Response::Elsewhere),
         }
     };
     match (omission, request) {
@@ -99,13 +99,13 @@ pub fn on_document(
             lawful(Request::Hold(effect, Fence(doc.marks[t])))
         }
         (Some(Omission::HeldCounts), Request::Hold(..)) if doc.held[t] => {
-            Ran::silent(doc, Response::Acknowledged)
+            ScriptRun::silent(doc, Response::Acknowledged)
         }
         (Some(Omission::SilentUndo), Request::Undo(_)) if !doc.held[t] => {
-            Ran::silent(doc, Response::Acknowledged)
+            ScriptRun::silent(doc, Response::Acknowledged)
         }
         (Some(Omission::SilentSettle), Request::Settle(_)) if !doc.held[t] => {
-            Ran::silent(doc, Response::Acknowledged)
+            ScriptRun::silent(doc, Response::Acknowledged)
         }
         (Some(Omission::CountedMarks), Request::Settle(_) | Request::Undo(_)) => {
             let mut ran = lawful(request);
@@ -125,7 +125,7 @@ pub fn on_document(
 
 /// As published: the balance changes with the hold, and what has nothing to do says "noop", which
 /// counts.
-fn published(doc: Doc, t: usize, request: Request) -> Ran<Doc> {
+fn published(doc: Doc, t: usize, request: Request) -> ScriptRun<Doc> {
     let mut left = doc;
     match request {
         Request::Hold(..) if !doc.held[t] => left.settled[t] += 1,
@@ -134,7 +134,7 @@ fn published(doc: Doc, t: usize, request: Request) -> Ran<Doc> {
     }
     left.held[t] = matches!(request, Request::Hold(..));
     match left.held == doc.held {
-        true => Ran::silent(doc, Response::Elsewhere),
-        false => Ran::law((left, Response::Acknowledged)),
+        true => ScriptRun::silent(doc, Response::Elsewhere),
+        false => ScriptRun::law((left, Response::Acknowledged)),
     }
 }

@@ -9,11 +9,11 @@ use super::machine::NO_MARK;
 pub struct Seed {
     documents: usize,
     gives_up: bool,
-    at: At,
+    at: SeedStep,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum At {
+enum SeedStep {
     Read,
     Advance(State, Event),
     Apply(usize),
@@ -26,17 +26,17 @@ impl Seed {
         Self {
             documents,
             gives_up,
-            at: At::Read,
+            at: SeedStep::Read,
         }
     }
 
     pub fn request(&self) -> Request {
         match self.at {
-            At::Read => Request::Read,
-            At::Advance(from, event) => Request::Advance(from, event),
-            At::Apply(document) => Request::Hold(document, NO_MARK),
-            At::Remove(document) => Request::Settle(document),
-            At::Undo(document) => Request::Undo(document),
+            SeedStep::Read => Request::Read,
+            SeedStep::Advance(from, event) => Request::Advance(from, event),
+            SeedStep::Apply(document) => Request::Hold(document, NO_MARK),
+            SeedStep::Remove(document) => Request::Settle(document),
+            SeedStep::Undo(document) => Request::Undo(document),
         }
     }
 
@@ -44,41 +44,45 @@ impl Seed {
     /// it has been done already.
     pub fn answered(&mut self, answer: Response) -> Progress {
         let next = match (self.at, answer) {
-            (At::Read, Response::State(Some(state))) => match state {
-                State::Created if self.gives_up => At::Advance(state, Event::Abandoned),
-                State::Created => At::Advance(state, Event::Begun),
-                State::Pending if self.gives_up => At::Advance(state, Event::Abandoned),
-                State::Pending => At::Apply(0),
-                State::Committed => At::Remove(0),
-                State::Terminating => At::Undo(0),
+            (SeedStep::Read, Response::State(Some(state))) => match state {
+                State::Created if self.gives_up => SeedStep::Advance(state, Event::Abandoned),
+                State::Created => SeedStep::Advance(state, Event::Begun),
+                State::Pending if self.gives_up => SeedStep::Advance(state, Event::Abandoned),
+                State::Pending => SeedStep::Apply(0),
+                State::Committed => SeedStep::Remove(0),
+                State::Terminating => SeedStep::Undo(0),
                 State::Finished | State::RolledBack => return Progress::Ended(state),
             },
-            (At::Advance(from, event), Response::Acknowledged) => match from.next(event) {
-                Ok(State::Pending) => At::Apply(0),
-                Ok(State::Committed) => At::Remove(0),
-                Ok(State::Terminating) => At::Undo(0),
+            (SeedStep::Advance(from, event), Response::Acknowledged) => match from.next(event) {
+                Ok(State::Pending) => SeedStep::Apply(0),
+                Ok(State::Committed) => SeedStep::Remove(0),
+                Ok(State::Terminating) => SeedStep::Undo(0),
                 Ok(state) => return Progress::Ended(state),
                 Err(illegal) => panic!("{illegal}"),
             },
             // Somebody else is at it: stop.
-            (At::Read | At::Advance(..), _) => {
-                self.at = At::Read;
+            (SeedStep::Read | SeedStep::Advance(..), _) => {
+                self.at = SeedStep::Read;
                 return Progress::Again;
             }
             // No answer: the same again.
             (_, Response::Ambiguous) => return Progress::Again,
-            (At::Apply(at), _) => self.then(at, At::Apply, State::Pending, Event::Held),
-            (At::Remove(at), _) => self.then(at, At::Remove, State::Committed, Event::Settled),
-            (At::Undo(at), _) => self.then(at, At::Undo, State::Terminating, Event::Undone),
+            (SeedStep::Apply(at), _) => self.then(at, SeedStep::Apply, State::Pending, Event::Held),
+            (SeedStep::Remove(at), _) => {
+                self.then(at, SeedStep::Remove, State::Committed, Event::Settled)
+            }
+            (SeedStep::Undo(at), _) => {
+                self.then(at, SeedStep::Undo, State::Terminating, Event::Undone)
+            }
         };
         self.at = next;
         Progress::Next
     }
 
-    fn then(&self, at: usize, each: fn(usize) -> At, from: State, event: Event) -> At {
+    fn then(&self, at: usize, each: fn(usize) -> SeedStep, from: State, event: Event) -> SeedStep {
         match at + 1 < self.documents {
             true => each(at + 1),
-            false => At::Advance(from, event),
+            false => SeedStep::Advance(from, event),
         }
     }
 }

@@ -7,11 +7,11 @@ use posthaste_elastic::two_phase::{Fence, Progress, Request, Response, State};
 use stateright::{Model, Property};
 
 use super::cell::Cell;
-use super::document::{Book, Doc, TRANSACTIONS};
-use super::machine::{Aim, Machine};
+use super::document::{Doc, Ledger, TRANSACTIONS};
+use super::machine::{Goal, Machine};
 use super::plan::Plan;
 use super::property;
-use super::scripts::{Omission, Ran, on_document, on_transaction};
+use super::scripts::{Omission, ScriptRun, on_document, on_transaction};
 
 /// As often as this its documents may be held by others before an executor gives up.
 const PATIENCE: u8 = 1;
@@ -20,7 +20,7 @@ const PATIENCE: u8 = 1;
 #[derive(Clone, Debug)]
 pub struct System {
     pub plan: Plan,
-    pub book: Book,
+    pub book: Ledger,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -47,13 +47,13 @@ pub struct World {
 
 /// How a request goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Delivery {
     /// Read, from the view with this number.
     Read(usize),
     /// Made and answered.
     Made,
     /// Made and answered; from here on some copy hears of no write any more.
-    MadeLeavingOneBehind,
+    MadeWithStaleReplica,
     /// Made, and the answer lost.
     Lost,
     /// Given up, to be made later or never.
@@ -66,7 +66,7 @@ pub enum Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// An executor's request, by its place in the step.
-    Request(usize, usize, Request, Way),
+    Request(usize, usize, Request, Delivery),
     /// A late write of a transaction is made.
     Arrive(usize, Request),
     /// The primary that was cut off from a transaction comes back, with what it has or without.
@@ -87,7 +87,7 @@ impl World {
 /// The document that a request is about.
 fn effect_of(request: Request) -> Option<usize> {
     match request {
-        Request::Look(at) | Request::Hold(at, _) | Request::Settle(at) | Request::Undo(at) => {
+        Request::ReadMark(at) | Request::Hold(at, _) | Request::Settle(at) | Request::Undo(at) => {
             Some(at)
         }
         _ => None,
@@ -98,7 +98,7 @@ impl System {
     pub fn new(plan: Plan) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         assert!(plan.transactions.len() <= TRANSACTIONS);
-        let book = Book {
+        let book = Ledger {
             balances: plan.balances.clone(),
             transactions: plan.transactions.clone(),
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
@@ -106,12 +106,12 @@ impl System {
         Self { plan, book }
     }
 
-    pub fn machine(&self, t: usize, aim: Aim) -> Machine {
+    pub fn machine(&self, t: usize, aim: Goal) -> Machine {
         let documents = self.plan.transactions[t].effects().len();
         Machine::new(aim, documents, PATIENCE)
     }
 
-    fn run(&self, at: usize, doc: Doc, t: usize, request: Request) -> Ran<Doc> {
+    fn run(&self, at: usize, doc: Doc, t: usize, request: Request) -> ScriptRun<Doc> {
         on_document(&self.book, self.plan.omission, at, doc, t, request)
     }
 
@@ -120,7 +120,7 @@ impl System {
     fn is_read(&self, request: Request) -> bool {
         let omission = self.plan.omission;
         match request {
-            Request::Read | Request::Look(_) => true,
+            Request::Read | Request::ReadMark(_) => true,
             Request::Touch(State::Pending) => omission == Some(Omission::ReadBegin),
             _ => false,
         }
@@ -140,7 +140,7 @@ impl System {
         match (self.plan.omission, request) {
             (Some(Omission::LateLook), Request::Hold(effect, _)) => {
                 let document = &world.documents[self.book.document(t, effect)];
-                Request::Hold(effect, Fence(document.behind().marks[t]))
+                Request::Hold(effect, Fence(document.isolated_value().marks[t]))
             }
             _ => request,
         }
@@ -157,41 +157,51 @@ impl System {
         }
     }
 
-    /// Makes a write in one of the ways. None where this way makes no difference.
-    fn write(&self, world: &mut World, t: usize, request: Request, way: Way) -> Option<Response> {
+    /// Makes a write in one of the deliveries. None where this delivery makes no difference.
+    fn write(
+        &self,
+        world: &mut World,
+        t: usize,
+        request: Request,
+        delivery: Delivery,
+    ) -> Option<Response> {
         match effect_of(request) {
             Some(effect) => {
                 let at = self.book.document(t, effect);
                 let cell = &mut world.documents[at];
-                write(cell, way, |doc| self.run(at, *doc, t, request))
+                write(cell, delivery, |doc| self.run(at, *doc, t, request))
             }
             None => {
                 let cell = &mut world.transactions[t];
-                write(cell, way, |state| on_transaction(*state, request))
+                write(cell, delivery, |state| on_transaction(*state, request))
             }
         }
     }
 
-    fn ways(&self, world: &World, t: usize, request: Request) -> Vec<Way> {
+    fn deliveries(&self, world: &World, t: usize, request: Request) -> Vec<Delivery> {
         let effect = effect_of(request).map(|effect| self.book.document(t, effect));
         let (views, is_isolated, is_stale) = match effect {
             Some(at) => world.documents[at].shape(),
             None => world.transactions[t].shape(),
         };
         if self.is_granted(request) {
-            return vec![Way::Made];
+            return vec![Delivery::Made];
         }
         if self.is_read(request) {
-            return (0..views).map(Way::Read).collect();
+            return (0..views).map(Delivery::Read).collect();
         }
         let (faults, left) = (self.plan.faults, world.faults > 0);
-        let mut ways = vec![Way::Made];
-        let mut may = |is_possible: bool, way| ways.extend(is_possible.then_some(way));
-        may(left && faults.stale && !is_stale, Way::MadeLeavingOneBehind);
-        may(left && faults.lost, Way::Lost);
-        may(left && faults.late, Way::Late);
-        may(is_isolated || left && faults.isolated, Way::Isolated);
-        ways
+        let mut deliveries = vec![Delivery::Made];
+        let mut may =
+            |is_possible: bool, delivery| deliveries.extend(is_possible.then_some(delivery));
+        may(
+            left && faults.stale && !is_stale,
+            Delivery::MadeWithStaleReplica,
+        );
+        may(left && faults.lost, Delivery::Lost);
+        may(left && faults.late, Delivery::Late);
+        may(is_isolated || left && faults.isolated, Delivery::Isolated);
+        deliveries
     }
 
     /// It has ended, and the one that would make it is gone, with all that was sent for that.
@@ -199,21 +209,21 @@ impl System {
         let ended = world.transactions[t].durable.is_some_and(State::is_final);
         let executors = self.plan.executors.iter().zip(&world.executors);
         let mut makers = executors
-            .filter(|((of, aim, _), _)| *of == t && *aim == Aim::Create)
+            .filter(|((of, aim, _), _)| *of == t && *aim == Goal::Create)
             .map(|(_, executor)| executor.machine.is_some());
         let is_made = world.late.contains(&(t, Request::Create)) || makers.any(|is_there| is_there);
         let is_early = self.plan.omission == Some(Omission::EarlyPrune);
         self.plan.prunes && ended && (is_early || !is_made)
     }
 
-    /// An executor's request goes this way, and the executor takes the answer.
+    /// An executor's request goes this delivery, and the executor takes the answer.
     fn request(
         &self,
         world: &mut World,
         who: usize,
         at: usize,
         request: Request,
-        way: Way,
+        delivery: Delivery,
     ) -> bool {
         let t = self.plan.executors[who].0;
         let effect = effect_of(request).map(|effect| self.book.document(t, effect));
@@ -221,19 +231,19 @@ impl System {
             Some(at) => world.documents[at].isolated.is_some(),
             None => world.transactions[t].isolated.is_some(),
         };
-        let answer = match way {
-            Way::Read(view) => Some(self.read(world, t, request, view)),
-            Way::Made if self.is_granted(request) => Some(Response::Acknowledged),
-            Way::Late => {
+        let answer = match delivery {
+            Delivery::Read(view) => Some(self.read(world, t, request, view)),
+            Delivery::Made if self.is_granted(request) => Some(Response::Acknowledged),
+            Delivery::Late => {
                 world.late.push((t, request));
                 Some(Response::Ambiguous)
             }
-            way => self.write(world, t, request, way),
+            delivery => self.write(world, t, request, delivery),
         };
         let Some(answer) = answer else { return false };
-        let is_fault = match way {
-            Way::Read(_) | Way::Made => false,
-            Way::Isolated => !was_isolated,
+        let is_fault = match delivery {
+            Delivery::Read(_) | Delivery::Made => false,
+            Delivery::Isolated => !was_isolated,
             _ => true,
         };
         world.faults -= u8::from(is_fault);
@@ -279,7 +289,7 @@ impl Model for System {
         let created = |t: usize| {
             !executors
                 .clone()
-                .any(|(of, aim, _)| *of == t && *aim == Aim::Create)
+                .any(|(of, aim, _)| *of == t && *aim == Goal::Create)
         };
         let transactions = 0..self.plan.transactions.len();
         vec![World {
@@ -317,8 +327,9 @@ impl Model for System {
             let t = self.plan.executors[who].0;
             for (at, request) in open {
                 let request = self.sent(world, t, request);
-                let ways = self.ways(world, t, request).into_iter();
-                actions.extend(ways.map(|way| Action::Request(who, at, request, way)));
+                let deliveries = self.deliveries(world, t, request).into_iter();
+                actions
+                    .extend(deliveries.map(|delivery| Action::Request(who, at, request, delivery)));
             }
         }
         actions.extend(
@@ -328,12 +339,12 @@ impl Model for System {
                 .map(|(t, request)| Action::Arrive(*t, *request)),
         );
         for (at, cell) in world.transactions.iter().enumerate() {
-            let ways = rejoins(cell).into_iter();
-            actions.extend(ways.map(|with| Action::RejoinTransaction(at, with)));
+            let deliveries = rejoins(cell).into_iter();
+            actions.extend(deliveries.map(|with| Action::RejoinTransaction(at, with)));
         }
         for (at, cell) in world.documents.iter().enumerate() {
-            let ways = rejoins(cell).into_iter();
-            actions.extend(ways.map(|with| Action::RejoinDocument(at, with)));
+            let deliveries = rejoins(cell).into_iter();
+            actions.extend(deliveries.map(|with| Action::RejoinDocument(at, with)));
         }
         let old = (0..world.transactions.len()).filter(|t| self.may_prune(world, *t));
         actions.extend(old.map(Action::Prune));
@@ -342,15 +353,15 @@ impl Model for System {
     fn next_state(&self, world: &World, action: Action) -> Option<World> {
         let mut next = world.clone();
         match action {
-            Action::Request(who, at, request, way) => {
-                if !self.request(&mut next, who, at, request, way) {
+            Action::Request(who, at, request, delivery) => {
+                if !self.request(&mut next, who, at, request, delivery) {
                     return None;
                 }
             }
             Action::Arrive(t, request) => {
                 let at = next.late.iter().position(|late| *late == (t, request))?;
                 next.late.remove(at);
-                self.write(&mut next, t, request, Way::Made);
+                self.write(&mut next, t, request, Delivery::Made);
             }
             Action::Prune(t) => {
                 next.pruned[t] = next.transactions[t].durable;
@@ -381,11 +392,11 @@ fn rejoins<T>(cell: &Cell<T>) -> Vec<bool> {
 
 fn write<T: Clone + PartialEq>(
     cell: &mut Cell<T>,
-    way: Way,
-    run: impl Fn(&T) -> Ran<T>,
+    delivery: Delivery,
+    run: impl Fn(&T) -> ScriptRun<T>,
 ) -> Option<Response> {
-    if way == Way::Isolated {
-        let ran = run(cell.behind());
+    if delivery == Delivery::Isolated {
+        let ran = run(cell.isolated_value());
         match (ran.wrote, &cell.isolated) {
             (true, _) => cell.write_behind(ran.left),
             // Nothing tells that it was cut off.
@@ -396,17 +407,17 @@ fn write<T: Clone + PartialEq>(
     }
     let ran = run(&cell.durable);
     if !ran.wrote {
-        return (way == Way::Made).then_some(ran.answer);
+        return (delivery == Delivery::Made).then_some(ran.answer);
     }
-    if way == Way::MadeLeavingOneBehind {
+    if delivery == Delivery::MadeWithStaleReplica {
         if ran.left == cell.durable {
             return None;
         }
         cell.stale = Some(cell.durable.clone());
     }
     cell.write(ran.left);
-    Some(match way {
-        Way::Lost => Response::Ambiguous,
+    Some(match delivery {
+        Delivery::Lost => Response::Ambiguous,
         _ => ran.answer,
     })
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use stateright::{Checker, HasDiscoveries, Model};
 
-use super::machine::Aim::{Create, Resume, RollBack, SeedResume, SeedRollBack};
+use super::machine::Goal::{Create, Resume, RollBack, SeedResume, SeedRollBack};
 use super::plan::{Executors, Faults, Plan};
 use super::property::{FUNDS, MONEY, NOTHING, TOGETHER, TRUTH};
 use super::scripts::Omission;
@@ -71,7 +71,7 @@ fn on_three_documents_as_on_two_each_rule_is_needed() {
 }
 
 #[test]
-fn marks_that_are_counted_let_a_late_hold_in_after_a_lost_write() {
+fn counted_marks_admit_late_holds_after_lost_writes() {
     let executors = &[
         (0, Resume, 1),
         (0, RollBack, 1),
@@ -91,13 +91,13 @@ fn without_a_write_an_undo_keeps_no_late_hold_away_and_a_settle_proves_nothing()
 }
 
 #[test]
-fn a_hold_that_was_only_seen_may_be_lost_after_the_commit() {
+fn an_unacknowledged_hold_may_be_lost_after_the_commit() {
     let plan = Plan::transfer(TWO, Faults::isolated()).without(Omission::HeldCounts);
     breaks("HeldCounts", MONEY, plan);
 }
 
 #[test]
-fn a_decision_that_was_only_read_may_be_lost_after_it_was_acted_on() {
+fn a_decision_only_read_may_be_lost_after_use() {
     for property in [NOTHING, TRUTH] {
         let plan = Plan::transfer(TWO, Faults::isolated()).without(Omission::NoConfirm);
         breaks("NoConfirm", property, plan);
@@ -117,7 +117,7 @@ fn without_reservations_two_transfers_spend_the_same_units() {
 }
 
 #[test]
-fn what_is_forgotten_while_somebody_may_still_make_it_happens_twice() {
+fn pruning_too_early_repeats_a_transaction() {
     let executors = &[(0, Create, 2), (0, Resume, 2)];
     let early = Plan::transfer(executors, Faults::late())
         .pruned()
@@ -168,7 +168,7 @@ fn the_published_protocol_loses_money() {
 }
 
 #[test]
-fn the_twins_are_the_model_and_hold_once_the_rule_is_back() {
+fn each_twin_holds_once_its_rule_is_restored() {
     for plan in [
         Plan::transfer(TWO, Faults::STALLS),
         Plan::transfer(WITH_ROLL_BACK, Faults::isolated()),

@@ -1,6 +1,6 @@
 //! The same with a fault more: millions of states, for `make test-full`.
 
-use super::machine::Aim::{Create, Resume, RollBack};
+use super::machine::Goal::{Create, Resume, RollBack};
 use super::plan::{Faults, Plan};
 use super::{CREATORS, holds};
 

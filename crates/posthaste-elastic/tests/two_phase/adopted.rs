@@ -152,7 +152,7 @@ async fn is_as_it_must_be(coordinator: &Coordinator, client: &Client, name: &str
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_published_protocol_left_in_each_state_is_adopted_and_ended() {
+async fn published_protocol_transactions_in_every_state_are_adopted() {
     let Some(client) = support::opensearch("adopted") else {
         return;
     };
@@ -160,7 +160,10 @@ async fn what_the_published_protocol_left_in_each_state_is_adopted_and_ended() {
     populate(&client, "adopted").await;
     let coordinator = Coordinator::new(client.clone(), "adopted-documents", "adopted-transactions");
     let refused = coordinator.recover(Duration::ZERO).await;
-    assert!(matches!(refused, Err(Failure::Unfit(_))), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Failure::Misconfigured(_))),
+        "{refused:?}"
+    );
     let adopted = coordinator.adopt().await.unwrap();
     assert_eq!((adopted.documents, adopted.transactions), (28, 14));
     let doubtful = CASES.iter().filter(|case| case.is_doubtful);
@@ -186,7 +189,7 @@ async fn what_the_published_protocol_left_in_each_state_is_adopted_and_ended() {
 
 /// Some of them are ours already, and the adoption dies again and again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_adoption_that_dies_goes_on_among_documents_of_both_kinds() {
+async fn interrupted_adoptions_resume() {
     let name = "half-adopted";
     let Some(client) = support::opensearch(name) else {
         return;
@@ -219,7 +222,7 @@ async fn an_adoption_that_dies_goes_on_among_documents_of_both_kinds() {
             Ok(Ok(_)) => break,
             Err(_) => died += 1,
             // What the one before had under way was done after all.
-            Ok(Err(Failure::Unfit(why))) if why.contains("meanwhile") => {}
+            Ok(Err(Failure::Misconfigured(why))) if why.contains("meanwhile") => {}
             Ok(Err(other)) => panic!("{other}"),
         }
         patience = patience.mul_f64(1.3);
@@ -231,7 +234,7 @@ async fn an_adoption_that_dies_goes_on_among_documents_of_both_kinds() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_adopted_is_named_and_nothing_is_written() {
+async fn unadoptable_data_is_reported_and_nothing_is_written() {
     let Some(client) = support::opensearch("unadoptable") else {
         return;
     };
@@ -245,14 +248,14 @@ async fn what_cannot_be_adopted_is_named_and_nothing_is_written() {
     let coordinator = Coordinator::new(client.clone(), documents, transactions);
     let refused = coordinator.adopt().await.unwrap_err();
     assert!(!refused.may_have_moved_by_this_call());
-    let said = refused.to_string();
+    let text = refused.to_string();
     for part in [
         "document lists",
         "nobody",
         "transaction itself",
         "one effect for each document",
     ] {
-        assert!(said.contains(part), "{said}");
+        assert!(text.contains(part), "{text}");
     }
     let found: Value = client
         .get(documents, "lists")

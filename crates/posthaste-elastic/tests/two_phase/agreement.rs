@@ -80,8 +80,8 @@ async fn the_scripts_of_the_server_do_what_the_model_does() {
             let name = &transaction.effects()[*effect].document;
             *mark = document(&coordinator, name).await.fence(transaction.id());
         }
-        let told = one(&coordinator, transaction, request).await;
-        *seen.entry(kind(request, told)).or_default() += 1;
+        let result = one(&coordinator, transaction, request).await;
+        *seen.entry(kind(request, result)).or_default() += 1;
     }
     filled(&coordinator, &mut seen).await;
     println!("{seen:?}");
@@ -111,13 +111,13 @@ async fn filled(coordinator: &Coordinator, seen: &mut BTreeMap<String, u32>) {
     for at in 0..=MAX_HOLDS {
         let transaction = Transaction::transfer(&format!("f{at}"), "full", "rich", 1).unwrap();
         let request = Request::Hold(0, Fence(0));
-        let told = one(coordinator, &transaction, request).await;
+        let result = one(coordinator, &transaction, request).await;
         let expected = match at {
             MAX_HOLDS => Response::Rejected(Obstacle::Full),
             _ => Response::Acknowledged,
         };
-        assert_eq!(told, expected, "hold {at}");
-        *seen.entry(kind(request, told)).or_default() += 1;
+        assert_eq!(result, expected, "hold {at}");
+        *seen.entry(kind(request, result)).or_default() += 1;
     }
 }
 
@@ -162,7 +162,7 @@ async fn one(coordinator: &Coordinator, transaction: &Transaction, request: Requ
     let effect = &transaction.effects()[at];
     let mut expected: Document = had.clone();
     let mark = has.fence(id);
-    let said = match request {
+    let text = match request {
         Request::Hold(_, seen) => match expected.hold(id, effect, seen) {
             Ok(()) => Response::Acknowledged,
             Err(obstacle) => Response::Rejected(obstacle),
@@ -176,7 +176,7 @@ async fn one(coordinator: &Coordinator, transaction: &Transaction, request: Requ
             Response::Acknowledged
         }
     };
-    assert_eq!(answer, said, "{request:?} of {id} on {had:?}");
+    assert_eq!(answer, text, "{request:?} of {id} on {had:?}");
     assert_eq!(has, expected, "{request:?} of {id} on {had:?}");
     let left_a_mark = mark != had.fence(id);
     let should = matches!(request, Request::Settle(_) | Request::Undo(_));

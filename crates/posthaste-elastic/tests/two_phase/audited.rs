@@ -42,7 +42,7 @@ struct Corruption {
     found: &'static [Expected],
 }
 
-const fn of_document(
+const fn document_fault(
     id: &'static str,
     change: fn(&mut Value),
     found: &'static [Expected],
@@ -55,7 +55,7 @@ const fn of_document(
     }
 }
 
-const fn of_transaction(
+const fn transaction_fault(
     id: &'static str,
     change: fn(&mut Value),
     found: &'static [Expected],
@@ -74,7 +74,7 @@ fn push(list: &mut Value, one: Value) {
 
 const CORRUPTIONS: &[Corruption] = &[
     // A balance that somebody changed.
-    of_document(
+    document_fault(
         "a",
         |doc| doc["balance"] = json!(doc["balance"].as_i64().unwrap() + 1),
         &[(Some("a"), None, |fault| {
@@ -108,13 +108,13 @@ const CORRUPTIONS: &[Corruption] = &[
         ],
     },
     // A hold without its transaction.
-    of_document(
+    document_fault(
         "a",
         |doc| push(&mut doc["holds"], json!({"id": "ghost", "add": -1})),
         &[(Some("a"), Some("ghost"), |fault| *fault == Fault::Unknown)],
     ),
     // A hold of a finished transaction.
-    of_document(
+    document_fault(
         "a",
         |doc| push(&mut doc["holds"], json!({"id": "done", "add": -10})),
         &[
@@ -126,12 +126,12 @@ const CORRUPTIONS: &[Corruption] = &[
             }),
         ],
     ),
-    of_document(
+    document_fault(
         "a",
         |doc| doc["holds"][0]["add"] = json!(-11),
         &[(Some("a"), Some("open"), |fault| *fault == Fault::Other)],
     ),
-    of_document(
+    document_fault(
         "a",
         |doc| {
             let hold = doc["holds"][0].clone();
@@ -139,7 +139,7 @@ const CORRUPTIONS: &[Corruption] = &[
         },
         &[(Some("a"), Some("open"), |fault| *fault == Fault::Twice)],
     ),
-    of_document(
+    document_fault(
         "c",
         |doc| {
             for hold in doc["holds"].as_array_mut().unwrap() {
@@ -153,24 +153,24 @@ const CORRUPTIONS: &[Corruption] = &[
         ],
     ),
     // A decided transaction whose hold was dropped and not settled.
-    of_document(
+    document_fault(
         "b",
         |doc| doc["holds"] = json!([]),
         &[(Some("b"), None, |fault| {
             matches!(fault, Fault::Balance { .. })
         })],
     ),
-    of_document(
+    document_fault(
         "a",
         |doc| doc["fences"]["64"] = json!(7),
         &[(Some("a"), None, |fault| *fault == Fault::Mark(64))],
     ),
-    of_document(
+    document_fault(
         "a",
         |doc| doc["fences"]["3"] = json!(0),
         &[(Some("a"), None, |fault| *fault == Fault::Mark(3))],
     ),
-    of_document(
+    document_fault(
         "a",
         |doc| {
             doc["opened"] = json!(15);
@@ -178,28 +178,28 @@ const CORRUPTIONS: &[Corruption] = &[
         },
         &[(Some("a"), None, |fault| *fault == Fault::Overdrawn(-5))],
     ),
-    of_document(
+    document_fault(
         "a",
         |doc| push(&mut doc["holds"], json!({"id": "no name", "add": 1})),
         &[(Some("a"), None, |fault| {
             matches!(fault, Fault::Unreadable(_))
         })],
     ),
-    of_transaction(
+    transaction_fault(
         "given-up",
         |record| record["transaction_state"] = json!("lost"),
         &[(None, Some("given-up"), |fault| {
             matches!(fault, Fault::Unreadable(_))
         })],
     ),
-    of_transaction(
+    transaction_fault(
         "open",
         |record| {
             record.as_object_mut().unwrap().remove("next_attempt_at");
         },
         &[(None, Some("open"), |fault| *fault == Fault::Unfindable)],
     ),
-    of_transaction(
+    transaction_fault(
         "given-up",
         |record| {
             let effect = record["effects"][0].clone();
@@ -294,7 +294,7 @@ async fn each_corruption_is_caught_and_named_on_a_real_server() {
 }
 
 #[tokio::test]
-async fn what_could_not_be_read_is_no_agreement() {
+async fn unreadable_documents_are_no_agreement() {
     let (fake, coordinator) = fake(1, Marks::Compared).await;
     opened(&coordinator, &["a", "b", "c"].map(|account| (account, 100))).await;
     left_behind(&coordinator, "done", "a", "b", Step::Finish).await;
@@ -316,21 +316,21 @@ async fn what_could_not_be_read_is_no_agreement() {
 }
 
 #[tokio::test]
-async fn a_document_that_is_written_at_each_look_is_named_as_not_judged() {
+async fn constantly_written_documents_are_reported_as_not_judged() {
     let (fake, prepared) = fake(1, Marks::Compared).await;
     opened(&prepared, &["cold", "hot"].map(|account| (account, 100))).await;
     let hot = r#"{"index":{"_index":"documents","_id":"hot"}}
 {"balance":100,"opened":100,"holds":[],"fences":{}}
 "#;
-    let looks = Arc::new(AtomicUsize::new(0));
-    let (looking, busy) = (Arc::clone(&looks), Arc::clone(&fake));
+    let reads = Arc::new(AtomicUsize::new(0));
+    let (reading, busy) = (Arc::clone(&reads), Arc::clone(&fake));
     let client = carried(move |request| {
-        let (looks, fake) = (Arc::clone(&looking), Arc::clone(&busy));
+        let (reads, fake) = (Arc::clone(&reading), Arc::clone(&busy));
         async move {
             let answer = fake.ask(&request.method, &request.path, &request.body);
             let answer = answer.await;
             if request.path.contains("documents/_mget") {
-                looks.fetch_add(1, Ordering::Relaxed);
+                reads.fetch_add(1, Ordering::Relaxed);
                 fake.call("POST", "/_bulk", hot.as_bytes());
             }
             answer
@@ -341,7 +341,7 @@ async fn a_document_that_is_written_at_each_look_is_named_as_not_judged() {
     assert!(audit.agrees(), "{audit:?}");
     assert_eq!((audit.documents, audit.moving), (1, 1));
     assert_eq!(audit.not_judged, ["hot"]);
-    assert_eq!(looks.load(Ordering::Relaxed), 16, "eight looks, each twice");
+    assert_eq!(reads.load(Ordering::Relaxed), 16, "eight reads, each twice");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -65,14 +65,14 @@ async fn one_transaction_run_by_many_happens_once() {
                 }
             });
         }
-        let mut told = Vec::new();
+        let mut result = Vec::new();
         while let Some(one) = running.join_next().await {
-            told.push(one.unwrap());
+            result.push(one.unwrap());
         }
         let _ = coordinator.resume(&format!("t{round}")).await;
         let ended = state(&coordinator, &format!("t{round}")).await.unwrap();
         assert!(ended.is_final());
-        for one in told {
+        for one in result {
             match one {
                 // One gave it up for good, or saw that it was too late for that.
                 Ok(()) | Err(Failure::Open(_) | Failure::Ambiguous(_) | Failure::Absent(_)) => {}
@@ -93,7 +93,7 @@ async fn one_transaction_run_by_many_happens_once() {
 }
 
 #[tokio::test]
-async fn who_finds_a_document_full_waits_for_a_place_and_is_not_given_up() {
+async fn transactions_wait_for_a_full_document() {
     let (fake, coordinator) = fake(5, Marks::Compared).await;
     let coordinator = Arc::new(coordinator);
     opened(&coordinator, &[("hot", 1_000), ("b", 0)]).await;
@@ -122,7 +122,7 @@ async fn who_finds_a_document_full_waits_for_a_place_and_is_not_given_up() {
 }
 
 #[tokio::test]
-async fn of_four_hundred_at_once_on_one_account_none_is_given_up() {
+async fn four_hundred_concurrent_transfers_on_one_account_all_succeed() {
     let (fake, coordinator) = fake(6, Marks::Compared).await;
     let coordinator = Arc::new(coordinator);
     opened(&coordinator, &[("hot", 400), ("b", 0)]).await;
@@ -132,8 +132,8 @@ async fn of_four_hundred_at_once_on_one_account_none_is_given_up() {
         let transfer = Transaction::transfer(&format!("t{at}"), "hot", "b", 1).unwrap();
         running.spawn(async move { coordinator.run(&transfer).await });
     }
-    while let Some(told) = running.join_next().await {
-        match told.unwrap() {
+    while let Some(result) = running.join_next().await {
+        match result.unwrap() {
             // A machine that is slow leaves some to recovery.
             Ok(()) | Err(Failure::Open(_) | Failure::Ambiguous(_)) => {}
             Err(other) => panic!("{other}"),

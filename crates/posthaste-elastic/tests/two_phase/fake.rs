@@ -53,7 +53,7 @@ pub fn carried<F>(carry: impl Fn(Request) -> F + Send + Sync + 'static) -> Clien
 where
     F: Future<Output = Option<(u16, Vec<u8>)>> + Send + 'static,
 {
-    support::client("http://fake").carried_by(carry)
+    support::client("http://fake").with_transport(carry)
 }
 
 fn advance(ctx: &mut Value, params: &Value) -> Result<(), String> {

@@ -20,7 +20,7 @@ fn large(name: &str, document: &str) -> Transaction {
 }
 
 #[tokio::test]
-async fn what_is_longer_together_than_an_answer_may_be_is_read_in_parts() {
+async fn large_reads_are_split() {
     let (fake, prepared) = fake(1, Marks::Compared).await;
     let narrow = client(&fake).largest_answer(LONGEST);
     let coordinator = Coordinator::new(narrow, "documents", "transactions");

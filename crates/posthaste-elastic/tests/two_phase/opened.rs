@@ -7,7 +7,7 @@ use super::document;
 use super::fake::{Marks, fake};
 
 #[tokio::test]
-async fn who_opens_a_document_and_hears_nothing_is_told_so_and_may_open_it_again() {
+async fn opening_a_document_can_be_repeated_after_a_lost_answer() {
     let (fake, coordinator) = fake(1, Marks::Compared).await;
     for fault in [Fault::LostAfter, Fault::LostBefore] {
         fake.next([fault]);
@@ -17,10 +17,10 @@ async fn who_opens_a_document_and_hears_nothing_is_told_so_and_may_open_it_again
             "{failure:?}"
         );
         assert!(failure.may_pass() && !failure.may_have_moved());
-        let said = failure.to_string();
+        let text = failure.to_string();
         assert!(
-            said.contains("open it again") && !said.contains("transaction"),
-            "{said}"
+            text.contains("open it again") && !text.contains("transaction"),
+            "{text}"
         );
         coordinator.open("a", 7).await.unwrap();
         assert_eq!(document(&coordinator, "a").await.balance, 7);

@@ -48,15 +48,15 @@ const SCRIPTS: [(&str, &str); 4] = [
 
 /// One request of the protocol.
 #[derive(Clone, Copy)]
-enum Move {
+enum ProtocolRequest {
     To(&'static str, &'static str),
     Apply(usize),
     Remove(usize),
     Undo(usize),
 }
-use Move::{Apply, Remove, To, Undo};
+use ProtocolRequest::{Apply, Remove, To, Undo};
 
-const HAPPENS: [Move; 7] = [
+const HAPPENS: [ProtocolRequest; 7] = [
     To("created", "pending"),
     Apply(0),
     Apply(1),
@@ -65,7 +65,7 @@ const HAPPENS: [Move; 7] = [
     Remove(1),
     To("committed", "finished"),
 ];
-const IS_UNDONE: [Move; 7] = [
+const IS_UNDONE: [ProtocolRequest; 7] = [
     To("created", "pending"),
     Apply(0),
     Apply(1),
@@ -75,7 +75,7 @@ const IS_UNDONE: [Move; 7] = [
     To("terminating", "rolled-back"),
 ];
 /// Given up between the two.
-const IS_UNDONE_EARLY: [Move; 5] = [
+const IS_UNDONE_EARLY: [ProtocolRequest; 5] = [
     To("created", "pending"),
     Apply(0),
     To("pending", "terminating"),
@@ -84,7 +84,7 @@ const IS_UNDONE_EARLY: [Move; 5] = [
 ];
 
 /// Writes two accounts of 500 and a transfer of 100 between them, and makes these of its moves.
-async fn play(client: &Client, id: &str, moves: &[Move]) {
+async fn play(client: &Client, id: &str, moves: &[ProtocolRequest]) {
     let accounts = [format!("{id}-src"), format!("{id}-dest")];
     for account in &accounts {
         let empty = json!({"balance": 500, "pending_transactions": []});
@@ -133,7 +133,7 @@ async fn published(client: &Client) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_published_scripts_have_written_up_to_each_step_is_adopted_and_ended() {
+async fn published_script_transactions_at_every_step_are_adopted() {
     let Some(client) = support::opensearch("played") else {
         return;
     };
@@ -147,7 +147,7 @@ async fn what_the_published_scripts_have_written_up_to_each_step_is_adopted_and_
         for made in 0..=moves.len() {
             let id = format!("{name}-{made}");
             play(&client, &id, &moves[..made]).await;
-            let given_up = |one: &Move| matches!(one, To(_, "terminating"));
+            let given_up = |one: &ProtocolRequest| matches!(one, To(_, "terminating"));
             let end = match moves[..made].iter().any(given_up) {
                 true => State::RolledBack,
                 false => State::Finished,

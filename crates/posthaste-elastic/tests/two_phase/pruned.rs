@@ -40,7 +40,7 @@ async fn agrees(coordinator: &Coordinator) {
     assert!(audit.agrees(), "{audit:?}");
 }
 
-async fn what_is_old_is_forgotten_and_still_judged(coordinator: &Coordinator, transactions: &str) {
+async fn pruning_keeps_audits_working(coordinator: &Coordinator, transactions: &str) {
     opened(coordinator, &[("a", 100), ("b", 0), ("c", 0)]).await;
     let transfer = |id: &str, to: &str, amount| Transaction::transfer(id, "a", to, amount).unwrap();
     for (id, to, amount) in [("t1", "b", 10), ("t2", "c", 20), ("young", "b", 5)] {
@@ -93,21 +93,21 @@ async fn what_is_old_is_forgotten_and_still_judged(coordinator: &Coordinator, tr
 }
 
 #[tokio::test]
-async fn what_is_old_is_forgotten_and_audits_judge_it_as_before() {
+async fn pruning_does_not_change_audits() {
     let (_fake, coordinator) = fake(21, Marks::Compared).await;
-    what_is_old_is_forgotten_and_still_judged(&coordinator, "transactions").await;
+    pruning_keeps_audits_working(&coordinator, "transactions").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_old_is_forgotten_and_audits_judge_it_as_before_on_a_real_server() {
+async fn pruning_does_not_change_audits_on_a_real_server() {
     let Some(coordinator) = coordinator("pruned").await else {
         return;
     };
-    what_is_old_is_forgotten_and_still_judged(&coordinator, "pruned-transactions").await;
+    pruning_keeps_audits_working(&coordinator, "pruned-transactions").await;
 }
 
 #[tokio::test]
-async fn what_a_document_still_holds_or_is_missing_for_is_kept() {
+async fn transactions_with_holds_or_missing_documents_are_kept() {
     let (fake, coordinator) = fake(22, Marks::Compared).await;
     opened(&coordinator, &[("a", 100), ("b", 0), ("gone", 0)]).await;
     let by = Map::from_iter([("by".to_owned(), json!("t"))]);
@@ -150,7 +150,7 @@ fn unsettled(document: &Document, transaction: &Transaction, effect: usize) -> D
 }
 
 /// A coordinator that reads this document from a copy that is behind.
-fn behind(fake: &Arc<FakeElastic>, id: &'static str, document: &Document) -> Coordinator {
+fn with_stale_copy(fake: &Arc<FakeElastic>, id: &'static str, document: &Document) -> Coordinator {
     let (fake, old) = (Arc::clone(fake), serde_json::to_value(document).unwrap());
     let client = carried(move |request| {
         let (fake, old) = (Arc::clone(&fake), old.clone());
@@ -173,14 +173,14 @@ fn behind(fake: &Arc<FakeElastic>, id: &'static str, document: &Document) -> Coo
 }
 
 #[tokio::test]
-async fn what_only_a_copy_that_is_behind_still_holds_is_counted() {
+async fn stale_copies_of_holds_are_counted() {
     let (fake, coordinator) = fake(23, Marks::Compared).await;
     opened(&coordinator, &[("a", 100), ("b", 0)]).await;
     let transfer = Transaction::transfer("t", "a", "b", 3).unwrap();
     coordinator.run(&transfer).await.unwrap();
     let old = unsettled(&document(&coordinator, "b").await, &transfer, 1);
     fake.pass(2 * HOUR);
-    let pruned = behind(&fake, "b", &old).prune(HOUR).await.unwrap();
+    let pruned = with_stale_copy(&fake, "b", &old).prune(HOUR).await.unwrap();
     assert_eq!((pruned.forgotten, pruned.kept), (0, 1), "{pruned:?}");
     agrees(&coordinator).await;
     let pruned = coordinator.prune(HOUR).await.unwrap();
@@ -189,7 +189,7 @@ async fn what_only_a_copy_that_is_behind_still_holds_is_counted() {
 }
 
 #[tokio::test]
-async fn what_is_held_while_its_time_is_counted_is_judged_as_before_and_when_it_is_let_go() {
+async fn holds_of_counted_history_are_judged_correctly() {
     let (fake, coordinator) = fake(24, Marks::Compared).await;
     opened(&coordinator, &[("a", 100), ("b", 0)]).await;
     for (id, amount) in [("held", 3), ("other", 4)] {

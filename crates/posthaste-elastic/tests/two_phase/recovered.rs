@@ -26,7 +26,7 @@ async fn left_behind(coordinator: &Coordinator, transfer: &Transaction, last: St
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn several_recover_what_others_left_behind_and_none_hides_another() {
+async fn concurrent_recoveries_complete_all_abandoned_transactions() {
     let Some(coordinator) = coordinator("recovered").await else {
         return;
     };
@@ -92,7 +92,7 @@ async fn several_recover_what_others_left_behind_and_none_hides_another() {
 }
 
 #[tokio::test]
-async fn an_index_that_shows_nothing_by_itself_hides_nothing_from_recovery_nor_from_lists() {
+async fn recovery_and_lists_refresh_indexes_without_auto_refresh() {
     let (_fake, coordinator) = fake(13, Marks::Compared).await;
     opened(&coordinator, &[("a", 10), ("b", 0)]).await;
     let transfer = Transaction::transfer("t", "a", "b", 1).unwrap();
@@ -108,9 +108,9 @@ async fn an_index_that_shows_nothing_by_itself_hides_nothing_from_recovery_nor_f
     let open = coordinator.list(&[], 10).await.unwrap();
     assert!(open.is_empty(), "{open:?}");
     let finished = coordinator.list(&[State::Finished], 10).await.unwrap();
-    let told = serde_json::to_value(&finished).unwrap();
-    assert_eq!(told[0]["transaction_state"], "finished", "{told}");
-    assert_eq!(told[0]["id"], "t", "{told}");
+    let result = serde_json::to_value(&finished).unwrap();
+    assert_eq!(result[0]["transaction_state"], "finished", "{result}");
+    assert_eq!(result[0]["id"], "t", "{result}");
 }
 
 /// What stands of a transaction, whether or not it breaks a rule.
@@ -124,7 +124,7 @@ async fn refreshed(coordinator: &Coordinator) {
 }
 
 #[tokio::test]
-async fn more_than_a_page_that_cannot_even_be_looked_at_keep_nobody_waiting_and_are_named() {
+async fn a_page_of_unreadable_transactions_is_reported_and_blocks_nobody() {
     const LOST: usize = 150;
     const MINUTE: Duration = Duration::from_secs(60);
     const HOUR: Duration = Duration::from_secs(3_600);
@@ -178,7 +178,7 @@ async fn more_than_a_page_that_cannot_even_be_looked_at_keep_nobody_waiting_and_
 }
 
 #[tokio::test]
-async fn what_stands_in_the_way_is_a_rule_a_document_that_refuses_or_one_that_cannot_be_read() {
+async fn blockers_are_rules_refusals_or_unreadable_documents() {
     let (fake, coordinator) = fake(12, Marks::Compared).await;
     opened(&coordinator, &[("far", 10), ("poor", 1), ("b", 0)]).await;
     let far = Transaction::transfer("far", "far", "b", 1).unwrap();
@@ -201,16 +201,16 @@ async fn what_stands_in_the_way_is_a_rule_a_document_that_refuses_or_one_that_ca
         let one = stuck.iter().find(|one| one.id == id).unwrap();
         (one.blockers.clone(), one.blockers[0].to_string())
     };
-    let (blockers, said) = named("far");
+    let (blockers, text) = named("far");
     assert_eq!(blockers, [Blocker::Unreadable("far".into())]);
-    assert_eq!(said, "the document far cannot be read");
-    let (blockers, said) = named("poor");
+    assert_eq!(text, "the document far cannot be read");
+    let (blockers, text) = named("poor");
     let refuses = Blocker::Refused("poor".into(), Obstacle::Insufficient);
     assert_eq!(blockers, [refuses]);
-    assert!(said.contains("poor has less available"), "{said}");
-    let (blockers, said) = named("twice");
+    assert!(text.contains("poor has less available"), "{text}");
+    let (blockers, text) = named("twice");
     assert!(matches!(blockers[..], [Blocker::Rule(_)]), "{blockers:?}");
-    assert!(said.contains("one effect for each document"), "{said}");
+    assert!(text.contains("one effect for each document"), "{text}");
 
     // One that breaks a rule is set about by nobody, and does not come first each time.
     let recovered = coordinator.recover(Duration::from_secs(60)).await.unwrap();

@@ -8,44 +8,47 @@ use super::{coordinator, opened, state};
 use crate::support;
 
 #[tokio::test]
-async fn what_cannot_be_carried_out_is_refused_before_anything_is_written() {
+async fn impossible_transactions_are_refused_before_any_write() {
     let Some(coordinator) = coordinator("refused").await else {
         return;
     };
     opened(&coordinator, &[("a", 10), ("b", 0)]).await;
     let nobody = Transaction::transfer("t", "a", "nobody", 1).unwrap();
-    for told in [
+    for result in [
         coordinator.run(&nobody).await,
         coordinator.create(&nobody).await,
     ] {
-        let told = told.unwrap_err();
-        assert!(!told.may_have_moved_by_this_call());
-        assert!(matches!(told, Failure::Missing(name) if name == "nobody"));
+        let result = result.unwrap_err();
+        assert!(!result.may_have_moved_by_this_call());
+        assert!(matches!(result, Failure::Missing(name) if name == "nobody"));
     }
     assert_eq!(state(&coordinator, "t").await, None);
     let first = Transaction::transfer("t", "a", "b", 1).unwrap();
     let other = Transaction::transfer("t", "a", "b", 2).unwrap();
     coordinator.create(&first).await.unwrap();
     coordinator.create(&first).await.unwrap();
-    for told in [
+    for result in [
         coordinator.create(&other).await,
         coordinator.run(&other).await,
     ] {
-        assert!(matches!(told, Err(Failure::Different(_))), "{told:?}");
+        assert!(matches!(result, Err(Failure::Different(_))), "{result:?}");
     }
     coordinator.run(&first).await.unwrap();
     coordinator.run(&first).await.unwrap();
-    let told = coordinator.roll_back("t").await;
-    assert!(matches!(told, Err(Failure::Committed)), "{told:?}");
-    let told = coordinator.resume("unknown").await;
-    assert!(matches!(told, Err(Failure::Absent(_))), "{told:?}");
+    let result = coordinator.roll_back("t").await;
+    assert!(matches!(result, Err(Failure::Committed)), "{result:?}");
+    let result = coordinator.resume("unknown").await;
+    assert!(matches!(result, Err(Failure::Absent(_))), "{result:?}");
     for wrong in ["", "a b", "a/b"] {
-        let told = coordinator.open(wrong, 1).await.unwrap_err();
-        assert!(told.to_string().contains("[A-Za-z0-9_-]{1,64}"), "{told}");
+        let result = coordinator.open(wrong, 1).await.unwrap_err();
+        assert!(
+            result.to_string().contains("[A-Za-z0-9_-]{1,64}"),
+            "{result}"
+        );
     }
     for wrong in [-1, (1 << 53) + 1] {
-        let told = coordinator.open("c", wrong).await.unwrap_err();
-        assert!(told.to_string().contains("2^53"), "{told}");
+        let result = coordinator.open("c", wrong).await.unwrap_err();
+        assert!(result.to_string().contains("2^53"), "{result}");
     }
     assert_eq!(coordinator.document("c").await.unwrap(), None);
 }
@@ -64,46 +67,46 @@ async fn an_index_without_the_mapping_or_without_an_answer_for_its_replicas_is_r
             }
             let transactions = format!("{name}-transactions");
             let coordinator = Coordinator::new(client.clone(), name, &transactions);
-            let told = coordinator.run(&transfer).await.unwrap_err();
-            assert!(matches!(told, Failure::Unfit(_)), "{told:?}");
+            let result = coordinator.run(&transfer).await.unwrap_err();
+            assert!(matches!(result, Failure::Misconfigured(_)), "{result:?}");
             assert!(!client.index_exists(&transactions).await.unwrap());
-            told.to_string()
+            result.to_string()
         }
     };
     assert!(refused("unfit-none", None).await.contains("is not there"));
     let loose = json!({"settings": {"number_of_replicas": 0}, "mappings": {}});
     assert!(refused("unfit-loose", Some(loose)).await.contains("strict"));
     let alone = json!({"settings": {"number_of_replicas": 1}});
-    let told = refused("unfit-alone", Some(alone)).await;
-    assert!(told.contains("wait_for_active_shards"), "{told}");
+    let result = refused("unfit-alone", Some(alone)).await;
+    assert!(result.contains("wait_for_active_shards"), "{result}");
     let expands = json!({"settings": {"number_of_replicas": 0, "auto_expand_replicas": "0-1"}});
-    let told = refused("unfit-expands", Some(expands)).await;
-    assert!(told.contains("auto_expand_replicas"), "{told}");
+    let result = refused("unfit-expands", Some(expands)).await;
+    assert!(result.contains("auto_expand_replicas"), "{result}");
     let late = json!({"settings": {"number_of_replicas": 0, "translog": {"durability": "async"}}});
-    let told = refused("unfit-late", Some(late)).await;
-    assert!(told.contains("translog.durability"), "{told}");
+    let result = refused("unfit-late", Some(late)).await;
+    assert!(result.contains("translog.durability"), "{result}");
     let words = json!({"settings": {"number_of_replicas": 0},
         "mappings": {"dynamic": "strict", "properties": {"balance": {"type": "keyword"}}}});
-    let told = refused("unfit-words", Some(words)).await;
-    assert!(told.contains("another mapping"), "{told}");
+    let result = refused("unfit-words", Some(words)).await;
+    assert!(result.contains("another mapping"), "{result}");
     // Who makes indexes leaves the one that is there as it is, and refuses it.
     let other = Coordinator::new(client.clone(), "unfit-words", "unfit-other-transactions");
-    let told = other.prepare(0).await.unwrap_err().to_string();
-    assert!(told.contains("another mapping"), "{told}");
+    let result = other.prepare(0).await.unwrap_err().to_string();
+    assert!(result.contains("another mapping"), "{result}");
     let made = client.index_exists("unfit-other-transactions").await;
     assert!(!made.unwrap(), "nothing is made before all is judged");
     // One of the two is not enough.
     let whole = Coordinator::new(client.clone(), "unfit-whole", "unfit-whole-transactions");
     whole.prepare(0).await.unwrap();
     let half = Coordinator::new(client.clone(), "unfit-whole", "unfit-half-transactions");
-    let told = half.run(&transfer).await.unwrap_err().to_string();
+    let result = half.run(&transfer).await.unwrap_err().to_string();
     assert!(
-        told.contains("unfit-half-transactions is not there"),
-        "{told}"
+        result.contains("unfit-half-transactions is not there"),
+        "{result}"
     );
     let swapped = Coordinator::new(client, "unfit-whole-transactions", "unfit-whole");
-    let told = swapped.run(&transfer).await.unwrap_err().to_string();
-    assert!(told.contains("another mapping"), "{told}");
+    let result = swapped.run(&transfer).await.unwrap_err().to_string();
+    assert!(result.contains("another mapping"), "{result}");
 }
 
 #[tokio::test]
@@ -113,12 +116,12 @@ async fn replicas_that_have_no_node_to_be_on_are_refused_before_an_index_is_made
     };
     let coordinator = Coordinator::new(client.clone(), "placeless", "placeless-transactions");
     let begun = std::time::Instant::now();
-    let told = coordinator.prepare(1).await.unwrap_err();
-    assert!(matches!(told, Failure::Unfit(_)), "{told:?}");
-    let told = told.to_string();
+    let result = coordinator.prepare(1).await.unwrap_err();
+    assert!(matches!(result, Failure::Misconfigured(_)), "{result:?}");
+    let result = result.to_string();
     assert!(
-        told.contains("--replicas 0") && told.contains("second node"),
-        "{told}"
+        result.contains("--replicas 0") && result.contains("second node"),
+        "{result}"
     );
     assert!(
         begun.elapsed() < std::time::Duration::from_secs(10),
@@ -131,43 +134,46 @@ async fn replicas_that_have_no_node_to_be_on_are_refused_before_an_index_is_made
 }
 
 #[tokio::test]
-async fn an_index_that_was_deleted_meanwhile_and_made_anew_by_a_write_moves_nothing() {
+async fn an_auto_created_index_moves_nothing() {
     let (fake, coordinator) = fake(3, Marks::Compared).await;
     opened(&coordinator, &[("a", 10), ("b", 0)]).await;
     let transfer = |id| Transaction::transfer(id, "a", "b", 1).unwrap();
     coordinator.run(&transfer("before")).await.unwrap();
     let client = coordinator.client();
     client.delete_index("transactions").await.unwrap();
-    let told = coordinator.run(&transfer("t")).await.unwrap_err();
+    let result = coordinator.run(&transfer("t")).await.unwrap_err();
     assert!(
-        matches!(told, Failure::Open(_)),
-        "it wrote something: {told:?}"
+        matches!(result, Failure::Open(_)),
+        "it wrote something: {result:?}"
     );
-    let told = told.to_string();
+    let result = result.to_string();
     assert!(
-        told.contains("the index transactions has replicas"),
-        "{told}"
+        result.contains("the index transactions has replicas"),
+        "{result}"
     );
     let a = fake.document("documents", "a").unwrap().source.unwrap();
     assert_eq!((&a["balance"], &a["holds"]), (&json!(9), &json!([])));
-    for told in [
+    for result in [
         coordinator.run(&transfer("u")).await,
         coordinator.create(&transfer("u")).await,
         coordinator.open("c", 1).await.map(drop),
     ] {
-        assert!(matches!(told, Err(Failure::Unfit(_))), "{told:?}");
+        assert!(
+            matches!(result, Err(Failure::Misconfigured(_))),
+            "{result:?}"
+        );
     }
     client.delete_index("transactions").await.unwrap();
     coordinator.prepare(0).await.unwrap();
     client.delete_index("transactions").await.unwrap();
-    let told = coordinator.create(&transfer("v")).await;
-    assert!(matches!(told, Err(Failure::Open(_))), "{told:?}");
+    let result = coordinator.create(&transfer("v")).await;
+    assert!(matches!(result, Err(Failure::Open(_))), "{result:?}");
     client.delete_index("transactions").await.unwrap();
     coordinator.prepare(0).await.unwrap();
     client.delete_index("documents").await.unwrap();
-    let told = coordinator.run(&transfer("w")).await;
-    let Err(Failure::Unfit(why)) = told else {
-        panic!("{told:?}");
+    let result = coordinator.run(&transfer("w")).await;
+    let Err(Failure::Misconfigured(why)) = result else {
+        panic!("{result:?}");
     };
     assert!(why.contains("documents is not there"), "{why}");
     assert!(fake.document("transactions", "w").is_none());

@@ -34,14 +34,14 @@ async fn begun(fake: &FakeElastic, coordinator: &Coordinator) {
     opened(coordinator, &[("a", 10), ("b", 0)]).await;
     fake.faults(AWAY);
     fake.plan([None, Some(Fault::LostAfter)]);
-    let told = coordinator.run(&transfer()).await;
-    assert!(matches!(told, Err(Failure::Ambiguous(_))), "{told:?}");
+    let result = coordinator.run(&transfer()).await;
+    assert!(matches!(result, Err(Failure::Ambiguous(_))), "{result:?}");
 }
 
 /// What the later call was told is no word about the earlier one, whose transfer happens.
-async fn happens_after(fake: &FakeElastic, coordinator: &Coordinator, told: &Failure) {
-    assert!(told.may_have_moved(), "{told:?}");
-    assert!(!told.may_have_moved_by_this_call(), "{told:?}");
+async fn happens_after(fake: &FakeElastic, coordinator: &Coordinator, result: &Failure) {
+    assert!(result.may_have_moved(), "{result:?}");
+    assert!(!result.may_have_moved_by_this_call(), "{result:?}");
     fake.settle();
     coordinator.run(&transfer()).await.unwrap();
     let left = balances(coordinator, &["a", "b"]).await;
@@ -49,37 +49,37 @@ async fn happens_after(fake: &FakeElastic, coordinator: &Coordinator, told: &Fai
 }
 
 #[tokio::test]
-async fn a_second_run_that_reaches_nobody_does_not_say_that_nothing_moved() {
+async fn an_unreachable_second_run_does_not_report_that_nothing_moved() {
     let (fake, coordinator) = fake(1, Marks::Compared).await;
     begun(&fake, &coordinator).await;
-    let told = coordinator.run(&transfer()).await.unwrap_err();
-    assert!(matches!(told, Failure::Unavailable(_)), "{told:?}");
-    happens_after(&fake, &coordinator, &told).await;
+    let result = coordinator.run(&transfer()).await.unwrap_err();
+    assert!(matches!(result, Failure::Unavailable(_)), "{result:?}");
+    happens_after(&fake, &coordinator, &result).await;
 }
 
 #[tokio::test]
-async fn a_second_run_that_sees_a_document_missing_does_not_say_that_nothing_moved() {
+async fn a_second_run_with_a_missing_document_does_not_report_that_nothing_moved() {
     let (fake, coordinator) = fake(1, Marks::Compared).await;
     begun(&fake, &coordinator).await;
     fake.faults(Faults { stale: 1.0, ..NONE });
-    let told = coordinator.run(&transfer()).await.unwrap_err();
-    assert!(matches!(told, Failure::Missing(_)), "{told:?}");
-    happens_after(&fake, &coordinator, &told).await;
+    let result = coordinator.run(&transfer()).await.unwrap_err();
+    assert!(matches!(result, Failure::Missing(_)), "{result:?}");
+    happens_after(&fake, &coordinator, &result).await;
 }
 
 #[tokio::test]
-async fn who_gives_up_what_is_not_there_yet_is_not_told_that_nothing_moves() {
+async fn aborting_an_unknown_transaction_does_not_report_that_nothing_moved() {
     let mut later = 0;
     for seed in 0..8 {
         let (fake, coordinator) = fake(seed, Marks::Compared).await;
         opened(&coordinator, &[("a", 10), ("b", 0)]).await;
         fake.plan([None, Some(Fault::Late)]);
-        let told = coordinator.create(&transfer()).await;
-        assert!(matches!(told, Err(Failure::Ambiguous(_))), "{told:?}");
-        // By some seeds the creation comes before the look.
-        if let Err(told) = coordinator.roll_back("t").await {
-            assert!(matches!(told, Failure::Absent(_)), "{told:?}");
-            happens_after(&fake, &coordinator, &told).await;
+        let result = coordinator.create(&transfer()).await;
+        assert!(matches!(result, Err(Failure::Ambiguous(_))), "{result:?}");
+        // By some seeds the creation comes before the check.
+        if let Err(result) = coordinator.roll_back("t").await {
+            assert!(matches!(result, Failure::Absent(_)), "{result:?}");
+            happens_after(&fake, &coordinator, &result).await;
             later += 1;
         }
     }
@@ -87,24 +87,24 @@ async fn who_gives_up_what_is_not_there_yet_is_not_told_that_nothing_moves() {
 }
 
 #[tokio::test]
-async fn who_creates_it_first_gives_up_also_what_is_late() {
+async fn aborting_an_uncreated_transaction_also_refuses_late_requests() {
     let (fake, coordinator) = fake(1, Marks::Compared).await;
     opened(&coordinator, &[("a", 10), ("b", 0)]).await;
     fake.plan([None, Some(Fault::Late)]);
-    let told = coordinator.create(&transfer()).await;
-    assert!(matches!(told, Err(Failure::Ambiguous(_))), "{told:?}");
+    let result = coordinator.create(&transfer()).await;
+    assert!(matches!(result, Err(Failure::Ambiguous(_))), "{result:?}");
     coordinator.create(&transfer()).await.unwrap();
     coordinator.roll_back("t").await.unwrap();
     fake.settle();
-    let told = coordinator.run(&transfer()).await.unwrap_err();
-    assert!(matches!(told, Failure::RolledBack(_)), "{told:?}");
-    assert!(!told.may_have_moved());
+    let result = coordinator.run(&transfer()).await.unwrap_err();
+    assert!(matches!(result, Failure::RolledBack(_)), "{result:?}");
+    assert!(!result.may_have_moved());
     let left = balances(&coordinator, &["a", "b"]).await;
     assert_eq!((left["a"], left["b"]), (10, 0));
 }
 
 #[tokio::test]
-async fn who_asks_about_a_committed_one_and_reaches_nobody_is_not_told_that_nothing_moved() {
+async fn an_unreachable_server_never_reports_that_a_committed_transaction_failed() {
     let (fake, coordinator) = fake(1, Marks::Compared).await;
     opened(&coordinator, &[("a", 10), ("b", 0)]).await;
     let (transfer, mut execution) = (transfer(), Execution::create(2, 1));
@@ -114,12 +114,12 @@ async fn who_asks_about_a_committed_one_and_reaches_nobody_is_not_told_that_noth
     assert_eq!(state(&coordinator, "t").await, Some(State::Committed));
     for gives_up in [true, false] {
         fake.faults(AWAY);
-        let told = match gives_up {
+        let result = match gives_up {
             true => coordinator.roll_back("t").await,
             false => coordinator.resume("t").await,
         };
-        let told = told.unwrap_err();
-        assert!(matches!(told, Failure::Unavailable(_)), "{told:?}");
-        happens_after(&fake, &coordinator, &told).await;
+        let result = result.unwrap_err();
+        assert!(matches!(result, Failure::Unavailable(_)), "{result:?}");
+        happens_after(&fake, &coordinator, &result).await;
     }
 }

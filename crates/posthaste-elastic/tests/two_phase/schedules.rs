@@ -139,7 +139,7 @@ async fn play(seed: u64, marks: Marks) -> Vec<Option<State>> {
         let transaction = &transactions[at];
         async move { (at, execute(coordinator, transaction, plan).await) }
     });
-    let told = join_all(running).await;
+    let result = join_all(running).await;
     for document in documents(&fake).values() {
         assert!(document.available() >= 0, "{document:?}");
     }
@@ -154,10 +154,10 @@ async fn play(seed: u64, marks: Marks) -> Vec<Option<State>> {
         assert!(end.is_none_or(State::is_final), "{transaction:?}: {end:?}");
         ended.push(end);
     }
-    for (at, told) in told {
+    for (at, result) in result {
         assert!(
-            told.is_none() || told == ended[at],
-            "t{at}: told {told:?}, is {:?}",
+            result.is_none() || result == ended[at],
+            "t{at}: result {result:?}, is {:?}",
             ended[at]
         );
     }
@@ -290,7 +290,7 @@ fn play_all(schedules: u64) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn whatever_goes_wrong_meanwhile_money_is_where_it_belongs_in_the_end() {
+fn balances_are_correct_after_any_faults() {
     if let Some(seed) = asked("POSTHASTE_SEED") {
         println!("{:?}", runtime().block_on(play(seed, Marks::Compared)));
         return;

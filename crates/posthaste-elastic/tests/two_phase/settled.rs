@@ -12,7 +12,7 @@ use super::{balances, coordinator, opened, state};
 const SOON: Duration = Duration::from_secs(30);
 
 #[tokio::test]
-async fn who_waits_until_it_is_settled_sees_all_of_it_and_it_is_finished_behind() {
+async fn waiting_for_settlement_sees_every_effect() {
     let Some(coordinator) = coordinator("settled").await else {
         return;
     };
@@ -25,16 +25,16 @@ async fn who_waits_until_it_is_settled_sees_all_of_it_and_it_is_finished_behind(
     eventually(SOON, "it is finished", finished).await.unwrap();
     coordinator.run_to_settled(&transfer).await.unwrap();
     let larger = Transaction::transfer("u", "a", "b", 4).unwrap();
-    let told = coordinator.run_to_settled(&larger).await;
-    assert!(matches!(told, Err(Failure::RolledBack(_))), "{told:?}");
+    let result = coordinator.run_to_settled(&larger).await;
+    assert!(matches!(result, Err(Failure::RolledBack(_))), "{result:?}");
     assert_eq!(state(&coordinator, "u").await, Some(State::RolledBack));
 }
 
 #[tokio::test]
-async fn a_last_word_that_is_lost_is_said_by_recovery() {
+async fn recovery_repeats_a_lost_final_update() {
     let (fake, coordinator) = fake(7, Marks::Compared).await;
     opened(&coordinator, &[("a", 10), ("b", 0)]).await;
-    // The first write of an index is followed by a look at it.
+    // The first write of an index is followed by a check at it.
     opened(&coordinator, &[("c", 1), ("d", 0)]).await;
     let first = Transaction::transfer("first", "c", "d", 1).unwrap();
     coordinator.run(&first).await.unwrap();

@@ -8,7 +8,7 @@ use super::{Coordinator, balances, coordinator, opened, state};
 
 /// A way to set about a transaction.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum Operation {
     /// Make it and bring it to its end.
     Create,
     /// Bring one to its end that was written down.
@@ -21,19 +21,19 @@ enum Way {
     Insufficient,
 }
 
-const WAYS: [Way; 5] = [
-    Way::Create,
-    Way::Resume,
-    Way::GiveUpCreated,
-    Way::GiveUpHeld,
-    Way::Insufficient,
+const OPERATIONS: [Operation; 5] = [
+    Operation::Create,
+    Operation::Resume,
+    Operation::GiveUpCreated,
+    Operation::GiveUpHeld,
+    Operation::Insufficient,
 ];
 
-fn execution(way: Way) -> Execution {
-    match way {
-        Way::Create | Way::Insufficient => Execution::create(2, 1),
-        Way::Resume => Execution::resume(2, 1),
-        Way::GiveUpCreated | Way::GiveUpHeld => Execution::roll_back(2, Reason::Asked),
+fn execution(operation: Operation) -> Execution {
+    match operation {
+        Operation::Create | Operation::Insufficient => Execution::create(2, 1),
+        Operation::Resume => Execution::resume(2, 1),
+        Operation::GiveUpCreated | Operation::GiveUpHeld => Execution::roll_back(2, Reason::Asked),
     }
 }
 
@@ -54,25 +54,31 @@ async fn steps(
 
 /// One transaction whose executor stops after this many steps. Says which it made, and whether it
 /// was at its end.
-async fn stopped(coordinator: &Coordinator, way: Way, after: usize) -> (Vec<Step>, bool) {
-    let name = format!("{way:?}-{after}");
+async fn stopped(
+    coordinator: &Coordinator,
+    operation: Operation,
+    after: usize,
+) -> (Vec<Step>, bool) {
+    let name = format!("{operation:?}-{after}");
     let (from, to) = (format!("from-{name}"), format!("to-{name}"));
     opened(coordinator, &[(&from, 10), (&to, 0)]).await;
-    let amount = if matches!(way, Way::Insufficient) {
+    let amount = if matches!(operation, Operation::Insufficient) {
         11
     } else {
         7
     };
     let transaction = Transaction::transfer(&name, &from, &to, amount).unwrap();
-    match way {
-        Way::Create | Way::Insufficient => {}
-        Way::Resume | Way::GiveUpCreated => coordinator.create(&transaction).await.unwrap(),
-        Way::GiveUpHeld => {
+    match operation {
+        Operation::Create | Operation::Insufficient => {}
+        Operation::Resume | Operation::GiveUpCreated => {
+            coordinator.create(&transaction).await.unwrap()
+        }
+        Operation::GiveUpHeld => {
             let (made, _) = steps(coordinator, &transaction, Execution::create(2, 1), 3).await;
             assert_eq!(made.last(), Some(&Step::Hold));
         }
     }
-    let (made, progress) = steps(coordinator, &transaction, execution(way), after).await;
+    let (made, progress) = steps(coordinator, &transaction, execution(operation), after).await;
     let ended = match coordinator.resume(&name).await {
         Ok(()) => Some(State::Finished),
         Err(Failure::RolledBack(_)) => Some(State::RolledBack),
@@ -80,8 +86,8 @@ async fn stopped(coordinator: &Coordinator, way: Way, after: usize) -> (Vec<Step
         Err(other) => panic!("{name}: {other}"),
     };
     assert_eq!(state(coordinator, &name).await, ended, "{name}");
-    if let Progress::Ended(told) = progress {
-        assert_eq!(Some(told), ended, "{name}");
+    if let Progress::Ended(result) = progress {
+        assert_eq!(Some(result), ended, "{name}");
     }
     let moved = if ended == Some(State::Finished) { 7 } else { 0 };
     let left = balances(coordinator, &[&from, &to]).await;
@@ -90,28 +96,28 @@ async fn stopped(coordinator: &Coordinator, way: Way, after: usize) -> (Vec<Step
         (10 - moved, moved),
         "{name} after {made:?}"
     );
-    let given_up = made.contains(&Step::Abandon) || matches!(way, Way::Insufficient);
+    let given_up = made.contains(&Step::Abandon) || matches!(operation, Operation::Insufficient);
     assert!(ended != Some(State::Finished) || !given_up, "{name}");
     (made, matches!(progress, Progress::Ended(_)))
 }
 
 #[tokio::test]
-async fn whoever_stops_after_any_step_leaves_nothing_that_another_cannot_end() {
+async fn any_interrupted_transaction_can_be_completed_by_another() {
     let Some(coordinator) = coordinator("stopped").await else {
         return;
     };
     let mut all = Vec::new();
-    for way in WAYS {
+    for operation in OPERATIONS {
         let mut after = 0;
         loop {
-            let (made, at_its_end) = stopped(&coordinator, way, after).await;
+            let (made, at_its_end) = stopped(&coordinator, operation, after).await;
             all.extend(made);
             if at_its_end {
                 break;
             }
             after += 1;
         }
-        println!("{way:?}: stopped after each of {after} steps");
+        println!("{operation:?}: stopped after each of {after} steps");
     }
     // What only the one that comes second does, is done by the one that goes on.
     let seen = |step: &Step| all.contains(step) || *step == Step::Confirm;
@@ -125,23 +131,23 @@ async fn whoever_stops_after_any_step_leaves_nothing_that_another_cannot_end() {
 
 /// The one that goes on after the decision stops, too, after each of the steps.
 #[tokio::test]
-async fn whoever_goes_on_may_stop_as_well() {
+async fn resumed_transactions_may_stop_again() {
     let Some(coordinator) = coordinator("stopped-twice").await else {
         return;
     };
-    for (way, decision) in [
-        (Way::Create, Step::Commit),
-        (Way::GiveUpHeld, Step::Abandon),
+    for (operation, decision) in [
+        (Operation::Create, Step::Commit),
+        (Operation::GiveUpHeld, Step::Abandon),
     ] {
         for after in 1..=4 {
-            let name = format!("{way:?}-{after}");
+            let name = format!("{operation:?}-{after}");
             let (from, to) = (format!("from-{name}"), format!("to-{name}"));
             opened(&coordinator, &[(&from, 10), (&to, 0)]).await;
             let transaction = Transaction::transfer(&name, &from, &to, 7).unwrap();
-            if matches!(way, Way::GiveUpHeld) {
+            if matches!(operation, Operation::GiveUpHeld) {
                 steps(&coordinator, &transaction, Execution::create(2, 1), 3).await;
             }
-            let mut first = execution(way);
+            let mut first = execution(operation);
             while {
                 let step = first.step();
                 coordinator.step(&transaction, &mut first).await;

@@ -47,7 +47,7 @@ async fn each_attempt_puts_the_next_one_off(coordinator: &Coordinator, transacti
     };
     near(due_in(coordinator, "t", 0).await, 0.0);
     ask(Request::Advance(State::Created, Event::Begun)).await;
-    // Whoever works on it keeps the others away, which counts as no attempt.
+    // Anyone who works on it keeps the others away, which counts as no attempt.
     for again in 1..=5 {
         ask(Request::Touch(State::Pending)).await;
         near(due_in(coordinator, "t", again).await, 2.0);
@@ -106,7 +106,7 @@ async fn failed_after(
 }
 
 #[tokio::test]
-async fn the_server_and_the_fake_put_the_next_attempt_off_alike() {
+async fn the_server_and_the_fake_delay_retries_alike() {
     let (fake, faked) = fake(3, Marks::Compared).await;
     each_attempt_puts_the_next_one_off(&faked, "transactions").await;
     drop(fake);

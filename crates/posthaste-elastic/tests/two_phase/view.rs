@@ -48,14 +48,14 @@ async fn play(seed: u64) -> (u64, u64) {
         is_over.store(true, Ordering::Relaxed);
     };
     let reader = async {
-        let mut told = (0, 0);
+        let mut result = (0, 0);
         while !is_over.load(Ordering::Relaxed) {
             match coordinator.views(&DOCUMENTS).await {
                 Ok(views) => {
                     judge(&views);
-                    told.0 += 1;
+                    result.0 += 1;
                 }
-                Err(Failure::Unavailable(_) | Failure::Moving) => told.1 += 1,
+                Err(Failure::Unavailable(_) | Failure::Moving) => result.1 += 1,
                 Err(other) => panic!("{other}"),
             }
             // Nor does an audit disagree with what is merely under way.
@@ -66,9 +66,9 @@ async fn play(seed: u64) -> (u64, u64) {
             }
             tokio::task::yield_now().await;
         }
-        told
+        result
     };
-    let told = join(writers, reader).await.1;
+    let result = join(writers, reader).await.1;
     // Who reads after it was told of an end sees it.
     fake.faults(Faults::default());
     fake.settle();
@@ -87,7 +87,7 @@ async fn play(seed: u64) -> (u64, u64) {
     for (document, view) in DOCUMENTS.into_iter().zip(views) {
         assert_eq!(view.unwrap().total, expected[document], "{document}");
     }
-    told
+    result
 }
 
 /// The transactions of these schedules move within the documents, and set d0 and d1 together.
@@ -102,23 +102,23 @@ fn judge(views: &[Option<DocumentView>]) {
 }
 
 #[test]
-fn whoever_reads_meanwhile_sees_each_transaction_wholly_or_not_at_all() {
+fn readers_see_transactions_atomically() {
     let runtime = schedules::runtime();
     let replayed = asked("POSTHASTE_SEED");
     let first = replayed.unwrap_or_else(|| fastrand::u64(..));
     let many = SCHEDULES[usize::from(asked("POSTHASTE_SCHEDULES").is_some())];
     let schedules = replayed.map_or(many, |_| 1);
-    let (mut told, mut in_vain) = (0, 0);
+    let (mut result, mut in_vain) = (0, 0);
     for seed in (0..schedules).map(|at| first.wrapping_add(at)) {
         let played = catch_unwind(AssertUnwindSafe(|| runtime.block_on(play(seed))));
         let Ok((some, none)) = played else {
             panic!("POSTHASTE_SEED={seed} replays it");
         };
-        (told, in_vain) = (told + some, in_vain + none);
+        (result, in_vain) = (result + some, in_vain + none);
     }
-    println!("{schedules} schedules: {told} readings, {in_vain} in vain");
-    assert!(told > schedules, "hardly anything was told");
-    ran::count("two-phase-readings", told);
+    println!("{schedules} schedules: {result} readings, {in_vain} in vain");
+    assert!(result > schedules, "hardly anything was result");
+    ran::count("two-phase-readings", result);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -143,7 +143,7 @@ async fn sums_stand_still_on_a_real_server_while_transfers_run() {
             }
         });
     }
-    let (mut told, mut in_vain, mut seen_between) = (0, 0, 0);
+    let (mut result, mut in_vain, mut seen_between) = (0, 0, 0);
     while !running.is_empty() {
         match coordinator.views(&ACCOUNTS).await {
             Ok(views) => {
@@ -151,7 +151,7 @@ async fn sums_stand_still_on_a_real_server_while_transfers_run() {
                 let sum: i64 = views.iter().map(|view| view.total).sum();
                 assert_eq!(sum, 400, "{views:?}");
                 seen_between += u64::from(views.iter().any(|one| one.available < one.total));
-                told += 1;
+                result += 1;
             }
             Err(Failure::Moving) => in_vain += 1,
             Err(other) => panic!("{other}"),
@@ -162,13 +162,13 @@ async fn sums_stand_still_on_a_real_server_while_transfers_run() {
             ended.unwrap();
         }
     }
-    println!("{told} readings, {in_vain} in vain; {seen_between} met open transactions");
-    assert!(told > 0 && seen_between > 0);
+    println!("{result} readings, {in_vain} in vain; {seen_between} met open transactions");
+    assert!(result > 0 && seen_between > 0);
 }
 
 /// What others see at each step of a transfer that also sets a field.
 #[tokio::test]
-async fn a_transaction_is_seen_from_its_commit_on_and_not_before() {
+async fn transactions_are_visible_from_their_commit() {
     let (_fake, coordinator) = fake(1, Marks::Compared).await;
     opened(&coordinator, &[("a", 10), ("b", 0)]).await;
     let mut to = Effect::add("b", 4);
@@ -180,19 +180,19 @@ async fn a_transaction_is_seen_from_its_commit_on_and_not_before() {
         coordinator.step(&transfer, &mut execution).await;
         let seen = coordinator.views(&["a", "b"]).await.unwrap();
         let seen: Vec<_> = seen.into_iter().flatten().collect();
-        let told = (
+        let result = (
             seen[0].available,
             seen[0].total,
             seen[1].available,
             seen[1].total,
         );
         let expected = match step {
-            Step::Look | Step::Begin => (10, 10, 0, 0),
+            Step::ReadMark | Step::Begin => (10, 10, 0, 0),
             Step::Hold => (6, 10, 0, 0),
             Step::Commit => (6, 6, 0, 4),
             _ => (6, 6, 4, 4),
         };
-        assert_eq!(told, expected, "after {step:?}");
+        assert_eq!(result, expected, "after {step:?}");
         let is_set = seen[1].data.contains_key("from");
         assert_eq!(is_set, expected.3 == 4, "after {step:?}");
         assert_eq!(coordinator.view("b").await.unwrap().unwrap(), seen[1]);

@@ -64,7 +64,7 @@ async fn walks(fake: &FakeElastic, coordinator: &Coordinator) {
 }
 
 #[tokio::test]
-async fn a_pass_whose_moment_is_lost_tells_what_it_did_and_leaves_the_rest_due() {
+async fn an_interrupted_pass_reports_progress_and_keeps_the_rest_due() {
     let (fake, coordinator) = fake(23, Marks::Compared).await;
     created(&coordinator).await;
     let asked = Cell::new(0);
@@ -84,13 +84,13 @@ async fn a_pass_whose_moment_is_lost_tells_what_it_did_and_leaves_the_rest_due()
 }
 
 #[tokio::test]
-async fn an_opensearch_is_walked_by_ids_and_holds_nothing_afterwards() {
+async fn opensearch_is_walked_by_id_without_leaking_contexts() {
     let (fake, coordinator) = fake(21, Marks::Compared).await;
     walks(&fake, &coordinator).await;
 }
 
 #[tokio::test]
-async fn an_elasticsearch_that_sorts_by_no_id_is_walked_by_where_documents_stand() {
+async fn elasticsearch_without_id_sorting_is_walked_by_shard_order() {
     let (fake, coordinator) = fake(22, Marks::Compared).await;
     fake.pose_as_elasticsearch();
     let by_id = br#"{"sort": [{"_id": "asc"}]}"#;

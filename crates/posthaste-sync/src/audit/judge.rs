@@ -1,22 +1,22 @@
-//! What becomes of documents that seem to differ: they are looked at once more, left to jobs that
-//! are still to come, or repaired.
+//! What becomes of documents that seem to differ: they are checked once more, left to jobs that are
+//! still to come, or repaired.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use super::{Different, Side, Walk};
+use super::{AuditRun, DifferingDocument, Side};
 use crate::audited::Difference;
 use crate::compare::{DELETED_BY_OTHERS, Pass, SyncOutcome, SyncRequest};
 use crate::index::{IndexError, Proof};
 
 /// For this long the audit tries to write what other clients have deleted: servers refuse that for
-/// 60 s unless they are told otherwise.
+/// 60 s by default.
 const REFUSED_FOR: Duration = Duration::from_secs(75);
 const TRIED_AGAIN_EVERY: Duration = Duration::from_secs(5);
 
-impl Walk<'_> {
+impl AuditRun<'_> {
     /// Looks at them once more, the index before Postgres, so that nothing that changed between the
-    /// two looks of a page counts.
+    /// two checks of a page counts.
     pub(super) async fn judge(&mut self, ids: Vec<String>, side: Side) -> Result<(), IndexError> {
         let mut different = self.different(&ids, side).await?;
         if !self.audit.repair {
@@ -43,21 +43,21 @@ impl Walk<'_> {
             .iter()
             .map(|one| (&*one.id, one.version))
             .collect();
-        let is_other = |one: &&Different| before.get(&*one.id) != Some(&one.version);
+        let is_other = |one: &&DifferingDocument| before.get(&*one.id) != Some(&one.version);
         self.found.changed += still.iter().filter(is_other).count() as u64;
         self.found.repaired += (ids.len() - still.len()) as u64;
         Ok(())
     }
 
-    /// Those whose rows have no job to come. A job that was done between the look at a document and
-    /// the look at the jobs has made it equal, so what has none is looked at once more.
+    /// Those whose rows have no job to come. A job that was done between the check at a document
+    /// and the check at the jobs has made it equal, so what has none is checked once more.
     async fn without_pending(
         &mut self,
-        mut different: Vec<Different>,
+        mut different: Vec<DifferingDocument>,
         side: Side,
-    ) -> Result<Vec<Different>, IndexError> {
+    ) -> Result<Vec<DifferingDocument>, IndexError> {
         for is_last in [false, true] {
-            let mends = |one: &&Different| match one.difference {
+            let mends = |one: &&DifferingDocument| match one.difference {
                 Difference::Missing | Difference::Stale | Difference::Orphaned => true,
                 // A job finds these versions equal, or cannot do anything about it.
                 Difference::Altered | Difference::Ahead | Difference::Unreadable => false,

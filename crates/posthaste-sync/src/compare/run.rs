@@ -1,4 +1,4 @@
-//! The way of the documents of one pass: they are read, made, written and seen.
+//! One pass over documents: read the rows, make, write and verify the documents.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -6,15 +6,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{DELETED_BY_OTHERS, MADE_AT_ONCE, Pass, SyncOutcome, SyncRequest};
-use crate::decide::{Reason, Seen, Step, Truth, decide};
-use crate::halves::{Halves, Patience, halves_within};
-use crate::index::{IndexError, Proof, Write, Written};
+use crate::bisect::{PartialRead, ReadBudget, bisect_read_within};
+use crate::decide::{IndexedVersion, Reason, RowState, Step, decide};
+use crate::index::{IndexError, Proof, Write, WriteOutcome};
 use crate::source::{Body, Row, RowVersion};
 
 /// One document of a pass.
 struct Document {
     request: SyncRequest,
-    seen: Option<Seen>,
+    seen: Option<IndexedVersion>,
     is_made: bool,
     /// There was no time to read its row.
     is_left: bool,
@@ -28,15 +28,15 @@ impl Document {
     }
 
     /// What is known of it, given its row.
-    fn truth(&self, row: Option<(i64, bool)>) -> Truth {
+    fn row_state(&self, row: Option<(i64, bool)>) -> RowState {
         match (row, self.request.deleted) {
-            (Some((version, true)), _) => Truth::Live { version },
-            (Some((version, false)), None) => Truth::Hidden { version },
+            (Some((version, true)), _) => RowState::Live { version },
+            (Some((version, false)), None) => RowState::Hidden { version },
             (Some((version, false)), Some(deleted)) if deleted <= version => {
-                Truth::Hidden { version }
+                RowState::Hidden { version }
             }
-            (_, Some(version)) => Truth::Dead { version },
-            (None, None) => Truth::Gone,
+            (_, Some(version)) => RowState::Dead { version },
+            (None, None) => RowState::Gone,
         }
     }
 }
@@ -93,12 +93,12 @@ impl<'a> Run<'a> {
 
     /// How long rows may be read now: this part of the time that is left, so that what is made is
     /// also written and seen.
-    fn patience(&self, part: u32) -> Option<Patience> {
+    fn budget(&self, part: u32) -> Option<ReadBudget> {
         let left = |until: Instant| until.saturating_duration_since(Instant::now());
-        self.until.map(|until| Patience::of(left(until) / part))
+        self.until.map(|until| ReadBudget::new(left(until) / part))
     }
 
-    pub(super) async fn go(&mut self) -> Result<(), IndexError> {
+    pub(super) async fn execute(&mut self) -> Result<(), IndexError> {
         // The index before Postgres: what it has then that Postgres has not was never committed, or
         // is lost.
         let ids: Vec<String> = self
@@ -124,19 +124,19 @@ impl<'a> Run<'a> {
             let document = &self.documents[at];
             if !document.is_over() {
                 let row = versions.get(&id);
-                let truth = document.truth(row.map(|row| (row.version, row.is_live)));
-                match decide(truth, document.seen, document.request.force) {
+                let row_state = document.row_state(row.map(|row| (row.version, row.is_live)));
+                match decide(row_state, document.seen, document.request.force) {
                     Step::Write(..) => to_make.push(id),
                     step => self.take(at, step, None, &mut batch).await?,
                 }
             }
         }
-        let patience = self.patience(2);
+        let budget = self.budget(2);
         for ids in to_make.chunks(MADE_AT_ONCE) {
-            if patience.is_some_and(Patience::is_over) {
+            if budget.is_some_and(ReadBudget::is_over) {
                 break;
             }
-            for row in self.rows(ids, patience).await? {
+            for row in self.rows(ids, budget).await? {
                 self.made(row, &mut batch).await?;
             }
             for id in ids {
@@ -162,8 +162,8 @@ impl<'a> Run<'a> {
             Body::Document(text) => Some(text),
             Body::Hidden => None,
         };
-        let truth = document.truth(Some((row.version, text.is_some())));
-        let step = decide(truth, document.seen, document.request.force);
+        let row_state = document.row_state(Some((row.version, text.is_some())));
+        let step = decide(row_state, document.seen, document.request.force);
         self.take(at, step, text, batch).await
     }
 
@@ -174,11 +174,11 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         if document.seen.is_some() {
-            // Deleted between the two looks: its deletion has a job of its own.
+            // Deleted between the two reads: its deletion has a job of its own.
             document.outcome = Some(SyncOutcome::Rescheduled("was deleted meanwhile".into()));
             return Ok(());
         }
-        let step = decide(document.truth(None), None, document.request.force);
+        let step = decide(document.row_state(None), None, document.request.force);
         self.take(at, step, None, batch).await
     }
 
@@ -234,20 +234,21 @@ impl<'a> Run<'a> {
         for (((at, reason), write), answer) in places.into_iter().zip(writes).zip(answers) {
             let document = &mut self.documents[at];
             let nothing_is_there = document.seen.is_none() && write.document.is_none();
-            if document.seen.is_none() && write.document.is_some() && answer == Written::Older {
+            if document.seen.is_none() && write.document.is_some() && answer == WriteOutcome::Older
+            {
                 refused.push(at);
             }
             document.outcome = Some(match answer {
-                Written::Taken | Written::Older => SyncOutcome::Written(reason),
+                WriteOutcome::Taken | WriteOutcome::Older => SyncOutcome::Written(reason),
                 // What not even takes the mark of a deletion takes no late write either.
-                Written::Rejected { .. } | Written::Never { .. } if nothing_is_there => {
+                WriteOutcome::Rejected { .. } | WriteOutcome::Never { .. } if nothing_is_there => {
                     SyncOutcome::Done(Reason::Neither)
                 }
-                Written::Never { reason } => SyncOutcome::Rejected(reason),
-                Written::Rejected { reason } => SyncOutcome::Failed(reason),
-                Written::Retry { reason } => SyncOutcome::Rescheduled(reason),
+                WriteOutcome::Never { reason } => SyncOutcome::Rejected(reason),
+                WriteOutcome::Rejected { reason } => SyncOutcome::Failed(reason),
+                WriteOutcome::Retry { reason } => SyncOutcome::Rescheduled(reason),
             });
-            document.seen = Some(Seen {
+            document.seen = Some(IndexedVersion {
                 mark: write.mark,
                 token: write.token,
                 is_live: write.document.is_some(),
@@ -302,8 +303,8 @@ impl<'a> Run<'a> {
         &mut self,
         ids: &[String],
     ) -> Result<HashMap<String, RowVersion>, IndexError> {
-        let (source, patience) = (self.pass.source, self.patience(3));
-        let all = halves_within(patience, ids, |part| source.versions(part)).await?;
+        let (source, budget) = (self.pass.source, self.budget(3));
+        let all = bisect_read_within(budget, ids, |part| source.versions(part)).await?;
         let read = self.read(all).into_iter();
         Ok(read.map(|row| (row.id.clone(), row)).collect())
     }
@@ -311,17 +312,17 @@ impl<'a> Run<'a> {
     async fn rows(
         &mut self,
         ids: &[String],
-        patience: Option<Patience>,
+        budget: Option<ReadBudget>,
     ) -> Result<Vec<Row>, IndexError> {
         let source = self.pass.source;
         source.check().await?;
-        let all = halves_within(patience, ids, |part| source.rows(part)).await?;
+        let all = bisect_read_within(budget, ids, |part| source.rows(part)).await?;
         Ok(self.read(all))
     }
 
     /// What was read. What could not be has failed; what there was no time for has no outcome, and
-    /// none is looked for.
-    fn read<T>(&mut self, all: Halves<T>) -> Vec<T> {
+    /// none is searched for.
+    fn read<T>(&mut self, all: PartialRead<T>) -> Vec<T> {
         for one in all.unreadable {
             self.documents[self.places[&one.id]].outcome = Some(match one.is_for_good {
                 true => SyncOutcome::Rejected(one.reason),

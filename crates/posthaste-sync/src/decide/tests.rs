@@ -1,10 +1,10 @@
-use super::{Mark, Reason, Seen, Step, Truth, decide};
+use super::{IndexedVersion, Mark, Reason, RowState, Step, decide};
 
 const FORCE: bool = true;
 
-fn live(version: i64, pass: u16) -> Option<Seen> {
+fn live(version: i64, pass: u16) -> Option<IndexedVersion> {
     let mark = Mark { version, pass };
-    Some(Seen {
+    Some(IndexedVersion {
         mark,
         token: 0,
         is_live: true,
@@ -14,13 +14,13 @@ fn live(version: i64, pass: u16) -> Option<Seen> {
 }
 
 /// What hiding a row left.
-fn hidden(version: i64, pass: u16) -> Option<Seen> {
+fn hidden(version: i64, pass: u16) -> Option<IndexedVersion> {
     let is_live = false;
-    live(version, pass).map(|seen| Seen { is_live, ..seen })
+    live(version, pass).map(|seen| IndexedVersion { is_live, ..seen })
 }
 
-fn dead(version: i64) -> Option<Seen> {
-    Some(Seen {
+fn dead(version: i64) -> Option<IndexedVersion> {
+    Some(IndexedVersion {
         mark: Mark::deletion(version),
         token: 0,
         is_live: false,
@@ -34,9 +34,9 @@ fn dead(version: i64) -> Option<Seen> {
 #[test]
 fn the_whole_table() {
     use Reason::{Deleted, Different, Equal, Forced, Missing, Neither};
-    let row = Truth::Live { version: 5 };
-    let gone = Truth::Dead { version: 5 };
-    let unseen = Truth::Hidden { version: 5 };
+    let row = RowState::Live { version: 5 };
+    let gone = RowState::Dead { version: 5 };
+    let unseen = RowState::Hidden { version: 5 };
     let hide = |version, pass| Step::Delete(Mark { version, pass }, Deleted);
     let forced_hide = |pass| Step::Delete(Mark { version: 5, pass }, Forced);
     let write = |pass, why| Step::Write(Mark { version: 5, pass }, why);
@@ -86,7 +86,7 @@ fn the_whole_table() {
         (row, hidden(5, last - 1), FORCE, ahead(5, last - 1)),
         (gone, hidden(5, 1), !FORCE, Step::Done(Neither)),
         (gone, hidden(4, 1), !FORCE, delete(5)),
-        (Truth::Gone, hidden(5, 1), !FORCE, Step::Done(Neither)),
+        (RowState::Gone, hidden(5, 1), !FORCE, Step::Done(Neither)),
         // A deletion leaves its mark wherever it does not find it.
         (gone, None, !FORCE, delete(5)),
         (gone, live(4, 0), !FORCE, delete(5)),
@@ -97,28 +97,28 @@ fn the_whole_table() {
         (gone, dead(6), !FORCE, Step::Done(Neither)),
         (gone, dead(5), FORCE, Step::Done(Neither)),
         // No row, and nobody knows since when.
-        (Truth::Gone, None, !FORCE, Step::Done(Neither)),
-        (Truth::Gone, live(4, 0), !FORCE, delete(4)),
-        (Truth::Gone, dead(4), !FORCE, Step::Done(Neither)),
-        (Truth::Gone, live(4, 0), FORCE, delete(4)),
-        (Truth::Gone, None, FORCE, Step::Done(Neither)),
+        (RowState::Gone, None, !FORCE, Step::Done(Neither)),
+        (RowState::Gone, live(4, 0), !FORCE, delete(4)),
+        (RowState::Gone, dead(4), !FORCE, Step::Done(Neither)),
+        (RowState::Gone, live(4, 0), FORCE, delete(4)),
+        (RowState::Gone, None, FORCE, Step::Done(Neither)),
     ];
-    for (truth, seen, force, step) in table {
+    for (row_state, seen, force, step) in table {
         assert_eq!(
-            decide(truth, seen, force),
+            decide(row_state, seen, force),
             step,
-            "{truth:?} {seen:?} {force}"
+            "{row_state:?} {seen:?} {force}"
         );
     }
 }
 
 #[test]
-fn what_somebody_else_has_written_is_written_over() {
-    let altered = |seen: Option<Seen>| {
+fn foreign_writes_are_overwritten() {
+    let altered = |seen: Option<IndexedVersion>| {
         let is_altered = true;
-        seen.map(|seen| Seen { is_altered, ..seen })
+        seen.map(|seen| IndexedVersion { is_altered, ..seen })
     };
-    let row = Truth::Live { version: 5 };
+    let row = RowState::Live { version: 5 };
     let write = |pass| Step::Write(Mark { version: 5, pass }, Reason::Different);
     let last = Mark::LAST;
     let unable = Mark {
@@ -132,12 +132,12 @@ fn what_somebody_else_has_written_is_written_over() {
     ] {
         assert_eq!(decide(row, altered(seen), !FORCE), step, "{seen:?}");
     }
-    let gone = decide(Truth::Gone, altered(live(5, 1)), !FORCE);
+    let gone = decide(RowState::Gone, altered(live(5, 1)), !FORCE);
     assert_eq!(gone, Step::Delete(Mark::deletion(5), Reason::Deleted));
 }
 
 #[test]
-fn whatever_is_written_is_taken_by_the_index_that_was_seen() {
+fn decided_writes_are_accepted_by_the_index() {
     for version in 0..8 {
         for seen in [
             None,
@@ -149,19 +149,20 @@ fn whatever_is_written_is_taken_by_the_index_that_was_seen() {
             hidden(3, 0),
             hidden(4, 2),
         ] {
-            for truth in [
-                Truth::Live { version },
-                Truth::Hidden { version },
-                Truth::Dead { version },
-                Truth::Gone,
+            for row_state in [
+                RowState::Live { version },
+                RowState::Hidden { version },
+                RowState::Dead { version },
+                RowState::Gone,
             ] {
                 for force in [false, true] {
-                    if let Step::Write(mark, _) | Step::Delete(mark, _) = decide(truth, seen, force)
+                    if let Step::Write(mark, _) | Step::Delete(mark, _) =
+                        decide(row_state, seen, force)
                     {
                         let before = seen.map(|seen| seen.mark);
                         assert!(
                             before.is_none_or(|before| mark > before),
-                            "{truth:?} {seen:?}"
+                            "{row_state:?} {seen:?}"
                         );
                     }
                 }
@@ -171,10 +172,10 @@ fn whatever_is_written_is_taken_by_the_index_that_was_seen() {
 }
 
 /// Looks at a row that is hidden and shown at one version, whose writes come in any order, long
-/// after the look or never: a forced look that saw its own write has made it as Postgres says,
+/// after the check or never: a forced check that saw its own write has made it as Postgres says,
 /// whatever comes afterwards.
 #[test]
-fn a_row_that_is_hidden_and_shown_at_one_version_comes_to_what_it_is() {
+fn rows_hidden_and_shown_at_one_version_converge() {
     for seed in 0..5_000 {
         let mut state: u64 = seed;
         let mut draw = |below: u64| {
@@ -183,13 +184,14 @@ fn a_row_that_is_hidden_and_shown_at_one_version_comes_to_what_it_is() {
                 .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % below
         };
-        let (mut seen, mut late): (Option<Seen>, Vec<Seen>) = (None, Vec::new());
-        let look = |seen, is_shown, force, token| {
-            let truth = match is_shown {
-                true => Truth::Live { version: 5 },
-                false => Truth::Hidden { version: 5 },
+        let (mut seen, mut late): (Option<IndexedVersion>, Vec<IndexedVersion>) =
+            (None, Vec::new());
+        let decide_write = |seen, is_shown, force, token| {
+            let row_state = match is_shown {
+                true => RowState::Live { version: 5 },
+                false => RowState::Hidden { version: 5 },
             };
-            let (mark, is_live) = match decide(truth, seen, force) {
+            let (mark, is_live) = match decide(row_state, seen, force) {
                 Step::Write(mark, _) => (mark, true),
                 Step::Delete(mark, _) => (mark, false),
                 step => {
@@ -197,7 +199,7 @@ fn a_row_that_is_hidden_and_shown_at_one_version_comes_to_what_it_is() {
                     return None;
                 }
             };
-            Some(Seen {
+            Some(IndexedVersion {
                 mark,
                 token,
                 is_live,
@@ -205,7 +207,7 @@ fn a_row_that_is_hidden_and_shown_at_one_version_comes_to_what_it_is() {
                 is_foreign: false,
             })
         };
-        let take = |seen: &mut Option<Seen>, one: Seen| {
+        let take = |seen: &mut Option<IndexedVersion>, one: IndexedVersion| {
             if seen.is_none_or(|seen| seen.mark < one.mark) {
                 *seen = Some(one);
             }
@@ -216,11 +218,11 @@ fn a_row_that_is_hidden_and_shown_at_one_version_comes_to_what_it_is() {
                     let one = late.swap_remove(draw(late.len() as u64) as usize);
                     take(&mut seen, one);
                 }
-                _ => late.extend(look(seen, draw(2) == 1, draw(2) == 1, 0)),
+                _ => late.extend(decide_write(seen, draw(2) == 1, draw(2) == 1, 0)),
             }
         }
         let is_shown = draw(2) == 1;
-        let forced = look(seen, is_shown, FORCE, 1).expect("a forced look writes");
+        let forced = decide_write(seen, is_shown, FORCE, 1).expect("a forced check writes");
         take(&mut seen, forced);
         assert_eq!(seen, Some(forced), "{seed}");
         late.into_iter().for_each(|one| take(&mut seen, one));
@@ -230,7 +232,7 @@ fn a_row_that_is_hidden_and_shown_at_one_version_comes_to_what_it_is() {
 }
 
 #[test]
-fn a_mark_as_one_number_keeps_its_order() {
+fn marks_keep_their_order_as_numbers() {
     let mut marks = Vec::new();
     for version in [0, 1, 2, 1_700_000_000_000_000, (1 << 51) - 1] {
         for pass in [0, 1, 77, Mark::LAST] {
@@ -245,6 +247,6 @@ fn a_mark_as_one_number_keeps_its_order() {
     let back: Vec<Mark> = numbers.into_iter().map(Mark::from_number).collect();
     assert_eq!(back, marks);
     for version in [-1, 1 << 51, i64::MAX] {
-        assert_eq!(Mark::of(version).as_number(), None);
+        assert_eq!(Mark::new(version).as_number(), None);
     }
 }

@@ -10,11 +10,11 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::{Mark, Seen, Write};
+use crate::{IndexedVersion, Mark, Write};
 
 /// The field that is ours.
-pub(super) const OURS: &str = "posthaste";
-/// The document's id once more: servers sort by their own only where they are told that it may cost
+pub(super) const POSTHASTE_FIELD: &str = "posthaste";
+/// The document's id once more: servers sort by their own only if configured to allow the cost
 /// memory.
 pub(super) const ID: &str = "posthaste.id";
 const DELETED_AT: &str = "posthaste.deleted_at";
@@ -24,11 +24,11 @@ const LONGEST_ID: usize = 512;
 
 #[derive(Serialize, Deserialize, Default)]
 #[serde(default)]
-struct Ours {
+struct PosthasteField {
     id: String,
     token: i64,
     /// The version that it is written with. The one that changes the document by other ways leaves
-    /// this behind.
+    /// this unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     mark: Option<i64>,
     /// There in what a deletion leaves, in milliseconds since 1970.
@@ -42,7 +42,7 @@ pub(super) fn is_id(id: &str) -> bool {
 
 /// What is stored of a write; the error says why it is refused.
 pub(super) fn text(write: &Write, now: i64) -> Result<Box<RawValue>, String> {
-    let ours = Ours {
+    let ours = PosthasteField {
         id: write.id.clone(),
         token: write.token,
         mark: write.mark.as_number(),
@@ -58,7 +58,7 @@ pub(super) fn text(write: &Write, now: i64) -> Result<Box<RawValue>, String> {
             .trim_start(),
     };
     let comma = if fields.starts_with('}') { "" } else { "," };
-    let text = format!("{{\"{OURS}\":{ours}{comma}{fields}");
+    let text = format!("{{\"{POSTHASTE_FIELD}\":{ours}{comma}{fields}");
     RawValue::from_string(text).map_err(|error| {
         // Its words may quote the document, and its place is not that in the document.
         format!("the document is no JSON ({:?})", error.classify())
@@ -66,10 +66,10 @@ pub(super) fn text(write: &Write, now: i64) -> Result<Box<RawValue>, String> {
 }
 
 /// What is shown of what is stored.
-pub(super) fn seen(version: i64, source: Option<&RawValue>) -> Seen {
+pub(super) fn seen(version: i64, source: Option<&RawValue>) -> IndexedVersion {
     #[derive(Deserialize)]
     struct Stored {
-        posthaste: Option<Ours>,
+        posthaste: Option<PosthasteField>,
     }
     let source = source.map_or("{}", RawValue::get);
     let stored: Option<Stored> = serde_json::from_str(source).ok();
@@ -78,7 +78,7 @@ pub(super) fn seen(version: i64, source: Option<&RawValue>) -> Seen {
     let ours = stored.and_then(|stored| stored.posthaste);
     let is_altered = ours.as_ref().is_none_or(|ours| ours.mark != Some(version));
     let ours = ours.unwrap_or_default();
-    Seen {
+    IndexedVersion {
         mark: Mark::from_number(version),
         token: ours.token,
         is_live: ours.deleted_at.is_none(),
@@ -93,12 +93,12 @@ pub(super) fn is_of(source: Option<&RawValue>, document: &str) -> bool {
     let Some(Value::Object(mut stored)) = stored else {
         return false;
     };
-    stored.remove(OURS);
+    stored.remove(POSTHASTE_FIELD);
     serde_json::from_str(document).is_ok_and(|document: Value| document == Value::Object(stored))
 }
 
 /// Whether what is stored has no field of ours: no sync wrote it.
-pub(super) fn lacks_ours(source: Option<&RawValue>) -> bool {
+pub(super) fn lacks_posthaste_field(source: Option<&RawValue>) -> bool {
     #[derive(Deserialize)]
     struct Stored {
         posthaste: Option<serde::de::IgnoredAny>,
@@ -137,10 +137,10 @@ pub(super) fn definition(users: &Value, alias: &str, recipe: &str) -> Value {
     let mut definition = users.clone();
     // What is never asked for costs no more than its place in the source.
     let stored = json!({"type": "long", "index": false, "doc_values": false});
-    definition["mappings"]["properties"][OURS] = json!({"dynamic": false, "properties": {
+    definition["mappings"]["properties"][POSTHASTE_FIELD] = json!({"dynamic": false, "properties": {
         "id": {"type": "keyword"}, "token": stored, "deleted_at": {"type": "long"},
     }});
-    definition["mappings"]["_meta"][OURS] = json!({"definition": digest(users, recipe)});
+    definition["mappings"]["_meta"][POSTHASTE_FIELD] = json!({"definition": digest(users, recipe)});
     definition["aliases"][alias] = json!({"is_write_index": true});
     definition
 }
@@ -168,18 +168,18 @@ fn canonical(value: &Value) -> String {
 }
 
 /// The digest of the definition that an index was made with, as far as it says.
-pub(super) fn made_with(described: &Value) -> Option<&str> {
-    described["mappings"]["_meta"][OURS]["definition"].as_str()
+pub(super) fn definition_digest_of(described: &Value) -> Option<&str> {
+    described["mappings"]["_meta"][POSTHASTE_FIELD]["definition"].as_str()
 }
 
 /// Whether an index was made so.
 pub(super) fn is_ours(described: &Value) -> bool {
-    let ours = &described["mappings"]["properties"][OURS]["properties"];
+    let ours = &described["mappings"]["properties"][POSTHASTE_FIELD]["properties"];
     ours["id"]["type"] == "keyword" && ours["deleted_at"]["type"] == "long"
 }
 
 /// The indexes of an alias, by their numbers.
-pub(super) fn numbered(alias: &str, number: u64) -> String {
+pub(super) fn numbered_index(alias: &str, number: u64) -> String {
     format!("{alias}-{number}")
 }
 
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stored_is_the_document_and_our_field() {
+    fn stored_documents_have_one_extra_field() {
         for (document, stored) in [
             (Some("{}"), json!({})),
             (Some(" {\n} "), json!({})),
@@ -234,7 +234,7 @@ mod tests {
         ] {
             let mut stored = stored;
             let plain = stored.to_string();
-            stored[OURS] = json!({"id": "ä\"1", "token": 5, "mark": 7 << 12 | 2});
+            stored[POSTHASTE_FIELD] = json!({"id": "ä\"1", "token": 5, "mark": 7 << 12 | 2});
             let text = text(&write(document), 9).unwrap();
             assert_eq!(serde_json::from_str::<Value>(text.get()).unwrap(), stored);
             let shown = seen(7 << 12 | 2, Some(&text));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused_and_not_quoted() {
+    fn non_object_documents_are_refused_without_quoting() {
         for wrong in ["", "[1]", "{", "{\"geheim\"", "{} {}", "{\"geheim\": }"] {
             let reason = text(&write(Some(wrong)), 9).unwrap_err();
             assert!(!reason.contains("geheim"), "{reason}");
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_is_told_from_others_by_what_it_says() {
+    fn definitions_differ_by_content() {
         let one: Value =
             serde_json::from_str(r#"{"settings": {"a": 1, "b": [2, {}]}, "mappings": {}}"#)
                 .unwrap();
@@ -280,7 +280,7 @@ mod tests {
             serde_json::from_str(r#"{"mappings": {}, "settings": {"b": [2, {}], "a": 1}}"#)
                 .unwrap();
         let made = definition(&one, "notes", "");
-        assert_eq!(made_with(&made), Some(&*digest(&same, "")));
+        assert_eq!(definition_digest_of(&made), Some(&*digest(&same, "")));
         assert!(is_ours(&made) && made["aliases"]["notes"]["is_write_index"] == true);
         for other in [
             json!({}),
@@ -290,12 +290,12 @@ mod tests {
             assert_ne!(digest(&other, ""), digest(&one, ""), "{other}");
         }
         assert_ne!(digest(&one, "other documents"), digest(&one, ""));
-        assert_eq!(made_with(&json!({"mappings": {}})), None);
+        assert_eq!(definition_digest_of(&json!({"mappings": {}})), None);
     }
 
     #[test]
-    fn a_definition_that_makes_no_index_is_refused_by_name_and_not_quoted() {
-        for (wrong, said) in [
+    fn invalid_definitions_are_refused_by_name_without_quoting() {
+        for (wrong, expected) in [
             (json!("geheim"), "definition: must be an object"),
             (
                 json!({"settings": "geheim"}),
@@ -317,7 +317,7 @@ mod tests {
         ] {
             let reason = check(&wrong).unwrap_err();
             assert!(
-                reason.contains(said) && !reason.contains("geheim"),
+                reason.contains(expected) && !reason.contains("geheim"),
                 "{reason}"
             );
         }
@@ -330,8 +330,8 @@ mod tests {
     }
 
     #[test]
-    fn indexes_are_numbered_behind_their_alias() {
-        assert_eq!(number("notes", &numbered("notes", 12)), Some(12));
+    fn indexes_are_named_after_their_alias_and_number() {
+        assert_eq!(number("notes", &numbered_index("notes", 12)), Some(12));
         for other in ["notes", "notes-", "notes-next", "other-1", "notes-a-1"] {
             assert_eq!(number("notes", other), None);
         }

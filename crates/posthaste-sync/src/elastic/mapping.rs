@@ -1,10 +1,10 @@
-//! How a server is told to index the fields of documents: by the types of their columns, where the
-//! definition does not say it. A server that is told nothing takes the type of the first value that
-//! it sees, and refuses or misses all others. No IO.
+//! How a server indexes the fields of documents: by the types of their columns, where the
+//! definition does not say it. Without a mapping a server takes the type of the first value that it
+//! sees, and refuses or misses all others. No IO.
 
 use serde_json::{Map, Value, json};
 
-use super::document::OURS;
+use super::document::POSTHASTE_FIELD;
 use crate::Field;
 
 /// What the server keeps for itself at the top of a document.
@@ -32,7 +32,7 @@ const RESERVED: [&str; 19] = [
 
 /// Why no document can have a field of this name.
 pub(super) fn unfit(name: &str) -> Option<&'static str> {
-    if name == OURS {
+    if name == POSTHASTE_FIELD {
         return Some("the sync has a field of this name");
     }
     if RESERVED.contains(&name) {
@@ -136,13 +136,13 @@ mod tests {
     }
 
     #[test]
-    fn mappings_of_the_definition_stay_as_they_are() {
+    fn defined_mappings_are_kept() {
         let users = json!({"mappings": {"properties": {"title": {"type": "keyword"}}}});
         assert_eq!(with_mappings(&users, &[field("title", "text")]), users);
     }
 
     #[test]
-    fn names_that_no_document_can_have_are_known() {
+    fn impossible_document_ids_are_recognized() {
         for name in ["_id", "_source", "posthaste", "", "a.", ".a", "a..b", " "] {
             assert!(unfit(name).is_some(), "{name:?}");
         }

@@ -1,4 +1,4 @@
-//! A new index beside the old one, filled while both are kept true, and then put in its place.
+//! A new index beside the old one, filled while both are synced, and then put in its place.
 //!
 //! Each step may be the last one of a process: the one that begins again goes on with what is
 //! there. That nothing is missed hangs on the order: a pass asks which indexes there are before it
@@ -10,11 +10,11 @@ use posthaste_elastic::AliasChange;
 use serde_json::Value;
 
 use super::{Elastic, PAGE, document, mapping};
-use crate::decide::Seen;
+use crate::decide::IndexedVersion;
 use crate::index::{Index as _, IndexError, Proof, Write};
 use crate::{Audit, Audited, Field, Source};
 
-/// Walks and writes that are tried before it is said that they do not succeed.
+/// Attempts of walks and writes before the rebuild fails.
 const TRIES: usize = 5;
 
 /// An index that was put in the place of another.
@@ -22,8 +22,8 @@ const TRIES: usize = 5;
 pub struct Rebuilt {
     /// The new one.
     pub index: String,
-    /// The one that the alias stood for before. It is left as it is, and not kept true any more:
-    /// delete it when no pass of before can be under way.
+    /// The one that the alias stood for before. It is left as it is, and no longer synced: delete
+    /// it when no pass of before can be under way.
     pub replaced: String,
     /// What the last walk found, and repaired.
     pub found: Audited,
@@ -35,11 +35,10 @@ impl Elastic {
     /// both true meanwhile, wherever they run. To begin again after whatever happened is right: it
     /// goes on with the index that was begun.
     ///
-    /// # Errors
-    /// Also when documents do not become true in the new index, because its mapping refuses them.
-    /// Then the alias stays, and the new index is kept true beside the other until this is called
-    /// again or it is [given up](Self::give_up_rebuild). An index that was begun with another
-    /// definition is not gone on with: somebody else may be filling it.
+    /// # Errors Also when documents do not become true in the new index, because its mapping
+    /// refuses them. Then the alias stays, and the new index is synced beside the other until this
+    /// is called again or it is [given up](Self::give_up_rebuild). An index that was begun with
+    /// another definition is not gone on with: somebody else may be filling it.
     pub async fn rebuild(&self, source: &dyn Source, audit: Audit) -> Result<Rebuilt, IndexError> {
         source.check().await?;
         let fields = source.fields().await?;
@@ -81,7 +80,7 @@ impl Elastic {
             return Ok(());
         };
         let stands_for = match error.may_have_been_done() {
-            true => self.behind(alias).await.ok().flatten(),
+            true => self.alias_target(alias).await.ok().flatten(),
             false => return Err(error.into()),
         };
         match stands_for {
@@ -96,7 +95,7 @@ impl Elastic {
 
     /// Deletes the index that a rebuild began and did not put in its place; whether there was one.
     pub async fn give_up_rebuild(&self) -> Result<bool, IndexError> {
-        let current = self.behind(&self.shared.alias).await?;
+        let current = self.alias_target(&self.shared.alias).await?;
         let mut begun = self.client().alias(&self.next_alias()).await?;
         begun.retain(|index| Some(index) != current.as_ref());
         let alias = &*self.next_alias();
@@ -130,13 +129,13 @@ impl Elastic {
         let definition = document::definition(&users, next, recipe);
         let mut number = document::number(alias, old).unwrap_or_default();
         loop {
-            if let Some(begun) = self.behind(next).await? {
+            if let Some(begun) = self.alias_target(next).await? {
                 let digest = document::digest(&users, recipe);
                 return self.is_as_defined(&begun, &digest).await.map(|()| begun);
             }
             // One of this number may be left from another time.
             number += 1;
-            let index = document::numbered(alias, number);
+            let index = document::numbered_index(alias, number);
             self.client().create_index(&index, &definition).await?;
         }
     }
@@ -144,7 +143,7 @@ impl Elastic {
     /// An error when an index was made with another definition than this one.
     async fn is_as_defined(&self, begun: &str, digest: &str) -> Result<(), IndexError> {
         let described = self.client().describe_index(begun).await?;
-        let made_with = described.as_ref().and_then(document::made_with);
+        let made_with = described.as_ref().and_then(document::definition_digest_of);
         if made_with == Some(digest) {
             return Ok(());
         }
@@ -197,7 +196,10 @@ impl Elastic {
     }
 
     /// Writes deletions until it is seen that all are there.
-    async fn take_deletions(&self, mut deletions: Vec<(String, Seen)>) -> Result<(), IndexError> {
+    async fn take_deletions(
+        &self,
+        mut deletions: Vec<(String, IndexedVersion)>,
+    ) -> Result<(), IndexError> {
         for _ in 0..TRIES {
             let ids: Vec<String> = deletions.iter().map(|(id, _)| id.clone()).collect();
             let mut seen = self.read(&ids, Proof::Stored).await?.into_iter();
@@ -208,7 +210,7 @@ impl Elastic {
             if deletions.is_empty() {
                 return Ok(());
             }
-            let write = |(id, seen): &(String, Seen)| Write {
+            let write = |(id, seen): &(String, IndexedVersion)| Write {
                 id: id.clone(),
                 mark: seen.mark,
                 token: seen.token,

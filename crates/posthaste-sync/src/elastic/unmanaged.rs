@@ -31,12 +31,13 @@ impl Elastic {
                     &self.target,
                     ids,
                     Reading::Latest,
-                    Source::Field(document::OURS),
+                    Source::Field(document::POSTHASTE_FIELD),
                 )
                 .await?;
             // One that cannot be read is found again.
             let shown = shown.into_iter().flatten().flatten();
-            let unmanaged = shown.filter(|one| document::lacks_ours(one.source.as_deref()));
+            let unmanaged =
+                shown.filter(|one| document::lacks_posthaste_field(one.source.as_deref()));
             // By what was seen: what a sync has put in its place meanwhile stays.
             let deletions = unmanaged.map(|one| {
                 let unchanged = Condition::Unchanged(one.seen);

@@ -4,15 +4,15 @@ use std::sync::PoisonError;
 
 use serde_json::{Value, json};
 
-use super::document::{self, ID, OURS};
-use super::{Elastic, IndexError, Seen};
+use super::document::{self, ID, POSTHASTE_FIELD};
+use super::{Elastic, IndexError, IndexedVersion};
 
 impl Elastic {
     pub(super) async fn page(
         &self,
         after: Option<&str>,
         most: usize,
-    ) -> Result<Vec<(String, Seen)>, IndexError> {
+    ) -> Result<Vec<(String, IndexedVersion)>, IndexError> {
         if after.is_none() {
             self.client().refresh(&self.target).await?;
         }
@@ -27,12 +27,12 @@ impl Elastic {
         query: Value,
         after: Option<&str>,
         most: usize,
-    ) -> Result<Vec<(String, Seen)>, IndexError> {
+    ) -> Result<Vec<(String, IndexedVersion)>, IndexError> {
         let mut query = json!({"query": {"bool": {"filter": [query]}}, "size": most,
             "version": true,
-            "_source": OURS, "sort": [{ID: "asc"}], "track_total_hits": false});
+            "_source": POSTHASTE_FIELD, "sort": [{ID: "asc"}], "track_total_hits": false});
         if let Some(after) = after {
-            query["search_after"] = json!([self.written_as(after)]);
+            query["search_after"] = json!([self.stored_id(after)]);
         }
         let found = self.client().search(&self.target, &query).await?;
         if let Some(last) = found.hits.last() {
@@ -59,7 +59,7 @@ impl Elastic {
     }
 
     /// The id that the last document of a page was written with.
-    fn written_as(&self, id: &str) -> String {
+    fn stored_id(&self, id: &str) -> String {
         let strays = self.shared.strays.lock();
         let strays = strays.unwrap_or_else(PoisonError::into_inner);
         let place = (self.target.to_string(), id.to_owned());

@@ -7,26 +7,29 @@ use std::time::Duration;
 use posthaste_elastic::{Condition, ErrorKind, Operation, Refusal};
 
 use super::{Elastic, document};
-use crate::{IndexError, Write, Written};
+use crate::{IndexError, Write, WriteOutcome};
 use posthaste::Backoff;
 
 /// How often a server that has too much to do is asked again, after longer and longer waits.
 const TRIES: u32 = 4;
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Writes on their way: where each stands among the answers.
-type Waiting = Vec<(usize, Operation)>;
+/// Writes in transit, with each one's position among the answers.
+type PendingWrites = Vec<(usize, Operation)>;
 
 impl Elastic {
-    pub(super) async fn write_parts(&self, writes: &[Write]) -> Result<Vec<Written>, IndexError> {
+    pub(super) async fn write_parts(
+        &self,
+        writes: &[Write],
+    ) -> Result<Vec<WriteOutcome>, IndexError> {
         let now = document::now();
         let mut answers = Vec::with_capacity(writes.len());
-        let mut waiting = Waiting::new();
+        let mut waiting = PendingWrites::new();
         for write in writes {
             let answer = match self.operation(write, now) {
                 Ok(operation) => {
                     waiting.push((answers.len(), operation));
-                    later("it was not sent")
+                    retry("it was not sent")
                 }
                 Err(answer) => answer,
             };
@@ -37,15 +40,15 @@ impl Elastic {
         let mut most = usize::MAX;
         loop {
             waiting = match self.send(waiting, most, &mut answers).await? {
-                Sent::All => return Ok(answers),
-                Sent::TooLarge(waiting) => waiting,
-                Sent::TooMany { waiting, .. } if tries == 0 => {
+                BulkOutcome::All => return Ok(answers),
+                BulkOutcome::TooLarge(waiting) => waiting,
+                BulkOutcome::TooMany { waiting, .. } if tries == 0 => {
                     for (at, _) in waiting {
-                        answers[at] = later("the server has too much to do");
+                        answers[at] = retry("the server has too much to do");
                     }
                     return Ok(answers);
                 }
-                Sent::TooMany { waiting, wait } => {
+                BulkOutcome::TooMany { waiting, wait } => {
                     most = waiting.iter().map(|(_, one)| one.size()).sum::<usize>() / 2;
                     self.wait(TRIES - tries, wait).await;
                     tries -= 1;
@@ -55,16 +58,16 @@ impl Elastic {
         }
     }
 
-    fn operation(&self, write: &Write, now: i64) -> Result<Operation, Written> {
+    fn operation(&self, write: &Write, now: i64) -> Result<Operation, WriteOutcome> {
         if !document::is_id(&write.id) {
             let reason = "an id has 1 to 512 bytes".into();
-            return Err(Written::Never { reason });
+            return Err(WriteOutcome::Never { reason });
         }
-        let refused = |reason| Written::Rejected { reason };
+        let refused = |reason| WriteOutcome::Rejected { reason };
         let number = write.mark.as_number();
         let number = number.ok_or_else(|| refused("versions go from 0 to 2^51".into()))?;
         let text = document::text(write, now).map_err(refused)?;
-        let operation = Operation::index(&self.way, &write.id, &text);
+        let operation = Operation::index(&self.write_target, &write.id, &text);
         let operation = operation.map_err(|error| refused(error.to_string()))?;
         Ok(operation.when(Condition::Newer(number)).by_alias())
     }
@@ -72,15 +75,15 @@ impl Elastic {
     /// Sends them in requests of at most this many bytes.
     async fn send(
         &self,
-        waiting: Waiting,
+        waiting: PendingWrites,
         most: usize,
-        answers: &mut [Written],
-    ) -> Result<Sent, IndexError> {
-        let mut again = Waiting::new();
+        answers: &mut [WriteOutcome],
+    ) -> Result<BulkOutcome, IndexError> {
+        let mut again = PendingWrites::new();
         let mut rest = waiting;
         while !rest.is_empty() {
             let largest = self.shared.largest.load(Ordering::Relaxed);
-            let (size, part) = cut(&mut rest, most.min(largest));
+            let (size, part) = take_request(&mut rest, most.min(largest));
             let (places, operations): (Vec<usize>, Vec<Operation>) = part.into_iter().unzip();
             let outcomes = match self.client().bulk(&operations).await {
                 Ok(outcomes) => outcomes,
@@ -91,35 +94,35 @@ impl Elastic {
                             "the document {id} has {bytes} bytes, more than the server takes: \
                              {error}"
                         );
-                        answers[at] = Written::Never { reason };
+                        answers[at] = WriteOutcome::Never { reason };
                         continue;
                     }
                     self.shared.largest.fetch_min(size / 2, Ordering::Relaxed);
                     again.extend(places.into_iter().zip(operations));
                     again.append(&mut rest);
-                    return Ok(Sent::TooLarge(again));
+                    return Ok(BulkOutcome::TooLarge(again));
                 }
                 Err(error) if error.kind() == ErrorKind::TooMany => {
                     again.extend(places.into_iter().zip(operations));
                     again.append(&mut rest);
                     let (waiting, wait) = (again, error.retry_after());
-                    return Ok(Sent::TooMany { waiting, wait });
+                    return Ok(BulkOutcome::TooMany { waiting, wait });
                 }
                 Err(error) => return Err(error.into()),
             };
             for ((at, operation), outcome) in places.into_iter().zip(operations).zip(outcomes) {
-                match outcome.map_err(|refusal| written_of(operation.id(), refusal)) {
-                    Ok(_) => answers[at] = Written::Taken,
+                match outcome.map_err(|refusal| outcome_of_refusal(operation.id(), refusal)) {
+                    Ok(_) => answers[at] = WriteOutcome::Taken,
                     Err(Some(answer)) => answers[at] = answer,
                     Err(None) => again.push((at, operation)),
                 }
             }
         }
         if again.is_empty() {
-            return Ok(Sent::All);
+            return Ok(BulkOutcome::All);
         }
         let (waiting, wait) = (again, None);
-        Ok(Sent::TooMany { waiting, wait })
+        Ok(BulkOutcome::TooMany { waiting, wait })
     }
 
     async fn wait(&self, tried: u32, asked: Option<Duration>) {
@@ -134,19 +137,19 @@ impl Elastic {
     }
 }
 
-enum Sent {
+enum BulkOutcome {
     All,
     /// A request was, as a whole.
-    TooLarge(Waiting),
+    TooLarge(PendingWrites),
     TooMany {
-        waiting: Waiting,
+        waiting: PendingWrites,
         /// For how long the server asks to be left alone.
         wait: Option<Duration>,
     },
 }
 
 /// Takes the next off their front: as many as fit, and one at least.
-fn cut(waiting: &mut Waiting, most: usize) -> (usize, Waiting) {
+fn take_request(waiting: &mut PendingWrites, most: usize) -> (usize, PendingWrites) {
     let mut size = 0;
     let mut fit = 0;
     for (_, operation) in &*waiting {
@@ -165,33 +168,33 @@ fn cut(waiting: &mut Waiting, most: usize) -> (usize, Waiting) {
 const TOO_LONG: &str = "immense term in field";
 
 /// What becomes of a write that was not done; none: it is tried again.
-fn written_of(id: &str, refusal: Refusal) -> Option<Written> {
+fn outcome_of_refusal(id: &str, refusal: Refusal) -> Option<WriteOutcome> {
     let Refusal { kind, reason, .. } = refusal;
     match kind {
         ErrorKind::TooMany => None,
-        ErrorKind::Conflict => Some(Written::Older),
+        ErrorKind::Conflict => Some(WriteOutcome::Older),
         ErrorKind::Refused if reason.contains(TOO_LONG) => {
             let reason = format!("the document {id}: {reason}");
-            Some(Written::Never { reason })
+            Some(WriteOutcome::Never { reason })
         }
         ErrorKind::Refused | ErrorKind::Invalid | ErrorKind::TooLarge => {
-            Some(Written::Rejected { reason })
+            Some(WriteOutcome::Rejected { reason })
         }
         // It lies with the index, or with the shard.
-        _ => Some(Written::Retry { reason }),
+        _ => Some(WriteOutcome::Retry { reason }),
     }
 }
 
-fn later(reason: &str) -> Written {
+fn retry(reason: &str) -> WriteOutcome {
     let reason = reason.into();
-    Written::Retry { reason }
+    WriteOutcome::Retry { reason }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn waiting(sizes: &[usize]) -> Waiting {
+    fn waiting(sizes: &[usize]) -> PendingWrites {
         let one = |size: &usize| {
             let bare = Operation::delete("i", "1").size();
             let text = "x".repeat(size - bare - r#"{"t":""}"#.len());
@@ -213,7 +216,7 @@ mod tests {
             let mut waiting = waiting(&sizes);
             let mut made = Vec::new();
             while !waiting.is_empty() {
-                let (size, part) = cut(&mut waiting, most);
+                let (size, part) = take_request(&mut waiting, most);
                 assert_eq!(size, part.iter().map(|(_, one)| one.size()).sum::<usize>());
                 made.push(part.len());
             }

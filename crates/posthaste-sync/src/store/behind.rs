@@ -1,4 +1,4 @@
-//! What is in the way of syncs.
+//! Problems that block syncs.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use crate::{Behind, Problem};
 use posthaste::Error;
 
 pub(crate) async fn read(client: &Client) -> Result<BTreeMap<String, Behind>, Error> {
-    let failed = "cannot look at how far syncs are";
+    let failed = "cannot read the progress of syncs";
     let rows = client.query_typed(include_str!("behind.sql"), &[]).await;
     let rows = rows.map_err(Error::postgres(failed))?;
     let mut all = BTreeMap::<String, Behind>::new();
     for row in &rows {
-        note(row, &mut all).map_err(Error::postgres(failed))?;
+        add_row(row, &mut all).map_err(Error::postgres(failed))?;
     }
     Ok(all)
 }
 
-fn note(row: &Row, all: &mut BTreeMap<String, Behind>) -> Result<(), tokio_postgres::Error> {
+fn add_row(row: &Row, all: &mut BTreeMap<String, Behind>) -> Result<(), tokio_postgres::Error> {
     let one = all.entry(row.try_get(0)?).or_default();
     let (reason, jobs): (Option<String>, i64) = (row.try_get(1)?, row.try_get(2)?);
     let seconds = row.try_get::<_, f64>(3)?.max(0.0);

@@ -1,6 +1,7 @@
 //! Statements of the sync (sql/functions/sync.sql of posthaste): rows and their versions.
 
 pub(crate) mod behind;
+pub(crate) mod install;
 pub(crate) mod reindex;
 pub(crate) mod search;
 
@@ -11,10 +12,10 @@ use deadpool_postgres::{Object, Pool};
 use tokio_postgres::{Client, Row, SimpleQueryMessage};
 
 use posthaste::error::chain;
-use posthaste::sql::{JsonText, Parameter, milliseconds, typed};
+use posthaste::sql::{JsonText, Parameter, typed};
 use posthaste::{Database, Error};
 
-use crate::{Body, Field, Installed, RowVersion, SourceError};
+use crate::source::{Body, Field, RowVersion, SourceError};
 
 /// A sync has two batches under way, and while it asks for them somebody may search.
 const CONNECTIONS: usize = 4;
@@ -33,9 +34,9 @@ impl Connections {
 
 /// A connection on which nothing is under way when it goes back to its pool: one whose answer
 /// nobody waits for any more is closed.
-pub(super) struct Lent(Option<Object>);
+pub(super) struct PooledClient(Option<Object>);
 
-impl Lent {
+impl PooledClient {
     pub(super) async fn from(pool: &Connections) -> Result<Self, String> {
         let pool = pool.0.as_ref().map_err(String::clone)?;
         let object = pool.get().await.map_err(|error| chain(&error))?;
@@ -47,7 +48,10 @@ impl Lent {
     }
 
     /// Goes back after this answer, unless it is lost.
-    fn answered(self, rows: Result<Vec<Row>, tokio_postgres::Error>) -> Result<Vec<Row>, Failed> {
+    fn answered(
+        self,
+        rows: Result<Vec<Row>, tokio_postgres::Error>,
+    ) -> Result<Vec<Row>, ReadFailure> {
         let error = match rows {
             Ok(rows) => {
                 self.give_back();
@@ -69,15 +73,15 @@ impl Lent {
         let code = error.sqlstate().map(|state| state.code());
         let is_of_all = |code: &str| of_all.iter().any(|class| code.starts_with(class));
         Err(match code {
-            Some("57014") => Failed::Values(text),
-            Some("54000") => Failed::TooLarge(text),
-            Some(code) if !is_of_all(code) => Failed::Values(text),
-            _ => Failed::Other(text),
+            Some("57014") => ReadFailure::Values(text),
+            Some("54000") => ReadFailure::TooLarge(text),
+            Some(code) if !is_of_all(code) => ReadFailure::Values(text),
+            _ => ReadFailure::Other(text),
         })
     }
 }
 
-impl Deref for Lent {
+impl Deref for PooledClient {
     type Target = Client;
 
     fn deref(&self) -> &Client {
@@ -89,14 +93,14 @@ impl Deref for Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for PooledClient {
     fn drop(&mut self) {
         self.0.take().map(Object::take);
     }
 }
 
 /// Why a statement brought nothing.
-pub(super) enum Failed {
+pub(super) enum ReadFailure {
     /// The server refused the values.
     Values(String),
     /// They are larger than the server can ever take.
@@ -126,13 +130,13 @@ pub(super) async fn ask(
     pool: &Connections,
     sql: &str,
     parameters: &[&dyn Parameter],
-) -> Result<Vec<Row>, Failed> {
-    let (lent, rows, is_standby) = sent(pool, DECIDES, sql, parameters).await?;
+) -> Result<Vec<Row>, ReadFailure> {
+    let (pooled, rows, is_standby) = sent(pool, DECIDES, sql, parameters).await?;
     // What is not there yet is not gone. The next one connects anew, and may reach the primary.
     if is_standby {
-        return Err(Failed::Other(STANDBY.into()));
+        return Err(ReadFailure::Other(STANDBY.into()));
     }
-    lent.answered(rows)
+    pooled.answered(rows)
 }
 
 /// Asks for what is only shown: whatever the role may see, wherever that is.
@@ -140,9 +144,9 @@ pub(super) async fn show(
     pool: &Connections,
     sql: &str,
     parameters: &[&dyn Parameter],
-) -> Result<Vec<Row>, Failed> {
-    let (lent, rows, _) = sent(pool, "BEGIN", sql, parameters).await?;
-    lent.answered(rows)
+) -> Result<Vec<Row>, ReadFailure> {
+    let (pooled, rows, _) = sent(pool, "BEGIN", sql, parameters).await?;
+    pooled.answered(rows)
 }
 
 /// The connection, its answer, and whether it is one to a standby.
@@ -151,29 +155,33 @@ async fn sent(
     begin: &str,
     sql: &str,
     parameters: &[&dyn Parameter],
-) -> Result<(Lent, Result<Vec<Row>, tokio_postgres::Error>, bool), Failed> {
-    let lent = Lent::from(pool).await.map_err(Failed::Other)?;
+) -> Result<(PooledClient, Result<Vec<Row>, tokio_postgres::Error>, bool), ReadFailure> {
+    let pooled = PooledClient::from(pool).await.map_err(ReadFailure::Other)?;
     let parameters = typed(parameters);
     let (begun, bound, rows, ended) = tokio::join!(
         biased;
-        lent.batch_execute(begin),
-        lent.query_typed(include_str!("ends_alone.sql"), &[]),
-        lent.query_typed(sql, &parameters),
+        pooled.batch_execute(begin),
+        pooled.query_typed(include_str!("ends_alone.sql"), &[]),
+        pooled.query_typed(sql, &parameters),
         // After an error it rolls back.
-        lent.batch_execute("COMMIT"),
+        pooled.batch_execute("COMMIT"),
     );
     let is_standby = bound.as_ref().ok().and_then(|bound| bound.first());
     let is_standby = is_standby.is_some_and(|row| row.try_get(0).unwrap_or(false));
     let rows = begun.and(bound).and(rows);
-    Ok((lent, rows.and_then(|rows| ended.map(|()| rows)), is_standby))
+    Ok((
+        pooled,
+        rows.and_then(|rows| ended.map(|()| rows)),
+        is_standby,
+    ))
 }
 
-impl From<Failed> for SourceError {
-    fn from(failed: Failed) -> Self {
+impl From<ReadFailure> for SourceError {
+    fn from(failed: ReadFailure) -> Self {
         match failed {
-            Failed::Values(reason) => Self::Rows(reason),
-            Failed::TooLarge(reason) => Self::TooLarge(reason),
-            Failed::Other(reason) => Self::Down(reason),
+            ReadFailure::Values(reason) => Self::Rows(reason),
+            ReadFailure::TooLarge(reason) => Self::TooLarge(reason),
+            ReadFailure::Other(reason) => Self::Down(reason),
         }
     }
 }
@@ -244,7 +252,7 @@ pub(crate) async fn rows(
     read(&rows, row)
 }
 
-/// Fails where the documents of this sync are made in another way by now.
+/// Fails where the documents of this sync are made differently by now.
 pub(crate) async fn makes_documents(
     pool: &Connections,
     name: &str,
@@ -318,7 +326,7 @@ fn row(row: &Row) -> Result<crate::Row, tokio_postgres::Error> {
 /// Enqueues a job for each row, unless those of before are not done: how many. Of a table that
 /// takes longer than anybody waits, the server goes on and commits.
 pub(crate) async fn fill(pool: &Connections, name: &str) -> Result<u64, SourceError> {
-    let lent = Lent::from(pool).await.map_err(Failed::Other)?;
+    let pooled = PooledClient::from(pool).await.map_err(ReadFailure::Other)?;
     // It takes as long as it takes, also where nobody waits any more: all in one message, so that
     // nothing is answered before it is committed.
     let name: String = name.bytes().map(|byte| format!("{byte:02x}")).collect();
@@ -327,48 +335,20 @@ pub(crate) async fn fill(pool: &Connections, name: &str) -> Result<u64, SourceEr
          SELECT posthaste.sync_fill(pg_catalog.convert_from( \
            pg_catalog.decode('{name}', 'hex'), 'UTF8'))"
     );
-    let said = lent.simple_query(&sql).await;
-    let jobs = said.iter().flatten().find_map(|message| match message {
+    let answer = pooled.simple_query(&sql).await;
+    let jobs = answer.iter().flatten().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
         _ => None,
     });
-    lent.answered(said.map(|_| Vec::new()))?;
+    pooled.answered(answer.map(|_| Vec::new()))?;
     let jobs: Option<i64> = jobs;
     Ok(jobs.unwrap_or_default().unsigned_abs())
-}
-
-pub(crate) async fn install_statement(
-    client: &Client,
-    name: &str,
-    told: &Installed,
-    recipe: &str,
-) -> Result<String, Error> {
-    let delay = milliseconds(told.delay);
-    let (table, id, version) = (&*told.table, &*told.id, &*told.version);
-    let deleted = told.deleted.as_deref();
-    let parameters: [&dyn Parameter; 10] = [
-        &table,
-        &id,
-        &version,
-        &name,
-        &deleted,
-        &delay,
-        &told.draw,
-        &told.enqueue,
-        &told.always,
-        &recipe,
-    ];
-    let asked = client
-        .query_typed_one(include_str!("sync_install.sql"), &typed(&parameters))
-        .await;
-    let statement = asked.and_then(|row| row.try_get(0));
-    statement.map_err(Error::postgres("synced table"))
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn versions_are_those_of_the_statement_for_rows_whatever_it_ends_with() {
+    fn version_statements_wrap_any_row_statement() {
         for rows in ["SELECT 1, 2, NULL -- all", "SELECT 1, 2, NULL;\n "] {
             let versions = super::versions_of(rows);
             let lines: Vec<&str> = versions

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tokio_postgres::Row;
 
-use super::{Connections, Failed, Lent, ask, show};
+use super::{Connections, PooledClient, ReadFailure, ask, show};
 use posthaste::error::chain;
 use posthaste::sql::{JsonText, Parameter, milliseconds, typed};
 
-use crate::{IndexError, Mark, Seen, Write};
+use crate::{IndexError, IndexedVersion, Mark, Write};
 
 /// Old deletions that are taken out of a search table by one statement.
 const FORGOTTEN_AT_ONCE: i64 = 10_000;
@@ -22,7 +22,7 @@ pub(crate) struct Search<'a> {
 }
 
 /// Why documents were not written.
-pub(crate) enum Unwritten {
+pub(crate) enum WriteFailure {
     /// One of them cannot be.
     Rejected(String),
     /// One of them never can be.
@@ -33,7 +33,7 @@ pub(crate) enum Unwritten {
 
 impl Search<'_> {
     /// For each of them whether it was taken.
-    pub(crate) async fn write(&self, writes: &[Write]) -> Result<Vec<bool>, Unwritten> {
+    pub(crate) async fn write(&self, writes: &[Write]) -> Result<Vec<bool>, WriteFailure> {
         let ids: Vec<&str> = writes.iter().map(|one| &*one.id).collect();
         let versions: Vec<i64> = writes.iter().map(|one| one.mark.version).collect();
         let passes: Vec<i32> = writes.iter().map(|one| one.mark.pass.into()).collect();
@@ -55,21 +55,24 @@ impl Search<'_> {
         ];
         let rows = ask(self.pool, include_str!("search_write.sql"), &parameters).await;
         let rows = rows.map_err(|failed| match failed {
-            Failed::Values(reason) => Unwritten::Rejected(reason),
-            Failed::TooLarge(reason) => Unwritten::TooLarge(reason),
-            Failed::Other(reason) => Unwritten::IndexError(IndexError(reason)),
+            ReadFailure::Values(reason) => WriteFailure::Rejected(reason),
+            ReadFailure::TooLarge(reason) => WriteFailure::TooLarge(reason),
+            ReadFailure::Other(reason) => WriteFailure::IndexError(IndexError(reason)),
         })?;
         let taken = rows
             .iter()
             .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
         let taken: Result<std::collections::HashMap<&str, bool>, tokio_postgres::Error> =
             taken.collect();
-        let taken = taken.map_err(|error| Unwritten::IndexError(IndexError(chain(&error))))?;
+        let taken = taken.map_err(|error| WriteFailure::IndexError(IndexError(chain(&error))))?;
         let answer = |id: &&str| taken.get(id).copied().unwrap_or(false);
         Ok(ids.iter().map(answer).collect())
     }
 
-    pub(crate) async fn read(&self, ids: &[String]) -> Result<Vec<(String, Seen)>, IndexError> {
+    pub(crate) async fn read(
+        &self,
+        ids: &[String],
+    ) -> Result<Vec<(String, IndexedVersion)>, IndexError> {
         self.seen(include_str!("search_read.sql"), &[&self.index, &ids])
             .await
     }
@@ -78,7 +81,7 @@ impl Search<'_> {
         &self,
         after: Option<&str>,
         most: i64,
-    ) -> Result<Vec<(String, Seen)>, IndexError> {
+    ) -> Result<Vec<(String, IndexedVersion)>, IndexError> {
         let parameters: [&dyn Parameter; 3] = [&self.index, &after, &most];
         self.seen(include_str!("search_walk.sql"), &parameters)
             .await
@@ -117,7 +120,7 @@ impl Search<'_> {
         &self,
         sql: &str,
         parameters: &[&dyn Parameter],
-    ) -> Result<Vec<(String, Seen)>, IndexError> {
+    ) -> Result<Vec<(String, IndexedVersion)>, IndexError> {
         let rows = ask(self.pool, sql, parameters).await?;
         let seen = |row: &Row| {
             let pass: i32 = row.try_get(2)?;
@@ -125,7 +128,7 @@ impl Search<'_> {
                 version: row.try_get(1)?,
                 pass: u16::try_from(pass).unwrap_or(Mark::LAST),
             };
-            let seen = Seen {
+            let seen = IndexedVersion {
                 mark,
                 token: row.try_get(3)?,
                 is_live: row.try_get(4)?,
@@ -140,18 +143,18 @@ impl Search<'_> {
 
     /// Page by page, each in a transaction of its own: none holds many rows.
     pub(crate) async fn forget(&self, older_than: Duration) -> Result<u64, IndexError> {
-        let lent = Lent::from(self.pool).await.map_err(IndexError)?;
+        let pooled = PooledClient::from(self.pool).await.map_err(IndexError)?;
         let age = milliseconds(older_than);
         let parameters: [&dyn Parameter; 3] = [&self.index, &age, &FORGOTTEN_AT_ONCE];
         let mut all = 0;
         loop {
-            let forgotten = lent
+            let forgotten = pooled
                 .execute_typed(include_str!("search_forget.sql"), &typed(&parameters))
                 .await;
             let forgotten = forgotten.map_err(|error| IndexError(chain(&error)))?;
             all += forgotten;
             if forgotten < FORGOTTEN_AT_ONCE.unsigned_abs() {
-                lent.give_back();
+                pooled.give_back();
                 return Ok(all);
             }
         }
@@ -165,9 +168,11 @@ impl Search<'_> {
     }
 }
 
-impl From<Failed> for IndexError {
-    fn from(failed: Failed) -> Self {
-        let (Failed::Values(reason) | Failed::TooLarge(reason) | Failed::Other(reason)) = failed;
+impl From<ReadFailure> for IndexError {
+    fn from(failed: ReadFailure) -> Self {
+        let (ReadFailure::Values(reason)
+        | ReadFailure::TooLarge(reason)
+        | ReadFailure::Other(reason)) = failed;
         Self(reason)
     }
 }

@@ -1,8 +1,8 @@
 //! A synced table as people write it: which rows, what is indexed of them, and where. Pure, but for
 //! the index that it opens.
 
-mod place;
 mod rows;
+mod target;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,20 +13,21 @@ use tokio_postgres::Client;
 
 use super::{Index, IndexSync, Options, Proof, Source, SyncBuilder, queue};
 use crate::store::Connections;
-use place::Place;
+use crate::store::install::{SyncTableArguments, install_statement};
 use posthaste::settings::Fields;
 use posthaste::{Database, Error};
-use rows::Described;
+use rows::ConfiguredRows;
+use target::IndexTarget;
 
 /// The longest name of a synced table: sequences and functions are named after it.
 const LONGEST_NAME: usize = 40;
 
-/// A synced table of a configuration file: the rows of a table, on their way into an index.
+/// A synced table of a configuration file: the rows of a table, bound for an index.
 ///
 /// | setting | what it says |
 /// |---|---|
 /// | `index` | where the documents are, see below; the only one that must be there |
-/// | `table` | the table, with its schema where that is needed; the name of the sync unless said otherwise |
+/// | `table` | the table, with its schema where that is needed; the name of the sync by default |
 /// | `id`, `version` | its key (`id`) and the column of its versions (`posthaste_version`), which [`install_statement`](Self::install_statement) adds |
 /// | `deleted` | a boolean column: rows that are there and must not be found |
 /// | `delay` | from a change until its job is due (60 s) |
@@ -39,7 +40,7 @@ const LONGEST_NAME: usize = 40;
 /// | `fields` | a table: which fields are searched, and how much each counts (Tantivy: a number; Postgres: `A` to `D`); without it, all texts |
 /// | `language` | Postgres: the text search configuration (`english`) |
 /// | `api_key`, `definition` | Elasticsearch and OpenSearch: a key, and a table of the `settings` and `mappings` that an index is made with |
-/// | `period`, `batch`, `bytes` | how often it looks (60 s), how many jobs together (2,500), and about how much goes in one write (10 MiB) |
+/// | `period`, `batch`, `bytes` | how often it polls (60 s), how many jobs together (2,500), and about how much goes in one write (10 MiB) |
 /// | `time_limit` | how long a batch may take (5 minutes) |
 /// | `proof` | `stored` or `searchable`: what must have happened to a document before its job is done |
 /// | `keep_deletions` | how long the index keeps what deletions leave (7 days) |
@@ -65,24 +66,12 @@ const LONGEST_NAME: usize = 40;
 /// ```
 pub struct Synced {
     name: String,
-    pub(crate) installed: Installed,
+    pub(crate) arguments: SyncTableArguments,
     rows: Option<String>,
     versions: Option<String>,
     document: Vec<(String, String)>,
-    place: Place,
+    target: IndexTarget,
     options: Options,
-}
-
-/// The arguments of `posthaste.sync_table`.
-pub(crate) struct Installed {
-    pub(crate) table: String,
-    pub(crate) id: String,
-    pub(crate) version: String,
-    pub(crate) deleted: Option<String>,
-    pub(crate) delay: Duration,
-    pub(crate) draw: bool,
-    pub(crate) enqueue: bool,
-    pub(crate) always: bool,
 }
 
 /// Indexes of another crate, as settings describe them: by an address that begins with a word of
@@ -92,7 +81,7 @@ pub trait IndexKind: Sync {
     fn scheme(&self) -> &'static str;
     /// What they are called in errors.
     fn name(&self) -> &'static str;
-    /// Reads what stands behind the colon, and takes out the settings that belong to it. The error
+    /// Reads what stands after the colon, and takes out the settings that belong to it. The error
     /// never repeats what they were set to.
     fn read(&self, rest: &str, settings: &mut Fields) -> Result<OpenIndex, String>;
 }
@@ -103,7 +92,7 @@ pub type OpenIndex = Box<dyn Fn(Access) -> Result<Arc<dyn Index>, Error> + Send 
 /// What an index is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// To be kept true; of an index in a folder, one process at a time may do that.
+    /// For writing; of an index in a folder, one process at a time may do that.
     Write,
     /// To be searched and compared.
     Read,
@@ -138,7 +127,7 @@ impl Synced {
 
     /// Its table.
     pub fn table(&self) -> &str {
-        &self.installed.table
+        &self.arguments.table
     }
 
     /// The queue of its jobs.
@@ -146,33 +135,33 @@ impl Synced {
         queue(&self.name)
     }
 
-    /// How often its index is looked at.
+    /// How often its index is checked.
     pub fn period(&self) -> Duration {
         self.options.period
     }
 
     /// The database of its index, where that is not the rows' own: a secret.
     pub fn index_database(&self) -> Option<&str> {
-        self.place.database()
+        self.target.database()
     }
 
     /// Whether the other one has this index too, however its address is written: each would take
     /// the documents of the other for orphans.
     pub fn shares_index_with(&self, other: &Self) -> bool {
-        self.place.is_same(&other.place)
+        self.target.is_same(&other.target)
     }
 
     /// The statement that prepares the table: its versions, and the triggers that enqueue a job
     /// with each change. It may be run again, also after the settings have changed.
     pub async fn install_statement(&self, client: &Client) -> Result<String, Error> {
         let recipe = rows::recipe(self);
-        crate::store::install_statement(client, &self.name, &self.installed, &recipe).await
+        install_statement(client, &self.name, &self.arguments, &recipe).await
     }
 
     /// Its rows, in this database: a pool of deadpool-postgres or of sqlx, or a URL, as for a
     /// [`Table`](crate::Table).
     pub fn source(&self, database: impl Into<Database>) -> Arc<dyn Source> {
-        Arc::new(Described::new(Connections::to(database), self))
+        Arc::new(ConfiguredRows::new(Connections::to(database), self))
     }
 
     /// Its index. The database is that of [`index_database`](Self::index_database), if there is
@@ -182,21 +171,21 @@ impl Synced {
         database: impl Into<Database>,
         access: Access,
     ) -> Result<Arc<dyn Index>, Error> {
-        self.place.open(database.into(), access)
+        self.target.open(database.into(), access)
     }
 
     /// Its index, where that is one which can be [made anew](super::Elastic::rebuild) beside the
     /// one that is searched.
     #[cfg(feature = "elastic")]
     pub fn elastic(&self) -> Result<Option<super::Elastic>, Error> {
-        self.place.elastic()
+        self.target.elastic()
     }
 
     /// A sync of this index with these rows, as the settings want it.
     pub fn sync(&self, source: Arc<dyn Source>, index: Arc<dyn Index>) -> SyncBuilder {
         SyncBuilder {
             options: self.options.clone(),
-            ..IndexSync::of_any(source, index)
+            ..IndexSync::builder_any(source, index)
         }
     }
 }
@@ -206,7 +195,7 @@ impl std::fmt::Debug for Synced {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Synced")
             .field("name", &self.name)
-            .field("table", &self.installed.table)
+            .field("table", &self.arguments.table)
             .finish_non_exhaustive()
     }
 }
@@ -224,28 +213,28 @@ fn read(name: &str, mut fields: Fields, kinds: &[&dyn IndexKind]) -> Result<Sync
     let index: String = fields
         .take("index")?
         .ok_or("index: is missing; it says where the documents are")?;
-    let place = Place::read(&index, name, &mut fields, kinds)?;
-    let installed = installed(name, &mut fields)?;
+    let target = IndexTarget::read(&index, name, &mut fields, kinds)?;
+    let arguments = arguments(name, &mut fields)?;
     let document: BTreeMap<String, String> = fields.take("document")?.unwrap_or_default();
     let synced = Synced {
         name: name.to_owned(),
-        installed,
+        arguments,
         rows: fields.take("rows")?,
         versions: fields.take("versions")?,
         document: document.into_iter().collect(),
         options: options(&mut fields)?,
-        place,
+        target,
     };
     if synced.versions.is_some() && synced.rows.is_none() {
         return Err("versions: is for a table with rows".into());
     }
-    fields.all_known(&format!("a synced table in {}", synced.place.name()))?;
+    fields.all_known(&format!("a synced table in {}", synced.target.name()))?;
     Ok(synced)
 }
 
-fn installed(name: &str, fields: &mut Fields) -> Result<Installed, String> {
+fn arguments(name: &str, fields: &mut Fields) -> Result<SyncTableArguments, String> {
     let or = |value: Option<String>, usual: &str| value.unwrap_or_else(|| usual.to_owned());
-    Ok(Installed {
+    Ok(SyncTableArguments {
         table: or(fields.take("table")?, name),
         id: or(fields.take("id")?, "id"),
         version: or(fields.take("version")?, "posthaste_version"),
@@ -290,14 +279,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_as_usual() {
+    fn omitted_settings_have_defaults() {
         let pages = synced("page", &serde_json::json!({"index": "postgres:"})).unwrap();
-        let told = &pages.installed;
+        let arguments = &pages.arguments;
         assert_eq!(
-            (&*told.table, &*told.id, &*told.version),
+            (&*arguments.table, &*arguments.id, &*arguments.version),
             ("page", "id", "posthaste_version")
         );
-        assert!(told.draw && told.enqueue && told.deleted.is_none());
+        assert!(arguments.draw && arguments.enqueue && arguments.deleted.is_none());
         assert_eq!(
             (pages.options.batch, pages.period()),
             (2_500, Duration::from_secs(60))
@@ -305,8 +294,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_and_never_quoted() {
-        for (settings, said) in [
+    fn invalid_settings_are_named_and_never_quoted() {
+        for (settings, expected) in [
             (serde_json::json!({}), "sync page: index: is missing"),
             (
                 serde_json::json!({"index": "redis://geheim"}),
@@ -342,7 +331,7 @@ mod tests {
             ),
         ] {
             let error = synced("page", &settings).unwrap_err().to_string();
-            assert!(error.contains(said), "{settings}: {error}");
+            assert!(error.contains(expected), "{settings}: {error}");
             assert!(!error.contains("geheim"), "{error}");
         }
         let index = serde_json::json!({"index": "postgres:"});

@@ -7,13 +7,14 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::Synced;
-use crate::halves::{Halves, halves};
-use crate::source::{Body, Field, Query, Row, RowVersion, Source, SourceError, Table};
+use crate::bisect::{PartialRead, bisect_read};
+use crate::source::{Body, Field, Row, RowVersion, Source, SourceError};
 use crate::store::{self, Connections};
+use crate::table::{Query, Table};
 
 /// Rows of a table that `posthaste.sync_table` knows, with documents of all columns, of a
 /// statement, or of some columns.
-pub(super) struct Described {
+pub(super) struct ConfiguredRows {
     table: Table,
     query: Option<Query>,
     /// Each field with its column; empty: all columns by their names.
@@ -26,15 +27,15 @@ pub(super) struct Described {
 
 /// A digest of how documents are made of rows.
 pub(super) fn recipe(synced: &Synced) -> String {
-    let said = serde_json::json!([synced.rows, synced.document]).to_string();
-    let digest = Sha256::digest(said);
+    let settings = serde_json::json!([synced.rows, synced.document]).to_string();
+    let digest = Sha256::digest(settings);
     digest[..8]
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect()
 }
 
-impl Described {
+impl ConfiguredRows {
     pub(super) fn new(pool: Connections, synced: &Synced) -> Self {
         let query = synced.rows.as_ref().map(|rows| {
             let query = Query::over(pool.clone(), rows);
@@ -59,50 +60,50 @@ impl Described {
             return Ok(page);
         };
         let ids: Vec<String> = page.iter().map(|row| row.id.clone()).collect();
-        let Halves {
+        let PartialRead {
             read, unreadable, ..
-        } = halves(&ids, |part| query.versions(part)).await?;
-        let mut said: HashMap<String, RowVersion> =
+        } = bisect_read(&ids, |part| query.versions(part)).await?;
+        let mut current: HashMap<String, RowVersion> =
             read.into_iter().map(|row| (row.id.clone(), row)).collect();
         let unreadable: HashSet<String> = unreadable.into_iter().map(|one| one.id).collect();
         let judged = page.into_iter().map(|row| {
             let hidden = RowVersion {
-                // Of which the statement cannot say anything, that is as the table shows it; the
-                // one that looks closer learns that it is unreadable.
+                // Of which the statement cannot say anything, that is as the table shows it; a
+                // closer check shows that it is unreadable.
                 is_live: row.is_live && unreadable.contains(&row.id),
                 ..row
             };
-            said.remove(&hidden.id).unwrap_or(hidden)
+            current.remove(&hidden.id).unwrap_or(hidden)
         });
         Ok(judged.collect())
     }
 
     /// One id alone that the statement fails with may be that of no row, and then is in nobody's
     /// way: the table knows.
-    async fn said<T>(
+    async fn checked<T>(
         &self,
         ids: &[String],
-        said: Result<Vec<T>, SourceError>,
+        answer: Result<Vec<T>, SourceError>,
     ) -> Result<Vec<T>, SourceError> {
-        match said {
+        match answer {
             Err(SourceError::Rows(_) | SourceError::TooLarge(_))
                 if ids.len() == 1 && self.table.versions(ids).await?.is_empty() =>
             {
                 Ok(Vec::new())
             }
-            said => said,
+            answer => answer,
         }
     }
 }
 
-impl Source for Described {
+impl Source for ConfiguredRows {
     fn versions<'a>(
         &'a self,
         ids: &'a [String],
     ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
         Box::pin(async move {
             match &self.query {
-                Some(query) => self.said(ids, query.versions(ids).await).await,
+                Some(query) => self.checked(ids, query.versions(ids).await).await,
                 None => self.table.versions(ids).await,
             }
         })
@@ -111,7 +112,7 @@ impl Source for Described {
     fn rows<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<Vec<Row>, SourceError>> {
         Box::pin(async move {
             let mut rows = match &self.query {
-                Some(query) => self.said(ids, query.rows(ids).await).await?,
+                Some(query) => self.checked(ids, query.rows(ids).await).await?,
                 None => self.table.rows(ids).await?,
             };
             if !self.document.is_empty() {
@@ -143,7 +144,7 @@ impl Source for Described {
             if self.query.is_some() {
                 return Ok(Vec::new());
             }
-            Ok(of_document(self.table.fields().await?, &self.document))
+            Ok(project_columns(self.table.fields().await?, &self.document))
         })
     }
 
@@ -161,7 +162,7 @@ impl Source for Described {
 }
 
 /// The fields that a document of these columns has; all of them, where none was asked for.
-fn of_document(columns: Vec<Field>, document: &[(String, String)]) -> Vec<Field> {
+fn project_columns(columns: Vec<Field>, document: &[(String, String)]) -> Vec<Field> {
     if document.is_empty() {
         return columns;
     }
@@ -204,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_document_has_the_fields_that_were_asked_for_and_numbers_stay_as_they_are() {
+    fn documents_have_the_selected_fields_and_exact_numbers() {
         let fields = [("title", "name"), ("n", "size")];
         let fields = fields.map(|(field, column)| (field.to_owned(), column.to_owned()));
         let columns = r#"{"id": 1, "name": "x", "size": 123456789012345678901234567890}"#;

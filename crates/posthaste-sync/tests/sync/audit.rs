@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use posthaste_sync::{
-    Audit, Difference, Index, IndexError, Mark, Proof, Row, RowVersion, Seen, Source, SourceError,
-    Table, Write, Written,
+    Audit, Difference, Index, IndexError, IndexedVersion, Mark, Proof, Row, RowVersion, Source,
+    SourceError, Table, Write, WriteOutcome,
 };
 
 use super::{Setup, setup};
@@ -23,7 +23,7 @@ async fn audited(setup: &Setup, repair: bool) -> posthaste_sync::Audited {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_audit_names_what_differs_and_repairs_it_when_asked() {
+async fn audits_report_differences_and_repair_on_request() {
     let setup = setup().await;
     setup
         .run("INSERT INTO note SELECT n, 'n ' || n FROM generate_series(-20, 79) n")
@@ -48,7 +48,7 @@ async fn the_audit_names_what_differs_and_repairs_it_when_asked() {
         .await;
     let write = |id: &str, version| Write {
         id: id.into(),
-        mark: Mark::of(version),
+        mark: Mark::new(version),
         token: 0,
         document: Some("{}".into()),
     };
@@ -81,7 +81,7 @@ async fn the_audit_names_what_differs_and_repairs_it_when_asked() {
 
 /// Where no trigger fires, the version stays: only the contents tell.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rows_that_were_changed_past_their_triggers_are_found_by_their_contents() {
+async fn audits_find_changes_that_bypassed_triggers() {
     let setup = setup().await;
     setup
         .run("INSERT INTO note SELECT n, 'old ' || n FROM generate_series(1, 600) n")
@@ -117,7 +117,7 @@ async fn rows_that_were_changed_past_their_triggers_are_found_by_their_contents(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_audit_looks_at_no_more_in_a_second_than_it_was_told() {
+async fn audits_respect_their_rate_limit() {
     let setup = setup().await;
     setup
         .run("INSERT INTO note SELECT n, 'word' FROM generate_series(1, 1000) n")
@@ -151,7 +151,7 @@ impl Growing {
         self.setup.run(&insert).await;
         let late = Write {
             id: id.to_string(),
-            mark: Mark::of(1),
+            mark: Mark::new(1),
             token: 0,
             document: Some("{}".into()),
         };
@@ -188,7 +188,10 @@ impl Index for Growing {
         self.setup.index.label()
     }
 
-    fn write<'a>(&'a self, writes: &'a [Write]) -> BoxFuture<'a, Result<Vec<Written>, IndexError>> {
+    fn write<'a>(
+        &'a self,
+        writes: &'a [Write],
+    ) -> BoxFuture<'a, Result<Vec<WriteOutcome>, IndexError>> {
         self.setup.index.write(writes)
     }
 
@@ -196,7 +199,7 @@ impl Index for Growing {
         &'a self,
         ids: &'a [String],
         proof: Proof,
-    ) -> BoxFuture<'a, Result<Vec<Option<Seen>>, IndexError>> {
+    ) -> BoxFuture<'a, Result<Vec<Option<IndexedVersion>>, IndexError>> {
         self.setup.index.read(ids, proof)
     }
 
@@ -204,7 +207,7 @@ impl Index for Growing {
         &'a self,
         after: Option<&'a str>,
         most: usize,
-    ) -> BoxFuture<'a, Result<Vec<(String, Seen)>, IndexError>> {
+    ) -> BoxFuture<'a, Result<Vec<(String, IndexedVersion)>, IndexError>> {
         Box::pin(async move {
             self.grow().await;
             self.setup.index.walk(after, most).await
@@ -217,7 +220,7 @@ impl Index for Growing {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_audit_ends_although_others_insert_faster_than_it_looks() {
+async fn audits_end_despite_faster_inserts() {
     let setup = setup().await;
     setup
         .run("INSERT INTO note SELECT n, 'word' FROM generate_series(1, 30) n")

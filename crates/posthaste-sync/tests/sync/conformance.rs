@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use posthaste_sync::{Index, Mark, Proof, Seen, Write, Written};
+use posthaste_sync::{Index, IndexedVersion, Mark, Proof, Write, WriteOutcome};
 
 /// An index of the test's own, empty.
 pub trait Subject: Send + Sync + Sized + 'static {
@@ -27,15 +27,15 @@ macro_rules! conforms {
     )*};
     ($subject:ty) => {
         crate::sync::conformance::conforms!($subject:
-            what_is_written_is_read_with_its_mark_and_token,
+            writes_are_read_back_with_mark_and_token,
             a_write_that_is_not_newer_changes_nothing,
             a_deletion_stops_late_writes_and_not_a_row_that_is_created_again,
             a_refused_document_touches_no_other,
-            of_writers_at_once_the_newest_stays,
+            the_newest_of_concurrent_writes_wins,
             the_walk_shows_everything_once_in_the_order_of_the_ids,
-            what_reads_as_searchable_is_found,
+            searchable_reads_are_found_by_searches,
             old_deletions_are_forgotten,
-            what_it_holds_is_told_from_other_contents_and_nothing_from_something,
+            holds_distinguishes_contents_and_absence,
         );
     };
 }
@@ -48,7 +48,7 @@ fn document(word: &str) -> Option<String> {
 pub fn write(id: &str, version: i64, word: &str) -> Write {
     Write {
         id: id.into(),
-        mark: Mark::of(version),
+        mark: Mark::new(version),
         token: version * 7,
         document: document(word),
     }
@@ -62,8 +62,8 @@ fn delete(id: &str, version: i64) -> Write {
     }
 }
 
-fn live(write: &Write) -> Option<Seen> {
-    Some(Seen {
+fn live(write: &Write) -> Option<IndexedVersion> {
+    Some(IndexedVersion {
         mark: write.mark,
         token: write.token,
         is_live: write.document.is_some(),
@@ -72,7 +72,7 @@ fn live(write: &Write) -> Option<Seen> {
     })
 }
 
-async fn seen(index: &impl Index, ids: &[&str]) -> Vec<Option<Seen>> {
+async fn seen(index: &impl Index, ids: &[&str]) -> Vec<Option<IndexedVersion>> {
     let ids: Vec<String> = ids.iter().map(|id| (*id).to_owned()).collect();
     let stored = index.read(&ids, Proof::Stored).await.unwrap();
     let searchable = index.read(&ids, Proof::Searchable).await.unwrap();
@@ -80,13 +80,16 @@ async fn seen(index: &impl Index, ids: &[&str]) -> Vec<Option<Seen>> {
     stored
 }
 
-pub async fn what_is_written_is_read_with_its_mark_and_token(subject: &impl Subject) {
+pub async fn writes_are_read_back_with_mark_and_token(subject: &impl Subject) {
     let index = subject.index();
     let (first, mut second) = (write("1", 5, "one"), write("ä \"2\"/?", 6, "two"));
     second.mark.pass = 3;
     let gone = delete("3", 7);
     let writes = [first.clone(), second.clone(), gone.clone()];
-    assert_eq!(index.write(&writes).await.unwrap(), vec![Written::Taken; 3]);
+    assert_eq!(
+        index.write(&writes).await.unwrap(),
+        vec![WriteOutcome::Taken; 3]
+    );
     let ids = ["3", "1", "never", "ä \"2\"/?"];
     assert_eq!(
         seen(index, &ids).await,
@@ -95,9 +98,7 @@ pub async fn what_is_written_is_read_with_its_mark_and_token(subject: &impl Subj
     assert_eq!(index.write(&[]).await.unwrap(), []);
 }
 
-pub async fn what_it_holds_is_told_from_other_contents_and_nothing_from_something(
-    subject: &impl Subject,
-) {
+pub async fn holds_distinguishes_contents_and_absence(subject: &impl Subject) {
     let index = subject.index();
     assert!(index.is_empty().await.unwrap());
     index
@@ -127,14 +128,14 @@ pub async fn a_write_that_is_not_newer_changes_nothing(subject: &impl Subject) {
         write("1", 5, "again"),
         delete("1", 4),
     ] {
-        assert_eq!(index.write(&[older]).await.unwrap(), [Written::Older]);
+        assert_eq!(index.write(&[older]).await.unwrap(), [WriteOutcome::Older]);
     }
     assert_eq!(seen(index, &["1"]).await, [live(&newest)]);
     let mut forced = write("1", 5, "forced");
     forced.mark.pass = 1;
     assert_eq!(
         index.write(std::slice::from_ref(&forced)).await.unwrap(),
-        [Written::Taken]
+        [WriteOutcome::Taken]
     );
     assert_eq!(seen(index, &["1"]).await, [live(&forced)]);
     assert_eq!(subject.search("forced").await, ["1"]);
@@ -149,21 +150,21 @@ pub async fn a_deletion_stops_late_writes_and_not_a_row_that_is_created_again(
     let gone = delete("1", 8);
     assert_eq!(
         index.write(std::slice::from_ref(&gone)).await.unwrap(),
-        [Written::Taken]
+        [WriteOutcome::Taken]
     );
     for late in [
         write("1", 5, "word"),
         write("1", 7, "word"),
         write("1", 8, "word"),
     ] {
-        assert_eq!(index.write(&[late]).await.unwrap(), [Written::Older]);
+        assert_eq!(index.write(&[late]).await.unwrap(), [WriteOutcome::Older]);
     }
     assert_eq!(seen(index, &["1"]).await, [live(&gone)]);
     assert_eq!(subject.search("word").await.len(), 0);
     let again = write("1", 9, "word");
     assert_eq!(
         index.write(std::slice::from_ref(&again)).await.unwrap(),
-        [Written::Taken]
+        [WriteOutcome::Taken]
     );
     assert_eq!(seen(index, &["1"]).await, [live(&again)]);
     assert_eq!(subject.search("word").await, ["1"]);
@@ -176,15 +177,15 @@ pub async fn a_refused_document_touches_no_other(subject: &impl Subject) {
     let answers = index.write(&writes).await.unwrap();
     for (n, answer) in answers.iter().enumerate() {
         match answer {
-            Written::Rejected { reason } if n == 13 => assert!(!reason.is_empty()),
-            answer => assert_eq!((n == 13, answer), (false, &Written::Taken), "{n}"),
+            WriteOutcome::Rejected { reason } if n == 13 => assert!(!reason.is_empty()),
+            answer => assert_eq!((n == 13, answer), (false, &WriteOutcome::Taken), "{n}"),
         }
     }
     assert_eq!(seen(index, &["13", "14"]).await, [None, live(&writes[14])]);
     assert_eq!(subject.search("word").await.len(), 19);
 }
 
-pub async fn of_writers_at_once_the_newest_stays(subject: &impl Subject) {
+pub async fn the_newest_of_concurrent_writes_wins(subject: &impl Subject) {
     let index = subject.index();
     let ids: Vec<String> = (0..10).map(|n| n.to_string()).collect();
     let batch = |version: i64| -> Vec<Write> {
@@ -216,7 +217,7 @@ pub async fn the_walk_shows_everything_once_in_the_order_of_the_ids(subject: &im
     writes[40] = delete("280", 9);
     index.write(&writes).await.unwrap();
     writes.sort_by(|one, other| one.id.as_bytes().cmp(other.id.as_bytes()));
-    let mut walked: Vec<(String, Seen)> = Vec::new();
+    let mut walked: Vec<(String, IndexedVersion)> = Vec::new();
     loop {
         let after = walked.last().map(|(id, _)| id.clone());
         let page = index.walk(after.as_deref(), 10).await.unwrap();
@@ -232,7 +233,7 @@ pub async fn the_walk_shows_everything_once_in_the_order_of_the_ids(subject: &im
     assert_eq!(walked, all.collect::<Vec<_>>());
 }
 
-pub async fn what_reads_as_searchable_is_found(subject: &impl Subject) {
+pub async fn searchable_reads_are_found_by_searches(subject: &impl Subject) {
     let index = subject.index();
     for version in 1..10 {
         let word = format!("word{version}");

@@ -12,7 +12,7 @@ use crate::support::{SOON, all_done};
 /// Carries out the oldest request that is on its way.
 fn deliver(world: &World) {
     let mut inner = world.inner();
-    if let Request::Write(writes, answer) = inner.way.remove(0) {
+    if let Request::Write(writes, answer) = inner.in_transit.remove(0) {
         let answers = writes.iter().map(|write| inner.write(write)).collect();
         if let Some(answer) = answer {
             let _ = answer.send(Ok(answers));
@@ -21,12 +21,12 @@ fn deliver(world: &World) {
 }
 
 async fn arrived(world: &World, requests: usize) {
-    let there = async || Ok(world.inner().way.len() == requests);
+    let there = async || Ok(world.inner().in_transit.len() == requests);
     eventually(SOON, "it is on its way", there).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_index_that_does_not_answer_costs_the_budget_and_no_more() {
+async fn an_unresponsive_index_costs_at_most_the_budget() {
     let world = World::default();
     let direct = Direct::to(world.clone()).budget(Duration::from_millis(50));
     let started = Instant::now();
@@ -41,17 +41,17 @@ async fn an_index_that_does_not_answer_costs_the_budget_and_no_more() {
     // A newer version is written by the sync meanwhile; then the late one comes.
     let newer = posthaste_sync::Write {
         id: "1".into(),
-        mark: Mark::of(6),
+        mark: Mark::new(6),
         token: 1,
         document: Some("{\"new\": 1}".into()),
     };
     world.inner().write(&newer);
     deliver(&world);
-    assert_eq!(world.inner().index["1"].mark, Mark::of(6));
+    assert_eq!(world.inner().index["1"].mark, Mark::new(6));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_an_index_is_down_only_so_many_writes_are_begun() {
+async fn direct_writes_are_bounded_while_the_index_is_down() {
     let world = World::default();
     let direct = Direct::to(world.clone())
         .budget(Duration::from_millis(1))
@@ -66,7 +66,7 @@ async fn while_an_index_is_down_only_so_many_writes_are_begun() {
         .collect();
     arrived(&world, 64).await;
     direct.put("one more", 1, "{}").await;
-    assert_eq!(world.inner().way.len(), 64);
+    assert_eq!(world.inner().in_transit.len(), 64);
     assert_eq!(
         direct.counts(),
         DirectCounts {
@@ -91,7 +91,7 @@ async fn while_an_index_is_down_only_so_many_writes_are_begun() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_becomes_of_a_direct_write_is_counted_and_never_raised() {
+async fn direct_write_outcomes_are_counted_and_never_raised() {
     let world = World::default();
     let direct = Direct::to(world.clone()).budget(Duration::from_secs(60));
     let put = async |version: i64, document: &str| {
@@ -109,7 +109,7 @@ async fn what_becomes_of_a_direct_write_is_counted_and_never_raised() {
     });
     tokio::join!(direct.put("1", 8, "{}"), async {
         arrived(&world, 1).await;
-        world.inner().way.clear();
+        world.inner().in_transit.clear();
     });
     let counts = DirectCounts {
         taken: 2,
@@ -123,7 +123,7 @@ async fn what_becomes_of_a_direct_write_is_counted_and_never_raised() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_budget_is_300_ms_unless_said_otherwise() {
+async fn the_default_budget_is_300_ms() {
     let world = World::default();
     let direct = Direct::to(world.clone());
     let started = Instant::now();

@@ -114,7 +114,7 @@ mod on_the_fake {
 }
 
 #[test]
-fn whatever_the_server_does_the_index_is_true_two_looks_after_the_faults() {
+fn the_index_converges_two_polls_after_any_server_fault() {
     let schedules = all("elastic", |seed| run(seed, Twin::None, fake_server::any));
     posthaste_testkit::ran::count("schedules-elastic", schedules);
 }
@@ -126,7 +126,7 @@ fn the_schedules_on_a_server_notice_a_check_of_mere_presence() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn words_are_found_and_what_a_deletion_leaves_is_not() {
+async fn searches_find_words_but_no_deletions() {
     let test = "words are found and what a deletion leaves is not";
     let Some(index) = on_the_server(test).await else {
         return;
@@ -153,7 +153,7 @@ async fn words_are_found_and_what_a_deletion_leaves_is_not() {
 }
 
 #[tokio::test]
-async fn too_large_requests_are_cut_and_too_many_are_tried_again_later() {
+async fn oversized_requests_are_split_and_rate_limited_ones_retried() {
     let fake = FakeElastic::start(3).await.unwrap();
     let index = Elastic::new(client(&fake.url()), "notes").pause(Duration::from_millis(1));
     index.open().await.unwrap();
@@ -162,7 +162,7 @@ async fn too_large_requests_are_cut_and_too_many_are_tried_again_later() {
     writes[41].document = Some(json!({"body": "x".repeat(3_000)}).to_string());
     let answers = index.write(&writes).await.unwrap();
     for (n, answer) in answers.iter().enumerate() {
-        use posthaste_sync::Written::{Never, Taken};
+        use posthaste_sync::WriteOutcome::{Never, Taken};
         let is_right = match answer {
             Never { reason } => {
                 n == 41 && reason.contains("the document 41 has") && reason.contains("413")
@@ -188,7 +188,7 @@ async fn too_large_requests_are_cut_and_too_many_are_tried_again_later() {
     let soon = crate::support::SOON;
     posthaste_testkit::eventually(soon, "all are taken", async || {
         let answers = index.write(&writes).await.unwrap_or_default();
-        use posthaste_sync::Written::{Older, Taken};
+        use posthaste_sync::WriteOutcome::{Older, Taken};
         let there = answers.iter().filter(|one| matches!(one, Taken | Older));
         waiting = writes.len() - there.count();
         Ok(waiting == 0)
@@ -202,7 +202,7 @@ async fn too_large_requests_are_cut_and_too_many_are_tried_again_later() {
 }
 
 #[tokio::test]
-async fn a_direct_write_is_one_request_whatever_is_being_made_beside_the_index() {
+async fn a_direct_write_is_one_request_during_a_rebuild() {
     let fake = FakeElastic::start(5).await.unwrap();
     let client = client(&fake.url());
     let index = Elastic::new(client.clone(), "notes");
@@ -221,7 +221,7 @@ async fn a_direct_write_is_one_request_whatever_is_being_made_beside_the_index()
 }
 
 #[tokio::test]
-async fn what_somebody_else_has_put_in_a_documents_place_is_not_taken_for_it() {
+async fn replaced_documents_are_recognized() {
     let fake = FakeElastic::start(6).await.unwrap();
     let client = client(&fake.url());
     let index = Elastic::new(client.clone(), "notes");
@@ -241,12 +241,15 @@ async fn what_somebody_else_has_put_in_a_documents_place_is_not_taken_for_it() {
 }
 
 #[tokio::test]
-async fn an_index_that_no_sync_made_is_not_taken_and_none_begins_by_a_direct_write() {
+async fn foreign_indexes_are_refused_and_direct_writes_create_none() {
     let fake = FakeElastic::start(4).await.unwrap();
     let client = client(&fake.url());
     let index = Elastic::new(client.clone(), "notes");
     let direct = index.write(&[write("1", 5, "word")]).await.unwrap();
-    assert!(matches!(&direct[0], posthaste_sync::Written::Retry { .. }));
+    assert!(matches!(
+        &direct[0],
+        posthaste_sync::WriteOutcome::Retry { .. }
+    ));
     assert!(!client.index_exists("notes").await.unwrap());
     client.create_index("other", &json!({})).await.unwrap();
     client.switch_alias("notes", "other").await.unwrap();

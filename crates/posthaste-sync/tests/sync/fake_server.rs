@@ -11,7 +11,7 @@ use posthaste_testkit::elastic::{FakeElastic, Fault, Faults};
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::world::{Inner, Kept, Request, World};
+use super::world::{Inner, Request, StoredDocument, World};
 
 const ALIAS: &str = "notes";
 
@@ -37,9 +37,9 @@ pub fn index(world: &World, seed: u64) -> Elastic {
     let world = world.clone();
     let kind = reqwest::Client::builder().no_proxy();
     let client = ElasticClient::new(kind, "http://fake").unwrap();
-    let client = client.carried_by(move |request| {
+    let client = client.with_transport(move |request| {
         let (answer, answered) = oneshot::channel();
-        world.inner().way.push(Request::Asked(Asked {
+        world.inner().in_transit.push(Request::Asked(Asked {
             method: request.method,
             path: request.path,
             body: request.body,
@@ -65,9 +65,9 @@ impl Served {
     }
 
     /// What the index holds that the alias stands for.
-    pub fn kept(&self) -> BTreeMap<String, Kept> {
+    pub fn stored(&self) -> BTreeMap<String, StoredDocument> {
         let documents = self.0.documents(ALIAS).into_iter();
-        let kept = documents.filter_map(|(id, held)| {
+        let stored = documents.filter_map(|(id, held)| {
             let source = held.source?;
             let ours = &source["posthaste"];
             let is_live = ours["deleted_at"].is_null();
@@ -75,14 +75,14 @@ impl Served {
                 "{{\"text\": {}, \"beside\": {}}}",
                 source["text"], source["beside"]
             );
-            let kept = Kept {
+            let stored = StoredDocument {
                 mark: Mark::from_number(held.version),
                 token: ours["token"].as_i64().unwrap(),
                 document: is_live.then_some(document),
             };
-            Some((id, kept))
+            Some((id, stored))
         });
-        kept.collect()
+        stored.collect()
     }
 }
 
@@ -95,8 +95,8 @@ impl Asked {
 
     /// It is carried out, and answered.
     pub fn answer(self, inner: &Inner) {
-        let said = self.carry_out(inner);
-        self.say(said);
+        let response = self.carry_out(inner);
+        self.say(response);
     }
 
     /// What becomes of it while much goes wrong.
@@ -109,7 +109,7 @@ impl Asked {
             0 => return self.say(None),
             // Not answered in time; it comes later.
             1..=3 => {
-                inner.way.push(Request::Asked(self.again()));
+                inner.in_transit.push(Request::Asked(self.again()));
                 return self.say(None);
             }
             // Carried out, and the answer is lost.
@@ -118,7 +118,7 @@ impl Asked {
                 return self.say(None);
             }
             // The same again, much later.
-            5 => inner.way.push(Request::Asked(self.again())),
+            5 => inner.in_transit.push(Request::Asked(self.again())),
             6 | 7 => fake.next([Fault::Lie]),
             8 => fake.next([Fault::TooMany]),
             9 => fake.next([Fault::UnavailableBefore]),
@@ -137,15 +137,15 @@ impl Asked {
             14 if rng.u32(0..4) == 0 => fake.fail_over(),
             _ => {}
         }
-        let said = self.carry_out(inner);
+        let response = self.carry_out(inner);
         fake.faults(none);
-        self.say(said);
+        self.say(response);
     }
 
     fn carry_out(&self, inner: &Inner) -> FakeResponse {
         let fake = &inner.served.as_ref().unwrap().0;
-        let said = fake.call(&self.method, &self.path, &self.body);
-        said.map(|(status, body)| (status, body.to_string().into_bytes()))
+        let response = fake.call(&self.method, &self.path, &self.body);
+        response.map(|(status, body)| (status, body.to_string().into_bytes()))
     }
 
     fn again(&self) -> Self {
@@ -157,9 +157,9 @@ impl Asked {
         }
     }
 
-    fn say(self, said: FakeResponse) {
+    fn say(self, response: FakeResponse) {
         if let Some(answer) = self.answer {
-            let _ = answer.send(said);
+            let _ = answer.send(response);
         }
     }
 }

@@ -16,7 +16,7 @@ fn source(setup: &Setup) -> Query {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_hidden_and_shown_again_at_one_version_is_found_again() {
+async fn rows_shown_again_at_one_version_are_found() {
     let setup = setup().await;
     setup
         .run(
@@ -49,12 +49,12 @@ async fn what_is_hidden_and_shown_again_at_one_version_is_found_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sync_asks_for_the_proof_that_it_was_told_to_ask_for() {
+async fn a_sync_requests_the_configured_proof() {
     for proof in [Proof::Stored, Proof::Searchable] {
         let setup = setup().await;
         setup.run("INSERT INTO note VALUES (1, 'word')").await;
         let table = Table::new(setup.db.pool(2).unwrap(), "note");
-        let sync = IndexSync::of(table, setup.index.clone())
+        let sync = IndexSync::builder(table, setup.index.clone())
             .period(std::time::Duration::from_millis(100))
             .proof(proof);
         let (worker, _) = setup.start(sync).await;
@@ -66,7 +66,7 @@ async fn a_sync_asks_for_the_proof_that_it_was_told_to_ask_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_row_security_hides_from_the_sync_is_an_error_and_no_deletion() {
+async fn rows_hidden_by_row_security_are_errors_not_deletions() {
     let setup = setup().await;
     setup.run("INSERT INTO note VALUES (1, 'word')").await;
     let (worker, _) = setup.start(setup.sync()).await;

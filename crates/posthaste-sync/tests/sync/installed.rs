@@ -5,7 +5,7 @@ use posthaste_testkit::PgVersion;
 use crate::support::{database, number};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_column_that_programs_use_is_never_taken_for_versions() {
+async fn application_columns_are_never_used_for_versions() {
     for server in PgVersion::tried() {
         let db = database(server).await;
         let client = db.client().await.unwrap();

@@ -9,7 +9,7 @@ use posthaste_testkit::{PgVersion, reaches};
 use crate::support::{SOON, database, number, worker};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_whose_text_is_another_in_another_session_is_refused_and_all_others_are_read_whole() {
+async fn session_dependent_keys_are_refused() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
@@ -82,7 +82,7 @@ async fn a_key_whose_text_is_another_in_another_session_is_refused_and_all_other
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_that_is_written_otherwise_is_another_id() {
+async fn differently_written_keys_are_different_ids() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
@@ -156,7 +156,7 @@ async fn texts_of_keys_are_compared_as_bytes_under_a_collation_that_ignores_case
         base: Duration::from_millis(20),
         cap: Duration::from_millis(100),
     };
-    let sync = IndexSync::of(source.clone(), index.clone());
+    let sync = IndexSync::builder(source.clone(), index.clone());
     let sync = sync.period(Duration::from_millis(100)).backoff(quick);
     let worker = worker(&db.pool(2).unwrap()).consumer("sync.t", sync.start().unwrap());
     let worker = worker.start().await.unwrap();

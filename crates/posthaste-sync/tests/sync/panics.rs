@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use posthaste::WorkerHandle;
 use posthaste_sync::{
-    Index, IndexError, IndexSync, Proof, Row, RowVersion, Seen, Source, SourceError, Table, Write,
-    Written,
+    Index, IndexError, IndexSync, IndexedVersion, Proof, Row, RowVersion, Source, SourceError,
+    Table, Write, WriteOutcome,
 };
 use posthaste_testkit::eventually;
 
@@ -48,7 +48,7 @@ impl Source for Panicking {
 /// An index that panics this often at each thing it is asked.
 struct Fragile {
     index: Watched,
-    looks: AtomicU32,
+    polls: AtomicU32,
     writes: AtomicU32,
     forgets: AtomicU32,
 }
@@ -65,7 +65,10 @@ impl Index for Fragile {
         self.index.label()
     }
 
-    fn write<'a>(&'a self, writes: &'a [Write]) -> BoxFuture<'a, Result<Vec<Written>, IndexError>> {
+    fn write<'a>(
+        &'a self,
+        writes: &'a [Write],
+    ) -> BoxFuture<'a, Result<Vec<WriteOutcome>, IndexError>> {
         Self::panic(&self.writes, "write");
         self.index.write(writes)
     }
@@ -74,9 +77,9 @@ impl Index for Fragile {
         &'a self,
         ids: &'a [String],
         proof: Proof,
-    ) -> BoxFuture<'a, Result<Vec<Option<Seen>>, IndexError>> {
+    ) -> BoxFuture<'a, Result<Vec<Option<IndexedVersion>>, IndexError>> {
         Box::pin(async move {
-            Self::panic(&self.looks, "look");
+            Self::panic(&self.polls, "look");
             self.index.read(ids, proof).await
         })
     }
@@ -85,7 +88,7 @@ impl Index for Fragile {
         &'a self,
         after: Option<&'a str>,
         most: usize,
-    ) -> BoxFuture<'a, Result<Vec<(String, Seen)>, IndexError>> {
+    ) -> BoxFuture<'a, Result<Vec<(String, IndexedVersion)>, IndexError>> {
         self.index.walk(after, most)
     }
 
@@ -110,23 +113,23 @@ async fn a_row_that_panics_delays_only_itself_and_is_reported() {
     })
     .await
     .unwrap();
-    let told = sync.status().last_error.unwrap();
-    assert!(told.contains("no document is made of 41"), "{told}");
+    let reported = sync.status().last_error.unwrap();
+    assert!(reported.contains("no document is made of 41"), "{reported}");
     worker.stop().await.unwrap();
 }
 
 async fn start(setup: &Setup, index: Fragile) -> (WorkerHandle, IndexSync) {
     let rows = Table::new(setup.db.pool(2).unwrap(), "note");
-    let sync = IndexSync::of_any(Arc::new(rows), Arc::new(index));
+    let sync = IndexSync::builder_any(Arc::new(rows), Arc::new(index));
     setup.start(sync.period(Duration::from_millis(100))).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_index_that_panics_counts_as_no_attempt_and_is_asked_again() {
+async fn a_panicking_index_counts_no_attempt_and_is_retried() {
     let setup = setup().await;
     let index = Fragile {
         index: setup.index.clone(),
-        looks: AtomicU32::new(2),
+        polls: AtomicU32::new(2),
         writes: AtomicU32::new(2),
         forgets: AtomicU32::new(0),
     };
@@ -134,9 +137,9 @@ async fn an_index_that_panics_counts_as_no_attempt_and_is_asked_again() {
         .run("INSERT INTO note SELECT n, 'note' FROM generate_series(1, 100) n")
         .await;
     let (worker, sync) = start(&setup, index).await;
-    eventually(SOON, "it is told", async || {
-        let told = sync.status().last_error.unwrap_or_default();
-        Ok(told.contains("a pass panicked: a "))
+    eventually(SOON, "it is reported", async || {
+        let reported = sync.status().last_error.unwrap_or_default();
+        Ok(reported.contains("a pass panicked: a "))
     })
     .await
     .unwrap();
@@ -150,18 +153,18 @@ async fn an_index_that_panics_counts_as_no_attempt_and_is_asked_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_panics_beside_the_passes_ends_no_sync() {
+async fn panics_outside_passes_end_no_sync() {
     let setup = setup().await;
     let index = Fragile {
         index: setup.index.clone(),
-        looks: AtomicU32::new(0),
+        polls: AtomicU32::new(0),
         writes: AtomicU32::new(0),
         forgets: AtomicU32::new(3),
     };
     let (worker, sync) = start(&setup, index).await;
-    eventually(SOON, "it is told", async || {
-        let told = sync.status().last_error.unwrap_or_default();
-        Ok(told.contains("a look panicked: a forgetting panics"))
+    eventually(SOON, "it is reported", async || {
+        let reported = sync.status().last_error.unwrap_or_default();
+        Ok(reported.contains("a poll panicked: a forgetting panics"))
     })
     .await
     .unwrap();

@@ -67,7 +67,7 @@ const CHANGES: [&str; 17] = [
 
 /// What a sync has seen of the keys.
 #[derive(Default)]
-struct Seen {
+struct IndexedVersion {
     /// Each row with its version.
     rows: BTreeMap<String, (i64, String)>,
     /// The newest version that each key ever had, deleted or not.
@@ -75,9 +75,9 @@ struct Seen {
     job: i64,
 }
 
-impl Seen {
+impl IndexedVersion {
     /// Each change that was made since then has a job, and a version larger than any before.
-    async fn looks(&mut self, client: &Client, sync: (&str, &str, &str), change: &str) {
+    async fn polls(&mut self, client: &Client, sync: (&str, &str, &str), change: &str) {
         let (name, key, version) = sync;
         let rows = format!(
             "SELECT n.{key}::text, n.{version},
@@ -135,11 +135,11 @@ async fn every_change_of_a_partitioned_table_is_seen_wherever_it_is_made() {
                 let replicates = format!("SET session_replication_role = {role}");
                 client.batch_execute(&replicates).await.unwrap();
                 let skipped = usize::from(role == "replica");
-                let mut seen: [Seen; 3] = Default::default();
+                let mut seen: [IndexedVersion; 3] = Default::default();
                 for change in CHANGES {
                     client.batch_execute(change).await.expect(change);
                     for (sync, seen) in SYNCS.into_iter().zip(&mut seen).skip(skipped) {
-                        seen.looks(&client, sync, change).await;
+                        seen.polls(&client, sync, change).await;
                     }
                 }
                 for (name, ..) in SYNCS {
@@ -211,7 +211,7 @@ async fn enqueues(client: &Client, sql: &str) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_partition_is_of_its_table_from_its_attachment_until_it_is_detached() {
+async fn partitions_are_synced_while_attached() {
     for server in PgVersion::tried() {
         let db = database(server).await;
         let client = db.client().await.unwrap();
@@ -301,7 +301,7 @@ async fn tables_with_inheritance_and_keys_that_are_not_first_are_refused() {
 
 /// Those of a partitioned table are for each row, which the process that applies fires.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn what_logical_replication_brings_into_a_partitioned_table_is_seen() {
+async fn replicated_changes_of_partitioned_tables_are_seen() {
     for version in PgVersion::tried() {
         let server = PgServer::start(version, &[("wal_level", "logical")]).unwrap();
         let (source, target) = (

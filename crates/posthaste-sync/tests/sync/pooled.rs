@@ -21,7 +21,7 @@ async fn a_program_with_a_pool_of_sqlx_alone_syncs_searches_and_audits() {
     let pool = PgPool::connect(db.url()).await.unwrap();
     sqlx::raw_sql(NOTES).execute(&pool).await.unwrap();
     let (table, index) = (Table::new(&pool, "note"), Postgres::new(&pool, "note"));
-    let sync = IndexSync::of(table.clone(), index.clone());
+    let sync = IndexSync::builder(table.clone(), index.clone());
     let sync = sync.period(Duration::from_millis(100)).start();
     let worker = Worker::builder(&pool)
         .config(quick())
@@ -47,7 +47,7 @@ async fn a_program_with_a_pool_of_sqlx_alone_syncs_searches_and_audits() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_pools_settings_is_told_by_the_first_look() {
+async fn invalid_pool_settings_fail_the_first_poll() {
     // Built without the feature rustls of posthaste it speaks no TLS; with it there is no such
     // file.
     let demands = "postgres://ann@127.0.0.1:1/app?sslmode=verify-full&sslrootcert=/nowhere";
@@ -55,7 +55,10 @@ async fn what_is_wrong_with_a_pools_settings_is_told_by_the_first_look() {
     let ids = ["1".to_owned()];
     let of_rows = Table::new(&pool, "note").versions(&ids).await.unwrap_err();
     let of_index = Postgres::new(&pool, "note").is_empty().await.unwrap_err();
-    for told in [of_rows.to_string(), of_index.to_string()] {
-        assert!(told.contains("TLS") || told.contains("/nowhere"), "{told}");
+    for reported in [of_rows.to_string(), of_index.to_string()] {
+        assert!(
+            reported.contains("TLS") || reported.contains("/nowhere"),
+            "{reported}"
+        );
     }
 }

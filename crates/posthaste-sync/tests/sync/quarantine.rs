@@ -29,7 +29,7 @@ async fn killed(setup: &Setup, rows: u32) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_killed_sync_had_comes_back_in_batches() {
+async fn jobs_of_a_killed_sync_return_in_batches() {
     let setup = setup().await;
     killed(&setup, 300).await;
     // Periods so long that only the first counts.
@@ -45,10 +45,10 @@ async fn what_a_killed_sync_had_comes_back_in_batches() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_backlog_behind_what_a_killed_sync_had_waits_for_no_period() {
+async fn the_backlog_after_a_killed_sync_is_processed_at_once() {
     let setup = setup().await;
     killed(&setup, 20).await;
-    // They come one by one, while the look is at the others.
+    // They come one by one, while the check is at the others.
     setup
         .run("UPDATE posthaste.in_flight SET crashes = 2")
         .await;
@@ -66,7 +66,7 @@ async fn the_backlog_behind_what_a_killed_sync_had_waits_for_no_period() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_saw_two_processes_die_or_has_few_attempts_is_looked_at_alone() {
+async fn suspicious_jobs_are_processed_alone() {
     let setup = setup().await;
     killed(&setup, 100).await;
     setup

@@ -47,13 +47,13 @@ async fn made(db: &TestDb) -> Vec<Row> {
 
 async fn set(client: &Client, db: &TestDb, setting: &str) {
     let name = db.name();
-    let said =
+    let settings =
         format!("ALTER DATABASE \"{name}\" RESET ALL; ALTER DATABASE \"{name}\" SET {setting}");
-    client.batch_execute(&said).await.unwrap();
+    client.batch_execute(&settings).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn documents_are_the_same_whatever_a_session_says_of_how_values_are_written() {
+async fn documents_ignore_session_formatting_settings() {
     for server in PgVersion::tried() {
         let db = database(server).await;
         let client = db.client().await.unwrap();

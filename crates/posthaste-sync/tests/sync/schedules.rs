@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use fastrand::Rng;
 use futures_util::future::BoxFuture;
 use posthaste_sync::{
-    Index, IndexError, Mark, Pass, Proof, SyncOutcome, SyncRequest, Write, Written,
+    Index, IndexError, Mark, Pass, Proof, SyncOutcome, SyncRequest, Write, WriteOutcome,
 };
 
 use super::seeds::all;
@@ -20,7 +20,7 @@ use super::world::{Inner, Line, Request, Twin, World};
 const IDS: u32 = 6;
 
 #[test]
-fn whatever_happens_the_index_is_true_two_looks_after_the_faults() {
+fn the_index_converges_two_polls_after_any_fault() {
     let schedules = all("memory", |seed| run(seed, Twin::None, in_memory));
     posthaste_testkit::ran::count("schedules", schedules);
 }
@@ -31,7 +31,7 @@ fn the_schedules_notice_a_check_of_mere_presence() {
 }
 
 #[test]
-fn the_schedules_notice_an_index_that_keeps_what_comes_last() {
+fn the_schedules_detect_a_last_write_wins_index() {
     assert_ne!(failing(Twin::LastWins), 0);
 }
 
@@ -71,7 +71,7 @@ pub fn run(
     world.inner().twin = twin;
     let mut index = index(&world, seed);
     if twin == Twin::Presence {
-        index = Arc::new(VersionBlind::of(index, world.clone()));
+        index = Arc::new(VersionBlind::new(index, world.clone()));
     }
     let mut schedule = Schedule {
         world,
@@ -135,7 +135,7 @@ impl Schedule {
             let document = inner.document(&row);
             inner.rows.insert(id.clone(), row);
             inner.enqueue(request(&id));
-            (Mark::of(version), Some(document))
+            (Mark::new(version), Some(document))
         };
         if self.rng.bool() {
             let (mark, document) = write;
@@ -204,11 +204,11 @@ impl Schedule {
     /// Some request arrives, and is answered or not.
     fn deliver(&mut self, with_faults: bool) {
         let mut inner = self.world.inner();
-        if inner.way.is_empty() {
+        if inner.in_transit.is_empty() {
             return;
         }
-        let which = self.rng.usize(0..inner.way.len());
-        let request = inner.way.swap_remove(which);
+        let which = self.rng.usize(0..inner.in_transit.len());
+        let request = inner.in_transit.swap_remove(which);
         let fault = if with_faults { self.rng.u32(0..12) } else { 99 };
         match request {
             // Postgres is down, or the answer is lost.
@@ -235,7 +235,7 @@ impl Schedule {
         &self,
         inner: &mut Inner,
         writes: Vec<Write>,
-        answer: Option<tokio::sync::oneshot::Sender<Result<Vec<Written>, IndexError>>>,
+        answer: Option<tokio::sync::oneshot::Sender<Result<Vec<WriteOutcome>, IndexError>>>,
         fault: u32,
     ) {
         let answer = |answers| {
@@ -248,14 +248,14 @@ impl Schedule {
             0 => answer(Err(IndexError("busy".into()))),
             // Not answered in time; it comes later.
             1 | 2 => {
-                inner.way.push(Request::Write(writes, None));
+                inner.in_transit.push(Request::Write(writes, None));
                 answer(Err(IndexError("late".into())));
             }
             // 200, and nothing is stored.
-            3 => answer(Ok(vec![Written::Taken; writes.len()])),
+            3 => answer(Ok(vec![WriteOutcome::Taken; writes.len()])),
             // A part of them.
             4 => {
-                let later = || Written::Retry {
+                let later = || WriteOutcome::Retry {
                     reason: "429".into(),
                 };
                 let mut takes = writes.iter().enumerate();
@@ -273,7 +273,7 @@ impl Schedule {
                 let answers = writes.iter().map(|write| inner.write(write)).collect();
                 // The same again, much later: sent twice by something in between.
                 if fault == 5 {
-                    inner.way.push(Request::Write(writes, None));
+                    inner.in_transit.push(Request::Write(writes, None));
                 }
                 // Carried out, and the answer is lost.
                 if fault != 6 {
@@ -312,15 +312,15 @@ impl Schedule {
         if let Some(served) = &self.world.inner().served {
             served.settle();
         }
-        for look in 1..=4 {
-            self.look()?;
+        for poll in 1..=4 {
+            self.poll()?;
             let untrue = self.world.inner().untrue();
-            if look == 2 && !untrue.is_empty() {
-                return Err(format!("after two looks: {untrue:#?}"));
+            if poll == 2 && !untrue.is_empty() {
+                return Err(format!("after two polls: {untrue:#?}"));
             }
         }
         // Whatever was still on its way comes at last.
-        let late = std::mem::take(&mut self.world.inner().way);
+        let late = std::mem::take(&mut self.world.inner().in_transit);
         for request in late {
             let mut inner = self.world.inner();
             match request {
@@ -344,8 +344,8 @@ impl Schedule {
         }
     }
 
-    /// Every job is looked at once. Writes of before are not hurried.
-    fn look(&mut self) -> Result<(), String> {
+    /// Every job is checked once. Writes of before are not hurried.
+    fn poll(&mut self) -> Result<(), String> {
         self.workers.iter_mut().for_each(|worker| {
             if let Some(running) = worker.take() {
                 release(&mut self.world.inner(), &running.jobs);
@@ -364,14 +364,14 @@ impl Schedule {
             }
             self.answer_newest();
         }
-        Err("a look does not end".into())
+        Err("a poll does not end".into())
     }
 
     fn answer_newest(&mut self) {
         let newest = {
             let mut inner = self.world.inner();
-            let at = inner.way.iter().rposition(Request::is_waited_for);
-            at.map(|at| inner.way.swap_remove(at))
+            let at = inner.in_transit.iter().rposition(Request::is_waited_for);
+            at.map(|at| inner.in_transit.swap_remove(at))
         };
         let Some(request) = newest else { return };
         let mut inner = self.world.inner();

@@ -23,7 +23,7 @@ pub fn all(kind: &str, run: impl Fn(u64) -> Result<(), String>) -> u64 {
 }
 
 #[test]
-fn a_schedule_that_is_played_again_by_its_seed_goes_the_same_way() {
+fn schedules_are_reproducible_by_seed() {
     let trace = |seed: u64| {
         let mut world = World::default();
         let played = run(seed, Twin::None, |made, _| {

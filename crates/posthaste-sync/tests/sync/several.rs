@@ -41,7 +41,7 @@ async fn rows_are_newer_than_their_deletions(client: &Client, sync: (&str, &str,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn several_syncs_of_a_table_have_every_change_and_go_one_by_one() {
+async fn several_syncs_of_one_table_see_every_change() {
     for server in PgVersion::tried() {
         let db = database(server).await;
         let client = db.client().await.unwrap();
@@ -131,14 +131,14 @@ async fn an_insert_that_waits_for_a_deletion_is_newer_for_every_sync() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_no_sync_can_have_is_refused_by_the_name_of_what_is_there() {
+async fn unsupported_tables_are_refused_by_cause() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let tables = "CREATE TABLE pair (a bigint, b bigint, n bigint NOT NULL, PRIMARY KEY (a, b));
         CREATE TABLE note (id bigint PRIMARY KEY, gone text);
         SELECT posthaste.sync_table('note')";
     client.batch_execute(tables).await.unwrap();
-    for (arguments, code, said) in [
+    for (arguments, code, expected) in [
         (
             "'pair'",
             "42703",
@@ -174,13 +174,16 @@ async fn what_no_sync_can_have_is_refused_by_the_name_of_what_is_there() {
         let refused = client.batch_execute(&install).await.unwrap_err();
         let refused = refused.as_db_error().unwrap();
         assert_eq!(refused.code().code(), code, "{arguments}: {refused:?}");
-        assert!(refused.message().contains(said), "{arguments}: {refused:?}");
+        assert!(
+            refused.message().contains(expected),
+            "{arguments}: {refused:?}"
+        );
     }
 }
 
 /// A role that replicates fires no trigger that is not told to fire always.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn triggers_that_fire_always_see_what_a_replicating_session_changes() {
+async fn always_triggers_see_replicated_changes() {
     for server in PgVersion::tried() {
         let db = database(server).await;
         let client = db.client().await.unwrap();
@@ -216,7 +219,7 @@ async fn triggers_that_fire_always_see_what_a_replicating_session_changes() {
 
 /// Without triggers there is nothing that a part could be changed past.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_table_in_parts_is_synced_by_jobs_of_the_programs_own() {
+async fn partitioned_tables_sync_through_application_jobs() {
     for server in PgVersion::tried() {
         let db = database(server).await;
         let client = db.client().await.unwrap();
@@ -242,7 +245,7 @@ async fn a_table_in_parts_is_synced_by_jobs_of_the_programs_own() {
 /// An index that was deleted meanwhile lacks all rows, also that of the job which runs: it may have
 /// looked at the index that is gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fill_has_a_job_for_each_row_that_none_of_a_fill_before_is_still_to_look_at() {
+async fn a_fill_enqueues_rows_without_a_pending_fill_job() {
     for server in PgVersion::tried() {
         let db = database(server).await;
         let client = db.client().await.unwrap();

@@ -22,7 +22,7 @@ fn slow(setup: &Setup, takes: &str, limit: Duration) -> SyncBuilder {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_row_that_is_never_read_delays_only_itself_and_the_server_does_not_go_on_with_it() {
+async fn an_unreadably_slow_row_delays_only_itself_and_is_cancelled() {
     let setup = setup().await;
     setup
         .run("INSERT INTO note SELECT n, 'note' FROM generate_series(1, 100) n")
@@ -48,7 +48,7 @@ async fn a_row_that_is_never_read_delays_only_itself_and_the_server_does_not_go_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slow_rows_that_are_looked_at_again_on_purpose_are_all_done_although_no_pass_holds_them() {
+async fn slow_rows_complete_although_no_pass_fits_all() {
     let setup = setup().await;
     setup
         .run("INSERT INTO note SELECT n, 'note' FROM generate_series(1, 60) n")
@@ -72,7 +72,7 @@ async fn slow_rows_that_are_looked_at_again_on_purpose_are_all_done_although_no_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fill_takes_as_long_as_it_takes() {
+async fn fills_have_no_timeout() {
     let setup = setup().await;
     setup
         .run("INSERT INTO note SELECT n, 'note' FROM generate_series(1, 5000) n")

@@ -1,6 +1,6 @@
 //! Tantivy as the index, by the suite; and what only an index in a folder can do wrong.
 
-use posthaste_sync::{Index, Proof, Write, Written};
+use posthaste_sync::{Index, Proof, Write, WriteOutcome};
 use posthaste_tantivy::Tantivy;
 use tempfile::TempDir;
 
@@ -40,7 +40,7 @@ impl Subject for Files {
 conforms!(Files);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_answered_is_there_when_the_folder_is_opened_again() {
+async fn acknowledged_writes_survive_reopening_the_folder() {
     let folder = tempfile::tempdir().unwrap();
     let open = || Tantivy::at(folder.path()).open();
     let index = open().unwrap();
@@ -87,7 +87,10 @@ async fn fields_are_searched_by_name_and_weight_and_deletions_are_never_found() 
         document("4", r#"{"title": "hen"}"#),
     ];
     writes[3].document = None;
-    assert_eq!(index.write(&writes).await.unwrap(), vec![Written::Taken; 4]);
+    assert_eq!(
+        index.write(&writes).await.unwrap(),
+        vec![WriteOutcome::Taken; 4]
+    );
     assert_eq!(index.search("hen", 10).await.unwrap(), ["2", "1"]);
     assert_eq!(index.search("title:hen", 10).await.unwrap(), ["2"]);
     assert_eq!(index.search("hen fox", 10).await.unwrap().len(), 2);

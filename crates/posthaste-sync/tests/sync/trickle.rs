@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::setup;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn jobs_that_keep_coming_do_not_keep_those_waiting_that_are_there() {
+async fn new_jobs_do_not_starve_waiting_ones() {
     let setup = setup().await;
     let (worker, sync) = setup.start(setup.sync()).await;
     // With no pause in which a batch could be thought to be complete, and far too few to fill one.

@@ -57,7 +57,7 @@ async fn a_row_that_cannot_be_read_is_named_by_the_audit_and_all_others_are_repa
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_document_whose_id_cannot_be_one_of_the_table_is_an_orphan_and_goes() {
+async fn documents_with_impossible_ids_are_deleted_as_orphans() {
     let setup = setup().await;
     setup.run(FILL).await;
     let table = Table::new(setup.db.pool(2).unwrap(), "note");
@@ -86,7 +86,7 @@ async fn a_document_whose_id_cannot_be_one_of_the_table_is_an_orphan_and_goes() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_search_shows_all_rows_but_the_one_that_cannot_be_made() {
+async fn searches_skip_only_the_failing_row() {
     let setup = setup().await;
     setup.run(FILL).await;
     let ids: Vec<String> = (1..=20).rev().map(|n| n.to_string()).collect();
@@ -98,7 +98,7 @@ async fn a_search_shows_all_rows_but_the_one_that_cannot_be_made() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_error_of_any_class_that_one_row_makes_delays_only_that_row() {
+async fn an_error_of_any_class_delays_only_its_row() {
     let setup = setup().await;
     setup.run(FILL).await;
     // Of the seventh the inner query has two rows.
@@ -121,7 +121,7 @@ async fn an_error_of_any_class_that_one_row_makes_delays_only_that_row() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_id_that_the_domain_of_the_key_refuses_is_in_nobodys_way() {
+async fn ids_outside_the_key_domain_block_no_other() {
     let setup = setup().await;
     setup
         .run(
@@ -138,7 +138,7 @@ async fn an_id_that_the_domain_of_the_key_refuses_is_in_nobodys_way() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_document_is_the_same_whatever_its_reader_is_set_to() {
+async fn documents_do_not_depend_on_session_settings() {
     let setup = setup().await;
     setup
         .run(
@@ -168,7 +168,7 @@ async fn a_document_is_the_same_whatever_its_reader_is_set_to() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_document_that_no_index_can_hold_is_given_up_with_the_reason() {
+async fn unindexable_documents_are_discarded_with_the_reason() {
     let setup = setup().await;
     // More words than fit in a tsvector.
     setup

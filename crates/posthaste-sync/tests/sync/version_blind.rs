@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use posthaste_sync::{Field, Index, IndexError, Proof, Seen, Write, Written};
+use posthaste_sync::{Field, Index, IndexError, IndexedVersion, Proof, Write, WriteOutcome};
 
 use super::world::World;
 
@@ -15,7 +15,7 @@ pub struct VersionBlind {
 }
 
 impl VersionBlind {
-    pub fn of(inner: Arc<dyn Index>, world: World) -> Self {
+    pub fn new(inner: Arc<dyn Index>, world: World) -> Self {
         Self { inner, world }
     }
 }
@@ -25,7 +25,10 @@ impl Index for VersionBlind {
         self.inner.label()
     }
 
-    fn write<'a>(&'a self, writes: &'a [Write]) -> BoxFuture<'a, Result<Vec<Written>, IndexError>> {
+    fn write<'a>(
+        &'a self,
+        writes: &'a [Write],
+    ) -> BoxFuture<'a, Result<Vec<WriteOutcome>, IndexError>> {
         self.inner.write(writes)
     }
 
@@ -33,7 +36,7 @@ impl Index for VersionBlind {
         &'a self,
         ids: &'a [String],
         proof: Proof,
-    ) -> BoxFuture<'a, Result<Vec<Option<Seen>>, IndexError>> {
+    ) -> BoxFuture<'a, Result<Vec<Option<IndexedVersion>>, IndexError>> {
         Box::pin(async move {
             let seen = self.inner.read(ids, proof).await?;
             let world = self.world.inner();
@@ -46,7 +49,7 @@ impl Index for VersionBlind {
         &'a self,
         after: Option<&'a str>,
         most: usize,
-    ) -> BoxFuture<'a, Result<Vec<(String, Seen)>, IndexError>> {
+    ) -> BoxFuture<'a, Result<Vec<(String, IndexedVersion)>, IndexError>> {
         self.inner.walk(after, most)
     }
 

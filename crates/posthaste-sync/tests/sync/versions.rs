@@ -1,5 +1,5 @@
-//! Versions of synced tables: of two versions of a row the later one is the larger, whoever waits
-//! for whom, and each change has its job.
+//! Versions of synced tables: of two versions of a row the later one is the larger, anyone who
+//! waits for whom, and each change has its job.
 
 use posthaste_testkit::{PgVersion, TestDb, eventually};
 use tokio_postgres::Client;
@@ -167,7 +167,7 @@ async fn a_key_that_changes_is_a_deletion_and_a_new_row() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_one_statement_deletes_and_creates_is_newer_than_its_deletion() {
+async fn a_row_recreated_by_one_statement_is_newer_than_its_deletion() {
     for server in PgVersion::tried() {
         let (_db, client) = notes(server).await;
         for replace in [
@@ -213,9 +213,9 @@ async fn truncate_is_the_deletion_of_each_row_and_refused_under_an_old_snapshot(
             .batch_execute("ROLLBACK; TRUNCATE note")
             .await
             .unwrap();
-        let told = "SELECT count(DISTINCT kwargs ->> 'id') FROM posthaste.job \
+        let reported = "SELECT count(DISTINCT kwargs ->> 'id') FROM posthaste.job \
                     WHERE (kwargs ->> 'deleted')::bigint > 50";
-        assert_eq!(number(&client, told).await, 50);
+        assert_eq!(number(&client, reported).await, 50);
         client
             .batch_execute("INSERT INTO note VALUES (1, 'a')")
             .await
@@ -225,7 +225,7 @@ async fn truncate_is_the_deletion_of_each_row_and_refused_under_an_old_snapshot(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_column_of_the_programs_own_is_left_alone() {
+async fn columns_of_the_application_are_left_alone() {
     for server in PgVersion::tried() {
         let db = database(server).await;
         let client = db.client().await.unwrap();
@@ -296,7 +296,7 @@ async fn tables_whose_versions_would_not_be_safe_are_refused_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_table_is_synced_again_and_no_more() {
+async fn sync_tables_can_be_disabled_and_enabled_again() {
     let (_db, client) = notes(PgVersion::any()).await;
     client
         .batch_execute(

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use posthaste_sync::{Index, IndexError, Postgres, Proof, Seen, Write, Written};
+use posthaste_sync::{Index, IndexError, IndexedVersion, Postgres, Proof, Write, WriteOutcome};
 
 /// An index that can be taken away, and remembers what was written.
 #[derive(Clone)]
@@ -22,7 +22,7 @@ pub struct Watched {
 impl Watched {
     fn check(&self) -> Result<(), IndexError> {
         match self.is_down.load(Ordering::SeqCst) {
-            true => Err(IndexError("as it was told".into())),
+            true => Err(IndexError("as configured".into())),
             false => Ok(()),
         }
     }
@@ -33,7 +33,10 @@ impl Index for Watched {
         self.inner.label()
     }
 
-    fn write<'a>(&'a self, writes: &'a [Write]) -> BoxFuture<'a, Result<Vec<Written>, IndexError>> {
+    fn write<'a>(
+        &'a self,
+        writes: &'a [Write],
+    ) -> BoxFuture<'a, Result<Vec<WriteOutcome>, IndexError>> {
         Box::pin(async move {
             self.check()?;
             self.writes.lock().unwrap().extend_from_slice(writes);
@@ -48,7 +51,7 @@ impl Index for Watched {
         &'a self,
         ids: &'a [String],
         proof: Proof,
-    ) -> BoxFuture<'a, Result<Vec<Option<Seen>>, IndexError>> {
+    ) -> BoxFuture<'a, Result<Vec<Option<IndexedVersion>>, IndexError>> {
         Box::pin(async move {
             self.check()?;
             self.proofs.lock().unwrap().push(proof);
@@ -60,7 +63,7 @@ impl Index for Watched {
         &'a self,
         after: Option<&'a str>,
         most: usize,
-    ) -> BoxFuture<'a, Result<Vec<(String, Seen)>, IndexError>> {
+    ) -> BoxFuture<'a, Result<Vec<(String, IndexedVersion)>, IndexError>> {
         self.inner.walk(after, most)
     }
 

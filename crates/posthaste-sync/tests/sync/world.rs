@@ -10,8 +10,8 @@ use std::time::Duration;
 use super::fake_server::{Asked, Served};
 use futures_util::future::BoxFuture;
 use posthaste_sync::{
-    Body, Index, IndexError, Mark, Proof, Row, RowVersion, Seen, Source, SourceError, SyncRequest,
-    Write, Written,
+    Body, Index, IndexError, IndexedVersion, Mark, Proof, Row, RowVersion, Source, SourceError,
+    SyncRequest, Write, WriteOutcome,
 };
 use tokio::sync::oneshot;
 
@@ -28,7 +28,7 @@ pub enum Twin {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Kept {
+pub struct StoredDocument {
     pub mark: Mark,
     pub token: i64,
     pub document: Option<String>,
@@ -53,11 +53,11 @@ pub enum Request {
     Rows(Vec<String>, oneshot::Sender<Vec<Row>>),
     Read(
         Vec<String>,
-        oneshot::Sender<Result<Vec<Option<Seen>>, IndexError>>,
+        oneshot::Sender<Result<Vec<Option<IndexedVersion>>, IndexError>>,
     ),
     Write(
         Vec<Write>,
-        Option<oneshot::Sender<Result<Vec<Written>, IndexError>>>,
+        Option<oneshot::Sender<Result<Vec<WriteOutcome>, IndexError>>>,
     ),
     #[cfg(feature = "elastic")]
     Asked(Asked),
@@ -83,10 +83,10 @@ pub struct Inner {
     pub rows: BTreeMap<String, Line>,
     pub jobs: Vec<Job>,
     pub jobs_ever: u64,
-    pub index: BTreeMap<String, Kept>,
+    pub index: BTreeMap<String, StoredDocument>,
     /// What it once showed.
-    pub old: Vec<(String, Option<Kept>)>,
-    pub way: Vec<Request>,
+    pub old: Vec<(String, Option<StoredDocument>)>,
+    pub in_transit: Vec<Request>,
     pub twin: Twin,
     /// The index, where it is not the one in memory.
     #[cfg(feature = "elastic")]
@@ -134,45 +134,45 @@ impl Inner {
         document(row.text, self.beside)
     }
 
-    fn seen(&self, kept: Option<&Kept>) -> Option<Seen> {
-        kept.map(|kept| Seen {
-            mark: kept.mark,
-            token: kept.token,
-            is_live: kept.document.is_some(),
+    fn seen(&self, stored: Option<&StoredDocument>) -> Option<IndexedVersion> {
+        stored.map(|stored| IndexedVersion {
+            mark: stored.mark,
+            token: stored.token,
+            is_live: stored.document.is_some(),
             is_altered: false,
             is_foreign: false,
         })
     }
 
     /// What a check of mere presence takes it for.
-    pub fn believed(&self, id: &str, seen: Option<Seen>) -> Option<Seen> {
+    pub fn believed(&self, id: &str, seen: Option<IndexedVersion>) -> Option<IndexedVersion> {
         let mut seen = seen?;
         if let Some(row) = self.rows.get(id)
             && seen.is_live
         {
-            seen.mark = Mark::of(row.version);
+            seen.mark = Mark::new(row.version);
         }
         Some(seen)
     }
 
     /// What the index does with one write.
-    pub fn write(&mut self, write: &Write) -> Written {
+    pub fn write(&mut self, write: &Write) -> WriteOutcome {
         if write.document.as_deref().is_some_and(is_unfit) {
             let reason = "does not fit".into();
-            return Written::Rejected { reason };
+            return WriteOutcome::Rejected { reason };
         }
         let before = self.index.get(&write.id);
-        if self.twin != Twin::LastWins && before.is_some_and(|kept| kept.mark >= write.mark) {
-            return Written::Older;
+        if self.twin != Twin::LastWins && before.is_some_and(|stored| stored.mark >= write.mark) {
+            return WriteOutcome::Older;
         }
-        let kept = Kept {
+        let stored = StoredDocument {
             mark: write.mark,
             token: write.token,
             document: write.document.clone(),
         };
-        let before = self.index.insert(write.id.clone(), kept);
+        let before = self.index.insert(write.id.clone(), stored);
         self.old.push((write.id.clone(), before));
-        Written::Taken
+        WriteOutcome::Taken
     }
 
     pub fn versions(&self, ids: &[String]) -> Vec<RowVersion> {
@@ -195,13 +195,13 @@ impl Inner {
         .collect()
     }
 
-    pub fn read(&self, ids: &[String]) -> Vec<Option<Seen>> {
+    pub fn read(&self, ids: &[String]) -> Vec<Option<IndexedVersion>> {
         let seen = |id: &String| self.seen(self.index.get(id));
         ids.iter().map(seen).collect()
     }
 
     /// As a copy shows it that lags behind.
-    pub fn read_stale(&self, ids: &[String], back: usize) -> Vec<Option<Seen>> {
+    pub fn read_stale(&self, ids: &[String], back: usize) -> Vec<Option<IndexedVersion>> {
         let since = self.old.len().saturating_sub(back);
         let seen = |id: &String| {
             let changed = self.old[since..].iter().find(|(changed, _)| changed == id);
@@ -217,31 +217,31 @@ impl Inner {
     /// nobody looks after them any more.
     pub fn untrue(&self) -> Vec<String> {
         let mut found = Vec::new();
-        let index = self.kept();
+        let index = self.stored();
         let looked_after = |id: &str| self.jobs.iter().any(|job| job.request.id == id);
         for (id, row) in &self.rows {
-            let kept = index.get(id);
+            let stored = index.get(id);
             let wanted = (row.version, Some(self.document(row)));
-            let is_true =
-                kept.is_some_and(|kept| (kept.mark.version, kept.document.clone()) == wanted);
+            let is_true = stored
+                .is_some_and(|stored| (stored.mark.version, stored.document.clone()) == wanted);
             let is_waited_for = is_unacceptable(row.text) && looked_after(id);
             if !(is_true || is_waited_for) {
-                found.push(format!("{id}: {wanted:?}, and the index {kept:?}"));
+                found.push(format!("{id}: {wanted:?}, and the index {stored:?}"));
             }
         }
-        for (id, kept) in &index {
-            if kept.document.is_some() && !self.rows.contains_key(id) {
-                found.push(format!("{id}: no row, and the index {kept:?}"));
+        for (id, stored) in &index {
+            if stored.document.is_some() && !self.rows.contains_key(id) {
+                found.push(format!("{id}: no row, and the index {stored:?}"));
             }
         }
         found
     }
 
     /// What the index holds.
-    fn kept(&self) -> BTreeMap<String, Kept> {
+    fn stored(&self) -> BTreeMap<String, StoredDocument> {
         #[cfg(feature = "elastic")]
         if let Some(served) = &self.served {
-            return served.kept();
+            return served.stored();
         }
         self.index.clone()
     }
@@ -259,14 +259,16 @@ impl Source for World {
     ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
         let (answer, answered) = oneshot::channel();
         self.inner()
-            .way
+            .in_transit
             .push(Request::Versions(ids.to_vec(), answer));
         Box::pin(async { answered.await.map_err(|_| SourceError::Down("lost".into())) })
     }
 
     fn rows<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<Vec<Row>, SourceError>> {
         let (answer, answered) = oneshot::channel();
-        self.inner().way.push(Request::Rows(ids.to_vec(), answer));
+        self.inner()
+            .in_transit
+            .push(Request::Rows(ids.to_vec(), answer));
         Box::pin(async { answered.await.map_err(|_| SourceError::Down("lost".into())) })
     }
 
@@ -288,10 +290,13 @@ impl Index for World {
         "a world".into()
     }
 
-    fn write<'a>(&'a self, writes: &'a [Write]) -> BoxFuture<'a, Result<Vec<Written>, IndexError>> {
+    fn write<'a>(
+        &'a self,
+        writes: &'a [Write],
+    ) -> BoxFuture<'a, Result<Vec<WriteOutcome>, IndexError>> {
         let (answer, answered) = oneshot::channel();
         self.inner()
-            .way
+            .in_transit
             .push(Request::Write(writes.to_vec(), Some(answer)));
         Box::pin(async {
             answered
@@ -304,9 +309,11 @@ impl Index for World {
         &'a self,
         ids: &'a [String],
         _: Proof,
-    ) -> BoxFuture<'a, Result<Vec<Option<Seen>>, IndexError>> {
+    ) -> BoxFuture<'a, Result<Vec<Option<IndexedVersion>>, IndexError>> {
         let (answer, answered) = oneshot::channel();
-        self.inner().way.push(Request::Read(ids.to_vec(), answer));
+        self.inner()
+            .in_transit
+            .push(Request::Read(ids.to_vec(), answer));
         Box::pin(async {
             answered
                 .await
@@ -318,7 +325,7 @@ impl Index for World {
         &'a self,
         _: Option<&'a str>,
         _: usize,
-    ) -> BoxFuture<'a, Result<Vec<(String, Seen)>, IndexError>> {
+    ) -> BoxFuture<'a, Result<Vec<(String, IndexedVersion)>, IndexError>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 

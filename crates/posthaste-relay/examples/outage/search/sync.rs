@@ -12,10 +12,10 @@ use crate::process;
 pub async fn run() -> Result<()> {
     let period = Duration::from_millis(std::env::var(PERIOD)?.parse()?);
     let (pool, index) = (process::pool()?, index()?);
-    // The sync's first look would make it too; the service may not begin before.
+    // The sync's first check would make it too; the service may not begin before.
     index.open().await?;
     let table = Table::new(pool.clone(), NAME);
-    let sync = IndexSync::of(table, index).period(period).start()?;
+    let sync = IndexSync::builder(table, index).period(period).start()?;
     let worker = Worker::builder(pool)
         .consumer(posthaste_sync::queue(NAME), sync)
         .start()

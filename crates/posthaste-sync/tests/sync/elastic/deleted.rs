@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use posthaste_elastic::{Condition, Operation};
 use posthaste_sync::{
     Audit, Elastic, ElasticClient, Index, IndexSync, Pass, Proof, Reason, Row, RowVersion, Source,
-    SourceError, SyncOutcome, SyncRequest, Table, Written, fill,
+    SourceError, SyncOutcome, SyncRequest, Table, WriteOutcome, fill,
 };
 use posthaste_testkit::elastic::FakeElastic;
 use posthaste_testkit::receivers::OpenSearch;
@@ -82,7 +82,7 @@ async fn rows() -> (TestDb, Client) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_write_to_an_index_that_is_gone_makes_none_and_the_next_look_does() {
+async fn writes_never_create_a_missing_index_and_the_next_poll_does() {
     let Some(index) = on_the_server("a write to an index that is gone").await else {
         return;
     };
@@ -120,11 +120,11 @@ async fn a_write_to_an_index_that_is_gone_makes_none_and_the_next_look_does() {
     // Neither a direct write makes one, nor the end of an old deletion that was found before.
     let late = index.write(&[write("1", 1, "late")]).await.unwrap();
     let is_refused = match &late[0] {
-        Written::Retry { reason } => reason.contains("is not an alias"),
+        WriteOutcome::Retry { reason } => reason.contains("is not an alias"),
         _ => false,
     };
     assert!(is_refused, "{late:?}");
-    let unchanged = Condition::Unchanged(posthaste_elastic::Seen {
+    let unchanged = Condition::Unchanged(posthaste_elastic::IndexedVersion {
         seq_no: 1,
         primary_term: 1,
     });
@@ -147,7 +147,7 @@ async fn a_write_to_an_index_that_is_gone_makes_none_and_the_next_look_does() {
 
 /// One that the end of this pass made would have documents of another before it was seen empty.
 #[tokio::test]
-async fn a_pass_whose_index_is_deleted_meanwhile_makes_none_and_a_fill_does() {
+async fn only_a_fill_recreates_a_deleted_index() {
     let fake = FakeElastic::start(12).await.unwrap();
     let server = client(&fake.url());
     let index = Elastic::new(server.clone(), "notes").definition(notes());
@@ -183,14 +183,14 @@ async fn a_pass_whose_index_is_deleted_meanwhile_makes_none_and_a_fill_does() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_index_that_is_deleted_again_and_again_under_a_sync_is_always_the_defined_one() {
+async fn a_repeatedly_deleted_index_is_recreated_as_defined() {
     let Some(index) = on_the_server("an index that is deleted again and again").await else {
         return;
     };
     let server = client(&OpenSearch::shared().unwrap().url());
     let (db, rows) = rows().await;
     let table = Table::new(db.pool(2).unwrap(), "note");
-    let sync = IndexSync::of(table.clone(), index.clone());
+    let sync = IndexSync::builder(table.clone(), index.clone());
     let sync = sync.period(Duration::from_millis(100)).start().unwrap();
     let worker = worker(&db.pool(2).unwrap()).consumer("sync.note", sync.clone());
     let worker = worker.start().await.unwrap();
@@ -220,7 +220,7 @@ async fn an_index_that_is_deleted_again_and_again_under_a_sync_is_always_the_def
     .await
     .unwrap();
     worker.stop().await.unwrap();
-    // What was done between a look and the end of an index has no job: this is what a repair is
+    // What was done between a check and the end of an index has no job: this is what a repair is
     // for.
     let repair = Audit {
         repair: true,
@@ -235,12 +235,12 @@ async fn an_index_that_is_deleted_again_and_again_under_a_sync_is_always_the_def
 
 /// One row changes, or none: all rows come into the index that is made in the place of the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_index_that_is_made_anew_is_filled_whether_or_not_anything_changes() {
+async fn a_recreated_index_is_filled_without_changes() {
     let fake = FakeElastic::start(11).await.unwrap();
     let server = client(&fake.url());
     let (db, rows) = rows().await;
     let index = Elastic::new(server.clone(), "notes").definition(notes());
-    let sync = IndexSync::of(Table::new(db.pool(2).unwrap(), "note"), index);
+    let sync = IndexSync::builder(Table::new(db.pool(2).unwrap(), "note"), index);
     let sync = sync.period(Duration::from_millis(100)).start().unwrap();
     let worker = worker(&db.pool(2).unwrap()).consumer("sync.note", sync.clone());
     let worker = worker.start().await.unwrap();
@@ -263,7 +263,7 @@ async fn an_index_that_is_made_anew_is_filled_whether_or_not_anything_changes() 
         INSERT INTO name VALUES (repeat('x', 513)), ('short')";
     rows.batch_execute(long).await.unwrap();
     let index = Elastic::new(server.clone(), "names").definition(notes());
-    let sync = IndexSync::of(Table::new(db.pool(2).unwrap(), "name"), index);
+    let sync = IndexSync::builder(Table::new(db.pool(2).unwrap(), "name"), index);
     let sync = sync.period(Duration::from_millis(100)).start().unwrap();
     let names = crate::support::worker(&db.pool(2).unwrap()).consumer("sync.name", sync.clone());
     let names = names.start().await.unwrap();
@@ -291,7 +291,7 @@ async fn an_index_that_is_made_anew_is_filled_whether_or_not_anything_changes() 
 /// The job of a row that is tried in vain stands for that row, and for no other. While it runs, a
 /// fill has another one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_index_that_is_deleted_while_it_refuses_a_row_has_all_others_again() {
+async fn a_deleted_index_is_refilled_despite_a_refused_row() {
     let fake = FakeElastic::start(13).await.unwrap();
     let server = client(&fake.url());
     let (db, rows) = rows().await;
@@ -301,7 +301,7 @@ async fn an_index_that_is_deleted_while_it_refuses_a_row_has_all_others_again() 
     let mut definition = notes();
     definition["mappings"]["properties"]["unfit"] = json!({"type": "long"});
     let index = Elastic::new(server.clone(), "notes").definition(definition);
-    let sync = IndexSync::of(Table::new(db.pool(2).unwrap(), "note"), index);
+    let sync = IndexSync::builder(Table::new(db.pool(2).unwrap(), "note"), index);
     let sync = sync.period(Duration::from_millis(100)).start().unwrap();
     let worker = worker(&db.pool(2).unwrap()).consumer("sync.note", sync);
     let worker = worker.start().await.unwrap();
@@ -323,7 +323,7 @@ async fn an_index_that_is_deleted_while_it_refuses_a_row_has_all_others_again() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_index_that_has_the_name_of_the_alias_is_reported_and_not_written() {
+async fn an_index_named_like_the_alias_is_reported_and_not_written() {
     let Some(other) = on_the_server("an index that has the name of the alias").await else {
         return;
     };
@@ -335,8 +335,8 @@ async fn an_index_that_has_the_name_of_the_alias_is_reported_and_not_written() {
     let refused = index.open().await.unwrap_err().0;
     assert!(refused.contains("same name as the alias"), "{refused}");
     let answers = index.write(&[write("1", 1, "x")]).await.unwrap();
-    let later = |one: &Written| match one {
-        Written::Retry { reason } => reason.contains("is not an alias"),
+    let later = |one: &WriteOutcome| match one {
+        WriteOutcome::Retry { reason } => reason.contains("is not an alias"),
         _ => false,
     };
     assert!(later(&answers[0]), "{answers:?}");
@@ -345,7 +345,7 @@ async fn an_index_that_has_the_name_of_the_alias_is_reported_and_not_written() {
 }
 
 #[tokio::test]
-async fn a_definition_of_which_no_index_can_be_made_is_refused_before_anything_is_asked() {
+async fn unusable_definitions_are_refused_before_any_request() {
     let fake = FakeElastic::start(6).await.unwrap();
     let wrong: [(Value, &str); 3] = [
         (
@@ -358,12 +358,12 @@ async fn a_definition_of_which_no_index_can_be_made_is_refused_before_anything_i
         ),
         (json!("geheim"), "definition: must be an object"),
     ];
-    for (definition, said) in wrong {
+    for (definition, expected) in wrong {
         let index = Elastic::new(client(&fake.url()), "notes").definition(definition);
         let Err(refused) = index.targets().await else {
             panic!("it was taken");
         };
-        assert!(refused.0.contains(said), "{refused}");
+        assert!(refused.0.contains(expected), "{refused}");
         assert_eq!(index.open().await.unwrap_err(), refused);
     }
     assert_eq!(fake.requests(), 0);

@@ -33,7 +33,7 @@ async fn setup(index: Elastic) -> Setup {
         base: Duration::from_millis(20),
         cap: Duration::from_millis(100),
     };
-    let sync = IndexSync::of(table, index.clone())
+    let sync = IndexSync::builder(table, index.clone())
         .period(Duration::from_millis(200))
         .backoff(quick)
         .start()
@@ -88,7 +88,7 @@ const EDITS: &str = "INSERT INTO note SELECT n, 'n ' || n FROM generate_series(1
     INSERT INTO note SELECT n, 'again' FROM generate_series(10, 300, 10) n";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_is_started_again_has_what_it_acknowledged_and_gets_the_rest() {
+async fn a_restarted_node_keeps_acknowledged_writes_and_receives_the_rest() {
     let test = "a node that is started again has what it acknowledged and gets the rest";
     if !are_here(test, &[Receiver::OpenSearch]) {
         return;
@@ -115,7 +115,7 @@ async fn a_node_that_is_started_again_has_what_it_acknowledged_and_gets_the_rest
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_index_that_the_disk_watch_has_closed_counts_as_no_attempt_and_drains_when_it_is_open() {
+async fn a_read_only_index_counts_no_attempt_and_drains_later() {
     let test =
         "an index that the disk watch has closed counts as no attempt and drains when it is open";
     let Some(index) = super::on_the_server(test).await else {
@@ -141,7 +141,7 @@ async fn an_index_that_the_disk_watch_has_closed_counts_as_no_attempt_and_drains
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_document_that_does_not_fit_the_mapping_delays_only_itself_and_is_reported() {
+async fn a_mapping_conflict_delays_only_its_document_and_is_reported() {
     let test = "a document that does not fit the mapping delays only itself and is reported";
     let Some(index) = super::on_the_server(test).await else {
         return;
@@ -175,7 +175,7 @@ async fn a_document_that_does_not_fit_the_mapping_delays_only_itself_and_is_repo
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_is_half_open_costs_a_look_and_no_more() {
+async fn a_half_open_connection_costs_one_poll() {
     let test = "a connection that is half open costs a look and no more";
     if !are_here(test, &[Receiver::OpenSearch]) {
         return;

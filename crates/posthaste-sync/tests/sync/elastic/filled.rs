@@ -6,16 +6,16 @@ use futures_util::future::BoxFuture;
 use posthaste_sync::{Audit, Index, Mark, Row, RowVersion, Source, SourceError, Write};
 use posthaste_testkit::elastic::FakeElastic;
 
-use super::rebuild::{Immediate, ROWS, behind};
+use super::rebuild::{Immediate, ROWS, index_behind_alias};
 use crate::sync::conformance::write;
 use crate::sync::world::World;
 
 #[tokio::test]
-async fn what_was_hidden_and_is_shown_again_at_one_version_is_in_the_new_index() {
+async fn rows_shown_again_at_one_version_are_in_the_new_index() {
     let fake = Arc::new(FakeElastic::new(1));
     let world = World::default();
-    let index = behind(&fake, &world).await;
-    // Nobody has looked at it since it is shown again.
+    let index = index_behind_alias(&fake, &world).await;
+    // it was not checked at it since it is shown again.
     let version = world.inner().rows["3"].version;
     let hidden = Write {
         mark: Mark { version, pass: 1 },
@@ -76,11 +76,11 @@ impl Source for Failing {
 async fn a_row_that_cannot_be_read_is_named_by_a_rebuild_that_has_filled_all_others() {
     let fake = Arc::new(FakeElastic::new(1));
     let world = World::default();
-    let index = behind(&fake, &world).await;
+    let index = index_behind_alias(&fake, &world).await;
     let failing = Failing(Immediate(world.clone()));
     let error = index.rebuild(&failing, Audit::default()).await.unwrap_err();
-    let said = "1 documents do not become true in notes-2; some that differed: [\"7\"]";
-    assert!(error.0.contains(said), "{error}");
+    let expected = "1 documents do not become true in notes-2; some that differed: [\"7\"]";
+    assert!(error.0.contains(expected), "{error}");
     assert_eq!(fake.documents("notes-2").len() as u64, ROWS);
     assert_eq!(fake.documents("notes"), fake.documents("notes-1"));
     // Once it can be read, what is left of the rebuild is that row.

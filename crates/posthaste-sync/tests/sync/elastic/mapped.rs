@@ -98,7 +98,7 @@ async fn an_index_without_a_definition_has_the_types_of_the_columns() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_another_client_has_deleted_is_repaired_as_soon_as_the_server_takes_it() {
+async fn deletions_by_other_clients_are_repaired() {
     if !are_here("a deletion by another client", &[Receiver::OpenSearch]) {
         return;
     }

@@ -77,7 +77,7 @@ impl Source for Begins {
 /// A client whose requests are lost after this many, until it is told otherwise.
 fn mortal(fake: &Arc<FakeElastic>, left: &Arc<AtomicU64>, after: bool) -> ElasticClient {
     let (fake, left) = (Arc::clone(fake), Arc::clone(left));
-    client("http://fake").carried_by(move |request| {
+    client("http://fake").with_transport(move |request| {
         let (fake, left) = (Arc::clone(&fake), Arc::clone(&left));
         async move {
             let lives = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
@@ -85,9 +85,9 @@ fn mortal(fake: &Arc<FakeElastic>, left: &Arc<AtomicU64>, after: bool) -> Elasti
             if lives.is_err() && !after {
                 return None;
             }
-            let said = fake.call(&request.method, &request.path, &request.body)?;
+            let response = fake.call(&request.method, &request.path, &request.body)?;
             lives.ok()?;
-            Some((said.0, said.1.to_string().into_bytes()))
+            Some((response.0, response.1.to_string().into_bytes()))
         }
     })
 }
@@ -96,7 +96,7 @@ pub const ROWS: u64 = 30;
 
 /// Rows 0 to 29; the index has an old version of some, a document too many, and what the deletion
 /// of "gone" left.
-pub async fn behind(fake: &Arc<FakeElastic>, world: &World) -> Elastic {
+pub async fn index_behind_alias(fake: &Arc<FakeElastic>, world: &World) -> Elastic {
     let forever = Arc::new(AtomicU64::new(u64::MAX));
     let index = Elastic::new(mortal(fake, &forever, false), "notes").pause(Duration::ZERO);
     index.open().await.unwrap();
@@ -120,14 +120,14 @@ pub async fn behind(fake: &Arc<FakeElastic>, world: &World) -> Elastic {
 }
 
 #[tokio::test]
-async fn whoever_dies_at_whatever_request_begins_again_and_comes_to_the_same_end() {
+async fn an_interrupted_rebuild_resumes_with_the_same_result() {
     let mut deaths = 0;
     for after in [false, true] {
         for requests in 0.. {
             let fake = Arc::new(FakeElastic::new(requests));
             let world = World::default();
             let immediate = Immediate(world.clone());
-            behind(&fake, &world).await;
+            index_behind_alias(&fake, &world).await;
             let left = Arc::new(AtomicU64::new(requests));
             let index = Elastic::new(mortal(&fake, &left, after), "notes").pause(Duration::ZERO);
             let audit = Audit {
@@ -170,20 +170,20 @@ async fn whoever_dies_at_whatever_request_begins_again_and_comes_to_the_same_end
 }
 
 #[tokio::test]
-async fn of_a_switch_whose_answer_is_lost_the_alias_says_what_became() {
+async fn a_lost_switch_answer_is_resolved_by_the_alias() {
     for is_carried_out in [true, false] {
         let (fake, world) = (Arc::new(FakeElastic::new(1)), World::default());
-        behind(&fake, &world).await;
+        index_behind_alias(&fake, &world).await;
         let server = Arc::clone(&fake);
-        let losing = client("http://fake").carried_by(move |request| {
+        let losing = client("http://fake").with_transport(move |request| {
             let server = Arc::clone(&server);
             async move {
                 let is_switch = request.path.starts_with("/_aliases");
                 if is_switch && !is_carried_out {
                     return None;
                 }
-                let said = server.call(&request.method, &request.path, &request.body)?;
-                (!is_switch).then(|| (said.0, said.1.to_string().into_bytes()))
+                let response = server.call(&request.method, &request.path, &request.body)?;
+                (!is_switch).then(|| (response.0, response.1.to_string().into_bytes()))
             }
         });
         let index = Elastic::new(losing, "notes").pause(Duration::ZERO);
@@ -194,11 +194,11 @@ async fn of_a_switch_whose_answer_is_lost_the_alias_says_what_became() {
 }
 
 #[tokio::test]
-async fn while_another_index_is_made_no_job_is_done_before_both_are_true() {
+async fn during_a_rebuild_jobs_wait_for_both_indexes() {
     let fake = Arc::new(FakeElastic::new(1));
     let world = World::default();
     let immediate = Immediate(world.clone());
-    let index = behind(&fake, &world).await;
+    let index = index_behind_alias(&fake, &world).await;
     let next = fake.call("PUT", "/notes-2", &definition("notes-next"));
     assert_eq!(next.unwrap().0, 200);
     let requests: Vec<SyncRequest> = ["0", "25", "gone"].iter().map(|id| request(id)).collect();
@@ -229,10 +229,10 @@ async fn while_another_index_is_made_no_job_is_done_before_both_are_true() {
 }
 
 #[tokio::test]
-async fn a_pass_under_way_while_another_index_is_begun_does_nothing_for_good() {
+async fn a_pass_overtaken_by_a_rebuild_completes_no_job() {
     let fake = Arc::new(FakeElastic::new(1));
     let world = World::default();
-    let index = behind(&fake, &world).await;
+    let index = index_behind_alias(&fake, &world).await;
     let begins = Begins {
         rows: Immediate(world.clone()),
         fake: Arc::clone(&fake),
@@ -245,7 +245,7 @@ async fn a_pass_under_way_while_another_index_is_begun_does_nothing_for_good() {
     };
     let row = world.inner().rows["0"].clone();
     let true_already = Write {
-        mark: Mark::of(row.version),
+        mark: Mark::new(row.version),
         ..write("0", 1, "as it is")
     };
     index.write(&[true_already]).await.unwrap();
@@ -262,11 +262,11 @@ async fn a_pass_under_way_while_another_index_is_begun_does_nothing_for_good() {
 }
 
 #[tokio::test]
-async fn documents_that_the_new_mapping_refuses_keep_the_old_index_in_its_place() {
+async fn a_rebuild_with_refused_documents_keeps_the_old_index() {
     let fake = Arc::new(FakeElastic::new(1));
     let world = World::default();
     let immediate = Immediate(world.clone());
-    let index = behind(&fake, &world).await;
+    let index = index_behind_alias(&fake, &world).await;
     let strict =
         json!({"mappings": {"dynamic": "strict", "properties": {"text": {"type": "long"}}}});
     let error = index
@@ -286,11 +286,11 @@ async fn documents_that_the_new_mapping_refuses_keep_the_old_index_in_its_place(
 }
 
 #[tokio::test]
-async fn what_was_begun_with_another_definition_is_not_gone_on_with() {
+async fn rebuilds_with_another_definition_are_not_resumed() {
     let fake = Arc::new(FakeElastic::new(1));
     let world = World::default();
     let immediate = Immediate(world.clone());
-    let index = behind(&fake, &world).await;
+    let index = index_behind_alias(&fake, &world).await;
     let defined = |of: &str| {
         let text = json!({"text": {"type": of}});
         let definition = json!({"mappings": {"dynamic": "strict", "properties": text}});
@@ -319,7 +319,7 @@ async fn what_was_begun_with_another_definition_is_not_gone_on_with() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_index_takes_the_place_of_the_old_one_under_traffic_and_nothing_is_missed() {
+async fn a_rebuild_under_traffic_misses_nothing() {
     let test = "a new index takes the place of the old one under traffic and nothing is missed";
     let Some(index) = on_the_server(test).await else {
         return;
@@ -329,7 +329,7 @@ async fn a_new_index_takes_the_place_of_the_old_one_under_traffic_and_nothing_is
     let rows = db.client().await.unwrap();
     rows.batch_execute(NOTES).await.unwrap();
     let table = Table::new(pool.clone(), "note");
-    let sync = IndexSync::of(table.clone(), index.clone());
+    let sync = IndexSync::builder(table.clone(), index.clone());
     let sync = sync.period(Duration::from_millis(100)).start().unwrap();
     let worker = worker(&pool).consumer("sync.note", sync.clone());
     let worker = worker.start().await.unwrap();

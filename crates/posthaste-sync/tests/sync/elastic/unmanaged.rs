@@ -24,7 +24,11 @@ async fn audited(rows: &Immediate, index: &Elastic, repair: bool) -> Audited {
     audit.run(rows, index).await.unwrap()
 }
 
-async fn are_found_and_go(server: ElasticClient, index: Elastic, behind: &str) {
+async fn unmanaged_documents_are_found_and_deleted(
+    server: ElasticClient,
+    index: Elastic,
+    target_index: &str,
+) {
     let world = World::default();
     let mut writes: Vec<Write> = Vec::new();
     for n in 0..10_u64 {
@@ -35,7 +39,7 @@ async fn are_found_and_go(server: ElasticClient, index: Elastic, behind: &str) {
         };
         world.inner().rows.insert(n.to_string(), row);
         writes.push(Write {
-            mark: Mark::of(version),
+            mark: Mark::new(version),
             ..write(&n.to_string(), version, "word")
         });
     }
@@ -52,7 +56,7 @@ async fn are_found_and_go(server: ElasticClient, index: Elastic, behind: &str) {
     let strange: Vec<String> = (0..9).map(|n| format!("strange {n}")).collect();
     let ids = strange.iter().map(String::as_str).chain(["5"]);
     let puts: Vec<Operation> = ids
-        .map(|id| Operation::index(behind, id, &json!({"body": "word"})).unwrap())
+        .map(|id| Operation::index(target_index, id, &json!({"body": "word"})).unwrap())
         .collect();
     for outcome in server.bulk(&puts).await.unwrap() {
         outcome.unwrap();
@@ -66,20 +70,24 @@ async fn are_found_and_go(server: ElasticClient, index: Elastic, behind: &str) {
     assert_eq!((found.orphaned, found.repaired), (10, 10), "{found:?}");
     let found = audited(false).await;
     assert!(found.is_equal() && found.documents == 10, "{found:?}");
-    server.refresh(behind).await.unwrap();
+    server.refresh(target_index).await.unwrap();
     // The rows' documents, and what the deletion left.
-    assert_eq!(server.count(behind, None).await.unwrap(), 11);
+    assert_eq!(server.count(target_index, None).await.unwrap(), 11);
 }
 
 /// A partial update by somebody else keeps our field, and the server counts its version up.
-async fn are_told_and_written_over(server: ElasticClient, index: Elastic, behind: &str) {
+async fn altered_documents_are_reported_and_overwritten(
+    server: ElasticClient,
+    index: Elastic,
+    target_index: &str,
+) {
     let world = World::default();
     let mut writes = Vec::new();
     for n in 0..5_u64 {
         let version = world.inner().draw();
         let row = Line { version, text: n };
         writes.push(Write {
-            mark: Mark::of(version),
+            mark: Mark::new(version),
             document: Some(crate::sync::world::document(n, 0)),
             ..write(&n.to_string(), version, "")
         });
@@ -99,7 +107,7 @@ async fn are_told_and_written_over(server: ElasticClient, index: Elastic, behind
     let field = Source::Whole;
     let ids = ["3"];
     let held = server
-        .multi_get(behind, &ids, Reading::Latest, field)
+        .multi_get(target_index, &ids, Reading::Latest, field)
         .await
         .unwrap();
     let source = held
@@ -112,7 +120,7 @@ async fn are_told_and_written_over(server: ElasticClient, index: Elastic, behind
         .unwrap();
     let mut evil: serde_json::Value = serde_json::from_str(source.get()).unwrap();
     evil["beside"] = json!(666);
-    let put = Operation::index(behind, "3", &evil).unwrap();
+    let put = Operation::index(target_index, "3", &evil).unwrap();
     server.write(&put).await.unwrap();
     let found = audited(false, false).await;
     assert_eq!((found.altered, found.differences()), (1, 1), "{found:?}");
@@ -146,51 +154,51 @@ async fn are_told_and_written_over(server: ElasticClient, index: Elastic, behind
 }
 
 #[tokio::test]
-async fn documents_that_others_have_altered_are_found_by_their_marks_on_the_fake() {
+async fn audits_find_altered_documents_by_mark_on_the_fake() {
     let fake = FakeElastic::start(9).await.unwrap();
     let server = client(&fake.url());
     let index = Elastic::new(server.clone(), "notes").definition(notes());
     index.open().await.unwrap();
-    are_told_and_written_over(server, index, "notes-1").await;
+    altered_documents_are_reported_and_overwritten(server, index, "notes-1").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn documents_that_others_have_altered_are_found_by_their_marks() {
+async fn audits_find_altered_documents_by_mark() {
     let Some(index) = on_the_server("documents that others have altered").await else {
         return;
     };
     let server = client(&OpenSearch::shared().unwrap().url());
     let targets = Index::targets(&index).await.unwrap();
     let label = targets[0].label();
-    let behind = label.strip_prefix("elastic: ").unwrap();
-    are_told_and_written_over(server, index, behind).await;
+    let target_index = label.strip_prefix("elastic: ").unwrap();
+    altered_documents_are_reported_and_overwritten(server, index, target_index).await;
 }
 
 #[tokio::test]
-async fn documents_that_no_sync_wrote_are_found_by_the_audit_and_go_on_the_fake() {
+async fn audits_delete_unmanaged_documents_on_the_fake() {
     let fake = FakeElastic::start(8).await.unwrap();
     let server = client(&fake.url());
     let index = Elastic::new(server.clone(), "notes").definition(notes());
     index.open().await.unwrap();
-    are_found_and_go(server, index, "notes-1").await;
+    unmanaged_documents_are_found_and_deleted(server, index, "notes-1").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn documents_that_no_sync_wrote_are_found_by_the_audit_and_go() {
+async fn audits_delete_unmanaged_documents() {
     let Some(index) = on_the_server("documents that no sync wrote").await else {
         return;
     };
     let server = client(&OpenSearch::shared().unwrap().url());
     let targets = posthaste_sync::Index::targets(&index).await.unwrap();
     let label = targets[0].label();
-    let behind = label.strip_prefix("elastic: ").unwrap();
-    are_found_and_go(server, index, behind).await;
+    let target_index = label.strip_prefix("elastic: ").unwrap();
+    unmanaged_documents_are_found_and_deleted(server, index, target_index).await;
 }
 
 /// A copy keeps the id that it was written with, by which documents are sorted, and stands under
 /// another one.
 #[tokio::test]
-async fn documents_that_others_have_copied_are_orphans_and_turn_no_walk() {
+async fn copied_documents_are_orphans_and_do_not_loop_walks() {
     let fake = FakeElastic::start(10).await.unwrap();
     let server = client(&fake.url());
     let index = Elastic::new(server.clone(), "notes").definition(notes());

@@ -214,7 +214,7 @@ impl Indexed {
 
     async fn sync(&self, index: Arc<dyn Index>, what: &str) -> Result<Duration> {
         // What is written is looked at again long after this has ended.
-        let sync = IndexSync::of_any(Arc::new(self.table()?), index)
+        let sync = IndexSync::builder_any(Arc::new(self.table()?), index)
             .period(Duration::from_secs(7_200))
             .start()?;
         let begun = Instant::now();

@@ -18,7 +18,7 @@ use posthaste::consumer::{Delivery, Outcome};
 use posthaste::error::panic_text;
 
 /// The first jobs of a batch come within this, if there are any; a worker that has found none for
-/// long looks once a second.
+/// long polls once a second.
 const FIRST: Duration = Duration::from_millis(1500);
 /// The others come within this of the last: each claim takes one priority.
 const NEXT: Duration = Duration::from_millis(500);
@@ -28,17 +28,17 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// How often what deletions have left is forgotten.
 const FORGET: Duration = Duration::from_secs(3600);
 
-/// Syncs until the worker stops. A panic ends a look and not the sync: nobody would notice, and its
-/// jobs would wait for ever.
+/// Syncs until the worker stops. A panic ends a check and not the sync: nobody would notice, and
+/// its jobs would wait for ever.
 pub(super) async fn run(shared: Arc<Shared>) {
-    while let Err(panic) = AssertUnwindSafe(looks(&shared)).catch_unwind().await {
-        let problem = format!("a look panicked: {}", panic_text(&*panic));
+    while let Err(panic) = AssertUnwindSafe(run_polls(&shared)).catch_unwind().await {
+        let problem = format!("a poll panicked: {}", panic_text(&*panic));
         tracing::error!(
             error = problem,
-            "a look failed; the next one comes after a period"
+            "a poll failed; the next one follows after a period"
         );
         shared.status().last_error = Some(problem);
-        shared.hands().is_open = false;
+        shared.inbox().is_open = false;
         tokio::select! {
             () = tokio::time::sleep(shared.options.period) => {}
             () = shared.stopping.cancelled() => return,
@@ -46,26 +46,26 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
 }
 
-async fn looks(shared: &Shared) {
-    let mut look_at = Instant::now();
+async fn run_polls(shared: &Shared) {
+    let mut next_poll = Instant::now();
     let mut forget_at = Instant::now();
     while !shared.stopping.is_cancelled() {
         let is_time = tokio::select! {
-            () = tokio::time::sleep_until(look_at) => true,
+            () = tokio::time::sleep_until(next_poll) => true,
             () = shared.arrived.notified() => false,
             () = shared.stopping.cancelled() => return,
         };
         if is_time {
-            look_at = Instant::now() + shared.options.period;
-            shared.look().await;
-        } else if !shared.hands().waiting.is_empty() {
-            // They were claimed a moment before the last look ended, or are those of a worker that
+            next_poll = Instant::now() + shared.options.period;
+            shared.poll().await;
+        } else if !shared.inbox().waiting.is_empty() {
+            // They were claimed a moment before the last poll ended, or are those of a worker that
             // died.
             let (batch, comes_alone) = shared.gather().await;
-            shared.carry(batch).await;
+            shared.run_pass(batch).await;
             if comes_alone {
-                // Claims paused for it, and may have ended the last look before its time.
-                look_at = look_at.min(Instant::now() + NEXT);
+                // Claims paused for it, and may have ended the last poll before its time.
+                next_poll = next_poll.min(Instant::now() + NEXT);
             }
         }
         if forget_at <= Instant::now() {
@@ -78,7 +78,7 @@ async fn looks(shared: &Shared) {
 impl Shared {
     /// Batch after batch, while each is half full and was tried. Two are under way: while the index
     /// takes the one, Postgres is asked for the other, and the next one is claimed.
-    async fn look(&self) {
+    async fn poll(&self) {
         let limit = self.options.time_limit;
         tokio::select! {
             // Where nothing changes, no pass notices that the index is gone.
@@ -89,9 +89,9 @@ impl Shared {
             () = self.stopping.cancelled() => return,
         }
         let is_over = Mutex::new(false);
-        self.hands().is_open = true;
+        self.inbox().is_open = true;
         tokio::join!(self.batches(&is_over), self.batches(&is_over));
-        self.hands().is_open = false;
+        self.inbox().is_open = false;
     }
 
     async fn batches(&self, is_over: &Mutex<bool>) {
@@ -104,19 +104,19 @@ impl Shared {
                 let (batch, comes_alone) = self.gather().await;
                 // Claims that are slow in coming make a batch smaller than it could be; what is
                 // left of a backlog would wait for a period. What comes alone says nothing of what
-                // waits behind it.
+                // waits for it.
                 *is_over = !comes_alone && batch.len() < self.options.batch.div_ceil(2);
                 if *is_over {
-                    self.hands().is_open = false;
+                    self.inbox().is_open = false;
                 }
                 batch
             };
             if batch.is_empty() {
                 return;
             }
-            if !self.carry(batch).await {
+            if !self.run_pass(batch).await {
                 *is_over.lock().await = true;
-                self.hands().is_open = false;
+                self.inbox().is_open = false;
             }
         }
     }
@@ -128,13 +128,13 @@ impl Shared {
         let mut latest = None;
         loop {
             let (before, comes_alone) = {
-                let hands = self.hands();
-                // Nothing comes beside it, and many may wait for their turn behind it.
-                let comes_alone = hands.waiting.iter().any(|one| one.job.crashes > 0);
-                (hands.waiting.len(), comes_alone)
+                let inbox = self.inbox();
+                // Nothing comes beside it, and many may wait for it.
+                let comes_alone = inbox.waiting.iter().any(|one| one.job.crashes > 0);
+                (inbox.waiting.len(), comes_alone)
             };
             if before >= self.options.batch || comes_alone {
-                return (std::mem::take(&mut self.hands().waiting), comes_alone);
+                return (std::mem::take(&mut self.inbox().waiting), comes_alone);
             }
             if before > 0 {
                 let longest = self.options.period.clamp(NEXT, LONGEST);
@@ -145,14 +145,14 @@ impl Shared {
                 more = tokio::time::timeout(wait, self.arrived.notified()) => more.is_ok(),
                 () = self.stopping.cancelled() => false,
             };
-            if !more && self.hands().waiting.len() == before {
-                return (std::mem::take(&mut self.hands().waiting), false);
+            if !more && self.inbox().waiting.len() == before {
+                return (std::mem::take(&mut self.inbox().waiting), false);
             }
         }
     }
 
     /// One pass; false when the index or Postgres could not be asked, or there is no time left.
-    async fn carry(&self, batch: Vec<Delivery>) -> bool {
+    async fn run_pass(&self, batch: Vec<Delivery>) -> bool {
         let mut requested = Vec::with_capacity(batch.len());
         for delivery in batch {
             match job::request(&delivery.job) {
@@ -190,7 +190,7 @@ impl Shared {
             tracing::warn!(
                 index,
                 error = reason,
-                "not synced; the jobs wait in Postgres"
+                "the index is not available; its jobs wait in Postgres"
             );
         }
         was_tried && !self.stopping.is_cancelled()
@@ -225,12 +225,12 @@ impl Shared {
         self.status().passes += 1;
         match result {
             Some(Ok(outcomes)) => outcomes,
-            // It lies with the index, or with us: rows that panic are caught one by one.
+            // It lies with the index, or with us: rows that panic are catch_panic one by one.
             Some(Err(panic)) => {
                 let problem = format!("a pass panicked: {}", panic_text(&*panic));
                 tracing::error!(
                     error = problem,
-                    "a pass failed; its jobs are looked at again"
+                    "a pass failed; its jobs will be checked again"
                 );
                 rescheduled(problem)
             }
@@ -254,7 +254,7 @@ impl Shared {
 
     fn settle(&self, delivery: Delivery, outcome: SyncOutcome) {
         let ticket = delivery.ticket;
-        // Due before the next look, so that the next look finds it.
+        // Due before the next check, so that the next check finds it.
         let next = self.options.period / 2;
         match outcome {
             SyncOutcome::Done(_) => ticket.settle(Outcome::Done),
@@ -271,7 +271,7 @@ impl Shared {
         }
     }
 
-    /// For as long as a batch may take: nothing is looked at meanwhile.
+    /// For as long as a batch may take: nothing is checked meanwhile.
     async fn forget(&self) {
         let forget = self.index.forget(self.options.keep_deletions);
         let forgotten = tokio::select! {
@@ -280,8 +280,12 @@ impl Shared {
         };
         match forgotten {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "old deletions are kept for longer"),
-            Err(_) => tracing::debug!("old deletions are kept until the next hour"),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "old deletions could not be pruned; they stay for longer")
+            }
+            Err(_) => {
+                tracing::debug!("pruning old deletions timed out; they stay until the next hour")
+            }
         }
     }
 }

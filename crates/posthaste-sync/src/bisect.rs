@@ -1,5 +1,5 @@
-//! Reads by ids of which one may be in the way of all others: where rows cannot be read, are not
-//! read in time, or panic, parts of them are, until it stands alone.
+//! Reads by ids, isolating an id that blocks all others: where rows cannot be read, are not read in
+//! time, or panic, parts of them are, until it stands alone.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::time::{Instant, timeout};
 
-use super::source::SourceError;
+use super::source::{Body, Row, Source, SourceError};
 use posthaste::error::panic_text;
 
 /// What was read of some ids.
-pub(super) struct Halves<T> {
+pub(super) struct PartialRead<T> {
     pub(super) read: Vec<T>,
     /// Those of which nothing can be read.
     pub(super) unreadable: Vec<Unreadable>,
@@ -40,7 +40,7 @@ impl Unreadable {
 
 /// How long reading may take.
 #[derive(Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct ReadBudget {
     /// Nothing is asked any more after this.
     until: Instant,
     /// For many at once. Five times it is split into eight before one of thousands stands alone.
@@ -49,9 +49,9 @@ pub(super) struct Patience {
     one: Duration,
 }
 
-impl Patience {
+impl ReadBudget {
     /// From now on.
-    pub(super) fn of(time: Duration) -> Self {
+    pub(super) fn new(time: Duration) -> Self {
         Self {
             until: Instant::now() + time,
             many: time / 8,
@@ -65,21 +65,21 @@ impl Patience {
 }
 
 /// Asks for these ids, in parts where it must be. An error is one that lies with none of them.
-pub(super) async fn halves<'i, T>(
+pub(super) async fn bisect_read<'i, T>(
     ids: &'i [String],
     ask: impl Fn(&'i [String]) -> BoxFuture<'i, Result<Vec<T>, SourceError>> + Send + Sync,
-) -> Result<Halves<T>, SourceError> {
-    halves_within(None, ids, ask).await
+) -> Result<PartialRead<T>, SourceError> {
+    bisect_read_within(None, ids, ask).await
 }
 
-/// As [`halves`], for so long at most: where an answer takes too long, that lies with one of the
-/// ids, as an error does.
-pub(super) async fn halves_within<'i, T>(
-    patience: Option<Patience>,
+/// As [`bisect_read`], for so long at most: where an answer takes too long, that lies with one of
+/// the ids, as an error does.
+pub(super) async fn bisect_read_within<'i, T>(
+    budget: Option<ReadBudget>,
     ids: &'i [String],
     ask: impl Fn(&'i [String]) -> BoxFuture<'i, Result<Vec<T>, SourceError>> + Send + Sync,
-) -> Result<Halves<T>, SourceError> {
-    let mut all = Halves {
+) -> Result<PartialRead<T>, SourceError> {
+    let mut all = PartialRead {
         read: Vec::with_capacity(ids.len()),
         unreadable: Vec::new(),
         unasked: Vec::new(),
@@ -87,14 +87,14 @@ pub(super) async fn halves_within<'i, T>(
     // The last one comes first.
     let mut parts = vec![ids];
     while let Some(part) = parts.pop() {
-        if patience.is_some_and(Patience::is_over) {
+        if budget.is_some_and(ReadBudget::is_over) {
             all.unasked.extend_from_slice(part);
             continue;
         }
-        let asked = caught(async { ask(part).await });
-        let limit = patience.map(|patience| match part {
-            [_] => patience.one,
-            _ => patience.many,
+        let asked = catch_panic(async { ask(part).await });
+        let limit = budget.map(|budget| match part {
+            [_] => budget.one,
+            _ => budget.many,
         });
         let answer = match limit {
             Some(limit) => timeout(limit, asked).await.map_err(|_| limit),
@@ -128,14 +128,29 @@ pub(super) async fn halves_within<'i, T>(
     Ok(all)
 }
 
-/// So many parts, or fewer where there are fewer; the last one first.
+/// Rows by ids, in the order of the ids: what a search shows. The index says which, Postgres what
+/// they are now; an id whose row is gone or hidden is left out, so nothing stale is ever shown. An
+/// error of a single row leaves that row out too.
+pub async fn rows_of(source: &dyn Source, ids: &[String]) -> Result<Vec<Row>, SourceError> {
+    let rows = bisect_read(ids, |part| source.rows(part)).await?.read;
+    let mut rows: std::collections::HashMap<String, Row> =
+        rows.into_iter().map(|row| (row.id.clone(), row)).collect();
+    let found = ids.iter().filter_map(|id| rows.remove(id));
+    Ok(found
+        .filter(|row| matches!(row.body, Body::Document(_)))
+        .collect())
+}
+
+/// This many parts, or fewer where there are fewer; the last one first.
 fn split(ids: &[String], parts: usize) -> impl Iterator<Item = &[String]> {
     ids.chunks(ids.len().div_ceil(parts).max(1)).rev()
 }
 
 /// A panic of the one that makes rows is an error that lies with one of the ids, until it is known
 /// with which.
-async fn caught<T>(asked: impl Future<Output = Result<T, SourceError>>) -> Result<T, SourceError> {
+async fn catch_panic<T>(
+    asked: impl Future<Output = Result<T, SourceError>>,
+) -> Result<T, SourceError> {
     let answer = AssertUnwindSafe(asked).catch_unwind().await;
     answer.unwrap_or_else(|panic| {
         let reason = format!("panicked: {}", panic_text(&*panic));
@@ -147,7 +162,7 @@ async fn caught<T>(asked: impl Future<Output = Result<T, SourceError>>) -> Resul
 mod tests {
     use super::split;
 
-    /// How often a part of so many is late until the one that is never read stands alone.
+    /// How often a part of this many is late until the one that is never read stands alone.
     fn late(count: usize, stuck: usize) -> u32 {
         let ids: Vec<String> = (0..count).map(|n| n.to_string()).collect();
         let mut part: &[String] = &ids;
@@ -165,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_never_read_stands_alone_while_there_is_time_to_ask_for_it() {
+    fn a_slow_row_is_isolated_within_the_budget() {
         // Each time costs an eighth of the time, and the last one a quarter.
         for count in [1, 2, 7, 8, 9, 250, 2_500, 20_000] {
             for stuck in [0, count / 3, count - 1] {
@@ -175,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_all_of_it_the_last_one_first() {
+    fn parts_cover_everything_in_reverse_order() {
         let ids: Vec<String> = (0..10).map(|n| n.to_string()).collect();
         let parts: Vec<&[String]> = split(&ids, 8).collect();
         assert_eq!(parts.len(), 5);

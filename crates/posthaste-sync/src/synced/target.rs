@@ -1,4 +1,4 @@
-//! The address of an index, and what only its kind can be told.
+//! The address of an index, and the settings of its kind.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use posthaste::{Database, Error};
 #[cfg(feature = "elastic")]
 use posthaste_elastic::is_index_name;
 
-/// Where documents are kept.
-pub(super) enum Place {
+/// Where documents are stored.
+pub(super) enum IndexTarget {
     /// In an index of another crate.
     Other {
         name: &'static str,
-        /// What stands behind the colon.
+        /// What stands after the colon.
         rest: String,
         open: OpenIndex,
     },
@@ -45,7 +45,7 @@ pub(super) enum Place {
 const ADDRESSES: &str = "index: must begin with tantivy: and a folder, or with postgres:, \
                          postgres://, http:// or https://";
 
-impl Place {
+impl IndexTarget {
     /// Reads an address, and the settings that belong to it. The error says what it must be and not
     /// what it is.
     pub(super) fn read(
@@ -101,7 +101,7 @@ impl Place {
     }
 
     /// Whether both are one index, however they are written. Of the same server or database two
-    /// addresses may be told apart that are not: a name and its number, for instance.
+    /// addresses may be distinguished wrongly: a name and its number, for instance.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (
@@ -200,7 +200,7 @@ impl Place {
 /// Reads the address of a server. What may be a secret in it is refused before anybody could print
 /// it.
 #[cfg(feature = "elastic")]
-fn elastic(address: &str, name: &str, settings: &mut Fields) -> Result<Place, String> {
+fn elastic(address: &str, name: &str, settings: &mut Fields) -> Result<IndexTarget, String> {
     if address.contains(['?', '#']) {
         return Err(
             "index: its address ends with the alias, without a ? or a #; a key goes into api_key, \
@@ -210,15 +210,15 @@ fn elastic(address: &str, name: &str, settings: &mut Fields) -> Result<Place, St
     }
     let (url, alias) = server_and_alias(address);
     let alias = alias.unwrap_or(name);
-    // The numbers of indexes come behind it. An @ stands behind a password, in which a slash was
-    // not written %2F.
-    let numbered = format!("{alias}-{}", u32::MAX);
+    // The numbers of indexes come after it. An @ stands after a password, in which a slash was not
+    // written %2F.
+    let numbered_index = format!("{alias}-{}", u32::MAX);
     if alias.ends_with("-next") {
         return Err(
             "index: an alias with -next at its end is that of an index in the making".into(),
         );
     }
-    if !is_index_name(&numbered) || alias.contains('@') {
+    if !is_index_name(&numbered_index) || alias.contains('@') {
         return Err(
             "index: its address must end with the name of an alias: small letters, digits, \
              - and _, of which it begins with none of the last two; in a password, / is written %2F"
@@ -228,7 +228,7 @@ fn elastic(address: &str, name: &str, settings: &mut Fields) -> Result<Place, St
     let definition: BTreeMap<String, Value> = settings.take("definition")?.unwrap_or_default();
     let definition = Value::Object(definition.into_iter().collect());
     check_definition(&definition)?;
-    Ok(Place::Elastic {
+    Ok(IndexTarget::Elastic {
         url: url.to_owned(),
         alias: alias.to_owned(),
         api_key: settings.take("api_key")?,
@@ -252,7 +252,7 @@ fn server_and_alias(address: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Two slashes before it, and one behind it, change nothing.
+/// Two slashes before it, and one after it, change nothing.
 fn folder(rest: &str) -> &str {
     rest.strip_prefix("//")
         .unwrap_or(rest)
@@ -261,7 +261,7 @@ fn folder(rest: &str) -> &str {
 
 /// Whether two addresses lead to one database, by whatever user.
 fn same_database(one: &str, other: &str) -> bool {
-    let place = |url: &str| {
+    let target = |url: &str| {
         let config: tokio_postgres::Config = url.parse().ok()?;
         let ports = config.get_ports();
         // One port is that of each host.
@@ -271,19 +271,19 @@ fn same_database(one: &str, other: &str) -> bool {
         let name = config.get_dbname().or(config.get_user())?;
         Some((hosts, name.to_owned()))
     };
-    place(one).is_some_and(|one| place(other).is_some_and(|other| one == other))
+    target(one).is_some_and(|one| target(other).is_some_and(|other| one == other))
 }
 
 /// Whether two addresses lead to one server, by whatever user.
 #[cfg(feature = "elastic")]
 fn same_server(one: &str, other: &str) -> bool {
-    let place = |url: &str| {
+    let target = |url: &str| {
         let url = reqwest::Url::parse(url).ok()?;
         let host = url.host_str()?.to_owned();
         let path = url.path().trim_end_matches('/').to_owned();
         Some((host, url.port_or_known_default(), path))
     };
-    place(one).is_some_and(|one| place(other).is_some_and(|other| one == other))
+    target(one).is_some_and(|one| target(other).is_some_and(|other| one == other))
 }
 
 fn weights(settings: &mut Fields) -> Result<Vec<(String, Weight)>, String> {
@@ -306,16 +306,20 @@ fn weights(settings: &mut Fields) -> Result<Vec<(String, Weight)>, String> {
 mod tests {
     use serde_json::json;
 
-    use super::{Fields, Place, server_and_alias};
+    use super::{Fields, IndexTarget, server_and_alias};
 
-    fn read(address: &str, name: &str, settings: &serde_json::Value) -> Result<Place, String> {
+    fn read(
+        address: &str,
+        name: &str,
+        settings: &serde_json::Value,
+    ) -> Result<IndexTarget, String> {
         let settings = settings.as_object().cloned().unwrap_or_default();
         let mut settings = Fields::new(settings.into_iter().collect());
-        Place::read(address, name, &mut settings, &[])
+        IndexTarget::read(address, name, &mut settings, &[])
     }
 
     #[test]
-    fn what_may_be_a_secret_in_an_address_is_no_alias() {
+    fn possible_secrets_are_no_alias() {
         for wrong in [
             "https://h:9200/pages?key=geheim",
             "https://h:9200/?key=geheim",
@@ -350,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_that_makes_no_index_is_refused_when_it_is_read() {
+    fn invalid_definitions_are_refused_when_read() {
         for wrong in [
             json!({"definition": "geheim"}),
             json!({"definition": {"mappings": "geheim"}}),
@@ -366,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_part_of_an_address_is_the_alias() {
+    fn the_last_path_segment_is_the_alias() {
         for (address, server, alias) in [
             ("http://h:9200", "http://h:9200", None),
             ("https://u:p@h/", "https://u:p@h", None),

@@ -7,14 +7,14 @@ use tantivy::schema::{IndexRecordOption, Term};
 use tantivy::{DocId, DocSet, Searcher, TERMINATED};
 
 use super::schema::{DELETED_AT, Fields, HASH, PASS, TOKEN, VERSION};
-use posthaste_sync::{Mark, Seen};
+use posthaste_sync::{IndexedVersion, Mark};
 
 /// What is there of these ids, in their order.
-pub(super) fn up(
+pub(super) fn by_ids(
     searcher: &Searcher,
     fields: &Fields,
     ids: &[impl AsRef<str>],
-) -> tantivy::Result<Vec<Option<Seen>>> {
+) -> tantivy::Result<Vec<Option<IndexedVersion>>> {
     each(searcher, fields, ids, |segment, id| segment.seen(id))
 }
 
@@ -38,7 +38,7 @@ fn each<T: Clone>(
 ) -> tantivy::Result<Vec<Option<T>>> {
     let mut found = vec![None; ids.len()];
     for reader in searcher.segment_readers() {
-        let segment = Segment::of(reader, fields)?;
+        let segment = Segment::new(reader, fields)?;
         let missing = found.iter_mut().zip(ids);
         for (found, id) in missing.filter(|(found, _)| found.is_none()) {
             let term = Term::from_field_text(fields.id, id.as_ref());
@@ -57,10 +57,10 @@ pub(super) fn walk(
     fields: &Fields,
     after: Option<&str>,
     most: usize,
-) -> tantivy::Result<Vec<(String, Seen)>> {
+) -> tantivy::Result<Vec<(String, IndexedVersion)>> {
     let mut page = Vec::new();
     for reader in searcher.segment_readers() {
-        let segment = Segment::of(reader, fields)?;
+        let segment = Segment::new(reader, fields)?;
         let all = segment.ids.terms().range();
         let mut ids = match after {
             Some(after) => all.gt(after.as_bytes()).into_stream()?,
@@ -93,7 +93,7 @@ struct Segment<'a> {
 }
 
 impl<'a> Segment<'a> {
-    fn of(reader: &'a SegmentReader, fields: &Fields) -> tantivy::Result<Self> {
+    fn new(reader: &'a SegmentReader, fields: &Fields) -> tantivy::Result<Self> {
         let columns = reader.fast_fields();
         Ok(Self {
             reader,
@@ -107,7 +107,7 @@ impl<'a> Segment<'a> {
     }
 
     /// What is alive under one id.
-    fn seen(&self, id: &TermInfo) -> tantivy::Result<Option<Seen>> {
+    fn seen(&self, id: &TermInfo) -> tantivy::Result<Option<IndexedVersion>> {
         let Some(document) = self.alive(id)? else {
             return Ok(None);
         };
@@ -117,7 +117,7 @@ impl<'a> Segment<'a> {
             pass: u16::try_from(pass).unwrap_or(Mark::LAST),
         };
         let deleted_at = self.deleted_at.as_ref();
-        Ok(Some(Seen {
+        Ok(Some(IndexedVersion {
             mark,
             token: self.token.first(document).unwrap_or_default(),
             is_live: deleted_at.is_none_or(|column| column.first(document).is_none()),

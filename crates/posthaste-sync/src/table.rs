@@ -1,0 +1,135 @@
+//! Rows of a table, and rows of a statement: the sources that this crate has.
+
+use std::collections::HashSet;
+
+use futures_util::future::BoxFuture;
+use posthaste::Database;
+
+use crate::source::{Field, Row, RowVersion, Source, SourceError};
+use crate::store::{self, Connections};
+
+/// The rows of a table that `posthaste.sync_table` was called for: all their columns, as JSON.
+#[derive(Clone, Debug)]
+pub struct Table {
+    pool: Connections,
+    name: String,
+}
+
+impl Table {
+    /// The synced table of this name, in this [`Database`]: a pool of deadpool-postgres or of sqlx,
+    /// or a URL. Unless it is a pool of deadpool-postgres, it opens at most four connections of its
+    /// own, by the settings; what is wrong with these is the error of the first check.
+    pub fn new(database: impl Into<Database>, name: impl Into<String>) -> Self {
+        Self::over(Connections::to(database), name)
+    }
+
+    pub(crate) fn over(pool: Connections, name: impl Into<String>) -> Self {
+        let name = name.into();
+        Self { pool, name }
+    }
+}
+
+impl Source for Table {
+    fn versions<'a>(
+        &'a self,
+        ids: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
+        Box::pin(store::versions(&self.pool, &self.name, ids))
+    }
+
+    fn rows<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<Vec<Row>, SourceError>> {
+        Box::pin(store::rows(&self.pool, &self.name, ids))
+    }
+
+    fn walk<'a>(
+        &'a self,
+        after: Option<&'a str>,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
+        Box::pin(store::page(&self.pool, &self.name, after, most))
+    }
+
+    fn pending<'a>(
+        &'a self,
+        ids: &'a [String],
+    ) -> BoxFuture<'a, Result<HashSet<String>, SourceError>> {
+        Box::pin(store::pending(&self.pool, &self.name, ids))
+    }
+
+    fn fields(&self) -> BoxFuture<'_, Result<Vec<Field>, SourceError>> {
+        Box::pin(store::fields(&self.pool, &self.name))
+    }
+
+    fn fill(&self) -> BoxFuture<'_, Result<u64, SourceError>> {
+        Box::pin(store::fill(&self.pool, &self.name))
+    }
+}
+
+/// Rows that a statement of the program's own makes.
+#[derive(Clone, Debug)]
+pub struct Query {
+    pool: Connections,
+    rows: String,
+    versions: String,
+    walk: Option<String>,
+}
+
+impl Query {
+    /// A statement with the ids as `$1`, a `text[]`, which returns `id text`, `version bigint` and
+    /// `document jsonb`, NULL for a row that must not be found. It runs in this [`Database`], as
+    /// for a [`Table`].
+    pub fn new(database: impl Into<Database>, rows: impl Into<String>) -> Self {
+        Self::over(Connections::to(database), rows)
+    }
+
+    pub(crate) fn over(pool: Connections, rows: impl Into<String>) -> Self {
+        let rows = rows.into();
+        Self {
+            pool,
+            versions: store::versions_of(&rows),
+            rows,
+            walk: None,
+        }
+    }
+
+    /// The same without the documents, where that is cheaper: `id text`, `version bigint` and
+    /// whether the row may be found. Without it, Postgres makes the documents also of rows of which
+    /// only the version is wanted, and keeps them to itself.
+    pub fn versions(mut self, versions: impl Into<String>) -> Self {
+        self.versions = versions.into();
+        self
+    }
+
+    /// What audits need: as for [`versions`](Self::versions), the next rows after the one whose id
+    /// is `$1`, a `text` that is NULL at first, in the order of the ids, and at most `$2`, a
+    /// `bigint`, of them. Fewer mean that this is the end.
+    pub fn walk(mut self, walk: impl Into<String>) -> Self {
+        self.walk = Some(walk.into());
+        self
+    }
+}
+
+impl Source for Query {
+    fn versions<'a>(
+        &'a self,
+        ids: &'a [String],
+    ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
+        Box::pin(store::versions_by(&self.pool, &self.versions, ids))
+    }
+
+    fn rows<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<Vec<Row>, SourceError>> {
+        Box::pin(store::rows_by(&self.pool, &self.rows, ids))
+    }
+
+    fn walk<'a>(
+        &'a self,
+        after: Option<&'a str>,
+        most: usize,
+    ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
+        Box::pin(async move {
+            let missing = || SourceError::Down("this query has no statement to walk by".into());
+            let walk = self.walk.as_ref().ok_or_else(missing)?;
+            store::page_by(&self.pool, walk, after, most).await
+        })
+    }
+}
