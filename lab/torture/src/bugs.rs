@@ -1,7 +1,7 @@
 //! Stores, workers, producers and relays that are broken on purpose, and the rules that must
 //! notice: who judges the judge.
 
-mod habit;
+mod misbehavior;
 
 use std::time::Instant;
 
@@ -9,9 +9,9 @@ use posthaste_testkit::PgVersion;
 
 use crate::check::Rule;
 use crate::history::Kind;
-use crate::plan::{Cast, Counts, Pace, RoundPlan};
-use crate::round::{self, Ground, Round};
-pub use habit::Habit;
+use crate::plan::{Counts, Pace, Processes, RoundPlan};
+use crate::round::{self, Environment, Round};
+pub use misbehavior::Misbehavior;
 
 /// A bug.
 pub struct Bug {
@@ -20,9 +20,9 @@ pub struct Bug {
     /// In the schema: what stands there, and what is put in its place; `@k@` is a slot's number.
     pub edits: &'static [(&'static str, &'static str)],
     /// In people.
-    pub habit: Option<Habit>,
+    pub misbehavior: Option<Misbehavior>,
     /// Among whom it is played.
-    pub cast: Cast,
+    pub processes: Processes,
     /// How much there is to do meanwhile.
     pub pace: Pace,
     /// The servers have clocks of their own.
@@ -222,68 +222,68 @@ pub const BUGS: &[Bug] = &[
     .clocked(&[(Kind::ClockStep, 2)]),
     Bug::in_people(
         "work is acknowledged before it is done",
-        Habit::AcknowledgesFirst,
+        Misbehavior::AcknowledgesFirst,
         &[Rule::H1],
     )
     .under(&[(Kind::Kill, 6)]),
     Bug::in_people(
         "two workers share a fence",
-        Habit::SharesAFence,
+        Misbehavior::SharesAFence,
         &[Rule::H8],
     ),
     Bug::in_people(
         "a producer enqueues beside its transaction",
-        Habit::WritesTwice,
+        Misbehavior::WritesTwice,
         &[Rule::H2],
     ),
     Bug::in_people(
         "a producer takes silence for a no",
-        Habit::TakesSilenceForNo,
+        Misbehavior::TakesSilenceForNo,
         &[Rule::H2],
     )
     .under(&[(Kind::HalfAnswer, 12)]),
     Bug::in_relays(
         "a relay acknowledges before the answer",
-        Habit::AnswersFirst,
+        Misbehavior::AnswersFirst,
         &[Rule::H1],
     )
     .under(&[(Kind::RelayKill, 6)]),
     Bug::in_relays(
         "a relay takes silence for a yes",
-        Habit::TakesSilenceForYes,
+        Misbehavior::TakesSilenceForYes,
         &[Rule::H1],
     )
     .under(&[(Kind::RedisFull, 6), (Kind::RelayCut, 6)]),
     Bug::in_relays(
         "a relay answers for a message that it did not send",
-        Habit::DropsTheLast,
+        Misbehavior::DropsTheLast,
         &[Rule::H1],
     ),
     Bug::in_relays(
         "a relay gives a message another id each time",
-        Habit::NamesAnew,
+        Misbehavior::NamesAnew,
         &[Rule::Identity],
     )
     .under(&[(Kind::RedisLoss, 6)]),
     Bug::in_relays(
         "a relay does not look for the message that costs it its connection",
-        Habit::IsolatesNothing,
+        Misbehavior::IsolatesNothing,
         &[Rule::H1, Rule::H6],
     ),
     Bug::in_relays(
         "a relay uses up attempts while a server is away",
-        Habit::BlamesTheMessage,
+        Misbehavior::BlamesTheMessage,
         &[Rule::Attempts],
     )
     .under(&[(Kind::RedisFull, 4), (Kind::RedisKill, 4)]),
     Bug::in_relays(
         "ordered relays send side by side",
-        Habit::SendsSideBySide,
+        Misbehavior::SendsSideBySide,
         &[Rule::H5],
     ),
     Bug::in_relays(
         "a relay closes what its receiver has not confirmed",
-        Habit::StopsAtAcceptance,
+        Misbehavior::StopsAtAcceptance,
         &[Rule::H1],
     )
     .under(&[(Kind::RedisLoss, 6)]),
@@ -298,8 +298,8 @@ impl Bug {
         Self {
             name,
             edits,
-            habit: None,
-            cast: Cast::Workers,
+            misbehavior: None,
+            processes: Processes::Workers,
             pace: Pace::Busy,
             clocked: false,
             faults: &[],
@@ -307,12 +307,16 @@ impl Bug {
         }
     }
 
-    const fn in_people(name: &'static str, habit: Habit, rules: &'static [Rule]) -> Self {
+    const fn in_people(
+        name: &'static str,
+        misbehavior: Misbehavior,
+        rules: &'static [Rule],
+    ) -> Self {
         Self {
             name,
             edits: &[],
-            habit: Some(habit),
-            cast: Cast::Workers,
+            misbehavior: Some(misbehavior),
+            processes: Processes::Workers,
             pace: Pace::Busy,
             clocked: false,
             faults: &[],
@@ -320,10 +324,14 @@ impl Bug {
         }
     }
 
-    const fn in_relays(name: &'static str, habit: Habit, rules: &'static [Rule]) -> Self {
+    const fn in_relays(
+        name: &'static str,
+        misbehavior: Misbehavior,
+        rules: &'static [Rule],
+    ) -> Self {
         Self {
-            cast: Cast::Relays,
-            ..Self::in_people(name, habit, rules)
+            processes: Processes::Relays,
+            ..Self::in_people(name, misbehavior, rules)
         }
     }
 
@@ -345,14 +353,14 @@ impl Bug {
     /// Plays it for this many jobs, and says which of the rules that must notice did.
     pub async fn play(
         &self,
-        ground: &Ground,
+        environment: &Environment,
         server: PgVersion,
         seed: u64,
         jobs: u64,
     ) -> anyhow::Result<Caught> {
         let started = Instant::now();
         let plan = RoundPlan {
-            cast: self.cast,
+            processes: self.processes,
             pace: self.pace,
             hostile: false,
             clocked: self.clocked,
@@ -360,7 +368,7 @@ impl Bug {
             faults: Counts::from_iter(self.faults.iter().copied()),
             jobs,
         };
-        let round = round::play(ground, &plan, seed, Some(self)).await?;
+        let round = round::play(environment, &plan, seed, Some(self)).await?;
         let by = round
             .findings
             .iter()

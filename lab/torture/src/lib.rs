@@ -23,8 +23,8 @@ pub mod transfers;
 mod worker;
 
 pub use check::{Finding, Rule, Verdict, check, check_clocked, check_idle, check_relays};
-pub use plan::{Cast, Counts, Pace, Plan, RoundPlan};
+pub use plan::{Counts, Pace, Plan, Processes, RoundPlan};
 pub use relay::{RelayOptions, relay};
-pub use report::{BugReport, Hunted, Report};
-pub use round::{Ground, Round};
+pub use report::{BugHunt, BugReport, Report};
+pub use round::{Environment, Round};
 pub use worker::{WorkerOptions, work};

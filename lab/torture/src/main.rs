@@ -11,7 +11,7 @@ use posthaste_torture::history::Kind;
 use posthaste_torture::run::State;
 use posthaste_torture::transfers::{self, ExecutorOptions, Fault, Outcome, execute};
 use posthaste_torture::{
-    BugReport, Counts, Ground, Hunted, Plan, RelayOptions, Report, WorkerOptions, relay, work,
+    BugHunt, BugReport, Counts, Environment, Plan, RelayOptions, Report, WorkerOptions, relay, work,
 };
 
 /// Kills, cuts, crashes and promotes everything around posthaste while it works, and checks the
@@ -215,7 +215,7 @@ async fn torture(options: &RunOptions) -> anyhow::Result<()> {
         eprintln!(
             "round {number} of {:?}, {:?}{}{}: PostgreSQL {}, {} faults, {} jobs, {} runs, \
              {} of them repeats, {:.0} s",
-            round.cast,
+            round.processes,
             round.pace,
             if round.hostile { ", hostile" } else { "" },
             if round.clocked { ", clocks" } else { "" },
@@ -346,14 +346,14 @@ async fn catch(options: &RunOptions) -> anyhow::Result<()> {
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..) >> 16);
     let server = server(&options.server)?;
     std::fs::create_dir_all(&options.folder)?;
-    let ground = Ground {
+    let environment = Environment {
         folder: options.folder.canonicalize()?.join("bug"),
         program: std::env::current_exe()?,
     };
-    let mut hunted = Vec::new();
+    let mut bug_hunt = Vec::new();
     eprintln!("torture: seed {seed}");
     for bug in BUGS.iter().filter(|bug| bug.name.contains(only)) {
-        let outcome = bug.play(&ground, server, seed, BUG_JOBS).await?;
+        let outcome = bug.play(&environment, server, seed, BUG_JOBS).await?;
         let (name, seconds) = (bug.name, outcome.seconds);
         match &outcome.by {
             Some(how) => eprintln!("caught   {name:<55} {seconds:>5.1} s  {how}"),
@@ -362,22 +362,22 @@ async fn catch(options: &RunOptions) -> anyhow::Result<()> {
                 outcome.round.findings
             ),
         }
-        hunted.push(Hunted {
+        bug_hunt.push(BugHunt {
             name: name.into(),
             caught: outcome.by,
             seconds,
         });
     }
-    let slipped: Vec<&str> = hunted
+    let slipped: Vec<&str> = bug_hunt
         .iter()
         .filter(|bug| bug.caught.is_none())
         .map(|bug| &*bug.name)
         .collect();
-    let caught = hunted.len() - slipped.len();
+    let caught = bug_hunt.len() - slipped.len();
     eprintln!("{caught} bugs caught, {} slipped through", slipped.len());
     // A part of them says nothing of the others.
     if only.is_empty() {
-        let report = BugReport::of(commit(), seed, server.name(), &hunted)?;
+        let report = BugReport::of(commit(), seed, server.name(), &bug_hunt)?;
         eprintln!("wrote {}", report.keep(&options.reports)?.display());
     }
     ensure!(slipped.is_empty(), "these slipped through: {slipped:?}");

@@ -23,7 +23,7 @@ pub struct Plan {
 /// Who carries the jobs of a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Cast {
+pub enum Processes {
     /// Workers, which run them.
     #[default]
     Workers,
@@ -48,7 +48,7 @@ pub enum Pace {
 pub struct RoundPlan {
     /// Who carries its jobs.
     #[serde(default)]
-    pub cast: Cast,
+    pub processes: Processes,
     /// How much there is to do.
     #[serde(default)]
     pub pace: Pace,
@@ -85,7 +85,7 @@ impl Plan {
     /// This many rounds of relays more, which share these faults.
     pub fn with_relays(mut self, counts: &Counts, rounds: u64, server: PgVersion) -> Self {
         let of = |round: u64| RoundPlan {
-            cast: Cast::Relays,
+            processes: Processes::Relays,
             ..RoundPlan::share(counts, round, rounds, server)
         };
         self.rounds.extend((0..rounds).map(of));
@@ -131,7 +131,7 @@ impl RoundPlan {
     /// settings.
     fn share(counts: &Counts, round: u64, rounds: u64, server: PgVersion) -> Self {
         Self {
-            cast: Cast::default(),
+            processes: Processes::default(),
             pace: Pace::default(),
             hostile: round % 2 == 1,
             clocked: false,
@@ -166,7 +166,7 @@ pub(crate) fn sum<'c>(all: impl Iterator<Item = &'c Counts>) -> Counts {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cast, Counts, Pace, Plan};
+    use super::{Counts, Pace, Plan, Processes};
     use crate::history::Kind;
     use posthaste_testkit::PgVersion;
 
@@ -190,10 +190,10 @@ mod tests {
         assert_eq!(plan.rounds[3].server, "pg18");
         let relays: Counts = [(Kind::RelayKill, 3)].into();
         let both = plan.clone().with_relays(&relays, 2, PgVersion::V15);
-        let casts: Vec<Cast> = both.rounds.iter().map(|round| round.cast).collect();
+        let processes: Vec<Processes> = both.rounds.iter().map(|round| round.processes).collect();
         assert_eq!(
-            (&casts[..4], &casts[4..]),
-            (&[Cast::Workers; 4][..], &[Cast::Relays; 2][..])
+            (&processes[..4], &processes[4..]),
+            (&[Processes::Workers; 4][..], &[Processes::Relays; 2][..])
         );
         assert_eq!(both.rounds[4].faults[&Kind::RelayKill], 2);
         let idle = plan.clone().with_idle(&relays, 2, PgVersion::V15);

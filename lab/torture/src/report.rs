@@ -118,14 +118,14 @@ pub struct BugReport {
     /// The version of the server.
     pub server: String,
     /// In the order of the list.
-    pub bugs: Vec<Hunted>,
+    pub bugs: Vec<BugHunt>,
     /// Each was caught.
     pub passed: bool,
 }
 
 /// A bug, and who caught it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Hunted {
+pub struct BugHunt {
     /// What is wrong.
     pub name: String,
     /// How it was noticed; none: it slipped through.
@@ -136,7 +136,7 @@ pub struct Hunted {
 
 impl BugReport {
     /// Of bugs that were all hunted.
-    pub fn of(commit: String, seed: u64, server: &str, bugs: &[Hunted]) -> anyhow::Result<Self> {
+    pub fn of(commit: String, seed: u64, server: &str, bugs: &[BugHunt]) -> anyhow::Result<Self> {
         Ok(Self {
             written: now(),
             commit,

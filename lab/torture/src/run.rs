@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Plan;
-use crate::round::{self, Ground, Round};
+use crate::round::{self, Environment, Round};
 
 /// What there is of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -54,14 +54,14 @@ impl State {
     pub async fn next(&mut self, folder: &Path, program: &Path) -> anyhow::Result<&Round> {
         let number = self.rounds.len();
         let plan = self.plan.rounds.get(number).context("no round is left")?;
-        let ground = Ground {
+        let environment = Environment {
             folder: folder.join(format!("round-{}", number + 1)),
             program: program.to_owned(),
         };
         let seed = self.plan.seed.wrapping_add(number as u64);
-        let round = round::play(&ground, plan, seed, None).await?;
+        let round = round::play(&environment, plan, seed, None).await?;
         if round.is_clean() {
-            std::fs::remove_dir_all(&ground.folder)?;
+            std::fs::remove_dir_all(&environment.folder)?;
         }
         self.rounds.push(round);
         self.save(folder)?;

@@ -17,9 +17,9 @@ use posthaste::{
 use serde_json::Value;
 use tokio_postgres::NoTls;
 
-use crate::bugs::Habit;
+use crate::bugs::Misbehavior;
 use crate::history::log::Log;
-use crate::history::{Acted, Deed, How, Moment, now};
+use crate::history::{Acted, How, JobBehavior, Moment, now};
 use crate::load::{JOB, QUEUES};
 use clocked::{Ticks, time_there};
 
@@ -42,7 +42,7 @@ pub struct WorkerOptions {
     pub clock: Option<PathBuf>,
     /// A bad habit; see `bugs`.
     #[arg(long, value_enum)]
-    pub habit: Option<Habit>,
+    pub misbehavior: Option<Misbehavior>,
 }
 
 /// Works until it is told to stop.
@@ -58,7 +58,7 @@ pub async fn work(options: WorkerOptions) -> anyhow::Result<()> {
     let hand = Arc::new(Hand {
         sink: Log::open(&options.sink)?,
         pool: pool.clone(),
-        habit: options.habit,
+        misbehavior: options.misbehavior,
         clock: options.clock,
     });
 
@@ -135,7 +135,7 @@ fn build(pool: &Pool, hand: &Arc<Hand>, ticks: Option<&Arc<Ticks>>) -> WorkerBui
 struct Hand {
     sink: Log,
     pool: Pool,
-    habit: Option<Habit>,
+    misbehavior: Option<Misbehavior>,
     clock: Option<PathBuf>,
 }
 
@@ -143,7 +143,7 @@ impl Hand {
     async fn run(self: Arc<Self>, context: Context, job: Arc<Job>) -> HandlerResult {
         let args: Value = job.kwargs()?;
         let key = args["key"].as_i64().ok_or("a job without a key")?;
-        let deed: Deed = serde_json::from_value(args["deed"].clone())?;
+        let behavior: JobBehavior = serde_json::from_value(args["behavior"].clone())?;
         let began = Acted::Began {
             key,
             id: job.id.0,
@@ -159,7 +159,7 @@ impl Hand {
             1..10 => fastrand::u64(5..40),
             _ => fastrand::u64(0..3),
         });
-        if self.habit == Some(Habit::AcknowledgesFirst) {
+        if self.misbehavior == Some(Misbehavior::AcknowledgesFirst) {
             tokio::spawn(async move {
                 tokio::time::sleep(pause + Duration::from_millis(500)).await;
                 let _ = self.sink.append(&began);
@@ -169,14 +169,14 @@ impl Hand {
         }
         self.sink.append(&began)?;
         tokio::time::sleep(pause).await;
-        let (how, result) = self.act(key, deed, &context, &job).await?;
+        let (how, result) = self.act(key, behavior, &context, &job).await?;
         self.ends(key, &context, how)?;
         result
     }
 
     fn fence(&self, context: &Context) -> String {
-        match self.habit {
-            Some(Habit::SharesAFence) => "the same".into(),
+        match self.misbehavior {
+            Some(Misbehavior::SharesAFence) => "the same".into(),
             _ => format!("{:?}", context.fence()),
         }
     }
@@ -193,20 +193,20 @@ impl Hand {
     async fn act(
         &self,
         key: i64,
-        deed: Deed,
+        behavior: JobBehavior,
         context: &Context,
         job: &Job,
     ) -> anyhow::Result<(How, HandlerResult)> {
         let again = (How::Again, Err("as was asked for".into()));
-        Ok(match deed {
-            Deed::Retry(times) if job.attempt <= times => {
+        Ok(match behavior {
+            JobBehavior::Retry(times) if job.attempt <= times => {
                 let after = Some(Duration::from_millis(fastrand::u64(0..100)));
                 (How::Again, Ok(Outcome::Retry { after }))
             }
-            Deed::Fail(times) if job.attempt <= times => again,
-            Deed::Exhaust => again,
-            Deed::Snooze(until) if self.time_there()? < until => (How::Later, snooze(until)),
-            Deed::Await { confirmed } if job.attempt == 1 => {
+            JobBehavior::Fail(times) if job.attempt <= times => again,
+            JobBehavior::Exhaust => again,
+            JobBehavior::Snooze(until) if self.time_there()? < until => (How::Later, snooze(until)),
+            JobBehavior::Await { confirmed } if job.attempt == 1 => {
                 let is_confirmed = confirmed && self.confirm(context).await.is_ok();
                 let how = match (is_confirmed, confirmed) {
                     (true, _) => How::Confirmed,
@@ -217,12 +217,12 @@ impl Hand {
                 let until = Timestamp::from_microsecond(self.time_there()?)? + AWAITED;
                 (how, Ok(Outcome::Await { until }))
             }
-            Deed::Complete => match self.complete(key, context).await {
+            JobBehavior::Complete => match self.complete(key, context).await {
                 Ok(()) => (How::Done, Ok(Outcome::Done)),
                 // Tried again, if it was not committed after all.
                 Err(error) => (How::Ambiguous, Err(error.into())),
             },
-            Deed::Discard => {
+            JobBehavior::Discard => {
                 let reason = "as was asked for".into();
                 (How::Discarded, Ok(Outcome::Discard { reason }))
             }

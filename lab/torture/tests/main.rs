@@ -14,7 +14,7 @@ mod transfers;
 
 use std::path::{Path, PathBuf};
 
-use posthaste_torture::Ground;
+use posthaste_torture::Environment;
 
 /// A folder that goes with the test, and the program of the workers.
 struct Place(PathBuf);
@@ -27,8 +27,8 @@ impl Place {
         Self(path)
     }
 
-    fn ground(&self, name: &str) -> Ground {
-        Ground {
+    fn environment(&self, name: &str) -> Environment {
+        Environment {
             folder: self.0.join(name),
             program: program().to_owned(),
         }

@@ -49,8 +49,11 @@ async fn noticed(test: &str, names: &[&str], jobs: u64) {
     let seed = fastrand::u64(..) >> 16;
     for name in names {
         let bug = BUGS.iter().find(|bug| bug.name == *name).unwrap();
-        let ground = place.ground("bug");
-        let outcome = bug.play(&ground, PgVersion::V15, seed, jobs).await.unwrap();
+        let environment = place.environment("bug");
+        let outcome = bug
+            .play(&environment, PgVersion::V15, seed, jobs)
+            .await
+            .unwrap();
         assert!(outcome.by.is_some(), "seed {seed}: {outcome:?}");
     }
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::clock::Clock;
-use crate::history::{CommitResult, Deed, Fault, History, How, Intent, Kind, Meant, Moment, Run};
+use crate::history::{
+    CommitResult, Fault, History, How, Intent, JobBehavior, Kind, Meant, Moment, Run,
+};
 
 /// How long before a run the fault may lie that made it a repeat: a claim that a crash forgot may
 /// stand in its worker's line for a while.
@@ -153,12 +155,12 @@ impl Job<'_> {
     /// Before this it cannot have ended for good: a job that is completed in the handler's
     /// transaction ends with that, before its handler returns.
     pub(super) fn first_end(&self) -> Option<Moment> {
-        if self.intent.deed == Deed::Complete {
+        if self.intent.behavior == JobBehavior::Complete {
             return self.runs.first().map(|run| run.began);
         }
-        let ends = self.ends(|how| match self.intent.deed {
-            Deed::Exhaust => how == How::Again,
-            Deed::Await { .. } => matches!(how, How::Done | How::Confirmed | How::Ambiguous),
+        let ends = self.ends(|how| match self.intent.behavior {
+            JobBehavior::Exhaust => how == How::Again,
+            JobBehavior::Await { .. } => matches!(how, How::Done | How::Confirmed | How::Ambiguous),
             _ => matches!(how, How::Done | How::Discarded),
         });
         ends.min()

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::book::{Book, Job};
 use super::{Judge, Rule};
-use crate::history::{Deed, Run};
+use crate::history::{JobBehavior, Run};
 
 pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
     for jobs in ordered(book).values() {
@@ -62,15 +62,15 @@ fn in_order(jobs: &[(i64, &Job<'_>)], judge: &mut Judge) {
 
 /// Nobody begins while another one runs, whatever their order is.
 fn one_at_a_time(book: &Book<'_>, jobs: &[(i64, &Job<'_>)], judge: &mut Judge) {
-    let mut runs: Vec<(&Run, Deed)> = jobs
+    let mut runs: Vec<(&Run, JobBehavior)> = jobs
         .iter()
-        .flat_map(|(_, job)| job.runs.iter().map(|run| (*run, job.intent.deed)))
+        .flat_map(|(_, job)| job.runs.iter().map(|run| (*run, job.intent.behavior)))
         .collect();
     runs.sort_by_key(|(run, _)| run.began);
     for pair in runs.windows(2) {
-        let ((before, deed), (next, _)) = (pair[0], pair[1]);
+        let ((before, behavior), (next, _)) = (pair[0], pair[1]);
         // One that is completed in its handler's transaction ends before its handler does.
-        if before.key == next.key || deed == Deed::Complete {
+        if before.key == next.key || behavior == JobBehavior::Complete {
             continue;
         }
         let has_ended = before.ended.is_some_and(|(_, at)| at <= next.began);

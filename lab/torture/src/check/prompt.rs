@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::book::{Book, Job};
 use super::{Judge, Rule};
-use crate::history::{Deed, How, Moment, Run};
+use crate::history::{How, JobBehavior, Moment, Run};
 
 /// What a hand-over may take on a machine that is busy with something else.
 const SOON: Moment = 500_000;
@@ -82,7 +82,10 @@ impl Handover {
 /// Each run of a job, and from when on nothing but sleep kept it from beginning.
 fn beginnings<'b>(book: &Book<'_>, key: i64, job: &'b Job<'_>) -> Vec<(Handover, Moment, &'b Run)> {
     let mut all = Vec::new();
-    if !job.is_kept() || job.answered_at == Moment::MAX || job.intent.deed == Deed::Expire {
+    if !job.is_kept()
+        || job.answered_at == Moment::MAX
+        || job.intent.behavior == JobBehavior::Expire
+    {
         return all;
     }
     if let Some(first) = job.runs.first() {
@@ -96,8 +99,8 @@ fn beginnings<'b>(book: &Book<'_>, key: i64, job: &'b Job<'_>) -> Vec<(Handover,
     }
     for pair in job.runs.windows(2) {
         let (before, next) = (pair[0], pair[1]);
-        match (before.ended, job.intent.deed) {
-            (Some((How::Later, at)), Deed::Snooze(until)) => {
+        match (before.ended, job.intent.behavior) {
+            (Some((How::Later, at)), JobBehavior::Snooze(until)) => {
                 all.push((Handover::Snoozed, at.max(until), next));
             }
             (Some((How::Again | How::Unconfirmed, at)), _) => {
@@ -138,7 +141,7 @@ mod tests {
     use super::super::tests::{fault, intent, producer, run};
     use super::super::{Rule, check_idle};
     use super::{FELT, Moment, SOON};
-    use crate::history::{CommitResult, Deed, End, History, How, Intent, Kind};
+    use crate::history::{CommitResult, End, History, How, Intent, JobBehavior, Kind};
 
     const SECOND: Moment = 1_000_000;
 
@@ -150,7 +153,7 @@ mod tests {
         let queue = |key| {
             vec![Intent {
                 due: if key >= due { due_at(key) } else { 0 },
-                ..intent(key, Deed::Finish)
+                ..intent(key, JobBehavior::Finish)
             }]
         };
         let transactions = (1..=jobs).map(|key| (CommitResult::Committed, queue(key)));

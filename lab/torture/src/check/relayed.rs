@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::book::{Book, Job};
 use super::hands::Hands;
 use super::{Judge, Rule};
-use crate::history::{Deed, Fault, Kind, Moment, Run};
+use crate::history::{Fault, JobBehavior, Kind, Moment, Run};
 use crate::relay::{CONFIRMED, ORDERED};
 
 /// Clocks tell microseconds, and Postgres rounds to them.
@@ -47,7 +47,8 @@ pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
 fn counted(book: &Book<'_>, judge: &mut Judge) {
     let mut counted = 0;
     for job in book.jobs.values() {
-        let is_innocent = job.intent.deed == Deed::Finish && job.intent.queue != CONFIRMED;
+        let is_innocent =
+            job.intent.behavior == JobBehavior::Finish && job.intent.queue != CONFIRMED;
         if let Some(run) = job.runs.first()
             && is_innocent
         {

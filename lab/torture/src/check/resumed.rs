@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::book::{Book, Job};
 use super::prompt::{Handover, ordering_key_is_free, tolerate};
 use super::{Judge, Rule};
-use crate::history::{Deed, How, Moment, Run};
+use crate::history::{How, JobBehavior, Moment, Run};
 use crate::worker::backoff;
 
 /// What a hand-over may take on a machine that is busy, behind all that waits.
@@ -41,7 +41,10 @@ fn beginnings<'b>(
     job: &'b Job<'_>,
 ) -> Vec<(Handover, Moment, Moment, &'b Run)> {
     let mut all = Vec::new();
-    if !job.is_kept() || job.answered_at == Moment::MAX || job.intent.deed == Deed::Expire {
+    if !job.is_kept()
+        || job.answered_at == Moment::MAX
+        || job.intent.behavior == JobBehavior::Expire
+    {
         return all;
     }
     if let Some(first) = job.runs.first() {
@@ -56,8 +59,8 @@ fn beginnings<'b>(
     let cap = Moment::try_from(backoff(true).cap.as_micros()).unwrap_or(0);
     for pair in job.runs.windows(2) {
         let (before, next) = (pair[0], pair[1]);
-        match (before.ended, job.intent.deed) {
-            (Some((How::Later, at)), Deed::Snooze(until)) => {
+        match (before.ended, job.intent.behavior) {
+            (Some((How::Later, at)), JobBehavior::Snooze(until)) => {
                 all.push((Handover::Snoozed, at, until, next));
             }
             (Some((How::Again, at)), _) => {

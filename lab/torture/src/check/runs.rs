@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::book::{Book, Job, takes_jobs};
 use super::hands::Hands;
 use super::{Judge, Rule};
-use crate::history::{Deed, Fault, How, Kind, Moment, Run};
+use crate::history::{Fault, How, JobBehavior, Kind, Moment, Run};
 use crate::worker::backoff;
 
 /// Clocks tell microseconds, and Postgres rounds to them.
@@ -30,7 +30,7 @@ pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
             let is_same = run.args == job.intent.args;
             judge.must(Rule::H7, is_same, *key, "were run with other arguments");
         }
-        if job.intent.deed == Deed::Complete {
+        if job.intent.behavior == JobBehavior::Complete {
             judge.must(
                 Rule::H4,
                 job.effects <= 1,
@@ -93,8 +93,10 @@ fn times(book: &Book<'_>, key: i64, earlier: &[&Run], run: &Run, judge: &mut Jud
     let was_rescheduled = earlier
         .iter()
         .any(|earlier| was_told(book, earlier, How::Later, run.began));
-    let (since, due) = match intent.deed {
-        Deed::Snooze(until) if was_rescheduled => (earlier.last().map(|run| run.began), until),
+    let (since, due) = match intent.behavior {
+        JobBehavior::Snooze(until) if was_rescheduled => {
+            (earlier.last().map(|run| run.began), until)
+        }
         _ => (None, intent.due),
     };
     let since = since.unwrap_or(book.jobs[&key].meant_at);
@@ -104,14 +106,15 @@ fn times(book: &Book<'_>, key: i64, earlier: &[&Run], run: &Run, judge: &mut Jud
         .furthest(book.clock.in_force_since(since), run.began);
     let what = "were run before they were due";
     judge.must(Rule::Due, run.began + ahead + ROUNDED >= due, key, what);
-    let is_alive = intent.deed != Deed::Expire;
+    let is_alive = intent.behavior != JobBehavior::Expire;
     judge.must(Rule::Due, is_alive, key, "were run after they had expired");
 }
 
 /// An attempt that was counted waits for its back-off, unless the clock jumps.
 fn backed_off(book: &Book<'_>, key: i64, before: Option<&&Run>, run: &Run, judge: &mut Judge) {
     let intent = book.jobs[&key].intent;
-    let (Some(before), Deed::Fail(_) | Deed::Exhaust) = (before, intent.deed) else {
+    let (Some(before), JobBehavior::Fail(_) | JobBehavior::Exhaust) = (before, intent.behavior)
+    else {
         return;
     };
     let Some((How::Again, at)) = before.ended else {

@@ -5,15 +5,15 @@ use serde_json::json;
 
 use super::{Rule, check};
 use crate::history::{
-    CommitResult, Deed, End, Fault, History, How, Intent, Kind, Meant, Moment, Run,
+    CommitResult, End, Fault, History, How, Intent, JobBehavior, Kind, Meant, Moment, Run,
 };
 
 const SECOND: Moment = 1_000_000;
 
-pub(super) fn intent(key: i64, deed: Deed) -> Intent {
+pub(super) fn intent(key: i64, behavior: JobBehavior) -> Intent {
     Intent {
         key,
-        deed,
+        behavior,
         queue: "a".into(),
         priority: 0,
         due: 0,
@@ -73,12 +73,27 @@ fn sound() -> History {
         meant: vec![producer(vec![
             (
                 CommitResult::Committed,
-                vec![intent(1, Deed::Finish), intent(2, Deed::Fail(1))],
+                vec![
+                    intent(1, JobBehavior::Finish),
+                    intent(2, JobBehavior::Fail(1)),
+                ],
             ),
-            (CommitResult::RolledBack, vec![intent(3, Deed::Finish)]),
-            (CommitResult::Ambiguous, vec![intent(4, Deed::Finish)]),
-            (CommitResult::Ambiguous, vec![intent(5, Deed::Finish)]),
-            (CommitResult::Committed, vec![intent(6, Deed::Discard)]),
+            (
+                CommitResult::RolledBack,
+                vec![intent(3, JobBehavior::Finish)],
+            ),
+            (
+                CommitResult::Ambiguous,
+                vec![intent(4, JobBehavior::Finish)],
+            ),
+            (
+                CommitResult::Ambiguous,
+                vec![intent(5, JobBehavior::Finish)],
+            ),
+            (
+                CommitResult::Committed,
+                vec![intent(6, JobBehavior::Discard)],
+            ),
         ])],
         runs: vec![
             run("w0.1", 1, 0, SECOND, Some(How::Done)),
@@ -238,7 +253,7 @@ fn an_effect_within_complete_in_happens_once() {
     let twice = |h: &mut History| {
         h.meant.push(producer(vec![(
             CommitResult::Committed,
-            vec![intent(7, Deed::Complete)],
+            vec![intent(7, JobBehavior::Complete)],
         )]));
         h.runs.push(run("w0.1", 7, 0, SECOND, Some(How::Done)));
         h.end.promised.insert(7);
@@ -290,7 +305,7 @@ fn nothing_is_run_before_its_time_or_after_it() {
         let Meant::Intent { jobs, .. } = &mut h.meant[0][0] else {
             return;
         };
-        jobs[0].deed = Deed::Expire;
+        jobs[0].behavior = JobBehavior::Expire;
     };
     assert_eq!(broken(expired), [Rule::H1, Rule::Due]);
 }
@@ -299,7 +314,7 @@ fn nothing_is_run_before_its_time_or_after_it() {
 fn a_snooze_holds_unless_the_server_or_the_worker_died_before_it_can_have_been_told() {
     let again_after = |until, crash: Option<Moment>| {
         broken(|h| {
-            let job = intent(8, Deed::Snooze(until));
+            let job = intent(8, JobBehavior::Snooze(until));
             h.meant
                 .push(producer(vec![(CommitResult::Committed, vec![job])]));
             h.end.promised.insert(8);
@@ -330,7 +345,10 @@ fn attempts_are_counted() {
 fn a_unique_key_is_held_by_one_job_at_a_time() {
     let second = |began: Moment| {
         move |h: &mut History| {
-            let mut jobs = [intent(8, Deed::Finish), intent(9, Deed::Finish)];
+            let mut jobs = [
+                intent(8, JobBehavior::Finish),
+                intent(9, JobBehavior::Finish),
+            ];
             jobs[0].unique = Some("u".into());
             jobs[1].unique = Some("u".into());
             let [first, second] = jobs;
@@ -352,7 +370,7 @@ fn a_unique_key_is_held_by_one_job_at_a_time() {
 fn jobs_of_an_ordering_key_run_one_at_a_time_in_the_order_of_their_commits() {
     let ordered = |runs: [(i64, Moment); 3]| {
         move |h: &mut History| {
-            let mut jobs = [7, 8, 9].map(|key| intent(key, Deed::Finish));
+            let mut jobs = [7, 8, 9].map(|key| intent(key, JobBehavior::Finish));
             for job in &mut jobs {
                 job.ordering_key = Some("k".into());
             }

@@ -2,7 +2,7 @@
 
 use super::book::{Book, Job};
 use super::{Judge, Rule};
-use crate::history::{CommitResult, Deed, How};
+use crate::history::{CommitResult, How, JobBehavior};
 
 /// States in which a job stays until somebody sends it to work again.
 const ENDED: [&str; 4] = ["dead", "discarded", "expired", "cancelled"];
@@ -54,15 +54,15 @@ fn count(job: &Job<'_>, judge: &mut Judge) {
 
 /// A job whose transaction the database has kept.
 fn ended(key: i64, job: &Job<'_>, judge: &mut Judge) {
-    let is_done = match job.intent.deed {
-        Deed::Discard => {
+    let is_done = match job.intent.behavior {
+        JobBehavior::Discard => {
             job.shown == ["discarded"] && job.ends(|how| how == How::Discarded).count() > 0
         }
-        Deed::Exhaust => job.shown == ["dead"],
-        Deed::Expire => job.shown == ["expired"] && job.runs.is_empty(),
-        Deed::Complete => job.shown.is_empty() && job.effects > 0,
+        JobBehavior::Exhaust => job.shown == ["dead"],
+        JobBehavior::Expire => job.shown == ["expired"] && job.runs.is_empty(),
+        JobBehavior::Complete => job.shown.is_empty() && job.effects > 0,
         // A confirmation that was not answered may have been heard.
-        Deed::Await { .. } => {
+        JobBehavior::Await { .. } => {
             let is_last = |how| matches!(how, How::Done | How::Confirmed | How::Ambiguous);
             job.shown.is_empty() && job.ends(is_last).count() > 0
         }

@@ -30,7 +30,7 @@ pub fn now() -> Moment {
 
 /// What a job does when it is run, so that the checker knows how it must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Deed {
+pub enum JobBehavior {
     /// Ends at once.
     Finish,
     /// Ends in the handler's own transaction, together with a row in `effect`.
@@ -60,7 +60,7 @@ pub struct Intent {
     /// Names the job in every log; ids are the database's to give, and to give again.
     pub key: i64,
     /// What it does.
-    pub deed: Deed,
+    pub behavior: JobBehavior,
     /// Where.
     pub queue: String,
     /// Lower first.

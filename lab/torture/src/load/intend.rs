@@ -8,8 +8,8 @@ use posthaste::NewJob;
 use serde_json::json;
 
 use super::{JOB, PRIORITIES, QUEUES};
-use crate::history::{Deed, Intent, Moment, now};
-use crate::plan::Cast;
+use crate::history::{Intent, JobBehavior, Moment, now};
+use crate::plan::Processes;
 use crate::relay::ORDERED;
 
 /// Keys are never used twice in a process.
@@ -21,31 +21,35 @@ const DAY: Moment = 24 * 3600 * 1_000_000;
 const PADS: [&str; 5] = ["{\"key\": 0", "\\\"}],", "null", "[\\u0041 'π', 1e400]", ""];
 
 /// A job for these, whose times go by this clock: how far it is ahead of the machine's.
-pub(super) fn job(cast: Cast, ahead: Option<Moment>, chance: &mut fastrand::Rng) -> Intent {
+pub(super) fn job(
+    processes: Processes,
+    ahead: Option<Moment>,
+    chance: &mut fastrand::Rng,
+) -> Intent {
     let mut job = any_job(now() + ahead.unwrap_or(0), chance);
-    if job.deed == Deed::Expire {
+    if job.behavior == JobBehavior::Expire {
         // In the past of any clock.
         job.expires = now() - DAY;
     } else if ahead.is_some() {
         // A clock that jumps by a year would end it.
         job.expires = now() + 3650 * DAY;
     }
-    match cast {
-        Cast::Workers => job,
-        Cast::Relays => message(job, chance),
+    match processes {
+        Processes::Workers => job,
+        Processes::Relays => message(job, chance),
     }
 }
 
 /// The job as one that is sent: it is sent, or costs its relay the connection each time, or has
 /// expired. What goes in order is due at once, and has no order but that of the lane.
 fn message(job: Intent, chance: &mut fastrand::Rng) -> Intent {
-    let deed = match job.deed {
-        Deed::Expire => Deed::Expire,
-        _ if chance.u32(0..100) == 0 => Deed::Exhaust,
-        _ => Deed::Finish,
+    let behavior = match job.behavior {
+        JobBehavior::Expire => JobBehavior::Expire,
+        _ if chance.u32(0..100) == 0 => JobBehavior::Exhaust,
+        _ => JobBehavior::Finish,
     };
-    let mut message = Intent { deed, ..job };
-    message.args["deed"] = json!(deed);
+    let mut message = Intent { behavior, ..job };
+    message.args["behavior"] = json!(behavior);
     if message.queue == ORDERED {
         (message.priority, message.due, message.ordering_key) = (0, 0, None);
     }
@@ -55,30 +59,30 @@ fn message(job: Intent, chance: &mut fastrand::Rng) -> Intent {
 fn any_job(time: Moment, chance: &mut fastrand::Rng) -> Intent {
     let key = KEYS.fetch_add(1, Ordering::Relaxed);
     let soon = time + chance.i64(50_000..800_000);
-    let deed = match chance.u32(0..100) {
-        0..10 => Deed::Retry(chance.i32(1..3)),
-        10..18 => Deed::Fail(chance.i32(1..3)),
-        18..24 => Deed::Snooze(soon + chance.i64(0..300_000)),
-        24..30 => Deed::Await {
+    let behavior = match chance.u32(0..100) {
+        0..10 => JobBehavior::Retry(chance.i32(1..3)),
+        10..18 => JobBehavior::Fail(chance.i32(1..3)),
+        18..24 => JobBehavior::Snooze(soon + chance.i64(0..300_000)),
+        24..30 => JobBehavior::Await {
             confirmed: chance.u32(0..4) > 0,
         },
-        30..34 => Deed::Discard,
-        34..37 => Deed::Exhaust,
-        37..40 => Deed::Expire,
-        40..50 => Deed::Complete,
-        _ => Deed::Finish,
+        30..34 => JobBehavior::Discard,
+        34..37 => JobBehavior::Exhaust,
+        37..40 => JobBehavior::Expire,
+        40..50 => JobBehavior::Complete,
+        _ => JobBehavior::Finish,
     };
-    let is_scheduled = deed != Deed::Expire && chance.u32(0..5) == 0;
+    let is_scheduled = behavior != JobBehavior::Expire && chance.u32(0..5) == 0;
     // So few keys that many are taken.
-    let unique = (deed != Deed::Expire && chance.u32(0..8) == 0)
+    let unique = (behavior != JobBehavior::Expire && chance.u32(0..8) == 0)
         .then(|| format!("unique {}", chance.u32(0..12)));
     // So few ordering keys that jobs wait for one another.
-    let ordering_key = (deed != Deed::Expire && !is_scheduled && chance.u32(0..8) == 0)
+    let ordering_key = (behavior != JobBehavior::Expire && !is_scheduled && chance.u32(0..8) == 0)
         .then(|| format!("key {}", chance.u32(0..5)));
     let pad = "x".repeat(chance.usize(0..80)) + chance.choice(PADS).unwrap_or_default();
     Intent {
         key,
-        deed,
+        behavior,
         queue: chance.choice(QUEUES).unwrap_or("a").to_owned(),
         priority: chance.choice(PRIORITIES).unwrap_or(0),
         due: if is_scheduled { soon } else { 0 },
@@ -86,7 +90,7 @@ fn any_job(time: Moment, chance: &mut fastrand::Rng) -> Intent {
         unique,
         ordering_key,
         undone: chance.u32(0..20) == 0,
-        args: json!({"key": key, "deed": deed, "pad": pad,
+        args: json!({"key": key, "behavior": behavior, "pad": pad,
             "deep": [{"π": chance.i32(..)}, null, 0.5]}),
     }
 }
@@ -109,8 +113,8 @@ impl Intent {
         if let Some(key) = &self.ordering_key {
             job = job.ordering_key(&**key);
         }
-        Ok(match self.deed {
-            Deed::Exhaust => job.max_attempts(Some(2)),
+        Ok(match self.behavior {
+            JobBehavior::Exhaust => job.max_attempts(Some(2)),
             _ => job,
         })
     }

@@ -18,10 +18,10 @@ use tokio_postgres::Client;
 use tokio_util::sync::CancellationToken;
 
 use super::{PRODUCERS, intend};
-use crate::bugs::Habit;
+use crate::bugs::Misbehavior;
 use crate::history::log::Log;
-use crate::history::{CommitResult, Deed, Intent, Meant, now};
-use crate::plan::{Cast, Pace};
+use crate::history::{CommitResult, Intent, JobBehavior, Meant, now};
+use crate::plan::{Pace, Processes};
 use crate::round::progress::Progress;
 
 /// A producer that hears nothing for this long gives the connection up.
@@ -41,11 +41,11 @@ pub(crate) struct Settings {
     pub(crate) folder: PathBuf,
     pub(crate) seed: u64,
     /// Who carries what they enqueue.
-    pub(crate) cast: Cast,
+    pub(crate) processes: Processes,
     pub(crate) pace: Pace,
     /// How far the server's clock is ahead of the machine's; none where it is that one.
     pub(crate) ahead: Option<Arc<AtomicI64>>,
-    pub(crate) habit: Option<Habit>,
+    pub(crate) misbehavior: Option<Misbehavior>,
     /// Where each of them connects to at the moment.
     pub(crate) urls: watch::Receiver<Vec<String>>,
     pub(crate) progress: Arc<Progress>,
@@ -136,7 +136,7 @@ impl Producer {
         let ahead = self.settings.ahead.as_ref();
         let ahead = ahead.map(|ahead| ahead.load(Ordering::Relaxed));
         let mut jobs: Vec<Intent> = (0..count)
-            .map(|_| intend::job(self.settings.cast, ahead, &mut self.chance))
+            .map(|_| intend::job(self.settings.processes, ahead, &mut self.chance))
             .collect();
         // Two transactions that take the same keys in different orders would end each other.
         jobs.sort_by(|a, b| a.unique.cmp(&b.unique));
@@ -156,7 +156,7 @@ impl Producer {
         };
         if told.result == CommitResult::Committed {
             let is_to_end = |job: &&Intent| {
-                let never = matches!(job.deed, Deed::Expire | Deed::Exhaust);
+                let never = matches!(job.behavior, JobBehavior::Expire | JobBehavior::Exhaust);
                 !job.undone && !never && !told.absorbed.contains(&job.key)
             };
             let jobs = jobs.iter().filter(is_to_end).count();
@@ -167,8 +167,10 @@ impl Producer {
             absorbed,
             is_cut_off,
         } = told;
-        let known = match (result, self.settings.habit) {
-            (CommitResult::Ambiguous, Some(Habit::TakesSilenceForNo)) => CommitResult::RolledBack,
+        let known = match (result, self.settings.misbehavior) {
+            (CommitResult::Ambiguous, Some(Misbehavior::TakesSilenceForNo)) => {
+                CommitResult::RolledBack
+            }
             _ => result,
         };
         self.log.append(&Meant::Outcome {
@@ -258,7 +260,7 @@ impl Producer {
         mine: &mut HashSet<JobId>,
     ) -> anyhow::Result<bool> {
         let new = job.new_job()?;
-        if self.settings.habit == Some(Habit::WritesTwice) && job.key % 5 == 0 {
+        if self.settings.misbehavior == Some(Misbehavior::WritesTwice) && job.key % 5 == 0 {
             // Beside the transaction instead of in it.
             let url = self.settings.urls.borrow()[self.number].clone();
             posthaste::enqueue(&connect(&url).await?, &new).await?;

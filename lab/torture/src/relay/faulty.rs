@@ -10,29 +10,29 @@ use posthaste::Error;
 use posthaste_relay::{Answer, Destination, Message, UnsafeSetting};
 use uuid::Uuid;
 
-use crate::bugs::Habit;
+use crate::bugs::Misbehavior;
 
 /// A destination in whose hands some messages, those that are to be exhausted, cost the connection,
 /// before anything was sent.
 pub(super) struct FaultyDestination<D> {
     inner: Arc<D>,
-    habit: Option<Habit>,
+    misbehavior: Option<Misbehavior>,
     /// Such a message was met since it was last asked how it is.
     has_met: AtomicBool,
 }
 
 impl<D: Destination> FaultyDestination<D> {
-    pub(super) fn new(inner: D, habit: Option<Habit>) -> Self {
+    pub(super) fn new(inner: D, misbehavior: Option<Misbehavior>) -> Self {
         Self {
             inner: Arc::new(inner),
-            habit,
+            misbehavior,
             has_met: AtomicBool::new(false),
         }
     }
 
-    async fn misbehave(&self, habit: Habit, batch: &[Message]) -> Vec<Answer> {
-        match habit {
-            Habit::AnswersFirst => {
+    async fn misbehave(&self, misbehavior: Misbehavior, batch: &[Message]) -> Vec<Answer> {
+        match misbehavior {
+            Misbehavior::AnswersFirst => {
                 let (inner, later) = (Arc::clone(&self.inner), batch.to_vec());
                 tokio::spawn(async move {
                     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -40,10 +40,10 @@ impl<D: Destination> FaultyDestination<D> {
                 });
                 vec![Answer::Accepted; batch.len()]
             }
-            Habit::TakesSilenceForYes | Habit::BlamesTheMessage => {
+            Misbehavior::TakesSilenceForYes | Misbehavior::BlamesTheMessage => {
                 let answers = self.inner.send(batch).await.into_iter();
-                let answer = |answer| match (answer, habit) {
-                    (Answer::Unavailable { reason }, Habit::BlamesTheMessage) => {
+                let answer = |answer| match (answer, misbehavior) {
+                    (Answer::Unavailable { reason }, Misbehavior::BlamesTheMessage) => {
                         let after = None;
                         Answer::Retry { reason, after }
                     }
@@ -52,13 +52,13 @@ impl<D: Destination> FaultyDestination<D> {
                 };
                 answers.map(answer).collect()
             }
-            Habit::DropsTheLast => {
+            Misbehavior::DropsTheLast => {
                 let most = batch.len() - usize::from(batch.len() > 1);
                 let mut answers = self.inner.send(&batch[..most]).await;
                 answers.resize(batch.len(), Answer::Accepted);
                 answers
             }
-            Habit::NamesAnew => {
+            Misbehavior::NamesAnew => {
                 let mut renamed = batch.to_vec();
                 for message in &mut renamed {
                     message.id = Uuid::new_v4();
@@ -67,7 +67,7 @@ impl<D: Destination> FaultyDestination<D> {
             }
             // The way to a receiver takes its time, and not for all the same: who sends one after
             // the other waits for it.
-            Habit::SendsSideBySide => {
+            Misbehavior::SendsSideBySide => {
                 tokio::time::sleep(Duration::from_millis(fastrand::u64(..50))).await;
                 self.inner.send(batch).await
             }
@@ -92,8 +92,8 @@ impl<D: Destination> Destination for FaultyDestination<D> {
                 let reason = "the connection was closed".into();
                 return vec![Answer::Unavailable { reason }; batch.len()];
             }
-            match self.habit {
-                Some(habit) => self.misbehave(habit, batch).await,
+            match self.misbehavior {
+                Some(misbehavior) => self.misbehave(misbehavior, batch).await,
                 None => self.inner.send(batch).await,
             }
         })
@@ -103,7 +103,7 @@ impl<D: Destination> Destination for FaultyDestination<D> {
         Box::pin(async {
             let has_met = self.has_met.swap(false, Ordering::Relaxed);
             // The one that takes every silence for an outage never looks for the message behind it.
-            if has_met && self.habit == Some(Habit::IsolatesNothing) {
+            if has_met && self.misbehavior == Some(Misbehavior::IsolatesNothing) {
                 return Err("the connection was closed".into());
             }
             self.inner.probe().await

@@ -14,7 +14,7 @@ use clap::Args;
 use posthaste::{Backoff, Worker};
 use posthaste_relay::{Ack, Asynq, Mapping, RabbitMq, Relay, RelayBuilder, Sidekiq, Template};
 
-use crate::bugs::Habit;
+use crate::bugs::Misbehavior;
 use crate::worker::{begin, config, pool};
 use faulty::FaultyDestination;
 
@@ -59,7 +59,7 @@ pub struct RelayOptions {
     pub rabbitmq: String,
     /// A bad habit; see `bugs`.
     #[arg(long, value_enum)]
-    pub habit: Option<Habit>,
+    pub misbehavior: Option<Misbehavior>,
 }
 
 /// Relays until it is told to stop.
@@ -80,22 +80,22 @@ pub async fn relay(options: RelayOptions) -> anyhow::Result<()> {
 }
 
 fn routes(options: &RelayOptions) -> anyhow::Result<[(&'static str, RelayBuilder); 3]> {
-    let habit = options.habit;
+    let misbehavior = options.misbehavior;
     let sidekiq = Sidekiq::new(&options.kept)?.queue("a");
     let asynq = Asynq::new(&options.forgetful)?.queue(CONFIRMED);
     let rabbitmq = RabbitMq::new(&options.rabbitmq)?;
-    let confirmed = Relay::to(FaultyDestination::new(asynq, habit));
-    let confirmed = match habit {
-        Some(Habit::StopsAtAcceptance) => confirmed.allow_unsafe("appendonly"),
+    let confirmed = Relay::to(FaultyDestination::new(asynq, misbehavior));
+    let confirmed = match misbehavior {
+        Some(Misbehavior::StopsAtAcceptance) => confirmed.allow_unsafe("appendonly"),
         _ => confirmed.ack(Ack::Confirmed { lease: LEASE }),
     };
-    let ordered = Relay::to(FaultyDestination::new(rabbitmq, habit));
-    let ordered = match habit {
-        Some(Habit::SendsSideBySide) => ordered,
+    let ordered = Relay::to(FaultyDestination::new(rabbitmq, misbehavior));
+    let ordered = match misbehavior {
+        Some(Misbehavior::SendsSideBySide) => ordered,
         _ => ordered.ordered(true),
     };
     Ok([
-        ("a", Relay::to(FaultyDestination::new(sidekiq, habit))),
+        ("a", Relay::to(FaultyDestination::new(sidekiq, misbehavior))),
         (CONFIRMED, confirmed),
         (ORDERED, ordered),
     ])

@@ -19,7 +19,7 @@ use crate::check::{self, Finding, Load, Verdict};
 use crate::history::History;
 use crate::history::log::Log;
 use crate::load::{Producers, Settings};
-use crate::plan::{Cast, Counts, Pace, RoundPlan};
+use crate::plan::{Counts, Pace, Processes, RoundPlan};
 use progress::Progress;
 use stage::Stage;
 
@@ -30,7 +30,7 @@ pub struct Round {
     pub server: String,
     /// Who carried its jobs.
     #[serde(default)]
-    pub cast: Cast,
+    pub processes: Processes,
     /// How much there was to do.
     #[serde(default)]
     pub pace: Pace,
@@ -65,7 +65,7 @@ impl Round {
 
 /// Where a round is played, and by whom.
 #[derive(Clone, Debug)]
-pub struct Ground {
+pub struct Environment {
     /// Its logs; emptied before.
     pub folder: PathBuf,
     /// The program of the workers, which is our own.
@@ -74,7 +74,7 @@ pub struct Ground {
 
 /// Plays a round, against a store or with people that may be broken.
 pub(crate) async fn play(
-    ground: &Ground,
+    environment: &Environment,
     plan: &RoundPlan,
     seed: u64,
     bug: Option<&Bug>,
@@ -84,30 +84,33 @@ pub(crate) async fn play(
         .into_iter()
         .find(|version| version.name() == plan.server)
         .with_context(|| format!("no such server: {}", plan.server))?;
-    empty(&ground.folder)?;
+    empty(&environment.folder)?;
     let progress = Arc::new(Progress::default());
-    let mut stage = Stage::set(version, plan, ground, bug, &progress).await?;
+    let mut stage = Stage::set(version, plan, environment, bug, &progress).await?;
     let server = "SELECT split_part(current_setting('server_version'), ' ', 1)";
     let server: String = stage.client().await?.query_one(server, &[]).await?.get(0);
-    let following = Arc::clone(&progress).follow(ground.folder.clone());
+    let following = Arc::clone(&progress).follow(environment.folder.clone());
     let producers = Producers::start(&Settings {
-        folder: ground.folder.clone(),
+        folder: environment.folder.clone(),
         seed,
-        cast: plan.cast,
+        processes: plan.processes,
         pace: plan.pace,
-        habit: bug.and_then(|bug| bug.habit),
+        misbehavior: bug.and_then(|bug| bug.misbehavior),
         urls: stage.urls(),
         ahead: stage.clock.as_ref().map(clock::ServerClock::ahead),
         progress: Arc::clone(&progress),
     })?;
-    let struck = strike_all(&mut stage, ground, plan, seed, &progress).await;
+    let struck = strike_all(&mut stage, environment, plan, seed, &progress).await;
     producers.stop().await?;
     struck?;
     stage.rest().await?;
     following.abort();
     let end = stage.end().await?;
-    std::fs::write(ground.folder.join("end.json"), serde_json::to_vec(&end)?)?;
-    let history = History::read(&ground.folder)?;
+    std::fs::write(
+        environment.folder.join("end.json"),
+        serde_json::to_vec(&end)?,
+    )?;
+    let history = History::read(&environment.folder)?;
     let mut faults = Counts::new();
     for fault in &history.faults {
         *faults.entry(fault.kind).or_default() += 1;
@@ -116,15 +119,15 @@ pub(crate) async fn play(
         examined,
         findings,
         load,
-    } = match (plan.cast, plan.pace) {
-        (Cast::Workers, Pace::Busy) if plan.clocked => check::check_clocked(&history),
-        (Cast::Workers, Pace::Busy) => check::check(&history),
-        (Cast::Workers, Pace::Idle) => check::check_idle(&history),
-        (Cast::Relays, _) => check::check_relays(&history),
+    } = match (plan.processes, plan.pace) {
+        (Processes::Workers, Pace::Busy) if plan.clocked => check::check_clocked(&history),
+        (Processes::Workers, Pace::Busy) => check::check(&history),
+        (Processes::Workers, Pace::Idle) => check::check_idle(&history),
+        (Processes::Relays, _) => check::check_relays(&history),
     };
     Ok(Round {
         server,
-        cast: plan.cast,
+        processes: plan.processes,
         pace: plan.pace,
         hostile: plan.hostile,
         clocked: plan.clocked,
@@ -141,13 +144,13 @@ pub(crate) async fn play(
 /// The faults one after the other, each when the work has gone on a little.
 async fn strike_all(
     stage: &mut Stage,
-    ground: &Ground,
+    environment: &Environment,
     plan: &RoundPlan,
     seed: u64,
     progress: &Progress,
 ) -> anyhow::Result<()> {
     let mut chance = fastrand::Rng::with_seed(seed);
-    let log = Log::open(&ground.folder.join("faults.log"))?;
+    let log = Log::open(&environment.folder.join("faults.log"))?;
     let (first, patience) = match plan.pace {
         Pace::Busy => (100, 2_000),
         // Between two faults there is time enough for work that none of them excuses.

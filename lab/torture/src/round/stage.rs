@@ -10,14 +10,14 @@ use posthaste_testkit::{Child, PgServer, PgVersion, Proxy, connect, eventually, 
 use tokio::sync::watch;
 use tokio_postgres::Client;
 
-use super::Ground;
+use super::Environment;
 use super::behind::Behind;
 use super::clock::ServerClock;
 use super::progress::Progress;
-use crate::bugs::{Bug, Habit};
+use crate::bugs::{Bug, Misbehavior};
 use crate::history::End;
 use crate::load::{JOB, PRODUCERS, QUEUES};
-use crate::plan::{Cast, RoundPlan};
+use crate::plan::{Processes, RoundPlan};
 
 /// Worker processes.
 pub(super) const WORKERS: usize = 3;
@@ -45,7 +45,7 @@ pub(super) struct Stage {
     urls: watch::Sender<Vec<String>>,
     folder: PathBuf,
     program: PathBuf,
-    habit: Option<Habit>,
+    misbehavior: Option<Misbehavior>,
     quiet: Duration,
     /// What nobody did to them.
     pub(super) oddities: Vec<String>,
@@ -63,7 +63,7 @@ impl Stage {
     pub(super) async fn set(
         version: PgVersion,
         plan: &RoundPlan,
-        ground: &Ground,
+        environment: &Environment,
         bug: Option<&Bug>,
         progress: &Arc<Progress>,
     ) -> anyhow::Result<Self> {
@@ -73,7 +73,7 @@ impl Stage {
         };
         let server = tokio::task::block_in_place(|| start(version, &SETTINGS))?;
         let clock = match plan.clocked {
-            true => Some(ServerClock::new(&ground.folder, &server)?),
+            true => Some(ServerClock::new(&environment.folder, &server)?),
             false => None,
         };
         let admin = connect(&server.url("postgres")).await?;
@@ -95,9 +95,9 @@ impl Stage {
         if plan.hostile {
             client.batch_execute(include_str!("hostile.sql")).await?;
         }
-        let behind = match plan.cast {
-            Cast::Workers => None,
-            Cast::Relays => Some(Behind::set(&ground.folder, progress, client).await?),
+        let behind = match plan.processes {
+            Processes::Workers => None,
+            Processes::Relays => Some(Behind::set(&environment.folder, progress, client).await?),
         };
         let mut stage = Self {
             behind,
@@ -105,9 +105,9 @@ impl Stage {
             links: links(&server).await?,
             workers: Vec::new(),
             urls: watch::Sender::default(),
-            folder: ground.folder.clone(),
-            program: ground.program.clone(),
-            habit: bug.and_then(|bug| bug.habit),
+            folder: environment.folder.clone(),
+            program: environment.program.clone(),
+            misbehavior: bug.and_then(|bug| bug.misbehavior),
             quiet: bug.map_or(QUIET, |_| QUIET_ENOUGH),
             oddities: Vec::new(),
             server,
@@ -165,8 +165,8 @@ impl Stage {
                 behind.tell(place, &mut command);
             }
         }
-        if let Some(habit) = self.habit {
-            command.args(["--habit", &habit.name()]);
+        if let Some(misbehavior) = self.misbehavior {
+            command.args(["--misbehavior", &misbehavior.name()]);
         }
         self.workers[place].process = Some(Child::spawn(&mut command)?);
         Ok(())

@@ -3,7 +3,7 @@
 use super::super::tests::{fault, intent, producer, run};
 use super::super::{Rule, check_clocked};
 use crate::history::{
-    CommitResult, Deed, End, History, How, Intent, Kind, Meant, Moment, Run, Tick, Turn,
+    CommitResult, End, History, How, Intent, JobBehavior, Kind, Meant, Moment, Run, Tick, Turn,
 };
 
 const SECOND: Moment = 1_000_000;
@@ -24,7 +24,12 @@ fn turn(at: Moment, seconds: i64) -> Turn {
 fn sound() -> History {
     let jobs = 60;
     let transactions = (1..=jobs)
-        .map(|key| (CommitResult::Committed, vec![intent(key, Deed::Fail(1))]))
+        .map(|key| {
+            (
+                CommitResult::Committed,
+                vec![intent(key, JobBehavior::Fail(1))],
+            )
+        })
         .collect();
     let runs = |key| {
         let at = (key - 1) * SECOND + SECOND / 5;

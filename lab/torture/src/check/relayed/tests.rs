@@ -2,14 +2,14 @@
 
 use super::super::tests::{fault, intent, producer, run};
 use super::super::{Rule, check_relays};
-use crate::history::{CommitResult, Deed, End, History, How, Intent, Kind, Moment, Run};
+use crate::history::{CommitResult, End, History, How, Intent, JobBehavior, Kind, Moment, Run};
 
 const SECOND: Moment = 1_000_000;
 
 fn to(queue: &str, key: i64) -> Intent {
     Intent {
         queue: queue.into(),
-        ..intent(key, Deed::Finish)
+        ..intent(key, JobBehavior::Finish)
     }
 }
 

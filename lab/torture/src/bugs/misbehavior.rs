@@ -4,7 +4,7 @@ use clap::ValueEnum;
 
 /// What a worker, a producer or a relay does wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Habit {
+pub enum Misbehavior {
     /// A handler says "done" and does it later.
     AcknowledgesFirst,
     /// Workers use one fence for everything.
@@ -31,7 +31,7 @@ pub enum Habit {
     StopsAtAcceptance,
 }
 
-impl Habit {
+impl Misbehavior {
     /// As on the command line.
     pub(crate) fn name(self) -> String {
         let value = self.to_possible_value();
