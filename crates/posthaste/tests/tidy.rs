@@ -1,6 +1,7 @@
 //! The rules of the house that a reader of files can hold: where SQL may stand, what deciding
 //! modules may know, what documents may claim.
 
+mod circles;
 mod columns;
 pub mod documents;
 mod layers;
