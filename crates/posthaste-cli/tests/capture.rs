@@ -1,5 +1,7 @@
 //! `posthaste capture`: an outbox of an existing program becomes jobs with no Rust at all.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use posthaste_testkit::{PgServer, PgVersion, TestDb, eventually, number, ran};
@@ -63,14 +65,19 @@ async fn processes_that_are_killed_at_any_moment_lose_and_repeat_nothing() -> an
     let world = world().await?;
     world.good(&["capture", "install"]).await?;
     let writer = world.database.client().await?;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let their_end = Arc::clone(&is_over);
     let writes = tokio::spawn(async move {
-        for n in 0..400 {
+        for n in 0.. {
+            if their_end.load(Ordering::Relaxed) {
+                break;
+            }
             let count = if n % 50 == 7 { 900 } else { 1 };
             let sql = format!(
                 "INSERT INTO outbox (payload) SELECT '{n}-' || i FROM generate_series(1, {count}) i"
             );
             writer.batch_execute(&sql).await?;
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
         anyhow::Ok(())
     });
@@ -80,12 +87,11 @@ async fn processes_that_are_killed_at_any_moment_lose_and_repeat_nothing() -> an
         run.error_line("capture orders", BOUND).await?;
         let before = number(&world.client, JOBS).await?;
         let moves = async || Ok(number(&world.client, JOBS).await? > before);
-        // Where nothing is left to capture, it is killed at rest.
-        let moved = eventually(Duration::from_secs(2), "jobs are written", moves).await;
-        drop(moved);
+        eventually(BOUND, "jobs are written", moves).await?;
         tokio::time::sleep(Duration::from_millis(fastrand::u64(0..60))).await;
         run.kill()?;
     }
+    is_over.store(true, Ordering::Relaxed);
     writes.await??;
     world.good(&["capture", "run", "--once"]).await?;
     let sql = "SELECT payload FROM outbox ORDER BY id";
