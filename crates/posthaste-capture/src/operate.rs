@@ -125,15 +125,8 @@ impl Capture {
         let publication = store
             .publication_statement(&self.slot, &self.source, version)
             .await?;
-        let slot = &self.slot;
-        // A name has no quotes in it.
-        let slot = [
-            "SELECT",
-            " pg_create_logical_replication_slot('",
-            slot,
-            "', 'pgoutput')",
-        ];
-        Ok(vec![publication, slot.concat()])
+        let slot = store.slot_statement(&self.slot).await?;
+        Ok(vec![publication, slot])
     }
 
     /// A new slot in the place of one that is lost or not where it should be; what lies between is

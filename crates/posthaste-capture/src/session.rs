@@ -16,7 +16,7 @@ use crate::lsn::Lsn;
 use crate::mark::Mark;
 use crate::position::Timelines;
 use crate::slot::gap;
-use crate::store::{Installed, Kept, Store};
+use crate::store::{IS_STANDBY, Installed, Kept, Store};
 
 /// Under load batches follow each other in this time; after a rest the first goes at once.
 const BETWEEN_BATCHES: Duration = Duration::from_millis(50);
@@ -312,7 +312,7 @@ pub(crate) async fn open_feed(server: &Database) -> Result<Feed, Error> {
                 return Ok(None);
             };
             let mut feed = Feed::log_in(replication).await?;
-            let rows = feed.query("SELECT pg_catalog.pg_is_in_recovery()").await?;
+            let rows = feed.query(IS_STANDBY).await?;
             let is_standby = rows.first().and_then(|row| row.first()?.as_deref()) == Some("t");
             match is_standby {
                 true => Err(Error::lost("the server is a standby")),

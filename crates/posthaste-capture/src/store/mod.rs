@@ -36,6 +36,8 @@ const LOCK_SHARED: &str = "SELECT pg_catalog.pg_advisory_xact_lock_shared(188589
 const LOCK_MARKS: &str = "LOCK TABLE posthaste.capture_mark_0, posthaste.capture_mark_1 \
      IN ACCESS SHARE MODE";
 const RUN: &str = include_str!("run.sql");
+/// For a replication connection, which takes no parameters.
+pub(crate) const IS_STANDBY: &str = "SELECT pg_catalog.pg_is_in_recovery()";
 const STOP: &str = "UPDATE posthaste.capture SET stopped = $2 WHERE name = $1::text";
 const PUT_MARK: [&str; 2] = [
     include_str!("put_mark_0.sql"),

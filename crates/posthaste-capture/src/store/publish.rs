@@ -19,6 +19,8 @@ const LET_GO: Duration = Duration::from_secs(5);
 
 const CREATE_SLOT: &str = "SELECT lsn::text FROM \
      pg_catalog.pg_create_logical_replication_slot($1::text::name, 'pgoutput'::name)";
+const SLOT_STATEMENT: &str = "SELECT pg_catalog.format('SELECT \
+     pg_catalog.pg_create_logical_replication_slot(%L, %L)', $1, 'pgoutput'::text)";
 const COPY_SLOT: &str = "SELECT pg_catalog.pg_copy_logical_replication_slot($1::text::name, \
      $2::text::name, true)";
 const DROP_SLOT: &str = "SELECT pg_catalog.pg_drop_replication_slot($1::text::name)";
@@ -104,6 +106,14 @@ impl Store {
         let rows = self
             .ask(what, include_str!("publication.sql"), &values)
             .await?;
+        let row = rows.first().ok_or_else(|| Error::lost(what))?;
+        row.try_get(0).map_err(reading)
+    }
+
+    /// The statement that makes the slot.
+    pub(crate) async fn slot_statement(&self, slot: &str) -> Result<String, Error> {
+        let what = "cannot describe the slot";
+        let rows = self.ask(what, SLOT_STATEMENT, &[&slot]).await?;
         let row = rows.first().ok_or_else(|| Error::lost(what))?;
         row.try_get(0).map_err(reading)
     }
