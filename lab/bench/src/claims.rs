@@ -6,7 +6,7 @@
 //! writes no row is given none.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Seek, SeekFrom};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -55,6 +55,41 @@ impl LogMark {
         file.seek(SeekFrom::Start(self.offset))?;
         claims(BufReader::new(file))
     }
+}
+
+/// Reads the claims of a log that still grows.
+#[derive(Debug)]
+pub(crate) struct LogReader {
+    file: File,
+    rest: Vec<u8>,
+}
+
+impl LogReader {
+    /// From the log's present end.
+    pub(crate) fn at_end(path: &Path) -> Result<Self> {
+        let mut file = File::open(path).with_context(|| format!("no log at {}", path.display()))?;
+        file.seek(SeekFrom::End(0))?;
+        Ok(Self {
+            file,
+            rest: Vec::new(),
+        })
+    }
+
+    /// The claims that were logged since the last call. The log's last entry is left for the next
+    /// one, because more lines of it may follow.
+    pub(crate) fn read(&mut self) -> Result<Vec<Claim>> {
+        self.file.read_to_end(&mut self.rest)?;
+        let end = last_entry(&self.rest);
+        let whole: Vec<u8> = self.rest.drain(..end).collect();
+        claims(whole.as_slice())
+    }
+}
+
+/// Where the last entry of a log begins.
+fn last_entry(log: &[u8]) -> usize {
+    let mut starts = log.windows(2).enumerate().rev();
+    let found = starts.find(|(_, pair)| pair[0] == b'\n' && pair[1] != b'\t');
+    found.map_or(0, |(at, _)| at + 1)
 }
 
 /// How long each of them took.
@@ -122,7 +157,9 @@ fn execution(line: &str) -> Option<Claim> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Claim, by_time, claims, slowest};
+    use std::io::Write as _;
+
+    use super::{Claim, LogReader, by_time, claims, slowest};
 
     const LOG: &str = "\
 1700000000.100 posthaste-bench 0 LOG:  duration: 9.000 ms  execute s1: SELECT * FROM \
@@ -152,6 +189,24 @@ posthaste.claim($1)
             },
         ];
         assert_eq!(found, expected);
+        Ok(())
+    }
+
+    #[test]
+    fn a_growing_log_is_read_once_and_entries_are_not_torn() -> anyhow::Result<()> {
+        let mut file = tempfile::NamedTempFile::new()?;
+        let mut reader = LogReader::at_end(file.path())?;
+        let torn = LOG
+            .find("FROM posthaste.claim($1)\n1700000000.400")
+            .unwrap_or(0);
+        let (first, second) = LOG.split_at(torn);
+        file.write_all(first.as_bytes())?;
+        assert_eq!(reader.read()?, []);
+        file.write_all(second.as_bytes())?;
+        file.write_all(b"1700000000.600 other 0 LOG:  end\n")?;
+        let at: Vec<f64> = reader.read()?.iter().map(|claim| claim.at).collect();
+        assert_eq!(at, [1_700_000_000.3, 1_700_000_000.5]);
+        assert_eq!(reader.read()?, []);
         Ok(())
     }
 

@@ -71,6 +71,13 @@ impl Database {
         &self.url
     }
 
+    /// The name of the database.
+    pub(crate) fn name(&self) -> Result<&str> {
+        self.config
+            .get_dbname()
+            .context("the address names no database")
+    }
+
     /// The way in, for pools.
     pub(crate) fn config(&self) -> &Config {
         &self.config

@@ -8,6 +8,7 @@ mod claims;
 mod clock;
 mod contestants;
 mod database;
+mod degrade;
 mod gauge;
 mod load;
 mod machine;
@@ -35,7 +36,7 @@ fn main() -> ExitCode {
     // Clients of HTTP take the provider of the process.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match obey(CommandLine::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("posthaste-bench: {error:#}");
             ExitCode::FAILURE
@@ -43,19 +44,34 @@ fn main() -> ExitCode {
     }
 }
 
-fn obey(line: CommandLine) -> Result<()> {
+fn obey(line: CommandLine) -> Result<ExitCode> {
     match line.command {
         Some(Command::Report(options)) => {
             let page = Archive::below(&options.docs).write_page()?;
             eprintln!("wrote {}", page.display());
-            Ok(())
+        }
+        Some(Command::Degrade(options)) => {
+            runtime()?.block_on(interruptible(degrade::run(&options)))?;
+        }
+        Some(Command::Gate(options)) => {
+            // Without an answer there is no verdict: neither kept nor broken.
+            return match runtime()?.block_on(interruptible(degrade::run(&options))) {
+                Ok(code) => Ok(code),
+                Err(error) => {
+                    eprintln!("posthaste-bench: {error:#}");
+                    Ok(ExitCode::from(2))
+                }
+            };
         }
         Some(Command::WorkBacklog(options)) => {
-            runtime()?.block_on(bars::memory::work_backlog(&options))
+            runtime()?.block_on(bars::memory::work_backlog(&options))?;
         }
-        Some(Command::AuditRows(options)) => runtime()?.block_on(bars::audit::audit_rows(&options)),
-        None => measure(&line.run),
+        Some(Command::AuditRows(options)) => {
+            runtime()?.block_on(bars::audit::audit_rows(&options))?;
+        }
+        None => measure(&line.run)?,
     }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn measure(options: &RunOptions) -> Result<()> {
@@ -65,16 +81,17 @@ fn measure(options: &RunOptions) -> Result<()> {
         .unwrap_or_else(std::env::temp_dir);
     // It and its folder are gone when it is dropped.
     let server = server::start(options.pg, &parent)?;
-    runtime()?.block_on(async {
-        let mut terminated =
-            signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-        tokio::select! {
-            outcome = bench::run(&server, options) => outcome,
-            _ = tokio::signal::ctrl_c() => bail!("interrupted; bars that were finished are in the \
-                report"),
-            _ = terminated.recv() => bail!("terminated; bars that were finished are in the report"),
-        }
-    })
+    runtime()?.block_on(interruptible(bench::run(&server, options)))
+}
+
+/// Ends the servers of a run that is asked to end.
+async fn interruptible<T>(run: impl Future<Output = Result<T>>) -> Result<T> {
+    let mut terminated = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    tokio::select! {
+        outcome = run => outcome,
+        _ = tokio::signal::ctrl_c() => bail!("interrupted; the report has what was finished"),
+        _ = terminated.recv() => bail!("terminated; the report has what was finished"),
+    }
 }
 
 fn runtime() -> Result<tokio::runtime::Runtime> {

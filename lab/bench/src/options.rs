@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use posthaste_testkit::PgVersion;
 
+use crate::degrade::DegradeOptions;
+
 /// Measures posthaste against the shapes that other Postgres queues use.
 #[derive(Debug, Parser)]
 #[command(version, about, args_conflicts_with_subcommands = true)]
@@ -20,6 +22,11 @@ pub(crate) struct CommandLine {
 pub(crate) enum Command {
     /// Make docs/why/benchmarks.md from the reports under docs/benchmarks.
     Report(ReportOptions),
+    /// Watch queues degrade while something holds the xmin horizon, and write a report.
+    Degrade(DegradeOptions),
+    /// The same; ends with 0 where all bounds were kept, with 1 where one was broken, with 2 where
+    /// that cannot be judged.
+    Gate(DegradeOptions),
     /// Work a backlog in a process of its own and print memory samples as JSON; the bar `memory`
     /// starts it.
     #[command(hide = true)]

@@ -35,7 +35,16 @@ const SETTINGS: &[(&str, &str)] = &[
 
 /// Starts it below this folder.
 pub(crate) fn start(version: PgVersion, parent: &Path) -> Result<PgServer> {
-    PgServer::start_below(parent, version, SETTINGS)
+    start_with(version, parent, &[])
+}
+
+/// The same with more settings, which win.
+pub(crate) fn start_with(
+    version: PgVersion,
+    parent: &Path,
+    settings: &[(&str, &str)],
+) -> Result<PgServer> {
+    PgServer::start_below(parent, version, &[SETTINGS, settings].concat())
 }
 
 /// The type of the file system that holds a folder: on a tmpfs, fsync would measure nothing.

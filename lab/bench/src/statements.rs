@@ -33,8 +33,7 @@ impl Statements {
     }
 
     /// The names in the file.
-    #[cfg(test)]
-    fn names(&self) -> Vec<&'static str> {
+    pub(crate) fn names(&self) -> Vec<&'static str> {
         self.by_name.keys().copied().collect()
     }
 }

@@ -3,6 +3,7 @@
 mod audited;
 mod carrier;
 mod crew;
+pub(crate) mod paced;
 mod producer;
 mod synced;
 

@@ -1,0 +1,28 @@
+-- The plain queue table: SELECT … FOR UPDATE SKIP LOCKED of one job, whose transaction stays open
+-- while it is worked. Left out: everything else.
+-- manner: one in a transaction
+
+-- name: schema
+CREATE TABLE job (
+  id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  queue    text NOT NULL DEFAULT '',
+  priority integer NOT NULL DEFAULT 100,
+  run_at   timestamptz NOT NULL DEFAULT now(),
+  args     jsonb NOT NULL
+);
+CREATE INDEX job_order ON job (queue, priority, run_at, id);
+
+-- name: enqueue
+INSERT INTO job (args) VALUES (:args);
+
+-- name: claim
+SELECT id, args FROM job
+WHERE queue = '' AND run_at <= now()
+ORDER BY priority, run_at, id LIMIT :limit
+FOR UPDATE SKIP LOCKED;
+
+-- name: finish
+DELETE FROM job WHERE id = ANY (:ids);
+
+-- name: remaining
+SELECT count(*) FROM job WHERE run_at <= now();

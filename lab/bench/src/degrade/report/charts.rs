@@ -1,0 +1,157 @@
+//! The charts of a report: all algorithms over one time axis.
+
+use serde::Serialize;
+
+use super::Played;
+use crate::degrade::figures::shown;
+use crate::degrade::sample::{PERIOD, Sample};
+
+/// A wider screen shows no more.
+const MOST_POINTS: usize = 1_200;
+
+/// Rows of a chart's table.
+const ROWS: usize = 24;
+
+/// What the page's script draws.
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct Charts {
+    names: Vec<String>,
+    /// Seconds of all points.
+    at: Vec<f64>,
+    /// Seconds between which something held the horizon.
+    holds: Vec<(f64, f64)>,
+    charts: Vec<Chart>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+struct Chart {
+    title: &'static str,
+    log: bool,
+    /// One per algorithm, one value per point.
+    series: Vec<Vec<Option<f64>>>,
+}
+
+/// The numbers of one chart.
+pub(super) struct Table {
+    pub(super) title: &'static str,
+    pub(super) names: Vec<String>,
+    pub(super) rows: Vec<(String, Vec<String>)>,
+}
+
+type Figure = fn(&Sample) -> Option<f64>;
+
+const CHARTS: [(&str, bool, Figure); 5] = [
+    ("Jobs that wait", false, |sample| {
+        Some(sample.waiting as f64)
+    }),
+    ("Median claim, in milliseconds", true, |sample| {
+        sample.claim_p50_ms
+    }),
+    ("Blocks per claim", true, |sample| sample.claim_blocks),
+    ("Dead rows", false, |sample| Some(sample.dead as f64)),
+    ("Age of the oldest holder, in seconds", false, |sample| {
+        Some(sample.holder_s)
+    }),
+];
+
+impl Charts {
+    /// Of all that were played. Points that are too close together become the highest of them.
+    pub(super) fn draw(played: &[Played]) -> Self {
+        let period = PERIOD.as_secs_f64();
+        let samples = played.iter().flat_map(|one| &one.outcome.samples);
+        let last = samples.map(|sample| sample.at_s).fold(0.0, f64::max);
+        let slots = (last / period).round() as usize + 1;
+        let width = slots.div_ceil(MOST_POINTS).max(1);
+        let points = slots.div_ceil(width);
+        let step = period * width as f64;
+        let series = |one: &Played, figure: Figure| {
+            let mut values = vec![None; points];
+            for sample in &one.outcome.samples {
+                let slot = (sample.at_s / period).round() as usize / width;
+                if let (Some(place), Some(value)) = (values.get_mut(slot), figure(sample)) {
+                    let highest: f64 = place.unwrap_or(value);
+                    *place = Some(highest.max(value));
+                }
+            }
+            values
+        };
+        let mut holds: Vec<(f64, f64)> = Vec::new();
+        for hold in played.first().iter().flat_map(|one| &one.outcome.holds) {
+            holds.push((hold.from_s, hold.to_s));
+        }
+        Self {
+            names: played
+                .iter()
+                .map(|one| one.outcome.algorithm.clone())
+                .collect(),
+            at: (0..points).map(|point| point as f64 * step).collect(),
+            holds,
+            charts: CHARTS
+                .iter()
+                .map(|(title, log, figure)| Chart {
+                    title,
+                    log: *log,
+                    series: played.iter().map(|one| series(one, *figure)).collect(),
+                })
+                .collect(),
+        }
+    }
+
+    /// A few of the points of each chart.
+    pub(super) fn tables(&self) -> Vec<Table> {
+        let stride = self.at.len().div_ceil(ROWS).max(1);
+        let table = |chart: &Chart| Table {
+            title: chart.title,
+            names: self.names.clone(),
+            rows: self
+                .at
+                .iter()
+                .enumerate()
+                .step_by(stride)
+                .map(|(point, at)| {
+                    let cell = |series: &Vec<Option<f64>>| {
+                        // A point between two samples shows the one before it.
+                        let known = series.iter().take(point + 1).rev().flatten();
+                        shown(known.copied().next())
+                    };
+                    (at.to_string(), chart.series.iter().map(cell).collect())
+                })
+                .collect(),
+        };
+        self.charts.iter().map(table).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Charts, MOST_POINTS};
+    use crate::degrade::figures::tests::run;
+    use crate::degrade::report::Played;
+
+    fn played(seconds: f64) -> Played {
+        let mut outcome = run(|at, sample| {
+            sample.at_s = at * seconds / 100.0;
+            sample.waiting = at as u64;
+        });
+        outcome.algorithm = "</script><b>mine".to_owned();
+        Played {
+            outcome,
+            figures: None,
+            judgements: Vec::new(),
+            source: "",
+        }
+    }
+
+    #[test]
+    fn long_runs_have_no_more_points_than_a_screen_and_keep_their_peaks() {
+        let charts = Charts::draw(&[played(5_000.0), played(50.0)]);
+        assert!(charts.at.len() <= MOST_POINTS);
+        let waiting = &charts.charts[0].series;
+        let highest = |series: &[Option<f64>]| series.iter().flatten().fold(0.0, |a, b| b.max(a));
+        assert_eq!((highest(&waiting[0]), highest(&waiting[1])), (99.0, 99.0));
+        assert_eq!(charts.holds, [(20.0, 80.0)]);
+        for table in charts.tables() {
+            assert!(table.rows.len() <= 24 && table.rows.len() > 12);
+        }
+    }
+}

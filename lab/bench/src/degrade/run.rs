@@ -1,0 +1,220 @@
+//! One algorithm through the scenario, in a fresh database.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use posthaste_testkit::PgServer;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+
+use super::algorithm::{Algorithm, Manner};
+use super::crew::Crew;
+use super::holder::Holder;
+use super::instruments;
+use super::ledger::{Ledger, Totals};
+use super::producer;
+use super::sample::{PERIOD, Sample, Sampler};
+use super::scenario::{Hold, Scenario};
+use super::scene::Scene;
+use crate::clock::Clock;
+use crate::contestants::posthaste;
+use crate::database::Database;
+
+/// After this long a job of a worker that has gone may be claimed again.
+const LEASE: Duration = Duration::from_secs(30);
+
+/// Workers end when the job that they have is done; slower ones are not waited for.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// What one algorithm did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    pub(crate) algorithm: String,
+    pub(crate) holds: Vec<Held>,
+    /// What made the run end early.
+    pub(crate) failure: Option<String>,
+    /// Jobs that are neither finished nor in the queue.
+    pub(crate) lost: u64,
+    #[serde(skip)]
+    pub(crate) samples: Vec<Sample>,
+}
+
+/// When something held the horizon, in seconds of the run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Held {
+    pub(crate) kind: String,
+    pub(crate) from_s: f64,
+    pub(crate) to_s: f64,
+    /// Why it is not proved that it held all the time.
+    pub(crate) let_go: Option<String>,
+}
+
+/// Plays the scenario; what went wrong becomes part of the outcome. Samples go to `lines` as they
+/// are taken.
+pub(crate) async fn play(
+    server: &PgServer,
+    scenario: &Scenario,
+    algorithm: &Algorithm,
+    lines: &mut impl Write,
+    mut seen: impl FnMut(&Sample),
+) -> Outcome {
+    let mut outcome = Outcome {
+        algorithm: algorithm.name.clone(),
+        holds: Vec::new(),
+        failure: None,
+        lost: 0,
+        samples: Vec::new(),
+    };
+    let played = attempt(server, scenario, algorithm, &mut outcome, |sample| {
+        serde_json::to_writer(&mut *lines, sample)?;
+        lines.write_all(b"\n")?;
+        seen(sample);
+        Ok(())
+    });
+    if let Err(error) = played.await {
+        outcome.failure = Some(format!("{error:#}"));
+    }
+    outcome
+}
+
+async fn attempt(
+    server: &PgServer,
+    scenario: &Scenario,
+    algorithm: &Algorithm,
+    outcome: &mut Outcome,
+    mut note: impl FnMut(&Sample) -> Result<()>,
+) -> Result<()> {
+    let database = prepare(server, algorithm).await?;
+    let clock = Clock::start();
+    let ledger = Arc::new(Ledger::new(clock));
+    let (stop, going) = watch::channel(true);
+    let scene = Scene {
+        database: &database,
+        algorithm,
+        scenario,
+        lease: LEASE,
+        ledger: Arc::clone(&ledger),
+        going,
+    };
+    let mut tasks = JoinSet::new();
+    let crew = Crew::start(&scene, 1, &mut tasks).await?;
+    let mut sampler = Sampler::begin(server, &database, algorithm, &ledger).await?;
+    producer::start(&scene, &mut tasks).await?;
+    let begun = Instant::now();
+    let schema = schema(algorithm);
+    let holds: Vec<_> = scenario
+        .hold
+        .iter()
+        .map(|hold| (*hold, scenario.real(hold.at), scenario.real(hold.lasts)))
+        .collect();
+    let sampling = async {
+        let mut pace = interval(PERIOD);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        while begun.elapsed() < scenario.lasts() {
+            pace.tick().await;
+            while let Some(ended) = tasks.try_join_next() {
+                ended?.context("a worker or a producer has ended")?;
+                bail!("a worker or a producer has ended");
+            }
+            let sample = sampler.take(begun.elapsed()).await?;
+            note(&sample)?;
+            outcome.samples.push(sample);
+        }
+        anyhow::Ok(())
+    };
+    let holding =
+        futures_util::future::join_all(holds.iter().map(|(hold, at, lasts)| {
+            hold_for(server, &database, schema, hold, begun, *at, *lasts)
+        }));
+    let (sampled, held) = tokio::join!(sampling, holding);
+    outcome.holds = held;
+    sampled?;
+    let _ = stop.send(false);
+    finish(tasks, crew).await?;
+    outcome.lost = lost(&database, algorithm, ledger.totals()).await?;
+    Ok(())
+}
+
+/// An empty database with the algorithm's tables.
+pub(crate) async fn prepare(server: &PgServer, algorithm: &Algorithm) -> Result<Database> {
+    let database = Database::fresh(server).await?;
+    let client = database.connect().await?;
+    client.batch_execute(instruments().get("prepare")?).await?;
+    if algorithm.manner == Manner::Library {
+        posthaste::prepare(&database).await?;
+    } else {
+        let schema = algorithm.statements.get("schema")?;
+        client
+            .batch_execute(schema)
+            .await
+            .with_context(|| format!("the schema of {}", algorithm.name))?;
+    }
+    Ok(database)
+}
+
+/// Where its tables are.
+fn schema(algorithm: &Algorithm) -> &'static str {
+    match algorithm.manner {
+        Manner::Library => posthaste::SCHEMA,
+        _ => "public",
+    }
+}
+
+async fn hold_for(
+    server: &PgServer,
+    database: &Database,
+    schema: &str,
+    hold: &Hold,
+    begun: Instant,
+    at: Duration,
+    lasts: Duration,
+) -> Held {
+    sleep_until(begun + at).await;
+    let mut held = Held {
+        kind: format!("{:?}", hold.kind).to_lowercase(),
+        from_s: begun.elapsed().as_secs_f64(),
+        to_s: (at + lasts).as_secs_f64(),
+        let_go: None,
+    };
+    let holding = async {
+        let holder = Holder::take(hold.kind, server, database, schema).await?;
+        held.from_s = begun.elapsed().as_secs_f64();
+        sleep_until(begun + at + lasts).await;
+        holder.release().await
+    };
+    if let Err(error) = holding.await {
+        held.let_go = Some(format!("{error:#}"));
+    }
+    held.to_s = begun.elapsed().as_secs_f64();
+    held
+}
+
+/// Lets the workers end, and says what went wrong with one.
+pub(crate) async fn finish(mut tasks: JoinSet<Result<()>>, crew: Crew) -> Result<()> {
+    let deadline = Instant::now() + FAREWELL;
+    while let Ok(Some(ended)) = tokio::time::timeout_at(deadline, tasks.join_next()).await {
+        match ended {
+            Err(error) if error.is_cancelled() => {}
+            ended => ended??,
+        }
+    }
+    crew.stop().await
+}
+
+/// How many jobs neither a worker has finished nor the queue still has.
+pub(crate) async fn lost(
+    database: &Database,
+    algorithm: &Algorithm,
+    totals: Totals,
+) -> Result<u64> {
+    let Ok(remaining) = algorithm.statements.get("remaining") else {
+        return Ok(0);
+    };
+    let client = database.connect().await?;
+    let remaining: i64 = client.query_one(remaining, &[]).await?.get(0);
+    Ok(totals.waiting().saturating_sub(u64::try_from(remaining)?))
+}
