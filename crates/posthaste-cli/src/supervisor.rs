@@ -2,11 +2,8 @@
 //! acts where it may.
 
 mod act;
-mod decide;
-mod describe;
-mod redact;
-mod rule;
 mod server;
+mod settings;
 mod timeouts;
 
 use std::path::Path;
@@ -14,20 +11,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use deadpool_postgres::Client;
+use posthaste_observe::transactions::{
+    self, Action, Decision, LongTransaction, Outcome, Past, Policy, Seen, Step, plan,
+};
 use serde::Serialize;
 
 use crate::connect::Address;
 use crate::file::TXWATCH;
 use crate::terminal::Terminal;
-use act::Outcome;
-use decide::{Decision, Past, Seen, plan};
-pub(crate) use rule::Settings;
 use server::Server;
+pub(crate) use settings::read;
 pub(crate) use timeouts::{Timeouts, apply};
 
 /// Reads all servers again and again, and remembers what it saw and did.
 pub(crate) struct Supervisor {
-    settings: Settings,
+    policy: Policy,
     servers: Vec<Server>,
     past: Past,
     begun: Instant,
@@ -36,12 +34,12 @@ pub(crate) struct Supervisor {
     is_past_read: bool,
 }
 
-/// What one pass over all servers found and did.
+/// The result of one pass over all servers.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Pass {
     /// Transactions that have reached an age of their rule, whether or not something was done now.
-    pub(crate) findings: Vec<describe::Finding>,
-    pub(crate) actions: Vec<describe::Action>,
+    pub(crate) findings: Vec<LongTransaction>,
+    pub(crate) actions: Vec<Action>,
     /// Where rows wait to be removed: `primary: 1204 dead rows in public.account`.
     pub(crate) dead_rows: Vec<String>,
     /// What this pass could not read or do, one sentence each.
@@ -49,9 +47,9 @@ pub(crate) struct Pass {
 }
 
 impl Supervisor {
-    pub(crate) fn new(primary: &Address, settings: Settings) -> anyhow::Result<Self> {
+    pub(crate) fn new(primary: &Address, policy: Policy) -> anyhow::Result<Self> {
         let mut servers = vec![Server::new("primary".to_owned(), primary.clone())];
-        for (at, url) in settings.followers.iter().enumerate() {
+        for (at, url) in policy.followers.iter().enumerate() {
             let number = at + 1;
             let address = Address::parse(url);
             let address = address.with_context(|| format!("{TXWATCH}: follower {number}"))?;
@@ -59,7 +57,7 @@ impl Supervisor {
             servers.push(Server::new(name, address));
         }
         Ok(Self {
-            settings,
+            policy,
             servers,
             past: Past::default(),
             begun: Instant::now(),
@@ -72,7 +70,7 @@ impl Supervisor {
     pub(crate) async fn check(&mut self) -> anyhow::Result<()> {
         let primary = self.servers.first().context("there is no primary")?;
         let client = primary.address().connect().await?;
-        act::check(&client, self.settings.act).await
+        act::check(&client, self.policy.act).await
     }
 
     /// Reads every server once, and does what is due.
@@ -111,7 +109,7 @@ impl Supervisor {
     /// Takes the lock, and reads the steps of earlier processes. In a dry run nothing is written,
     /// so there is nothing to take.
     async fn prepare_to_act(&mut self) -> anyhow::Result<()> {
-        if !self.settings.act {
+        if !self.policy.act {
             return Ok(());
         }
         if let Some(client) = &self.recorder
@@ -134,7 +132,7 @@ impl Supervisor {
     }
 
     async fn take_steps(&mut self, all: &[Seen], now: Duration, pass: &mut Pass) {
-        let plan = plan(all, &self.settings, &self.past, now);
+        let plan = plan(all, &self.policy, &self.past, now);
         if plan.postponed > 0 {
             tracing::warn!(
                 transactions = plan.postponed,
@@ -146,20 +144,20 @@ impl Supervisor {
         }
         for decision in plan.decisions {
             let outcome = self.take(&decision).await;
-            describe::log(&decision, &outcome);
+            act::log(&decision, &outcome);
             // What was not recorded is tried at the next pass.
             if !matches!(outcome, Outcome::Failed(_)) {
                 self.past.taken(decision.seen.key(), decision.step);
             }
-            if decision.step == decide::Step::Terminate && outcome == Outcome::Done {
+            if decision.step == Step::Terminate && outcome == Outcome::Done {
                 self.past.terminated(now);
             }
-            pass.actions.push(describe::action(&decision, &outcome));
+            pass.actions.push(transactions::action(&decision, &outcome));
         }
     }
 
     async fn take(&self, decision: &Decision<'_>) -> Outcome {
-        if !self.settings.act {
+        if !self.policy.act {
             return Outcome::DryRun;
         }
         let server = self
@@ -173,20 +171,20 @@ impl Supervisor {
     }
 
     /// All that have reached the first age of their rule.
-    fn findings(&self, all: &[Seen]) -> Vec<describe::Finding> {
+    fn findings(&self, all: &[Seen]) -> Vec<LongTransaction> {
         let is_reported = |one: &&Seen| self.past.has_taken(&one.key());
         all.iter()
             .filter(is_reported)
-            .map(describe::finding)
+            .map(transactions::long_transaction)
             .collect()
     }
 
     pub(crate) fn every(&self) -> Duration {
-        self.settings.every
+        self.policy.every
     }
 
     pub(crate) fn is_dry_run(&self) -> bool {
-        !self.settings.act
+        !self.policy.act
     }
 
     /// Watches in the background of `posthaste up`, until the process ends.
@@ -206,10 +204,10 @@ pub(crate) fn in_file(
     primary: &Address,
     terminal: &Terminal,
 ) -> anyhow::Result<Option<Supervisor>> {
-    let Some(settings) = Settings::in_file(path)? else {
+    let Some(policy) = settings::in_file(path)? else {
         return Ok(None);
     };
-    let supervisor = Supervisor::new(primary, settings)?;
+    let supervisor = Supervisor::new(primary, policy)?;
     let mode = match supervisor.is_dry_run() {
         true => "dry run",
         false => "acting",

@@ -1,5 +1,7 @@
 //! `posthaste txwatch` against real servers: what it finds, what it ends and never touches.
 
+mod replica_readers;
+
 use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually, number};
 use serde_json::Value;
 use tokio_postgres::Client;
@@ -66,10 +68,7 @@ async fn the_default_warns_and_touches_nobody() -> anyhow::Result<()> {
     assert_eq!(said.code, Some(3), "{said:?}");
     let findings = texts(&pass, "findings");
     assert_eq!(findings.len(), 1, "{pass}");
-    assert!(
-        findings[0].contains("role app, application report"),
-        "{pass}"
-    );
+    assert!(findings[0].contains("(app, report, from "), "{pass}");
     assert!(findings[0].contains("VACUUM cannot remove rows"), "{pass}");
     let query = pass["findings"][0]["query"].as_str().unwrap_or_default();
     assert!(query.contains("SELECT ? FROM pg_class"), "{query}");
@@ -168,6 +167,14 @@ async fn old_transactions_end_and_the_allowed_stay() -> anyhow::Result<()> {
     let said = Said::by(watching).await?;
     assert_eq!(said.code, Some(0), "{said:?}");
     assert!(said.out.contains("\"action\":\"terminate\""), "{said:?}");
+    let doctor = stage.run_with_url(db.url(), &["--json", "status"]).await?;
+    let status: Value = serde_json::from_str(&doctor.out)?;
+    let ended = status["findings"].as_array().into_iter().flatten();
+    let mut ended = ended.filter(|one| one["id"] == "transaction.ended");
+    let summary = ended.next().map(|one| one["summary"].to_string());
+    let summary = summary.unwrap_or_default();
+    assert!(summary.contains("session terminated"), "{status}");
+    assert!(summary.contains("of app (report)"), "{status}");
     owner.batch_execute("ROLLBACK PREPARED 'forgotten'").await?;
     Ok(())
 }

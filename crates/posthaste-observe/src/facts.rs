@@ -197,6 +197,29 @@ impl Window {
     }
 }
 
+/// A session that `posthaste txwatch` cancelled or terminated, or failed to.
+#[derive(Clone, Debug, Default)]
+pub struct EndedTransaction {
+    /// When.
+    pub at: Timestamp,
+    /// `primary`, or the name of a follower.
+    pub server: String,
+    /// The session.
+    pub pid: Option<i32>,
+    /// Its role.
+    pub role: Option<String>,
+    /// Its application.
+    pub application: Option<String>,
+    /// For how long its transaction had been open.
+    pub seconds: Option<f64>,
+    /// `cancel` or `terminate`.
+    pub action: String,
+    /// The rule that decided, 1 for the first.
+    pub rule: i32,
+    /// `done`, `gone`, or an error.
+    pub result: String,
+}
+
 /// Jobs of a queue that have failed equally often and are tried again.
 #[derive(Clone, Debug, Default)]
 pub struct FailingJobs {

@@ -181,6 +181,8 @@ kinds! {
         "A transaction was prepared and never ended.";
     TransactionLong "transaction.long" Warning "transactions are open for long"
         "A transaction has been open for too long.";
+    TransactionEnded "transaction.ended" Warning "servers had sessions ended by txwatch"
+        "posthaste txwatch cancelled or terminated sessions in the last hour.";
     TransactionLock "transaction.lock" Hint "sessions hold locks on the queue's tables"
         "A session has held a lock on the queue's tables for too long.";
     TransactionSlot "transaction.slot" Hint "replication slots hold back vacuum or WAL"

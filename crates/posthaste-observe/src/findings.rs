@@ -30,6 +30,7 @@ pub fn findings(snapshot: &Snapshot, thresholds: &Thresholds) -> Vec<Finding> {
         found.extend(jobs::findings(snapshot, thresholds));
     }
     found.extend(transactions::findings(&snapshot.holders, thresholds));
+    found.extend(transactions::ended(snapshot));
     sort(&mut found);
     found
 }

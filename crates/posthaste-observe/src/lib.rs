@@ -24,6 +24,7 @@ mod facts;
 mod finding;
 mod holders;
 mod sums;
+pub mod transactions;
 
 mod snapshot;
 
@@ -42,8 +43,8 @@ pub use checks::{Checks, Lock, Rights, UnsyncedTable};
 pub use collector::{Collector, Source};
 pub use error::Error;
 pub use facts::{
-    FailedPeriodic, FailingJobs, GivenUp, QueueSettings, Segments, Server, StoreState, Sync,
-    Window, Worker,
+    EndedTransaction, FailedPeriodic, FailingJobs, GivenUp, QueueSettings, Segments, Server,
+    StoreState, Sync, Window, Worker,
 };
 pub use finding::{Finding, Kind, Level, grouped};
 pub use findings::{check_findings, findings};

@@ -9,9 +9,10 @@ use posthaste_capture::Overview;
 use posthaste_relay::{RelayReport, RelayState};
 
 use crate::facts::{
-    FailedPeriodic, FailingJobs, GivenUp, QueueSettings, Segments, Server, StoreState, Sync,
-    Window, Worker,
+    EndedTransaction, FailedPeriodic, FailingJobs, GivenUp, QueueSettings, Segments, Server,
+    StoreState, Sync, Window, Worker,
 };
+use crate::format::seconds;
 use crate::sums::Sums;
 use crate::thresholds::Thresholds;
 
@@ -38,6 +39,8 @@ pub struct Snapshot {
     pub captures: Vec<Overview>,
     /// Sessions, prepared transactions, slots and replicas that hold back vacuum.
     pub holders: Vec<Holder>,
+    /// The newest actions of `posthaste txwatch`, the last one first.
+    pub ended: Vec<EndedTransaction>,
     /// What happened in queues in the last ten minutes.
     pub windows: Vec<Window>,
     /// Completed jobs a minute, of queues that were sampled for long enough.
@@ -156,6 +159,13 @@ impl Snapshot {
             posthaste_sync::queue(&sync.name) == queue
                 || posthaste_sync::reindex_queue(&sync.name) == queue
         })
+    }
+
+    /// Actions of `posthaste txwatch` in the last hour.
+    pub fn recently_ended(&self) -> impl Iterator<Item = &EndedTransaction> {
+        let now = self.server.at;
+        let is_recent = move |one: &&EndedTransaction| seconds(one.at, now) < 3_600.0;
+        self.ended.iter().filter(is_recent)
     }
 
     /// Those who have held back vacuum for more than a second, the oldest first. The slot of a

@@ -11,7 +11,7 @@ use crate::failure::Ended;
 use crate::file::FILE;
 use crate::options::duration;
 use crate::signals::Signals;
-use crate::supervisor::{Pass, Settings, Supervisor, Timeouts, apply};
+use crate::supervisor::{self, Pass, Supervisor, Timeouts, apply};
 use crate::terminal::Terminal;
 
 /// Watch long transactions on the primary and its followers: warn about them, and cancel or
@@ -59,9 +59,9 @@ pub(crate) async fn run(
     if let Some(role) = &arguments.timeouts {
         return timeouts(arguments, role, database, terminal).await;
     }
-    let mut settings = Settings::of_file(&arguments.config)?;
-    settings.act &= !arguments.dry_run;
-    let mut supervisor = Supervisor::new(database.address(), settings)?;
+    let mut policy = supervisor::read(&arguments.config)?;
+    policy.act &= !arguments.dry_run;
+    let mut supervisor = Supervisor::new(database.address(), policy)?;
     supervisor.check().await?;
     if arguments.once {
         let pass = supervisor.pass(terminal).await;
@@ -103,7 +103,7 @@ fn report(pass: &Pass, terminal: &Terminal) -> anyhow::Result<()> {
     lines.extend(pass.actions.iter().map(|one| one.text.clone()));
     lines.extend(pass.problems.iter().cloned());
     if lines.is_empty() {
-        lines.push("no transaction has been open for too long".to_owned());
+        lines.push("No transaction has been open for too long.".to_owned());
     }
     terminal.result(lines.join("\n"), pass)?;
     let line = match (pass.findings.len(), pass.problems.len()) {

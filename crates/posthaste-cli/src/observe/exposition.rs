@@ -129,6 +129,7 @@ pub(super) fn metrics(
     relays(&mut all, snapshot, labels);
     syncs(&mut all, snapshot, labels);
     store(&mut all, snapshot);
+    ended(&mut all, snapshot);
     all.0
 }
 
@@ -354,6 +355,29 @@ fn store(all: &mut All, snapshot: &Snapshot) {
     let name = "posthaste_oldest_transaction_age_seconds";
     let help = "For how long the oldest transaction of a kind has been open.";
     all.metric(name, "gauge", help, &seconds);
+}
+
+/// Sessions that txwatch ended in the last hour.
+fn ended(all: &mut All, snapshot: &Snapshot) {
+    let key = |action: &str, result: &str| {
+        vec![("action", action.to_owned()), ("result", result.to_owned())]
+    };
+    let mut series = Series::new();
+    for action in ["cancel", "terminate"] {
+        for result in ["done", "failed"] {
+            series.insert(key(action, result), 0.0);
+        }
+    }
+    for one in snapshot.recently_ended() {
+        let result = if one.result == "done" {
+            "done"
+        } else {
+            "failed"
+        };
+        *series.entry(key(&one.action, result)).or_default() += 1.0;
+    }
+    let help = "Sessions that txwatch cancelled or terminated in the last hour.";
+    all.metric("posthaste_txwatch_actions", "gauge", help, &series);
 }
 
 /// Each kind has a series without a subject, so that an alert on one that is over ends.

@@ -6,33 +6,40 @@ use std::time::SystemTime;
 use anyhow::{bail, ensure};
 use deadpool_postgres::Client;
 use posthaste::HolderKind;
+use posthaste_observe::transactions::{Decision, Key, Outcome, Step, redact, sentence};
 use tokio_postgres::types::Type;
 
-use super::decide::{Decision, Key, Step};
-use super::redact::redact;
 use crate::failure;
 
-/// What came of a step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    Done,
-    /// The transaction had ended.
-    Gone,
-    DryRun,
-    /// Nothing was done; the step is tried again.
-    Failed(String),
-    /// The server refused.
-    Refused(String),
-}
-
-impl Outcome {
-    pub(super) fn word(&self) -> &str {
-        match self {
-            Self::Done => "done",
-            Self::Gone => "gone",
-            Self::DryRun => "dry run",
-            Self::Failed(error) | Self::Refused(error) => error,
-        }
+/// Logs a step.
+pub(super) fn log(decision: &Decision<'_>, outcome: &Outcome) {
+    let seen = decision.seen;
+    let holder = sentence(seen);
+    let waited = decision.age.as_secs();
+    let statement = seen.holder.query.as_deref().map(redact);
+    let (action, result) = (decision.step.name(), outcome.word());
+    match (decision.step, outcome) {
+        (Step::Warn, _) => tracing::warn!(
+            holder,
+            waited,
+            statement,
+            "a transaction has been open for too long"
+        ),
+        (_, Outcome::DryRun) => tracing::warn!(
+            holder,
+            waited,
+            statement,
+            action,
+            "dry run: txwatch would act on a transaction"
+        ),
+        _ => tracing::warn!(
+            holder,
+            waited,
+            statement,
+            action,
+            outcome = result,
+            "txwatch acted on a transaction"
+        ),
     }
 }
 
@@ -152,11 +159,7 @@ async fn record(recorder: &Client, decision: &Decision<'_>) -> anyhow::Result<i6
         HolderKind::Slot => "slot",
         _ => "session",
     };
-    let action = match decision.step {
-        Step::Warn => "warn",
-        Step::Cancel => "cancel",
-        Step::Terminate => "terminate",
-    };
+    let action = decision.step.name();
     let start: Option<SystemTime> = holder.transaction_start;
     let rule = i32::try_from(decision.rule)?;
     let query = holder.query.as_deref().map(redact);

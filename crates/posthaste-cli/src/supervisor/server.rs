@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::anyhow;
 use deadpool_postgres::Client;
 use posthaste::{Holder, HolderKind};
+use posthaste_observe::transactions::Seen;
 
-use super::decide::Seen;
 use crate::connect::Address;
 use crate::failure;
 use crate::terminal::Terminal;
@@ -23,7 +23,7 @@ pub(super) struct Server {
     is_unwatched_reported: bool,
 }
 
-/// What was read at one time.
+/// The state of a server at one time.
 pub(super) struct Reading {
     pub(super) transactions: Vec<Seen>,
     is_follower: bool,
@@ -87,7 +87,7 @@ impl Server {
         format!("{server} cannot be read: {error}")
     }
 
-    /// What keeps the supervisor from seeing everything; `watched` followers are configured.
+    /// Why the supervisor does not see everything; `watched` followers are configured.
     pub(super) fn problems(
         &mut self,
         reading: &Reading,

@@ -7,8 +7,9 @@ use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
+use jiff::Timestamp;
 use posthaste::{Holder, HolderKind};
-use posthaste_observe::{holder_detail, holder_name};
+use posthaste_observe::{EndedTransaction, holder_detail, holder_name};
 
 use super::frame::Frame;
 use super::page;
@@ -29,6 +30,18 @@ struct Row {
     remedy: String,
 }
 
+/// A session that txwatch ended, as a line.
+struct Ended {
+    at: String,
+    server: String,
+    session: String,
+    application: String,
+    lasted: String,
+    action: String,
+    rule: i32,
+    result: String,
+}
+
 /// A table of the user, as a line.
 struct Table {
     name: String,
@@ -43,6 +56,7 @@ struct Transactions {
     frame: Frame,
     sees_sessions: bool,
     rows: Vec<Row>,
+    ended: Vec<Ended>,
     queue: String,
     own: String,
     /// Nothing where the statistics were not read in time.
@@ -80,6 +94,12 @@ pub(crate) async fn show(
         frame: frame.with_notice(&fields),
         sees_sessions: figures.snapshot.server.sees_sessions,
         rows: holders.iter().map(|one| row(one, long)).collect(),
+        ended: figures
+            .snapshot
+            .ended
+            .iter()
+            .map(|one| ended(one, now))
+            .collect(),
         queue: queue_pays(figures.snapshot.segments.behind()),
         own: tables_pay(
             holders
@@ -109,6 +129,20 @@ fn row(holder: &Holder, long: f64) -> Row {
                 "unless it is needed: SELECT ".to_owned() + &end
             }
         },
+    }
+}
+
+fn ended(one: &EndedTransaction, now: Timestamp) -> Ended {
+    let text = |text: &Option<String>| words::plain(text.as_deref().unwrap_or("–"), 80);
+    Ended {
+        at: words::time(one.at, now),
+        server: words::plain(&one.server, 80),
+        session: one.pid.unwrap_or_default().to_string(),
+        application: format!("{}, {}", text(&one.role), text(&one.application)),
+        lasted: one.seconds.map_or_else(|| "–".to_owned(), words::age),
+        action: one.action.clone(),
+        rule: one.rule,
+        result: words::plain(&one.result, 120),
     }
 }
 

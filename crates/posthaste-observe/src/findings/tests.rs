@@ -6,7 +6,9 @@ use posthaste::{Counter, Oldest};
 
 use super::*;
 use crate::checks::{Rights, UnsyncedTable};
-use crate::facts::{FailingJobs, QueueSettings, Server, StoreState, Sync, Window, Worker};
+use crate::facts::{
+    EndedTransaction, FailingJobs, QueueSettings, Server, StoreState, Sync, Window, Worker,
+};
 use crate::finding::{Kind, grouped};
 
 fn healthy() -> Snapshot {
@@ -287,6 +289,24 @@ fn jobs_with_tags_that_are_left_out_are_not_judged() {
     assert_eq!(findings(&store, &Thresholds::default()).len(), 1);
     store.leave_out_tags(&["reindex*".into()]);
     assert_eq!(findings(&store, &Thresholds::default()), []);
+}
+
+#[test]
+fn sessions_that_txwatch_ended_are_reported_for_an_hour() {
+    let ended = |seconds, result: &'static str| {
+        let mut store = healthy();
+        store.ended.push(EndedTransaction {
+            at: store.server.at - jiff::SignedDuration::from_secs(seconds),
+            action: "terminate".into(),
+            result: result.into(),
+            ..EndedTransaction::default()
+        });
+        let found = findings(&store, &Thresholds::default());
+        found.into_iter().map(|one| one.summary).collect::<Vec<_>>()
+    };
+    assert!(ended(3_599, "done")[0].contains("1 session terminated"));
+    assert!(ended(3_599, "refused")[0].contains("1 attempt without effect"));
+    assert_eq!(ended(3_601, "done"), Vec::<String>::new());
 }
 
 #[test]

@@ -4,8 +4,9 @@ use posthaste::{Holder, HolderKind};
 
 use crate::checks::Checks;
 use crate::finding::{Finding, Kind};
-use crate::format::{age, plain};
+use crate::format::{age, counted, plain, time};
 use crate::holders::{holder_detail, holder_name};
+use crate::snapshot::Snapshot;
 use crate::thresholds::Thresholds;
 
 /// Readers on a replica that hold back fewer transactions are ordinary.
@@ -73,6 +74,49 @@ fn finding(holder: &Holder, thresholds: &Thresholds) -> Option<Finding> {
         _ => return None,
     };
     Some(finding.about(&name, 0))
+}
+
+/// One for all sessions that txwatch ended in the last hour.
+pub(super) fn ended(snapshot: &Snapshot) -> Option<Finding> {
+    let last = snapshot.recently_ended().next()?;
+    let count = |action, is_done: bool| {
+        let ended = snapshot.recently_ended();
+        let ended = ended.filter(|one| one.action == action && (one.result == "done") == is_done);
+        ended.count() as i64
+    };
+    let failed = count("terminate", false) + count("cancel", false);
+    let parts = [
+        (
+            count("terminate", true),
+            "session terminated",
+            "sessions terminated",
+        ),
+        (
+            count("cancel", true),
+            "statement cancelled",
+            "statements cancelled",
+        ),
+        (failed, "attempt without effect", "attempts without effect"),
+    ];
+    let parts = parts.into_iter().filter(|(number, ..)| *number > 0);
+    let parts: Vec<String> = parts
+        .map(|(number, one, many)| counted(number, one, many))
+        .collect();
+    let summary = format!(
+        "txwatch in the last hour: {}; the last at {} on {}: session {} of {} ({}), by rule {}, \
+         {}.",
+        parts.join(", "),
+        time(last.at, snapshot.server.at),
+        plain(&last.server, 80),
+        last.pid.unwrap_or_default(),
+        plain(last.role.as_deref().unwrap_or("no role"), 80),
+        plain(last.application.as_deref().unwrap_or("no name"), 80),
+        last.rule,
+        plain(&last.result, 120)
+    );
+    let remedy = "Shorten these transactions, or leave them alone by a rule without ages in \
+                  [txwatch].";
+    Some(Finding::new(Kind::TransactionEnded, summary, remedy).since(last.at))
 }
 
 pub(super) fn check_findings(checks: &Checks) -> Vec<Finding> {

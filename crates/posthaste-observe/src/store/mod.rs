@@ -11,8 +11,8 @@ use tokio_postgres::{Client, Error as PgError, Row, SimpleQueryMessage};
 use crate::checks::{Checks, Lock, OLDEST, Rights, UnsyncedTable};
 use crate::error::Error;
 use crate::facts::{
-    FailedPeriodic, FailingJobs, GivenUp, QueueSettings, Segments, Server, StoreState, Sync,
-    Window, Worker,
+    EndedTransaction, FailedPeriodic, FailingJobs, GivenUp, QueueSettings, Segments, Server,
+    StoreState, Sync, Window, Worker,
 };
 use crate::snapshot::Snapshot;
 use crate::sums::Sums;
@@ -86,6 +86,7 @@ async fn snapshot(client: &Client) -> Result<Snapshot, Error> {
         captures: posthaste_capture::overviews(client).await?,
         syncs: all(client, include_str!("syncs.sql"), sync).await?,
         holders: posthaste::holders(client).await?,
+        ended: all(client, include_str!("actions.sql"), ended).await?,
         given_up: all(client, include_str!("given_up.sql"), given_up).await?,
         periodic: all(client, include_str!("periodic.sql"), periodic).await?,
         counters,
@@ -265,6 +266,20 @@ fn failing_jobs(row: &Row) -> Result<FailingJobs, PgError> {
         attempts: row.try_get("attempts")?,
         jobs: row.try_get("jobs")?,
         error: row.try_get("error")?,
+    })
+}
+
+fn ended(row: &Row) -> Result<EndedTransaction, PgError> {
+    Ok(EndedTransaction {
+        at: row.try_get("at")?,
+        server: row.try_get("server")?,
+        pid: row.try_get("pid")?,
+        role: row.try_get("role")?,
+        application: row.try_get("application")?,
+        seconds: row.try_get("seconds")?,
+        action: row.try_get("action")?,
+        rule: row.try_get("rule")?,
+        result: row.try_get("result")?,
     })
 }
 

@@ -1,37 +1,34 @@
 //! `[txwatch]` of posthaste.toml: which transactions may stay open, and for how long.
 
-use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use posthaste::settings::Read;
 use posthaste::{Holder, HolderKind};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::file::{self, TXWATCH};
-use crate::options::duration;
-
-/// How the supervisor works. The defaults only warn: about transactions older than a minute.
+/// Which transactions may stay open for how long, and how often that is checked.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Settings {
-    /// Cancel and terminate; without it the supervisor says what it would do.
-    pub(crate) act: bool,
+pub struct Policy {
+    /// Cancel and terminate; without it, steps are only reported.
+    pub act: bool,
+    /// The time between two reads.
     #[serde(deserialize_with = "required_duration")]
-    pub(crate) every: Duration,
+    pub every: Duration,
     /// URLs of followers, which are read and acted on as the primary is.
-    pub(crate) followers: Vec<String>,
+    pub followers: Vec<String>,
     /// Terminations within one minute; what exceeds them waits.
-    pub(crate) terminations_per_minute: usize,
+    pub terminations_per_minute: usize,
     /// The first rule that fits a transaction decides.
-    pub(crate) rule: Vec<Rule>,
+    pub rule: Vec<Rule>,
 }
 
 /// Selects transactions, and says at which age they are warned about, cancelled and terminated. A
 /// rule without ages leaves its transactions alone.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Rule {
+pub struct Rule {
     user: Option<Pattern>,
     database: Option<Pattern>,
     application: Option<Pattern>,
@@ -42,12 +39,15 @@ pub(crate) struct Rule {
     kind: Option<Kind>,
     /// Act also on transactions that keep no rows and hold no lock of the queue.
     harmless: bool,
+    /// The age from which it is warned about.
     #[serde(deserialize_with = "optional_duration")]
-    pub(crate) warn: Option<Duration>,
+    pub warn: Option<Duration>,
+    /// The age from which its statement is cancelled.
     #[serde(deserialize_with = "optional_duration")]
-    pub(crate) cancel: Option<Duration>,
+    pub cancel: Option<Duration>,
+    /// The age from which its session is terminated.
     #[serde(deserialize_with = "optional_duration")]
-    pub(crate) terminate: Option<Duration>,
+    pub terminate: Option<Duration>,
 }
 
 /// A text in which `*` stands for any letters.
@@ -63,7 +63,7 @@ enum Kind {
     Replica,
 }
 
-impl Default for Settings {
+impl Default for Policy {
     fn default() -> Self {
         Self {
             act: false,
@@ -75,40 +75,27 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
-    /// The table of this file; the defaults where there is no file or no table.
-    pub(crate) fn of_file(path: &Path) -> anyhow::Result<Self> {
-        Ok(Self::in_file(path)?.unwrap_or_else(|| Self::default().with_default_rule()))
-    }
-
-    /// The table of this file, if there is one.
-    pub(crate) fn in_file(path: &Path) -> anyhow::Result<Option<Self>> {
-        let Some(table) = file::table(path, TXWATCH)? else {
-            return Ok(None);
-        };
-        let table = Value::Object(table.into_iter().collect());
-        let read = Self::read(table).with_context(|| path.display().to_string())?;
-        Ok(Some(read))
-    }
-
-    fn read(table: Value) -> anyhow::Result<Self> {
-        let settings: Self = serde_json::from_value(table).context(TXWATCH)?;
-        let seconds = settings.every.as_secs();
-        ensure!(
-            (1..=3_600).contains(&seconds),
-            "{TXWATCH}: every: must be from 1s to 1h"
-        );
-        for (at, rule) in settings.rule.iter().enumerate() {
-            rule.check()
-                .with_context(|| format!("{TXWATCH}: rule {}", at + 1))?;
+impl Policy {
+    /// Reads the table; an error names the setting. Without rules it warns when a transaction is as
+    /// old as that.
+    pub fn read(table: Value, warn_after: Duration) -> Result<Self, String> {
+        let policy: Self = serde_json::from_value(table).map_err(|error| error.to_string())?;
+        let seconds = policy.every.as_secs();
+        if !(1..=3_600).contains(&seconds) {
+            return Err("every: must be from 1s to 1h".to_owned());
         }
-        Ok(settings.with_default_rule())
+        for (at, rule) in policy.rule.iter().enumerate() {
+            rule.check()
+                .map_err(|error| format!("rule {}: {error}", at + 1))?;
+        }
+        Ok(policy.or_warn_after(warn_after))
     }
 
-    fn with_default_rule(mut self) -> Self {
+    /// The same with a rule that warns, where there is none.
+    pub fn or_warn_after(mut self, age: Duration) -> Self {
         if self.rule.is_empty() {
             self.rule.push(Rule {
-                warn: Some(Duration::from_secs(60)),
+                warn: Some(age),
                 ..Rule::default()
             });
         }
@@ -116,7 +103,7 @@ impl Settings {
     }
 
     /// The number, from 1, and the rule that decides about this transaction.
-    pub(crate) fn rule_for(&self, one: &Holder) -> Option<(usize, &Rule)> {
+    pub fn rule_for(&self, one: &Holder) -> Option<(usize, &Rule)> {
         let mut numbered = self.rule.iter().enumerate();
         let (at, rule) = numbered.find(|(_, rule)| rule.fits(one))?;
         Some((at + 1, rule))
@@ -125,7 +112,7 @@ impl Settings {
 
 impl Rule {
     /// An age that comes before the one of a milder step would skip that step.
-    fn check(&self) -> anyhow::Result<()> {
+    fn check(&self) -> Result<(), String> {
         let ages = [
             ("warn", self.warn),
             ("cancel", self.cancel),
@@ -139,7 +126,9 @@ impl Rule {
             if let [(milder, first), (name, then)] = pair
                 && then < first
             {
-                bail!("{name} comes before {milder}. Give {name} the longer age.");
+                return Err(format!(
+                    "{name} comes before {milder}. Give {name} the longer age."
+                ));
             }
         }
         Ok(())
@@ -160,12 +149,13 @@ impl Rule {
     }
 
     /// The rule names this role letter by letter, which a superuser must be to be acted on.
-    pub(crate) fn names_role(&self, role: Option<&str>) -> bool {
+    pub fn names_role(&self, role: Option<&str>) -> bool {
         let named = self.user.as_ref().map(|pattern| &*pattern.0);
         named.is_some() && named == role
     }
 
-    pub(crate) fn acts_on_harmless(&self) -> bool {
+    /// It acts also on transactions that keep nothing.
+    pub fn acts_on_harmless(&self) -> bool {
         self.harmless
     }
 }
@@ -203,8 +193,9 @@ impl Pattern {
 }
 
 fn required_duration<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(from)?;
-    duration(&text).map_err(serde::de::Error::custom)
+    let value = Value::deserialize(from)?;
+    Duration::read(value)
+        .ok_or_else(|| serde::de::Error::custom(format!("must be {}", Duration::WHAT)))
 }
 
 fn optional_duration<'de, D: serde::Deserializer<'de>>(
@@ -217,9 +208,12 @@ fn optional_duration<'de, D: serde::Deserializer<'de>>(
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> anyhow::Result<Settings> {
-        let table: toml::Table = toml::from_str(text)?;
-        Settings::read(serde_json::to_value(table)?)
+    fn read(text: &str) -> Result<Policy, String> {
+        let table: toml::Table = toml::from_str(text).unwrap();
+        Policy::read(
+            serde_json::to_value(table).unwrap(),
+            Duration::from_secs(900),
+        )
     }
 
     #[test]
@@ -243,17 +237,17 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_read_and_mistakes_are_named() {
-        let settings = read(
+    fn rules_are_read_and_mistakes_are_named() {
+        let policy = read(
             "act = true\nevery = '1s'\n[[rule]]\napplication = 'pg_dump'\n[[rule]]\n\
              user = 'app*'\nwarn = '1m'\ncancel = '5m'\nterminate = '10m'",
         );
-        let settings = settings.unwrap();
-        assert!(settings.act && settings.rule.len() == 2);
-        assert_eq!(settings.rule[1].terminate, Some(Duration::from_secs(600)));
+        let policy = policy.unwrap();
+        assert!(policy.act && policy.rule.len() == 2);
+        assert_eq!(policy.rule[1].terminate, Some(Duration::from_secs(600)));
         for (text, error) in [
             ("acts = true", "unknown field `acts`"),
-            ("every = 'soon'", "write 30s"),
+            ("every = 'soon'", "must be a time such as"),
             ("every = '2h'", "every: must be from 1s to 1h"),
             ("[[rule]]\nkind = 'cursor'", "unknown variant `cursor`"),
             (
@@ -261,17 +255,17 @@ mod tests {
                 "rule 1: terminate comes before warn",
             ),
         ] {
-            let found = format!("{:#}", read(text).unwrap_err());
+            let found = read(text).unwrap_err();
             assert!(found.contains(error), "{text}: {found}");
         }
     }
 
     #[test]
-    fn without_rules_it_warns_after_a_minute_and_never_acts() {
-        let settings = read("").unwrap();
-        assert!(!settings.act);
-        let rule = &settings.rule[0];
-        assert_eq!(rule.warn, Some(Duration::from_secs(60)));
+    fn without_rules_it_warns_of_long_transactions_and_never_acts() {
+        let policy = read("").unwrap();
+        assert!(!policy.act);
+        let rule = &policy.rule[0];
+        assert_eq!(rule.warn, Some(Duration::from_secs(900)));
         assert_eq!((rule.cancel, rule.terminate), (None, None));
     }
 }

@@ -1,5 +1,4 @@
-//! What the supervisor does about the transactions that it sees: no IO and no clock but the one
-//! passed in.
+//! Which steps are due for transactions: no IO and no clock but the one passed in.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime};
@@ -7,55 +6,77 @@ use std::time::{Duration, SystemTime};
 use posthaste::{Holder, HolderKind};
 use serde::Serialize;
 
-use super::rule::{Rule, Settings};
+use super::rule::{Policy, Rule};
 
-/// What is done about one transaction, the mildest first.
+/// A step against one transaction, the mildest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Step {
+pub enum Step {
+    /// A line in the log.
     Warn,
+    /// The running statement is cancelled.
     Cancel,
+    /// The session is terminated.
     Terminate,
+}
+
+impl Step {
+    /// As it is recorded.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Warn => "warn",
+            Self::Cancel => "cancel",
+            Self::Terminate => "terminate",
+        }
+    }
 }
 
 /// A transaction, slot or replica on one server, and what it costs.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub struct Seen {
     /// `primary`, or the name of a follower.
-    pub(crate) server: String,
-    pub(crate) holder: Holder,
+    pub server: String,
+    /// The transaction, slot or replica.
+    pub holder: Holder,
     /// Tables of queues that it has locked, which cannot be truncated meanwhile.
-    pub(crate) queue_tables: i64,
+    pub queue_tables: i64,
     /// It has enqueued jobs, so its segment cannot be sealed.
-    pub(crate) has_enqueued: bool,
+    pub has_enqueued: bool,
     /// No other on this server keeps more rows.
-    pub(crate) is_oldest: bool,
+    pub is_oldest: bool,
     /// Of a follower: it reports its readers to the primary, which keeps rows for them.
-    pub(crate) has_feedback: Option<bool>,
+    pub has_feedback: Option<bool>,
 }
 
 /// One transaction in the course of time: a pid comes again, with another start.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Key {
-    pub(crate) server: String,
-    pub(crate) pid: Option<i32>,
-    pub(crate) name: Option<String>,
-    pub(crate) start: Option<SystemTime>,
+pub struct Key {
+    /// The server.
+    pub server: String,
+    /// Of a session.
+    pub pid: Option<i32>,
+    /// Of a prepared transaction or a slot.
+    pub name: Option<String>,
+    /// When the transaction began.
+    pub start: Option<SystemTime>,
 }
 
-/// What is to be done now.
+/// A step that is due.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Decision<'a> {
-    pub(crate) seen: &'a Seen,
-    pub(crate) step: Step,
+pub struct Decision<'a> {
+    /// The transaction.
+    pub seen: &'a Seen,
+    /// The step.
+    pub step: Step,
     /// The rule that decided, 1 for the first.
-    pub(crate) rule: usize,
-    pub(crate) age: Duration,
+    pub rule: usize,
+    /// How old the transaction is.
+    pub age: Duration,
 }
 
-/// What was seen and done before. Times are those of a clock that never steps.
+/// Earlier sightings and steps. Times are those of a clock that never steps.
 #[derive(Debug, Default)]
-pub(crate) struct Past {
+pub struct Past {
     first_seen: HashMap<Key, Sighting>,
     steps: HashMap<Key, Step>,
     terminations: Vec<Duration>,
@@ -69,13 +90,16 @@ struct Sighting {
 
 /// Decisions, and whether terminations wait because there were too many within a minute.
 #[derive(Debug)]
-pub(crate) struct Plan<'a> {
-    pub(crate) decisions: Vec<Decision<'a>>,
-    pub(crate) postponed: usize,
+pub struct Plan<'a> {
+    /// The steps that are due.
+    pub decisions: Vec<Decision<'a>>,
+    /// Terminations that wait for the next minute.
+    pub postponed: usize,
 }
 
 impl Seen {
-    pub(crate) fn key(&self) -> Key {
+    /// What it is known by.
+    pub fn key(&self) -> Key {
         Key {
             server: self.server.clone(),
             pid: self.holder.pid.filter(|_| self.is_session()),
@@ -84,12 +108,13 @@ impl Seen {
         }
     }
 
-    pub(crate) fn is_session(&self) -> bool {
+    /// It is a session, which can be cancelled and terminated.
+    pub fn is_session(&self) -> bool {
         self.holder.kind == HolderKind::Session
     }
 
     /// It keeps rows, or space of a queue.
-    pub(crate) fn is_harmful(&self) -> bool {
+    pub fn is_harmful(&self) -> bool {
         self.holder.transactions.is_some() || self.queue_tables > 0 || self.has_enqueued
     }
 
@@ -104,16 +129,18 @@ impl Seen {
 
 impl Past {
     /// A step of this or an earlier process.
-    pub(crate) fn taken(&mut self, key: Key, step: Step) {
+    pub fn taken(&mut self, key: Key, step: Step) {
         let known = self.steps.entry(key).or_insert(step);
         *known = step.max(*known);
     }
 
-    pub(crate) fn has_taken(&self, key: &Key) -> bool {
+    /// Whether a step was taken.
+    pub fn has_taken(&self, key: &Key) -> bool {
         self.steps.contains_key(key)
     }
 
-    pub(crate) fn terminated(&mut self, now: Duration) {
+    /// A session was terminated at this time.
+    pub fn terminated(&mut self, now: Duration) {
         self.terminations.push(now);
     }
 
@@ -127,9 +154,9 @@ impl Past {
         Some(age.min(first.age + now.saturating_sub(first.at)))
     }
 
-    /// Remembers what is there for the first time, and forgets what has ended on the servers that
+    /// Remembers transactions that are new, and forgets those that have ended on the servers that
     /// answered.
-    pub(crate) fn observe(&mut self, all: &[Seen], answered: &[String], now: Duration) {
+    pub fn observe(&mut self, all: &[Seen], answered: &[String], now: Duration) {
         for one in all {
             let age = one.holder.seconds.unwrap_or_default();
             let age = Duration::try_from_secs_f64(age).unwrap_or_default();
@@ -146,14 +173,9 @@ impl Past {
     }
 }
 
-/// What is due for each transaction: at most one step each, the next after the one before.
-pub(crate) fn plan<'a>(
-    all: &'a [Seen],
-    settings: &Settings,
-    past: &Past,
-    now: Duration,
-) -> Plan<'a> {
-    let mut room = settings
+/// The step that is due for each transaction: at most one step each, the next after the one before.
+pub fn plan<'a>(all: &'a [Seen], policy: &Policy, past: &Past, now: Duration) -> Plan<'a> {
+    let mut room = policy
         .terminations_per_minute
         .saturating_sub(past.terminations.len());
     let mut plan = Plan {
@@ -161,7 +183,7 @@ pub(crate) fn plan<'a>(
         postponed: 0,
     };
     for one in all {
-        let Some((number, rule)) = settings.rule_for(&one.holder) else {
+        let Some((number, rule)) = policy.rule_for(&one.holder) else {
             continue;
         };
         let Some(age) = past.age(one, now).or_else(|| ageless(one)) else {
@@ -216,14 +238,14 @@ mod tests {
 
     use super::*;
 
-    fn settings(text: &str) -> Settings {
+    fn policy(text: &str) -> Policy {
         let table: toml::Table = toml::from_str(text).unwrap();
         serde_json::from_value(serde_json::to_value(table).unwrap()).unwrap()
     }
 
     /// All steps, a minute apart.
-    fn strict() -> Settings {
-        settings("[[rule]]\nwarn = '1m'\ncancel = '2m'\nterminate = '3m'")
+    fn strict() -> Policy {
+        policy("[[rule]]\nwarn = '1m'\ncancel = '2m'\nterminate = '3m'")
     }
 
     fn session(pid: i32, seconds: f64) -> Seen {
@@ -244,13 +266,13 @@ mod tests {
         }
     }
 
-    fn steps(all: &[Seen], settings: &Settings, past: &Past, at: u64) -> Vec<Step> {
-        let plan = plan(all, settings, past, Duration::from_secs(at));
+    fn steps(all: &[Seen], policy: &Policy, past: &Past, at: u64) -> Vec<Step> {
+        let plan = plan(all, policy, past, Duration::from_secs(at));
         plan.decisions.iter().map(|one| one.step).collect()
     }
 
     /// The steps that are taken while a transaction of this age stays for so many passes.
-    fn taken(one: &Seen, settings: &Settings, passes: usize) -> Vec<Step> {
+    fn taken(one: &Seen, policy: &Policy, passes: usize) -> Vec<Step> {
         let mut past = Past::default();
         let mut all = Vec::new();
         for _ in 0..passes {
@@ -259,7 +281,7 @@ mod tests {
                 &["primary".into()],
                 Duration::ZERO,
             );
-            let steps = steps(std::slice::from_ref(one), settings, &past, 0);
+            let steps = steps(std::slice::from_ref(one), policy, &past, 0);
             for step in &steps {
                 past.taken(one.key(), *step);
             }
@@ -293,10 +315,10 @@ mod tests {
     #[test]
     fn the_first_rule_that_fits_decides() {
         let allowed = "[[rule]]\nuser = 'app'\n[[rule]]\nterminate = '1s'";
-        assert_eq!(taken(&session(1, 9_999.0), &settings(allowed), 3), []);
+        assert_eq!(taken(&session(1, 9_999.0), &policy(allowed), 3), []);
         let other = "[[rule]]\nuser = 'other'\n[[rule]]\nterminate = '1s'";
         let expected = [Step::Terminate];
-        assert_eq!(taken(&session(1, 9_999.0), &settings(other), 3), expected);
+        assert_eq!(taken(&session(1, 9_999.0), &policy(other), 3), expected);
     }
 
     #[test]
@@ -305,7 +327,7 @@ mod tests {
         one.holder.transactions = None;
         assert_eq!(taken(&one, &strict(), 5), [Step::Warn]);
         let rules = "[[rule]]\nharmless = true\nterminate = '1m'";
-        assert_eq!(taken(&one, &settings(rules), 5), [Step::Terminate]);
+        assert_eq!(taken(&one, &policy(rules), 5), [Step::Terminate]);
         one.has_enqueued = true;
         assert_eq!(taken(&one, &strict(), 5).len(), 3);
     }
@@ -316,9 +338,9 @@ mod tests {
         one.holder.is_superuser = true;
         assert_eq!(taken(&one, &strict(), 5), [Step::Warn]);
         let pattern = "[[rule]]\nuser = 'ap*'\nterminate = '1m'";
-        assert_eq!(taken(&one, &settings(pattern), 5), []);
+        assert_eq!(taken(&one, &policy(pattern), 5), []);
         let named = "[[rule]]\nuser = 'app'\nterminate = '1m'";
-        assert_eq!(taken(&one, &settings(named), 5), [Step::Terminate]);
+        assert_eq!(taken(&one, &policy(named), 5), [Step::Terminate]);
     }
 
     #[test]
@@ -342,27 +364,27 @@ mod tests {
 
     #[test]
     fn a_clock_that_jumps_ahead_makes_no_transaction_older() {
-        let (mut past, settings) = (Past::default(), strict());
+        let (mut past, policy) = (Past::default(), strict());
         let young = [session(1, 1.0)];
         past.observe(&young, &["primary".into()], Duration::ZERO);
         let jumped = [session(1, 3_600.0)];
         past.observe(&jumped, &["primary".into()], Duration::from_secs(5));
-        assert_eq!(steps(&jumped, &settings, &past, 5), []);
-        assert_eq!(steps(&jumped, &settings, &past, 60), [Step::Warn]);
+        assert_eq!(steps(&jumped, &policy, &past, 5), []);
+        assert_eq!(steps(&jumped, &policy, &past, 60), [Step::Warn]);
     }
 
     #[test]
     fn another_transaction_under_the_same_pid_begins_anew() {
-        let (mut past, settings) = (Past::default(), strict());
+        let (mut past, policy) = (Past::default(), strict());
         let mut one = [session(1, 60.0)];
         past.taken(one[0].key(), Step::Warn);
-        assert_eq!(steps(&one, &settings, &past, 0), []);
+        assert_eq!(steps(&one, &policy, &past, 0), []);
         one[0].holder.transaction_start = Some(UNIX_EPOCH);
-        assert_eq!(steps(&one, &settings, &past, 0), [Step::Warn]);
+        assert_eq!(steps(&one, &policy, &past, 0), [Step::Warn]);
     }
 
     #[test]
-    fn what_ended_is_forgotten_unless_its_server_did_not_answer() {
+    fn an_ended_transaction_is_forgotten_once_its_server_answers() {
         let mut past = Past::default();
         let one = [session(1, 60.0)];
         past.observe(&one, &["primary".into()], Duration::ZERO);
@@ -376,15 +398,15 @@ mod tests {
     #[test]
     fn terminations_within_a_minute_are_bounded() {
         let mut past = Past::default();
-        let settings = settings("[[rule]]\nterminate = '1m'");
+        let policy = policy("[[rule]]\nterminate = '1m'");
         let all: Vec<Seen> = (1..=5).map(|pid| session(pid, 9_999.0)).collect();
-        let first = plan(&all, &settings, &past, Duration::ZERO);
+        let first = plan(&all, &policy, &past, Duration::ZERO);
         assert_eq!((first.decisions.len(), first.postponed), (3, 2));
         for _ in 0..3 {
             past.terminated(Duration::ZERO);
         }
-        assert_eq!(steps(&all, &settings, &past, 59), []);
+        assert_eq!(steps(&all, &policy, &past, 59), []);
         past.observe(&all, &[], Duration::from_secs(60));
-        assert_eq!(steps(&all, &settings, &past, 60).len(), 3);
+        assert_eq!(steps(&all, &policy, &past, 60).len(), 3);
     }
 }

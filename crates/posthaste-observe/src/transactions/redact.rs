@@ -5,7 +5,7 @@ const LONGEST: usize = 200;
 
 /// The statement in one line, at most 200 letters of it, with `?` in the place of each literal and
 /// without comments. Where a literal is not closed, nothing after its beginning is shown.
-pub(crate) fn redact(statement: &str) -> String {
+pub fn redact(statement: &str) -> String {
     let mut shown = String::new();
     let mut rest = statement;
     while let Some(letter) = rest.chars().next() {
@@ -38,7 +38,7 @@ pub(crate) fn redact(statement: &str) -> String {
             },
             '-' if rest.starts_with("--") => rest.find('\n').map_or("", |at| &rest[at..]),
             '/' if rest.starts_with("/*") => rest.find("*/").map_or("", |at| &rest[at + 2..]),
-            digit if digit.is_ascii_digit() && !before.is_some_and(is_of_name) => {
+            digit if digit.is_ascii_digit() && !before.is_some_and(belongs_to_name) => {
                 shown.push('?');
                 rest.trim_start_matches(|one: char| one.is_alphanumeric() || one == '.')
             }
@@ -61,7 +61,7 @@ pub(crate) fn redact(statement: &str) -> String {
 }
 
 /// `$1` keeps its number: it is a parameter and no value.
-fn is_of_name(letter: char) -> bool {
+fn belongs_to_name(letter: char) -> bool {
     letter.is_alphanumeric() || letter == '_' || letter == '$'
 }
 

@@ -1,0 +1,12 @@
+//! Long transactions on several servers: the steps of `posthaste txwatch`, decided by rules. No IO
+//! and no clock.
+
+mod describe;
+mod plan;
+mod redact;
+mod rule;
+
+pub use describe::{Action, LongTransaction, Outcome, action, long_transaction, sentence};
+pub use plan::{Decision, Key, Past, Plan, Seen, Step, plan};
+pub use redact::redact;
+pub use rule::{Policy, Rule};
