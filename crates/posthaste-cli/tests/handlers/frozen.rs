@@ -1,7 +1,7 @@
 //! A worker process that is stopped with jobs in hand and goes on after others have rescued them.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -29,13 +29,10 @@ impl Received {
         let received = self.clone();
         let answer = post(
             async move |Path(worker): Path<String>, headers: HeaderMap| {
-                let id = headers["posthaste-job-id"]
-                    .to_str()
-                    .unwrap()
-                    .parse()
-                    .unwrap();
-                let mut received = received.0.lock().unwrap();
-                *received.entry((worker, id)).or_default() += 1;
+                let id = headers.get("posthaste-job-id");
+                let id = id.and_then(|id| id.to_str().ok()?.parse().ok());
+                let mut received = received.0.lock().unwrap_or_else(PoisonError::into_inner);
+                *received.entry((worker, id.unwrap_or(0))).or_default() += 1;
             },
         );
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
@@ -46,7 +43,7 @@ impl Received {
     }
 
     fn times(&self, worker: &str, id: i64) -> usize {
-        let received = self.0.lock().unwrap();
+        let received = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         received
             .get(&(worker.to_owned(), id))
             .copied()
