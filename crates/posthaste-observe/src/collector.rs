@@ -35,14 +35,15 @@ impl<S: Source> Clone for Collector<S> {
     }
 }
 
+/// What a read brought.
+type Answer<S> = Result<<S as Source>::Output, <S as Source>::Error>;
+
 struct Shared<S: Source> {
     source: S,
     every: Duration,
     within: Duration,
-    last: Mutex<Option<LastRead<S>>>,
+    last: Mutex<Option<Read<Answer<S>>>>,
 }
-
-type LastRead<S> = Read<Result<<S as Source>::Output, <S as Source>::Error>>;
 
 struct Read<T> {
     /// Until when nothing is asked.
