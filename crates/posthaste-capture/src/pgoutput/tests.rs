@@ -35,7 +35,7 @@ fn reads_every_kind_of_message() {
         truncate,
         message,
     ] = parts;
-    let at = Lsn(0x1_d941_68);
+    let at = Lsn(0x01d9_4168);
     assert_eq!(
         begin,
         Part::Begin {
@@ -47,7 +47,7 @@ fn reads_every_kind_of_message() {
     assert_eq!(
         commit,
         Part::Commit {
-            end: Lsn(0x1_d941_98)
+            end: Lsn(0x01d9_4198)
         }
     );
     let Part::Relation(relation) = relation else {
