@@ -4,6 +4,7 @@ use clap::Command;
 
 /// Commands by their words, and what somebody would type.
 const EXAMPLES: [(&str, &str); 55] = [
+    ("adopt", "posthaste adopt --discard"),
     (
         "alerts",
         "posthaste alerts --queue mail --completed-below 10 --length-above 1000",
@@ -51,7 +52,6 @@ const EXAMPLES: [(&str, &str); 55] = [
     ("queues list", "posthaste queues list"),
     ("queues pause", "posthaste queues pause mail"),
     ("queues resume", "posthaste queues resume mail"),
-    ("adopt", "posthaste adopt --discard"),
     ("rebase", "posthaste rebase"),
     ("relay preview", "posthaste relay preview mail --limit 10"),
     ("relay run", "posthaste relay run --once"),

@@ -37,7 +37,8 @@ pub(crate) async fn work(
     signals: &Signals,
 ) -> anyhow::Result<()> {
     let client = database.address().connect().await?;
-    posthaste::check_schema(&client).await?;
+    let client: &tokio_postgres::Client = &client;
+    posthaste::check_schema(client).await?;
     let queues = handlers.open()?.queues;
     begin(terminal)?;
     let mut seen = HashSet::new();
@@ -45,7 +46,7 @@ pub(crate) async fn work(
         for queue in &queues {
             let waiting = Filter::new().queue(&*queue.name).state(State::Available);
             let waiting = waiting.limit(MOST).oldest_first();
-            for job in Client::new(&client).list(&waiting).await? {
+            for job in Client::new(client).list(&waiting).await? {
                 let Some(by) = handlers.handler_of(&job.name) else {
                     continue;
                 };

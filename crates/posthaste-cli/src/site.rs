@@ -24,6 +24,24 @@ pub(crate) fn of(address: &Address) -> anyhow::Result<Option<String>> {
     }
 }
 
+/// Why a worker of this site would wait in this database; nothing where that cannot be read.
+pub(crate) async fn refusal(address: &Address) -> anyhow::Result<Option<String>> {
+    let site = of(address)?;
+    let refused = posthaste::site_refusal(&address.pool(1)?, site.as_deref());
+    Ok(refused.await.unwrap_or_default())
+}
+
+/// For commands that write into what the original feeds.
+pub(crate) async fn require(address: &Address) -> anyhow::Result<()> {
+    match refusal(address).await? {
+        None => Ok(()),
+        Some(why) => bail!(
+            "{why}: nothing is sent from here until 'posthaste adopt' takes the store over, or \
+             [site] names this site alike"
+        ),
+    }
+}
+
 fn named(file: &Path) -> anyhow::Result<Option<String>> {
     let Some(mut table) = file::table(file, SITE)? else {
         return Ok(None);
@@ -49,8 +67,7 @@ mod tests {
 
     #[test]
     fn a_file_names_the_site_or_says_plainly_what_is_wrong() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("posthaste.toml");
+        let file = std::env::temp_dir().join(posthaste_testkit::unique("posthaste-site"));
         assert_eq!(named(&file).unwrap(), None);
         for (text, known) in [
             ("[site]\nname = \"production\"", "Ok(Some(\"production\"))"),
@@ -67,5 +84,6 @@ mod tests {
             let read = format!("{:?}", named(&file));
             assert!(read.contains(known), "{text}: {read}");
         }
+        std::fs::remove_file(&file).unwrap();
     }
 }

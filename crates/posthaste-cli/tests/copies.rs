@@ -74,6 +74,11 @@ async fn every_command_says_that_a_copy_is_another_sites_until_it_is_adopted() -
     stage.write("posthaste.toml", "[route.mail]\nto = 'stdout:'\n")?;
     let mut printed = stage.spawn_at(&url, &["relay", "run", "--sandbox"])?;
     printed.line("\"name\":\"in\"", BOUND).await?;
+    let once = stage
+        .run_with_url(&url, &["relay", "run", "--once"])
+        .await?;
+    let refused = once.failure()?;
+    assert!(refused.contains("posthaste adopt"), "{refused}");
     let waiting = "SELECT count(*) FROM posthaste.job WHERE state = 'available'";
     let waits: i64 = there.query_one(waiting, &[]).await?.get(0);
 

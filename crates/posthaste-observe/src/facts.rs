@@ -21,6 +21,8 @@ pub struct Server {
     pub at: Timestamp,
     /// The role of the session.
     pub role: String,
+    /// The managed platform that it runs on, where that can be told.
+    pub platform: Option<String>,
     /// The role can see what other sessions do.
     pub sees_sessions: bool,
     /// The setting.

@@ -91,6 +91,8 @@ kinds! {
         "The database accepts text in any encoding.";
     ServerOpenSchema "server.open_schema" Hint "schemas are open"
         "Every role can create functions in a schema of the search_path.";
+    ServerPlatform "server.platform" Hint "servers are managed"
+        "The server runs on a managed platform.";
     ServerPooler "server.pooler" Hint "connections are pooled"
         "The connection goes through a transaction pooler.";
     SchemaMismatch "schema.mismatch" Error "schemas do not match"

@@ -119,7 +119,7 @@ pub use store::migrate::{
 };
 pub use store::restore::rebase;
 pub use store::roles::{grant_roles, roles_sql};
-pub use store::site::{Adoption, adopt};
+pub use store::site::{Adoption, adopt, site_refusal};
 pub use work::claims::{Claim, ClaimedJob, Claims};
 pub use work::context::Context;
 #[cfg(feature = "exec")]

@@ -19,6 +19,8 @@ use crate::support::{self, SOON, number};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     BaseBackup,
+    /// A base backup with recovery.signal.
+    PointInTime,
     PromotedReplica,
     /// Of a server that was stopped in good order.
     ColdFiles,
@@ -29,6 +31,7 @@ impl Way {
     async fn copy(self, original: &PgServer, database: &str) -> anyhow::Result<PgServer> {
         let copy = tokio::task::block_in_place(|| match self {
             Self::BaseBackup => original.start_backup(&[]),
+            Self::PointInTime => original.start_recovered(),
             Self::PromotedReplica => original.start_replica(&[]),
             Self::Snapshot => original.start_of_files(&[]),
             Self::ColdFiles => {
@@ -41,6 +44,14 @@ impl Way {
         if self == Self::PromotedReplica {
             let client = connect(&copy.url(database)).await?;
             client.batch_execute("SELECT pg_promote()").await?;
+        }
+        if self == Self::PointInTime {
+            let client = connect(&copy.url(database)).await?;
+            eventually(SOON, "it is recovered", async || {
+                let recovered = "SELECT NOT pg_is_in_recovery()";
+                Ok(client.query_one(recovered, &[]).await?.get(0))
+            })
+            .await?;
         }
         Ok(copy)
     }
@@ -199,20 +210,31 @@ async fn waits_until_it_is_adopted(way: Way) -> anyhow::Result<()> {
     Ok(())
 }
 
-macro_rules! waits {
-    ($($name:ident => $way:ident;)*) => {$(
-        #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-        async fn $name() {
-            waits_until_it_is_adopted(Way::$way).await.unwrap();
-        }
-    )*};
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_base_backup_beside_its_original_does_nothing_until_it_is_adopted() {
+    waits_until_it_is_adopted(Way::BaseBackup).await.unwrap();
 }
 
-waits! {
-    a_base_backup_beside_its_original_does_nothing_until_it_is_adopted => BaseBackup;
-    a_replica_promoted_beside_its_primary_does_nothing_until_it_is_adopted => PromotedReplica;
-    a_cold_copy_of_the_files_does_nothing_until_it_is_adopted => ColdFiles;
-    a_snapshot_of_the_disk_does_nothing_until_it_is_adopted => Snapshot;
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_backup_recovered_to_a_moment_does_nothing_until_it_is_adopted() {
+    waits_until_it_is_adopted(Way::PointInTime).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_replica_promoted_beside_its_primary_does_nothing_until_it_is_adopted() {
+    waits_until_it_is_adopted(Way::PromotedReplica)
+        .await
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_cold_copy_of_the_files_does_nothing_until_it_is_adopted() {
+    waits_until_it_is_adopted(Way::ColdFiles).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_snapshot_of_the_disk_does_nothing_until_it_is_adopted() {
+    waits_until_it_is_adopted(Way::Snapshot).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
@@ -259,7 +281,11 @@ async fn a_copy_that_is_adopted_without_what_waits_does_only_new_jobs() {
     .unwrap();
     assert_eq!(all(&done_there), 2, "{done_there:?}");
     let left = "SELECT count(*) FROM posthaste.job";
-    assert_eq!(number(&there, left).await, 0);
+    eventually(SOON, "they are done", async || {
+        Ok(number(&there, left).await == 0)
+    })
+    .await
+    .unwrap();
     assert!(number(&client, left).await >= 14);
     drop((worker, copied));
 }

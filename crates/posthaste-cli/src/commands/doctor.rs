@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::database::Database;
 use crate::failure::Ended;
 use crate::options::duration;
+use crate::site;
 use crate::terminal::Terminal;
 use crate::thresholds;
 
@@ -63,6 +64,9 @@ async fn check(arguments: &Arguments, database: &Database) -> anyhow::Result<Vec
         true => {
             let mut snapshot = Snapshot::read(&client).await?;
             snapshot.read_syncs(&client).await?;
+            if snapshot.store.refused.is_none() {
+                snapshot.store.refused = site::refusal(database.address()).await?;
+            }
             Some(snapshot)
         }
         false => None,

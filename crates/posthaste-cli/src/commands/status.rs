@@ -23,6 +23,7 @@ use crate::failure;
 use crate::kept::{self, Kept, WITHIN};
 use crate::options::between;
 use crate::signals::Signals;
+use crate::site;
 use crate::terminal::{Terminal, named};
 use crate::thresholds;
 use report::{Report, add};
@@ -141,14 +142,14 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     let client = database.address().connect().await?;
     let Some(pause) = arguments.watch else {
-        return show(arguments, &client, terminal).await;
+        return show(arguments, database, &client, terminal).await;
     };
     let mut kept = Kept::at(database.address());
     kept.keep(client);
     while !terminal.is_unread() {
         let shown = async {
             let client = kept.take().await?;
-            kept::bounded(&client, show(arguments, &client, terminal)).await?;
+            kept::bounded(&client, show(arguments, database, &client, terminal)).await?;
             kept.keep(client);
             anyhow::Ok(())
         };
@@ -170,8 +171,16 @@ pub(crate) async fn run(
 /// Below figures that lack some jobs.
 const UNCOUNTED: &str = "many jobs are not counted yet: the numbers of waiting jobs are too low";
 
-async fn show(arguments: &Arguments, client: &Client, terminal: &Terminal) -> anyhow::Result<()> {
+async fn show(
+    arguments: &Arguments,
+    database: &Database,
+    client: &Client,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
     let mut snapshot = Snapshot::read(client).await?;
+    if snapshot.store.refused.is_none() {
+        snapshot.store.refused = site::refusal(database.address()).await?;
+    }
     snapshot.read_syncs(client).await?;
     let thresholds = thresholds::read()?;
     let found = findings(&snapshot, &thresholds);

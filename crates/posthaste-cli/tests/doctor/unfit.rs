@@ -109,3 +109,16 @@ async fn a_schema_that_is_older_is_called_older_and_not_missing() -> anyhow::Res
     assert!(said.contains("posthaste migrate"), "{said}");
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_names_the_platform_where_it_can_be_told() -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let (server, db, client) = stage::with_roles(&stage).await?;
+    let said = ask(&stage, db.url()).await?;
+    assert!(!said.has("hint", "server.platform"), "{}", said.text);
+    client.batch_execute("CREATE ROLE rdsadmin").await?;
+    let said = ask(&stage, &server.url(db.name())).await?;
+    said.finds("hint", "server.platform");
+    assert!(said.text.contains("Amazon RDS"), "{}", said.text);
+    Ok(())
+}

@@ -114,6 +114,13 @@ pub(super) fn check_findings(checks: &Checks) -> Vec<Finding> {
             "Connect to the primary, or promote this server.",
         ));
     }
+    if let Some(platform) = &checks.server.platform {
+        found.push(Finding::new(
+            Kind::ServerPlatform,
+            format!("The server runs on {platform}."),
+            "Nothing is to be done: the owner of a database needs no other rights there.",
+        ));
+    }
     if checks.is_pooled {
         found.push(Finding::new(
             Kind::ServerPooler,

@@ -202,6 +202,7 @@ async fn server(client: &Client) -> Result<Server, Error> {
             max_prepared_transactions: row.try_get("max_prepared_transactions")?,
             notifications: row.try_get("notifications")?,
             encoding: row.try_get("encoding")?,
+            platform: row.try_get("platform")?,
             missing_roles: row.try_get("missing_roles")?,
             open_schemas: row.try_get("open_schemas")?,
         })

@@ -25,8 +25,8 @@ SELECT has_schema_privilege('posthaste', 'USAGE') AS may_look,
        (SELECT coalesce(pg_catalog.array_agg(f.name ORDER BY f.name), '{}') FROM (
           SELECT p.oid::regprocedure::text AS name FROM pg_proc p
            WHERE p.pronamespace = to_regnamespace('posthaste')::oid
-             AND p.proname IN ('check_identity', 'register', 'enter_site', 'session_identity', 'claim',
-                               'settle', 'close_batches', 'beat', 'enter_ready')
+             AND p.proname IN ('check_identity', 'register', 'enter_site', 'session_identity',
+                               'claim', 'settle', 'close_batches', 'beat', 'enter_ready')
              AND NOT has_function_privilege(p.oid, 'EXECUTE')
           UNION ALL
           SELECT p.oid::regprocedure::text FROM pg_proc p

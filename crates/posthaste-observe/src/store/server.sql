@@ -10,6 +10,16 @@ SELECT current_database()::text AS database,
        CASE WHEN pg_is_in_recovery() THEN 0
             ELSE (pg_notification_queue_usage() * 100::float8)::integer END AS notifications,
        current_setting('server_encoding') AS encoding,
+       (SELECT p.name FROM (VALUES
+            (1, 'Neon', current_setting('neon.timeline_id'::text, true) IS NOT NULL),
+            (2, 'Supabase', EXISTS (SELECT FROM pg_roles WHERE rolname = 'supabase_admin')),
+            (3, 'Amazon Aurora', to_regproc('pg_catalog.aurora_version'::text) IS NOT NULL),
+            (4, 'Amazon RDS', EXISTS (SELECT FROM pg_roles WHERE rolname = 'rdsadmin')),
+            (5, 'AlloyDB', EXISTS (SELECT FROM pg_roles WHERE rolname = 'alloydbsuperuser')),
+            (6, 'Cloud SQL', EXISTS (SELECT FROM pg_roles WHERE rolname = 'cloudsqlsuperuser')),
+            (7, 'Azure Database for PostgreSQL',
+             EXISTS (SELECT FROM pg_roles WHERE rolname IN ('azure_pg_admin', 'azuresu')))
+          ) p (place, name, is_it) WHERE p.is_it ORDER BY p.place LIMIT 1) AS platform,
        (SELECT coalesce(pg_catalog.array_agg(r ORDER BY r), '{}')
           FROM pg_catalog.unnest(
                  ARRAY['posthaste_observer', 'posthaste_producer', 'posthaste_worker']) r

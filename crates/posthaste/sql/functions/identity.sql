@@ -2,8 +2,8 @@
 -- on a managed server, or does without.
 
 -- The server's cluster, as its owner may read it. Where pg_control_system() is refused: what the
--- catalog says of the transaction that made the store, which a dump does not carry. With the owner's
--- rights, so that all roles see the same.
+-- catalog says of the transaction that made the store, which a dump does not carry. It runs with its
+-- owner's rights, so that all roles see the same.
 CREATE OR REPLACE FUNCTION posthaste.cluster() RETURNS text LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -20,7 +20,8 @@ END $f$;
 -- The history of the write-ahead log. Until its first checkpoint a promoted server has the new
 -- number only where recovery ended. Where both are refused, each life of the server counts as a new
 -- history.
-CREATE OR REPLACE FUNCTION posthaste.timeline() RETURNS text LANGUAGE plpgsql STABLE SECURITY DEFINER
+CREATE OR REPLACE FUNCTION posthaste.timeline()
+RETURNS text LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   IF has_function_privilege('pg_control_checkpoint()', 'EXECUTE')

@@ -5,7 +5,8 @@
 -- created in it: a physical copy keeps them (crash recovery, physical backups, point-in-time
 -- recovery, promotion), a logical one does not (pg_dump, logical replication).
 
--- The identity of posthaste.store_identity's one row; '{}' where there is not exactly one, as in a schema without its rows.
+-- The identity of posthaste.store_identity's one row; '{}' where there is not exactly one, as in a
+-- schema without its rows.
 CREATE OR REPLACE FUNCTION posthaste.recorded_identity() RETURNS text[] LANGUAGE sql STABLE AS $f$
   SELECT CASE count(*) WHEN 1 THEN max(h.identity) ELSE '{}' END FROM posthaste.store_identity h
 $f$;

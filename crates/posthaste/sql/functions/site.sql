@@ -40,7 +40,9 @@ SET search_path = pg_catalog, pg_temp AS $f$
                 posthaste.site_label(p_site, p_addresses))
     FROM posthaste.site s, LATERAL (SELECT
       s.life = pg_sequence_last_value('posthaste.life'::regclass) AS is_same_life OFFSET 0) l
-   WHERE NOT posthaste.is_own_site(s.name, p_site, s.addresses && p_addresses,
+   -- A pool may not tell its address: that proves no copy.
+   WHERE NOT posthaste.is_own_site(s.name, p_site,
+           s.addresses && p_addresses OR '{}' IN (s.addresses, p_addresses),
            coalesce(l.is_same_life AND s.started = pg_postmaster_start_time(), false),
            coalesce(l.is_same_life, false), coalesce(s.endpoint = posthaste.endpoint(), false))
      -- A template of databases of which none was worked is nobody's.
@@ -78,7 +80,9 @@ BEGIN
       (posthaste.recorded_identity())[4] IS DISTINCT FROM (posthaste.current_identity())[4];
   END IF;
   PERFORM posthaste.check_identity(p_thorough);
-  DELETE FROM posthaste.site WHERE v_is_template;
+  IF v_is_template THEN
+    DELETE FROM posthaste.site;
+  END IF;
   PERFORM posthaste.position('posthaste.flags'), posthaste.note_site(p_site, p_addresses);
   RETURN NULL;
 END $f$;

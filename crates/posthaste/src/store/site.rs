@@ -6,7 +6,7 @@ use tokio_postgres::{Client, IsolationLevel};
 
 use super::place::addresses;
 use super::restore::BEGIN;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Chain, Error, ErrorKind};
 
 /// By what a process is known to the store.
 #[derive(Clone, Debug, Default)]
@@ -59,6 +59,25 @@ pub(crate) fn admitted(refused: Option<String>) -> Result<(), Error> {
     }
 }
 
+/// Why a worker of the site of that name, or else one that connects as this pool does, would wait
+/// in this database; nothing where it would work. Changes nothing.
+pub async fn site_refusal(pool: &Pool, site: Option<&str>) -> Result<Option<String>, Error> {
+    let site = Site::new(site, pool);
+    let client = pool.get().await;
+    let client = client.map_err(|error| Error::from(ErrorKind::Connect(Chain::of(error))))?;
+    let row = client
+        .query_typed_one(
+            "SELECT posthaste.site_refusal($1, $2)",
+            &[
+                (&site.name, Type::TEXT),
+                (&site.addresses, Type::TEXT_ARRAY),
+            ],
+        )
+        .await;
+    let refused = row.and_then(|row| row.try_get(0));
+    refused.map_err(Error::postgres("cannot read which site works the store"))
+}
+
 /// What [`adopt`] did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adoption {
@@ -82,10 +101,8 @@ pub async fn adopt(
 ) -> Result<Adoption, Error> {
     let failed = || Error::postgres("cannot adopt the store");
     let site = Site::new(site, pool);
-    let mut client = pool
-        .get()
-        .await
-        .map_err(|error| Error::from(ErrorKind::Connect(crate::error::Chain::of(error))))?;
+    let client = pool.get().await;
+    let mut client = client.map_err(|error| Error::from(ErrorKind::Connect(Chain::of(error))))?;
     super::migrate::require_current(&client).await?;
     let transaction = client
         .build_transaction()

@@ -180,15 +180,33 @@ impl PgServer {
     /// A server with a base backup of this one, which recovers by what the backup holds.
     pub fn start_backup(&self, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
         Self::start_in(self.version, settings, Place::default(), |copy| {
-            let program = self.version.tool(&self.bin, "pg_basebackup")?;
-            let mut backup = copy.account.command(program);
-            backup
-                .args(["--checkpoint=fast", "--no-sync", "--pgdata"])
-                .arg(copy.folder.data())
-                .arg("--dbname")
-                .arg(self.url("postgres"));
-            run(&mut backup)
+            self.back_up_into(copy)
         })
+    }
+
+    /// The same, recovered to the first moment that it can be: with a history of its own.
+    pub fn start_recovered(&self) -> anyhow::Result<Self> {
+        let settings = [
+            ("restore_command", "false"),
+            ("recovery_target", "immediate"),
+            ("recovery_target_action", "promote"),
+        ];
+        Self::start_in(self.version, &settings, Place::default(), |copy| {
+            self.back_up_into(copy)?;
+            let mut signal = copy.account.command("touch");
+            run(signal.arg(copy.folder.data().join("recovery.signal")))
+        })
+    }
+
+    fn back_up_into(&self, copy: &Self) -> anyhow::Result<()> {
+        let program = self.version.tool(&self.bin, "pg_basebackup")?;
+        let mut backup = copy.account.command(program);
+        backup
+            .args(["--checkpoint=fast", "--no-sync", "--pgdata"])
+            .arg(copy.folder.data())
+            .arg("--dbname")
+            .arg(self.url("postgres"));
+        run(&mut backup)
     }
 
     /// A server with this one's files as they are: of one that was stopped in good order, or of one

@@ -13,6 +13,7 @@ use crate::observe::Listen;
 use crate::routes::{self, Started};
 use crate::sandbox;
 use crate::signals::Signals;
+use crate::site;
 use crate::terminal::Terminal;
 use crate::worker::{self, Patience, Settings};
 
@@ -62,6 +63,9 @@ pub(super) async fn run(
         return sandbox::relay(&routes, database, terminal, signals).await;
     }
     let client = database.address().connect().await?;
+    if arguments.once {
+        site::require(database.address()).await?;
+    }
     let relays = routes::start(routes, database.address()).await?;
     let relays = routes::unless_all_refused(relays)?;
     if let (true, Some(refusal)) = (arguments.once, routes::first_refusal(&relays)) {

@@ -13,6 +13,7 @@ use super::behind::{self, Behind, Problem};
 use crate::database::Database;
 use crate::failure::{self, Ended};
 use crate::options::per_second;
+use crate::site;
 use crate::syncs::{self, Config, Sides};
 use crate::terminal::Terminal;
 
@@ -56,6 +57,9 @@ pub(super) async fn run(
 ) -> anyhow::Result<()> {
     let tables = syncs::chosen(arguments.config.tables(database)?, &arguments.tables)?;
     let client = database.address().connect().await?;
+    if arguments.repair {
+        site::require(database.address()).await?;
+    }
     let audit = Audit {
         repair: arguments.repair,
         rate: arguments.rate,

@@ -15,6 +15,7 @@ use tokio_postgres::types::Type;
 
 use crate::database::Database;
 use crate::options::per_second;
+use crate::site;
 use crate::syncs::{self, Config};
 use crate::terminal::{Progress, Terminal, Unit};
 
@@ -63,6 +64,7 @@ pub(super) async fn run(
     };
     let client = database.address().connect().await?;
     syncs::is_installed(&client, &table).await?;
+    site::require(database.address()).await?;
     if arguments.give_up {
         return give_up(name, &index, terminal).await;
     }

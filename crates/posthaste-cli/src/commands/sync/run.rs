@@ -16,6 +16,7 @@ use crate::database::Database;
 use crate::failure::Ended;
 use crate::observe::Listen;
 use crate::signals::Signals;
+use crate::site;
 use crate::syncs::{self, Config, Started};
 use crate::terminal::Terminal;
 use crate::worker::{self, Patience, Settings};
@@ -62,6 +63,9 @@ pub(super) async fn run(
 ) -> anyhow::Result<()> {
     let tables = syncs::chosen(arguments.config.tables(database)?, &arguments.tables)?;
     let client = database.address().connect().await?;
+    if arguments.once {
+        site::require(database.address()).await?;
+    }
     let period = arguments.once.then_some(ONCE_EVERY);
     let syncs = syncs::start(tables, database.address(), period).await?;
     let settings = Settings {
