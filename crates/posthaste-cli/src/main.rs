@@ -358,6 +358,7 @@ async fn command(
         | Command::Queues(_)
         | Command::Doctor(_)
         | Command::Rebase(_)
+        | Command::Adopt(_)
         | Command::TwoPhase(_)
         | Command::Health(_)
         | Command::Init(_)

@@ -27,8 +27,9 @@ pub(crate) fn of(address: &Address) -> anyhow::Result<Option<String>> {
 /// Why a worker of this site would wait in this database; nothing where that cannot be read.
 pub(crate) async fn refusal(address: &Address) -> anyhow::Result<Option<String>> {
     let site = of(address)?;
-    let refused = posthaste::site_refusal(&address.pool(1)?, site.as_deref());
-    Ok(refused.await.unwrap_or_default())
+    let pool = address.pool(1)?;
+    let refused = posthaste::site_refusal(&pool, site.as_deref()).await;
+    Ok(refused.unwrap_or_default())
 }
 
 /// For commands that write into what the original feeds.
