@@ -363,7 +363,6 @@ async fn command(
         | Command::Health(_)
         | Command::Init(_)
         | Command::Manual(_)
-        | Command::Adopt(_)
         | Command::Completions(_) => false,
     };
     if ends_in_order {
