@@ -1,6 +1,6 @@
 -- A capture, and whether this is the database that it was installed in.
 SELECT c.slot, c.publication, c.epoch, c.stopped,
-       c.identity = ARRAY[i.now[1], i.now[2], i.now[4]] AS is_here,
+       c.identity OPERATOR(pg_catalog.=) ARRAY[i.now[1], i.now[2], i.now[4]] AS is_here,
        EXISTS (SELECT FROM pg_publication p
                 WHERE p.oid = c.published AND p.pubname = c.publication::name) AS is_published
   FROM posthaste.capture c, (SELECT posthaste.current_identity() AS now) i

@@ -2,8 +2,8 @@
 SELECT s.database = current_database() AND s.plugin = 'pgoutput'::name AS is_ours, s.active,
        coalesce(s.confirmed_flush_lsn, '0/0')::text AS confirmed,
        coalesce(s.wal_status, 'reserved') AS wal_status,
-       coalesce(to_jsonb(s) ->> 'invalidation_reason'::text,
-                CASE WHEN to_jsonb(s) ->> 'conflicting'::text = 'true'::text
+       coalesce(pg_catalog.to_jsonb(s) ->> 'invalidation_reason'::text,
+                CASE WHEN pg_catalog.to_jsonb(s) ->> 'conflicting'::text = 'true'::text
                      THEN 'it conflicted with recovery' END) AS reason
   FROM pg_replication_slots s
  WHERE s.slot_name = $1::text::name
