@@ -2,6 +2,7 @@
 
 mod algorithm;
 mod crew;
+mod drain;
 mod figures;
 mod gate;
 mod holder;

@@ -9,7 +9,7 @@ use super::span::Span;
 use crate::statements::Statements;
 
 /// Those that come with the bench, in the order of `all`.
-const SHIPPED: [(&str, &str); 9] = [
+const SHIPPED: [(&str, &str); 10] = [
     ("que", include_str!("../../algorithms/que.sql")),
     (
         "que_last_id",
@@ -35,6 +35,10 @@ const SHIPPED: [(&str, &str); 9] = [
     (
         "visibility_timeout",
         include_str!("../../algorithms/visibility_timeout.sql"),
+    ),
+    (
+        "staged_drain",
+        include_str!("../../algorithms/staged_drain.sql"),
     ),
     ("posthaste", include_str!("../../algorithms/posthaste.sql")),
 ];
@@ -62,6 +66,8 @@ pub(crate) enum Manner {
     One { transaction: bool },
     /// Many jobs per claim.
     Batch { transaction: bool },
+    /// One session moves many jobs to Redis, where the workers take them.
+    Drain,
     /// By its own library.
     Library,
 }
@@ -73,6 +79,7 @@ impl Manner {
             "one in a transaction" => Self::One { transaction: true },
             "batch" => Self::Batch { transaction: false },
             "batch in a transaction" => Self::Batch { transaction: true },
+            "drain" => Self::Drain,
             "library" => Self::Library,
             _ => return None,
         })
@@ -90,7 +97,7 @@ impl Manner {
     pub(crate) fn limit(self, batch: i64) -> i64 {
         match self {
             Self::Batch { .. } => batch,
-            Self::One { .. } | Self::Library => 1,
+            Self::One { .. } | Self::Drain | Self::Library => 1,
         }
     }
 }

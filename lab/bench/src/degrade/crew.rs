@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::algorithm::Manner;
+use super::drain::{self, Drain, RedisWorker};
 use super::ledger::Ledger;
 use super::parameters::{Prepared, Values};
 use super::scene::Scene;
@@ -53,6 +54,7 @@ impl Crew {
             lease,
             ledger,
             going,
+            redis: _,
         } = scene;
         let pacing = Pacing::new(scenario, *lease);
         let mut crew = Self {
@@ -66,6 +68,16 @@ impl Crew {
                 let told = Arc::new(Told { pacing, ledger });
                 let worker = PacedWorker::start(database, concurrency, *lease, told).await?;
                 crew.processes.push(worker);
+            }
+            return Ok(crew);
+        }
+        if algorithm.manner == Manner::Drain {
+            tasks.spawn(Drain::connect(scene, pacing).await?.work(going.clone()));
+            tasks.spawn(drain::rescue(scene).await?);
+            for place in 0..scenario.work.workers {
+                let worker = RedisWorker::connect(scene, place, pacing).await?;
+                crew.deaths.push(worker.death());
+                tasks.spawn(worker.work(going.clone()));
             }
             return Ok(crew);
         }

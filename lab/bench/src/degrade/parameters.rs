@@ -158,12 +158,13 @@ fn numbered(text: &str) -> (String, Vec<Name>) {
             None => {
                 out.push(':');
                 // Of two colons the second one must see the first.
-                if after.starts_with(':') {
-                    out.push(':');
-                    rest = &after[1..];
-                } else {
-                    rest = after;
-                }
+                rest = match after.strip_prefix(':') {
+                    Some(cast) => {
+                        out.push(':');
+                        cast
+                    }
+                    None => after,
+                };
             }
         }
     }

@@ -1,5 +1,7 @@
 //! The report of a run: a page that asks nobody for anything, a summary, and a few lines.
 
+#[cfg(test)]
+mod browser;
 mod charts;
 
 use anyhow::Result;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use posthaste_testkit::PgServer;
+use posthaste_testkit::receivers::Redis;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -13,6 +14,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::algorithm::{Algorithm, Manner};
 use super::crew::Crew;
+use super::drain;
 use super::holder::Holder;
 use super::instruments;
 use super::ledger::{Ledger, Totals};
@@ -92,11 +94,14 @@ async fn attempt(
     let clock = Clock::start();
     let ledger = Arc::new(Ledger::new(clock));
     let (stop, going) = watch::channel(true);
+    let redis = redis(algorithm)?;
+    let url = redis.as_ref().map(Redis::url);
     let scene = Scene {
         database: &database,
         algorithm,
         scenario,
         lease: LEASE,
+        redis: url.as_deref(),
         ledger: Arc::clone(&ledger),
         going,
     };
@@ -116,7 +121,7 @@ async fn attempt(
         pace.set_missed_tick_behavior(MissedTickBehavior::Skip);
         while begun.elapsed() < scenario.lasts() {
             pace.tick().await;
-            while let Some(ended) = tasks.try_join_next() {
+            if let Some(ended) = tasks.try_join_next() {
                 ended?.context("a worker or a producer has ended")?;
                 bail!("a worker or a producer has ended");
             }
@@ -135,7 +140,7 @@ async fn attempt(
     sampled?;
     let _ = stop.send(false);
     finish(tasks, crew).await?;
-    outcome.lost = lost(&database, algorithm, ledger.totals()).await?;
+    outcome.lost = lost(&scene, ledger.totals()).await?;
     Ok(())
 }
 
@@ -154,6 +159,12 @@ pub(crate) async fn prepare(server: &PgServer, algorithm: &Algorithm) -> Result<
             .with_context(|| format!("the schema of {}", algorithm.name))?;
     }
     Ok(database)
+}
+
+/// Where it drains to, if it does.
+pub(crate) fn redis(algorithm: &Algorithm) -> Result<Option<Redis>> {
+    let drains = algorithm.manner == Manner::Drain;
+    drains.then(|| Redis::start(&[])).transpose()
 }
 
 /// Where its tables are.
@@ -206,15 +217,16 @@ pub(crate) async fn finish(mut tasks: JoinSet<Result<()>>, crew: Crew) -> Result
 }
 
 /// How many jobs neither a worker has finished nor the queue still has.
-pub(crate) async fn lost(
-    database: &Database,
-    algorithm: &Algorithm,
-    totals: Totals,
-) -> Result<u64> {
-    let Ok(remaining) = algorithm.statements.get("remaining") else {
+pub(crate) async fn lost(scene: &Scene<'_>, totals: Totals) -> Result<u64> {
+    let Ok(remaining) = scene.algorithm.statements.get("remaining") else {
         return Ok(0);
     };
-    let client = database.connect().await?;
+    let client = scene.database.connect().await?;
     let remaining: i64 = client.query_one(remaining, &[]).await?.get(0);
-    Ok(totals.waiting().saturating_sub(u64::try_from(remaining)?))
+    let elsewhere = match scene.redis {
+        Some(_) => drain::remaining(scene).await?,
+        None => 0,
+    };
+    let remaining = u64::try_from(remaining)? + elsewhere;
+    Ok(totals.waiting().saturating_sub(remaining))
 }

@@ -17,6 +17,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) scenario: &'a Scenario,
     /// After this long a job of a worker that has gone may be claimed again.
     pub(crate) lease: Duration,
+    /// Where it drains to, if it does.
+    pub(crate) redis: Option<&'a str>,
     pub(crate) ledger: Arc<Ledger>,
     /// Turns false at the end.
     pub(crate) going: watch::Receiver<bool>,

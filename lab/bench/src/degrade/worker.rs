@@ -84,9 +84,9 @@ enum Turn {
 
 /// A job that a claim brought.
 #[derive(Debug, Clone, Copy)]
-struct Claimed {
-    id: i64,
-    number: u64,
+pub(crate) struct Claimed {
+    pub(crate) id: i64,
+    pub(crate) number: u64,
 }
 
 impl Worker {
@@ -226,7 +226,8 @@ impl Worker {
 }
 
 impl Claimed {
-    fn read(row: &Row) -> Result<Self> {
+    /// The job in a row.
+    pub(crate) fn read(row: &Row) -> Result<Self> {
         let args: Value = row.try_get("args")?;
         Ok(Self {
             id: row.try_get("id")?,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ::posthaste::consumer::{Consumer, Delivery};
 use ::posthaste::{Config, Outcome, Worker, WorkerHandle};
 use ::posthaste_relay::{
-    Asynq, Mapping, RabbitMq, Reach, Relay, RelayBuilder, Sidekiq, Template, Webhook,
+    Asynq, Mapping, RabbitMq, AddressPolicy, Relay, RelayBuilder, Sidekiq, Template, Webhook,
 };
 use anyhow::{Result, ensure};
 use tokio_postgres::NoTls;
@@ -61,7 +61,7 @@ impl Carrier {
 
     /// To a webhook on this machine.
     pub(crate) async fn to_hook(database: &Database, url: &str) -> Result<Self> {
-        let here = Reach::public().allow("127.0.0.1")?;
+        let here = AddressPolicy::public().allow("127.0.0.1")?;
         let hook = Webhook::within(reqwest::Client::builder(), url, here)?.requests(REQUESTS);
         // Twice as many as may be under way: while some batches wait for their last answers, others
         // are begun.

@@ -83,6 +83,7 @@ impl PacedWorker {
     }
 
     /// Ends it at once: its jobs and its liveness stop together, as those of a killed process do.
+    #[cfg(test)]
     pub(crate) fn kill(self) {
         self.runtime.shutdown_background();
     }
