@@ -181,7 +181,11 @@ fn every_stored_result_is_cited_by_a_page() {
     let mut results = super::files("docs/benchmarks", &["json"]);
     results.extend(super::files("docs/reports", &["json"]));
     assert!(results.len() > 2, "results are elsewhere: {results:?}");
-    let pages = ["docs/why/benchmarks.md", "docs/why/testing.md"];
+    let pages = [
+        "docs/why/benchmarks.md",
+        "docs/why/mvcc.md",
+        "docs/why/testing.md",
+    ];
     let pages: String = pages.map(|page| read(&root().join(page))).concat();
     results.retain(|file| {
         let name = file.file_name().unwrap().to_string_lossy();
