@@ -1,5 +1,5 @@
--- Queue Classic 3: a random one of the first nine jobs that nobody has, locked without waiting, then
--- marked by an UPDATE. Left out: the chunked notifications and the retries.
+-- Queue Classic 3: a random one of the first nine jobs that nobody has, locked without waiting,
+-- then marked by an UPDATE. Left out: the chunked notifications and the retries.
 -- manner: one
 
 -- name: schema

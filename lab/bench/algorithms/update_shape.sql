@@ -1,5 +1,5 @@
--- River and Oban: one wide row for a job's whole life, UPDATE to running under SKIP LOCKED, UPDATE to
--- completed, and the row stays. The indexes are of the kinds those two create by default.
+-- River and Oban: one wide row for a job's whole life, UPDATE to running under SKIP LOCKED, UPDATE
+-- to completed, and the row stays. The indexes are of the kinds those two create by default.
 -- Left out: their leader, their retries, the pruning of completed rows.
 -- manner: batch
 
