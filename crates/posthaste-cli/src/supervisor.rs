@@ -2,6 +2,7 @@
 //! acts where it may.
 
 mod act;
+mod redact;
 mod server;
 mod settings;
 mod timeouts;

@@ -1,5 +1,5 @@
-//! From findings to alerts: one begins when its finding has lasted, and ends when it has been absent
-//! for as long, so that a figure near its threshold makes one alert. No IO and no clock.
+//! From findings to alerts: one begins when its finding has lasted, and ends when it has been
+//! absent for as long, so that a figure near its threshold makes one alert. No IO and no clock.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -134,9 +134,9 @@ kinds! {
     QueueLate "queue.late" Error "queues are late"
         "The oldest job of a queue has waited for too long.";
     QueueLong "queue.long" Error "queues are too long"
-        "More jobs are due in a queue than [observe] length_above allows.";
+        "More jobs are due in a queue than length_above allows.";
     QueueSlow "queue.slow" Error "queues complete too few jobs"
-        "Fewer jobs of a queue are completed than [observe] completed_below demands.";
+        "Fewer jobs of a queue are completed than completed_below demands.";
     QueueFailing "queue.failing" Error "queues are failing"
         "Too many attempts of a queue failed in the last ten minutes.";
     QueuePaused "queue.paused" Warning "paused queues have jobs waiting"

@@ -24,6 +24,7 @@ mod facts;
 mod finding;
 mod holders;
 mod sums;
+
 pub mod transactions;
 
 mod snapshot;

@@ -3,10 +3,8 @@
 
 mod describe;
 mod plan;
-mod redact;
 mod rule;
 
 pub use describe::{Action, LongTransaction, Outcome, action, long_transaction, sentence};
 pub use plan::{Decision, Key, Past, Plan, Seen, Step, plan};
-pub use redact::redact;
 pub use rule::{Policy, Rule};

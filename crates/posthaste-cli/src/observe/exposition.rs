@@ -1,13 +1,16 @@
 //! A snapshot as metrics, and these as text that Prometheus reads. No IO and no clock.
 
+mod alerts;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use posthaste::Counter;
-use posthaste_observe::{Finding, Kind, Snapshot};
+use posthaste_observe::Snapshot;
 use posthaste_relay::Failure;
 
 use super::labels::{Asked, Labels, holder_kind};
+pub(super) use alerts::alerts;
 
 /// Every state of a job that is there now.
 fn states(of: &Counter) -> [(&'static str, i64); 11] {
@@ -133,14 +136,6 @@ pub(super) fn metrics(
     all.0
 }
 
-/// What alerts are made of: a snapshot without the jobs that are left out, and its findings.
-pub(super) fn alerts(snapshot: &Snapshot, found: &[Finding], labels: &mut Labels) -> Vec<Metric> {
-    let mut all = All::default();
-    watched(&mut all, snapshot, labels);
-    findings(&mut all, found, labels);
-    all.0
-}
-
 fn jobs(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
     let (mut now, mut finished) = (Series::new(), Series::new());
     let (mut failed, mut again) = (Series::new(), Series::new());
@@ -203,20 +198,6 @@ fn asked_for(all: &mut All, snapshot: &Snapshot, labels: &mut Labels, asked: &As
         let help = "Jobs in each state now, by priority.";
         all.metric("posthaste_priority_jobs", "gauge", help, &priorities);
     }
-}
-
-fn watched(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
-    let (mut completed, mut lengths) = (Series::new(), Series::new());
-    for (queue, sums) in snapshot.by_queue() {
-        let key = vec![("queue", labels.queue(queue))];
-        *completed.entry(key.clone()).or_default() += sums.done as f64;
-        *lengths.entry(key).or_default() += sums.due() as f64;
-    }
-    let name = "posthaste_watched_completed_total";
-    let help = "Completed jobs, without those of exempt tags.";
-    all.metric(name, "counter", help, &completed);
-    let help = "Jobs that are due and not completed, without those of exempt tags.";
-    all.metric("posthaste_watched_length", "gauge", help, &lengths);
 }
 
 fn waits(all: &mut All, snapshot: &Snapshot, unworked: &BTreeSet<&str>, labels: &mut Labels) {
@@ -378,25 +359,6 @@ fn ended(all: &mut All, snapshot: &Snapshot) {
     }
     let help = "Sessions that txwatch cancelled or terminated in the last hour.";
     all.metric("posthaste_txwatch_actions", "gauge", help, &series);
-}
-
-/// Each kind has a series without a subject, so that an alert on one that is over ends.
-fn findings(all: &mut All, found: &[Finding], labels: &mut Labels) {
-    let key = |kind: Kind, subject: String| {
-        let (id, level) = (kind.id().to_owned(), kind.level().name().to_owned());
-        vec![("id", id), ("level", level), ("subject", subject)]
-    };
-    let kinds = Kind::ALL.iter();
-    let mut series: Series = kinds.map(|kind| (key(*kind, String::new()), 0.0)).collect();
-    for one in found {
-        let subject = match one.kind.has_lasting_subject() && !one.subject.is_empty() {
-            true => labels.of("subject", one.kind.id(), &one.subject),
-            false => String::new(),
-        };
-        *series.entry(key(one.kind, subject)).or_default() += 1.0;
-    }
-    let help = "What is wrong now, by the id and the level of the finding and what it is about.";
-    all.metric("posthaste_findings", "gauge", help, &series);
 }
 
 #[cfg(test)]

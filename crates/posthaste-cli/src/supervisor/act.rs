@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use anyhow::{bail, ensure};
 use deadpool_postgres::Client;
 use posthaste::HolderKind;
-use posthaste_observe::transactions::{Decision, Key, Outcome, Step, redact, sentence};
+use posthaste_observe::transactions::{Decision, Key, Outcome, Step, sentence};
 use tokio_postgres::types::Type;
 
 use crate::failure;
@@ -16,7 +16,7 @@ pub(super) fn log(decision: &Decision<'_>, outcome: &Outcome) {
     let seen = decision.seen;
     let holder = sentence(seen);
     let waited = decision.age.as_secs();
-    let statement = seen.holder.query.as_deref().map(redact);
+    let statement = seen.holder.query.as_deref();
     let (action, result) = (decision.step.name(), outcome.word());
     match (decision.step, outcome) {
         (Step::Warn, _) => tracing::warn!(
@@ -162,7 +162,6 @@ async fn record(recorder: &Client, decision: &Decision<'_>) -> anyhow::Result<i6
     let action = decision.step.name();
     let start: Option<SystemTime> = holder.transaction_start;
     let rule = i32::try_from(decision.rule)?;
-    let query = holder.query.as_deref().map(redact);
     let pid = seen.key().pid;
     let row = recorder
         .query_typed_one(
@@ -182,7 +181,7 @@ async fn record(recorder: &Client, decision: &Decision<'_>) -> anyhow::Result<i6
                 (&holder.seconds, Type::FLOAT8),
                 (&action, Type::TEXT),
                 (&rule, Type::INT4),
-                (&query, Type::TEXT),
+                (&holder.query, Type::TEXT),
             ],
         )
         .await?;

@@ -8,6 +8,7 @@ use deadpool_postgres::Client;
 use posthaste::{Holder, HolderKind};
 use posthaste_observe::transactions::Seen;
 
+use super::redact::redact;
 use crate::connect::Address;
 use crate::failure;
 use crate::terminal::Terminal;
@@ -128,7 +129,8 @@ async fn read(server: &str, client: &Client) -> anyhow::Result<Reading> {
     let is_follower = row.try_get("is_follower")?;
     let has_feedback: bool = row.try_get("has_feedback")?;
     let oldest = all.iter().filter_map(|one| one.transactions).max();
-    let seen = |holder: Holder| {
+    let seen = |mut holder: Holder| {
+        holder.query = holder.query.as_deref().map(redact);
         let key = (
             holder.pid.filter(|_| holder.kind == HolderKind::Session),
             holder.name.clone(),

@@ -1,5 +1,7 @@
 //! The statements. They have no names, so that any pooler will do.
 
+mod windows;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -12,7 +14,7 @@ use crate::checks::{Checks, Lock, OLDEST, Rights, UnsyncedTable};
 use crate::error::Error;
 use crate::facts::{
     EndedTransaction, FailedPeriodic, FailingJobs, GivenUp, QueueSettings, Segments, Server,
-    StoreState, Sync, Window, Worker,
+    StoreState, Sync, Worker,
 };
 use crate::snapshot::Snapshot;
 use crate::sums::Sums;
@@ -92,7 +94,7 @@ async fn snapshot(client: &Client) -> Result<Snapshot, Error> {
         counters,
         ..Snapshot::default()
     };
-    snapshot.windows = windows(client, &snapshot).await?;
+    snapshot.windows = windows::read(client, &snapshot).await?;
     let sampled = snapshot.windows.iter().filter(|one| one.seconds >= LONG);
     let rates = sampled.map(|one| (one.queue.clone(), one.completed as f64 * 60.0 / one.seconds));
     snapshot.rates = rates.collect();
@@ -102,46 +104,6 @@ async fn snapshot(client: &Client) -> Result<Snapshot, Error> {
     count_syncs(&mut snapshot);
     snapshot.took = started.elapsed();
     Ok(snapshot)
-}
-
-/// Samples hold totals; what happened since is the difference to those of now.
-async fn windows(client: &Client, snapshot: &Snapshot) -> Result<Vec<Window>, Error> {
-    let sums = snapshot.by_queue();
-    let rows = client.query_typed(include_str!("window.sql"), &[]);
-    let mut windows = Vec::new();
-    for row in rows.await? {
-        let queue: String = row.try_get("queue")?;
-        let Some(now) = sums.get(queue.as_str()) else {
-            continue;
-        };
-        let since = |now: i64, column: &str| -> Result<i64, PgError> {
-            // A store that was restored counts anew.
-            Ok((now - row.try_get::<_, i64>(column)?).max(0))
-        };
-        windows.push(Window {
-            seconds: row.try_get("seconds")?,
-            enqueued: since(now.enqueued(), "come")?,
-            completed: since(now.done, "done")?,
-            failed: since(now.failed, "failed")?,
-            error: None,
-            queue,
-        });
-    }
-    let failing = windows.iter().filter(|one| one.failed_share() > 0.1);
-    let failing: Vec<String> = failing.map(|one| one.queue.clone()).collect();
-    if !failing.is_empty() {
-        let sql = include_str!("errors.sql");
-        for row in client
-            .query_typed(sql, &[(&failing, Type::TEXT_ARRAY)])
-            .await?
-        {
-            let queue: &str = row.try_get("queue")?;
-            if let Some(window) = windows.iter_mut().find(|one| one.queue == queue) {
-                window.error = row.try_get("error")?;
-            }
-        }
-    }
-    Ok(windows)
 }
 
 /// Jobs of synced tables, by the counters of their queues.

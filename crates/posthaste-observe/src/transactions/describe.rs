@@ -4,7 +4,6 @@ use posthaste::HolderKind;
 use serde::Serialize;
 
 use super::plan::{Decision, Seen, Step};
-use super::redact::redact;
 use crate::finding::Kind;
 use crate::format::{age, counted, plain};
 use crate::holders::{holder_detail, holder_name};
@@ -103,7 +102,7 @@ pub fn long_transaction(seen: &Seen) -> LongTransaction {
         is_oldest: seen.is_oldest,
         queue_tables: seen.queue_tables,
         has_enqueued: seen.has_enqueued,
-        query: holder.query.as_deref().map(redact),
+        query: holder.query.clone(),
     }
 }
 

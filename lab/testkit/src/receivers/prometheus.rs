@@ -71,7 +71,8 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts one that scrapes each `host:port`, judges by these rules, and tells that Alertmanager.
+    /// Starts one that scrapes each `host:port`, judges by these rules, and tells that
+    /// Alertmanager.
     pub fn start(
         rules: &str,
         targets: &[&str],

@@ -5,7 +5,7 @@ const LONGEST: usize = 200;
 
 /// The statement in one line, at most 200 letters of it, with `?` in the place of each literal and
 /// without comments. Where a literal is not closed, nothing after its beginning is shown.
-pub fn redact(statement: &str) -> String {
+pub(super) fn redact(statement: &str) -> String {
     let mut shown = String::new();
     let mut rest = statement;
     while let Some(letter) = rest.chars().next() {

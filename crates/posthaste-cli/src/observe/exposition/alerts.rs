@@ -1,0 +1,46 @@
+//! The metrics by which the rules for Prometheus make alerts.
+
+use posthaste_observe::{Finding, Kind, Snapshot};
+
+use super::{All, Labels, Metric, Series};
+
+/// What alerts are made of: a snapshot without the jobs that are left out, and its findings.
+pub(crate) fn alerts(snapshot: &Snapshot, found: &[Finding], labels: &mut Labels) -> Vec<Metric> {
+    let mut all = All::default();
+    watched(&mut all, snapshot, labels);
+    findings(&mut all, found, labels);
+    all.0
+}
+
+fn watched(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
+    let (mut completed, mut lengths) = (Series::new(), Series::new());
+    for (queue, sums) in snapshot.by_queue() {
+        let key = vec![("queue", labels.queue(queue))];
+        *completed.entry(key.clone()).or_default() += sums.done as f64;
+        *lengths.entry(key).or_default() += sums.due() as f64;
+    }
+    let name = "posthaste_watched_completed_total";
+    let help = "Completed jobs, without those of exempt tags.";
+    all.metric(name, "counter", help, &completed);
+    let help = "Jobs that are due and not completed, without those of exempt tags.";
+    all.metric("posthaste_watched_length", "gauge", help, &lengths);
+}
+
+/// Each kind has a series without a subject, so that an alert on one that is over ends.
+fn findings(all: &mut All, found: &[Finding], labels: &mut Labels) {
+    let key = |kind: Kind, subject: String| {
+        let (id, level) = (kind.id().to_owned(), kind.level().name().to_owned());
+        vec![("id", id), ("level", level), ("subject", subject)]
+    };
+    let kinds = Kind::ALL.iter();
+    let mut series: Series = kinds.map(|kind| (key(*kind, String::new()), 0.0)).collect();
+    for one in found {
+        let subject = match one.kind.has_lasting_subject() && !one.subject.is_empty() {
+            true => labels.of("subject", one.kind.id(), &one.subject),
+            false => String::new(),
+        };
+        *series.entry(key(one.kind, subject)).or_default() += 1.0;
+    }
+    let help = "What is wrong now, by the id and the level of the finding and what it is about.";
+    all.metric("posthaste_findings", "gauge", help, &series);
+}
