@@ -14,10 +14,14 @@ use crate::window::{MOST_PAGES, PAGES, Place};
 
 /// No window begins after this.
 const BOUND: Duration = Duration::from_millis(600);
+/// The newest claims of each segment of which a page lists the running jobs: a segment has one for
+/// each run until it is truncated.
+const CLAIMS: i64 = 20_000;
 /// Jobs whose arguments are searched in one window.
 const SEARCHED: usize = 500;
 
 /// What was found.
+#[derive(Default)]
 pub(crate) struct Found {
     pub(crate) jobs: Vec<JobRow>,
     /// Where the next page begins; nothing where everything was looked at.
@@ -26,6 +30,8 @@ pub(crate) struct Found {
     pub(crate) is_cut: bool,
     /// Where this page was to go on is no place any more.
     pub(crate) is_gone: bool,
+    /// The part that was not read, in a sentence; empty where all was.
+    pub(crate) lacks: &'static str,
     pub(crate) took: Duration,
 }
 
@@ -45,27 +51,28 @@ pub(crate) struct Look<'a> {
 impl Look<'_> {
     pub(crate) async fn take(&self, pool: &Pool) -> Result<Found, StoreError> {
         let session = Session::read(pool).await?;
-        let found = self.within(&session).await?;
+        let started = Instant::now();
+        let mut found = self.through(&session, started, Some(CLAIMS)).await?;
+        found.took = started.elapsed();
         session.end().await?;
         Ok(found)
     }
 
-    /// The same in a transaction that goes on.
+    /// The same in a transaction that goes on, with all running jobs.
     pub(crate) async fn within(&self, session: &Session) -> Result<Found, StoreError> {
         let started = Instant::now();
-        let mut found = self.through(session, started).await?;
+        let mut found = self.through(session, started, None).await?;
         found.took = started.elapsed();
         Ok(found)
     }
 
-    async fn through(&self, session: &Session, started: Instant) -> Result<Found, StoreError> {
-        let mut found = Found {
-            jobs: Vec::new(),
-            next: None,
-            is_cut: false,
-            is_gone: false,
-            took: Duration::ZERO,
-        };
+    async fn through(
+        &self,
+        session: &Session,
+        started: Instant,
+        claims: Option<i64>,
+    ) -> Result<Found, StoreError> {
+        let mut found = Found::default();
         let mut places = match self.is_by_due {
             true => vec![Place::FIRST_DUE],
             false => store::places(session).await?,
@@ -88,7 +95,15 @@ impl Look<'_> {
                     return Ok(found);
                 }
                 let before = found.jobs.len();
-                here = self.window(session, &place, pages, &mut found).await?;
+                here = match (&place, claims) {
+                    (Place::Running(_), Some(claims)) => {
+                        self.running(session, &place, claims, &mut found).await?
+                    }
+                    _ => {
+                        self.window(session, &place, pages, None, &mut found)
+                            .await?
+                    }
+                };
                 if found.jobs.len() == before {
                     pages = (2 * pages).min(MOST_PAGES);
                 }
@@ -116,12 +131,38 @@ impl Look<'_> {
         }
     }
 
+    /// Running jobs of so many claims. A list without them is better than none.
+    async fn running(
+        &self,
+        session: &Session,
+        place: &Place,
+        claims: i64,
+        found: &mut Found,
+    ) -> Result<Option<Place>, StoreError> {
+        session.mark().await?;
+        match self.window(session, place, 0, Some(claims), found).await {
+            Err(StoreError::Late(_)) => {
+                session.undo().await?;
+                found.lacks = "Running jobs are not listed: they were not read within two seconds.";
+                Ok(None)
+            }
+            read => {
+                if store::has_more_claims(session, claims).await? {
+                    found.lacks = "Of running jobs, those of the newest 20,000 claims of a \
+                                   segment and those that run for long are listed.";
+                }
+                read
+            }
+        }
+    }
+
     /// Looks once, and says where to look next in this place.
     async fn window(
         &self,
         session: &Session,
         place: &Place,
         pages: i64,
+        claims: Option<i64>,
         found: &mut Found,
     ) -> Result<Option<Place>, StoreError> {
         let room = self.limit + 1 - found.jobs.len();
@@ -133,7 +174,7 @@ impl Look<'_> {
         let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
         let (mut jobs, on) = match place {
             Place::Running(_) | Place::InFlight(_) => (
-                store::numbered(session, place, self.filter, limit).await?,
+                store::numbered(session, place, self.filter, limit, claims).await?,
                 None,
             ),
             Place::Slot(slot, before) => {

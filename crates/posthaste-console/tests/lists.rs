@@ -111,6 +111,60 @@ async fn given_up_jobs_are_listed_by_their_state_and_error_and_continued() {
     assert!(page.contains("The filter is not understood"), "{page}");
 }
 
+/// As many claims of jobs that are done, as a busy segment has them.
+const FINISHED: &str = "
+    INSERT INTO posthaste.claim_0 (batch, worker, queue, priority, token, lo, hi, from_xid, from_id,
+                                   to_xid, to_id, n, exhausted)
+    SELECT nextval('posthaste.batch_id'), 1, 'done', 0, gen_random_uuid(), '1:1:', '1:1:', '0', 0,
+           '0', 0, 1, true
+      FROM generate_series(1, 300000);
+    INSERT INTO posthaste.batch_done_0 SELECT batch, 1 FROM posthaste.claim_0";
+
+#[tokio::test]
+async fn running_jobs_are_listed_beside_300_000_finished_attempts() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    client.batch_execute(FINISHED).await.unwrap();
+    let mut ids = BTreeSet::new();
+    for _ in 0..8 {
+        ids.insert(enqueue(&client, "slow", "mail", "{}").await);
+    }
+    let (release, released) = tokio::sync::watch::channel(false);
+    let worker = posthaste::Worker::builder(database.pool(4).unwrap())
+        .queue("mail", 8)
+        .handler("*", move |_, _| {
+            let mut released = released.clone();
+            async move {
+                released.wait_for(|over| *over).await?;
+                Ok(posthaste::Outcome::Done)
+            }
+        })
+        .start()
+        .await
+        .unwrap();
+    let console = console(&database).await;
+    eventually(SOON, "all eight are listed as running", async || {
+        let page = console.page("/jobs?filter=state:running").await;
+        let listed: BTreeSet<i64> = numbers(&page).into_iter().collect();
+        Ok(listed == ids && page.contains("the newest 20,000 claims"))
+    })
+    .await
+    .unwrap();
+    let page = console.page("/jobs").await;
+    assert_eq!(numbers(&page).len(), 8, "{page}");
+    for path in [
+        "/jobs?filter=error:x",
+        "/jobs?filter=queue:mail",
+        "/workers",
+        "/sync",
+    ] {
+        let page = console.page(path).await;
+        assert!(!page.contains("within two seconds"), "{path}: {page}");
+    }
+    release.send(true).unwrap();
+    worker.stop().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_running_job_is_listed_as_running() {
     let database = database().await;

@@ -83,6 +83,7 @@ struct Jobs {
     beginning: String,
     is_cut: bool,
     is_gone: bool,
+    lacks: &'static str,
     is_continued: bool,
     searches: bool,
     took: String,
@@ -192,7 +193,11 @@ async fn list(
         is_by_due: path == "/scheduled",
         limit: usize::try_from(limit).unwrap_or(usize::MAX),
     };
-    let found = look.take(&app.pool).await?;
+    // A filter that is not understood selects no job, so that nothing can be done to others.
+    let found = match problem {
+        Some(_) => Found::default(),
+        None => look.take(&app.pool).await?,
+    };
     let is_kept = filter.state.is_some_and(|state| KEPT.contains(&state));
     let (title, current) = match (path, filter.state) {
         ("/dead", Some(JobState::Expired)) => ("Expired", EXPIRED),
@@ -223,6 +228,7 @@ async fn list(
         beginning: address::filtered(path, &typed),
         is_cut: found.is_cut,
         is_gone: found.is_gone,
+        lacks: found.lacks,
         is_continued,
         searches: filter.text.is_some(),
         took: words::span(found.took.as_secs_f64()),

@@ -120,12 +120,21 @@ pub(crate) async fn slot(
     read.collect()
 }
 
-/// Jobs of a place that goes by numbers, below that number.
+/// Whether a segment has more claims than that.
+pub(crate) async fn has_more_claims(session: &Session, claims: i64) -> Result<bool, StoreError> {
+    let sql = include_str!("many_claims.sql");
+    let values: [(&(dyn ToSql + Sync), Type); 1] = [(&claims, Type::INT8)];
+    let row = session.client()?.query_typed_one(sql, &values).await?;
+    Ok(row.try_get(0)?)
+}
+
+/// Jobs of a place that goes by numbers, below that number; of so many claims where that is said.
 pub(crate) async fn numbered(
     session: &Session,
     place: &Place,
     filter: &Filter,
     limit: i64,
+    claims: Option<i64>,
 ) -> Result<Vec<JobRow>, StoreError> {
     let (sql, below, go_on): (_, _, fn(i64) -> Place) = match place {
         Place::Running(below) => (include_str!("running.sql"), *below, Place::Running),
@@ -134,7 +143,7 @@ pub(crate) async fn numbered(
     };
     let (state, error) = (filter.state.map(words::state), filter.error_pattern());
     let since = filter.since_at();
-    let values: [(&(dyn ToSql + Sync), Type); 8] = [
+    let mut values: Vec<(&(dyn ToSql + Sync), Type)> = vec![
         (&below, Type::INT8),
         (&filter.queue, Type::TEXT),
         (&filter.name, Type::TEXT),
@@ -144,6 +153,9 @@ pub(crate) async fn numbered(
         (&limit, Type::INT8),
         (&since, Type::TIMESTAMPTZ),
     ];
+    if matches!(place, Place::Running(_)) {
+        values.push((&claims, Type::INT8));
+    }
     let rows = session.client()?.query_typed(sql, &values).await?;
     let read = rows
         .iter()

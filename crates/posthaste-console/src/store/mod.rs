@@ -23,7 +23,7 @@ pub(crate) use bulk::{
 pub(crate) use bulk_jobs::{next_kept, quarantined, told_to_end, tried_since};
 pub(crate) use error::StoreError;
 pub(crate) use kept::{delete_jobs, delete_kept, kept_count};
-pub(crate) use list::{JobRow, due, kept, numbered, places, slot};
+pub(crate) use list::{JobRow, due, has_more_claims, kept, numbered, places, slot};
 pub(crate) use order::{Waiting, waiting_for_turn};
 pub(crate) use periodic::{Periodic, periodic, run_periodic, switch_periodic};
 pub(crate) use samples::{samples, take_sample};

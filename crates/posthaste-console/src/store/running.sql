@@ -1,15 +1,57 @@
--- Jobs that a worker has, but for those in flight; below this number, the newest first. A condition
--- that is NULL is none.
+-- Jobs that a worker has, but for those in flight, of the newest claims of each segment; below this
+-- number, the newest first. A condition that is NULL is none. Jobs that run for long are in flight.
 SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, 'running' AS state, j.attempt,
        j.max_attempts, j.enqueued_at, j.scheduled_at, j.tag,
        left(j.last_error, 400) AS last_error,
        CASE WHEN j.kwargs_bytes <= 4096 THEN j.kwargs::text END AS kwargs, j.kwargs_bytes
-  FROM (SELECT * FROM posthaste.running_0()
-        UNION ALL SELECT * FROM posthaste.running_1()
-        UNION ALL SELECT * FROM posthaste.running_2()
-        UNION ALL SELECT * FROM posthaste.running_3()
-        UNION ALL SELECT * FROM posthaste.running_4()
-        UNION ALL SELECT * FROM posthaste.running_5()) j
+  FROM (
+  SELECT r.* FROM (
+    SELECT n.worker, n.batch, n.token FROM (
+      SELECT b.worker, b.batch, b.token FROM posthaste.claim_0 b
+       ORDER BY b.batch DESC LIMIT $9::bigint) n
+     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_0 w WHERE w.batch = n.batch) OFFSET 0) c,
+    LATERAL posthaste.batch_rows_0(c.batch, c.token) r
+   WHERE NOT EXISTS (SELECT FROM posthaste.job_done_0 a WHERE a.xid = r.xid AND a.id = r.id)
+  UNION ALL
+  SELECT r.* FROM (
+    SELECT n.worker, n.batch, n.token FROM (
+      SELECT b.worker, b.batch, b.token FROM posthaste.claim_1 b
+       ORDER BY b.batch DESC LIMIT $9::bigint) n
+     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_1 w WHERE w.batch = n.batch) OFFSET 0) c,
+    LATERAL posthaste.batch_rows_1(c.batch, c.token) r
+   WHERE NOT EXISTS (SELECT FROM posthaste.job_done_1 a WHERE a.xid = r.xid AND a.id = r.id)
+  UNION ALL
+  SELECT r.* FROM (
+    SELECT n.worker, n.batch, n.token FROM (
+      SELECT b.worker, b.batch, b.token FROM posthaste.claim_2 b
+       ORDER BY b.batch DESC LIMIT $9::bigint) n
+     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_2 w WHERE w.batch = n.batch) OFFSET 0) c,
+    LATERAL posthaste.batch_rows_2(c.batch, c.token) r
+   WHERE NOT EXISTS (SELECT FROM posthaste.job_done_2 a WHERE a.xid = r.xid AND a.id = r.id)
+  UNION ALL
+  SELECT r.* FROM (
+    SELECT n.worker, n.batch, n.token FROM (
+      SELECT b.worker, b.batch, b.token FROM posthaste.claim_3 b
+       ORDER BY b.batch DESC LIMIT $9::bigint) n
+     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_3 w WHERE w.batch = n.batch) OFFSET 0) c,
+    LATERAL posthaste.batch_rows_3(c.batch, c.token) r
+   WHERE NOT EXISTS (SELECT FROM posthaste.job_done_3 a WHERE a.xid = r.xid AND a.id = r.id)
+  UNION ALL
+  SELECT r.* FROM (
+    SELECT n.worker, n.batch, n.token FROM (
+      SELECT b.worker, b.batch, b.token FROM posthaste.claim_4 b
+       ORDER BY b.batch DESC LIMIT $9::bigint) n
+     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_4 w WHERE w.batch = n.batch) OFFSET 0) c,
+    LATERAL posthaste.batch_rows_4(c.batch, c.token) r
+   WHERE NOT EXISTS (SELECT FROM posthaste.job_done_4 a WHERE a.xid = r.xid AND a.id = r.id)
+  UNION ALL
+  SELECT r.* FROM (
+    SELECT n.worker, n.batch, n.token FROM (
+      SELECT b.worker, b.batch, b.token FROM posthaste.claim_5 b
+       ORDER BY b.batch DESC LIMIT $9::bigint) n
+     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_5 w WHERE w.batch = n.batch) OFFSET 0) c,
+    LATERAL posthaste.batch_rows_5(c.batch, c.token) r
+   WHERE NOT EXISTS (SELECT FROM posthaste.job_done_5 a WHERE a.xid = r.xid AND a.id = r.id)) j
  WHERE j.id < $1::bigint
    AND ($2::text IS NULL OR j.queue = $2::text) AND ($3::text IS NULL OR j.name = $3::text)
    AND ($4::text IS NULL OR j.tag = $4::text) AND ($5::text IS NULL OR $5::text = 'running')

@@ -66,6 +66,16 @@ impl Session {
         Ok(object.ok_or_else(ended)?)
     }
 
+    /// Remembers this point, to which [`undo`](Self::undo) goes back after a statement that failed.
+    pub(crate) async fn mark(&self) -> Result<(), StoreError> {
+        Ok(self.client()?.batch_execute("SAVEPOINT mark").await?)
+    }
+
+    /// Goes back to the last [`mark`](Self::mark).
+    pub(crate) async fn undo(&self) -> Result<(), StoreError> {
+        Ok(self.client()?.batch_execute("ROLLBACK TO mark").await?)
+    }
+
     /// What operators do, in this transaction. No statement gets a name, so any pooler will do.
     pub(crate) fn jobs(&self) -> Result<posthaste::Client<&tokio_postgres::Client>, StoreError> {
         Ok(posthaste::Client::new(self.client()?))
