@@ -11,6 +11,7 @@ mod demo;
 mod doctor;
 mod enqueue;
 mod exporter;
+mod faults;
 mod handlers;
 mod idle_connections;
 mod json;

@@ -1,0 +1,217 @@
+//! Every surface reports the same findings of the same store: `status`, `top`, `doctor`, the
+//! metrics, the console and `posthaste alerts`.
+//!
+//! Not provoked here: findings that only `doctor` can have (`server.*`, `rights.*`, `schema.*`,
+//! `store.sequence`, `sync.triggers`, `sync.dropped`, `transaction.lock`), which `doctor` tests;
+//! copies and stepped clocks (`store.*`, in `doctor::unfit` and the tests of clocks); and findings
+//! that take minutes, a destination or an index (`worker.silent`, `worker.no_leader`, `periodic.*`,
+//! `relay.*`, `sync.*`, `transaction.replica`), which their own tests have.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use anyhow::{Context as _, ensure};
+use posthaste_observe::{Kind, Level, is_alert};
+use posthaste_testkit::{Child, PgServer, PgVersion, TestDb};
+use serde_json::Value;
+
+use crate::exporter::{got, served};
+use crate::stage::{BOUND, Stage};
+
+const THRESHOLDS: &str = "[observe]\nqueue_late = '1s'\nlong_transaction = '1s'\nfailing_job = 3\n\
+                          length_above = { late = 0 }\ncompleted_below = { late = 1 }\n";
+
+type Ids = BTreeSet<&'static str>;
+
+fn ids<'a>(ids: impl IntoIterator<Item = &'a str>) -> anyhow::Result<Ids> {
+    let kinds = ids
+        .into_iter()
+        .map(|id| Kind::by_id(id).context(id.to_owned()));
+    kinds.map(|kind| Ok(kind?.id())).collect()
+}
+
+/// Those of these levels at most.
+fn urgent(found: &Ids, is_meant: impl Fn(Kind) -> bool) -> Ids {
+    let kinds = found.iter().filter_map(|id| Kind::by_id(id));
+    kinds.filter(|kind| is_meant(*kind)).map(Kind::id).collect()
+}
+
+struct Surfaces {
+    stage: Stage,
+    url: String,
+    _exporter: Child,
+    metrics: String,
+    _console: Child,
+    console: String,
+}
+
+impl Surfaces {
+    async fn new(db: &TestDb) -> anyhow::Result<Self> {
+        let stage = Stage::new()?;
+        stage.write("posthaste.toml", THRESHOLDS)?;
+        stage.run_with_url(db.url(), &["migrate"]).await?.good()?;
+        let mut exporter = stage.spawn_at(db.url(), &["exporter", "--listen", "127.0.0.1:0"])?;
+        let metrics = served(&mut exporter).await?;
+        let mut console = stage.spawn_at(db.url(), &["console", "--listen", "127.0.0.1:0"])?;
+        let line = console.error_line("console at http://", BOUND).await?;
+        let address = line.split("console at ").nth(1).context("no address")?;
+        let address = address.split('/').take(3).collect::<Vec<_>>().join("/");
+        Ok(Self {
+            stage,
+            url: db.url().to_owned(),
+            _exporter: exporter,
+            metrics,
+            _console: console,
+            console: address,
+        })
+    }
+
+    /// The findings of a command.
+    async fn by_command(&self, command: &[&str]) -> anyhow::Result<Ids> {
+        let arguments = [&["--json"], command].concat();
+        let said = self.stage.run_with_url(&self.url, &arguments).await?;
+        let document: Value = serde_json::from_str(&said.out).context(said.err)?;
+        let findings = document.get("findings").unwrap_or(&document);
+        let findings = findings.as_array().context("no findings")?.iter();
+        ids(findings.filter_map(|one| one["id"].as_str()))
+    }
+
+    async fn by_metrics(&self) -> anyhow::Result<Ids> {
+        let (_, text) = got(&self.metrics, "/metrics").await?;
+        let lines = text.lines().filter(|line| !line.ends_with(" 0"));
+        let lines = lines.filter_map(|line| line.strip_prefix("posthaste_findings{id=\""));
+        ids(lines.filter_map(|rest| rest.split('"').next()))
+    }
+
+    async fn by_console(&self) -> anyhow::Result<Ids> {
+        let (status, page) = got(&self.console, "/").await?;
+        ensure!(status == 200, "{page}");
+        let parts = page.split("data-id=\"").skip(1);
+        ids(parts
+            .filter_map(|rest| rest.split('"').next())
+            .filter(|id| !id.is_empty()))
+    }
+
+    /// Fails, with the difference, unless all surfaces report these and nothing else; hints of the
+    /// server are those of its settings.
+    async fn compare(&self, expected: &Ids) -> anyhow::Result<()> {
+        let status = self.by_command(&["status"]).await?;
+        let found = urgent(&status, |kind| {
+            let id = kind.id();
+            let is_of_server = id.starts_with("server.") || id.starts_with("rights.");
+            kind.level() != Level::Hint || !is_of_server
+        });
+        ensure!(found == *expected, "status has {found:?}, not {expected:?}");
+        let surfaces = [
+            ("top", self.by_command(&["top"]).await?),
+            ("metrics", self.by_metrics().await?),
+        ];
+        for (surface, found) in surfaces {
+            ensure!(found == status, "{surface} has {found:?}, not {status:?}");
+        }
+        let doctor = self.by_command(&["doctor"]).await?;
+        ensure!(
+            doctor.is_superset(&status),
+            "doctor has {doctor:?}, not {status:?}"
+        );
+        let shown = urgent(&status, |kind| kind.level() != Level::Hint);
+        let console = self.by_console().await?;
+        ensure!(
+            console == shown,
+            "the console has {console:?}, not {shown:?}"
+        );
+        let firing = urgent(&status, is_alert);
+        let alerts = self
+            .by_command(&["alerts", "--once", "--lasting", "1"])
+            .await?;
+        ensure!(alerts == firing, "alerts has {alerts:?}, not {firing:?}");
+        Ok(())
+    }
+
+    async fn all_report(&self, expected: &[&'static str]) -> anyhow::Result<()> {
+        let (begun, expected) = (Instant::now(), expected.iter().copied().collect());
+        while let Err(error) = self.compare(&expected).await {
+            ensure!(begun.elapsed() < BOUND, "{error:#}");
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_surface_reports_the_same_findings() -> anyhow::Result<()> {
+    let settings = [("max_prepared_transactions", "2"), ("wal_level", "logical")];
+    let server = PgServer::start(PgVersion::any(), &settings)?;
+    let db = TestDb::empty(&server).await?;
+    let surfaces = Surfaces::new(&db).await?;
+    let (client, holder) = (db.client().await?, db.client().await?);
+    client
+        .batch_execute(
+            "SELECT posthaste.enqueue('slow', queue => 'late') FROM generate_series(1, 3);
+             SELECT posthaste.enqueue('fails', queue => 'other') FROM generate_series(1, 12)",
+        )
+        .await?;
+    // No job was completed in the last ten minutes.
+    for minutes in (4..=10).rev() {
+        let sample = "SELECT posthaste.take_sample(clock_timestamp() - $1 * interval '1 min')";
+        client.execute(sample, &[&f64::from(minutes)]).await?;
+    }
+    surfaces
+        .all_report(&["worker.none", "queue.long", "queue.slow"])
+        .await?;
+
+    client
+        .batch_execute(
+            "SELECT posthaste.enqueue('fails', queue => 'other', max_attempts => 1);
+             SELECT posthaste.enqueue('fails', queue => 'other',
+                                      scheduled_at => now() - interval '2 s',
+                                      expires_at => now() - interval '1 s');
+             SELECT posthaste.enqueue('ok', queue => 'unserved');
+             SELECT posthaste.pause('paused');
+             SELECT posthaste.enqueue('ok', queue => 'paused');
+             INSERT INTO posthaste.txwatch_action (server, kind, pid, action, rule, result)
+             VALUES ('primary', 'session', 7, 'terminate', 1, 'done')",
+        )
+        .await?;
+    client
+        .batch_execute("SELECT pg_create_logical_replication_slot('unread', 'test_decoding')")
+        .await?;
+    holder
+        .batch_execute(
+            "BEGIN; CREATE TABLE own (); PREPARE TRANSACTION 'forgotten';
+             BEGIN; SELECT pg_current_xact_id()",
+        )
+        .await?;
+    let work = [
+        "work",
+        "--queue",
+        "late=1",
+        "--queue",
+        "other=4",
+        "--queue",
+        "paused",
+        "--exec",
+        "slow=sleep 600",
+        "--exec",
+        "fails=false",
+        "--exec",
+        "ok=true",
+    ];
+    let _worker = surfaces.stage.spawn_at(db.url(), &work)?;
+    surfaces
+        .all_report(&[
+            "jobs.dead",
+            "jobs.expired",
+            "jobs.failing",
+            "queue.failing",
+            "queue.late",
+            "queue.long",
+            "queue.no_worker",
+            "queue.paused",
+            "queue.slow",
+            "transaction.ended",
+            "transaction.long",
+            "transaction.prepared",
+            "transaction.slot",
+        ])
+        .await
+}
