@@ -81,6 +81,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "KEY")]
     redact: Vec<String>,
 
+    /// Show this on every page, such as production or staging
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+
     /// They stand in a file, where names are spelled otherwise.
     #[arg(skip)]
     is_of_file: bool,
@@ -116,6 +120,7 @@ impl Options {
             tls_key: tls.tls_key.clone(),
             without_tls: tls.without_tls,
             redact: [self.redact.clone(), said.redact.clone()].concat(),
+            name: self.name.clone().or(said.name),
             is_of_file: said.is_of_file && !has_way_in && !has_tls,
         }
     }
@@ -234,6 +239,7 @@ impl Options {
             settings.role = Role::Operator;
         }
         settings.redacted.extend(self.redact.iter().cloned());
+        settings.name = self.name.clone().unwrap_or_default();
         Ok(settings)
     }
 

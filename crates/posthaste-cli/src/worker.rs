@@ -196,6 +196,21 @@ pub(crate) async fn start(address: &Address, settings: Settings) -> anyhow::Resu
     })
 }
 
+/// Host, version and process: in containers the process alone is always the same.
+fn name() -> String {
+    let (version, process) = (env!("CARGO_PKG_VERSION"), std::process::id());
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let host = host.or_else(|| std::env::var("HOSTNAME").ok());
+    match host
+        .as_deref()
+        .map(str::trim)
+        .filter(|host| !host.is_empty())
+    {
+        Some(host) => format!("{host}, posthaste {version}, process {process}"),
+        None => format!("posthaste {version}, process {process}"),
+    }
+}
+
 impl Patience {
     /// The same for another program: all workers of a database are to be alike.
     pub(crate) fn as_typed(self) -> Vec<String> {
@@ -211,7 +226,7 @@ impl Patience {
         let rescue_after = self.rescue_after;
         let usual = Config::default();
         Config {
-            name: format!("posthaste, process {}", std::process::id()),
+            name: name(),
             shutdown_grace: self.grace,
             heartbeat_interval: usual.heartbeat_interval.min(rescue_after / 6),
             rescue_after,

@@ -105,21 +105,28 @@ function release() {
   waiting.clear();
 }
 
+// A browser has six connections for all pages of a server: a page that nobody sees takes none.
 function listen(address) {
-  const events = new EventSource(address);
-  for (const event of Object.keys(shows)) {
-    events.addEventListener(event, ({ data }) => {
-      const news = JSON.parse(data);
-      const before = waiting.get(event);
-      waiting.set(event, event === "cells" && before ? before.concat(news) : news);
-      release();
-    });
-  }
-  events.onopen = () => { state = "live, every 2 s"; told(); };
-  events.onerror = () => { state = "not live: no connection"; told(); };
-  // A browser that keeps the page, to go back to it, would keep its connection for a minute; and it
-  // has six for all pages.
-  addEventListener("pagehide", () => events.close());
+  let events;
+  const open = () => {
+    if (events || document.hidden) return;
+    events = new EventSource(address);
+    for (const event of Object.keys(shows)) {
+      events.addEventListener(event, ({ data }) => {
+        const news = JSON.parse(data);
+        const before = waiting.get(event);
+        waiting.set(event, event === "cells" && before ? before.concat(news) : news);
+        release();
+      });
+    }
+    events.onopen = () => { state = "live, every 2 s"; told(); };
+    events.onerror = () => { state = "not live: no connection"; told(); };
+  };
+  const close = () => { events?.close(); events = undefined; };
+  open();
+  document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
+  // A browser that keeps the page, to go back to it, would keep its connection for a minute.
+  addEventListener("pagehide", close);
   addEventListener("pageshow", ({ persisted }) => persisted && location.reload());
 }
 

@@ -23,6 +23,8 @@ use crate::network::Network;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Settings {
+    /// The environment, such as `production`, which every page shows; empty for none.
+    pub name: String,
     /// What everybody who comes in may do. A [`Proxy`] may name people who may do more.
     pub role: Role,
     /// Who may come in.
@@ -43,6 +45,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            name: String::new(),
             role: Role::Observer,
             access: Access::Loopback,
             redacted: Self::REDACTED.map(str::to_owned).into(),

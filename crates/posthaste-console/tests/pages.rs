@@ -25,6 +25,41 @@ async fn an_empty_store_has_one_green_line_and_says_what_to_do_next() {
 }
 
 #[tokio::test]
+async fn every_page_names_the_environment() {
+    let database = database().await;
+    let settings = Settings {
+        name: "staging".to_owned(),
+        ..support::operator()
+    };
+    let console = support::console_with(&database, settings).await;
+    for path in [
+        "/",
+        "/queues",
+        "/jobs",
+        "/workers",
+        "/transactions",
+        "/settings",
+    ] {
+        let page = console.page(path).await;
+        assert!(page.contains(" · staging · posthaste</title>"), "{path}");
+        assert!(page.contains("<p class=\"place\">staging</p>"), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_filter_that_is_not_understood_selects_no_job() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    enqueue(&client, "mail.send", "mail", "{}").await;
+    let page = console(&database)
+        .await
+        .page("/jobs?filter=since:never")
+        .await;
+    assert!(page.contains("The filter is not understood"), "{page}");
+    assert!(!page.contains("name=\"id\""), "{page}");
+}
+
+#[tokio::test]
 async fn the_overview_begins_with_what_is_wrong_and_since_when() {
     let database = database().await;
     let client = database.client().await.unwrap();

@@ -58,9 +58,10 @@ impl Options {
             "tls_key" => self.tls_key = Some(folder.join(text(value)?)),
             "without_tls" => self.without_tls = flag(&value)?,
             "redact" => self.redact = texts(value)?,
+            "name" => self.name = Some(text(value)?),
             _ => bail!(
                 "is no setting; there are listen, operate, token_file, trust_proxy, user_header, \
-                 operators, tls_cert, tls_key, without_tls, redact"
+                 operators, tls_cert, tls_key, without_tls, redact, name"
             ),
         }
         Ok(())

@@ -22,6 +22,8 @@ pub(super) struct Frame {
     pub(super) nonce: String,
     /// The version of style and script.
     pub(super) assets: &'static str,
+    /// The environment, such as production.
+    pub(super) name: String,
     pub(super) place: String,
     pub(super) items: Vec<Item>,
     pub(super) role: &'static str,
@@ -102,6 +104,7 @@ impl Frame {
             title: title.into(),
             nonce: visit.nonce.clone(),
             assets: super::assets::version(),
+            name: words::plain(&app.settings.name, 40),
             place: String::new(),
             items: items.collect(),
             role: visit.role.name(),

@@ -44,6 +44,41 @@ async fn figures_change_by_themselves_and_the_page_stays() {
     window.close().await;
 }
 
+/// Counts connections for figures from here on; pages that are hidden and shown.
+const COUNTS: &str = "(() => { window.opens = window.closes = 0; \
+    const Real = EventSource; \
+    window.EventSource = class extends Real { \
+      constructor(url) { super(url); window.opens += 1; } \
+      close() { super.close(); window.closes += 1; } }; \
+    window.see = (hidden) => { \
+      Object.defineProperty(document, 'hidden', { value: hidden, configurable: true }); \
+      document.dispatchEvent(new Event('visibilitychange')); }; return true; })()";
+
+#[tokio::test]
+async fn a_hidden_page_holds_no_connection_and_is_live_again_when_shown() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    enqueue(&client, "mail.send", "mail", "{}").await;
+    let console = console(&database).await;
+    let Some(window) = Window::open(&console, "a hidden page in a browser").await else {
+        return;
+    };
+    window.go("/").await;
+    window.until("it is live", LIVE).await;
+    window.value(COUNTS).await;
+    window.value("see(true)").await;
+    window.value("see(false)").await;
+    window.value("see(true)").await;
+    assert_eq!(window.value("[opens, closes].join()").await, "1,1");
+    enqueue(&client, "mail.send", "mail", "{}").await;
+    window.value("see(false)").await;
+    window
+        .until("the figure has changed", &format!("{AVAILABLE} === '2'"))
+        .await;
+    assert_eq!(window.value("[opens, closes].join()").await, "2,1");
+    window.close().await;
+}
+
 #[tokio::test]
 async fn going_through_many_pages_waits_for_none() {
     let database = database().await;
