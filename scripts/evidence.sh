@@ -16,9 +16,9 @@ Which tests hold which paragraph. Each entry has the first words of the paragrap
 tests, each with its functions. `scripts/evidence.sh` makes this page from comments in the others.
 
 Files lie below `tests` of `crates/posthaste`, `crates/posthaste-relay` (`relay::`, `mail::`,
-`outage::`, some of `trace::`) and `crates/posthaste-sync` (`sync::`). `cli::`, `elastic::`,
-`testkit::` and `torture::` in front name the other crates. What ends in `_on_15` has a twin that
-ends in `_on_18`.
+`outage::`, some of `trace::`) and `crates/posthaste-sync` (`sync::`). `cli::`, `capture::`,
+`elastic::`, `testkit::` and `torture::` in front name the other crates. What ends in `_on_15` has a
+twin that ends in `_on_18`.
 HEAD
 
 find . -name '*.md' ! -path ./evidence.md ! -path ./SUMMARY.md ! -path ./why/benchmarks.md |
