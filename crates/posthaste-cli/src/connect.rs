@@ -137,7 +137,7 @@ impl Address {
             None => anyhow!(
                 "cannot reach Postgres at {place}: {}. {}",
                 message(error),
-                way_out(error)
+                remedy(error)
             ),
         }
     }
@@ -154,7 +154,7 @@ fn refusal(error: &posthaste::Error) -> Option<&tokio_postgres::Error> {
     }
 }
 
-fn way_out(error: &tokio_postgres::Error) -> &'static str {
+fn remedy(error: &tokio_postgres::Error) -> &'static str {
     match io_kind(error) {
         Some(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
             "Start it, or leave DATABASE_URL unset to let posthaste run its own."

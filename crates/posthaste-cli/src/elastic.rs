@@ -13,7 +13,7 @@ use crate::file::{self, FILE, TWO_PHASE};
 
 /// Where documents and transactions are, as typed.
 #[derive(clap::Args)]
-pub(crate) struct Place {
+pub(crate) struct ServerUrl {
     /// Elasticsearch or OpenSearch, such as https://user:password@host:9200; else [two_phase] of
     /// posthaste.toml says it
     #[arg(
@@ -75,7 +75,7 @@ impl Said {
     }
 }
 
-impl Place {
+impl ServerUrl {
     /// What this file says, and the environment.
     pub(crate) fn of_file(config: Option<PathBuf>) -> Self {
         Self {
@@ -143,14 +143,14 @@ mod tests {
 
     use super::*;
 
-    fn said(table: Value) -> anyhow::Result<Said> {
+    fn describe(table: Value) -> anyhow::Result<Said> {
         Said::of(table.as_object().cloned().unwrap_or_default())
     }
 
     #[test]
-    fn a_table_says_where_and_what_is_wrong_is_named_and_never_quoted() {
+    fn elastic_settings_are_read_and_errors_quote_no_value() {
         let all = json!({"elastic": "http://h:9200", "api_key": "geheim", "documents": "accounts"});
-        let all = said(all).unwrap();
+        let all = describe(all).unwrap();
         assert_eq!(all.elastic.as_deref(), Some("http://h:9200"));
         assert_eq!(
             (all.documents.as_deref(), all.transactions),
@@ -160,7 +160,7 @@ mod tests {
             (json!({"url": "geheim"}), "two_phase: url: is no setting"),
             (json!({"elastic": ["geheim"]}), "elastic: must be a text"),
         ] {
-            let error = format!("{:#}", said(wrong).unwrap_err());
+            let error = format!("{:#}", describe(wrong).unwrap_err());
             assert!(error.contains(part) && !error.contains("geheim"), "{error}");
         }
     }

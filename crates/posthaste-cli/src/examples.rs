@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_one_name_take_the_same_everywhere() {
+    fn options_of_one_name_accept_the_same_values() {
         let mut all = BTreeMap::new();
         values(&Arguments::command(), &mut all);
         for (option, values) in &all {

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_its_routes() {
+    fn reads_all_routes_of_a_file() {
         let routes = parse(
             "[sync.s]\nindex = \"postgres:\"\n[route.a]\nto = \"stdout:\"\n[route.b]\n\
              queue = \"q\"\nto = \"stdout:\"\nheaders = {x = \"{name}\"}\n",
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_command_is_not_about_need_be_neither_right_nor_there() {
+    fn unrelated_tables_may_be_wrong_or_missing() {
         let file = "[route.a]\nto = 'stdout:'\n[route.b]\nto = '${POSTHASTE_IS_NOT_THERE}'\n\
                     [sync.s]\nindex = 'postgres:'\napi_key = '${POSTHASTE_IS_NOT_THERE}'";
         let of = |wanted: Wanted<'_>| super::parse(file, wanted);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn two_syncs_have_two_indexes_however_these_are_written() {
+    fn rejects_two_syncs_of_one_index_in_any_spelling() {
         let both = |a: &str, b: &str| {
             let file = format!("[sync.a]\nindex = '{a}'\n[sync.b]\nindex = '{b}'");
             parse(&file).map(|file| file.tables.len())
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_and_never_quoted() {
+    fn file_errors_name_the_key_and_quote_no_value() {
         for (text, said) in [
             ("[routes.a]", "routes: is not known here"),
             ("route = 'geheim'", "route: must be tables"),

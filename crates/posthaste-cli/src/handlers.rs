@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_name_is_searched_for_and_a_path_is_not() {
+    fn only_bare_command_names_are_searched_in_path() {
         assert!(found("sh").unwrap().is_absolute());
         let absent = found("posthaste-absent").unwrap_err().to_string();
         assert!(absent.contains("there is no command posthaste-absent"));

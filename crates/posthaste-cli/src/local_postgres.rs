@@ -145,7 +145,7 @@ impl LocalPostgres {
         // Twice, because the file may be in the middle of being written.
         let mut missed = 0;
         while missed < 2 {
-            let runs = postmaster::look(&data) == Sighting::Running(self.server.clone());
+            let runs = postmaster::find(&data) == Sighting::Running(self.server.clone());
             missed = if runs { 0 } else { missed + 1 };
             tokio::time::sleep(WATCH_EVERY).await;
         }
@@ -182,7 +182,7 @@ impl LocalPostgres {
             if let Some(child) = &mut self.child {
                 let _ = child.wait().await;
             }
-            while postmaster::look(&data) == Sighting::Running(self.server.clone()) {
+            while postmaster::find(&data) == Sighting::Running(self.server.clone()) {
                 tokio::time::sleep(LOOK_EVERY).await;
             }
         };

@@ -108,7 +108,7 @@ pub(crate) fn line(level: Level, message: &str) -> String {
 fn written(level: Level, target: &str, message: &str, fields: &Map<String, Value>) -> String {
     /// In the order in which a person reads them.
     #[derive(Serialize)]
-    struct Line<'a> {
+    struct LogLine<'a> {
         timestamp: String,
         level: &'a str,
         message: &'a str,
@@ -117,7 +117,7 @@ fn written(level: Level, target: &str, message: &str, fields: &Map<String, Value
         fields: &'a Map<String, Value>,
     }
     let now = Timestamp::now();
-    let line = Line {
+    let line = LogLine {
         timestamp: now.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string(),
         level: match level {
             Level::ERROR => "error",
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_one_json_document_whatever_it_says() {
+    fn log_lines_are_single_json_documents() {
         let mut fields = Map::new();
         fields.insert("queue".to_owned(), "a\nb\u{9b}\"".into());
         let written = written(Level::WARN, "posthaste::x", "two\nlines", &fields);

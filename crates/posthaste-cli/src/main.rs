@@ -1,5 +1,6 @@
 //! The posthaste command: parses, opens the database, calls one function per command.
 
+mod cached_connection;
 mod captures;
 mod commands;
 mod connect;
@@ -9,10 +10,8 @@ mod examples;
 mod failure;
 mod file;
 mod handlers;
-mod kept;
 mod local_postgres;
 mod log;
-mod meant;
 mod observe;
 mod options;
 mod progress;
@@ -24,6 +23,7 @@ mod serve;
 mod signals;
 mod site;
 mod stream;
+mod suggestions;
 mod supervisor;
 mod syncs;
 mod terminal;
@@ -103,15 +103,15 @@ enum Command {
 
 impl Command {
     /// Whether it works until somebody stops it.
-    fn goes_on(&self) -> bool {
+    fn is_long_running(&self) -> bool {
         match self {
             Self::Up(_) | Self::Work(_) | Self::Console(_) | Self::Exporter(_) => true,
-            Self::Demo(demo) => demo.goes_on(),
-            Self::Relay(relay) => relay.goes_on(),
-            Self::Sync(sync) => sync.goes_on(),
-            Self::Capture(capture) => capture.goes_on(),
-            Self::TwoPhase(two_phase) => two_phase.goes_on(),
-            Self::Alerts(alerts) => alerts.goes_on(),
+            Self::Demo(demo) => demo.is_long_running(),
+            Self::Relay(relay) => relay.is_long_running(),
+            Self::Sync(sync) => sync.is_long_running(),
+            Self::Capture(capture) => capture.is_long_running(),
+            Self::TwoPhase(two_phase) => two_phase.is_long_running(),
+            Self::Alerts(alerts) => alerts.is_long_running(),
             Self::Txwatch(txwatch) => txwatch.is_long_running(),
             Self::Init(_)
             | Self::Migrate(_)
@@ -130,7 +130,7 @@ impl Command {
     }
 
     /// What it does goes on, so that somebody may want to look at it.
-    fn lasts(&self) -> bool {
+    fn exports_telemetry(&self) -> bool {
         matches!(
             self,
             Self::Up(_)
@@ -154,7 +154,7 @@ fn main() -> ExitCode {
         Err(help) if !help.use_stderr() => help.exit(),
         Err(error) => return misunderstood(&error),
     };
-    if arguments.command.goes_on() && reaper::is_first() {
+    if arguments.command.is_long_running() && reaper::is_first() {
         return match reaper::run() {
             Ok(code) => code,
             Err(error) => fail(1, &failure::line(&error.context("cannot start"))),
@@ -167,7 +167,7 @@ fn main() -> ExitCode {
         Ok(format) => format,
         Err(error) => return fail(failure::USAGE, &error.to_string()),
     };
-    let terminal = Terminal::new(arguments.json, arguments.command.goes_on(), format);
+    let terminal = Terminal::new(arguments.json, arguments.command.is_long_running(), format);
     let terminal = match terminal {
         Ok(terminal) => terminal,
         Err(error) => return fail(1, &format!("cannot start: {error}")),
@@ -179,7 +179,7 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return fail(1, &format!("cannot start: {error}")),
     };
-    let otlp = match arguments.command.lasts() {
+    let otlp = match arguments.command.exports_telemetry() {
         true => Otlp::start(runtime.handle()),
         false => Ok(None),
     };
@@ -210,7 +210,7 @@ fn misunderstood(error: &clap::Error) -> ExitCode {
     let typed: Vec<String> = typed
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
-    let meant = meant::meant(&Arguments::command(), &typed, error);
+    let meant = suggestions::meant(&Arguments::command(), &typed, error);
     if error.kind() == NO_COMMAND {
         if meant.is_empty() {
             error.exit();

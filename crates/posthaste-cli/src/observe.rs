@@ -12,8 +12,8 @@ mod otlp;
 #[cfg(not(feature = "otlp"))]
 #[path = "observe/without_otlp.rs"]
 mod otlp;
+pub(crate) mod pending;
 mod recorder;
-pub(crate) mod untold;
 
 pub(crate) use collector::Collector;
 pub(crate) use labels::Asked;

@@ -57,7 +57,7 @@ fn style(template: &str) -> ProgressStyle {
         )
 }
 
-struct Line {
+struct LogState {
     last: Instant,
     last_done: Option<u64>,
     /// What was done already when we began to look: no part of the rate.
@@ -72,7 +72,7 @@ pub(crate) struct Progress {
     unit: Unit,
     bar: Option<ProgressBar>,
     begun: Instant,
-    line: Arc<Mutex<Line>>,
+    line: Arc<Mutex<LogState>>,
 }
 
 impl Progress {
@@ -100,7 +100,7 @@ impl Progress {
             unit,
             bar,
             begun: now,
-            line: Arc::new(Mutex::new(Line {
+            line: Arc::new(Mutex::new(LogState {
                 last: now,
                 last_done: None,
                 first_done: None,

@@ -135,7 +135,7 @@ mod tests {
     use super::ignores;
 
     #[test]
-    fn what_a_process_ignores_is_read_from_its_status() {
+    fn ignored_signals_are_read_from_the_process_status() {
         let status = "Name:\tposthaste\nSigBlk:\t0000000000000002\nSigIgn:\t0000000000001003\n";
         let ignored: Vec<i32> = (1..=31).filter(|one| ignores(status, *one)).collect();
         assert_eq!(ignored, [1, 2, 13]);

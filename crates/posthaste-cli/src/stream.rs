@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_wrong_is_said_once() {
+    fn write_errors_are_reported_once() {
         let broken = |_: &[u8]| Err(io::ErrorKind::BrokenPipe.into());
         let stream = Stream::start("test", |_| String::new(), broken).unwrap();
         stream.write(b"a\n");

@@ -54,7 +54,7 @@ pub(crate) struct Terminal {
     bars: MultiProgress,
     json: bool,
     /// It works until somebody stops it: what happens is a line of JSON each, not one document.
-    goes_on: bool,
+    is_long_running: bool,
     log: Format,
     /// Standard error.
     remarks: Stream,
@@ -75,7 +75,7 @@ struct Event<'a, T> {
 }
 
 impl Terminal {
-    pub(crate) fn new(json: bool, goes_on: bool, log: Format) -> io::Result<Self> {
+    pub(crate) fn new(json: bool, is_long_running: bool, log: Format) -> io::Result<Self> {
         let bars = MultiProgress::new();
         let say_dropped: fn(u64) -> String = match log {
             Format::Text => |lines| format!("{lines} {DROPPED}\n"),
@@ -99,7 +99,7 @@ impl Terminal {
         Ok(Self {
             bars,
             json,
-            goes_on,
+            is_long_running,
             log,
             remarks,
             events,
@@ -157,7 +157,7 @@ impl Terminal {
 
     /// The same without a word for people.
     pub(crate) fn line(&self, event: &str, more: &impl Serialize) -> anyhow::Result<()> {
-        match self.json && self.goes_on {
+        match self.json && self.is_long_running {
             true => self.document(&Event { event, more }),
             false => Ok(()),
         }
@@ -170,7 +170,7 @@ impl Terminal {
         text: impl Display,
         value: &impl Serialize,
     ) -> anyhow::Result<()> {
-        match self.json && self.goes_on {
+        match self.json && self.is_long_running {
             true => self.line(event, value),
             false => self.result(text, value),
         }
@@ -212,7 +212,7 @@ impl Terminal {
     /// Behind the remarks that came before it. A command that goes on does not wait for long.
     fn printed(&self, lines: &str) -> io::Result<()> {
         self.remarks.flush(REMARKS);
-        if !self.goes_on {
+        if !self.is_long_running {
             return self.bars.suspend(|| {
                 let mut out = io::stdout().lock();
                 out.write_all(lines.as_bytes()).and_then(|()| out.flush())

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_is_written_as_its_part_of_a_url_holds_it() {
+    fn variables_are_percent_encoded_for_their_part_of_a_url() {
         for (setting, expected) in [
             (
                 "sidekiq://:${PW}@h:1/0",
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_part_of_a_url_is_put_in_as_it_is() {
+    fn variables_outside_of_urls_are_inserted_verbatim() {
         for (setting, expected) in [
             ("${PW}", HARD.to_owned()),
             ("${URL}", format!("redis://:{WRITTEN}@h:1/0")),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_into_a_url_is_known_as_a_secret_as_it_was_and_as_it_is_written() {
+    fn url_secrets_are_concealed_plain_and_encoded() {
         let of = |setting: &str| filled(setting, |_| Some("a/b".to_owned())).expect("filled");
         assert_eq!(of("redis://:${A}@h").secrets, ["a/b", "a%2Fb"]);
         assert_eq!(of("nats://${A}@h").secrets.len(), 2);

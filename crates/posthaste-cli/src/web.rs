@@ -17,7 +17,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 
 use crate::connect::Address;
-use crate::elastic::Place;
+use crate::elastic::ServerUrl;
 use crate::failure;
 use crate::serve::serve;
 use crate::terminal::Terminal;
@@ -225,7 +225,7 @@ impl Options {
 
     fn settings(
         &self,
-        place: &Place,
+        place: &ServerUrl,
         terminal: &Terminal,
     ) -> anyhow::Result<posthaste_console::Settings> {
         let mut settings = posthaste_console::Settings {
@@ -246,7 +246,7 @@ impl Options {
     /// What is to be served: its files are read, nothing is asked yet.
     pub(crate) fn open(
         &self,
-        place: &Place,
+        place: &ServerUrl,
         database: &Address,
         terminal: &Terminal,
     ) -> anyhow::Result<Console> {

@@ -21,7 +21,7 @@ pub(crate) type AddHandlers = Box<dyn FnOnce(WorkerBuilder) -> WorkerBuilder + S
 
 /// Which queues, with which handlers, and how patient.
 pub(crate) struct Settings {
-    pub(crate) patience: Patience,
+    pub(crate) patience: StopGrace,
     pub(crate) queues: Vec<QueueConfig>,
     pub(crate) handlers: Vec<AddHandlers>,
     /// Relays, with the queues that they send.
@@ -34,7 +34,7 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// Nothing to work on yet.
-    pub(crate) fn new(patience: Patience) -> Self {
+    pub(crate) fn new(patience: StopGrace) -> Self {
         Self {
             patience,
             queues: Vec::new(),
@@ -77,7 +77,7 @@ impl Settings {
 
 /// How long a worker waits for others, and others for it.
 #[derive(Clone, Copy, Debug, clap::Args)]
-pub(crate) struct Patience {
+pub(crate) struct StopGrace {
     /// Give running jobs this long to end after the first signal
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     grace: Duration,
@@ -211,7 +211,7 @@ fn name() -> String {
     }
 }
 
-impl Patience {
+impl StopGrace {
     /// The same for another program: all workers of a database are to be alike.
     pub(crate) fn as_typed(self) -> Vec<String> {
         let mut typed = vec![

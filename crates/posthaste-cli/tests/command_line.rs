@@ -6,7 +6,7 @@ use crate::stage::{self, Stage};
 const SECRET: &str = "geheim+4711";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unreachable_server_is_told_in_one_line_with_the_way_out() -> anyhow::Result<()> {
+async fn unreachable_servers_are_reported_in_one_line_with_a_remedy() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let port = free_port()?;
     let url = format!("postgres://ann:{SECRET}@127.0.0.1:{port}/app");
@@ -31,7 +31,7 @@ async fn an_unreachable_server_is_told_in_one_line_with_the_way_out() -> anyhow:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_address_is_told_without_a_word_of_it() -> anyhow::Result<()> {
+async fn malformed_urls_are_rejected_without_repeating_them() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let way_out = "Write postgres://user:password@host:5432/database.";
     let not_one = format!(
@@ -101,7 +101,7 @@ async fn refusals_of_the_server_name_what_to_correct() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_password_is_told_and_not_shown() -> anyhow::Result<()> {
+async fn wrong_passwords_are_reported_but_not_shown() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let mut worker = stage.spawn(&["up", "--json"])?;
     worker.error_line("jobs wait", stage::BOUND).await?;
@@ -147,7 +147,7 @@ async fn arguments_that_are_not_understood_exit_with_2_and_one_line() -> anyhow:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_word_that_is_no_command_is_answered_with_the_one_that_was_meant() -> anyhow::Result<()> {
+async fn unknown_commands_get_a_suggestion() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     for (typed, line) in [
         (
@@ -215,7 +215,7 @@ async fn help_does_not_show_the_database_url() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_without_a_database_is_told_how_to_get_one() -> anyhow::Result<()> {
+async fn a_missing_database_url_explains_the_options() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     for arguments in [
         &["status"][..],
@@ -338,7 +338,7 @@ async fn the_exit_codes_are_those_of_the_help_and_of_the_page() -> anyhow::Resul
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_writes_on_a_replica_is_sent_to_the_primary() -> anyhow::Result<()> {
+async fn writes_on_a_replica_point_to_the_primary() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let server = PgServer::start(PgVersion::any(), &[])?;
     let database = TestDb::empty(&server).await?;

@@ -33,7 +33,7 @@ fn client() -> anyhow::Result<reqwest::Client> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_shows_the_queues_and_lets_nobody_act_unless_it_was_told_to() -> anyhow::Result<()> {
+async fn the_console_is_read_only_unless_enabled() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     stage
         .run_on(&database, &["jobs", "enqueue", "a", "--queue", "mail"])
@@ -56,7 +56,7 @@ async fn it_shows_the_queues_and_lets_nobody_act_unless_it_was_told_to() -> anyh
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_an_operator_does_is_done_and_is_a_line_of_the_log() -> anyhow::Result<()> {
+async fn operator_actions_take_effect_and_are_logged() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     stage
         .run_on(&database, &["jobs", "enqueue", "a", "--queue", "mail"])
@@ -265,8 +265,7 @@ async fn a_certificate_that_cannot_be_used_is_told_at_the_start_and_an_open_key_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn people_named_by_a_trusted_proxy_come_in_and_the_log_says_who_acted() -> anyhow::Result<()>
-{
+async fn users_named_by_a_trusted_proxy_are_admitted_and_logged() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     for (options, said) in [
         (

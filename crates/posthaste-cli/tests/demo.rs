@@ -111,7 +111,7 @@ async fn its_own_folder_is_not_taken_for_somebodys_data() -> anyhow::Result<()> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_differs_is_named_and_fails_the_run() -> anyhow::Result<()> {
+async fn differences_are_named_and_fail_the_run() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;
     let folder = stage.folder.join("files");
@@ -210,7 +210,7 @@ async fn a_table_of_somebody_else_is_left_alone() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_that_is_not_there_is_told() -> anyhow::Result<()> {
+async fn missing_folders_are_reported() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;
     let line = stage

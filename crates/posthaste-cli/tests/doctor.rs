@@ -299,7 +299,7 @@ async fn the_doctor_finds_what_is_wrong_with_a_store() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_observer_is_told_who_holds_space_back() -> anyhow::Result<()> {
+async fn observers_see_holders_of_space() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let (_server, db, as_looker) = stage::somebody_who_looks(&stage).await?;
     let client = db.client().await?;
@@ -323,7 +323,7 @@ async fn an_observer_is_told_who_holds_space_back() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_cannot_see_other_sessions_is_told_so_and_no_guess() -> anyhow::Result<()> {
+async fn roles_without_session_visibility_are_told_so() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let (_server, db, as_looker) = stage::somebody_who_looks(&stage).await?;
     let client = db.client().await?;

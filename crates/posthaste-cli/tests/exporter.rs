@@ -244,7 +244,7 @@ async fn a_database_that_is_gone_leaves_a_worker_alive_and_not_ready() -> anyhow
 
 /// Prometheus waits for ten seconds, by a clock that it started before.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_falls_silent_is_told_before_a_scrape_is_over() -> anyhow::Result<()> {
+async fn silent_databases_are_reported_within_a_scrape() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let server = PgServer::shared(PgVersion::any())?;
     let proxy = Proxy::start(server.address()).await?;
@@ -282,7 +282,7 @@ async fn a_database_that_falls_silent_is_told_before_a_scrape_is_over() -> anyho
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_address_that_is_taken_is_said() -> anyhow::Result<()> {
+async fn occupied_addresses_are_reported() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
     let address = taken.local_addr()?.to_string();
@@ -296,7 +296,7 @@ async fn an_address_that_is_taken_is_said() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reading_that_was_given_up_ends_on_the_server_too() -> anyhow::Result<()> {
+async fn abandoned_reads_are_cancelled_on_the_server() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let (client, mut holder) = (database.client().await?, database.client().await?);
     let (_child, root) = exporter(&stage, &database).await?;

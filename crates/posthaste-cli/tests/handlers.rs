@@ -220,7 +220,7 @@ async fn a_command_gets_its_words_and_nothing_that_opens_the_database() -> anyho
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_posted_is_signed_and_the_secret_is_never_shown() -> anyhow::Result<()> {
+async fn requests_are_signed_and_the_secret_is_never_shown() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let seen: Arc<Mutex<Vec<(HeaderMap, String)>>> = Arc::default();
@@ -253,7 +253,7 @@ async fn what_is_posted_is_signed_and_the_secret_is_never_shown() -> anyhow::Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_answers_over_tls_must_show_a_certificate_that_is_trusted() -> anyhow::Result<()> {
+async fn tls_endpoints_need_a_trusted_certificate() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()])?;
@@ -343,7 +343,7 @@ async fn a_worker_takes_jobs_of_the_queue_default_alone_unless_others_are_named(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_could_never_work_is_refused_at_the_start() -> anyhow::Result<()> {
+async fn impossible_settings_fail_at_startup() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     stage.write("plain", "text")?;
     stage.write("secret", "swordfish")?;

@@ -60,7 +60,7 @@ async fn said_once(child: &mut Child) -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_works_and_answers_whoever_connects_to_it() -> anyhow::Result<()> {
+async fn a_worker_survives_idle_connections() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let work = ["work", "--listen", "127.0.0.1:0", "--exec", "*=true"];
     let mut child = start(&stage, &database, &work)?;
@@ -87,7 +87,7 @@ async fn a_worker_works_and_answers_whoever_connects_to_it() -> anyhow::Result<(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_exporter_and_a_console_answer_whoever_connects_to_them() -> anyhow::Result<()> {
+async fn exporters_and_consoles_survive_idle_connections() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let mut child = start(&stage, &database, &["exporter", "--listen", "127.0.0.1:0"])?;
     let root = served(&mut child).await?;
@@ -109,7 +109,7 @@ async fn an_exporter_and_a_console_answer_whoever_connects_to_them() -> anyhow::
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_console_with_tls_answers_whoever_shakes_no_hands() -> anyhow::Result<()> {
+async fn tls_consoles_survive_connections_without_a_handshake() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()])?;
     stage.write("cert.pem", &made.cert.pem())?;

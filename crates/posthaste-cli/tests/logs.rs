@@ -112,7 +112,7 @@ async fn every_line_is_a_json_document_with_documented_fields_where_that_is_aske
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_understood_of_the_log_is_said_at_the_start() -> anyhow::Result<()> {
+async fn invalid_log_settings_fail_at_startup() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let run = async |name: &str, value: &str, arguments: &[&str]| {
         Said::by(Child::spawn(stage.command(arguments).env(name, value))?).await

@@ -127,8 +127,8 @@ async fn a_mail_goes_with_a_password_over_tls_from_the_start() -> anyhow::Result
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_password_is_not_said_where_encryption_was_taken_away() -> anyhow::Result<()> {
-    let test = "a_password_is_not_said_where_encryption_was_taken_away";
+async fn passwords_are_not_sent_after_a_stripped_starttls() -> anyhow::Result<()> {
+    let test = "passwords_are_not_sent_after_a_stripped_starttls";
     let Some(setup) = Setup::new(test, Encrypts::Never).await? else {
         return Ok(());
     };
@@ -145,8 +145,8 @@ const BOTH: [(Encrypts, &str); 2] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_whose_certificate_nobody_knows_hears_no_password() -> anyhow::Result<()> {
-    let test = "a_server_whose_certificate_nobody_knows_hears_no_password";
+async fn servers_with_unknown_certificates_get_no_password() -> anyhow::Result<()> {
+    let test = "servers_with_unknown_certificates_get_no_password";
     for (encrypts, scheme) in BOTH {
         let Some(setup) = Setup::new(test, encrypts).await? else {
             return Ok(());

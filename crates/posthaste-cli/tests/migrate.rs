@@ -4,7 +4,7 @@ use serde_json::Value;
 use crate::stage::{self, Stage};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_printed_is_what_is_run() -> anyhow::Result<()> {
+async fn printed_migrations_equal_executed_ones() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let printed = stage.run(&["migrate", "--print"]).await?.good()?;
     assert!(
@@ -54,7 +54,7 @@ async fn eight_migrations_at_once_all_succeed() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_not_make_roles_gets_the_sql_for_somebody_who_may() -> anyhow::Result<()> {
+async fn roles_without_createrole_get_the_sql_to_run() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let server = PgServer::start(PgVersion::any(), &[])?;
     let database = TestDb::empty(&server).await?;
@@ -102,7 +102,7 @@ async fn who_may_not_make_roles_gets_the_sql_for_somebody_who_may() -> anyhow::R
 
 /// A migration waits for somebody who has a table that it writes.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_waits_long_behind_a_migration_that_waits_for_somebody() -> anyhow::Result<()> {
+async fn blocked_migrations_do_not_block_others_for_long() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::empty_database().await?;
     stage.run_on(&database, &["migrate"]).await?.good()?;
@@ -144,7 +144,7 @@ async fn nobody_waits_long_behind_a_migration_that_waits_for_somebody() -> anyho
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_comes_behind_a_step_is_printed_alone() -> anyhow::Result<()> {
+async fn migrations_after_a_step_are_printed_alone() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let printed = stage.run(&["migrate", "--print", "--from", "1"]).await?;
     let printed = printed.good()?;
@@ -157,7 +157,7 @@ async fn what_comes_behind_a_step_is_printed_alone() -> anyhow::Result<()> {
 
 /// Other tools run it in a transaction or a session of theirs, and go on there.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_printed_leaves_the_settings_of_its_session_as_they_were() -> anyhow::Result<()> {
+async fn printed_migrations_restore_session_settings() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let printed = stage.run(&["migrate", "--print"]).await?.good()?;
     let settings = "SELECT concat_ws('; ', current_setting('search_path'),
@@ -188,7 +188,7 @@ async fn what_is_printed_leaves_the_settings_of_its_session_as_they_were() -> an
 
 /// Statement by statement, as a tool does that knows no transaction.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_printed_is_the_same_schema_statement_by_statement() -> anyhow::Result<()> {
+async fn printed_migrations_build_the_same_schema_statement_by_statement() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let printed = stage.run(&["migrate", "--print"]).await?.good()?;
     let script = stage.write("script.sql", &printed)?;

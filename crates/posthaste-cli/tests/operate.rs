@@ -128,7 +128,7 @@ async fn jobs_are_shown_cancelled_and_sent_to_work_again() -> anyhow::Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_are_cancelled_by_what_they_are_and_no_other_is() -> anyhow::Result<()> {
+async fn jobs_are_cancelled_by_condition_only() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let run = async |arguments: &[&str]| stage.run_on(&database, arguments).await;
     let client = database.client().await?;
@@ -272,7 +272,7 @@ async fn a_job_is_shown_with_its_failed_attempts_and_let_run_now() -> anyhow::Re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn done_jobs_are_kept_where_that_is_said() -> anyhow::Result<()> {
+async fn done_jobs_are_kept_where_configured() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;
     let run = async |arguments: &[&str]| stage.run_on(&database, arguments).await;

@@ -248,8 +248,7 @@ async fn a_run_is_a_span_that_is_linked_to_the_trace_that_enqueued_the_job() -> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn spans_and_metrics_have_the_names_of_messaging_where_that_is_asked_for()
--> anyhow::Result<()> {
+async fn spans_and_metrics_can_use_messaging_conventions() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let (client, collector) = (database.client().await?, Collector::start().await?);
     let environment = [

@@ -70,7 +70,7 @@ async fn ctrl_c_in_the_terminal_does_not_reach_it() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_killed_command_left_running_is_adopted_and_then_stopped() -> anyhow::Result<()> {
+async fn servers_left_by_a_killed_command_are_adopted_and_stopped() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     stage.run(&["migrate"]).await?.good()?;
     let mut killed = stage.spawn(&WORK)?;
@@ -151,7 +151,7 @@ async fn a_server_that_was_killed_is_started_again_with_all_that_was_committed()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_port_that_somebody_took_meanwhile_is_given_up() -> anyhow::Result<()> {
+async fn occupied_ports_are_replaced() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     stage.run(&["migrate"]).await?.good()?;
     let port: u16 = fs::read_to_string(stage.private("port"))?.trim().parse()?;
@@ -264,7 +264,7 @@ async fn the_newest_supported_version_serves_as_well() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_without_programs_is_told() -> anyhow::Result<()> {
+async fn folders_without_server_programs_are_reported() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let line = stage
         .run(&["migrate", "--pg-bin", "/nowhere"])

@@ -42,7 +42,7 @@ async fn relay(stage: &Stage, database: &TestDb) -> anyhow::Result<Child> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_relay_sends_what_comes_until_it_is_told_to_stop() -> anyhow::Result<()> {
+async fn a_relay_sends_until_it_is_stopped() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     stage.write("posthaste.toml", LINES)?;
@@ -75,8 +75,8 @@ async fn a_relay_sends_what_comes_until_it_is_told_to_stop() -> anyhow::Result<(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_route_whose_receivers_queue_nobody_reads_is_told_of() -> anyhow::Result<()> {
-    let test = "a_route_whose_receivers_queue_nobody_reads_is_told_of";
+async fn routes_to_unread_receiver_queues_are_reported() -> anyhow::Result<()> {
+    let test = "routes_to_unread_receiver_queues_are_reported";
     if !are_here(test, &[Receiver::Redis]) {
         return Ok(());
     }
@@ -192,7 +192,7 @@ async fn a_preview_shows_what_would_be_sent_and_touches_nothing() -> anyhow::Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_with_the_file_is_told_in_one_line() -> anyhow::Result<()> {
+async fn file_errors_are_one_line() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let failure = async |arguments: &[&str]| stage.run_on(&database, arguments).await?.failure();
     let none = failure(&["relay", "run"]).await?;
@@ -217,9 +217,9 @@ async fn what_is_wrong_with_the_file_is_told_in_one_line() -> anyhow::Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_redis_that_forgets_is_refused_by_its_setting_and_can_be_allowed() -> anyhow::Result<()> {
+async fn evicting_redis_servers_are_refused_unless_allowed() -> anyhow::Result<()> {
     if !are_here(
-        "a_redis_that_forgets_is_refused_by_its_setting_and_can_be_allowed",
+        "evicting_redis_servers_are_refused_unless_allowed",
         &[Receiver::Redis],
     ) {
         return Ok(());
@@ -295,7 +295,7 @@ async fn a_route_that_is_refused_stops_no_other_and_begins_when_it_is_mended() -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn why_messages_were_rejected_is_said_and_counted() -> anyhow::Result<()> {
+async fn rejection_reasons_are_logged_and_counted() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let lacking = "kind = \"{kwargs.x}\"\nheaders = { y = \"{kwargs.y}\" }\n";
@@ -326,8 +326,7 @@ async fn why_messages_were_rejected_is_said_and_counted() -> anyhow::Result<()> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_ordered_relays_one_sends_and_when_it_is_killed_the_other_goes_on_in_order()
--> anyhow::Result<()> {
+async fn a_standby_relay_continues_in_order_after_a_kill() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     stage.write("posthaste.toml", ORDERED)?;
@@ -363,7 +362,7 @@ async fn of_two_ordered_relays_one_sends_and_when_it_is_killed_the_other_goes_on
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn up_relays_too_where_a_file_says_so() -> anyhow::Result<()> {
+async fn up_runs_the_relays_of_its_file() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::empty_database().await?);
     stage.write("posthaste.toml", LINES)?;
     let mut up = stage.spawn_on(&database, &["up"])?;

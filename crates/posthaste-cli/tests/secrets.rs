@@ -125,8 +125,8 @@ struct Servers {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_destination_logs_what_is_carried_to_it_or_a_secret() -> anyhow::Result<()> {
-    let test = "no_destination_logs_what_is_carried_to_it_or_a_secret";
+async fn destinations_log_neither_payloads_nor_secrets() -> anyhow::Result<()> {
+    let test = "destinations_log_neither_payloads_nor_secrets";
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let (routes, servers) = routes(&stage, test).await?;
@@ -231,7 +231,7 @@ async fn says_no_secret(mut child: Child, stage: &Stage, database: &TestDb) -> a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sync_says_no_password_of_an_index_that_refuses_or_is_away() -> anyhow::Result<()> {
+async fn sync_errors_show_no_password() -> anyhow::Result<()> {
     for place in [refuses().await?.to_string(), "127.0.0.1:1".to_owned()] {
         let (stage, database) = (Stage::new()?, stage::database().await?);
         let client = database.client().await?;
@@ -260,8 +260,7 @@ async fn a_sync_says_no_password_of_an_index_that_refuses_or_is_away() -> anyhow
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_says_nothing_of_what_it_cannot_post_nor_a_password_of_where() -> anyhow::Result<()>
-{
+async fn http_worker_errors_show_neither_payload_nor_password() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let http = format!("mail=http://ada:{MARK}@127.0.0.1:1/{MARK}");

@@ -69,7 +69,7 @@ fn words(exec: &str, variables: &BTreeMap<String, String>) -> anyhow::Result<Vec
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_unit_of_systemd_starts_gets_ready_and_ends_by_its_signal() -> anyhow::Result<()> {
+async fn the_systemd_unit_starts_becomes_ready_and_stops() -> anyhow::Result<()> {
     let unit = fs::read_to_string(operate("systemd/posthaste@.service"))?;
     let settings = settings(&unit);
     let (example, others) = variables(&fs::read_to_string(operate("systemd/example.env"))?);
@@ -139,7 +139,7 @@ async fn gets_ready(process: &mut Child) -> anyhow::Result<()> {
 }
 
 #[test]
-fn systemd_takes_the_unit_and_calls_it_well_contained() -> anyhow::Result<()> {
+fn systemd_accepts_the_unit_as_well_confined() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let unit = fs::read_to_string(operate("systemd/posthaste@.service"))?;
     // It looks whether the program is there.

@@ -151,8 +151,7 @@ async fn on_a_terminal_it_is_drawn_in_its_place_until_ctrl_c() -> anyhow::Result
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_queue_that_no_worker_has_is_told_by_the_worker_status_and_doctor() -> anyhow::Result<()>
-{
+async fn unserved_queues_are_reported_by_worker_status_and_doctor() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let arguments = ["work", "--queue", "mail", "--exec", "letter=/bin/true"];
     let mut worker = stage.spawn_on(&database, &arguments)?;
@@ -177,7 +176,7 @@ async fn a_queue_that_no_worker_has_is_told_by_the_worker_status_and_doctor() ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_periodic_job_that_fails_is_told_by_status_and_doctor() -> anyhow::Result<()> {
+async fn failing_schedules_are_reported_by_status_and_doctor() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let rows = "INSERT INTO posthaste.periodic (name, schedule, job)
@@ -201,7 +200,7 @@ async fn a_periodic_job_that_fails_is_told_by_status_and_doctor() -> anyhow::Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn names_are_shown_and_none_of_them_acts_on_the_terminal() -> anyhow::Result<()> {
+async fn hostile_names_do_not_act_on_the_terminal() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let evil = "\u{1b}[2Jx\r\n\u{9b}y";
@@ -247,8 +246,7 @@ const ENDING: &str = "INSERT INTO posthaste.job (name, queue, expires_at, kwargs
                    ('awaiting', NULL, 'unconfirmed')) o(state, worker, name)";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_ends_in_no_workers_hands_is_a_line_of_the_leader_and_many_of_a_kind_are_one()
--> anyhow::Result<()> {
+async fn the_leader_logs_jobs_that_end_without_a_worker_in_groups() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     database.client().await?.batch_execute(ENDING).await?;
     let arguments = ["work", "--queue", "default", "--exec", "x=/bin/true"];
@@ -285,7 +283,7 @@ async fn what_ends_in_no_workers_hands_is_a_line_of_the_leader_and_many_of_a_kin
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pause_is_seen_wherever_one_looks() -> anyhow::Result<()> {
+async fn pauses_are_shown_everywhere() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     for arguments in [
         &["jobs", "enqueue", "a", "--queue", "mail"][..],

@@ -102,7 +102,7 @@ impl Unread {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_that_nobody_reads_stops_neither_jobs_nor_signals() -> anyhow::Result<()> {
+async fn unread_logs_block_neither_jobs_nor_signals() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let mut work = stage.command(&["work", "--exec", "x=true", "--exec", "long=sleep 600"]);

@@ -204,7 +204,7 @@ async fn an_index_is_searched_and_audited_beside_the_sync_that_writes_it_which_s
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn documents_may_be_of_a_statement_that_also_says_who_is_hidden() -> anyhow::Result<()> {
+async fn document_statements_can_hide_rows() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
     let rows = "rows = \"SELECT p.id::text, p.posthaste_version, CASE WHEN p.body <> 'secret' THEN \
                 jsonb_build_object('all', p.title || ' by ann') END FROM page p WHERE p.id = ANY \
@@ -227,8 +227,7 @@ async fn documents_may_be_of_a_statement_that_also_says_who_is_hidden() -> anyho
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn documents_that_failed_are_said_by_the_exit_code_of_a_sync_that_ends() -> anyhow::Result<()>
-{
+async fn failed_documents_set_the_exit_code_of_a_sync() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
     with_one_document(&stage, &database, &client).await?;
     let rows = "rows = \"SELECT p.id::text, p.posthaste_version, jsonb_build_object('all', \
@@ -255,7 +254,7 @@ async fn documents_that_failed_are_said_by_the_exit_code_of_a_sync_that_ends() -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_missing_is_told_with_the_way_out() -> anyhow::Result<()> {
+async fn missing_prerequisites_are_reported_with_a_remedy() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let failure = async |arguments: &[&str]| stage.run_on(&database, arguments).await?.failure();
     let none = failure(&["sync", "run"]).await?;

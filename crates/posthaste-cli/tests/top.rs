@@ -103,8 +103,7 @@ impl Pressed {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_choose_a_queue_sort_hold_and_act_only_where_that_was_asked_for() -> anyhow::Result<()>
-{
+async fn keys_select_sort_pause_and_act_only_if_enabled() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     client.batch_execute(JOBS).await?;

@@ -192,7 +192,7 @@ async fn an_audit_that_finds_something_ends_with_3_and_names_it() -> anyhow::Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn recovery_goes_on_until_it_is_told_to_stop() -> anyhow::Result<()> {
+async fn recovery_runs_until_it_is_stopped() -> anyhow::Result<()> {
     let Some(place) = place("cli-loop")? else {
         return Ok(());
     };
@@ -214,7 +214,7 @@ async fn recovery_goes_on_until_it_is_told_to_stop() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pass_is_told_although_nobody_could_look_for_what_does_not_move() -> anyhow::Result<()> {
+async fn recovery_reports_a_pass_despite_a_failed_listing() -> anyhow::Result<()> {
     let (stage, fake) = (Stage::new()?, FakeElastic::start(1).await?);
     let run = async |arguments: &[&str]| at_the_fake(&stage, &fake, arguments).await;
     run(&["prepare", "--replicas", "0"]).await?.good()?;
@@ -236,7 +236,7 @@ async fn a_pass_is_told_although_nobody_could_look_for_what_does_not_move() -> a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_has_not_moved_for_an_hour_is_listed_and_named_by_recovery() -> anyhow::Result<()> {
+async fn transactions_stuck_for_an_hour_are_listed() -> anyhow::Result<()> {
     let (stage, fake) = (Stage::new()?, FakeElastic::start(1).await?);
     let run = async |arguments: &[&str]| at_the_fake(&stage, &fake, arguments).await?.good();
     run(&["prepare", "--replicas", "0"]).await?;
@@ -271,7 +271,7 @@ async fn what_has_not_moved_for_an_hour_is_listed_and_named_by_recovery() -> any
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_wrong_is_told_in_one_line_without_a_secret() -> anyhow::Result<()> {
+async fn errors_are_one_line_without_secrets() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let nowhere = stage.run(&["two-phase", "list"]).await?.failure()?;
     assert!(nowhere.contains("give --elastic URL"), "{nowhere}");

@@ -84,7 +84,7 @@ async fn the_default_warns_and_touches_nobody() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transaction_that_keeps_nothing_is_said_to_be_harmless() -> anyhow::Result<()> {
+async fn harmless_transactions_are_reported_as_such() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let (_server, db, owner) = server_with_roles(&stage).await?;
     stage.write("posthaste.toml", &format!("[txwatch]\n{RULES}"))?;

@@ -42,7 +42,7 @@ pub(crate) fn exact(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn an_address_carries_whatever_a_queue_is_called() {
+    fn urls_encode_any_queue_name() {
         assert_eq!(super::queue("a b&c"), "/jobs?filter=queue%3A%22a+b%26c%22");
         let both = super::of("/bulk", &[("do", "retry"), ("filter", "")]);
         assert_eq!(both, "/bulk?do=retry&filter=");

@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use crate::Settings;
 use crate::bulk::Driver;
 use crate::collector::Collector;
-use crate::guard::{self, Doorkeeper};
+use crate::guard::{self, TokenAuth};
 use crate::pages;
 use crate::redact::Secrets;
 use crate::sampler;
@@ -30,7 +30,7 @@ pub(crate) struct App {
     pub(crate) secrets: Secrets,
     pub(crate) collector: Collector,
     pub(crate) driver: Driver,
-    pub(crate) doorkeeper: Doorkeeper,
+    pub(crate) token_auth: TokenAuth,
     pub(crate) two_phase: Option<TwoPhase>,
     /// One for each page that is kept up to date.
     pub(crate) streams: Arc<Semaphore>,
@@ -66,7 +66,7 @@ pub fn router(pool: Pool, settings: Settings) -> Router {
         collector: Collector::new(pool.clone(), settings.thresholds.clone()),
         driver: Driver::new(),
         secrets: Secrets::new(&settings.redacted),
-        doorkeeper: Doorkeeper::new(&settings.access),
+        token_auth: TokenAuth::new(&settings.access),
         two_phase: settings.two_phase.clone().map(TwoPhase::new),
         streams: Arc::new(Semaphore::new(STREAMS)),
         pool,
@@ -118,10 +118,10 @@ pub fn router(pool: Pool, settings: Settings) -> Router {
         .route("/logout", post(pages::login::leave))
         .route("/assets/console.css", get(pages::assets::style))
         .route("/assets/console.js", get(pages::assets::script))
-        .fallback(pages::missing)
-        .method_not_allowed_fallback(pages::not_so)
+        .fallback(pages::not_found)
+        .method_not_allowed_fallback(pages::method_not_allowed)
         .layer(DefaultBodyLimit::max(FORM))
-        .layer(from_fn_with_state(Arc::clone(&app), guard::let_in))
+        .layer(from_fn_with_state(Arc::clone(&app), guard::authenticate))
         .layer(from_fn_with_state(Arc::clone(&app), guard::with_headers))
         .route("/live", get(pages::health::live))
         .route("/ready", get(pages::health::ready))

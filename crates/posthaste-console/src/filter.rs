@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_down_means_the_same_at_another_time() {
+    fn stored_filters_keep_their_meaning_over_time() {
         let typed = format!("since:2h error:{}", "\\".repeat(900));
         let filter = read(&typed).unwrap().resolved();
         let later = "2027-01-01T00:00:00Z".parse().unwrap();
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_named() {
+    fn filter_errors_name_the_word() {
         let said = |typed: &str| read(typed).unwrap_err();
         assert_eq!(said("state:lost"), "there is no state lost");
         assert!(said("until:11:30").starts_with("there is no condition until:"));

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_clamped_and_what_is_none_is_refused() {
+    fn numbers_are_clamped_and_non_numbers_rejected() {
         let fields = Fields::parse(b"a=7&b=99999999999&c=x&d=");
         assert_eq!(fields.number("a", (10, 20)).unwrap(), Some(10));
         assert_eq!(fields.number("b", (10, 20)).unwrap(), Some(20));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn one_only_goes_back_to_a_page_of_the_console() {
+    fn redirects_stay_within_the_console() {
         let back = |to: &str| {
             let mut text = url::form_urlencoded::Serializer::new(String::new());
             let text = text.append_pair("back", to).finish();

@@ -32,8 +32,8 @@ mod verdict;
 
 mod bulk;
 mod collector;
-mod look;
 mod sampler;
+mod search;
 mod store;
 mod two_phase;
 

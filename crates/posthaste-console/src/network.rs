@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_has_what_begins_like_it_and_nothing_else() {
+    fn networks_match_by_prefix() {
         for (text, inside, outside) in [
             ("10.0.0.7", "10.0.0.7", "10.0.0.8"),
             ("10.0.0.0/8", "10.255.255.255", "11.0.0.0"),
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_and_what_is_meant_otherwise_is_no_network() {
+    fn rejects_the_whole_internet_and_malformed_networks() {
         for text in [
             "",
             "/",

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_ends_and_shows_no_secret() {
+    fn redaction_of_malformed_json_ends_and_shows_no_secret() {
         for json in [
             "",
             "{",

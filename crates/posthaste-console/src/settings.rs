@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_acts_unless_the_settings_say_so() {
+    fn actions_are_disabled_by_default() {
         let mut settings = Settings::default();
         assert!(!settings.lets_anybody_act());
         settings.role = Role::Operator;

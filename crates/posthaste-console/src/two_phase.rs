@@ -21,7 +21,7 @@ pub(crate) const STUCK: usize = 20;
 pub(crate) const OPEN: usize = 100;
 
 /// What there was.
-pub(crate) struct Look {
+pub(crate) struct Overview {
     /// Those that have not moved for long, the oldest first.
     pub(crate) stuck: Vec<Stuck>,
     /// Those that are open, those that changed last first; one more than is shown, if there is.
@@ -30,7 +30,7 @@ pub(crate) struct Look {
 }
 
 /// What was seen last, or why nothing was.
-pub(crate) type Seen = Result<Arc<Look>, Arc<str>>;
+pub(crate) type Seen = Result<Arc<Overview>, Arc<str>>;
 
 /// Looks when somebody asks; the next who ask soon afterwards get what was seen then.
 pub(crate) struct TwoPhase {
@@ -55,7 +55,7 @@ impl TwoPhase {
                 return seen.clone();
             }
         }
-        let seen = match tokio::time::timeout(WITHIN, self.look()).await {
+        let seen = match tokio::time::timeout(WITHIN, self.read()).await {
             Ok(seen) => seen,
             Err(_) => Err("no answer within two seconds".into()),
         };
@@ -63,13 +63,13 @@ impl TwoPhase {
         seen
     }
 
-    async fn look(&self) -> Seen {
+    async fn read(&self) -> Seen {
         let started = Instant::now();
         let why = |failure: posthaste_elastic::two_phase::Failure| Arc::from(failure.to_string());
         let stuck = self.coordinator.stuck_first(UNMOVED, STUCK).await;
         let stuck = stuck.map_err(why)?;
         let open = self.coordinator.list(&[], OPEN + 1).await.map_err(why)?;
-        Ok(Arc::new(Look {
+        Ok(Arc::new(Overview {
             stuck,
             open,
             took: started.elapsed(),

@@ -15,7 +15,7 @@ pub(crate) const MOST_PAGES: i64 = 2_048;
 
 /// Where jobs lie, and from where on they are read there.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Place {
+pub(crate) enum Cursor {
     /// In the hands of workers, with numbers below this one.
     Running(i64),
     /// In flight, with numbers below this one.
@@ -28,7 +28,7 @@ pub(crate) enum Place {
     Due(Timestamp, i64),
 }
 
-impl Place {
+impl Cursor {
     /// Before everything that is due.
     pub(crate) const FIRST_DUE: Self = Self::Due(Timestamp::UNIX_EPOCH, 0);
 }
@@ -64,7 +64,7 @@ impl Tid {
     }
 }
 
-impl Place {
+impl Cursor {
     /// Whether both go through the same table.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
         match (self, other) {
@@ -101,7 +101,7 @@ pub(crate) const KEPT: [State; 4] = [
 ];
 
 /// As it stands in an address.
-impl std::fmt::Display for Place {
+impl std::fmt::Display for Cursor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Running(id) => write!(f, "running-{id}"),
@@ -117,7 +117,7 @@ impl std::fmt::Display for Place {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NoPlace;
 
-impl FromStr for Place {
+impl FromStr for Cursor {
     type Err = NoPlace;
 
     fn from_str(text: &str) -> Result<Self, NoPlace> {
@@ -137,20 +137,24 @@ impl FromStr for Place {
     }
 }
 
-fn slot_place(slot: &str, page: &str, line: &str) -> Result<Place, NoPlace> {
+fn slot_place(slot: &str, page: &str, line: &str) -> Result<Cursor, NoPlace> {
     let (slot, page, line) = (number::<i32>(slot)?, number(page)?, number(line)?);
     let is_place = (0..8).contains(&slot)
         && (0..=i64::from(u32::MAX)).contains(&page)
         && (0..=i32::from(i16::MAX)).contains(&line);
     match is_place {
-        true => Ok(Place::Slot(slot, Tid { page, line })),
+        true => Ok(Cursor::Slot(slot, Tid { page, line })),
         false => Err(NoPlace),
     }
 }
 
-fn kept_place(state: &str, at: &str, id: &str) -> Result<Place, NoPlace> {
+fn kept_place(state: &str, at: &str, id: &str) -> Result<Cursor, NoPlace> {
     let state = KEPT.into_iter().find(|kept| words::state(*kept) == state);
-    Ok(Place::Kept(state.ok_or(NoPlace)?, moment(at)?, number(id)?))
+    Ok(Cursor::Kept(
+        state.ok_or(NoPlace)?,
+        moment(at)?,
+        number(id)?,
+    ))
 }
 
 fn moment(at: &str) -> Result<Timestamp, NoPlace> {
@@ -166,21 +170,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_read_back_from_an_address() {
+    fn cursors_round_trip_through_urls() {
         let at = Timestamp::from_microsecond(1_795_000_000_123_456).unwrap();
         for place in [
-            Place::Running(7),
-            Place::InFlight(i64::MAX),
-            Place::Slot(6, Tid { page: 3, line: 12 }),
-            Place::Kept(State::Dead, at, 4),
-            Place::Due(at, 9),
+            Cursor::Running(7),
+            Cursor::InFlight(i64::MAX),
+            Cursor::Slot(6, Tid { page: 3, line: 12 }),
+            Cursor::Kept(State::Dead, at, 4),
+            Cursor::Due(at, 9),
         ] {
             assert_eq!(place.to_string().parse(), Ok(place));
         }
     }
 
     #[test]
-    fn what_is_no_place_is_refused() {
+    fn rejects_malformed_cursors() {
         for text in [
             "",
             "running",
@@ -193,12 +197,12 @@ mod tests {
             "dead-99999999999999999999.1",
             "dead-9223372036854775807.1",
         ] {
-            assert_eq!(text.parse::<Place>(), Err(NoPlace), "{text}");
+            assert_eq!(text.parse::<Cursor>(), Err(NoPlace), "{text}");
         }
     }
 
     #[test]
-    fn one_look_reads_so_many_pages_and_ends_at_the_first() {
+    fn one_request_reads_a_bounded_number_of_pages() {
         let at = |page, line| Tid { page, line };
         assert_eq!(at(1_000, 3).window(PAGES), at(1_000 - PAGES, 0));
         assert_eq!(at(3, 3).window(PAGES), at(0, 0));

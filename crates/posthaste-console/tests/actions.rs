@@ -82,7 +82,7 @@ async fn a_rate_is_set_changed_and_taken_away() {
 }
 
 #[tokio::test]
-async fn all_that_match_are_offered_only_where_the_page_and_its_filter_say_who_that_is() {
+async fn bulk_actions_need_an_unambiguous_filter() {
     let database = database().await;
     let client = database.client().await.unwrap();
     enqueue(&client, "now", "mail", "{}").await;
@@ -257,7 +257,7 @@ async fn a_filter_is_cancelled_wherever_its_jobs_wait_and_the_others_stay() {
 }
 
 #[tokio::test]
-async fn kept_jobs_are_deleted_after_one_was_asked_whether_one_is_sure() {
+async fn deleting_kept_jobs_asks_for_confirmation() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let waits = enqueue(&client, "waits", "mail", "{}").await.to_string();
@@ -344,7 +344,7 @@ impl MakeWriter<'_> for Log {
 
 // Its log is the process's: cargo-nextest gives each test a process, and cargo test the first.
 #[tokio::test]
-async fn each_action_is_a_line_that_says_who_did_what_to_what_and_how_many() {
+async fn each_action_is_logged_with_user_target_and_count() {
     let log = Log::default();
     let written = tracing_subscriber::fmt()
         .with_ansi(false)

@@ -144,7 +144,7 @@ async fn ten_thousand_wrong_jobs_are_cancelled_while_no_worker_runs_and_one_sees
 }
 
 #[tokio::test]
-async fn one_that_is_stopped_ends_with_its_batch_and_goes_on_when_it_is_told_to() {
+async fn stopped_bulk_actions_end_with_their_batch_and_can_resume() {
     let database = database().await;
     let client = database.client().await.unwrap();
     dead(&client, "old", 5_000).await;
@@ -209,7 +209,7 @@ async fn jobs_that_die_again_are_not_redriven_again() {
 }
 
 #[tokio::test]
-async fn one_that_was_tried_since_is_not_retried_once_more() {
+async fn jobs_tried_since_are_not_retried_again() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let later = "INSERT INTO posthaste.job (name, scheduled_at) \
@@ -275,7 +275,7 @@ async fn rights_that_are_taken_away_midway_are_named_and_it_goes_on_once_they_ar
 }
 
 #[tokio::test]
-async fn whatever_a_filter_says_is_text_on_the_pages_of_its_action() {
+async fn filters_are_escaped_on_action_pages() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let hostile = "<script>alert(1)</script>\" onload='x' \u{1b}\u{202e}<img src=x> \\";

@@ -34,7 +34,7 @@ async fn samples(client: &Client) -> i64 {
 }
 
 #[tokio::test]
-async fn without_samples_the_page_says_who_takes_them() {
+async fn pages_without_samples_explain_how_to_get_them() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let console = console_with(&database, Settings::default()).await;
@@ -45,7 +45,7 @@ async fn without_samples_the_page_says_who_takes_them() {
 }
 
 #[tokio::test]
-async fn the_past_of_all_queues_and_of_one_is_drawn_and_said() {
+async fn history_of_all_queues_and_of_one_is_drawn() {
     let database = database().await;
     let client = database.client().await.unwrap();
     enqueue(&client, "mail.send", "mail", "{}").await;
@@ -113,7 +113,7 @@ const TRIED: &str = "SELECT coalesce(sum(seq_scan + idx_scan), 0)::bigint FROM p
     WHERE schemaname = 'posthaste' AND relname = 'leader'";
 
 #[tokio::test]
-async fn the_console_of_an_operator_takes_samples_though_nobody_looks() {
+async fn operator_consoles_take_samples_without_viewers() {
     let database = database().await;
     let client = database.client().await.unwrap();
     enqueue(&client, "mail.send", "mail", "{}").await;

@@ -24,7 +24,7 @@ pub async fn relay(client: &Client, queue: &str, state: &str, error: Option<&str
 }
 
 #[tokio::test]
-async fn each_relay_says_how_it_goes_since_when_it_fails_and_why() {
+async fn each_relay_shows_its_state_and_last_failure() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let empty = console(&database).await.page("/destinations").await;

@@ -60,7 +60,7 @@ async fn a_form_of_another_site_is_refused_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_name_that_was_turned_to_this_machine_is_refused() {
+async fn rebound_host_names_are_rejected() {
     let database = database().await;
     let console = console(&database).await;
     for host in ["evil.example", "127.0.0.1.evil.example", "10.1.2.3:80"] {
@@ -119,7 +119,7 @@ async fn an_observer_sees_no_buttons_and_is_refused_every_action() {
 }
 
 #[tokio::test]
-async fn a_token_is_demanded_of_everything_but_the_door_and_the_health_paths() {
+async fn all_paths_but_login_and_health_need_a_token() {
     let database = database().await;
     let console = guarded(&database).await;
     for path in [
@@ -154,7 +154,7 @@ async fn a_token_is_demanded_of_everything_but_the_door_and_the_health_paths() {
 }
 
 #[tokio::test]
-async fn a_login_gives_a_cookie_that_lets_in_and_no_script_can_read() {
+async fn login_sets_an_http_only_session_cookie() {
     let database = database().await;
     let console = guarded(&database).await;
     let wrong = console
@@ -194,7 +194,7 @@ async fn a_login_gives_a_cookie_that_lets_in_and_no_script_can_read() {
 }
 
 #[tokio::test]
-async fn a_program_with_the_token_acts_without_an_origin_and_a_site_with_it_does_not() {
+async fn only_programs_may_act_without_a_same_origin_header() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let id = enqueue(&client, "mail.send", "mail", "{}").await;

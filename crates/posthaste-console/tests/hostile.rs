@@ -149,7 +149,7 @@ async fn arguments_of_a_mebibyte_are_cut_on_their_page_and_measured_in_the_list(
 }
 
 #[tokio::test]
-async fn deep_arguments_and_an_over_long_form_are_borne() {
+async fn deep_arguments_and_oversized_forms_are_handled() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let deep = format!("{{\"a\": {}{}}}", "[".repeat(60), "]".repeat(60));

@@ -200,7 +200,7 @@ async fn a_running_job_is_listed_as_running() {
 }
 
 #[tokio::test]
-async fn limits_are_clamped_and_what_is_no_cursor_or_number_is_refused() {
+async fn limits_are_clamped_and_bad_cursors_rejected() {
     let database = database().await;
     let client = database.client().await.unwrap();
     many(&client, "mail", 230).await;

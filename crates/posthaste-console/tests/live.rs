@@ -18,7 +18,7 @@ async fn until(stream: &mut Response, said: &mut String, text: &str) {
 }
 
 #[tokio::test]
-async fn a_figure_that_changes_is_told_to_every_open_page_and_the_others_are_not() {
+async fn changed_figures_are_pushed_to_open_pages() {
     let database = database().await;
     let client = database.client().await.unwrap();
     enqueue(&client, "mail.send", "mail", "{}").await;
@@ -46,7 +46,7 @@ async fn a_figure_that_changes_is_told_to_every_open_page_and_the_others_are_not
 }
 
 #[tokio::test]
-async fn a_database_that_goes_and_comes_is_told_to_open_pages() {
+async fn open_pages_show_database_outages() {
     let server = posthaste_testkit::PgServer::start(posthaste_testkit::PgVersion::any(), &[]);
     let server = server.unwrap();
     let database = crate::support::migrated(&server).await;
@@ -72,7 +72,7 @@ async fn a_database_that_goes_and_comes_is_told_to_open_pages() {
 }
 
 #[tokio::test]
-async fn however_many_watch_one_look_at_the_database_serves_them() {
+async fn one_database_read_serves_all_viewers() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let console = console(&database).await;

@@ -131,7 +131,7 @@ async fn settings_tell_versions_and_limits_and_no_secret() {
 }
 
 #[tokio::test]
-async fn one_job_says_who_waits_behind_it_and_who_before() {
+async fn a_job_page_shows_its_neighbours_in_order() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let sql = "SELECT posthaste.enqueue( \

@@ -132,7 +132,7 @@ async fn the_overview_names_the_transaction_that_holds_the_horizon() {
 }
 
 #[tokio::test]
-async fn one_job_is_a_story_with_its_attempts_and_its_errors() {
+async fn a_job_page_shows_a_timeline_of_attempts_and_errors() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let id = enqueue(&client, "charge.capture", "payments", r#"{"order": 9911}"#).await;
@@ -235,7 +235,7 @@ async fn an_observers_role_in_the_database_is_enough_to_read_every_page() {
 }
 
 #[tokio::test]
-async fn a_database_without_the_schema_is_told_and_not_ready() {
+async fn databases_without_the_schema_are_not_ready() {
     let server = PgServer::shared(PgVersion::any()).unwrap();
     let database = posthaste_testkit::TestDb::empty(server).await.unwrap();
     let console = console(&database).await;

@@ -91,7 +91,7 @@ async fn a_name_counts_only_where_the_proxy_sends_one_and_only_one() {
 }
 
 #[tokio::test]
-async fn what_is_not_the_proxy_is_turned_away_whatever_it_sends() {
+async fn requests_around_the_proxy_are_rejected() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let id = enqueue(&client, "mail.send", "mail", "{}").await;
@@ -145,7 +145,7 @@ impl MakeWriter<'_> for Log {
 }
 
 #[tokio::test]
-async fn only_who_is_an_operator_acts_and_the_log_says_who_it_was() {
+async fn only_operators_act_and_the_log_names_them() {
     let log = Log::default();
     let subscriber = tracing_subscriber::fmt()
         .with_ansi(false)

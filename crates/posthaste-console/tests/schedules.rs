@@ -26,7 +26,7 @@ pub async fn later(client: &Client, name: &str, minutes: i32) -> i64 {
 }
 
 #[tokio::test]
-async fn what_is_due_later_is_listed_by_its_time_and_continued() {
+async fn scheduled_jobs_are_listed_by_time_across_pages() {
     let database = database().await;
     let client = database.client().await.unwrap();
     enqueue(&client, "now", "mail", "{}").await;
@@ -61,7 +61,7 @@ async fn what_is_due_later_is_listed_by_its_time_and_continued() {
 }
 
 #[tokio::test]
-async fn what_is_due_later_runs_now_or_never_and_leaves_the_list() {
+async fn scheduled_jobs_can_be_run_now_or_cancelled() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let now = later(&client, "now", 10).await;
@@ -200,7 +200,7 @@ async fn a_periodic_job_that_is_off_comes_on_no_tick_until_it_is_switched_on() {
 }
 
 #[tokio::test]
-async fn who_may_only_look_sees_schedules_and_changes_none() {
+async fn observers_see_schedules_read_only() {
     let database = database().await;
     let client = database.client().await.unwrap();
     put(&client, "nightly", "2 hours").await;

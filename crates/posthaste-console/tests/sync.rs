@@ -32,7 +32,7 @@ pub async fn waiting(client: &Client) -> Vec<i64> {
 }
 
 #[tokio::test]
-async fn a_synced_table_says_how_far_its_index_is_and_what_is_in_its_way() {
+async fn a_synced_table_shows_its_lag_and_obstacles() {
     let database = database().await;
     let empty = console(&database).await.page("/sync").await;
     assert!(empty.contains("posthaste.sync_table("), "{empty}");
@@ -60,7 +60,7 @@ async fn a_synced_table_says_how_far_its_index_is_and_what_is_in_its_way() {
 }
 
 #[tokio::test]
-async fn a_synced_table_says_what_its_last_audit_has_found() {
+async fn a_synced_table_shows_its_last_audit() {
     let database = database().await;
     let client = pages(&database).await;
     let audited = async |found: &str| {
@@ -189,7 +189,7 @@ async fn documents_are_chosen_by_ids_by_time_and_all_and_their_reindex_rests_and
 }
 
 #[tokio::test]
-async fn what_a_form_says_is_never_sql_and_what_cannot_be_chosen_is_refused() {
+async fn form_values_are_never_sql_and_invalid_choices_rejected() {
     let database = database().await;
     let client = pages(&database).await;
     let console = console(&database).await;

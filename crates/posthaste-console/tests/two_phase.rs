@@ -109,13 +109,13 @@ async fn without_a_search_server_the_page_says_how_to_name_one_and_with_one_that
 }
 
 #[tokio::test]
-async fn what_is_stuck_stands_first_with_what_is_in_its_way_and_what_to_do() {
+async fn stuck_transactions_are_listed_first_with_a_remedy() {
     let (_fake, coordinator) = prepared().await;
     stuck(&coordinator, "transactions").await;
 }
 
 #[tokio::test]
-async fn what_is_stuck_on_a_real_server_stands_first_too() {
+async fn stuck_transactions_of_a_real_server_are_listed_first() {
     if !receivers::are_here("transactions on a server", &[Receiver::OpenSearch]) {
         return;
     }
@@ -194,7 +194,7 @@ async fn stuck(coordinator: &Arc<Coordinator>, index: &str) {
 }
 
 #[tokio::test]
-async fn names_that_somebody_else_wrote_are_text() {
+async fn foreign_names_are_escaped() {
     let (_fake, coordinator) = prepared().await;
     let evil = "<script>alert(1)</script>";
     left(
@@ -220,7 +220,7 @@ async fn names_that_somebody_else_wrote_are_text() {
 }
 
 #[tokio::test]
-async fn however_many_there_are_a_page_has_so_many_and_says_that_there_are_more() {
+async fn long_transaction_lists_are_cut_and_say_so() {
     let (fake, coordinator) = prepared().await;
     for at in 0..130 {
         let ago = if at < 25 { 2 * HOUR } else { 60 };
@@ -282,7 +282,7 @@ async fn a_search_server_that_does_not_answer_delays_a_page_by_two_seconds_and_i
 }
 
 #[tokio::test]
-async fn a_search_server_that_is_gone_is_told_without_its_password() {
+async fn lost_search_servers_are_reported_without_the_password() {
     let (gone, coordinator) = prepared().await;
     drop(gone);
     let (_database, console) = console(&coordinator).await;

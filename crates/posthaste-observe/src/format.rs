@@ -182,13 +182,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_age_is_told_in_the_unit_that_fits() {
+    fn ages_use_the_fitting_unit() {
         let told = [-1.0, 0.24, 41.0, 720.0, 7_200.0, 864_000.0].map(age);
         assert_eq!(told, ["0.0 s", "0.2 s", "41 s", "12 min", "2 h", "10 d"]);
     }
 
     #[test]
-    fn seconds_of_a_few_minutes_are_told_where_they_count() {
+    fn short_ages_show_seconds() {
         let told = [41.0, 120.0, 134.2, 720.0].map(spelled);
         assert_eq!(told, ["41 s", "2 min", "2 min 14 s", "12 min"]);
     }
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_control_character_shows_and_does_nothing() {
+    fn control_characters_are_shown_escaped() {
         assert_eq!(plain("a\u{1b}[31m\r\nb\u{202e}c\0", 100), "a␛[31m␍␊b·c␀");
         assert_eq!(plain("abcdef", 3), "abc…");
         assert_eq!(lines("a\n\u{7}b", 9), "a\n␇b");

@@ -5,7 +5,7 @@ pub(crate) mod status;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste::consumer::Attendant;
+use posthaste::consumer::ConsumerContext;
 use posthaste::sql::{JsonText, Prose, milliseconds, typed};
 use posthaste::{Error, Job, JobId};
 use tokio_postgres::{Client, Row};
@@ -22,7 +22,7 @@ pub(crate) struct LeaseHolder {
 
 /// Takes or keeps the lease of a queue's ordered relay.
 pub(crate) async fn take_lease(
-    attendant: &Attendant,
+    attendant: &ConsumerContext,
     worker: i64,
     lease: Duration,
 ) -> Result<LeaseHolder, Error> {
@@ -57,7 +57,7 @@ pub(crate) struct RelayStatusRow<'a> {
 }
 
 pub(crate) async fn flush(
-    attendant: &Attendant,
+    attendant: &ConsumerContext,
     worker: i64,
     stats: &RelayStatusRow<'_>,
 ) -> Result<(), Error> {

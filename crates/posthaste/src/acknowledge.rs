@@ -17,12 +17,12 @@ use crate::error::Error;
 use crate::job::JobId;
 use crate::log_limit::{FEW, LogLimit};
 use crate::metrics::{self, Runs};
-use crate::parts::in_hand::InHand;
+use crate::parts::outstanding::Outstanding;
 use crate::parts::queue::Queues;
 use crate::parts::watched::Watched;
 use crate::retry::{Backoff, Disposition};
 use crate::stats::Stats;
-use crate::store::link::Link;
+use crate::store::reconnecting::ReconnectingClient;
 use crate::store::{self, Fence};
 use closing::Closing;
 use handed_back::HandedBack;
@@ -47,11 +47,11 @@ const TAKE: usize = 4096;
 
 /// Gives the outcomes of all queues to the database.
 pub(crate) struct Completer {
-    pub(crate) link: Link,
+    pub(crate) link: ReconnectingClient,
     /// For those that could not be given with their batch; opened when there is one.
-    pub(crate) repeats: Link,
+    pub(crate) repeats: ReconnectingClient,
     pub(crate) queues: Queues,
-    pub(crate) in_hand: Arc<InHand>,
+    pub(crate) in_hand: Arc<Outstanding>,
     pub(crate) stats: Arc<Stats>,
     /// How long they waited and ran.
     pub(crate) runs: Runs,

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::parts::in_hand::InHand;
+use crate::parts::outstanding::Outstanding;
 use crate::parts::queue::Queues;
-use crate::store::link::Link;
 use crate::store::operate;
+use crate::store::reconnecting::ReconnectingClient;
 
 /// How often is looked while there are jobs: a table that is nearly always empty.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -17,8 +17,8 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// Runs until the engine has stopped: what runs through the grace period may be cancelled still.
 pub(crate) async fn run(
     queues: Queues,
-    in_hand: Arc<InHand>,
-    looks: Arc<Link>,
+    in_hand: Arc<Outstanding>,
+    looks: Arc<ReconnectingClient>,
     stopped: CancellationToken,
 ) {
     while !stopped.is_cancelled() {

@@ -3,11 +3,11 @@
 
 mod claimer;
 mod lanes;
-mod lost;
 mod pace;
+mod pending;
 pub(crate) mod quarantine;
 mod read;
-mod sent;
+mod search;
 pub(crate) mod unanswered;
 mod unreadable;
 
@@ -25,12 +25,12 @@ use crate::parts::notifications::Notifications;
 use crate::parts::queue::QueueState;
 use crate::retry::Backoff;
 use crate::store::{self, Unread};
-pub(crate) use claimer::{Claimer, Handing};
+pub(crate) use claimer::{Claimer, Dispatcher};
 pub(crate) use lanes::Lanes;
-use lost::Lost;
 use pace::Pace;
+use pending::PendingClaim;
 use read::Jobs;
-use sent::Sent;
+use search::UnansweredClaim;
 use unreadable::Unreadable;
 
 /// A queue whose rate is used up is looked at again after this at the latest: the rate may be
@@ -59,7 +59,7 @@ pub(crate) struct Fetcher {
     /// The last claim was larger than its answer: the next one is expected to be so too.
     is_large: AtomicBool,
     /// Its last claim, where the answer was lost.
-    lost: Mutex<Option<Lost>>,
+    lost: Mutex<Option<UnansweredClaim>>,
 }
 
 impl Fetcher {
@@ -123,12 +123,12 @@ impl Fetcher {
                         self.queue.set_missed();
                         self.missed.notify_one();
                     }
-                    was_woken = self.rest(found_at.elapsed()).await;
+                    was_woken = self.wait_while_idle(found_at.elapsed()).await;
                 }
                 Ok(ClaimResult::RateLimited(wait)) => {
                     failures = 0;
                     was_woken = false;
-                    self.later(wait.min(LONGEST_LATER)).await;
+                    self.wait_for_rate_limit(wait.min(LONGEST_LATER)).await;
                 }
                 Ok(found @ (ClaimResult::Jobs(jobs) | ClaimResult::All(jobs))) => {
                     was_woken = false;
@@ -137,7 +137,7 @@ impl Fetcher {
                     unreadable.passed(jobs);
                     // What was committed since notifies, as if this look had found nothing.
                     if is_notified && matches!(found, ClaimResult::All(_)) {
-                        was_woken = self.rest(Duration::ZERO).await;
+                        was_woken = self.wait_while_idle(Duration::ZERO).await;
                     }
                 }
                 Err(error) => {
@@ -152,7 +152,7 @@ impl Fetcher {
 
     /// Pauses while the queue's rate is used up. A change of the rate notifies; who enqueues
     /// meanwhile does so too, and is not to be asked for at each notification.
-    async fn later(&self, wait: Duration) {
+    async fn wait_for_rate_limit(&self, wait: Duration) {
         let woken = async {
             tokio::time::sleep(SHORTEST_LATER).await;
             self.queue.sleeper.woken.notified().await;
@@ -165,7 +165,7 @@ impl Fetcher {
     }
 
     /// Pauses after an empty look, `idle` after the last find; whether it was woken.
-    async fn rest(&self, idle: Duration) -> bool {
+    async fn wait_while_idle(&self, idle: Duration) -> bool {
         let longest = self.config.poll_interval;
         let pause = self.notifications.pause(&self.queue.sleeper, idle, longest);
         let over = async {
@@ -231,8 +231,8 @@ impl Fetcher {
         }
     }
 
-    async fn make(&self, room: usize) -> Result<Made<'_>, Error> {
-        let sent = Sent::new(&self.claimer).await?;
+    async fn make(&self, room: usize) -> Result<AnsweredClaim<'_>, Error> {
+        let sent = PendingClaim::new(&self.claimer).await?;
         let priorities = self.queue.priorities();
         let room = room.min(self.pace().limit(priorities.len()));
         let limit = i32::try_from(room).unwrap_or(i32::MAX);
@@ -263,7 +263,7 @@ impl Fetcher {
         match read {
             Ok(read) => {
                 let is_short = unread.is_empty() && store::jobs_in(&rows) < room;
-                let made = Made {
+                let made = AnsweredClaim {
                     sent,
                     rows,
                     read,
@@ -280,7 +280,7 @@ impl Fetcher {
     }
 
     /// Reads what was claimed and delivers it.
-    fn hand_over(&self, made: Made<'_>) -> Result<ClaimResult, Error> {
+    fn hand_over(&self, made: AnsweredClaim<'_>) -> Result<ClaimResult, Error> {
         let mut claim = store::read_claim(&made.rows, &self.queue.name, made.sent.token)?;
         claim.extend(&made.read.rows, &self.queue.name, made.sent.token)?;
         claim.unreadable.extend(made.read.unreadable);
@@ -322,8 +322,8 @@ impl ClaimResult {
 }
 
 /// A claim that was answered, to be handed over.
-struct Made<'a> {
-    sent: Sent<'a>,
+struct AnsweredClaim<'a> {
+    sent: PendingClaim<'a>,
     /// What it answered.
     rows: Vec<tokio_postgres::Row>,
     /// What its answer had no room for.
@@ -332,7 +332,7 @@ struct Made<'a> {
     is_short: bool,
 }
 
-impl Made<'_> {
+impl AnsweredClaim<'_> {
     fn jobs(&self) -> usize {
         store::jobs_in(&self.rows) + self.read.len()
     }

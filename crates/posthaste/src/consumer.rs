@@ -3,8 +3,8 @@
 //! A program that wants whole claims takes them by [`claims`](crate::WorkerBuilder::claims); a
 //! [`Consumer`] is what stands behind these, behind handlers, relays and syncs.
 
-mod attendant;
 mod breaker;
+mod context;
 mod ticket;
 
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use tokio::sync::Notify;
 use crate::job::JobId;
 pub use crate::job::Outcome;
 use crate::retry::Backoff;
-pub use attendant::Attendant;
 pub use breaker::Breaker;
+pub use context::ConsumerContext;
 pub(crate) use ticket::{Batch, Settled};
 pub use ticket::{Delivery, Ticket};
 
@@ -124,9 +124,9 @@ pub trait Consumer: Send + Sync + 'static {
     /// anything is claimed as another one, by the engine or the heartbeat: it must return at once.
     fn worker_lost(&self) {}
     /// What is to be done beside, from the worker's start on until it
-    /// [ends](Attendant::ended); a task that is over before ends the worker, as one that panics.
+    /// [ends](ConsumerContext::ended); a task that is over before ends the worker, as one that panics.
     /// It runs on the engine's thread, so nothing of it may block or compute for long.
-    fn attend(&self, _worker: Attendant) -> Option<BoxFuture<'static, ()>> {
+    fn background_task(&self, _worker: ConsumerContext) -> Option<BoxFuture<'static, ()>> {
         None
     }
 }
@@ -172,7 +172,7 @@ impl<C: Consumer + ?Sized> Consumer for Arc<C> {
     fn worker_lost(&self) {
         (**self).worker_lost();
     }
-    fn attend(&self, worker: Attendant) -> Option<BoxFuture<'static, ()>> {
-        (**self).attend(worker)
+    fn background_task(&self, worker: ConsumerContext) -> Option<BoxFuture<'static, ()>> {
+        (**self).background_task(worker)
     }
 }

@@ -20,9 +20,9 @@ use crate::acknowledge::Completer;
 use crate::cancel;
 use crate::claim::quarantine::Quarantine;
 use crate::claim::unanswered;
-use crate::claim::{Claimer, Fetcher, Handing, Lanes};
+use crate::claim::{Claimer, Dispatcher, Fetcher, Lanes};
 use crate::config::Config;
-use crate::consumer::{Attendant, Settled};
+use crate::consumer::{ConsumerContext, Settled};
 use crate::error::{Error, ErrorKind};
 use crate::heartbeat::{self, Heartbeat};
 use crate::identity::Registration;
@@ -31,15 +31,15 @@ use crate::metrics::Runs;
 use crate::notifier::{self, Notifier};
 use crate::parts::admission::Admission;
 use crate::parts::gate::Gate;
-use crate::parts::in_hand::InHand;
 use crate::parts::notifications::Notifications;
-use crate::parts::owed::Owed;
+use crate::parts::oldest_unanswered::OldestUnanswered;
+use crate::parts::outstanding::Outstanding;
 use crate::parts::pulse::Pulse;
 use crate::parts::queue::{QueueState, Queues};
 use crate::parts::watched::Watched;
 use crate::periodic::Periodic;
 use crate::stats::{self, Stats};
-use crate::store::link::{self, Link};
+use crate::store::reconnecting::{self, ReconnectingClient};
 use crate::store::session::Listen;
 use crate::store::site::Site;
 
@@ -54,7 +54,7 @@ pub(crate) struct Start {
     pub(crate) periodic: Vec<Periodic>,
     pub(crate) admission: Arc<Admission>,
     /// The answers to heartbeats, for the one that asks how the worker is.
-    pub(crate) owed: Arc<Owed>,
+    pub(crate) owed: Arc<OldestUnanswered>,
     pub(crate) stop: CancellationToken,
 }
 
@@ -77,11 +77,11 @@ struct Process {
     /// Kept to the end, because the channel of outcomes is closed with it.
     claimer: Arc<Claimer>,
     /// For statements that look and change nothing of a job.
-    looks: Arc<Link>,
+    looks: Arc<ReconnectingClient>,
     notifications: Arc<Notifications>,
     /// What was done and not flushed yet.
     stats: Arc<Stats>,
-    owed: Arc<Owed>,
+    owed: Arc<OldestUnanswered>,
     pulse: Arc<Pulse>,
     watched: Watched,
     ends: Ends,
@@ -103,9 +103,9 @@ impl Process {
         let (settle, settled) = unbounded_channel();
         let line = |patience| {
             let site = Arc::clone(&start.site);
-            Arc::new(Link::new(start.pool.clone(), patience, site))
+            Arc::new(ReconnectingClient::new(start.pool.clone(), patience, site))
         };
-        let (claims, looks) = (line(link::WORK), line(link::LOOKS));
+        let (claims, looks) = (line(reconnecting::WORK), line(reconnecting::POLLS));
         let queues: Queues = start.queues.into();
         let consumers = Arc::clone(&queues);
         let registration = Registration::new(
@@ -119,13 +119,13 @@ impl Process {
                     .for_each(|queue| queue.consumer.worker_lost())
             },
         );
-        let in_hand = Arc::new(InHand::default());
+        let in_hand = Arc::new(Outstanding::default());
         let claimer = Claimer {
             link: claims,
             registration: Arc::new(registration),
             gate: Gate::default(),
             unanswered: Arc::default(),
-            handing: Handing { in_hand, settle },
+            dispatcher: Dispatcher { in_hand, settle },
             stopping: start.stop.clone(),
         };
         let process = Self {
@@ -177,8 +177,8 @@ impl Process {
             self.acknowledge(settled);
             self.wait_for_site(periodic).await;
             let claiming = self.claim().await;
-            self.look();
-            let attending = self.attend();
+            self.spawn_watchers();
+            let attending = self.spawn_consumer_tasks();
             self.maintain();
             self.claimer.stopping.cancelled().await;
             stop::stop(&self, claiming, attending).await;
@@ -194,8 +194,8 @@ impl Process {
     }
 
     /// A connection for one loop alone.
-    fn line(&self, patience: Duration) -> Link {
-        Link::new(self.pool.clone(), patience, Arc::clone(&self.site))
+    fn line(&self, patience: Duration) -> ReconnectingClient {
+        ReconnectingClient::new(self.pool.clone(), patience, Arc::clone(&self.site))
     }
 
     /// Shows the heartbeat that this thread moves: one whose log or consumer blocks it is to lose
@@ -219,10 +219,10 @@ impl Process {
     }
 
     fn acknowledge(&self, settled: UnboundedReceiver<Settled>) {
-        let in_hand = &self.claimer.handing.in_hand;
+        let in_hand = &self.claimer.dispatcher.in_hand;
         let completer = Completer {
-            link: self.line(link::WORK),
-            repeats: self.line(link::WORK),
+            link: self.line(reconnecting::WORK),
+            repeats: self.line(reconnecting::WORK),
             queues: Arc::clone(&self.queues),
             in_hand: Arc::clone(in_hand),
             stats: Arc::clone(&self.stats),
@@ -263,10 +263,10 @@ impl Process {
     }
 
     /// Starts what wakes the others, and what looks after the jobs that run.
-    fn look(&self) {
+    fn spawn_watchers(&self) {
         let queues = || Arc::clone(&self.queues);
         let looks = || Arc::clone(&self.looks);
-        let in_hand = || Arc::clone(&self.claimer.handing.in_hand);
+        let in_hand = || Arc::clone(&self.claimer.dispatcher.in_hand);
         let stopping = || self.claimer.stopping.clone();
         let stopped = || self.ends.stopped.clone();
         let longest = self.config.poll_interval;
@@ -290,19 +290,19 @@ impl Process {
     }
 
     /// Starts the consumers' own tasks.
-    fn attend(&self) -> JoinSet<()> {
+    fn spawn_consumer_tasks(&self) -> JoinSet<()> {
         // What they ask and write; opened when one does.
-        let link = Arc::new(self.line(link::LONGEST));
+        let link = Arc::new(self.line(reconnecting::LONGEST));
         let mut attending = JoinSet::new();
         for queue in self.queues.iter() {
-            let attendant = Attendant {
+            let context = ConsumerContext {
                 queue: Arc::clone(&queue.name),
                 registration: Arc::clone(&self.claimer.registration),
                 link: Arc::clone(&link),
                 rescue_after: self.config.rescue_after,
                 ended: self.ends.ended.clone(),
             };
-            if let Some(task) = queue.consumer.attend(attendant) {
+            if let Some(task) = queue.consumer.background_task(context) {
                 let name = format!("consumer of {}", queue.name);
                 attending.spawn(self.watched.task(&name, task));
             }
@@ -313,7 +313,7 @@ impl Process {
     fn maintain(&self) {
         let returning = unanswered::give_back(
             Arc::clone(&self.claimer.unanswered),
-            self.line(link::WORK),
+            self.line(reconnecting::WORK),
             self.ends.stopped.clone(),
         );
         self.spawn("return claims", returning);
@@ -322,8 +322,8 @@ impl Process {
                 config: Arc::clone(&self.config),
                 registration: Arc::clone(&self.claimer.registration),
                 notifications: Arc::clone(&self.notifications),
-                road: self.line(link::ROAD),
-                duties: self.line(link::LONGEST),
+                road: self.line(reconnecting::PROMOTER),
+                duties: self.line(reconnecting::LONGEST),
                 stopping: self.claimer.stopping.clone(),
             };
             self.spawn("maintenance", maintenance.run());

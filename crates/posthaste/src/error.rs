@@ -315,7 +315,7 @@ mod tests {
     struct Said(&'static str, #[source] Option<Box<Said>>);
 
     #[test]
-    fn an_error_is_told_with_all_its_causes_and_nothing_twice() {
+    fn errors_show_each_cause_once() {
         let cause = |text, below: Option<Said>| Said(text, below.map(Box::new));
         let full = cause("the disk is full", None);
         let write = cause("cannot write: the disk is full", Some(full));
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_refusal_means_is_told_once() {
+    fn refusals_explain_themselves_once() {
         let said = "cannot execute CREATE SCHEMA in a read-only transaction";
         let meaning = super::meaning(Some("25006"), said);
         assert!(meaning.contains("replica"), "{meaning}");

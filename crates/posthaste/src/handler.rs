@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_argument_that_is_misread_is_known_as_such_through_anyhow() {
+    fn argument_errors_survive_anyhow() {
         let misread = || Misread {
             argument: "kwargs.to".into(),
             why: "ada@example.org is no number".into(),

@@ -13,11 +13,11 @@ use crate::config::Config;
 use crate::identity::{Identity, Moment, Registration};
 use crate::parts::admission::Admission;
 use crate::parts::doubted::Doubted;
-use crate::parts::owed::Owed;
+use crate::parts::oldest_unanswered::OldestUnanswered;
 use crate::parts::pulse::Pulse;
 use crate::parts::watched::Watched;
 use crate::store;
-use crate::store::link::Link;
+use crate::store::reconnecting::ReconnectingClient;
 use crate::store::site::Site;
 
 /// What beats.
@@ -25,7 +25,7 @@ pub(crate) struct Heartbeat {
     pub(crate) registration: Arc<Registration>,
     pub(crate) config: Arc<Config>,
     /// The answers to its beats.
-    pub(crate) owed: Arc<Owed>,
+    pub(crate) owed: Arc<OldestUnanswered>,
     /// Whether the engine moves.
     pub(crate) pulse: Arc<Pulse>,
     /// Told when the server may have forgotten what it had answered.
@@ -49,7 +49,7 @@ pub(crate) fn start(
         .name("posthaste-heartbeat".into())
         .spawn(move || {
             let patience = patience(heartbeat.config.rescue_after);
-            let link = Link::new(pool, patience, Arc::clone(&heartbeat.site));
+            let link = ReconnectingClient::new(pool, patience, Arc::clone(&heartbeat.site));
             runtime.block_on(watched.task("heartbeat", beat(heartbeat, link)));
         })
 }
@@ -69,10 +69,10 @@ fn pause(interval: Duration, is_answered: bool) -> Duration {
 /// Beats for the identity that claims, and for each before it of which something still runs: after
 /// a failover the worker goes on under a new id, and the jobs that it had before are not to be
 /// rescued from it while it works on them.
-async fn beat(heartbeat: Heartbeat, link: Link) {
+async fn beat(heartbeat: Heartbeat, link: ReconnectingClient) {
     let interval = heartbeat.config.heartbeat_interval;
     let mut identity = heartbeat.registration.subscribe();
-    let mut known: Vec<Known> = Vec::new();
+    let mut known: Vec<RegisteredWorker> = Vec::new();
     let mut failures = 0u32;
     let mut stands_still = false;
     loop {
@@ -95,7 +95,7 @@ async fn beat(heartbeat: Heartbeat, link: Link) {
             let newest = Arc::downgrade(worker);
             // First, so that it waits for no answer about those before it.
             if !known.iter().any(|one| one.worker.ptr_eq(&newest)) {
-                known.insert(0, Known::new(newest));
+                known.insert(0, RegisteredWorker::new(newest));
             }
         }
         let mut lives = Vec::with_capacity(known.len());
@@ -126,7 +126,7 @@ async fn beat(heartbeat: Heartbeat, link: Link) {
 }
 
 /// A worker that this process is, or was.
-struct Known {
+struct RegisteredWorker {
     worker: Weak<Identity>,
     /// Which store its last heartbeat came to.
     here: Option<String>,
@@ -134,7 +134,7 @@ struct Known {
     has_failed: bool,
 }
 
-impl Known {
+impl RegisteredWorker {
     fn new(worker: Weak<Identity>) -> Self {
         Self {
             worker,
@@ -158,9 +158,9 @@ impl Known {
 /// when that is not known.
 async fn beat_once(
     heartbeat: &Heartbeat,
-    link: &Link,
+    link: &ReconnectingClient,
     worker: i64,
-    known: &mut Known,
+    known: &mut RegisteredWorker,
     failures: &mut u32,
 ) -> Option<bool> {
     let sent = Moment::now();
@@ -203,21 +203,21 @@ async fn beat_once(
 mod tests {
     use std::time::Duration;
 
-    use super::{Known, patience, pause};
+    use super::{RegisteredWorker, patience, pause};
     use crate::Config;
 
     #[test]
-    fn a_worker_is_doubted_when_its_heartbeats_come_to_another_life_of_the_server() {
-        let mut known = Known::new(std::sync::Weak::new());
+    fn a_worker_checks_its_claims_after_a_server_restart() {
+        let mut known = RegisteredWorker::new(std::sync::Weak::new());
         assert!(!known.is_doubted("a/1".into()) && !known.is_doubted("a/1".into()));
         assert!(known.is_doubted("a/2".into()) && !known.is_doubted("a/2".into()));
-        let mut late = Known::new(std::sync::Weak::new());
+        let mut late = RegisteredWorker::new(std::sync::Weak::new());
         late.has_failed = true;
         assert!(late.is_doubted("a/2".into()) && !late.is_doubted("a/2".into()));
     }
 
     #[test]
-    fn two_beats_without_an_answer_leave_time_for_a_third() {
+    fn two_unanswered_heartbeats_leave_time_for_a_third() {
         let default = Config::default();
         let quick = (Duration::from_millis(500), Duration::from_secs(4));
         for (interval, rescue_after) in [(default.heartbeat_interval, default.rescue_after), quick]

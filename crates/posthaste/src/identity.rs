@@ -10,7 +10,7 @@ use tokio::sync::{Mutex, watch};
 use crate::error::Error;
 use crate::job::Epochs;
 use crate::store;
-use crate::store::link::Link;
+use crate::store::reconnecting::ReconnectingClient;
 pub(crate) use tenure::Moment;
 use tenure::Tenure;
 
@@ -25,7 +25,7 @@ pub(crate) struct Identity {
 
 /// The identity that this process has now.
 pub(crate) struct Registration {
-    link: Arc<Link>,
+    link: Arc<ReconnectingClient>,
     name: String,
     queues: Vec<Arc<str>>,
     rescue_after: Duration,
@@ -39,7 +39,7 @@ pub(crate) struct Registration {
 
 impl Registration {
     pub(crate) fn new(
-        link: Arc<Link>,
+        link: Arc<ReconnectingClient>,
         name: String,
         queues: Vec<Arc<str>>,
         rescue_after: Duration,

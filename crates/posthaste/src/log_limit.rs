@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_name_has_its_lines_a_minute_and_what_is_left_out_is_counted() {
+    fn limits_lines_per_name_and_counts_the_rest() {
         let limit = LogLimit::new(2);
         let begun = Instant::now();
         let said: Vec<_> = (0..5).map(|_| limit.admit_at("a", begun)).collect();

@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::identity::Registration;
 use crate::parts::notifications::Notifications;
 use crate::store;
-use crate::store::link::Link;
+use crate::store::reconnecting::ReconnectingClient;
 
 /// By the database's clock it may not quite be time for a tick yet.
 const SHORTEST_TICK: Duration = Duration::from_millis(2);
@@ -52,9 +52,9 @@ pub(crate) struct Maintenance {
     pub(crate) registration: Arc<Registration>,
     pub(crate) notifications: Arc<Notifications>,
     /// The scheduled road, and the lease.
-    pub(crate) road: Link,
+    pub(crate) road: ReconnectingClient,
     /// Every other duty; some are slow.
-    pub(crate) duties: Link,
+    pub(crate) duties: ReconnectingClient,
     pub(crate) stopping: CancellationToken,
 }
 

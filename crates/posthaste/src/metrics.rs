@@ -45,7 +45,7 @@ const OTHER: &str = "other";
 
 /// When a run began and ended.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Took {
+pub(crate) struct RunTiming {
     pub(crate) began: Instant,
     pub(crate) ended: Instant,
 }
@@ -105,7 +105,7 @@ impl Runs {
     /// Records runs. Neighbours are mostly of the same name, so that few are looked up.
     pub(crate) fn add<'a>(
         &self,
-        runs: impl Iterator<Item = (&'a Job, Took, &'static str)>,
+        runs: impl Iterator<Item = (&'a Job, RunTiming, &'static str)>,
         now: Now,
     ) {
         let mut last: Option<(&Job, Arc<Histograms>)> = None;
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_ends_when_the_run_begins_and_is_never_less_than_nothing() {
+    fn waits_end_when_the_run_begins_and_are_never_negative() {
         let began = Instant::now();
         let now = |after: u64, clock: i64| (began + Duration::from_secs(after), clock * 1_000_000);
         assert_eq!(waited(&job("a"), began, now(3, 10)), 7.0);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_back_is_no_run() {
+    fn released_jobs_are_not_counted_as_runs() {
         assert_eq!(outcome(&job("a"), &Disposition::GiveBack), None);
         assert_eq!(outcome(&job("a"), &Disposition::Done), Some("completed"));
         let again = |attempt| Disposition::Reschedule {

@@ -16,7 +16,7 @@ use crate::parts::notifications::{Notifications, Sleeper};
 use crate::parts::queue::{QueueState, Queues};
 use crate::parts::sleep::NotifyCount;
 use crate::retry::Backoff;
-use crate::store::link::Link;
+use crate::store::reconnecting::ReconnectingClient;
 use crate::store::session::Listen;
 use listener::Listener;
 
@@ -37,7 +37,7 @@ const LEADER: i64 = 2;
 pub(crate) struct Notifier {
     pub(crate) queues: Queues,
     pub(crate) notifications: Arc<Notifications>,
-    pub(crate) looks: Arc<Link>,
+    pub(crate) looks: Arc<ReconnectingClient>,
     pub(crate) listen: Listen,
     pub(crate) stopping: CancellationToken,
 }

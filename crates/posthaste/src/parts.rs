@@ -3,9 +3,9 @@
 pub(crate) mod admission;
 pub(crate) mod doubted;
 pub(crate) mod gate;
-pub(crate) mod in_hand;
 pub(crate) mod notifications;
-pub(crate) mod owed;
+pub(crate) mod oldest_unanswered;
+pub(crate) mod outstanding;
 pub(crate) mod pulse;
 pub(crate) mod queue;
 pub(crate) mod sleep;

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_that_no_tick_would_have_is_refused() {
+    fn rejects_settings_that_no_tick_can_have() {
         let job = || NewJob::new("sync", &serde_json::json!({})).expect("a job");
         let hourly = |job| Periodic::new("p", "@hourly", job);
         assert!(hourly(job().queue("q").priority(3).tag("t")).is_ok());
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn missed_ticks_are_made_up_for_as_was_asked() {
+    fn missed_ticks_follow_the_catch_up_policy() {
         let hourly = Schedule::parse("@hourly", "UTC").expect("a schedule");
         let (first, now) = (at("2026-11-21T08:00:00Z"), at("2026-11-21T10:30:00Z"));
         let next = Some(at("2026-11-21T11:00:00Z"));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tick_on_time_is_enqueued_whatever_was_asked_for_missed_ones() {
+    fn ticks_on_time_are_enqueued_under_every_catch_up_policy() {
         let hourly = Schedule::parse("@hourly", "UTC").expect("a schedule");
         let (tick, now) = (at("2026-11-21T10:00:00Z"), at("2026-11-21T10:00:00.2Z"));
         for missed in [Missed::All, Missed::Last, Missed::None] {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_jumps_by_a_year_makes_up_for_the_newest_thousand_and_steps_back_at_once() {
+    fn catch_up_after_a_clock_jump_is_bounded() {
         let minutes = Schedule::parse("* * * * *", "Europe/Berlin").expect("a schedule");
         let (first, now) = (at("2026-11-21T10:00:00Z"), at("2027-11-21T10:00:30Z"));
         let (ticks, next) = due(&minutes, Missed::All, Some(first), now);

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_signal_that_comes_before_it_is_waited_for_is_heard() {
+    async fn signals_before_the_wait_are_not_lost() {
         let mut witness = Signals::listen().expect("signals");
         let signal = signal();
         terminated().await;
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_signal_that_comes_while_nobody_waits_is_heard() {
+    async fn signals_without_a_waiter_are_not_lost() {
         let mut signals = Signals::listen().expect("signals");
         let mut witness = Signals::listen().expect("signals");
         for _ in 0..2 {

@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use crate::job::Job;
-use crate::metrics::{self, Now, Took};
+use crate::metrics::{self, Now, RunTiming};
 use crate::retry::Disposition;
 use crate::store::counters::{self, Kind};
-use crate::store::link::Link;
+use crate::store::reconnecting::ReconnectingClient;
 
 /// A wait counts as a day at most: sums stay within 64 bits, whatever a clock says.
 const LONGEST_WAIT: f64 = 86_400.0;
@@ -90,7 +90,7 @@ impl Stats {
     /// looked up.
     pub(crate) fn add<'a>(
         &self,
-        runs: impl Iterator<Item = (&'a Job, &'a Disposition, Took)>,
+        runs: impl Iterator<Item = (&'a Job, &'a Disposition, RunTiming)>,
         now: Now,
     ) {
         let mut kinds: Vec<(&Job, Sums)> = Vec::new();
@@ -129,7 +129,7 @@ impl Stats {
 
     /// Writes what was done since the last time; sums of nothing are left out. What may have
     /// arrived is not written again: sums may lose a second, but never say too much.
-    pub(crate) async fn flush(&self, link: &Link) {
+    pub(crate) async fn flush(&self, link: &ReconnectingClient) {
         let sums = self.take();
         let queues = by_queue(&sums);
         let mut rows = Vec::new();
@@ -178,7 +178,11 @@ fn kind(job: &Job) -> Kind {
 }
 
 /// Flushes until the engine has stopped.
-pub(crate) async fn run(stats: Arc<Stats>, link: Arc<Link>, stopped: CancellationToken) {
+pub(crate) async fn run(
+    stats: Arc<Stats>,
+    link: Arc<ReconnectingClient>,
+    stopped: CancellationToken,
+) {
     while !stopped.is_cancelled() {
         stats.flush(&link).await;
         tokio::select! { () = tokio::time::sleep(INTERVAL) => {}, () = stopped.cancelled() => {} }
@@ -197,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_back_has_not_waited_and_what_is_awaited_has() {
+    fn released_jobs_record_no_wait_and_awaited_jobs_do() {
         let of = |disposition| Sums::of(&job("a"), &disposition, 1.25);
         assert_eq!(of(Disposition::GiveBack), Sums::default());
         let done = of(Disposition::Done);
@@ -205,14 +209,14 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_never_less_than_nothing_nor_more_than_a_day() {
+    fn waits_are_clamped_between_zero_and_a_day() {
         let waited = |seconds| Sums::of(&job("a"), &Disposition::Done, seconds).waited;
         let all = [-1.0, f64::NAN, 1e300].map(waited);
         assert_eq!(all, [0, 0, 86_400_000]);
     }
 
     #[test]
-    fn waits_are_summed_by_queue_whatever_its_jobs_are_called() {
+    fn waits_are_summed_by_queue() {
         let sums = |started, waited| Sums {
             started,
             waited,

@@ -51,8 +51,8 @@ use crate::job::{DEFAULT_EXPIRY, IntoJob, Job, JobArgs, JobId};
 use crate::store;
 use crate::work::WorkerBuilder;
 use crate::work::context::{Context, Run};
-pub use crate::work::trial::Ran;
-use crate::work::trial::Trial;
+pub use crate::work::test_probe::FinishedRun;
+use crate::work::test_probe::TestProbe;
 
 /// Between two looks whether a queue is idle.
 const LOOK: Duration = Duration::from_millis(10);
@@ -305,7 +305,7 @@ fn shown(jobs: &[impl serde::Serialize]) -> String {
 /// }
 /// # Ok(()) }
 /// ```
-pub async fn run_until_idle<S>(worker: WorkerBuilder<S>) -> Result<Vec<Ran>, Error>
+pub async fn run_until_idle<S>(worker: WorkerBuilder<S>) -> Result<Vec<FinishedRun>, Error>
 where
     S: Send + Sync + 'static,
 {
@@ -313,19 +313,19 @@ where
 }
 
 /// Works on one job of the worker's queues, the next one, and stops. None if no job is due.
-pub async fn work_one<S>(worker: WorkerBuilder<S>) -> Result<Option<Ran>, Error>
+pub async fn work_one<S>(worker: WorkerBuilder<S>) -> Result<Option<FinishedRun>, Error>
 where
     S: Send + Sync + 'static,
 {
     Ok(run(worker, 1).await?.pop())
 }
 
-async fn run<S>(mut worker: WorkerBuilder<S>, jobs: usize) -> Result<Vec<Ran>, Error>
+async fn run<S>(mut worker: WorkerBuilder<S>, jobs: usize) -> Result<Vec<FinishedRun>, Error>
 where
     S: Send + Sync + 'static,
 {
-    let (trial, mut runs) = Trial::of(jobs);
-    worker.try_out(trial);
+    let (probe, mut runs) = TestProbe::of(jobs);
+    worker.observe_runs(probe);
     // Of a deadpool pool it is that pool; any other is connected once for all looks.
     let database = Database::from(worker.database().pool(1)?);
     let queues = worker.queue_names();

@@ -1,7 +1,7 @@
 //! A consumer's own task, beside the claims of its worker.
 
 use futures_util::future::BoxFuture;
-use posthaste::consumer::{Attendant, Consumer, Delivery};
+use posthaste::consumer::{Consumer, ConsumerContext, Delivery};
 use posthaste_testkit::PgVersion;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::timeout;
@@ -30,7 +30,7 @@ impl Consumer for Watching {
     fn worker_lost(&self) {
         let _ = self.0.send(Seen::Lost);
     }
-    fn attend(&self, worker: Attendant) -> Option<BoxFuture<'static, ()>> {
+    fn background_task(&self, worker: ConsumerContext) -> Option<BoxFuture<'static, ()>> {
         let seen = self.0.clone();
         Some(Box::pin(async move {
             let worker = worker.with_connection();

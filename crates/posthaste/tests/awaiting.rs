@@ -125,7 +125,7 @@ async fn an_awaited_job_that_is_not_confirmed_is_tried_again_and_counts_as_an_at
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_late_acknowledgement_does_not_take_the_confirmation_of_whoever_has_the_job_now() {
+async fn late_acknowledgements_do_not_take_the_new_holders_confirmation() {
     for version in PgVersion::tried() {
         let database = database(version).await;
         let client = database.client().await.unwrap();

@@ -45,7 +45,7 @@ async fn cost(client: &Client, worker: i64) -> i64 {
 
 /// Somebody claimed a part of what had come; then more came, in this segment and in the next.
 #[tokio::test]
-async fn what_came_behind_a_window_of_before_is_claimed_before_a_newer_segment() {
+async fn rows_of_an_older_segment_are_claimed_first() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let worker = hand(&client).await;
@@ -65,7 +65,7 @@ async fn what_came_behind_a_window_of_before_is_claimed_before_a_newer_segment()
 }
 
 #[tokio::test]
-async fn the_room_that_expired_jobs_leave_goes_to_their_own_segment_first() {
+async fn rows_of_the_same_segment_replace_expired_jobs_in_a_claim() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let worker = hand(&client).await;
@@ -98,7 +98,7 @@ async fn claim_behind(holder: &Client, client: Client, worker: i64) -> Vec<i64> 
 }
 
 #[tokio::test]
-async fn a_transaction_over_two_segments_that_commits_during_a_claim_is_handed_out_in_its_order() {
+async fn a_transaction_across_two_segments_keeps_its_order() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let other = db.client().await.unwrap();
@@ -123,7 +123,7 @@ async fn a_transaction_over_two_segments_that_commits_during_a_claim_is_handed_o
 }
 
 #[tokio::test]
-async fn what_is_moved_to_the_overflow_during_a_claim_still_comes_before_a_newer_segment() {
+async fn overflowed_rows_are_claimed_before_a_newer_segment() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let other = db.client().await.unwrap();
@@ -309,7 +309,7 @@ async fn lower_priorities_come_first_and_a_claim_fills_up_across_lanes() {
 }
 
 #[tokio::test]
-async fn a_claim_refuses_other_isolation_levels_and_workers_it_does_not_know() {
+async fn claims_reject_other_isolation_levels_and_unknown_workers() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let worker = hand(&client).await;
@@ -348,7 +348,7 @@ async fn a_claim_refuses_other_isolation_levels_and_workers_it_does_not_know() {
 }
 
 #[tokio::test]
-async fn a_late_acknowledgement_is_told_that_it_lost_and_changes_nothing() {
+async fn late_acknowledgements_are_rejected_and_change_nothing() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let slow = hand(&client).await;

@@ -91,7 +91,7 @@ async fn a_claimed_job_that_is_dropped_counts_as_an_attempt_and_the_back_off_dec
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn claims_and_handlers_share_a_worker_and_a_stop_gives_back_what_nobody_took() {
+async fn a_stop_releases_jobs_that_no_claim_took() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (worker, mut claims) = worker(&db.pool(2).unwrap()).claims(audit());
@@ -128,7 +128,7 @@ async fn claims_and_handlers_share_a_worker_and_a_stop_gives_back_what_nobody_to
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claimed_job_fails_as_that_of_a_handler_does() {
+async fn claimed_jobs_fail_like_handled_jobs() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (mut claims, worker) = audited(&db).await;
@@ -152,8 +152,7 @@ async fn a_claimed_job_fails_as_that_of_a_handler_does() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_batch_that_is_rescheduled_for_one_reason_is_closed_by_one_row_and_comes_again_with_no_attempt_counted()
- {
+async fn rescheduling_a_batch_writes_one_row_and_counts_no_attempt() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (mut claims, worker) = audited(&db).await;
@@ -190,7 +189,7 @@ async fn a_batch_that_is_rescheduled_for_one_reason_is_closed_by_one_row_and_com
 /// As in a database that was restored to an older moment, where ids and transactions are handed out
 /// once more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_younger_job_within_the_edges_of_a_batch_does_not_go_on_with_it() {
+async fn newer_jobs_between_a_batchs_edges_are_not_part_of_it() {
     let db = database(PgVersion::any()).await;
     let mut client = db.client().await.unwrap();
     let (mut claims, worker) = audited(&db).await;
@@ -250,7 +249,7 @@ impl Consumer for Broken {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_whose_consumer_breaks_a_task_of_the_engine_ends_in_good_order_and_says_which() {
+async fn a_broken_engine_task_ends_the_worker_and_is_named() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let first = job("n").queue("audit");
@@ -333,7 +332,7 @@ async fn a_claimed_job_without_an_outcome_is_taken_back_when_its_time_is_over_an
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_error_of_a_claim_says_itself_when_its_jobs_are_tried_again() {
+async fn claim_errors_set_the_retry_time() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let id = posthaste::enqueue(&client, &job("n").queue("audit")).await;
@@ -359,7 +358,7 @@ async fn the_claims_of_a_worker_that_never_starts_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claimed_job_that_somebody_cancels_says_so_and_ends_as_cancelled() {
+async fn cancelled_claims_report_it_and_end_as_cancelled() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let id = posthaste::enqueue(&client, &job("n").queue("audit")).await;

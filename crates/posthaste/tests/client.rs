@@ -134,7 +134,7 @@ async fn jobs_are_listed_by_every_condition_and_in_either_order() {
 }
 
 #[tokio::test]
-async fn kept_jobs_are_told_as_find_tells_them_and_their_failures_as_they_were() {
+async fn kept_jobs_are_listed_as_find_returns_them() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -228,7 +228,7 @@ async fn jobs_are_cancelled_retried_and_redriven_by_number_and_by_condition() {
 }
 
 #[tokio::test]
-async fn more_than_a_thousand_jobs_that_are_named_are_all_met() {
+async fn operations_on_more_than_a_thousand_ids_reach_all() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
@@ -250,7 +250,7 @@ async fn more_than_a_thousand_jobs_that_are_named_are_all_met() {
 }
 
 #[tokio::test]
-async fn queues_are_set_as_their_functions_set_them() {
+async fn queue_settings_match_the_sql_functions() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -297,7 +297,7 @@ async fn queues_are_set_as_their_functions_set_them() {
 }
 
 #[tokio::test]
-async fn counters_say_what_the_functions_say_whatever_the_session_rounds_to() {
+async fn counters_are_exact_under_any_session_rounding() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let mut all = jobs(&client);

@@ -87,7 +87,7 @@ async fn copy_writes_what_enqueue_many_writes_in_every_isolation_level() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_copied_is_worked_when_it_is_due() {
+async fn copied_jobs_run_when_they_are_due() {
     let db = database(PgVersion::any()).await;
     let mut client = db.client().await.unwrap();
     let worker = worker(&db.pool(4).unwrap())

@@ -27,12 +27,12 @@ async fn agree_under_stress(version: PgVersion) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_counters_say_what_the_view_shows_at_every_moment_on_15() {
+async fn counters_match_the_view_at_every_moment_on_15() {
     agree_under_stress(PgVersion::V15).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_counters_say_what_the_view_shows_at_every_moment_on_18() {
+async fn counters_match_the_view_at_every_moment_on_18() {
     agree_under_stress(PgVersion::V18).await;
 }
 

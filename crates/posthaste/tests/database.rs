@@ -88,7 +88,7 @@ async fn a_worker_from_a_pool_of_sqlx_is_notified_of_jobs_of_its_transactions() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_from_a_url_is_notified_of_jobs_and_goes_by_the_name_of_posthaste() {
+async fn a_worker_from_a_url_is_notified_and_sets_its_application_name() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     does_a_job_at_once(connect(db.url()).unwrap(), &client).await;
@@ -104,7 +104,7 @@ async fn a_worker_from_a_url_is_notified_of_jobs_and_goes_by_the_name_of_posthas
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_from_a_deadpool_pool_is_notified_of_jobs_by_another_way_to_its_database() {
+async fn a_worker_from_a_deadpool_pool_listens_on_its_own_connection() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let pool = Database::from(db.pool(2).unwrap());
@@ -115,7 +115,7 @@ async fn a_worker_from_a_deadpool_pool_is_notified_of_jobs_by_another_way_to_its
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_without_a_notifier_looks_for_jobs_by_itself() {
+async fn a_worker_without_a_notifier_polls() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let database = connect(db.url()).unwrap().without_notifier();
@@ -222,7 +222,7 @@ async fn passwords_and_names_of_any_letters_pass_over_tcp_and_over_a_socket() {
 }
 
 #[tokio::test]
-async fn a_url_that_is_none_is_refused_without_a_word_of_it() {
+async fn rejects_malformed_urls_without_repeating_them() {
     let way_out = "Write postgres://user:password@host:5432/database.";
     let not_one = format!("the URL of the database is not a Postgres address. {way_out}");
     let no_host = format!("the URL of the database names no host. {way_out}");

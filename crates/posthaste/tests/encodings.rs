@@ -27,7 +27,7 @@ async fn database_in(server: &PgServer, encoding: &str) -> (Client, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_databases_encoding_lacks_is_escaped_and_written() {
+async fn unencodable_text_is_escaped_and_stored() {
     let server = PgServer::start(PgVersion::any(), &[]).unwrap();
     let (client, url) = database_in(&server, "LATIN1").await;
     let manager = deadpool_postgres::Manager::new(url.parse().unwrap(), tokio_postgres::NoTls);

@@ -264,7 +264,7 @@ async fn jobs_of_one_ordering_key_keep_their_order_whatever_their_unique_keys_ar
 }
 
 #[tokio::test]
-async fn of_jobs_of_all_kinds_each_has_its_id_and_the_first_of_a_unique_key_holds_it() {
+async fn mixed_bulk_enqueues_return_ids_and_keep_the_first_of_a_unique_key() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let job = |n: u32| NewJob::new("event", &json!({"n": n})).unwrap();

@@ -149,7 +149,7 @@ async fn in_foreign_paths(client: &Client) -> BTreeMap<String, (String, bool)> {
 }
 
 #[tokio::test]
-async fn every_statement_calls_only_what_nobody_can_stand_in_for() {
+async fn statements_call_only_qualified_functions() {
     let db = database(PgVersion::any()).await;
     let mut session = Printing::begin(&db).await;
     let catalogue = Catalogue::read(&db.client().await.unwrap()).await;
@@ -178,7 +178,7 @@ async fn every_statement_calls_only_what_nobody_can_stand_in_for() {
 }
 
 #[tokio::test]
-async fn what_is_inlined_calls_only_what_nobody_can_stand_in_for() {
+async fn inlined_functions_call_only_qualified_functions() {
     // 18 keeps no places in a tree, by which a call is found in its text.
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
@@ -259,7 +259,7 @@ const TRIGGERS: [&str; 13] = [
 ];
 
 #[tokio::test]
-async fn what_runs_in_a_producers_session_calls_only_what_nobody_can_stand_in_for() {
+async fn producer_functions_call_only_qualified_functions() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let mut session = Printing::begin(&db).await;

@@ -241,7 +241,7 @@ async fn each_exit_code_has_its_outcome() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hundred_megabytes_of_output_are_swallowed_and_their_end_is_kept() {
+async fn a_hundred_megabytes_of_output_keep_their_end() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let folder = Folder::new("output");
@@ -289,7 +289,7 @@ async fn time_is_limited_for_the_command_and_for_all_that_it_started() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_ignores_the_first_signal_gets_the_second() {
+async fn commands_that_ignore_sigterm_get_sigkill() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let folder = Folder::new("stubborn");
@@ -305,7 +305,7 @@ async fn who_ignores_the_first_signal_gets_the_second() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_command_leaves_behind_ends_with_it() {
+async fn children_of_a_command_end_with_it() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let folder = Folder::new("behind");

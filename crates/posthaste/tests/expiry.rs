@@ -53,7 +53,7 @@ async fn a_claim_over_very_many_expired_jobs_is_bounded() {
 /// A claim that goes on behind an expired job meets one that has not expired, and behind it, in the
 /// window of later snapshots, expired ones again.
 #[tokio::test]
-async fn a_claim_that_closes_expired_jobs_passes_over_no_other() {
+async fn claims_that_close_expired_jobs_skip_no_other() {
     let db = database(PgVersion::any()).await;
     let store = Store::new(db.url()).await.unwrap();
     let insert = "INSERT INTO posthaste.job (name, expires_at)
@@ -72,7 +72,7 @@ async fn a_claim_that_closes_expired_jobs_passes_over_no_other() {
 
 /// What says that a claim has left before it came to the end is no job.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_comes_to_the_job_behind_many_expired_ones() {
+async fn a_worker_reaches_the_job_after_many_expired_ones() {
     let db = database(PgVersion::any()).await;
     let store = Store::new(db.url()).await.unwrap();
     store
@@ -113,7 +113,7 @@ async fn a_worker_comes_to_the_job_behind_many_expired_ones() {
 /// Somebody holds a scheduled slot, so that expiry stands before it: whatever it locked for a lane
 /// of the ready log is free by then.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_lane_is_locked_while_expiry_looks_at_another_slot() {
+async fn expiry_locks_no_lane_while_it_scans_another_slot() {
     let db = database(PgVersion::any()).await;
     let (client, holder) = (db.client().await.unwrap(), db.client().await.unwrap());
     client
@@ -188,7 +188,7 @@ async fn expiry_locks_no_lane_whose_expired_jobs_were_claimed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_stands_in_line_behind_runs_that_became_slow_is_given_back() {
+async fn jobs_waiting_for_slow_runs_are_released() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (slow, begun) = tokio::sync::watch::channel(false);

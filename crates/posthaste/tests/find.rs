@@ -207,7 +207,7 @@ async fn a_job_is_found_without_reading_all_others_and_also_where_it_is_not_expe
 
 /// Batches of many sizes, two workers: the claim that has a job is found among the others.
 #[tokio::test]
-async fn whose_a_job_is_is_known_however_many_claims_there_were() {
+async fn the_owner_of_a_job_is_found_after_any_number_of_claims() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let late = db.client().await.unwrap();
@@ -296,7 +296,7 @@ async fn a_waiting_job_runs_now_and_once_and_keeps_its_attempts() {
 }
 
 #[tokio::test]
-async fn waiting_jobs_are_let_run_by_condition_and_others_are_told_where_they_stay() {
+async fn run_now_selects_waiting_jobs_and_reports_the_others() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let met = async |call: &str| -> i64 {

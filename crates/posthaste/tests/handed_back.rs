@@ -53,7 +53,7 @@ impl Log {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_completion_that_is_rolled_back_counts_as_an_attempt_and_is_logged() {
+async fn rolled_back_completions_count_as_attempts_and_are_logged() {
     let log = Log::of_process();
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
@@ -216,7 +216,7 @@ async fn a_job_that_is_snoozed_until_now_again_and_again_waits_longer_each_time_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_quarantined_job_that_is_given_back_again_and_again_has_rarer_turns() {
+async fn quarantined_jobs_released_repeatedly_get_rarer_turns() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     for step in [

@@ -68,7 +68,7 @@ async fn a_failed_attempt_keeps_its_error_its_time_and_its_worker() {
 }
 
 #[tokio::test]
-async fn what_counts_as_no_attempt_is_no_failure() {
+async fn uncounted_attempts_are_not_failures() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let hands = Hands::new(&client).await;
@@ -86,7 +86,7 @@ async fn what_counts_as_no_attempt_is_no_failure() {
 }
 
 #[tokio::test]
-async fn a_workers_death_and_a_missing_confirmation_are_written_down() {
+async fn worker_deaths_and_missing_confirmations_are_recorded() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -307,7 +307,7 @@ async fn history_is_kept_for_as_long_as_was_asked_and_then_forgotten() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_history_and_nothing_fails_without_a_leader() {
+async fn history_blocks_nobody_and_needs_no_leader() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let (client, reader) = (db.client().await.unwrap(), db.client().await.unwrap());

@@ -170,7 +170,7 @@ async fn each_class_of_answer_has_its_outcome() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_says_done_is_not_undone_by_a_body_that_never_ends() {
+async fn success_statuses_count_despite_an_endless_body() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (address, seen) = serve().await;
@@ -312,7 +312,7 @@ fn at_once(turns: &Turns) -> Vec<SemaphorePermit<'_>> {
 }
 
 #[test]
-fn requests_that_had_become_fewer_rise_again_to_what_was_asked_for_and_no_further() {
+fn reduced_concurrency_recovers_to_its_setting() {
     let turns = Turns::new(4);
     let under_way = at_once(&turns);
     assert!(turns.lower());

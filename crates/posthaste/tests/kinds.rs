@@ -39,7 +39,7 @@ impl JobArgs for Note {
 }
 
 #[tokio::test]
-async fn a_kind_says_its_name_and_options_and_one_job_may_say_otherwise() {
+async fn kinds_set_defaults_that_a_job_can_override() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let mail = |to: &str| Mail { to: to.to_owned() };
@@ -185,7 +185,7 @@ async fn a_handler_may_return_nothing_an_outcome_or_any_error_and_finds_the_stat
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn layers_run_around_each_run_the_first_of_them_outermost_and_within_its_timeout() {
+async fn layers_wrap_each_run_outermost_first_within_its_timeout() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let app = app();
@@ -340,7 +340,7 @@ async fn a_limited_handler_that_panics_or_overstays_its_time_makes_room_for_the_
 }
 
 #[tokio::test]
-async fn what_is_sent_may_be_spawned() {
+async fn handler_futures_are_send() {
     fn is_send<T: Send>(future: T) -> T {
         future
     }

@@ -66,7 +66,7 @@ async fn jobs_of_all_priorities_are_worked_and_leave_nothing_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn outcomes_do_what_they_say_and_count_as_they_say() {
+async fn each_outcome_moves_the_job_and_counts_as_documented() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let hour = || Timestamp::now() + SignedDuration::from_hours(1);
@@ -196,7 +196,7 @@ struct Address {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_typed_handler_gets_its_arguments_and_what_is_none_counts_as_an_attempt_and_is_named() {
+async fn invalid_arguments_fail_the_attempt_and_name_the_field() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let ran = Arc::new(AtomicU64::new(0));
@@ -309,7 +309,7 @@ async fn an_expired_job_is_found_without_a_consumer_and_never_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_priority_is_found_without_anybody_being_told() {
+async fn new_priorities_are_found_without_a_notification() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let worker = worker(&db.pool(4).unwrap())

@@ -109,7 +109,7 @@ async fn a_quarantined_job_whose_claim_has_no_answer_is_given_back() {
 /// One answer never comes, and nobody says so. What stands behind that connection goes on long
 /// before half a minute is over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_never_comes_holds_up_for_seconds_what_stands_behind_it() {
+async fn a_lost_answer_delays_later_requests_by_seconds() {
     let server = PgServer::shared(PgVersion::any()).expect("a server");
     // What is asked, the cause that it stands in the way of, and how long that may take: twice its
     // connection's patience.
@@ -208,7 +208,7 @@ async fn a_heartbeat_whose_connection_swallows_an_answer_goes_on_in_time() {
 
 /// Each task of a worker asks again by itself; none of them may do it at the pace of its looks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_gone_is_not_hit_by_hundreds_of_connections_a_second() {
+async fn reconnects_to_a_lost_server_are_limited() {
     let server = PgServer::start(PgVersion::any(), &[]).unwrap();
     let db = migrated(&server).await;
     let pool = db.pool(8).unwrap();
@@ -245,7 +245,7 @@ async fn a_server_that_is_gone_is_not_hit_by_hundreds_of_connections_a_second() 
 
 /// A worker that is not notified looks ten times a second; a look that had no answer was none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn jobs_are_found_at_the_usual_pace_after_a_look_that_was_never_answered() {
+async fn polling_resumes_after_an_unanswered_poll() {
     let server = PgServer::shared(PgVersion::any()).expect("a server");
     let db = migrated(server).await;
     let proxy = Proxy::start(server.address()).await.expect("a proxy");

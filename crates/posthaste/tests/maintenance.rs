@@ -19,7 +19,7 @@ BEGIN
 END $f$";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_scheduled_becomes_due_while_another_duty_is_under_way() {
+async fn scheduled_jobs_are_promoted_during_other_duties() {
     let db = database(PgVersion::any()).await;
     let (client, holder) = (db.client().await.unwrap(), db.client().await.unwrap());
     client.batch_execute(SLOW_DUTY).await.unwrap();
@@ -116,7 +116,7 @@ async fn a_worker_that_signed_off_in_good_order_is_not_rescued() {
 /// A scheduled slot is spent, but somebody reads it: they are named, and the slot's rows are not
 /// read again at every look.
 #[tokio::test]
-async fn whoever_keeps_a_spent_scheduled_slot_is_named_without_reading_the_slot() {
+async fn holders_of_a_spent_scheduled_slot_are_named() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let (store, reader) = (
@@ -214,7 +214,7 @@ async fn a_scheduled_slot_with_a_job_that_waits_is_not_truncated() {
 /// A transaction with jobs in the oldest segment keeps it from being sealed: a session is named by
 /// its pid, a prepared transaction by its gid.
 #[tokio::test]
-async fn whoever_keeps_a_segment_from_being_sealed_is_named() {
+async fn holders_of_an_unsealed_segment_are_named() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let (store, writer) = (
@@ -296,7 +296,7 @@ async fn a_compaction_that_meets_expired_jobs_only_leaves_no_job_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_inbox_with_more_than_a_page_of_the_past_is_emptied_without_a_rest() {
+async fn overdue_inboxes_of_several_pages_are_emptied_in_one_go() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let old = "INSERT INTO posthaste.inbox SELECT gen_random_uuid(),
@@ -369,7 +369,7 @@ async fn priorities_that_were_used_once_are_forgotten() {
 
 /// Each of these leaves a dead row in pg_class, which a pinned horizon keeps.
 #[tokio::test]
-async fn a_turn_of_the_ring_makes_anew_only_what_was_written() {
+async fn a_ring_turn_recreates_only_written_segments() {
     let db = database(PgVersion::any()).await;
     let store = Store::new(db.url()).await.unwrap();
     let files = "SELECT string_agg(relname || ' ' || relfilenode, ',' ORDER BY oid) FROM pg_class

@@ -80,7 +80,7 @@ async fn functions_of_an_older_version_are_installed_again() {
 }
 
 #[tokio::test]
-async fn functions_that_differ_within_a_version_lock_nobody_out() {
+async fn differing_functions_of_one_version_exclude_no_worker() {
     let (_db, mut client) = database_and_client().await;
     noted(&client, "functions", &version(0, 0)).await;
     check_schema(&client).await.unwrap();
@@ -106,7 +106,7 @@ async fn a_ledger_from_before_the_first_release_is_refused() {
 }
 
 #[tokio::test]
-async fn what_is_printed_behind_a_step_runs_on_a_schema_that_has_it() {
+async fn printed_steps_run_on_a_schema_that_has_the_previous_ones() {
     for pg in PgVersion::ALL {
         let db = database(pg).await;
         let client = db.client().await.unwrap();

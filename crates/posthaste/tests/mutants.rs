@@ -283,7 +283,7 @@ fn is_outage(how: &str) -> bool {
 }
 
 #[test]
-fn an_error_that_no_mutant_makes_is_no_kill() {
+fn unrelated_errors_do_not_kill_a_mutant() {
     assert!(is_outage(
         "53100 db error: ERROR: could not extend file: No space left on device"
     ));

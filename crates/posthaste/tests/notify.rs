@@ -163,7 +163,7 @@ async fn a_lost_connection_of_the_notifier_is_replaced() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_two_workers_that_sleep_each_job_finds_one_and_the_one_that_stays_is_notified() {
+async fn each_job_wakes_one_of_two_idle_workers() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (first, mut of_first) = sleeper(&db, NEVER).await;
@@ -325,7 +325,7 @@ async fn a_session_that_does_not_notify_may_prepare_and_its_jobs_are_found() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_open_transaction_with_the_first_route_keeps_nobody_waiting() {
+async fn an_open_transaction_with_the_first_route_blocks_nobody() {
     let db = database(PgVersion::any()).await;
     let mut other = db.client().await.unwrap();
     let open = other.transaction().await.unwrap();

@@ -26,7 +26,7 @@ async fn begin(client: &mut Client, level: IsolationLevel) -> Transaction<'_> {
 }
 
 #[tokio::test]
-async fn a_key_that_another_transaction_is_taking_is_told_at_once_in_every_isolation_level() {
+async fn keys_being_taken_fail_at_once_in_every_isolation_level() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let (mut caller, mut other) = (db.client().await.unwrap(), db.client().await.unwrap());
@@ -92,7 +92,7 @@ async fn a_job_without_a_key_is_enqueued_as_ever() {
 }
 
 #[tokio::test]
-async fn who_has_the_key_and_who_needs_none_is_enqueued_whoever_sits_on_the_segment() {
+async fn nowait_enqueues_succeed_beside_a_locked_segment() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let (mut caller, other) = (db.client().await.unwrap(), db.client().await.unwrap());

@@ -70,7 +70,7 @@ async fn a_paused_queue_hands_out_nothing_until_it_is_resumed() {
 }
 
 #[tokio::test]
-async fn what_waits_is_cancelled_wherever_it_waits_and_never_runs() {
+async fn waiting_jobs_are_cancelled_in_every_state() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -219,7 +219,7 @@ async fn a_cancelled_job_that_comes_back_from_its_run_is_cancelled_where_it_wait
 }
 
 #[tokio::test]
-async fn kept_jobs_are_sent_to_work_again() {
+async fn kept_jobs_are_redriven() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -315,7 +315,7 @@ async fn kept_jobs_are_sent_to_work_again() {
 /// More of them run on than the leader looks at in one go. One that has come back waits behind
 /// nobody.
 #[tokio::test]
-async fn a_cancelled_job_that_is_given_back_is_met_however_many_others_run_on() {
+async fn cancelled_jobs_are_found_among_many_running_ones() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let hand = hand(&client).await;

@@ -202,7 +202,7 @@ async fn a_key_stays_taken_until_its_job_has_ended_for_good() {
 }
 
 #[tokio::test]
-async fn who_is_cancelled_or_expires_in_the_line_is_passed_over() {
+async fn cancelled_and_expired_jobs_are_skipped_in_order() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let store = Store::new(db.client().await.unwrap()).await;
@@ -239,7 +239,7 @@ async fn who_is_cancelled_or_expires_in_the_line_is_passed_over() {
 }
 
 #[tokio::test]
-async fn a_scheduled_job_lines_up_when_it_is_due() {
+async fn scheduled_jobs_take_their_turn_when_they_are_due() {
     let db = database(PgVersion::any()).await;
     let store = Store::new(db.client().await.unwrap()).await;
     let due = store
@@ -268,7 +268,7 @@ async fn a_scheduled_job_lines_up_when_it_is_due() {
 }
 
 #[tokio::test]
-async fn the_lines_survive_the_emptying_of_their_slots() {
+async fn ordering_survives_truncated_slots() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let store = Store::new(db.client().await.unwrap()).await;
@@ -351,7 +351,7 @@ async fn the_job_of_a_dead_worker_keeps_its_turn() {
 }
 
 #[tokio::test]
-async fn keys_that_are_no_keys_are_refused() {
+async fn rejects_empty_or_oversized_ordering_keys() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     for sql in [

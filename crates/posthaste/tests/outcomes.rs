@@ -188,7 +188,7 @@ async fn each_outcome_is_a_line_that_names_the_job_and_says_no_argument() {
 }
 
 #[tokio::test]
-async fn the_last_error_has_every_cause_whoever_made_it() {
+async fn the_last_error_has_every_cause() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let pool = db.pool(2).unwrap();
@@ -250,7 +250,7 @@ async fn not_started(pool: deadpool_postgres::Pool) -> Error {
 }
 
 #[tokio::test]
-async fn a_worker_that_cannot_connect_says_where_to_and_why_and_no_password() {
+async fn connection_errors_name_the_server_without_the_password() {
     let db = database(PgVersion::any()).await;
     let error = not_started(absent(db.url())).await;
     let told = error.to_string();
@@ -294,7 +294,7 @@ async fn two_handlers_of_one_name_are_refused() {
 }
 
 #[tokio::test]
-async fn counters_tell_a_queue_that_no_worker_works_on_from_one_that_is_busy() {
+async fn counters_distinguish_unserved_queues_from_busy_ones() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (release, released) = tokio::sync::watch::channel(false);

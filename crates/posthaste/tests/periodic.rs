@@ -53,7 +53,7 @@ async fn is_ahead(client: &Client) -> bool {
 }
 
 #[tokio::test]
-async fn each_tick_is_enqueued_once_whoever_leads_and_missed_ones_as_was_asked() {
+async fn each_tick_is_enqueued_once_across_leaders() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -111,7 +111,7 @@ fn new_year(year: i32) -> String {
 }
 
 #[tokio::test]
-async fn two_that_come_with_the_same_tick_enqueue_it_once() {
+async fn two_leaders_with_the_same_tick_enqueue_it_once() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let (one, other) = (db.client().await.unwrap(), db.client().await.unwrap());
@@ -228,7 +228,7 @@ async fn another_schedule_under_the_same_name_replaces_the_first() {
 }
 
 #[tokio::test]
-async fn two_workers_that_say_the_same_at_once_both_start_whatever_the_isolation() {
+async fn workers_with_equal_schedules_start_concurrently() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (seen, pool) = (Seen::default(), db.pool(4).unwrap());

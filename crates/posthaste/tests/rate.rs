@@ -58,7 +58,7 @@ async fn all_workers_together_keep_to_the_rate_of_a_queue() {
 }
 
 #[tokio::test]
-async fn a_rate_counts_what_was_handed_out_and_says_when_there_is_more() {
+async fn rates_count_claimed_jobs_and_say_when_to_retry() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -117,7 +117,7 @@ async fn a_rate_counts_what_was_handed_out_and_says_when_there_is_more() {
 
 /// A sequence that were made with it would be missing wherever the store is replicated to.
 #[tokio::test]
-async fn a_rate_makes_no_object_and_as_many_queues_have_one_as_there_are_cells() {
+async fn rates_create_no_object_and_are_limited_by_cells() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let objects = "SELECT count(*) FROM pg_class";

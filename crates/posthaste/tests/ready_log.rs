@@ -165,7 +165,7 @@ async fn a_reader_that_holds_the_slots_costs_space_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_that_nobody_consumes_never_pin_the_ring_and_keep_their_order() {
+async fn unconsumed_jobs_do_not_pin_the_ring() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     for n in 0..20 {
@@ -234,7 +234,7 @@ async fn jobs_that_nobody_consumes_never_pin_the_ring_and_keep_their_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_runs_for_long_is_moved_out_and_does_not_pin_its_segment() {
+async fn long_running_jobs_do_not_pin_their_segment() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
@@ -320,7 +320,7 @@ async fn a_job_that_runs_for_long_is_moved_out_and_does_not_pin_its_segment() {
 }
 
 #[tokio::test]
-async fn what_a_session_has_verified_of_a_store_that_was_dropped_holds_of_no_other() {
+async fn sessions_verify_a_recreated_store_again() {
     let db = database(PgVersion::any()).await;
     let mut client = db.client().await.unwrap();
     let claimed = |batch: i64| {

@@ -115,7 +115,7 @@ async fn bad_arguments_are_refused_by_22023_that_names_the_field() {
 }
 
 #[tokio::test]
-async fn arguments_that_a_table_holds_compressed_are_judged_by_what_they_are() {
+async fn compressed_arguments_are_measured_uncompressed() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
@@ -238,7 +238,7 @@ async fn a_nul_is_refused_by_postgres_itself_before_posthaste_sees_it() {
 
 /// A new user's database has no schema yet, and that of a program just updated has an older one.
 #[tokio::test]
-async fn who_enqueues_or_works_without_the_schema_of_this_program_is_told_to_migrate() {
+async fn missing_schemas_ask_for_migrate() {
     let server = posthaste_testkit::PgServer::shared(PgVersion::any()).unwrap();
     let empty = posthaste_testkit::TestDb::empty(server).await.unwrap();
     let client = empty.client().await.unwrap();

@@ -76,7 +76,7 @@ async fn complete_in_commits_the_handlers_writes_and_the_completion_together() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_handler_says_after_complete_in_counts_unless_that_was_committed() {
+async fn outcomes_after_complete_in_count_unless_it_committed() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let pool = db.pool(8).unwrap();
@@ -222,7 +222,7 @@ async fn rescue_does_not_wait_for_an_open_transaction_and_comes_back_for_its_job
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_dead_workers_jobs_are_rescued_by_whoever_lives_and_the_living_keep_theirs() {
+async fn only_jobs_of_dead_workers_are_rescued() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     // A worker that claimed and died, long ago by its time stamp; and one that beats although its
@@ -289,8 +289,7 @@ async fn a_dead_workers_jobs_are_rescued_by_whoever_lives_and_the_living_keep_th
 /// As on a replica that was promoted before the last acknowledgement reached it: the database holds
 /// a claim that its worker takes for closed.
 #[tokio::test]
-async fn a_claim_that_its_worker_does_not_know_of_is_rescued_although_the_worker_ended_in_good_order()
- {
+async fn unknown_claims_are_rescued_after_a_clean_exit() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();

@@ -121,7 +121,7 @@ async fn a_rebase_that_is_interrupted_changes_nothing_and_the_next_one_does_it_a
 
 /// A dump reads each sequence at a moment of its own.
 #[tokio::test]
-async fn enqueue_lives_with_cursors_that_are_of_two_moments() {
+async fn enqueue_tolerates_cursors_from_two_moments() {
     let db = support::database(PgVersion::any()).await;
     let mut client = db.client().await.unwrap();
     let store = Store::new(db.url()).await.unwrap();
@@ -141,7 +141,7 @@ async fn enqueue_lives_with_cursors_that_are_of_two_moments() {
 }
 
 #[tokio::test]
-async fn no_rebase_pulls_the_jobs_from_under_a_living_worker() {
+async fn rebase_refuses_while_a_worker_lives() {
     let db = support::database(PgVersion::any()).await;
     let mut client = db.client().await.unwrap();
     let worker = support::worker(&db.pool(2).unwrap())
@@ -185,7 +185,7 @@ async fn no_rebase_pulls_the_jobs_from_under_a_living_worker() {
 /// A template database is copied with all its jobs; they are not run twice because somebody copied
 /// them.
 #[tokio::test]
-async fn a_copy_of_a_worked_store_waits_for_its_rebase_and_one_of_a_fresh_store_does_not() {
+async fn only_copies_of_used_stores_wait_for_a_rebase() {
     let server = PgServer::shared(PgVersion::any()).unwrap();
     // Whether somebody cancels there or a worker begins, that is the first work of a fresh copy.
     let (check, cancel) = (
@@ -261,7 +261,7 @@ async fn a_copy_of_a_worked_store_waits_for_its_rebase_and_one_of_a_fresh_store_
 
 /// A sequence that was restored from an earlier moment than the tables.
 #[tokio::test]
-async fn no_id_comes_again_that_only_history_knows() {
+async fn ids_known_to_history_are_not_reused() {
     for version in PgVersion::ALL {
         for known in ["finished", "attempt"] {
             let db = support::database(version).await;
@@ -299,7 +299,7 @@ async fn no_id_comes_again_that_only_history_knows() {
 }
 
 #[tokio::test]
-async fn a_rebase_takes_its_time_whatever_the_session_allows_a_statement() {
+async fn rebase_ignores_statement_timeout() {
     let db = support::database(PgVersion::any()).await;
     let mut client = db.client().await.unwrap();
     let (holder, watch) = (db.client().await.unwrap(), db.client().await.unwrap());

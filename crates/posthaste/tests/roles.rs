@@ -88,7 +88,7 @@ async fn the_documented_producer_enqueues_in_every_way() {
 }
 
 #[tokio::test]
-async fn a_role_without_the_rights_is_told_so() {
+async fn missing_rights_are_reported() {
     for version in PgVersion::ALL {
         let db = database(version).await;
         let owner = db.client().await.unwrap();
@@ -246,7 +246,7 @@ async fn column(client: &Client, table: &str) -> String {
 }
 
 #[tokio::test]
-async fn each_role_may_do_what_its_work_needs_and_is_refused_all_else() {
+async fn each_role_has_exactly_its_rights() {
     for version in PgVersion::ALL {
         let db = with_roles(version).await;
         let client = db.client().await.unwrap();

@@ -128,7 +128,7 @@ async fn a_backlog_between_two_samples_of_an_hour_is_seen_after_it() {
 }
 
 #[tokio::test]
-async fn of_a_thousand_queues_the_hundred_with_the_most_jobs_are_sampled() {
+async fn samples_cover_the_hundred_largest_queues() {
     let (_db, client) = empty().await;
     let many = "INSERT INTO posthaste.job (name, queue)
                 SELECT 'n', 'queue ' || g FROM generate_series(1, 1000) g";
@@ -142,7 +142,7 @@ async fn of_a_thousand_queues_the_hundred_with_the_most_jobs_are_sampled() {
 }
 
 #[tokio::test]
-async fn of_two_who_take_a_sample_at_once_one_does_and_the_other_does_not_wait() {
+async fn concurrent_samplers_do_not_wait() {
     let (db, mut one) = empty().await;
     let other = db.client().await.unwrap();
     let first = one.transaction().await.unwrap();
@@ -155,7 +155,7 @@ async fn of_two_who_take_a_sample_at_once_one_does_and_the_other_does_not_wait()
 }
 
 #[tokio::test]
-async fn what_a_clock_that_was_ahead_has_left_goes_with_the_next_sample() {
+async fn samples_from_the_future_are_deleted_by_the_next() {
     let (_db, client) = empty().await;
     assert!(take(&client, 0).await);
     assert!(take(&client, 86_400 * 3_650).await);
@@ -165,7 +165,7 @@ async fn what_a_clock_that_was_ahead_has_left_goes_with_the_next_sample() {
 }
 
 #[tokio::test]
-async fn a_snapshot_of_before_takes_no_sample() {
+async fn old_snapshots_take_no_sample() {
     let (_db, client) = empty().await;
     let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ";
     client.batch_execute(begin).await.unwrap();

@@ -36,7 +36,7 @@ async fn refusal(builder: WorkerBuilder) -> String {
 const CONNECTS: &str = "cannot connect to Postgres";
 
 #[tokio::test]
-async fn a_worker_needs_queues_that_somebody_works_on() {
+async fn rejects_workers_without_handled_queues() {
     let long = "x".repeat(256);
     let name = "a queue's name must have 1 to 255 bytes";
     let neither =
@@ -85,7 +85,7 @@ async fn a_worker_needs_queues_that_somebody_works_on() {
 }
 
 #[tokio::test]
-async fn a_queue_needs_room_time_and_a_back_off() {
+async fn rejects_queues_without_slots_timeout_or_back_off() {
     let zero = Duration::ZERO;
     let hour = Duration::from_secs(3_600);
     let queue = || QueueConfig::new("a", 1);
@@ -125,7 +125,7 @@ async fn a_queue_needs_room_time_and_a_back_off() {
 }
 
 #[tokio::test]
-async fn intervals_and_sizes_of_a_worker_are_more_than_nothing() {
+async fn rejects_zero_intervals_and_sizes() {
     type Spoil = fn(&mut Config);
     let spoilt: [(&str, Spoil); 9] = [
         ("poll_interval must be longer than 0", |c| {

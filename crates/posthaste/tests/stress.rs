@@ -153,12 +153,12 @@ async fn survives(version: PgVersion) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_committed_is_closed_once_whatever_else_happens_on_15() {
+async fn committed_jobs_end_once_under_stress_on_15() {
     survives(PgVersion::V15).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_committed_is_closed_once_whatever_else_happens_on_18() {
+async fn committed_jobs_end_once_under_stress_on_18() {
     survives(PgVersion::V18).await;
 }
 
@@ -179,12 +179,12 @@ async fn survives_steps(version: PgVersion) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_committed_is_closed_once_while_the_clock_steps_back_on_15() {
+async fn committed_jobs_end_once_while_the_clock_steps_back_on_15() {
     survives_steps(PgVersion::V15).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_committed_is_closed_once_while_the_clock_steps_back_on_18() {
+async fn committed_jobs_end_once_while_the_clock_steps_back_on_18() {
     survives_steps(PgVersion::V18).await;
 }
 

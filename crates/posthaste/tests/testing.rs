@@ -59,7 +59,7 @@ async fn a_handler_runs_without_a_database_as_it_would_with_one() {
 }
 
 #[tokio::test]
-async fn a_run_is_of_its_kind_and_of_its_time() {
+async fn test_runs_use_the_kind_and_the_given_time() {
     #[derive(Deserialize, Serialize)]
     struct Note {
         to: String,
@@ -111,7 +111,7 @@ async fn panics(assertion: impl Future<Output = ()>) -> String {
 }
 
 #[tokio::test]
-async fn what_is_enqueued_is_seen_in_the_transaction_that_enqueues_it() {
+async fn enqueued_jobs_are_visible_in_their_transaction() {
     let db = database(PgVersion::any()).await;
     let mut client = db.client().await.unwrap();
     enqueue(&client, mail("Ada")).await.unwrap();
@@ -147,7 +147,7 @@ async fn what_is_enqueued_is_seen_in_the_transaction_that_enqueues_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_runs_until_its_queues_are_idle_and_tells_each_run() {
+async fn test_workers_run_until_idle_and_report_each_run() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let queue = || QueueConfig {
@@ -184,7 +184,7 @@ async fn a_worker_runs_until_its_queues_are_idle_and_tells_each_run() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_whose_time_has_come_is_waited_for_although_nobody_promoted_it() {
+async fn test_workers_wait_for_unpromoted_due_jobs() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let soon = mail("Ada").job().delay(Duration::from_millis(100));

@@ -148,7 +148,7 @@ fn the_store_splices_nothing_into_its_statements() {
 }
 
 #[test]
-fn deciding_modules_know_no_io_and_no_clock() {
+fn deciding_modules_use_no_io_and_no_clock() {
     let mut deciding = sources("crates/posthaste/src/job", &["rs"]);
     deciding.extend(
         ["job.rs", "retry.rs", "claim/quarantine/patience.rs"]
@@ -233,7 +233,7 @@ fn every_use_of_unsafe_code_is_forbidden() {
 }
 
 #[test]
-fn a_file_beyond_400_lines_says_why_on_its_first() {
+fn files_above_400_lines_give_a_reason() {
     let mut all = code(&["rs", "sql", "sh", "py"]);
     all.extend(files("scripts", &["sh", "py"]));
     let long: Vec<String> = all
@@ -296,7 +296,7 @@ fn the_expanded_schema_is_what_is_installed() {
 }
 
 #[test]
-fn no_file_mentions_a_task_left_undone() {
+fn no_file_mentions_unfinished_tasks() {
     let words = [
         "TODO",
         "FIXME",

@@ -232,7 +232,7 @@ async fn a_trace_is_read_in_its_two_parts() {
 }
 
 #[tokio::test]
-async fn what_is_no_trace_is_refused_and_leaves_the_transaction_as_it_was() {
+async fn rejects_malformed_traces_without_harming_the_transaction() {
     let longest = format!("{PARENT} {}", "s".repeat(600 - 56));
     for version in PgVersion::tried() {
         let db = database(version).await;
@@ -291,7 +291,7 @@ async fn what_is_no_trace_is_refused_and_leaves_the_transaction_as_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_without_a_trace_takes_no_byte_more() {
+async fn jobs_without_a_trace_take_no_extra_space() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let plain = enqueue(&client, &job("plain")).await.unwrap();

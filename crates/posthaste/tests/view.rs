@@ -6,7 +6,7 @@ use crate::support::{database, unfinished};
 
 /// What the store decides by itself is refused by its name, not ignored.
 #[tokio::test]
-async fn an_insert_that_names_what_the_store_decides_is_refused() {
+async fn rejects_inserts_into_store_controlled_columns() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();

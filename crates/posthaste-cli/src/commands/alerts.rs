@@ -9,11 +9,11 @@ use deadpool_postgres::Client;
 use posthaste_observe::{Alerts, Finding, History, Snapshot, Thresholds, findings};
 use serde_json::{Value, json};
 
+use crate::cached_connection::{self, CachedConnection, WITHIN};
 use crate::database::Database;
 use crate::failure::Ended;
-use crate::kept::{self, Kept, WITHIN};
 use crate::observe::alerts::{Scope, line};
-use crate::observe::untold::{Event, Untold, What};
+use crate::observe::pending::{Event, PendingAlertEvents, What};
 use crate::signals::Signals;
 use crate::terminal::{Terminal, tame};
 use crate::thresholds;
@@ -39,12 +39,12 @@ const READS: u32 = 20;
 
 struct Watch<'a> {
     arguments: &'a Arguments,
-    kept: Kept,
+    kept: CachedConnection,
     terminal: &'a Terminal,
     thresholds: Thresholds,
     history: History,
     alerts: Alerts,
-    untold: Untold,
+    pending: PendingAlertEvents,
     /// It is known what other processes told.
     is_resumed: bool,
     begun: Instant,
@@ -60,12 +60,12 @@ pub(crate) async fn run(
     let lasting = scope.lasting;
     let mut watch = Watch {
         arguments,
-        kept: Kept::at(database.address()),
+        kept: CachedConnection::at(database.address()),
         terminal,
         thresholds: scope.thresholds(thresholds::read()?),
         history: History::default(),
         alerts: Alerts::new(lasting),
-        untold: Untold::default(),
+        pending: PendingAlertEvents::default(),
         is_resumed: false,
         begun: Instant::now(),
     };
@@ -97,10 +97,10 @@ pub(crate) async fn run(
         }
         if arguments.once && watch.history.spans(lasting) {
             if terminal.is_json() {
-                let firing: Vec<&Finding> = watch.untold.firing().collect();
+                let firing: Vec<&Finding> = watch.pending.firing().collect();
                 terminal.document(&firing)?;
             }
-            return match watch.untold.firing().len() {
+            return match watch.pending.firing().len() {
                 0 => Ok(()),
                 1 => Err(ended("1 alert".into())),
                 many => Err(ended(format!("{many} alerts"))),
@@ -116,7 +116,7 @@ fn ended(line: String) -> anyhow::Error {
 
 impl Arguments {
     /// Whether it looks until somebody stops it.
-    pub(crate) fn goes_on(&self) -> bool {
+    pub(crate) fn is_long_running(&self) -> bool {
         !self.once
     }
 }
@@ -142,21 +142,21 @@ impl Watch<'_> {
 
     async fn look_by(&mut self, client: &Client) -> anyhow::Result<()> {
         self.resume(client).await?;
-        let snapshot = kept::bounded(client, async {
+        let snapshot = cached_connection::bounded(client, async {
             let mut snapshot = Snapshot::read(client).await?;
             snapshot.read_syncs(client).await?;
             Ok(snapshot)
         });
         let snapshot = snapshot.await.context("the database could not be read")?;
         let firing = self.judge(snapshot);
-        let left_out = self.untold.fires(firing);
+        let left_out = self.pending.fires(firing);
         if left_out > 0 {
             tracing::warn!(
                 jobs = left_out,
                 "alerts were never enqueued: too many were owed"
             );
         }
-        while let Some(event) = self.untold.to_print() {
+        while let Some(event) = self.pending.to_print() {
             let what = event.what.name();
             let printed = match self.terminal.is_json() {
                 // With --once, what fires at the end is one document.
@@ -168,15 +168,15 @@ impl Watch<'_> {
                 let (error, alert) = (format!("{error:#}"), text(event));
                 tracing::warn!(error, alert, "an alert could not be printed");
             }
-            self.untold.is_printed();
+            self.pending.is_printed();
         }
-        while let Some(event) = self.untold.to_enqueue() {
+        while let Some(event) = self.pending.to_enqueue() {
             if let Some(notify) = &self.arguments.notify {
                 told::tell(client, notify, event)
                     .await
                     .context("an alert could not be enqueued, and is at the next look")?;
             }
-            self.untold.is_enqueued();
+            self.pending.is_enqueued();
         }
         Ok(())
     }
@@ -206,14 +206,14 @@ impl Watch<'_> {
         told.retain(|(kind, subject)| scope.judges(*kind, subject, &self.thresholds));
         self.alerts.resume(told);
         let at = self.begun.elapsed().as_secs_f64();
-        self.untold.resume(self.alerts.update(at, Vec::new()));
+        self.pending.resume(self.alerts.update(at, Vec::new()));
         self.is_resumed = true;
         Ok(())
     }
 
     /// What nobody will be told of is said before it ends.
     fn stopped(&self) -> anyhow::Result<()> {
-        match self.untold.owed() {
+        match self.pending.owed() {
             0 => {}
             jobs => tracing::warn!(jobs, "stops, and could not enqueue the last alerts"),
         }

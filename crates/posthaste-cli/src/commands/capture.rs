@@ -31,8 +31,8 @@ enum Command {
 
 impl Arguments {
     /// Whether it works until somebody stops it.
-    pub(crate) fn goes_on(&self) -> bool {
-        matches!(&self.command, Command::Run(run) if run.goes_on())
+    pub(crate) fn is_long_running(&self) -> bool {
+        matches!(&self.command, Command::Run(run) if run.is_long_running())
     }
 
     /// What was read is written before it ends.

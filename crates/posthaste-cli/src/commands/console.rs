@@ -1,7 +1,7 @@
 //! `posthaste console`: the web console.
 
 use crate::database::Database;
-use crate::elastic::Place;
+use crate::elastic::ServerUrl;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 use crate::web::Options;
@@ -14,7 +14,7 @@ pub(crate) struct Arguments {
     options: Options,
 
     #[command(flatten)]
-    place: Place,
+    place: ServerUrl,
 }
 
 impl Arguments {

@@ -81,7 +81,7 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     /// Whether it works until somebody stops it.
-    pub(crate) fn goes_on(&self) -> bool {
+    pub(crate) fn is_long_running(&self) -> bool {
         !self.once
     }
 
@@ -151,7 +151,7 @@ async fn hold(
     let client = database.address().connect().await?;
     let mut worker = worker::start(database.address(), settings).await?;
     let outcome = tokio::select! {
-        outcome = story(arguments, database, client, terminal) => outcome,
+        outcome = run_steps(arguments, database, client, terminal) => outcome,
         () = signals.stop().cancelled() => Err(anyhow!("stopped before the proof. Run the same \
             command again to continue.")),
         error = worker.ended() => Err(error),
@@ -191,7 +191,7 @@ async fn stay(
     }
 }
 
-async fn story(
+async fn run_steps(
     arguments: &Arguments,
     database: &Database,
     mut client: deadpool_postgres::Client,

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_can_be_read_with_and_without_its_comments() {
+    fn the_generated_file_parses_with_and_without_comments() {
         let read = |text: &str| toml::from_str::<toml::Table>(text).unwrap();
         assert_eq!(read(BEGIN).len(), 1);
         let all = read(&with_all());

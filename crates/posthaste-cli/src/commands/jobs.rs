@@ -40,7 +40,7 @@ enum Command {
     /// Show jobs that are not completed, the newest first
     List {
         #[command(flatten)]
-        which: Which,
+        which: JobSelector,
         /// Show at most this many
         #[arg(
             long,
@@ -73,7 +73,7 @@ struct Chosen {
     #[arg(required_unless_present_any = ["queue", "name", "tag", "state", "error", "all"])]
     ids: Vec<i64>,
     #[command(flatten)]
-    which: Which,
+    which: JobSelector,
     /// Take all jobs that there are
     #[arg(long)]
     all: bool,
@@ -105,7 +105,7 @@ impl Chosen {
 }
 
 #[derive(clap::Args)]
-struct Which {
+struct JobSelector {
     /// Take only jobs of this queue
     #[arg(long)]
     queue: Option<String>,
@@ -123,7 +123,7 @@ struct Which {
     error: Option<String>,
 }
 
-impl Which {
+impl JobSelector {
     /// Whether nothing is said of them.
     fn is_any(&self) -> bool {
         let texts = [&self.queue, &self.name, &self.tag, &self.error];
@@ -174,7 +174,7 @@ pub(crate) async fn run(
 
 /// A job in a list.
 #[derive(Serialize)]
-struct Line {
+struct JobRow {
     id: i64,
     name: String,
     queue: String,
@@ -188,7 +188,7 @@ struct Line {
     last_error: Option<String>,
 }
 
-impl Line {
+impl JobRow {
     fn of(job: ListedJob) -> Self {
         Self {
             id: job.id.0,
@@ -222,14 +222,14 @@ impl Line {
 
 #[derive(Serialize)]
 #[serde(transparent)]
-struct List(Vec<Line>);
+struct List(Vec<JobRow>);
 
 impl fmt::Display for List {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
             return write!(f, "no such jobs");
         }
-        let wide = |of: fn(&Line) -> &str, least: usize| {
+        let wide = |of: fn(&JobRow) -> &str, least: usize| {
             let widths = self.0.iter().map(|line| named(of(line)).chars().count());
             widths.max().unwrap_or(0).clamp(least, 40)
         };
@@ -256,12 +256,12 @@ impl fmt::Display for List {
 async fn list(
     client: &tokio_postgres::Client,
     terminal: &Terminal,
-    which: &Which,
+    which: &JobSelector,
     limit: u32,
 ) -> anyhow::Result<()> {
     let filter = which.filter().limit(limit);
     let jobs = Client::new(client).list(&filter).await?;
-    let list = List(jobs.into_iter().map(Line::of).collect());
+    let list = List(jobs.into_iter().map(JobRow::of).collect());
     terminal.result(&list, &list)
 }
 

@@ -50,7 +50,7 @@ enum Command {
         /// The name of the queue
         queue: String,
         /// Keep them at least this long, such as 24h or 7d; 'none' keeps them no longer than needed
-        #[arg(value_name = "DURATION", value_parser = how_long)]
+        #[arg(value_name = "DURATION", value_parser = retention)]
         how_long: HowLong,
     },
 }
@@ -153,7 +153,7 @@ fn limit(text: &str) -> Result<NewLimit, String> {
     }
 }
 
-fn how_long(text: &str) -> Result<HowLong, String> {
+fn retention(text: &str) -> Result<HowLong, String> {
     match text {
         "none" => Ok(None),
         _ => options::duration(text).map(|time| Some((text.to_owned(), time))),

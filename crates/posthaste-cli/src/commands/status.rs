@@ -18,16 +18,16 @@ use posthaste_observe::format::age;
 use posthaste_observe::{Snapshot, findings};
 use tokio::time::{sleep, timeout};
 
+use crate::cached_connection::{self, CachedConnection, WITHIN};
 use crate::database::Database;
 use crate::failure;
-use crate::kept::{self, Kept, WITHIN};
 use crate::options::between;
 use crate::signals::Signals;
 use crate::site;
 use crate::terminal::{Terminal, named};
 use crate::thresholds;
 use report::{Report, add};
-use routes::Line;
+use routes::RouteRow;
 
 /// Show every queue with its jobs by state, relays, synced tables, and what is wrong
 #[derive(clap::Args)]
@@ -144,12 +144,13 @@ pub(crate) async fn run(
     let Some(pause) = arguments.watch else {
         return show(arguments, database, &client, terminal).await;
     };
-    let mut kept = Kept::at(database.address());
+    let mut kept = CachedConnection::at(database.address());
     kept.keep(client);
     while !terminal.is_unread() {
         let shown = async {
             let client = kept.take().await?;
-            kept::bounded(&client, show(arguments, database, &client, terminal)).await?;
+            cached_connection::bounded(&client, show(arguments, database, &client, terminal))
+                .await?;
             kept.keep(client);
             anyhow::Ok(())
         };
@@ -186,7 +187,7 @@ async fn show(
     let found = findings(&snapshot, &thresholds);
     let counters = &snapshot.counters;
     let relays = snapshot.relays.iter().cloned();
-    let relays: Vec<Line> = relays.map(|one| Line::new(one, counters)).collect();
+    let relays: Vec<RouteRow> = relays.map(|one| RouteRow::new(one, counters)).collect();
     let mut text = Table::new(counters, &arguments.by, arguments.totals).to_string();
     if counters.is_partial {
         text = format!("{text}\n{UNCOUNTED}");
@@ -199,7 +200,7 @@ async fn show(
     if !relays.is_empty() {
         text = format!("{text}\n\n{}", routes::Table(&relays));
     }
-    let synced: Vec<tables::Line> = snapshot.syncs.iter().map(tables::Line::new).collect();
+    let synced: Vec<tables::SyncRow> = snapshot.syncs.iter().map(tables::SyncRow::new).collect();
     if !synced.is_empty() {
         text = format!("{text}\n\n{}", tables::Table(&synced));
     }

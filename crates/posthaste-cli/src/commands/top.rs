@@ -11,9 +11,9 @@ use posthaste_observe::{Snapshot, Thresholds};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::MissedTickBehavior;
 
+use crate::cached_connection::{self, CachedConnection, WITHIN};
 use crate::database::Database;
 use crate::failure;
-use crate::kept::{self, Kept, WITHIN};
 use crate::observe::frame::{Completed, Frame};
 use crate::options::between;
 use crate::screen::Screen;
@@ -44,8 +44,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const ALL: usize = usize::MAX;
 
 /// What looks.
-struct Look {
-    kept: Kept,
+struct Reader {
+    kept: CachedConnection,
     thresholds: Thresholds,
     then: Option<Completed>,
     begun: Instant,
@@ -57,20 +57,20 @@ pub(crate) async fn run(
     terminal: &Terminal,
     signals: &Signals,
 ) -> anyhow::Result<()> {
-    let mut look = Look {
-        kept: Kept::at(database.address()),
+    let mut reader = Reader {
+        kept: CachedConnection::at(database.address()),
         thresholds: thresholds::read()?,
         then: None,
         begun: Instant::now(),
     };
-    let first = look.look().await?;
+    let first = reader.read().await?;
     let title = format!("posthaste at {}", database.address().place());
     if arguments.once || terminal.is_json() {
         tokio::select! {
             () = tokio::time::sleep(SECOND) => {}
             () = signals.stop().cancelled() => bail!("stopped."),
         }
-        let frame = look.look().await?;
+        let frame = reader.read().await?;
         return terminal.result(frame.lines(&title, ALL, ALL, None).join("\n"), &frame);
     }
     if !std::io::stdout().is_terminal() {
@@ -91,7 +91,7 @@ pub(crate) async fn run(
         shown: first,
     };
     tokio::select! {
-        ended = drawn.go_on(&mut look, arguments.every) => ended,
+        ended = drawn.go_on(&mut reader, arguments.every) => ended,
         () = signals.stop().cancelled() => Ok(()),
         error = database.gone() => Err(error),
     }
@@ -110,7 +110,7 @@ struct Drawn {
 
 impl Drawn {
     /// Draws, looks and does what keys say, until somebody quits.
-    async fn go_on(&mut self, look: &mut Look, every: Duration) -> anyhow::Result<()> {
+    async fn go_on(&mut self, reader: &mut Reader, every: Duration) -> anyhow::Result<()> {
         let mut looks = tokio::time::interval(every);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         looks.tick().await;
@@ -120,10 +120,10 @@ impl Drawn {
                 Some(key) = self.keys.recv() => match self.view.press(key, &mut self.shown) {
                     Asked::Nothing => {}
                     Asked::Quit => return Ok(()),
-                    Asked::Act(action) => self.act(look, &action).await,
+                    Asked::Act(action) => self.act(reader, &action).await,
                 },
                 _ = looks.tick(), if !self.view.is_held() => {
-                    if !self.look(look).await? {
+                    if !self.refresh(reader).await? {
                         return Ok(());
                     }
                 }
@@ -139,11 +139,11 @@ impl Drawn {
     }
 
     /// Looks; false if somebody quits meanwhile. Other keys move and sort, and none acts.
-    async fn look(&mut self, look: &mut Look) -> anyhow::Result<bool> {
-        let mut looking = pin!(look.look());
+    async fn refresh(&mut self, reader: &mut Reader) -> anyhow::Result<bool> {
+        let mut reading = pin!(reader.read());
         let looked = loop {
             tokio::select! {
-                looked = &mut looking => break looked,
+                looked = &mut reading => break looked,
                 Some(key) = self.keys.recv() => {
                     match self.view.press(key, &mut self.shown) {
                         Asked::Nothing => {}
@@ -165,8 +165,8 @@ impl Drawn {
         Ok(true)
     }
 
-    async fn act(&mut self, look: &mut Look, action: &Action) {
-        let done = tokio::time::timeout(WITHIN, look.act(action)).await;
+    async fn act(&mut self, reader: &mut Reader, action: &Action) {
+        let done = tokio::time::timeout(WITHIN, reader.act(action)).await;
         let queue = named(&action.queue);
         let said = match (done, action.pauses) {
             (Err(_), _) => "the database does not answer".to_owned(),
@@ -180,7 +180,7 @@ impl Drawn {
     }
 }
 
-impl Look {
+impl Reader {
     /// Whether that changed anything.
     async fn act(&mut self, action: &Action) -> anyhow::Result<bool> {
         let client = self.kept.take().await?;
@@ -193,10 +193,10 @@ impl Look {
         Ok(changed)
     }
 
-    async fn look(&mut self) -> anyhow::Result<Frame> {
+    async fn read(&mut self) -> anyhow::Result<Frame> {
         let read = async {
             let client = self.kept.take().await?;
-            let snapshot = kept::bounded(&client, async {
+            let snapshot = cached_connection::bounded(&client, async {
                 let mut snapshot = Snapshot::read(&client).await?;
                 snapshot.read_syncs(&client).await?;
                 Ok(snapshot)

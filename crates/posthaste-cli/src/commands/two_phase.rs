@@ -15,7 +15,7 @@ use posthaste_elastic::two_phase::{Adopted, Coordinator, DocumentView, Failure, 
 use serde::Serialize;
 use serde_json::json;
 
-use crate::elastic::Place;
+use crate::elastic::ServerUrl;
 use crate::failure;
 use crate::options::duration;
 use crate::signals::Signals;
@@ -28,7 +28,7 @@ use crate::terminal::{Terminal, named};
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    place: Place,
+    place: ServerUrl,
 
     #[command(subcommand)]
     command: Command,
@@ -86,8 +86,8 @@ enum Command {
 
 impl Arguments {
     /// Whether it works until somebody stops it.
-    pub(crate) fn goes_on(&self) -> bool {
-        matches!(&self.command, Command::Recover(recover) if recover.goes_on())
+    pub(crate) fn is_long_running(&self) -> bool {
+        matches!(&self.command, Command::Recover(recover) if recover.is_long_running())
     }
 }
 

@@ -9,14 +9,14 @@ use posthaste_capture::Until;
 use serde_json::json;
 
 use crate::database::Database;
-use crate::elastic::Place;
+use crate::elastic::ServerUrl;
 use crate::file::{self, FILE, File, Wanted};
 use crate::handlers::Handlers;
 use crate::observe::{Asked, Collector, Listen, Served};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 use crate::web::{Console, Options};
-use crate::worker::{self, Patience, Settings};
+use crate::worker::{self, Settings, StopGrace};
 use crate::{captures, routes, supervisor, syncs};
 
 /// Run everything for your own jobs: a private Postgres if you give no database, the schema, the
@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     handlers: Handlers,
 
     #[command(flatten)]
-    patience: Patience,
+    patience: StopGrace,
 
     #[command(flatten)]
     listen: Listen,
@@ -50,7 +50,7 @@ impl Arguments {
         self.handlers.require_for_queues()
     }
 
-    pub(crate) fn patience(&self) -> Patience {
+    pub(crate) fn patience(&self) -> StopGrace {
         self.patience
     }
 
@@ -76,7 +76,7 @@ impl Arguments {
                 None => return Ok(None),
             },
         };
-        let place = Place::of_file(self.config.clone());
+        let place = ServerUrl::of_file(self.config.clone());
         let console = options.open(&place, database.address(), terminal);
         console.context("the console").map(Some)
     }
@@ -116,7 +116,7 @@ impl Arguments {
         database: &Database,
         terminal: &Terminal,
     ) -> anyhow::Result<Settings> {
-        tell_of_private(database, terminal)?;
+        print_private_server(database, terminal)?;
         let handlers = self.handlers.open()?;
         let file = self.file()?;
         let console = self.console(database, terminal)?;
@@ -198,7 +198,7 @@ async fn say_well(served: Option<&Served>) {
 }
 
 /// Where the Postgres is that was started, and how programs reach it.
-fn tell_of_private(database: &Database, terminal: &Terminal) -> anyhow::Result<()> {
+fn print_private_server(database: &Database, terminal: &Terminal) -> anyhow::Result<()> {
     let Some(private) = database.private() else {
         return Ok(());
     };

@@ -10,7 +10,7 @@ use crate::observe::Listen;
 use crate::sandbox;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
-use crate::worker::{self, Patience, Settings};
+use crate::worker::{self, Settings, StopGrace};
 
 /// Work on jobs with commands and over HTTP: give --exec or --http
 #[derive(clap::Args)]
@@ -19,7 +19,7 @@ pub(crate) struct Arguments {
     handlers: Handlers,
 
     #[command(flatten)]
-    patience: Patience,
+    patience: StopGrace,
 
     #[command(flatten)]
     listen: Listen,

@@ -26,7 +26,7 @@ pub(crate) enum Sighting {
 }
 
 /// Looks at `data` now.
-pub(crate) fn look(data: &Path) -> Sighting {
+pub(crate) fn find(data: &Path) -> Sighting {
     let Ok(text) = fs::read_to_string(data.join("postmaster.pid")) else {
         return Sighting::Absent;
     };
@@ -90,15 +90,15 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_names_a_stranger_is_stale() -> std::io::Result<()> {
+    fn a_pid_file_of_another_program_is_stale() -> std::io::Result<()> {
         let own = std::process::id();
         let data = folder("stranger", &format!("{own}\n/elsewhere\n0\n5432\n"))?;
-        assert_eq!(look(&data), Sighting::Stale);
+        assert_eq!(find(&data), Sighting::Stale);
         fs::remove_dir_all(data)
     }
 
     #[test]
-    fn no_file_means_that_nothing_runs() {
-        assert_eq!(look(Path::new("/nonexistent")), Sighting::Absent);
+    fn a_missing_pid_file_means_stopped() {
+        assert_eq!(find(Path::new("/nonexistent")), Sighting::Absent);
     }
 }

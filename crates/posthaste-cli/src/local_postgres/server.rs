@@ -32,7 +32,7 @@ pub(crate) async fn find_running(
     let deadline = Instant::now() + START_WITHIN;
     let mut seen_starting = false;
     loop {
-        match postmaster::look(&home.data()) {
+        match postmaster::find(&home.data()) {
             Sighting::Absent => return Ok(None),
             Sighting::Stale => {
                 // Postgres itself would take the stranger that has the number now for a server.

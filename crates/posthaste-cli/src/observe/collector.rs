@@ -9,9 +9,9 @@ use tokio::sync::Mutex;
 
 use super::exposition::{self, Metric};
 use super::labels::{Asked, Labels};
+use crate::cached_connection::{self, CachedConnection};
 use crate::connect::Address;
 use crate::failure;
-use crate::kept::{self, Kept};
 
 /// A read is shared for at least this long.
 const EVERY: Duration = Duration::from_secs(4);
@@ -31,7 +31,7 @@ struct Database {
 
 struct State {
     labels: Labels,
-    kept: Kept,
+    kept: CachedConnection,
 }
 
 impl Collector {
@@ -41,7 +41,7 @@ impl Collector {
             thresholds,
             state: Mutex::new(State {
                 labels: Labels::default(),
-                kept: Kept::at(&address),
+                kept: CachedConnection::at(&address),
             }),
         };
         Self(posthaste_observe::Collector::new(database, EVERY, WITHIN))
@@ -78,7 +78,7 @@ impl Database {
         let mut state = self.state.lock().await;
         let client = state.kept.take().await?;
         let begun = Instant::now();
-        let snapshot = kept::bounded(&client, async {
+        let snapshot = cached_connection::bounded(&client, async {
             let mut snapshot = Snapshot::read(&client).await?;
             snapshot.read_syncs(&client).await?;
             Ok(snapshot)

@@ -366,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_hold_whatever_a_name_holds() {
+    fn labels_escape_any_name() {
         let mut all = All::default();
         let series = Series::from([(vec![("name", "a\"b\\c\nd".to_owned())], 1.5)]);
         all.metric("m", "gauge", "Help.", &series);

@@ -38,7 +38,7 @@ impl Completed {
 
 /// One queue.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Line {
+pub(crate) struct QueueRow {
     pub(crate) queue: String,
     /// For how long the next job has waited.
     pub(crate) late_seconds: Option<f64>,
@@ -56,7 +56,7 @@ pub(crate) struct Line {
 
 /// A relay or a synced table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Carried {
+pub(crate) struct TransportRow {
     pub(crate) what: String,
     pub(crate) state: String,
     pub(crate) lag_seconds: Option<f64>,
@@ -78,8 +78,8 @@ const FINDINGS: usize = 5;
 pub(crate) struct Frame {
     pub(crate) completed_a_second: Option<f64>,
     pub(crate) findings: Vec<posthaste_observe::Finding>,
-    pub(crate) queues: Vec<Line>,
-    pub(crate) carried: Vec<Carried>,
+    pub(crate) queues: Vec<QueueRow>,
+    pub(crate) carried: Vec<TransportRow>,
     pub(crate) horizon: Vec<Pin>,
     pub(crate) segments_sealed: i64,
 }
@@ -93,7 +93,7 @@ impl Frame {
         thresholds: &Thresholds,
     ) -> Self {
         let unworked = snapshot.unworked(thresholds);
-        let empty = |queue: &str| Line {
+        let empty = |queue: &str| QueueRow {
             queue: queue.to_owned(),
             late_seconds: None,
             is_worked: true,
@@ -106,7 +106,7 @@ impl Frame {
             dead: 0,
             expired: 0,
         };
-        let mut queues = BTreeMap::<&str, Line>::new();
+        let mut queues = BTreeMap::<&str, QueueRow>::new();
         for queue in &snapshot.counters.paused {
             let line = queues.entry(queue).or_insert_with(|| empty(queue));
             line.is_paused = true;
@@ -128,12 +128,12 @@ impl Frame {
             }
         }
         let late = |queue: &str| queues.get(queue).and_then(|line| line.late_seconds);
-        let relays = snapshot.relays.iter().map(|relay| Carried {
+        let relays = snapshot.relays.iter().map(|relay| TransportRow {
             what: format!("{} to {}", relay.queue, relay.destination),
             state: relay.state.to_string(),
             lag_seconds: late(&relay.queue),
         });
-        let syncs = snapshot.syncs.iter().map(|sync| Carried {
+        let syncs = snapshot.syncs.iter().map(|sync| TransportRow {
             what: format!("sync {}", sync.name),
             state: match sync.failing_seconds() {
                 Some(_) => "failing".into(),
@@ -162,10 +162,10 @@ impl Frame {
         }
         let mut horizon: Vec<Pin> = kinds.into_values().collect();
         horizon.sort_by_key(|pin| std::cmp::Reverse(pin.transactions));
-        let mut queues: Vec<Line> = queues.into_values().collect();
+        let mut queues: Vec<QueueRow> = queues.into_values().collect();
         // The latest first; of two that are as late, the longer one.
         queues.sort_by(|one, other| {
-            let late = |line: &Line| line.late_seconds.unwrap_or(-1.0);
+            let late = |line: &QueueRow| line.late_seconds.unwrap_or(-1.0);
             let by_late = late(other).total_cmp(&late(one));
             by_late.then(other.available.cmp(&one.available))
         });
@@ -189,7 +189,7 @@ impl Frame {
         rows: usize,
         chosen: Option<&str>,
     ) -> Vec<String> {
-        let sum = |of: fn(&Line) -> i64| self.queues.iter().map(of).sum::<i64>();
+        let sum = |of: fn(&QueueRow) -> i64| self.queues.iter().map(of).sum::<i64>();
         let mut lines = vec![
             named(title),
             format!(
@@ -234,7 +234,7 @@ impl Frame {
             many if many > room => room - 1,
             all => all,
         };
-        let is_chosen = |line: &Line| Some(&*line.queue) == chosen;
+        let is_chosen = |line: &QueueRow| Some(&*line.queue) == chosen;
         let at = self.queues.iter().position(is_chosen).unwrap_or(0);
         let seen = self.queues.iter().skip((at + 1).saturating_sub(shown));
         lines.extend(seen.take(shown).map(|line| line.text(is_chosen(line))));
@@ -266,7 +266,7 @@ fn head() -> String {
     )
 }
 
-impl Line {
+impl QueueRow {
     fn text(&self, is_chosen: bool) -> String {
         let late = self.late_seconds.map_or("-".to_owned(), age);
         let rate = self.completed_a_second;

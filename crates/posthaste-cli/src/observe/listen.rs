@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_waits_for_its_database_or_says_nothing_is_not_ready() {
+    fn processes_without_a_database_are_not_ready() {
         let health = |ago: u64, owes: u64| Health {
             at: Instant::now()
                 .checked_sub(Duration::from_secs(ago))

@@ -48,7 +48,7 @@ impl Connections {
         let (place, closing) = (state.next, CancellationToken::new());
         state.next += 1;
         state.open.insert(place, closing.clone());
-        let place = Place {
+        let place = Slot {
             connections: Arc::clone(self),
             place: Arc::new(place.into()),
         };
@@ -88,13 +88,13 @@ impl Connections {
 
 /// A connection, until it is dropped.
 pub(super) struct Connection {
-    place: Place,
+    place: Slot,
     closing: CancellationToken,
 }
 
 /// Its place among the others.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(super) struct Slot {
     connections: Arc<Connections>,
     place: Arc<AtomicU64>,
 }
@@ -106,12 +106,12 @@ impl Connection {
     }
 
     /// Notes its requests.
-    pub(super) fn asks(&self) -> Place {
+    pub(super) fn asks(&self) -> Slot {
         self.place.clone()
     }
 }
 
-impl Place {
+impl Slot {
     /// It asks for something.
     pub(super) fn note(&self) {
         let mut state = self.connections.state();
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_connection_that_asked_for_nothing_for_the_longest_makes_room() {
+    fn the_longest_idle_connection_is_closed_first() {
         let all = Arc::new(Connections::new(String::new(), 3));
         let open: Vec<_> = (0..3).map(|_| all.open()).collect();
         let closed = |open: &[Connection]| -> Vec<bool> {

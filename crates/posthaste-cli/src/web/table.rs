@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_says_what_the_options_say() {
+    fn a_console_table_sets_the_same_as_options() {
         let options = of(json!({
             "listen": "0.0.0.0:443", "trust_proxy": ["10.0.0.7", "fd00::/8"],
             "user_header": "Remote-User", "operators": "ada", "tls_cert": "c.pem",
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_typed_goes_before_a_table_and_a_way_in_or_tls_replaces_that_of_the_table() {
+    fn flags_override_posthaste_toml() {
         let table = json!({
             "listen": "0.0.0.0:443", "trust_proxy": "10.0.0.7", "operators": "ada",
             "tls_cert": "c.pem", "tls_key": "k.pem", "redact": "iban",
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_table_is_named_as_it_is_spelled_there_and_never_quoted() {
+    fn console_table_errors_name_the_key_and_quote_no_value() {
         for (table, said) in [
             (
                 json!({"listen": "geheim"}),

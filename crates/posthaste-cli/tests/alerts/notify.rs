@@ -71,7 +71,7 @@ async fn let_write(client: &Client, database: &TestDb, may: bool) -> anyhow::Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_alert_that_could_not_be_told_is_told_once_and_so_is_its_end() -> anyhow::Result<()> {
+async fn undelivered_alerts_are_delivered_once_with_their_end() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let mut child = stage.spawn_on(

@@ -4,7 +4,7 @@ use super::{client, started};
 use crate::stage::{self, BOUND, Stage};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn up_serves_it_from_the_same_process_as_its_file_or_an_option_says() -> anyhow::Result<()> {
+async fn up_serves_the_console_from_the_same_process() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::empty_database().await?);
     stage.write("token", "a-long-secret-token-of-ours\n")?;
     let file = "[console]\nlisten = '127.0.0.1:0'\noperate = true\ntoken_file = 'token'\n";
@@ -51,7 +51,7 @@ async fn up_serves_it_from_the_same_process_as_its_file_or_an_option_says() -> a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_nobody_typed_is_as_the_file_says() -> anyhow::Result<()> {
+async fn defaults_come_from_the_file() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     stage.write("token", "a-long-secret-token-of-ours\n")?;
     let file = "[console]\nlisten = '0.0.0.0:0'\noperate = true\ntoken_file = 'token'\n";

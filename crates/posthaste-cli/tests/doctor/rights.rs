@@ -12,7 +12,7 @@ fn url_of(db: &TestDb, user: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_lacks_rights_is_told_so_and_nothing_that_it_cannot_know() -> anyhow::Result<()> {
+async fn missing_rights_are_reported_without_guesses() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let (_server, db, client) = stage::with_roles(&stage).await?;
     client

@@ -7,7 +7,7 @@ use crate::stage::{self, Stage};
 
 /// A copy has the workers and the leader of what it was copied from, and none of them works in it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_copy_is_told_that_it_is_one_and_nothing_else() -> anyhow::Result<()> {
+async fn a_copy_gets_a_single_finding() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let (server, db, client) = stage::with_roles(&stage).await?;
     client

@@ -9,7 +9,7 @@ use super::{exporter, got, served, value};
 use crate::stage::{self, BOUND, Stage};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn messages_that_were_not_taken_are_counted_by_the_kind_of_failure() -> anyhow::Result<()> {
+async fn rejected_messages_are_counted_by_reason() -> anyhow::Result<()> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let open = listener.local_addr()?;
     let status = |code: StatusCode| post(async move || code);

@@ -23,8 +23,7 @@ async fn span_of(collector: &Collector, name: &str) -> anyhow::Result<Span> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_relay_sends_is_a_span_with_a_bounded_number_of_links_and_no_payload()
--> anyhow::Result<()> {
+async fn relay_spans_have_bounded_links_and_no_payload() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let (client, collector) = (database.client().await?, Collector::start().await?);
     let answers = post(
@@ -87,7 +86,7 @@ async fn what_a_relay_sends_is_a_span_with_a_bounded_number_of_links_and_no_payl
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pass_of_a_sync_is_a_span_with_what_came_of_it_and_its_traces() -> anyhow::Result<()> {
+async fn sync_passes_are_spans_with_results_and_links() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let (client, collector) = (database.client().await?, Collector::start().await?);
     let table = "CREATE TABLE page (id bigint PRIMARY KEY, title text NOT NULL)";

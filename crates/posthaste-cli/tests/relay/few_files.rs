@@ -76,8 +76,7 @@ impl Receiver {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_relay_that_may_open_no_more_files_says_so_once_and_sends_all_with_fewer_at_once()
--> anyhow::Result<()> {
+async fn relays_out_of_file_descriptors_send_with_fewer_connections() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let (client, receiver) = (database.client().await?, Receiver::start().await?);
     let route = format!(

@@ -54,7 +54,7 @@ async fn a_preview_shows_byte_for_byte_what_is_sent() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_preview_says_what_would_be_refused_and_why() -> anyhow::Result<()> {
+async fn previews_show_rejections_with_reasons() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let route = "[route.audit]\nqueue = \"a\"\nto = \"bullmq://127.0.0.1:1\"\n\
@@ -70,7 +70,7 @@ async fn a_preview_says_what_would_be_refused_and_why() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_route_that_nothing_feeds_says_where_the_jobs_are() -> anyhow::Result<()> {
+async fn routes_without_jobs_name_the_queues_that_have_some() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     stage.write("posthaste.toml", LINES)?;
@@ -168,7 +168,7 @@ async fn once_waits_for_no_turn_that_comes_after_a_job_that_is_not_due() -> anyh
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_refused_for_good_says_why() -> anyhow::Result<()> {
+async fn permanent_rejections_show_their_reason() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let route = "[route.audit]\nqueue = \"a\"\nto = \"stdout:\"\nkind = \"{kwargs.kind}\"\n";

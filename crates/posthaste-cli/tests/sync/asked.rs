@@ -47,8 +47,7 @@ async fn a_window_of_time_takes_the_rows_in_it_and_the_progress_says_what_is_lef
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn neither_a_row_that_cannot_be_made_nor_an_id_that_can_be_none_stops_an_audit()
--> anyhow::Result<()> {
+async fn unmakeable_rows_and_invalid_ids_do_not_stop_an_audit() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
     let rows = "rows = \"SELECT p.id::text, p.posthaste_version, jsonb_build_object('all', \
                 p.title, 'n', 1 / (p.id - 7)) FROM page p WHERE p.id = ANY ($1::bigint[])\"";
@@ -82,8 +81,7 @@ async fn neither_a_row_that_cannot_be_made_nor_an_id_that_can_be_none_stops_an_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reindex_is_shown_begun_rested_and_cancelled_and_takes_what_was_asked_for()
--> anyhow::Result<()> {
+async fn reindexes_are_shown_paused_and_cancelled() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
     let ours = async |arguments: &[&str]| good(&stage, &database, arguments).await;
     let jobs = async || {
@@ -216,7 +214,7 @@ async fn rows_that_are_not_published_are_hidden_by_a_column_that_says_the_opposi
 
 /// A column may have any name, also that by which our own statements call the row.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_with_a_column_t_is_synced() -> anyhow::Result<()> {
+async fn tables_with_a_column_named_t_are_synced() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
     let rename = "ALTER TABLE page RENAME title TO t";
     client.batch_execute(rename).await?;
@@ -232,7 +230,7 @@ async fn a_table_with_a_column_t_is_synced() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_that_was_dropped_is_named_by_whatever_asks_for_its_rows() -> anyhow::Result<()> {
+async fn dropped_tables_are_named_by_every_command() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
     client.batch_execute("DROP TABLE page").await?;
     let gone = "the table of sync pages was dropped";

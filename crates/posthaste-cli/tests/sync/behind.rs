@@ -13,8 +13,7 @@ use super::{TABLE, good, with_pages};
 use crate::stage::BOUND;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_search_shows_as_many_as_were_asked_for_although_the_best_are_gone() -> anyhow::Result<()>
-{
+async fn searches_fill_their_limit_despite_deleted_matches() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
     client
         .batch_execute(
@@ -45,7 +44,7 @@ async fn a_search_shows_as_many_as_were_asked_for_although_the_best_are_gone() -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn since_when_an_index_fails_and_why_is_shown_as_long_as_it_does() -> anyhow::Result<()> {
+async fn index_failures_are_shown_with_time_and_reason() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
     good(&stage, &database, &["sync", "run", "--once"]).await?;
     // Nobody listens there.
@@ -126,7 +125,7 @@ async fn is_past(client: &Client, moment: SystemTime) -> anyhow::Result<bool> {
 /// A server whose disk is nearly full takes deletions alone; it lets go by itself once there is
 /// room, so that the test says it again and again.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_index_that_its_server_has_blocked_is_said_to_be_behind_and_why() -> anyhow::Result<()> {
+async fn blocked_indexes_are_reported_as_behind() -> anyhow::Result<()> {
     if !are_here("a blocked index", &[Receiver::OpenSearch]) {
         return Ok(());
     }
@@ -221,7 +220,7 @@ async fn an_audit_of_contents_finds_what_was_changed_where_no_trigger_fires() ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_sync_of_a_table_leaves_the_first_what_is_its_own() -> anyhow::Result<()> {
+async fn a_second_sync_does_not_touch_the_first() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
     let second = TABLE.replace("[sync.pages]", "[sync.titles]");
     let second = second.replace("text = 'body'", "id = 'id'");

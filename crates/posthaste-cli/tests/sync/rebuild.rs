@@ -92,8 +92,7 @@ impl Setup {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_index_is_made_anew_under_live_writes_however_often_that_is_killed() -> anyhow::Result<()>
-{
+async fn rebuilds_survive_kills_under_live_writes() -> anyhow::Result<()> {
     let test = "an index is made anew from the command line";
     // Several pages of a walk, so that it is killed between them.
     let Some(setup) = setup(test, "pages-made-anew", 8_000).await? else {
@@ -168,8 +167,7 @@ async fn an_index_is_made_anew_under_live_writes_however_often_that_is_killed() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_begun_with_another_definition_is_not_gone_on_with_until_it_is_given_up()
--> anyhow::Result<()> {
+async fn rebuilds_with_another_definition_must_be_abandoned_first() -> anyhow::Result<()> {
     let test = "a rebuild with another definition";
     let Some(setup) = setup(test, "pages-defined", 300).await? else {
         return Ok(());
@@ -206,7 +204,7 @@ async fn what_was_begun_with_another_definition_is_not_gone_on_with_until_it_is_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_index_that_cannot_stand_beside_another_is_not_made_anew() -> anyhow::Result<()> {
+async fn indexes_without_room_for_a_second_are_not_rebuilt() -> anyhow::Result<()> {
     let (stage, database, _) = with_pages("postgres:").await?;
     let rebuild = stage.run_on(&database, &["sync", "rebuild"]).await?;
     let refused = rebuild.failure()?;

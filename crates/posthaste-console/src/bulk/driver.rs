@@ -71,7 +71,7 @@ impl Driver {
 
 /// What is known from one batch to the next.
 #[derive(Default)]
-struct Known {
+struct BatchSizes {
     /// The action that had a batch last.
     last: i32,
     /// How large batches are.
@@ -79,7 +79,7 @@ struct Known {
 }
 
 async fn drive(app: Weak<App>, wake: Arc<Notify>) {
-    let mut known = Known::default();
+    let mut known = BatchSizes::default();
     loop {
         let pause = match app.upgrade() {
             None => return,
@@ -98,7 +98,7 @@ async fn drive(app: Weak<App>, wake: Arc<Notify>) {
 }
 
 /// One batch of one action, in turn; how long to wait before the next.
-async fn round(app: &App, known: &mut Known) -> Result<Option<Duration>, StoreError> {
+async fn round(app: &App, known: &mut BatchSizes) -> Result<Option<Duration>, StoreError> {
     let due = store::due_actions(&app.pool, app.driver.me).await?;
     known.sizes.retain(|id, _| due.contains(id));
     let Some(id) = in_turn(&due, known.last) else {
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_action_has_its_turn() {
+    fn bulk_actions_take_turns() {
         assert_eq!(in_turn(&[], 3), None);
         assert_eq!(in_turn(&[3, 7], 0), Some(3));
         assert_eq!(in_turn(&[3, 7], 3), Some(7));

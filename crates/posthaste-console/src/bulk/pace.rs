@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batches_grow_where_looking_is_dear_and_shrink_where_they_take_long() {
+    fn batches_grow_when_scans_are_expensive_and_shrink_when_slow() {
         let of = |last, millis| size(last, Duration::from_millis(millis), true);
         assert_eq!(of(BATCH, 50), BATCH);
         assert_eq!(of(BATCH, 500), 2 * BATCH);
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_time_mends_is_not_tried_again_and_nothing_is_tried_for_ever() {
+    fn permanent_errors_are_not_retried_and_retries_are_bounded() {
         let denied = StoreError::Denied("no".to_owned());
         assert_eq!(after(&denied, 0), After::End);
         let late = StoreError::Late("its time limit");

@@ -108,14 +108,14 @@ pub(crate) struct Chart {
     pub(crate) title: &'static str,
     /// The scale: its top, half of it, and nothing.
     pub(crate) scale: [String; 3],
-    pub(crate) lines: Vec<Line>,
+    pub(crate) lines: Vec<ChartLine>,
     /// The chart in words.
     pub(crate) said: String,
 }
 
 /// One line, and its figures.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
+pub(crate) struct ChartLine {
     pub(crate) name: &'static str,
     /// How it is drawn.
     pub(crate) class: &'static str,
@@ -183,17 +183,17 @@ fn chart(
     };
     let lines = series
         .into_iter()
-        .map(|(name, class, points)| Line {
+        .map(|(name, class, points)| ChartLine {
             name,
             class,
             path: frame.path(&points),
-            last: said(unit, points.last().and_then(|point| point.value)),
-            least: said(unit, bound(&points, f64::min)),
-            most: said(unit, bound(&points, f64::max)),
+            last: value_text(unit, points.last().and_then(|point| point.value)),
+            least: value_text(unit, bound(&points, f64::min)),
+            most: value_text(unit, bound(&points, f64::max)),
         })
         .collect::<Vec<_>>();
     let each = lines.iter().map(|line| {
-        let Line {
+        let ChartLine {
             name, least, most, ..
         } = line;
         format!("{name} {}, between {least} and {most}", line.last)
@@ -210,7 +210,7 @@ fn chart(
     }
 }
 
-fn said(unit: Unit, value: Option<f64>) -> String {
+fn value_text(unit: Unit, value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| scale::value(unit, value))
 }
 

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_on_a_scale_is_whole() {
+    fn scale_labels_are_whole_numbers() {
         for most in [0.0, 3.0, 700.0, 12_345.0, 4.2e6, 9.9e9] {
             let top = top(Unit::Jobs, most);
             assert!(top >= most && (top / 2.0).fract() == 0.0, "{top}");

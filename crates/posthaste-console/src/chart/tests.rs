@@ -23,7 +23,7 @@ fn charts(samples: &[Sample]) -> Charts {
     Charts::new(None, samples, Over::Hour, at(60))
 }
 
-fn line<'a>(charts: &'a Charts, name: &str) -> &'a Line {
+fn line<'a>(charts: &'a Charts, name: &str) -> &'a ChartLine {
     let lines = charts.all.iter().flat_map(|chart| &chart.lines);
     let mut named = lines.filter(|line| line.name == name);
     named.next().unwrap()
@@ -50,7 +50,7 @@ fn totals_become_jobs_a_second_and_waits_a_mean() {
 }
 
 #[test]
-fn a_time_without_samples_is_a_gap_and_is_said() {
+fn times_without_samples_are_shown_as_gaps() {
     let samples: Vec<Sample> = (0..=60)
         .filter(|n| !(20..40).contains(n))
         .map(sample)
@@ -63,7 +63,7 @@ fn a_time_without_samples_is_a_gap_and_is_said() {
 }
 
 #[test]
-fn where_counting_began_anew_nothing_is_drawn_and_nothing_is_negative() {
+fn counter_resets_draw_no_negative_rates() {
     let mut samples: Vec<Sample> = (0..=60).map(sample).collect();
     for one in &mut samples[30..] {
         one.come -= 2_500;
@@ -77,7 +77,7 @@ fn where_counting_began_anew_nothing_is_drawn_and_nothing_is_negative() {
 }
 
 #[test]
-fn what_workers_tell_a_second_late_is_no_negative_rate() {
+fn late_reports_make_no_negative_rates() {
     let mut samples: Vec<Sample> = (0..=60).map(sample).collect();
     samples[30].come -= 90;
     let charts = charts(&samples);
@@ -99,7 +99,7 @@ fn one_sample_is_no_chart_yet() {
 }
 
 #[test]
-fn an_address_that_asks_for_no_time_we_have_gets_the_hour() {
+fn unknown_time_ranges_default_to_an_hour() {
     assert_eq!(Over::read(Some("week")), Over::Week);
     assert_eq!(Over::read(Some("<script>")), Over::Hour);
     assert_eq!(Over::read(None), Over::Hour);

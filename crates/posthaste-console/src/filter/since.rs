@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_is_the_last_that_was_meant() {
+    fn ambiguous_times_mean_the_most_recent() {
         let now: Timestamp = "2026-11-24T12:04:31Z".parse().unwrap();
         for (typed, at) in [
             ("11:30", "2026-11-24T11:30:00Z"),

@@ -1,10 +1,10 @@
 //! What stands before each page: who may come in, from where, and what a browser may do with what
 //! it gets.
 
-mod door;
 mod headers;
 mod origin;
 mod proxy;
+mod token;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -24,9 +24,9 @@ use crate::{Access, Role};
 
 /// The longest wait for a page. Statements end earlier; one that is half open never does.
 const LONGEST: Duration = Duration::from_secs(45);
-pub(crate) use door::Doorkeeper;
 pub(crate) use headers::{never_cached, with_headers};
 pub(crate) use origin::is_secure;
+pub(crate) use token::TokenAuth;
 
 /// A request that was let in, or is about to be.
 #[derive(Clone, Debug)]
@@ -87,13 +87,13 @@ fn is_open(path: &str) -> bool {
 }
 
 /// Lets in who may come in.
-pub(crate) async fn let_in(
+pub(crate) async fn authenticate(
     State(app): State<Arc<App>>,
     mut request: Request,
     next: Next,
 ) -> Response {
     let headers = request.headers();
-    let door = &app.doorkeeper;
+    let door = &app.token_auth;
     if app.settings.access == Access::Loopback && !origin::is_loopback(headers) {
         return Fault::new(
             StatusCode::FORBIDDEN,
@@ -102,7 +102,7 @@ pub(crate) async fn let_in(
         )
         .into_response();
     }
-    let by_header = door.knows_bearer(headers);
+    let by_header = door.accepts_bearer(headers);
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let is_ours = origin::is_same(headers) || (by_header && origin::is_no_browser(headers));
     if !reads && !is_ours {
@@ -116,7 +116,7 @@ pub(crate) async fn let_in(
     let who = match &app.settings.access {
         Access::Loopback => Some("loopback".to_owned()),
         Access::Token(_) if by_header => Some("token".to_owned()),
-        Access::Token(_) => door.knows_cookie(headers).then(|| "login".to_owned()),
+        Access::Token(_) => door.accepts_cookie(headers).then(|| "login".to_owned()),
         Access::Proxy(proxy) => match proxy::named(proxy, peer(&request), headers) {
             Ok(name) => Some(name),
             Err(fault) => return fault.into_response(),

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_nobody_or_more_than_one_lets_nobody_in() {
+    fn proxied_requests_need_exactly_one_user() {
         let long = [b'a'; LONGEST + 1];
         let all: [&[&[u8]]; 8] = [
             &[],
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_cannot_be_one_names_nobody() {
+    fn malformed_user_headers_are_rejected() {
         let mut proxy = proxy();
         proxy.header = "no header".to_owned();
         assert_eq!(name(&proxy, &HeaderMap::new()), None);

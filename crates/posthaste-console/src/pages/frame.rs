@@ -1,6 +1,6 @@
 //! What stands around every page: the margin with its figures, and the foot.
 
-use super::{has_door, notice};
+use super::{has_login, notice};
 use crate::app::App;
 use crate::figures::{Cell, Figures};
 use crate::form::Fields;
@@ -112,7 +112,7 @@ impl Frame {
             as_of: None,
             is_replica: false,
             may_act: false,
-            may_leave: has_door(app) && visit.is_in(),
+            may_leave: has_login(app) && visit.is_in(),
             back: back(&visit.path),
             notice: None,
             is_live: false,

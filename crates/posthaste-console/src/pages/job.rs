@@ -32,7 +32,7 @@ const BEHIND: usize = 10;
 const COUNTED: i64 = 200;
 
 /// One thing that happened, or will.
-struct Happening {
+struct TimelineEntry {
     /// `ok`, `busy`, `bad` or nothing.
     class: &'static str,
     what: String,
@@ -47,7 +47,7 @@ struct JobPage {
     id: i64,
     name: String,
     state: &'static str,
-    story: Vec<Happening>,
+    timeline: Vec<TimelineEntry>,
     facts: Vec<(&'static str, String)>,
     /// Where the other jobs of its queue and of its name are.
     queue_link: String,
@@ -93,7 +93,7 @@ pub(crate) async fn show(
         frame: Frame::new(&app, &visit, &figures, name.clone(), "/jobs").with_notice(&fields),
         id: job.id.0,
         state: words::state(job.state),
-        story: story(&job, &failures, now),
+        timeline: timeline(&job, &failures, now),
         facts: facts(&job, now),
         order: job
             .ordering_key
@@ -215,26 +215,26 @@ impl Order {
     }
 }
 
-fn story(job: &FoundJob, failures: &[Failure], now: Timestamp) -> Vec<Happening> {
+fn timeline(job: &FoundJob, failures: &[Failure], now: Timestamp) -> Vec<TimelineEntry> {
     let at = |at: Timestamp| words::time(at, now);
-    let plain = |class, what: String, time: String| Happening {
+    let plain = |class, what: String, time: String| TimelineEntry {
         class,
         what,
         time,
         error: None,
     };
-    let mut story = vec![plain("ok", "Enqueued".to_owned(), at(job.enqueued_at))];
+    let mut timeline = vec![plain("ok", "Enqueued".to_owned(), at(job.enqueued_at))];
     if failures.len() > ATTEMPTS {
         let left_out = i64::try_from(failures.len() - ATTEMPTS).unwrap_or(i64::MAX);
         let what = format!(
             "{} before these",
             words::counted(left_out, "attempt", "attempts")
         );
-        story.push(plain("", what, String::new()));
+        timeline.push(plain("", what, String::new()));
     }
     let first_shown = failures.len().saturating_sub(ATTEMPTS);
-    story.extend(failures[first_shown..].iter().map(|failure| {
-        Happening {
+    timeline.extend(failures[first_shown..].iter().map(|failure| {
+        TimelineEntry {
             class: "bad",
             what: failed(failure),
             time: at(failure.at),
@@ -258,10 +258,10 @@ fn story(job: &FoundJob, failures: &[Failure], now: Timestamp) -> Vec<Happening>
             ),
             false => format!("Started by {worker}"),
         };
-        story.push(plain("busy", what, at(claimed_at)));
+        timeline.push(plain("busy", what, at(claimed_at)));
     }
-    story.push(ending(job, now));
-    story
+    timeline.push(ending(job, now));
+    timeline
 }
 
 fn failed(failure: &Failure) -> String {
@@ -282,7 +282,7 @@ fn failed(failure: &Failure) -> String {
 }
 
 /// Where it is now, or what comes next.
-fn ending(job: &FoundJob, now: Timestamp) -> Happening {
+fn ending(job: &FoundJob, now: Timestamp) -> TimelineEntry {
     let until = words::seconds(now, job.scheduled_at);
     let due = match until > 0.0 {
         true => format!("in {}", words::age(until)),
@@ -319,7 +319,7 @@ fn ending(job: &FoundJob, now: Timestamp) -> Happening {
         ),
         JobState::Cancelled => ("bad", "Cancelled".to_owned(), ended),
     };
-    Happening {
+    TimelineEntry {
         class,
         what,
         time,

@@ -19,10 +19,10 @@ use crate::figures::Figures;
 use crate::filter::Filter;
 use crate::form::{Fields, Query};
 use crate::guard::Visit;
-use crate::look::{Found, Look};
 use crate::redact::{Piece, Secrets};
+use crate::search::{Found, JobSearch};
 use crate::store::JobRow;
-use crate::window::{KEPT, Place};
+use crate::window::{Cursor, KEPT};
 use crate::words;
 
 /// Jobs of a page, unless the address says otherwise; and the most that it may say.
@@ -182,10 +182,10 @@ async fn list(
     let typed = fields.get("filter").unwrap_or_default().to_owned();
     let sums = figures.snapshot.sums_of(|counter| filter.counts(counter));
     let limit = fields.number("limit", (1, MOST))?.unwrap_or(PAGE);
-    let at = fields.get("at").map(str::parse::<Place>).transpose();
+    let at = fields.get("at").map(str::parse::<Cursor>).transpose();
     let at = at.map_err(|_| Fault::bad("a list does not go on from there"))?;
     let is_continued = at.is_some();
-    let look = Look {
+    let look = JobSearch {
         filter: &filter,
         sums: Some(&sums),
         secrets: &app.secrets,

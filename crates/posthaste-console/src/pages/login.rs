@@ -8,11 +8,11 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
 
-use super::{has_door, page};
+use super::{has_login, page};
 use crate::app::App;
 use crate::fault::Fault;
 use crate::form::{Form, Query};
-use crate::guard::{Doorkeeper, Visit, is_secure};
+use crate::guard::{TokenAuth, Visit, is_secure};
 
 /// A wrong token is answered after so long.
 const PENALTY: Duration = Duration::from_millis(500);
@@ -31,7 +31,7 @@ pub(crate) async fn show(
     visit: Visit,
     Query(fields): Query,
 ) -> Response {
-    match has_door(&app) {
+    match has_login(&app) {
         true => form(&visit, fields.back(), false),
         false => Redirect::to("/").into_response(),
     }
@@ -59,10 +59,10 @@ pub(crate) async fn enter(
     Form(fields): Form,
 ) -> Response {
     let is_known = app
-        .doorkeeper
+        .token_auth
         .knows(fields.get("token").unwrap_or_default());
     let cookie = app
-        .doorkeeper
+        .token_auth
         .cookie(app.settings.over_tls || is_secure(&headers))
         .filter(|_| is_known);
     let cookie = cookie.and_then(|cookie| HeaderValue::from_str(&cookie).ok());
@@ -79,7 +79,7 @@ pub(crate) async fn enter(
 
 pub(crate) async fn leave() -> Result<Response, Fault> {
     let mut response = Redirect::to("/login").into_response();
-    if let Ok(cookie) = HeaderValue::from_str(&Doorkeeper::no_cookie()) {
+    if let Ok(cookie) = HeaderValue::from_str(&TokenAuth::no_cookie()) {
         response.headers_mut().insert("set-cookie", cookie);
     }
     Ok(response)

@@ -67,7 +67,7 @@ pub(crate) fn fault(app: &App, visit: &Visit, fault: Fault) -> Response {
 }
 
 /// There is no such page.
-pub(crate) async fn missing() -> Fault {
+pub(crate) async fn not_found() -> Fault {
     Fault::new(
         StatusCode::NOT_FOUND,
         "there is no such page",
@@ -76,7 +76,7 @@ pub(crate) async fn missing() -> Fault {
 }
 
 /// Another method was meant.
-pub(crate) async fn not_so(method: Method) -> Fault {
+pub(crate) async fn method_not_allowed(method: Method) -> Fault {
     let what = format!("this is not asked for by {method}");
     Fault::new(
         StatusCode::METHOD_NOT_ALLOWED,
@@ -100,6 +100,6 @@ async fn check_may_act(app: &App, visit: &Visit) -> Result<(), Fault> {
 }
 
 /// Whether one may leave, which makes sense only where one came in.
-fn has_door(app: &App) -> bool {
+fn has_login(app: &App) -> bool {
     matches!(app.settings.access, Access::Token(_))
 }

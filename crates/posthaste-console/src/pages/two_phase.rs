@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::fault::Fault;
 use crate::form::Query;
 use crate::guard::Visit;
-use crate::two_phase::{Look, OPEN, STUCK};
+use crate::two_phase::{OPEN, Overview, STUCK};
 use crate::words;
 
 /// The most documents of a transaction that are named.
@@ -85,7 +85,7 @@ pub(crate) async fn show(
     Ok(page(StatusCode::OK, &two_phase))
 }
 
-fn shown(look: &Look, now: Timestamp) -> Shown {
+fn shown(look: &Overview, now: Timestamp) -> Shown {
     let is_stuck = |id: &str| look.stuck.iter().any(|one| one.id == id);
     let open = look.open.iter().take(OPEN);
     let open = open.filter(|one| !is_stuck(&one.id));

@@ -94,7 +94,10 @@ pub(crate) async fn tried_since(
 }
 
 /// Which of these jobs are being cancelled already.
-pub(crate) async fn told_to_end(session: &Session, ids: &[i64]) -> Result<Vec<i64>, StoreError> {
+pub(crate) async fn being_cancelled(
+    session: &Session,
+    ids: &[i64],
+) -> Result<Vec<i64>, StoreError> {
     let values: [(&(dyn ToSql + Sync), Type); 1] = [(&ids, Type::INT8_ARRAY)];
     numbers(session, include_str!("bulk_told.sql"), &values).await
 }

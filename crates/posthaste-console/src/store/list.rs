@@ -7,7 +7,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::{Session, StoreError};
 use crate::filter::Filter;
-use crate::window::{Place, Tid};
+use crate::window::{Cursor, Tid};
 use crate::words;
 
 /// Kept jobs that one look reads at most.
@@ -34,11 +34,11 @@ pub(crate) struct JobRow {
     /// When it was given up.
     pub(crate) died_at: Option<Timestamp>,
     /// Where a list goes on behind it.
-    pub(crate) place: Place,
+    pub(crate) place: Cursor,
 }
 
 impl JobRow {
-    fn read(row: &Row, place: Place) -> Result<Self, StoreError> {
+    fn read(row: &Row, place: Cursor) -> Result<Self, StoreError> {
         let state: String = row.try_get("state")?;
         let state = state.parse();
         let state = state.map_err(|_| StoreError::Schema("a state is not known".to_owned()))?;
@@ -62,24 +62,24 @@ impl JobRow {
 }
 
 /// All places where jobs may lie, each from its beginning.
-pub(crate) async fn places(session: &Session) -> Result<Vec<Place>, StoreError> {
+pub(crate) async fn places(session: &Session) -> Result<Vec<Cursor>, StoreError> {
     let rows = session
         .client()?
         .query_typed(include_str!("slots.sql"), &[])
         .await?;
-    let mut places = vec![Place::Running(i64::MAX), Place::InFlight(i64::MAX)];
+    let mut places = vec![Cursor::Running(i64::MAX), Cursor::InFlight(i64::MAX)];
     for row in rows {
         let (slot, pages): (i32, i64) = (row.try_get("slot")?, row.try_get("pages")?);
         let end = Tid {
             page: pages,
             line: 0,
         };
-        places.push(Place::Slot(slot, end));
+        places.push(Cursor::Slot(slot, end));
     }
     // Rows of the future come first: their clock was ahead.
     let end = Timestamp::MAX;
     let end = Timestamp::from_second(end.as_second() / 10).unwrap_or(end);
-    places.extend(crate::window::KEPT.map(|state| Place::Kept(state, end, i64::MAX)));
+    places.extend(crate::window::KEPT.map(|state| Cursor::Kept(state, end, i64::MAX)));
     Ok(places)
 }
 
@@ -115,7 +115,7 @@ pub(crate) async fn slot(
     let read = rows.iter().map(|row| {
         let at: String = row.try_get("at")?;
         let nowhere = || StoreError::Failed(format!("{at} is no place"));
-        JobRow::read(row, Place::Slot(slot, Tid::read(&at).ok_or_else(nowhere)?))
+        JobRow::read(row, Cursor::Slot(slot, Tid::read(&at).ok_or_else(nowhere)?))
     });
     read.collect()
 }
@@ -131,15 +131,15 @@ pub(crate) async fn has_more_claims(session: &Session, claims: i64) -> Result<bo
 /// Jobs of a place that goes by numbers, below that number; of so many claims where that is said.
 pub(crate) async fn numbered(
     session: &Session,
-    place: &Place,
+    place: &Cursor,
     filter: &Filter,
     limit: i64,
     claims: Option<i64>,
 ) -> Result<Vec<JobRow>, StoreError> {
-    let (sql, below, go_on): (_, _, fn(i64) -> Place) = match place {
-        Place::Running(below) => (include_str!("running.sql"), *below, Place::Running),
-        Place::InFlight(below) => (include_str!("in_flight.sql"), *below, Place::InFlight),
-        Place::Slot(..) | Place::Kept(..) | Place::Due(..) => return Ok(Vec::new()),
+    let (sql, below, go_on): (_, _, fn(i64) -> Cursor) = match place {
+        Cursor::Running(below) => (include_str!("running.sql"), *below, Cursor::Running),
+        Cursor::InFlight(below) => (include_str!("in_flight.sql"), *below, Cursor::InFlight),
+        Cursor::Slot(..) | Cursor::Kept(..) | Cursor::Due(..) => return Ok(Vec::new()),
     };
     let (state, error) = (filter.state.map(words::state), filter.error_pattern());
     let since = filter.since_at();
@@ -153,7 +153,7 @@ pub(crate) async fn numbered(
         (&limit, Type::INT8),
         (&since, Type::TIMESTAMPTZ),
     ];
-    if matches!(place, Place::Running(_)) {
+    if matches!(place, Cursor::Running(_)) {
         values.push((&claims, Type::INT8));
     }
     let rows = session.client()?.query_typed(sql, &values).await?;
@@ -164,7 +164,7 @@ pub(crate) async fn numbered(
 }
 
 /// What one look at kept jobs, or at those that are due later, found.
-pub(crate) struct Kept {
+pub(crate) struct KeptPage {
     pub(crate) jobs: Vec<JobRow>,
     /// Where the look ended, and whether it was at its bound there.
     pub(crate) end: Option<(Timestamp, i64)>,
@@ -178,7 +178,7 @@ pub(crate) async fn kept(
     (at, id): (Timestamp, i64),
     filter: &Filter,
     limit: i64,
-) -> Result<Kept, StoreError> {
+) -> Result<KeptPage, StoreError> {
     let (name, error) = (words::state(state), filter.error_pattern());
     let since = filter.since_at();
     let values: [(&(dyn ToSql + Sync), Type); 10] = [
@@ -197,24 +197,24 @@ pub(crate) async fn kept(
         .client()?
         .query_typed(include_str!("kept.sql"), &values)
         .await?;
-    let mut kept = Kept::read(&rows, "died_at", LOOKED_AT, |at, id| {
-        Place::Kept(state, at, id)
+    let mut kept = KeptPage::read(&rows, "died_at", LOOKED_AT, |at, id| {
+        Cursor::Kept(state, at, id)
     })?;
     for job in &mut kept.jobs {
-        if let Place::Kept(_, at, _) = &job.place {
+        if let Cursor::Kept(_, at, _) = &job.place {
             job.died_at = Some(*at);
         }
     }
     Ok(kept)
 }
 
-impl Kept {
+impl KeptPage {
     /// Jobs, and a row without a name that says where the look ended.
     fn read(
         rows: &[Row],
         column: &str,
         most: i64,
-        place: impl Fn(Timestamp, i64) -> Place,
+        place: impl Fn(Timestamp, i64) -> Cursor,
     ) -> Result<Self, StoreError> {
         let mut found = Self {
             jobs: Vec::new(),
@@ -240,7 +240,7 @@ pub(crate) async fn due(
     (at, id): (Timestamp, i64),
     filter: &Filter,
     limit: i64,
-) -> Result<Kept, StoreError> {
+) -> Result<KeptPage, StoreError> {
     let (state, error) = (filter.state.map(words::state), filter.error_pattern());
     let since = filter.since_at();
     let values: [(&(dyn ToSql + Sync), Type); 10] = [
@@ -257,5 +257,5 @@ pub(crate) async fn due(
     ];
     let sql = include_str!("due.sql");
     let rows = session.client()?.query_typed(sql, &values).await?;
-    Kept::read(&rows, "scheduled_at", LOOKED_AT_DUE, Place::Due)
+    KeptPage::read(&rows, "scheduled_at", LOOKED_AT_DUE, Cursor::Due)
 }

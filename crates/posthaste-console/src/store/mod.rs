@@ -20,7 +20,7 @@ pub(crate) use bulk::{
     Begun, action, actions, advance, begin_action, begin_batch, due_actions, fail_action,
     go_on_with_action, stop_action,
 };
-pub(crate) use bulk_jobs::{next_kept, quarantined, told_to_end, tried_since};
+pub(crate) use bulk_jobs::{being_cancelled, next_kept, quarantined, tried_since};
 pub(crate) use error::StoreError;
 pub(crate) use kept::{delete_jobs, delete_kept, kept_count};
 pub(crate) use list::{JobRow, due, has_more_claims, kept, numbered, places, slot};

@@ -7,7 +7,7 @@ use super::seeds::Store;
 use crate::support::{console_with, database};
 
 #[tokio::test]
-async fn a_token_lets_in_until_one_leaves() {
+async fn a_token_session_lasts_until_sign_out() {
     let database = database().await;
     let settings = Settings {
         access: Access::Token("a long secret".to_owned()),

@@ -58,7 +58,7 @@ async fn check(window: &Window, pages: &[&str]) {
 }
 
 #[tokio::test]
-async fn pages_of_a_full_store_fit_and_keep_nobody_out_and_nothing_on_them_fails() {
+async fn pages_of_a_full_store_fit_are_accessible_and_load_without_errors() {
     let store = Store::full().await;
     let (_fake, coordinator) = two_phase::prepared().await;
     let effects = two_phase::transfer("alice", "bob", 5_000);
@@ -87,7 +87,7 @@ async fn pages_of_a_full_store_fit_and_keep_nobody_out_and_nothing_on_them_fails
 }
 
 #[tokio::test]
-async fn pages_of_an_empty_store_fit_and_keep_nobody_out_and_nothing_on_them_fails() {
+async fn pages_of_an_empty_store_fit_are_accessible_and_load_without_errors() {
     let database = database().await;
     let console = console(&database).await;
     let test = "pages of an empty store in a browser";
@@ -131,7 +131,7 @@ const FAULTY: &str = "<!doctype html><html lang=en><title>x</title><main><h1>x</
     <style>.wide{width:3000px}</style><script>alert(1)</script></main>";
 
 #[tokio::test]
-async fn a_page_with_faults_is_found_out() {
+async fn the_page_checker_finds_faults() {
     let page = || async {
         let policy = "default-src 'none'; style-src 'unsafe-inline'";
         (

@@ -92,7 +92,7 @@ async fn another_console_goes_on_where_one_was_killed_and_no_job_counts_twice() 
 }
 
 #[tokio::test]
-async fn of_two_consoles_one_works_on_an_action_that_nobody_worked_on() {
+async fn one_of_two_consoles_adopts_an_orphaned_action() {
     let database = database().await;
     let client = database.client().await.unwrap();
     client.batch_execute(NOTED).await.unwrap();

@@ -228,8 +228,8 @@ impl Snapshot {
                 if version.holds(id) || before.holds(id) || *since < known.snapshots {
                     continue;
                 }
-                // It was open after the previous snapshot, so not settled then; and it was not held in
-                // between: it is not in this document yet.
+                // It was open after the previous snapshot, so not settled then; and it was not held
+                // in between: it is not in this document yet.
                 let was_open = known.open.get(id) == Some(&(known.snapshots - 1));
                 if !was_open {
                     return None;

@@ -331,7 +331,7 @@ fn unavailable(error: &reqwest::Error, asked: &Asked<'_>) -> Answer {
 /// An address of a message's own did not answer: that is this message's trouble.
 fn unavailable_alone(error: &reqwest::Error) -> Answer {
     match Forbidden::is_cause_of(error) {
-        true => Answer::rejected(http::said(error)),
+        true => Answer::rejected(http::describe(error)),
         false => Answer::retry(not_answered(error)),
     }
 }
@@ -341,7 +341,7 @@ fn not_answered(error: &reqwest::Error) -> Reason {
         true => Failure::Timeout,
         false => Failure::Connect,
     };
-    Reason::new(failure, http::said(error))
+    Reason::new(failure, http::describe(error))
 }
 
 impl Destination for Webhook {
@@ -393,7 +393,7 @@ impl Destination for Webhook {
             match answer {
                 // Nobody has asked, and it is no worse than it was known to be.
                 Err(error) if http::lacks_files(&error) => Ok(()),
-                answer => answer.map(drop).map_err(|error| http::said(&error)),
+                answer => answer.map(drop).map_err(|error| http::describe(&error)),
             }
         })
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use posthaste::Error;
-use posthaste::consumer::Attendant;
+use posthaste::consumer::ConsumerContext;
 
 use crate::engine::lease::Lease;
 use crate::engine::readers::ReaderWatch;
@@ -25,7 +25,7 @@ const TICK: Duration = Duration::from_secs(1);
 const STANDBY_POLL: Duration = Duration::from_secs(2);
 
 /// Runs until the worker has nothing in memory any more.
-pub(crate) async fn run(shared: Arc<Shared>, worker: Attendant) {
+pub(crate) async fn run(shared: Arc<Shared>, worker: ConsumerContext) {
     let leasing = async {
         if shared.options.ordered {
             tokio::select! {
@@ -52,12 +52,12 @@ pub(crate) async fn run(shared: Arc<Shared>, worker: Attendant) {
 /// A relay, and what the database knows of it.
 struct StatusReporter<'a> {
     shared: &'a Shared,
-    worker: &'a Attendant,
+    worker: &'a ConsumerContext,
     flushed: Option<(Instant, RelayState, RelayStatus)>,
 }
 
 impl<'a> StatusReporter<'a> {
-    fn new(shared: &'a Shared, worker: &'a Attendant) -> Self {
+    fn new(shared: &'a Shared, worker: &'a ConsumerContext) -> Self {
         let flushed = None;
         Self {
             shared,
@@ -120,7 +120,7 @@ impl<'a> StatusReporter<'a> {
 /// The lease of an ordered relay, asked for on a connection of its own.
 struct LeaseKeeper<'a> {
     shared: &'a Shared,
-    worker: Attendant,
+    worker: ConsumerContext,
     /// How often in turn there was no answer.
     failures: u32,
     /// The expiry of the lease was logged.
@@ -130,7 +130,7 @@ struct LeaseKeeper<'a> {
 }
 
 impl<'a> LeaseKeeper<'a> {
-    fn new(shared: &'a Shared, worker: &Attendant) -> Self {
+    fn new(shared: &'a Shared, worker: &ConsumerContext) -> Self {
         Self {
             shared,
             // What is asked for here has a shorter time of its own.
@@ -217,7 +217,7 @@ impl<'a> LeaseKeeper<'a> {
 }
 
 async fn write_status(
-    worker: &Attendant,
+    worker: &ConsumerContext,
     flushed: &store::RelayStatusRow<'_>,
 ) -> Result<(), Error> {
     let id = worker.worker().await?;

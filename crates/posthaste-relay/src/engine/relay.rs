@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
-use posthaste::consumer::{Attendant, Consumer, Delivery};
+use posthaste::consumer::{Consumer, ConsumerContext, Delivery};
 use posthaste::{Backoff, JobId};
 use tokio::sync::Notify;
 
@@ -101,7 +101,7 @@ impl Consumer for Relay {
         self.shared.suspend_lease();
     }
 
-    fn attend(&self, worker: Attendant) -> Option<BoxFuture<'static, ()>> {
+    fn background_task(&self, worker: ConsumerContext) -> Option<BoxFuture<'static, ()>> {
         Some(Box::pin(background::run(Arc::clone(&self.shared), worker)))
     }
 }

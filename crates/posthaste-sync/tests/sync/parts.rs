@@ -67,7 +67,7 @@ const CHANGES: [&str; 17] = [
 
 /// What a sync has seen of the keys.
 #[derive(Default)]
-struct IndexedVersion {
+struct SeenRows {
     /// Each row with its version.
     rows: BTreeMap<String, (i64, String)>,
     /// The newest version that each key ever had, deleted or not.
@@ -75,7 +75,7 @@ struct IndexedVersion {
     job: i64,
 }
 
-impl IndexedVersion {
+impl SeenRows {
     /// Each change that was made since then has a job, and a version larger than any before.
     async fn polls(&mut self, client: &Client, sync: (&str, &str, &str), change: &str) {
         let (name, key, version) = sync;
@@ -135,7 +135,7 @@ async fn every_change_of_a_partitioned_table_is_seen_wherever_it_is_made() {
                 let replicates = format!("SET session_replication_role = {role}");
                 client.batch_execute(&replicates).await.unwrap();
                 let skipped = usize::from(role == "replica");
-                let mut seen: [IndexedVersion; 3] = Default::default();
+                let mut seen: [SeenRows; 3] = Default::default();
                 for change in CHANGES {
                     client.batch_execute(change).await.expect(change);
                     for (sync, seen) in SYNCS.into_iter().zip(&mut seen).skip(skipped) {

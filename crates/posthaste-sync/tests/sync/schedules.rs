@@ -313,7 +313,7 @@ impl Schedule {
             served.settle();
         }
         for poll in 1..=4 {
-            self.poll()?;
+            self.complete_poll()?;
             let untrue = self.world.inner().untrue();
             if poll == 2 && !untrue.is_empty() {
                 return Err(format!("after two polls: {untrue:#?}"));
@@ -345,7 +345,7 @@ impl Schedule {
     }
 
     /// Every job is checked once. Writes of before are not hurried.
-    fn poll(&mut self) -> Result<(), String> {
+    fn complete_poll(&mut self) -> Result<(), String> {
         self.workers.iter_mut().for_each(|worker| {
             if let Some(running) = worker.take() {
                 release(&mut self.world.inner(), &running.jobs);

@@ -63,7 +63,8 @@ impl Index for VersionBlind {
 
     fn targets(&self) -> BoxFuture<'_, Result<Vec<Arc<dyn Index>>, IndexError>> {
         Box::pin(async move {
-            let blind = |inner| -> Arc<dyn Index> { Arc::new(Self::of(inner, self.world.clone())) };
+            let blind =
+                |inner| -> Arc<dyn Index> { Arc::new(Self::new(inner, self.world.clone())) };
             let targets = self.inner.targets().await?;
             Ok(targets.into_iter().map(blind).collect())
         })

@@ -12,33 +12,33 @@ use super::unanswered::Unanswered;
 use crate::consumer::{Batch, Delivery, Settled, Ticket};
 use crate::identity::{Identity, Registration};
 use crate::job::JobId;
-use crate::metrics::Took;
+use crate::metrics::RunTiming;
 use crate::parts::gate::Gate;
-use crate::parts::in_hand::InHand;
+use crate::parts::outstanding::Outstanding;
 use crate::parts::queue::QueueState;
 use crate::retry::Disposition;
-use crate::store::link::Link;
+use crate::store::reconnecting::ReconnectingClient;
 use crate::store::{Claimed, Fence};
 
 /// The connection that claims, who claims, and where the jobs go.
 pub(crate) struct Claimer {
-    pub(crate) link: Arc<Link>,
+    pub(crate) link: Arc<ReconnectingClient>,
     pub(crate) registration: Arc<Registration>,
     pub(crate) gate: Gate,
     pub(crate) unanswered: Arc<Unanswered>,
-    pub(crate) handing: Handing,
+    pub(crate) dispatcher: Dispatcher,
     /// No more claims.
     pub(crate) stopping: CancellationToken,
 }
 
 /// Hands claimed jobs out.
-pub(crate) struct Handing {
-    pub(crate) in_hand: Arc<InHand>,
+pub(crate) struct Dispatcher {
+    pub(crate) in_hand: Arc<Outstanding>,
     /// Where their outcomes go.
     pub(crate) settle: UnboundedSender<Settled>,
 }
 
-impl Handing {
+impl Dispatcher {
     /// Hands claimed jobs to the queue's consumer, each with a ticket.
     pub(super) fn deliver(
         &self,
@@ -98,7 +98,7 @@ impl Handing {
             may_be_completed: false,
             is_said_completed: false,
             disposition,
-            took: Took {
+            took: RunTiming {
                 began: now,
                 ended: now,
             },

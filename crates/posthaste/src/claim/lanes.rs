@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::parts::queue::Queues;
 use crate::store;
-use crate::store::link::Link;
+use crate::store::reconnecting::ReconnectingClient;
 
 /// Lanes beyond this are looked for again from time to time: each costs a probe at each look, and
 /// those that nobody uses any more are to be forgotten.
@@ -20,7 +20,7 @@ const RECALL: Duration = Duration::from_secs(10);
 /// Reads and searches the lanes of all queues.
 pub(crate) struct Lanes {
     pub(crate) queues: Queues,
-    pub(crate) link: Arc<Link>,
+    pub(crate) link: Arc<ReconnectingClient>,
     /// Notified when a queue was and nothing was found there.
     pub(crate) missed: Arc<Notify>,
     pub(crate) stopping: CancellationToken,

@@ -59,14 +59,14 @@ impl Pace {
 mod tests {
     use super::*;
 
-    const ROAD: Duration = Duration::from_millis(50);
+    const ROUND_TRIP: Duration = Duration::from_millis(50);
 
     /// The limit after this many claims that were as large as they may be.
     fn after(claims: usize, pace: &mut Pace, per_job: Duration) -> usize {
         for _ in 0..claims {
             let asked = pace.limit(2);
             let jobs = u32::try_from(asked).unwrap();
-            pace.took(asked, asked, ROAD + per_job * jobs);
+            pace.took(asked, asked, ROUND_TRIP + per_job * jobs);
         }
         pace.limit(2)
     }
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn claims_shrink_while_their_jobs_take_long_and_grow_again_when_they_do_not() {
         let mut pace = Pace::default();
-        pace.took(5_000, 0, ROAD);
+        pace.took(5_000, 0, ROUND_TRIP);
         assert_eq!(pace.limit(1), LARGEST_CLAIM);
         assert_eq!(after(3, &mut pace, Duration::from_micros(2)), LARGEST_CLAIM);
         assert_eq!(after(9, &mut pace, Duration::from_micros(9)), 1_250);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_road_that_became_longer_is_known_again_after_a_while() {
+    fn round_trip_estimates_follow_a_slower_network() {
         let mut pace = Pace::default();
         pace.took(5_000, 0, Duration::from_millis(1));
         let per_job = Duration::from_micros(1);
@@ -93,10 +93,10 @@ mod tests {
     }
 
     #[test]
-    fn small_claims_that_take_long_say_nothing_of_their_jobs() {
+    fn slow_small_claims_do_not_change_the_batch_size() {
         let mut pace = Pace::default();
-        pace.took(5_000, 0, ROAD);
-        pace.took(5_000, 5, ROAD * 9);
+        pace.took(5_000, 0, ROUND_TRIP);
+        pace.took(5_000, 5, ROUND_TRIP * 9);
         assert_eq!(pace.limit(2), LARGEST_CLAIM);
     }
 }

@@ -4,22 +4,22 @@
 //! cleared. A consumer that takes jobs by the batch may have those together for which a counted
 //! attempt ends nothing: if one of them kills again, each runs alone.
 
-mod patience;
+mod pauses;
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::claimer::Claimer;
+use super::pending::PendingClaim;
 use super::read::Jobs;
-use super::sent::Sent;
 use crate::error::Error;
 use crate::job::JobId;
 use crate::log_limit::{FEW, LogLimit};
 use crate::parts::queue::{QueueState, Queues};
-use crate::store::link::Link;
+use crate::store::reconnecting::ReconnectingClient;
 use crate::store::{self, Unread};
-use patience::{LOOK, Patience, Turn};
+use pauses::{LOOK, Pauses, Turn};
 
 /// Quarantined jobs have the process for themselves for about this long at a time; then other work
 /// has its turn.
@@ -31,7 +31,7 @@ static ALONE: LogLimit = LogLimit::new(FEW);
 pub(crate) struct Quarantine {
     pub(crate) claimer: Arc<Claimer>,
     pub(crate) queues: Queues,
-    pub(crate) looks: Arc<Link>,
+    pub(crate) looks: Arc<ReconnectingClient>,
 }
 
 impl Quarantine {
@@ -42,7 +42,7 @@ impl Quarantine {
         let limit = limits
             .collect::<Option<Vec<_>>>()
             .map(|limits| limits.into_iter().max().unwrap_or_default());
-        let mut patience = Patience::new(limit);
+        let mut patience = Pauses::new(limit);
         while !self.claimer.stopping.is_cancelled() {
             let pause = match store::quarantine_queues(&self.looks).await {
                 Ok(names) => {
@@ -53,7 +53,7 @@ impl Quarantine {
                         .filter(|queue| queue.consumer.takes_quarantined())
                         .collect();
                     if ours.is_empty() {
-                        patience.calm()
+                        patience.none_found()
                     } else {
                         // A turn is short: it is not to go to the same queue each time.
                         fastrand::shuffle(&mut ours);
@@ -76,7 +76,7 @@ impl Quarantine {
 
     /// Gives quarantined jobs their turn.
     async fn isolate(&self, queues: &[&Arc<QueueState>], wait: Duration) -> Turn {
-        let jobs = &self.claimer.handing.in_hand;
+        let jobs = &self.claimer.dispatcher.in_hand;
         let alone = tokio::select! {
             alone = self.claimer.gate.alone(jobs, wait) => alone,
             () = self.claimer.stopping.cancelled() => return Turn::None,
@@ -111,7 +111,7 @@ impl Quarantine {
     async fn next(&self, queue: &Arc<QueueState>) -> Vec<JobId> {
         // No other claim is under way, so nothing is delivered beside this one, and their
         // connection is free.
-        let jobs = &self.claimer.handing.in_hand;
+        let jobs = &self.claimer.dispatcher.in_hand;
         match self.claim(queue).await {
             Ok(ids) => {
                 while jobs.in_hand() > 0 && !self.claimer.stopping.is_cancelled() {
@@ -130,7 +130,7 @@ impl Quarantine {
     async fn claim(&self, queue: &Arc<QueueState>) -> Result<Vec<JobId>, Error> {
         let most = queue.consumer.quarantine_batch();
         for together in [most, 1] {
-            let sent = Sent::new(&self.claimer).await?;
+            let sent = PendingClaim::new(&self.claimer).await?;
             let taken = match self.ask(queue, &sent, together).await {
                 Ok(taken) => taken,
                 Err(error) => {
@@ -171,7 +171,7 @@ impl Quarantine {
     async fn ask(
         &self,
         queue: &QueueState,
-        sent: &Sent<'_>,
+        sent: &PendingClaim<'_>,
         together: usize,
     ) -> Result<i64, Error> {
         let (link, name) = (&self.claimer.link, &queue.name);

@@ -4,7 +4,7 @@
 use tokio_postgres::Row;
 
 use super::claimer::Claimer;
-use super::sent::Sent;
+use super::pending::PendingClaim;
 use super::unreadable::{CLOSING_IN, is_of_the_data};
 use crate::error::Error;
 use crate::job::JobId;
@@ -35,14 +35,18 @@ impl Jobs {
 impl Claimer {
     /// All of them, in the order of the claim. After an error the claim stands although nobody
     /// works it.
-    pub(super) async fn read(&self, sent: &Sent<'_>, unread: &Unread) -> Result<Jobs, Error> {
+    pub(super) async fn read(
+        &self,
+        sent: &PendingClaim<'_>,
+        unread: &Unread,
+    ) -> Result<Jobs, Error> {
         match self.read_those(sent, unread, None).await {
             Err(error) if is_of_the_data(&error) => self.read_parts(sent, unread).await,
             whole => whole.map(Jobs::of),
         }
     }
 
-    async fn read_parts(&self, sent: &Sent<'_>, unread: &Unread) -> Result<Jobs, Error> {
+    async fn read_parts(&self, sent: &PendingClaim<'_>, unread: &Unread) -> Result<Jobs, Error> {
         let (worker, token) = (sent.worker.id, sent.token);
         let whole = store::claimed_ids(&self.link, worker, token, unread).await?;
         let mut jobs = Jobs::default();
@@ -63,7 +67,7 @@ impl Claimer {
 
     async fn read_those(
         &self,
-        sent: &Sent<'_>,
+        sent: &PendingClaim<'_>,
         unread: &Unread,
         ids: Option<&[i64]>,
     ) -> Result<Vec<Row>, Error> {
@@ -81,7 +85,7 @@ mod tests {
     use super::{CLOSING_IN, pieces};
 
     #[test]
-    fn takes_parts_in_the_order_of_the_claim_and_comes_down_to_single_jobs() {
+    fn reads_parts_in_claim_order_down_to_single_jobs() {
         let whole: Vec<usize> = (0..5_000).collect();
         let mut parts: Vec<&[usize]> = pieces(&whole).collect();
         assert!(parts.len() <= CLOSING_IN);

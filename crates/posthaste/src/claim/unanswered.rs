@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use crate::parts::doubted::Doubted;
 use crate::store;
-use crate::store::link::Link;
+use crate::store::reconnecting::ReconnectingClient;
 
 /// How long a claim without an answer may still commit on the server.
 const UNCERTAIN_FOR: Duration = Duration::from_secs(120);
@@ -85,7 +85,7 @@ impl Unanswered {
 
     /// Asks for the open claims of workers that are doubted. Those of which something is in this
     /// process are looked at again when nothing is.
-    async fn look(&self, link: &Link) {
+    async fn find_open_claims(&self, link: &ReconnectingClient) {
         for worker in self.doubted.take() {
             match store::open_tokens(link, worker).await {
                 Ok(tokens) => {
@@ -107,7 +107,7 @@ impl Unanswered {
         }
     }
 
-    async fn give_back(&self, link: &Link) {
+    async fn give_back(&self, link: &ReconnectingClient) {
         let open = self.claims().clone();
         for (token, one) in open {
             if self.is_held(token) {
@@ -133,9 +133,13 @@ impl Unanswered {
 
 /// Gives them back: at once, and again for a while, because a claim may commit after the first try.
 /// On a link of its own, which is opened when there is such a claim.
-pub(crate) async fn give_back(unanswered: Arc<Unanswered>, link: Link, stopped: CancellationToken) {
+pub(crate) async fn give_back(
+    unanswered: Arc<Unanswered>,
+    link: ReconnectingClient,
+    stopped: CancellationToken,
+) {
     while !stopped.is_cancelled() {
-        unanswered.look(&link).await;
+        unanswered.find_open_claims(&link).await;
         unanswered.give_back(&link).await;
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(1)) => {}
@@ -150,7 +154,7 @@ mod tests {
     use uuid::Uuid;
 
     #[test]
-    fn a_claim_is_held_until_the_last_of_it_is_gone() {
+    fn a_claim_stays_open_until_its_last_job_is_settled() {
         let unanswered = Unanswered::default();
         let (one, other) = (Uuid::new_v4(), Uuid::new_v4());
         let held = unanswered.hold(one);

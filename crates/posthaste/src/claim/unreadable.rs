@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn few_claims_fail_until_an_unreadable_job_is_alone_wherever_it_lies() {
+    fn unreadable_jobs_are_isolated_in_few_claims() {
         for place in 0..LARGEST_CLAIM {
             let (failed, passed) = closing_in(place);
             assert!(

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_that_only_seems_to_be_back_is_waited_for_ever_longer() {
+    fn backs_off_further_when_a_recovery_fails() {
         let mut breaker = Breaker::default();
         wait(&mut breaker, 1.0);
         breaker.close();
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_half_open_breaker_admits_one_job_until_it_is_known_what_became_of_it() {
+    fn a_half_open_breaker_admits_one_job_at_a_time() {
         let mut breaker = Breaker::default();
         assert_eq!(breaker.admit(7), 7);
         breaker.failed(Instant::now(), 1.0);

@@ -10,7 +10,7 @@ use crate::handler::{self, HandlerError};
 use crate::identity::Identity;
 use crate::job::{Job, JobId, Outcome};
 use crate::log_limit::{FEW, LogLimit};
-use crate::metrics::Took;
+use crate::metrics::RunTiming;
 use crate::retry::{Backoff, Disposition, RunResult, disposition};
 use crate::store::Fence;
 
@@ -43,7 +43,7 @@ pub(crate) struct Settled {
     /// It holds a unique key, which has to be released.
     pub(crate) is_keyed: bool,
     pub(crate) disposition: Disposition,
-    pub(crate) took: Took,
+    pub(crate) took: RunTiming,
 }
 
 /// A job in the hands of a consumer.
@@ -173,7 +173,7 @@ impl Ticket {
                 is_said_completed,
                 is_keyed: self.job.unique_key.is_some() || self.job.ordering_key.is_some(),
                 disposition,
-                took: Took {
+                took: RunTiming {
                     began: self.began,
                     ended: Instant::now(),
                 },

@@ -96,7 +96,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn every_connection_notices_a_vanished_server_and_the_url_says_when() {
+    fn connections_detect_a_vanished_server_within_the_configured_time() {
         let times = |url: &str| {
             let database = crate::connect(url).expect("an address");
             let config = database.config().expect("its settings");

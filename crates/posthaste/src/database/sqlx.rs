@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pool_that_asks_for_tls_is_refused_where_there_is_none() {
+    async fn pools_that_require_tls_are_refused_without_it() {
         for mode in ["require", "verify-ca", "verify-full"] {
             let url = format!("postgres://ann:geheim@127.0.0.1:1/app?sslmode={mode}");
             let database = of(&url.parse().expect("options"), false);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_a_pool_are_taken_as_they_are() {
+    fn pool_settings_are_kept() {
         let options = PgConnectOptions::new_without_pgpass()
             .host("::1")
             .port(7)

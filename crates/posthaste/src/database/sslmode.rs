@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn libpq_modes_that_the_driver_lacks_are_read() {
+    fn reads_libpq_ssl_modes_that_the_driver_lacks() {
         let cases = [
             (
                 "postgres://u@h/d?sslmode=verify-full&a=b",
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_authorities_is_read_and_what_is_not_read_is_named() {
+    fn reads_root_certificates_and_names_unreadable_ones() {
         let url = "postgres://u@h/d?sslrootcert=%2Fetc%2Fca.pem&sslmode=require";
         let file = || Some(Pem::File("/etc/ca.pem".into()));
         let left = "postgres://u@h/d?sslmode=require".to_owned();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_s_certificate_and_key_are_files() {
+    fn client_certificate_and_key_are_read_from_files() {
         let pem = |file: &str| Some(Pem::File(file.into()));
         for url in [
             "postgres://u@h/d?sslcert=/my%20own.crt&sslkey=/my.key",

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::parts::in_hand::InHand;
+use crate::parts::outstanding::Outstanding;
 use crate::parts::queue::Queues;
 
 /// Asks until the engine has stopped.
-pub(super) async fn run(queues: Queues, in_hand: Arc<InHand>, stopped: CancellationToken) {
+pub(super) async fn run(queues: Queues, in_hand: Arc<Outstanding>, stopped: CancellationToken) {
     while !stopped.is_cancelled() {
         queues.iter().for_each(|queue| queue.consumer.watch());
         tokio::time::sleep(Duration::from_millis(100)).await;

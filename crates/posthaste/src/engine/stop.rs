@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::Process;
-use crate::store::link;
+use crate::store::reconnecting;
 
 /// How long after the grace period acknowledgements are still tried.
 const LAST_TRIES: Duration = Duration::from_secs(10);
@@ -13,7 +13,7 @@ const LAST_TRIES: Duration = Duration::from_secs(10);
 /// Gives back what was not started, waits for what runs, then gives that back too; signs off when
 /// nothing is left.
 pub(super) async fn stop(process: &Process, mut claiming: JoinSet<()>, mut attending: JoinSet<()>) {
-    let (in_hand, ends) = (&process.claimer.handing.in_hand, &process.ends);
+    let (in_hand, ends) = (&process.claimer.dispatcher.in_hand, &process.ends);
     let consumers = || process.queues.iter().map(|queue| &queue.consumer);
     consumers().for_each(|consumer| consumer.give_back());
     // A claim that is under way hands out jobs still: they go straight back. Without its answer
@@ -38,7 +38,7 @@ pub(super) async fn stop(process: &Process, mut claiming: JoinSet<()>, mut atten
     process.stats.flush(&process.looks).await;
     ends.ended.cancel();
     let last_tasks = async { while attending.join_next().await.is_some() {} };
-    let ended = tokio::time::timeout(link::LONGEST, last_tasks).await;
+    let ended = tokio::time::timeout(reconnecting::LONGEST, last_tasks).await;
     if ended.is_err() {
         tracing::warn!("a consumer's task did not end");
         attending.shutdown().await;

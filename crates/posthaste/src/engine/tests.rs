@@ -87,7 +87,7 @@ async fn end_of(bug: &'static str) -> String {
 }
 
 #[tokio::test]
-async fn a_worker_ends_by_itself_when_one_of_its_tasks_does_and_says_which() {
+async fn a_worker_ends_with_the_name_of_the_task_that_ended() {
     for (bug, task) in [
         ("capacity", "claim from mail"),
         ("watch", "watch"),
@@ -100,7 +100,7 @@ async fn a_worker_ends_by_itself_when_one_of_its_tasks_does_and_says_which() {
 }
 
 #[tokio::test]
-async fn a_task_that_ends_early_stops_the_worker_and_one_that_ends_with_it_does_not() {
+async fn only_an_early_end_of_a_task_stops_the_worker() {
     let stopping = CancellationToken::new();
     let watched = Watched::new(stopping.clone());
     watched.task("eager", async {}).await;
@@ -117,8 +117,8 @@ async fn a_task_that_ends_early_stops_the_worker_and_one_that_ends_with_it_does_
 }
 
 #[tokio::test]
-async fn without_the_task_that_takes_outcomes_nothing_outstanding_is_waited_for() {
-    let in_hand = Arc::new(InHand::default());
+async fn shutdown_skips_waiting_when_the_settling_task_is_gone() {
+    let in_hand = Arc::new(Outstanding::default());
     in_hand.delivered(1);
     let stopping = CancellationToken::new();
     let broken = Watched::new(stopping.clone()).task("acknowledge", async { panic!("a bug") });
@@ -135,7 +135,7 @@ async fn without_the_task_that_takes_outcomes_nothing_outstanding_is_waited_for(
 }
 
 #[test]
-fn the_heartbeat_stops_when_the_engine_panics_or_it_would_keep_its_jobs_from_being_rescued() {
+fn the_heartbeat_stops_when_the_engine_panics() {
     let queue = QueueState::new("mail", Arc::new(Broken("give_back")));
     let (process, settled) = of(vec![Arc::new(queue)]);
     process.claimer.stopping.cancel();
@@ -146,7 +146,7 @@ fn the_heartbeat_stops_when_the_engine_panics_or_it_would_keep_its_jobs_from_bei
 }
 
 #[test]
-fn a_late_word_of_an_old_identitys_death_leaves_the_new_one_alive() {
+fn late_news_of_an_old_identity_does_not_end_the_new_one() {
     let registration = &process().claimer.registration;
     registration.set(2);
     registration.forget(1);
@@ -156,8 +156,8 @@ fn a_late_word_of_an_old_identitys_death_leaves_the_new_one_alive() {
 }
 
 #[tokio::test]
-async fn nobody_is_alone_while_a_claim_is_under_way_or_its_jobs_run() {
-    let (gate, jobs) = (Gate::default(), InHand::default());
+async fn quarantined_jobs_wait_for_claims_and_runs_in_progress() {
+    let (gate, jobs) = (Gate::default(), Outstanding::default());
     let passed = gate.pass(&CancellationToken::new()).await.expect("open");
     assert!(
         gate.alone(&jobs, Duration::ZERO).await.is_none(),
@@ -185,7 +185,7 @@ async fn nobody_is_alone_while_a_claim_is_under_way_or_its_jobs_run() {
 }
 
 #[tokio::test]
-async fn a_claim_that_was_never_sent_is_not_looked_for_afterwards() {
+async fn unsent_claims_are_not_searched_for() {
     let process = process();
     let fetcher = fetcher(&process);
     let claimer = &process.claimer;
@@ -197,7 +197,7 @@ async fn a_claim_that_was_never_sent_is_not_looked_for_afterwards() {
 }
 
 #[tokio::test]
-async fn a_job_that_cannot_be_read_is_ended_beside_no_quarantined_job() {
+async fn unreadable_jobs_are_not_ended_during_a_quarantined_turn() {
     let process = process();
     let fetcher = fetcher(&process);
     let claimer = &process.claimer;
@@ -208,7 +208,7 @@ async fn a_job_that_cannot_be_read_is_ended_beside_no_quarantined_job() {
     assert!(
         claimer
             .gate
-            .alone(&claimer.handing.in_hand, Duration::ZERO)
+            .alone(&claimer.dispatcher.in_hand, Duration::ZERO)
             .await
             .is_none(),
         "somebody is alone beside it"
@@ -217,7 +217,7 @@ async fn a_job_that_cannot_be_read_is_ended_beside_no_quarantined_job() {
     assert!(
         claimer
             .gate
-            .alone(&claimer.handing.in_hand, LONG)
+            .alone(&claimer.dispatcher.in_hand, LONG)
             .await
             .is_some(),
         "it is over"
@@ -225,9 +225,8 @@ async fn a_job_that_cannot_be_read_is_ended_beside_no_quarantined_job() {
 }
 
 #[tokio::test]
-async fn claims_pass_again_when_the_turn_of_quarantined_jobs_is_over_or_was_given_up_or_the_engine_stops()
- {
-    let (gate, jobs) = (Gate::default(), InHand::default());
+async fn claims_resume_after_a_quarantined_turn_ends_or_is_abandoned() {
+    let (gate, jobs) = (Gate::default(), Outstanding::default());
     let stopping = CancellationToken::new();
     let hangs = gate.pass(&stopping).await.expect("open");
     assert!(gate.alone(&jobs, Duration::ZERO).await.is_none());

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_due_later_than_the_promoter_has_looked_is_scheduled() {
+    fn jobs_due_before_the_promotion_horizon_are_not_scheduled() {
         let due_by = Timestamp::from_microsecond(1_000_000).expect("a time");
         let (ready, scheduled) = (1, 6);
         let entry = Entry {

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_class_of_status_has_its_verdict() {
+    fn each_status_class_maps_to_an_outcome() {
         let after = Some(Duration::from_secs(7));
         let endpoint = |status: u16| match status {
             401..=405 | 407 | 415 | 421 | 426 | 501..=505 | 511 => true,
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_the_endpoint_of_one_job_alone_lies_with_the_job() {
+    fn refusals_of_a_single_job_are_blamed_on_the_job() {
         let reason = |status| format!("the answer was {status}");
         let refused = decide(404, None, b"").of_this_job_alone();
         let expected = Verdict::Refused {
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_body_the_start_is_quoted() {
+    fn long_bodies_are_quoted_from_their_start() {
         let body = b"ab".repeat(5_000);
         let Verdict::Refused { reason } = decide(400, None, &body) else {
             panic!("400 refuses");

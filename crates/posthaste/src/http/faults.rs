@@ -98,7 +98,7 @@ mod tests {
     const AGAIN: Blame = Blame::Endpoint { again: true };
 
     #[test]
-    fn a_job_is_to_blame_that_fails_again_after_others_were_taken() {
+    fn a_job_is_blamed_when_it_fails_again_after_others_succeed() {
         let faults = Faults::default();
         assert_eq!(faults.ask(JobId(1)).failed(), FIRST);
         assert_eq!(faults.ask(JobId(1)).failed(), AGAIN, "it is the only one");
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_while_it_failed_shows_nothing() {
+    fn successes_during_a_failing_request_prove_nothing() {
         let faults = Faults::default();
         let under_way = [2, 3].map(|id| faults.ask(JobId(id)));
         assert_eq!(faults.ask(JobId(1)).failed(), FIRST);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_jobs_is_bounded() {
+    fn remembered_failures_are_bounded() {
         let faults = Faults::default();
         for id in 0..2 * i64::try_from(MOST).unwrap() {
             faults.ask(JobId(id)).failed();

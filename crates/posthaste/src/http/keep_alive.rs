@@ -42,7 +42,7 @@ impl KeepAlive {
     }
 
     /// A request to this host begins; none: its connection is to be closed after it.
-    pub fn ask(&self, host: &str, now: Instant) -> Option<Kept<'_>> {
+    pub fn ask(&self, host: &str, now: Instant) -> Option<OpenRequest<'_>> {
         let mut state = self.state();
         let is_new = match state.hosts.get(host) {
             Some(known) => known.under_way >= known.open,
@@ -66,7 +66,7 @@ impl KeepAlive {
         of.under_way += 1;
         of.used = now;
         let (keep_alive, host) = (self, host.to_owned());
-        Some(Kept { keep_alive, host })
+        Some(OpenRequest { keep_alive, host })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -91,12 +91,12 @@ impl State {
 
 /// A request whose connection stays open.
 #[derive(Debug)]
-pub struct Kept<'a> {
+pub struct OpenRequest<'a> {
     keep_alive: &'a KeepAlive,
     host: String,
 }
 
-impl Drop for Kept<'_> {
+impl Drop for OpenRequest<'_> {
     fn drop(&mut self) {
         let now = Instant::now();
         if let Some(host) = self.keep_alive.state().hosts.get_mut(&self.host) {
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_connections_stay_open_to_all_hosts_together_until_they_were_idle_for_long() {
+    fn idle_connections_are_bounded_across_hosts() {
         let bound = KeepAlive::new(3);
         let now = Instant::now();
         let of_a = [bound.ask("a", now), bound.ask("a", now)];

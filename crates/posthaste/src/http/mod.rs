@@ -22,7 +22,7 @@ use crate::error::{Error, ErrorKind};
 use crate::job::Job;
 pub use answer::Verdict;
 pub use faults::{Asked, Blame, Faults};
-pub use keep_alive::{KeepAlive, Kept};
+pub use keep_alive::{KeepAlive, OpenRequest};
 pub use signature::Secret;
 pub use turns::Turns;
 
@@ -68,7 +68,7 @@ pub fn client(kind: ClientBuilder) -> Result<Client, Error> {
     let client = kind.redirect(Policy::none()).connect_timeout(CONNECT);
     let client = client.pool_idle_timeout(IDLE);
     let client = client.build();
-    client.map_err(|error| ErrorKind::Config(said(&error)).into())
+    client.map_err(|error| ErrorKind::Config(describe(&error)).into())
 }
 
 /// An address of HTTP or HTTPS; its error does not repeat it.
@@ -144,7 +144,7 @@ async fn start(mut answer: Response) -> Vec<u8> {
 }
 
 /// What went wrong, without the address: it may hold a password.
-pub fn said(error: &reqwest::Error) -> String {
+pub fn describe(error: &reqwest::Error) -> String {
     if lacks_files(error) {
         return NO_FILES.into();
     }
@@ -205,13 +205,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_no_header_can_carry_are_encoded() {
+    fn encodes_names_that_headers_cannot_carry() {
         assert_eq!(encoded("mail.send-1/x"), "mail.send-1/x");
         assert_eq!(encoded("a b%\r\nü"), "a%20b%25%0D%0A%C3%BC");
     }
 
     #[test]
-    fn the_want_of_file_descriptors_is_found_wherever_it_stands() {
+    fn file_descriptor_exhaustion_is_found_anywhere_in_an_error_chain() {
         let raw = io::Error::from_raw_os_error;
         for error in [
             raw(24),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_address_over_http_is_taken_and_it_is_not_repeated() {
+    fn accepts_only_http_urls_and_does_not_repeat_them() {
         for wrong in ["", "ftp://h/x", "h:1/geheim", "http://", "unix:/geheim"] {
             let error = address(wrong).unwrap_err();
             assert!(error.is_invalid() && !error.to_string().contains("geheim"));

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_known_answer_of_the_reference_implementation_comes_out() {
+    fn matches_the_reference_implementation() {
         let secret: Secret = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD".parse().unwrap();
         let body = r#"{"email":"test@example.com","username":"test_user"}"#;
         let signed = |secrets: &[Secret]| {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_secret_is_refused_and_not_repeated() {
+    fn rejects_malformed_secrets_without_repeating_them() {
         let short = format!("{PREFIX}{}", STANDARD.encode([7; 23]));
         let long = format!("{PREFIX}{}", STANDARD.encode([7; 65]));
         let bare = STANDARD.encode([7; 32]);

@@ -9,11 +9,11 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 #[derive(Debug)]
 pub struct Turns {
     open: Semaphore,
-    kept: Mutex<Kept>,
+    kept: Mutex<Counts>,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct Counts {
     /// How many were asked for.
     wanted: usize,
     /// How many there are at once.
@@ -35,7 +35,7 @@ impl Turns {
         let requests = requests.min(Semaphore::MAX_PERMITS);
         Self {
             open: Semaphore::new(requests),
-            kept: Mutex::new(Kept {
+            kept: Mutex::new(Counts {
                 wanted: requests,
                 turns: requests,
                 over: 0,
@@ -94,7 +94,7 @@ impl Turns {
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, Counts> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn turns_become_fewer_than_are_under_way_but_never_none() {
+    async fn concurrency_shrinks_below_requests_in_flight_but_not_to_zero() {
         let turns = Turns::new(usize::MAX);
         let mut under_way = Vec::new();
         for _ in 0..100 {

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_database_cannot_hold_is_refused_with_its_reason() {
+    fn rejects_arguments_that_the_database_cannot_store() {
         for (json, reason) in [
             ("[1]".to_owned(), "object"),
             ("7".to_owned(), "object"),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_count_as_the_database_prints_them() {
+    fn numbers_are_measured_as_postgres_prints_them() {
         for (text, printed) in [
             ("0", 1),
             ("-7", 2),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn small_text_that_is_printed_large_is_refused() {
+    fn rejects_numbers_that_expand_beyond_the_limit() {
         let numbers = |count: usize| format!("{{\"a\":[{}1]}}", "1e400,".repeat(count));
         assert!(check(&numbers(2_600)).is_ok());
         let error = check(&numbers(2_700)).expect_err("1.08 MB");
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_bounded_by_what_they_are_and_not_by_how_they_are_written() {
+    fn numbers_are_bounded_by_value_not_by_spelling() {
         let zeros = |count: usize| "0".repeat(count);
         for fine in [
             format!("1{}", zeros(400)),

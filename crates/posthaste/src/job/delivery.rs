@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_keeps_its_delivery_id_and_one_whose_number_came_again_gets_another() {
+    fn a_reused_job_number_gets_another_delivery_id() {
         let [a, b, c] = [1u128 << 100, 2 << 100, 3 << 100].map(Uuid::from_u128);
         let known = Epochs::new(vec![0, 100, 90], vec![a, b, c]);
         let of = |id| known.delivery_id(JobId(id)).as_u128();

@@ -87,7 +87,7 @@ mod tests {
     const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
     #[test]
-    fn a_trace_is_a_traceparent_and_maybe_a_tracestate() {
+    fn a_trace_has_a_traceparent_and_an_optional_tracestate() {
         assert_eq!(parts(PARENT), Some((PARENT, None)));
         let both = format!("{PARENT} a=1, b=2");
         assert_eq!(parts(&both), Some((PARENT, Some("a=1, b=2"))));

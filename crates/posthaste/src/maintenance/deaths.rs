@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use super::attempt;
-use crate::store::link::Link;
+use crate::store::reconnecting::ReconnectingClient;
 
 /// Of one queue, name and reason, this many have lines of their own; more have one together.
 const FEW: i64 = 5;
@@ -21,7 +21,7 @@ pub(super) struct Deaths {
 }
 
 impl Deaths {
-    pub(super) async fn log(&mut self, link: &Link) {
+    pub(super) async fn log(&mut self, link: &ReconnectingClient) {
         if self.look_at.is_some_and(|at| Instant::now() < at) {
             return;
         }

@@ -10,7 +10,7 @@ use super::deaths::Deaths;
 use super::holders::Holders;
 use super::liveness::Liveness;
 use super::{Maintenance, attempt};
-use crate::store::link::Link;
+use crate::store::reconnecting::ReconnectingClient;
 use crate::store::{Reclaim, Segments, Step};
 
 /// While nothing is to be done, a round comes this many times as seldom.
@@ -234,7 +234,7 @@ impl Duties {
         }
     }
 
-    async fn reclaim(&mut self, link: &Link, segments: Segments) {
+    async fn reclaim(&mut self, link: &ReconnectingClient, segments: Segments) {
         if self.verified.segment != segments.ready_low {
             self.verified = Verified {
                 segment: segments.ready_low,
@@ -279,14 +279,14 @@ impl Duties {
 
     /// Counting goes on for a quarter of the time while there is a backlog to be counted; looking
     /// whether there is takes a five hundredth.
-    async fn account(&mut self, link: &Link) {
+    async fn account(&mut self, link: &ReconnectingClient) {
         let started = Instant::now();
         let known = self.written.as_str();
         let step = COUNT_STEP << self.coarser;
         let counted = attempt!(link, account(COUNT, step, STATS_BYTES, known));
         // None: there is more to be counted.
         let all = counted.as_ref().map(Option::is_some);
-        let (is_more, coarser) = goes_on(all, self.coarser);
+        let (is_more, coarser) = continue_counting(all, self.coarser);
         self.coarser = coarser;
         self.did(is_more);
         let pause = if is_more {
@@ -305,7 +305,7 @@ impl Duties {
     }
 
     /// Samples for charts take a fiftieth of the time at most, where counting is slow.
-    async fn sample(&mut self, link: &Link) {
+    async fn sample(&mut self, link: &ReconnectingClient) {
         let started = Instant::now();
         attempt!(link, take_sample());
         self.sample_at = Some(Instant::now() + SAMPLE_EVERY.max(started.elapsed() * 50));
@@ -313,7 +313,7 @@ impl Duties {
 
     /// A queue's name that was mistyped is met by nobody else. Looking takes a five hundredth of
     /// the time.
-    async fn warn_of_unworked(&mut self, link: &Link) {
+    async fn warn_of_unworked(&mut self, link: &ReconnectingClient) {
         let started = Instant::now();
         for one in attempt!(link, unworked(UNWORKED)).unwrap_or_default() {
             let logged = self.unworked.get(&one.queue);
@@ -336,7 +336,7 @@ impl Duties {
 
 /// Whether counting goes on at once, and how coarsely: `all` says whether all was counted, unless
 /// that failed. Between marks that lie far apart there may be more.
-fn goes_on(all: Option<bool>, coarser: u32) -> (bool, u32) {
+fn continue_counting(all: Option<bool>, coarser: u32) -> (bool, u32) {
     match all {
         Some(false) => (true, (coarser + 1).min(COARSEST)),
         Some(true) => (coarser > 0, 0),
@@ -350,15 +350,15 @@ mod tests {
 
     #[test]
     fn a_backlog_is_counted_ever_more_coarsely_and_its_rest_finely() {
-        assert_eq!(goes_on(Some(false), 0), (true, 1));
-        assert_eq!(goes_on(Some(false), COARSEST), (true, COARSEST));
-        assert_eq!(goes_on(Some(true), COARSEST), (true, 0));
-        assert_eq!(goes_on(Some(true), 0), (false, 0));
-        assert_eq!(goes_on(None, COARSEST), (false, 0));
+        assert_eq!(continue_counting(Some(false), 0), (true, 1));
+        assert_eq!(continue_counting(Some(false), COARSEST), (true, COARSEST));
+        assert_eq!(continue_counting(Some(true), COARSEST), (true, 0));
+        assert_eq!(continue_counting(Some(true), 0), (false, 0));
+        assert_eq!(continue_counting(None, COARSEST), (false, 0));
     }
 
     #[test]
-    fn a_sample_waits_for_what_is_still_to_be_counted_but_not_for_ever() {
+    fn samples_wait_for_counting_for_a_bounded_time() {
         let now = Instant::now();
         let mut duties = Duties::default();
         let long_ago = now.checked_sub(SAMPLE_WAITS).unwrap();

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_holds_up_a_duty_is_named_once_it_has_waited_and_only_when_somebody_else_does() {
+    fn blockers_of_a_duty_are_named_after_a_wait() {
         let (mut holders, start) = (Holders::default(), Instant::now());
         let mut news = |holder: Option<&str>, seconds| {
             let now = start + Duration::from_secs(seconds);

@@ -8,7 +8,7 @@ use super::attempt;
 use super::duties::LONGEST_PAUSE;
 use crate::config::Config;
 use crate::retry::Backoff;
-use crate::store::link::Link;
+use crate::store::reconnecting::ReconnectingClient;
 
 /// After a rescue of a dead worker; rescues go on for a day.
 const AGAIN: Backoff = Backoff {
@@ -59,7 +59,7 @@ impl Liveness {
     /// after an outage nobody is rescued by an old time stamp. Nor after a time in which the server
     /// stood still: what a look itself takes does not count, and no more between two looks than
     /// there usually is.
-    pub(super) async fn watch(&mut self, link: &Link, config: &Config) {
+    pub(super) async fn watch(&mut self, link: &ReconnectingClient, config: &Config) {
         let longest = LONGEST_PAUSE * config.maintenance_interval;
         let longest = longest.max(config.rescue_after / 6);
         let passed = self.looked.take().map(|at| at.elapsed().min(longest));

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use crate::periodic::{Missed, due, schedule::Schedule};
-use crate::store::link::Link;
 use crate::store::periodic::{self as store, Due};
+use crate::store::reconnecting::ReconnectingClient;
 
 /// What this leader has told already.
 #[derive(Default)]
@@ -16,7 +16,7 @@ pub(super) struct Periodic {
 impl Periodic {
     /// Enqueues what is due; how long it is to the next tick, if that is not far. One that cannot
     /// be read or enqueued holds up no other.
-    pub(super) async fn tick(&mut self, link: &Link) -> Option<Duration> {
+    pub(super) async fn tick(&mut self, link: &ReconnectingClient) -> Option<Duration> {
         let jobs = super::logged("periodic", store::periodic_due(link).await)?;
         let asked = Instant::now();
         let (ahead, due): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| job.is_ahead);
@@ -33,7 +33,7 @@ impl Periodic {
     }
 
     /// Writes why they failed into their rows, and tells the first that was not told yet.
-    async fn mark(&mut self, link: &Link, failed: Vec<(Due, String)>) {
+    async fn mark(&mut self, link: &ReconnectingClient, failed: Vec<(Due, String)>) {
         if failed.is_empty() {
             return;
         }
@@ -48,7 +48,7 @@ impl Periodic {
     }
 }
 
-async fn one(link: &Link, job: &Due) -> Result<(), String> {
+async fn one(link: &ReconnectingClient, job: &Due) -> Result<(), String> {
     let schedule = Schedule::parse(&job.schedule, &job.time_zone)?;
     let missed = match job.missed.as_str() {
         "all" => Missed::All,

@@ -8,8 +8,8 @@ use tokio_postgres::Notification;
 
 use crate::error::{Error, ErrorKind};
 use crate::parts::queue::QueueState;
-use crate::store::link::Link;
 use crate::store::notify as store;
+use crate::store::reconnecting::ReconnectingClient;
 use crate::store::session::{Listen, Session};
 
 /// A statement, or the way there, that takes longer has failed.
@@ -25,7 +25,7 @@ pub(crate) struct Listener {
 /// keeps what it brings.
 pub(super) async fn open(
     queues: &[Arc<QueueState>],
-    looks: &Link,
+    looks: &ReconnectingClient,
     listen: &Listen,
 ) -> Result<Listener, Error> {
     let failed = Error::unsent("cannot listen for notifications");

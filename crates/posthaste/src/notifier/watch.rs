@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::parts::queue::{QueueState, Queues};
 use crate::parts::sleep::DOUBT;
 use crate::store;
-use crate::store::link::Link;
+use crate::store::reconnecting::ReconnectingClient;
 
 /// While notifications are on, a look comes this late at least.
 const SELDOM: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ fn wait(took: Duration, has_notifier: bool, longest_pause: Duration) -> Duration
 /// Watches until the engine stops.
 pub(crate) async fn run(
     queues: Queues,
-    looks: Arc<Link>,
+    looks: Arc<ReconnectingClient>,
     longest: Duration,
     stopping: CancellationToken,
 ) {
@@ -57,7 +57,7 @@ pub(crate) async fn run(
             continue;
         }
         looked = Instant::now();
-        let Some(was_missed) = look(&looks, &due).await else {
+        let Some(was_missed) = poll(&looks, &due).await else {
             // That was no look, however long it took.
             took = Duration::ZERO;
             continue;
@@ -75,7 +75,7 @@ pub(crate) async fn run(
 
 /// Wakes the queues that have something to do; whether one of them should have been notified. None:
 /// the database did not answer.
-async fn look(looks: &Link, queues: &[&Arc<QueueState>]) -> Option<bool> {
+async fn poll(looks: &ReconnectingClient, queues: &[&Arc<QueueState>]) -> Option<bool> {
     let names: Vec<&str> = queues.iter().map(|queue| &*queue.name).collect();
     let queues_with_work = match store::notify::queues_with_work(looks, &names).await {
         Ok(queues_with_work) => queues_with_work,
@@ -104,7 +104,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn looks_cost_little_and_are_not_put_off_for_long() {
+    fn polls_are_cheap_and_not_postponed_for_long() {
         let milliseconds = Duration::from_millis;
         let usual = milliseconds(100);
         assert_eq!(wait(milliseconds(1), true, usual), milliseconds(1_000));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio_util::sync::CancellationToken;
 
-use super::in_hand::InHand;
+use super::outstanding::Outstanding;
 
 /// The gate is open for the one that has this.
 pub(crate) type Passed<'a> = RwLockReadGuard<'a, ()>;
@@ -37,7 +37,7 @@ impl Gate {
     /// future.
     pub(crate) async fn alone(
         &self,
-        jobs: &InHand,
+        jobs: &Outstanding,
         within: Duration,
     ) -> Option<RwLockWriteGuard<'_, ()>> {
         let alone = async {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 
 use super::notifications::Sleeper;
-use super::owed::Owed;
+use super::oldest_unanswered::OldestUnanswered;
 use crate::consumer::Consumer;
 use crate::retry::Backoff;
 
@@ -23,7 +23,7 @@ pub(crate) struct QueueState {
     /// Woken by the notifier, and by the watch.
     pub(crate) sleeper: Sleeper,
     /// The answers to its claims.
-    pub(crate) owed: Owed,
+    pub(crate) owed: OldestUnanswered,
     is_sleeping: AtomicBool,
     /// It was notified and nothing was found: perhaps in a lane that is not known.
     is_missed: AtomicBool,
@@ -40,7 +40,7 @@ impl QueueState {
             room: consumer.room().unwrap_or_default(),
             consumer,
             sleeper: Sleeper::default(),
-            owed: Owed::default(),
+            owed: OldestUnanswered::default(),
             is_sleeping: AtomicBool::new(false),
             is_missed: AtomicBool::new(false),
             lanes: Mutex::new(vec![0]),

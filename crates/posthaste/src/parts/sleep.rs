@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_notifier_an_idle_queue_is_left_to_the_watch() {
+    fn idle_queues_without_a_notifier_are_polled_by_the_watch() {
         let (mut sleep, now) = (Sleep::default(), Instant::now());
         let short = sleep.pause(now, milliseconds(80), LONGEST, false);
         assert_eq!(short, Some(milliseconds(10)));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pause_behind_notifications_follows_the_time_since_they_were_turned_on() {
+    fn the_polling_pause_grows_while_notifications_are_on() {
         let (mut sleep, on_since) = (Sleep::default(), Instant::now());
         assert_eq!(sleep.pause(on_since, HOUR, LONGEST, true), Some(LONGEST));
         assert!(sleep.is_wanted());
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn notifications_that_are_off_are_not_wanted_and_their_queue_not_left_alone() {
+    fn queues_with_notifications_off_are_polled() {
         let (mut sleep, now) = (Sleep::default(), Instant::now());
         sleep.turn_on(now);
         sleep.turn_off(now);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trickle_of_notifications_is_borne_and_a_stream_is_not() {
+    fn a_stream_of_notifications_turns_them_off_and_a_trickle_does_not() {
         let mut now = Instant::now();
         let mut notifications = NotifyCount::new(now);
         for _ in 0..1000 {

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_the_clocks_skip_comes_after_the_change_and_once() {
+    fn skipped_local_times_fire_once_after_the_change() {
         assert_eq!(
             ticks("30 2 * * *", "Europe/Berlin", "2026-03-28T00:00:00Z", 3),
             [
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_that_comes_twice_is_taken_once_unless_every_hour_is_meant() {
+    fn repeated_local_times_fire_once_except_hourly_schedules() {
         assert_eq!(
             ticks("30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00Z", 2),
             ["Sun 2026-10-25 02:30 +02:00", "Mon 2026-10-26 02:30 +01:00"]
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_schedule_is_refused_in_a_sentence() {
+    fn rejects_invalid_schedules_with_a_reason() {
         for (text, zone, refusal) in [
             ("* * * *", "UTC", "a schedule has five fields, not 4"),
             (

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::link::Link;
 use super::prose::Prose;
+use super::reconnecting::ReconnectingClient;
 use super::{Fence, first, milliseconds, one};
 use crate::error::Error;
 use crate::job::JobId;
@@ -13,7 +13,7 @@ use crate::retry::Disposition;
 
 /// Closes whole batches as done; returns the positions of those that are to be settled job by job.
 pub(crate) async fn close_batches(
-    link: &Link,
+    link: &ReconnectingClient,
     batches: &[(Fence, i32)],
 ) -> Result<Vec<usize>, Error> {
     let slots: Vec<i16> = batches.iter().map(|(fence, _)| fence.slot).collect();
@@ -37,7 +37,7 @@ pub(crate) async fn close_batches(
 /// Reschedules all jobs of a batch, with no attempt counted; false when they are to be settled job
 /// by job.
 pub(crate) async fn reschedule(
-    link: &Link,
+    link: &ReconnectingClient,
     fence: Fence,
     jobs: i32,
     after: Duration,
@@ -55,7 +55,7 @@ pub(crate) async fn reschedule(
 
 /// Closes jobs of one batch, each in its own way; returns the ids that were still ours.
 pub(crate) async fn settle(
-    link: &Link,
+    link: &ReconnectingClient,
     fence: Fence,
     outcomes: &[(JobId, &Disposition)],
 ) -> Result<Vec<i64>, Error> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::link::{Link, Statement};
 use super::prose::Prose;
+use super::reconnecting::{ReconnectingClient, Statement};
 use super::{Fence, one};
 use crate::error::Error;
 use crate::job::{Job, JobId};
@@ -74,7 +74,7 @@ pub(crate) struct Request<'a> {
 /// Claims: rows for [`read_claim`] and [`Unread::of`]; and the jobs that were read behind it, none
 /// where they are still to be read by [`claimed_jobs`].
 pub(crate) async fn claim(
-    link: &Link,
+    link: &ReconnectingClient,
     request: &Request<'_>,
 ) -> Result<(Vec<Row>, Vec<Row>), Error> {
     let what = "cannot claim";
@@ -108,7 +108,7 @@ pub(crate) async fn claim(
 
 /// What a claim took whose answer was lost.
 pub(crate) async fn claim_batches(
-    link: &Link,
+    link: &ReconnectingClient,
     queue: &str,
     priorities: &[i32],
     worker: i64,
@@ -135,7 +135,7 @@ pub(crate) async fn claim_batches(
 /// The jobs of a claim that has committed, or those of them that are named: rows for
 /// [`read_claim`]. Nothing is locked while they are sent.
 pub(crate) async fn claimed_jobs(
-    link: &Link,
+    link: &ReconnectingClient,
     worker: i64,
     token: Uuid,
     unread: &Unread,
@@ -151,7 +151,7 @@ pub(crate) async fn claimed_jobs(
 
 /// Which jobs a claim that has committed took, without reading them.
 pub(crate) async fn claimed_ids(
-    link: &Link,
+    link: &ReconnectingClient,
     worker: i64,
     token: Uuid,
     unread: &Unread,
@@ -234,7 +234,7 @@ fn identity(row: &Row, token: Uuid) -> Result<(Fence, JobId), tokio_postgres::Er
 
 /// Takes one job whose worker died; how many it took, for [`claimed_jobs`].
 pub(crate) async fn claim_quarantined(
-    link: &Link,
+    link: &ReconnectingClient,
     queue: &str,
     worker: i64,
     token: Uuid,
@@ -251,7 +251,7 @@ pub(crate) async fn claim_quarantined(
 /// Takes up to this many jobs whose worker died once, and for which a counted attempt ends
 /// nothing; how many it took, for [`claimed_jobs`].
 pub(crate) async fn claim_quarantined_batch(
-    link: &Link,
+    link: &ReconnectingClient,
     queue: &str,
     worker: i64,
     token: Uuid,
@@ -269,7 +269,7 @@ pub(crate) async fn claim_quarantined_batch(
 
 /// Ends the next job of a queue if it cannot be read.
 pub(crate) async fn dead_letter_next(
-    link: &Link,
+    link: &ReconnectingClient,
     queue: &str,
     priorities: &[i32],
     worker: i64,

@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use tokio_postgres::Row;
 
-use super::link::Link;
+use super::reconnecting::ReconnectingClient;
 use crate::error::Error;
 
 /// Queues in which a job has waited for longer than this, and which no worker works on.
-pub(crate) async fn unworked(link: &Link, patience: Duration) -> Result<Vec<Unworked>, Error> {
+pub(crate) async fn unworked(
+    link: &ReconnectingClient,
+    patience: Duration,
+) -> Result<Vec<Unworked>, Error> {
     let what = "cannot look for queues without a worker";
     let rows = link.fetch(what, include_str!("oldest.sql"), &[]).await?;
     let read = |row: &Row| -> Result<(Unworked, bool), tokio_postgres::Error> {
@@ -43,7 +46,10 @@ pub(crate) struct Kind {
 
 /// Writes what this worker has done: how many jobs of a kind, by the names of
 /// `posthaste.stats_delta`.
-pub(crate) async fn flush(link: &Link, rows: &[(&Kind, &str, i64)]) -> Result<(), Error> {
+pub(crate) async fn flush(
+    link: &ReconnectingClient,
+    rows: &[(&Kind, &str, i64)],
+) -> Result<(), Error> {
     let queues: Vec<&str> = rows.iter().map(|(kind, ..)| &*kind.queue).collect();
     let priorities: Vec<i32> = rows.iter().map(|(kind, ..)| kind.priority).collect();
     let names: Vec<&str> = rows.iter().map(|(kind, ..)| &*kind.name).collect();

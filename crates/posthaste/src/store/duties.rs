@@ -5,13 +5,17 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::link::Link;
 use super::parameter::Parameter;
+use super::reconnecting::ReconnectingClient;
 use super::{milliseconds, one};
 use crate::error::Error;
 
 /// Takes or keeps the lease of maintenance.
-pub(crate) async fn lead(link: &Link, worker: i64, lease: Duration) -> Result<bool, Error> {
+pub(crate) async fn lead(
+    link: &ReconnectingClient,
+    worker: i64,
+    lease: Duration,
+) -> Result<bool, Error> {
     Ok(!link
         .fetch(
             "cannot take the lead",
@@ -23,7 +27,7 @@ pub(crate) async fn lead(link: &Link, worker: i64, lease: Duration) -> Result<bo
 }
 
 /// (worker, beat, stopped) of every worker that matters to rescue.
-pub(crate) async fn beats(link: &Link) -> Result<Vec<(i64, i64, bool)>, Error> {
+pub(crate) async fn beats(link: &ReconnectingClient) -> Result<Vec<(i64, i64, bool)>, Error> {
     let rows = link
         .fetch("cannot read heartbeats", include_str!("beats.sql"), &[])
         .await?;
@@ -47,7 +51,7 @@ pub(crate) struct Death {
 
 /// Those since then, and up to when; of more than a few of a kind the first.
 pub(crate) async fn deaths(
-    link: &Link,
+    link: &ReconnectingClient,
     since: Option<i64>,
     few: i64,
 ) -> Result<(i64, Vec<Death>), Error> {
@@ -83,7 +87,7 @@ pub(crate) struct Segments {
     pub(crate) ready_current: i64,
 }
 
-pub(crate) async fn segments(link: &Link) -> Result<Segments, Error> {
+pub(crate) async fn segments(link: &ReconnectingClient) -> Result<Segments, Error> {
     let rows = link
         .fetch(
             "cannot read where the segments stand",
@@ -116,7 +120,11 @@ pub(crate) enum Reclaim {
     Truncated,
 }
 
-pub(crate) async fn reclaim(link: &Link, low: i64, batches: i32) -> Result<Reclaim, Error> {
+pub(crate) async fn reclaim(
+    link: &ReconnectingClient,
+    low: i64,
+    batches: i32,
+) -> Result<Reclaim, Error> {
     let rows = link
         .fetch(
             "cannot reclaim a segment",
@@ -149,7 +157,7 @@ pub(crate) struct Step<T> {
 }
 
 async fn step<T: for<'a> postgres_types::FromSql<'a>>(
-    link: &Link,
+    link: &ReconnectingClient,
     what: &'static str,
     sql: &'static str,
     parameters: &[&dyn Parameter],
@@ -168,7 +176,7 @@ async fn step<T: for<'a> postgres_types::FromSql<'a>>(
 }
 
 /// Seals the oldest segment when all of it was claimed; whether it did.
-pub(crate) async fn seal(link: &Link) -> Result<Step<bool>, Error> {
+pub(crate) async fn seal(link: &ReconnectingClient) -> Result<Step<bool>, Error> {
     step(
         link,
         "cannot seal a segment",
@@ -180,7 +188,7 @@ pub(crate) async fn seal(link: &Link) -> Result<Step<bool>, Error> {
 
 /// One step of keeping the overflow slots small.
 pub(crate) async fn tidy_overflow(
-    link: &Link,
+    link: &ReconnectingClient,
     spent: i64,
     limit: i32,
     bytes: i64,
@@ -196,7 +204,7 @@ pub(crate) async fn tidy_overflow(
 
 /// One step of keeping the scheduled slots small.
 pub(crate) async fn tidy_scheduled(
-    link: &Link,
+    link: &ReconnectingClient,
     spent: i64,
     bytes: i64,
 ) -> Result<Step<String>, Error> {
@@ -210,7 +218,7 @@ pub(crate) async fn tidy_scheduled(
 }
 
 /// Forgets failed attempts and done jobs; how many volumes were begun.
-pub(crate) async fn tidy_history(link: &Link) -> Result<Step<i32>, Error> {
+pub(crate) async fn tidy_history(link: &ReconnectingClient) -> Result<Step<i32>, Error> {
     step(
         link,
         "cannot tidy history",
@@ -224,7 +232,7 @@ pub(crate) async fn tidy_history(link: &Link) -> Result<Step<i32>, Error> {
 macro_rules! duty {
     ($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty = $sql:expr) => {
         $(#[$doc])*
-        pub(crate) async fn $name(link: &Link, $($argument: $kind),*) -> Result<$result, Error> {
+        pub(crate) async fn $name(link: &ReconnectingClient, $($argument: $kind),*) -> Result<$result, Error> {
             one(link, concat!("cannot ", stringify!($name)), $sql, &[$(&$argument),*]).await
         }
     };
@@ -286,7 +294,7 @@ duty!(/// Forgets a page of what was received long ago; how many.
     = "SELECT posthaste.prune_inbox()");
 
 /// Forgets lanes of which nothing is left.
-pub(crate) async fn forget_lanes(link: &Link) -> Result<(), Error> {
+pub(crate) async fn forget_lanes(link: &ReconnectingClient) -> Result<(), Error> {
     link.fetch(
         "cannot forget lanes",
         "SELECT posthaste.forget_lanes()",
@@ -297,7 +305,7 @@ pub(crate) async fn forget_lanes(link: &Link) -> Result<(), Error> {
 }
 
 /// Forgets what nobody needs.
-pub(crate) async fn prune(link: &Link) -> Result<(), Error> {
+pub(crate) async fn prune(link: &ReconnectingClient) -> Result<(), Error> {
     link.fetch("cannot prune", "SELECT posthaste.prune()", &[])
         .await
         .map(drop)

@@ -1,10 +1,10 @@
 //! Lanes: those that were seen, and the search for others.
 
-use super::link::Link;
+use super::reconnecting::ReconnectingClient;
 use crate::error::Error;
 
 /// Priorities of a queue that were ever seen.
-pub(crate) async fn lanes(link: &Link, queue: &str) -> Result<Vec<i32>, Error> {
+pub(crate) async fn lanes(link: &ReconnectingClient, queue: &str) -> Result<Vec<i32>, Error> {
     let rows = link
         .fetch(
             "cannot read lanes",
@@ -18,7 +18,11 @@ pub(crate) async fn lanes(link: &Link, queue: &str) -> Result<Vec<i32>, Error> {
 }
 
 /// Priorities of a queue that are not among the known ones: mostly one.
-pub(crate) async fn discover(link: &Link, queue: &str, known: &[i32]) -> Result<Vec<i32>, Error> {
+pub(crate) async fn discover(
+    link: &ReconnectingClient,
+    queue: &str,
+    known: &[i32],
+) -> Result<Vec<i32>, Error> {
     let rows = link
         .fetch(
             "cannot discover lanes",

@@ -173,13 +173,13 @@ pub fn migrations_sql_after(step: u32) -> String {
 }
 
 /// A row of the ledger.
-struct Known {
+struct AppliedStep {
     name: String,
     checksum: String,
     version: String,
 }
 
-impl Known {
+impl AppliedStep {
     fn of(answer: &str) -> Result<Self, serde_json::Error> {
         let (name, checksum, version) = serde_json::from_str(answer)?;
         Ok(Self {
@@ -198,11 +198,11 @@ struct Due {
 
 impl Due {
     /// Fails when the schema is newer than that of the next minor version, or none of ours.
-    fn of(known: &[Known]) -> Result<Self, Error> {
+    fn of(known: &[AppliedStep]) -> Result<Self, Error> {
         let ours = number(VERSION);
         for row in known {
             if !is_served(number(&row.version), ours) {
-                let Known { name, version, .. } = row;
+                let AppliedStep { name, version, .. } = row;
                 return Err(ErrorKind::Schema(format!(
                     "{name} of the schema is of posthaste {version}, more than one minor version \
                      newer than this {VERSION}; use a newer version"
@@ -269,10 +269,11 @@ fn number(version: &str) -> Option<[u32; 3]> {
 /// The ledger; the inner error is that of the driver.
 async fn read_ledger<E: Executor>(
     executor: &mut E,
-) -> Result<Result<Vec<Known>, DriverError>, Error> {
+) -> Result<Result<Vec<AppliedStep>, DriverError>, Error> {
     match executor.texts(KNOWN, &[]).await {
         Ok(rows) => {
-            let known: Result<Vec<Known>, _> = rows.iter().map(|row| Known::of(row)).collect();
+            let known: Result<Vec<AppliedStep>, _> =
+                rows.iter().map(|row| AppliedStep::of(row)).collect();
             known.map(Ok).map_err(unreadable)
         }
         Err(error) if error.sqlstate() == Some(&SqlState::UNDEFINED_COLUMN) => {
@@ -364,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_older_than_15_is_refused_by_its_name() {
+    fn rejects_servers_older_than_15() {
         let said = refuse_old(149_999).unwrap_err().to_string();
         assert!(said.contains("PostgreSQL 14.x is too old"), "{said}");
         refuse_old(150_000).unwrap();

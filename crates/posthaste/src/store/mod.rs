@@ -7,7 +7,6 @@ pub(crate) mod counters;
 mod duties;
 pub(crate) mod holders;
 mod lanes;
-pub(crate) mod link;
 pub(crate) mod migrate;
 pub(crate) mod notify;
 pub(crate) mod operate;
@@ -15,6 +14,7 @@ pub(crate) mod parameter;
 pub(crate) mod periodic;
 pub(crate) mod place;
 pub(crate) mod prose;
+pub(crate) mod reconnecting;
 mod repeat;
 pub(crate) mod restore;
 pub(crate) mod roles;
@@ -30,9 +30,9 @@ use uuid::Uuid;
 
 use crate::error::Error;
 use crate::job::Epochs;
-use link::Link;
 use parameter::{Parameter, typed};
 use prose::Prose;
+use reconnecting::ReconnectingClient;
 
 pub(crate) use acknowledge::{COMPLETE, close_batches, reschedule, settle};
 pub(crate) use claims::*;
@@ -50,7 +50,7 @@ pub struct Fence {
 }
 
 /// Queues in which a quarantined job waits.
-pub(crate) async fn quarantine_queues(link: &Link) -> Result<Vec<String>, Error> {
+pub(crate) async fn quarantine_queues(link: &ReconnectingClient) -> Result<Vec<String>, Error> {
     let rows = link
         .fetch(
             "cannot look for quarantined jobs",
@@ -68,7 +68,7 @@ pub(crate) async fn quarantine_queues(link: &Link) -> Result<Vec<String>, Error>
 
 /// A worker begins; its id, and the delivery ids that it gives.
 pub(crate) async fn register(
-    link: &Link,
+    link: &ReconnectingClient,
     name: &str,
     queues: &[&str],
 ) -> Result<(i64, Epochs), Error> {
@@ -93,7 +93,7 @@ pub(crate) async fn register(
 
 /// The worker lives: which store its heartbeat came to, as posthaste.session_identity() says it;
 /// none when it was declared dead.
-pub(crate) async fn beat(link: &Link, worker: i64) -> Result<Option<String>, Error> {
+pub(crate) async fn beat(link: &ReconnectingClient, worker: i64) -> Result<Option<String>, Error> {
     let what = "cannot send a heartbeat";
     let rows = link
         .fetch(what, include_str!("beat.sql"), &[&worker])
@@ -104,7 +104,10 @@ pub(crate) async fn beat(link: &Link, worker: i64) -> Result<Option<String>, Err
 
 /// Claims of which the database says that the worker has open jobs, for one that may have forgotten
 /// some. The server may have crashed before: then the worker goes on there.
-pub(crate) async fn open_tokens(link: &Link, worker: i64) -> Result<Vec<Uuid>, Error> {
+pub(crate) async fn open_tokens(
+    link: &ReconnectingClient,
+    worker: i64,
+) -> Result<Vec<Uuid>, Error> {
     let what = "cannot look for open claims";
     let rejoin = "SELECT posthaste.rejoin($1)";
     let is_here: bool = one(link, what, rejoin, &[&worker]).await?;
@@ -119,7 +122,7 @@ pub(crate) async fn open_tokens(link: &Link, worker: i64) -> Result<Vec<Uuid>, E
 }
 
 /// The worker ends; cleanly when nothing of it could ever have to be rescued.
-pub(crate) async fn stop(link: &Link, worker: i64, clean: bool) -> Result<(), Error> {
+pub(crate) async fn stop(link: &ReconnectingClient, worker: i64, clean: bool) -> Result<(), Error> {
     link.fetch(
         "cannot sign off",
         include_str!("stop.sql"),
@@ -137,7 +140,7 @@ pub fn milliseconds(wait: Duration) -> i64 {
 }
 
 async fn one<T: for<'a> FromSql<'a>>(
-    link: &Link,
+    link: &ReconnectingClient,
     what: &'static str,
     sql: &'static str,
     parameters: &[&dyn Parameter],

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio_postgres::{Client, Row};
 
-use super::link::Link;
 use super::milliseconds;
 use super::parameter::{Parameter, typed};
+use super::reconnecting::ReconnectingClient;
 use crate::error::Error;
 
 /// Listens; the bits of these queues.
@@ -24,7 +24,7 @@ pub(crate) async fn listen(client: &Client, queues: &[&str]) -> Result<Vec<i64>,
 }
 
 /// Notifies a queue, whether a worker sleeps there or not.
-pub(crate) async fn notify(link: &Link, queue: &str) -> Result<(), Error> {
+pub(crate) async fn notify(link: &ReconnectingClient, queue: &str) -> Result<(), Error> {
     link.fetch(
         "cannot notify",
         "SELECT pg_notify('posthaste', $1)",
@@ -76,7 +76,7 @@ pub(crate) async fn turn_off_for(client: &Client, queue: &str) -> Result<(), Err
 
 /// Lanes of these queues that seem to have something to be claimed.
 pub(crate) async fn queues_with_work(
-    link: &Link,
+    link: &ReconnectingClient,
     queues: &[&str],
 ) -> Result<Vec<(String, i32)>, Error> {
     let what = "cannot look at queues that sleep";

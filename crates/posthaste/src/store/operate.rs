@@ -1,11 +1,11 @@
 //! Statements of what operators do (sql/functions/operate.sql).
 
-use super::link::Link;
+use super::reconnecting::ReconnectingClient;
 use crate::error::Error;
 use crate::job::JobId;
 
 /// Jobs that are to be cancelled while they run, whichever worker runs them.
-pub(crate) async fn cancelling(link: &Link) -> Result<Vec<JobId>, Error> {
+pub(crate) async fn cancelling(link: &ReconnectingClient) -> Result<Vec<JobId>, Error> {
     let what = "cannot look for cancelled jobs";
     let rows = link
         .fetch(what, "SELECT id FROM posthaste.cancelling", &[])

@@ -3,9 +3,9 @@
 use deadpool_postgres::Client;
 use jiff::Timestamp;
 
-use super::link::Link;
 use super::one;
 use super::parameter::typed;
+use super::reconnecting::ReconnectingClient;
 use super::restore::BEGIN;
 use crate::error::Error;
 use crate::json_text::JsonText;
@@ -24,7 +24,7 @@ pub(crate) struct Due {
 }
 
 /// Periodic jobs whose tick has come or comes within a second, or that no leader has seen yet.
-pub(crate) async fn periodic_due(link: &Link) -> Result<Vec<Due>, Error> {
+pub(crate) async fn periodic_due(link: &ReconnectingClient) -> Result<Vec<Due>, Error> {
     let what = "cannot look for periodic jobs";
     let rows = link
         .fetch(what, include_str!("periodic_due.sql"), &[])
@@ -46,7 +46,7 @@ pub(crate) async fn periodic_due(link: &Link) -> Result<Vec<Due>, Error> {
 
 /// Enqueues ticks and moves on to the next, unless another leader did; how many jobs.
 pub(crate) async fn tick(
-    link: &Link,
+    link: &ReconnectingClient,
     job: &Due,
     ticks: &[Timestamp],
     next: Option<Timestamp>,
@@ -69,7 +69,10 @@ pub(crate) async fn tick(
 }
 
 /// Marks those that could not be enqueued, with the reason.
-pub(crate) async fn fail_ticks(link: &Link, failed: &[(Due, String)]) -> Result<(), Error> {
+pub(crate) async fn fail_ticks(
+    link: &ReconnectingClient,
+    failed: &[(Due, String)],
+) -> Result<(), Error> {
     let of =
         |part: fn(&Due) -> &str| -> Vec<&str> { failed.iter().map(|(job, _)| part(job)).collect() };
     let (names, schedules) = (of(|job| &job.name), of(|job| &job.schedule));

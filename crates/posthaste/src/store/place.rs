@@ -4,7 +4,7 @@ use deadpool_postgres::Pool;
 
 /// Hosts, ports and database. A pool says so by its `Debug` alone, which leaves the password out.
 pub(crate) fn place(pool: &Pool) -> Option<String> {
-    told(&format!("{:?}", pool.manager()))
+    parse_debug(&format!("{:?}", pool.manager()))
 }
 
 /// The same as addresses of servers that can be compared, one for each host.
@@ -42,7 +42,7 @@ fn comparable(host: &str, port: &str) -> String {
     }
 }
 
-fn told(manager: &str) -> Option<String> {
+fn parse_debug(manager: &str) -> Option<String> {
     let (places, database) = parts(manager)?;
     let places = places.iter().map(|(host, port)| match host.contains(':') {
         true => format!("[{host}]:{port}"),
@@ -83,8 +83,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pool_says_where_it_connects_to_and_no_password() {
-        for (url, told) in [
+    fn a_pool_shows_its_server_without_the_password() {
+        for (url, parse_debug) in [
             ("postgres://ann:geheim@db/app", "db:5432, database \"app\""),
             ("host=a,b port=1,2 user=u", "a:1, b:2"),
             ("host=::1 port=7 dbname=x", "[::1]:7, database \"x\""),
@@ -92,7 +92,7 @@ mod tests {
             let config: tokio_postgres::Config = url.parse().expect("an address");
             let manager = deadpool_postgres::Manager::new(config, tokio_postgres::NoTls);
             let pool = Pool::builder(manager).build().expect("a pool");
-            assert_eq!(place(&pool).as_deref(), Some(told));
+            assert_eq!(place(&pool).as_deref(), Some(parse_debug));
         }
     }
 

@@ -91,7 +91,7 @@ mod tests {
     use super::escape;
 
     #[test]
-    fn what_is_escaped_is_ascii_and_still_json_where_it_was() {
+    fn escaping_yields_ascii_and_keeps_json_valid() {
         let text = "caf\u{e9} \u{2013} \u{1f680}\0 \"a\\n\"";
         let escaped = escape(text);
         assert_eq!(escaped, "caf<U+00E9> <U+2013> <U+1F680><U+0000> \"a\\n\"");

@@ -65,13 +65,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_under_no_head_line_stays() {
+    fn text_without_a_heading_is_kept() {
         let text = "-- repeat this, please\nSELECT 0 AS ready_0;\n-- end of it\n";
         assert_eq!(expanded(text), text);
     }
 
     #[test]
-    fn a_part_stands_once_per_slot_in_the_order_of_the_slots() {
+    fn parts_are_repeated_per_slot_in_order() {
         let text = "a\n-- repeat: slots 6..7\nb_6;\nc;\n-- end\nd_6\n";
         assert_eq!(expanded(text), "a\nb_6;\nc;\nb_7;\nc;\nd_6\n");
     }
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_the_slots_only_as_the_last_part_of_a_name_or_with_its_mark() {
+    fn only_trailing_or_marked_numbers_are_slot_numbers() {
         let cases = [
             ("ready_0", "ready_3"),
             ("ready_0_lane (x)", "ready_3_lane (x)"),

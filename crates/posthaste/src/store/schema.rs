@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_checksum_is_of_what_is_said_and_not_of_comments() {
+    fn checksums_ignore_comments() {
         let said = checksum(["SELECT 1;\n"]);
         assert_eq!(checksum(["-- One.\n\n  SELECT 1;"]), said);
         assert_ne!(checksum(["SELECT 2;"]), said);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_was_to_be_repeated_is_left() {
+    fn no_repeat_marker_is_left() {
         let mut texts = vec![&**FUNCTIONS];
         for step in STEPS.iter() {
             texts.extend([&*step.before, &*step.after]);

@@ -33,14 +33,14 @@ where
         Box::pin(async move {
             let (client, connection) = config.connect(tls).await?;
             let (sender, received) = unbounded_channel();
-            tokio::spawn(carry(connection, sender));
+            tokio::spawn(drive(connection, sender));
             Ok(Session { client, received })
         })
     })
 }
 
 /// Drives a connection until it ends.
-async fn carry<T>(
+async fn drive<T>(
     mut connection: Connection<Socket, T>,
     sender: tokio::sync::mpsc::UnboundedSender<Notification>,
 ) where

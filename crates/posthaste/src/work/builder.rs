@@ -11,7 +11,7 @@ use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use super::claims::{Claims, Inbox, Intake};
 use super::context::Context;
 use super::handlers::{Handlers, Next};
-use super::trial::Trial;
+use super::test_probe::TestProbe;
 use crate::config::{Config, QueueConfig};
 use crate::consumer::Consumer;
 use crate::database::Database;
@@ -37,7 +37,7 @@ pub struct WorkerBuilder<S = ()> {
     pub(super) claimed: Vec<QueueConfig>,
     pub(super) periodic: Vec<Periodic>,
     pub(super) listen: Option<Listen>,
-    pub(super) trial: Option<Trial>,
+    pub(super) probe: Option<TestProbe>,
 }
 
 impl WorkerBuilder {
@@ -52,7 +52,7 @@ impl WorkerBuilder {
             claimed: Vec::new(),
             periodic: Vec::new(),
             listen: None,
-            trial: None,
+            probe: None,
         }
     }
 
@@ -86,7 +86,7 @@ impl WorkerBuilder {
             claimed: self.claimed,
             periodic: self.periodic,
             listen: self.listen,
-            trial: self.trial,
+            probe: self.probe,
         }
     }
 }

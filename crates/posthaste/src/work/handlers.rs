@@ -53,15 +53,15 @@ struct Handler {
 
 /// Which handler of a worker it is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Which(usize);
+pub(crate) struct HandlerId(usize);
 
 /// Handlers by job name, or by a prefix of it.
 #[derive(Default)]
 pub(crate) struct Handlers {
     all: Vec<Handler>,
-    exact: HashMap<String, Which>,
+    exact: HashMap<String, HandlerId>,
     /// The longest first.
-    prefixes: Vec<(String, Which)>,
+    prefixes: Vec<(String, HandlerId)>,
     /// The outermost first.
     layers: Vec<Layer>,
     /// What makes no sense; the start fails with it.
@@ -74,7 +74,7 @@ impl Handlers {
         F: Fn(Context, Arc<Job>) -> R + Send + Sync + 'static,
         R: Future<Output = HandlerResult> + Send + 'static,
     {
-        let which = Which(self.all.len());
+        let which = HandlerId(self.all.len());
         let is_known = match pattern.strip_suffix('*') {
             Some(prefix) => {
                 let is_known = self.prefixes.iter().any(|(other, _)| other == prefix);
@@ -118,7 +118,7 @@ impl Handlers {
         self.problem.get_or_insert(problem);
     }
 
-    pub(crate) fn get(&self, name: &str) -> Option<Which> {
+    pub(crate) fn get(&self, name: &str) -> Option<HandlerId> {
         let exact = self.exact.get(name).copied();
         exact.or_else(|| {
             let mut prefixes = self.prefixes.iter();
@@ -128,14 +128,14 @@ impl Handlers {
         })
     }
 
-    pub(crate) fn settings(&self, which: Which) -> Settings {
+    pub(crate) fn settings(&self, which: HandlerId) -> Settings {
         self.all[which.0].settings
     }
 
     /// One run, with all that is around it.
     pub(crate) async fn run(
         self: &Arc<Self>,
-        which: Which,
+        which: HandlerId,
         context: Context,
         job: Arc<Job>,
     ) -> HandlerResult {

@@ -157,7 +157,7 @@ impl Http {
 
     /// What there was instead of an answer.
     fn not_answered(&self, error: &reqwest::Error, pass: Pass<'_>) -> RetryLater {
-        let reason = http::said(error);
+        let reason = http::describe(error);
         if http::lacks_files(error) {
             if self.turns.lower() {
                 tracing::warn!("{NO_FILES}: fewer requests are under way");

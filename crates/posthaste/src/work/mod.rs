@@ -9,7 +9,7 @@ pub(crate) mod handlers;
 #[cfg(feature = "http")]
 pub(crate) mod http;
 mod runner;
-pub(crate) mod trial;
+pub(crate) mod test_probe;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,14 +21,14 @@ use crate::database::Database;
 use crate::engine::{self, Start};
 use crate::error::{Error, ErrorKind};
 use crate::parts::admission::Admission;
-use crate::parts::owed::Owed;
+use crate::parts::oldest_unanswered::OldestUnanswered;
 use crate::parts::queue::QueueState;
 use crate::shutdown::Signals;
 use crate::store::site::Site;
 use crate::store::{self, migrate};
 pub use builder::WorkerBuilder;
 use runner::Runner;
-use trial::Trial;
+use test_probe::TestProbe;
 
 /// Works on queues, with handlers or with consumers of your own.
 ///
@@ -78,12 +78,12 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         let worked = self.queues.into_iter().map(|queue| {
             let name = queue.name.clone();
             let (handlers, runtime) = (Arc::clone(&handlers), runtime.clone());
-            let trial = self.trial.clone();
-            let runner = Runner::start(queue, handlers, runtime, stop.clone(), trial);
+            let probe = self.probe.clone();
+            let runner = Runner::start(queue, handlers, runtime, stop.clone(), probe);
             QueueState::new(&name, Arc::new(runner))
         });
         let queues: Vec<_> = worked.chain(self.consumed).map(Arc::new).collect();
-        let owed = Arc::<Owed>::default();
+        let owed = Arc::<OldestUnanswered>::default();
         // Until its first answer.
         owed.asked();
         let admission = Arc::<Admission>::default();
@@ -126,8 +126,8 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
     }
 
     /// Lets a test watch the runs.
-    pub(crate) fn try_out(&mut self, trial: Trial) {
-        self.trial = Some(trial);
+    pub(crate) fn observe_runs(&mut self, probe: TestProbe) {
+        self.probe = Some(probe);
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -165,7 +165,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
 pub struct WorkerHandle {
     stop: CancellationToken,
     queues: Vec<Arc<QueueState>>,
-    owed: Arc<Owed>,
+    owed: Arc<OldestUnanswered>,
     admission: Arc<Admission>,
     /// Nothing when the end was told already.
     end: Option<tokio::sync::oneshot::Receiver<Result<(), Error>>>,

@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::context::{self, Context};
-use super::handlers::{Handlers, Which};
-use super::trial::Trial;
+use super::handlers::{HandlerId, Handlers};
+use super::test_probe::TestProbe;
 use crate::config::QueueConfig;
 use crate::consumer::{Consumer, Delivery, Outcome, Ticket};
 use crate::error::panic_text;
@@ -34,14 +34,14 @@ pub(crate) struct Runner {
     config: QueueConfig,
     handlers: Arc<Handlers>,
     runtime: Handle,
-    trial: Option<Trial>,
+    probe: Option<TestProbe>,
     line: Mutex<VecDeque<Delivery>>,
     arrived: Notify,
     running: Mutex<Vec<Arc<Slot>>>,
     busy: AtomicUsize,
     /// Runs of those handlers of which not as many may run as of the queue; nothing where there is
     /// none.
-    limited: Option<Mutex<HashMap<Which, usize>>>,
+    limited: Option<Mutex<HashMap<HandlerId, usize>>>,
     /// Moving average of a run, in nanoseconds.
     run_time: AtomicU64,
     closing: AtomicBool,
@@ -55,7 +55,7 @@ impl Runner {
         handlers: Arc<Handlers>,
         runtime: Handle,
         stopping: CancellationToken,
-        trial: Option<Trial>,
+        probe: Option<TestProbe>,
     ) -> Arc<Self> {
         let concurrency = config.concurrency;
         let limited = handlers.are_limited().then(Mutex::default);
@@ -63,7 +63,7 @@ impl Runner {
             config,
             handlers,
             runtime,
-            trial,
+            probe,
             line: Mutex::default(),
             arrived: Notify::new(),
             running: Mutex::default(),
@@ -89,14 +89,14 @@ impl Runner {
 
     /// Those that are worked, and those beyond what a test asked for.
     fn tried(&self, claim: Vec<Delivery>) -> (Vec<Delivery>, Vec<Delivery>) {
-        match &self.trial {
-            Some(trial) => claim.into_iter().partition(|_| trial.takes()),
+        match &self.probe {
+            Some(probe) => claim.into_iter().partition(|_| probe.takes()),
             None => (claim, Vec::new()),
         }
     }
 
     /// Runs one job to its end and reports it, unless the watch was faster.
-    async fn run(&self, slot: &Slot, delivery: Delivery, which: Option<Which>) {
+    async fn run(&self, slot: &Slot, delivery: Delivery, which: Option<HandlerId>) {
         let started = Instant::now();
         let Delivery { job, mut ticket } = delivery;
         let settings = which.map(|which| self.handlers.settings(which));
@@ -154,8 +154,8 @@ impl Runner {
     fn end(&self, mut run: Run, result: RunResult) {
         self.busy.fetch_sub(1, Ordering::SeqCst);
         self.make_room(run.which);
-        if let Some(trial) = &self.trial {
-            trial.note(&run.ticket.job, &result);
+        if let Some(probe) = &self.probe {
+            probe.note(&run.ticket.job, &result);
         }
         run.ticket.may_be_completed = run.completed.load(Ordering::SeqCst);
         log_untried(&run.ticket.job, &result);
@@ -163,15 +163,15 @@ impl Runner {
     }
 
     /// The job that was next is not run.
-    fn not_begun(&self, which: Option<Which>) {
+    fn not_begun(&self, which: Option<HandlerId>) {
         self.make_room(which);
-        if let Some(trial) = &self.trial {
-            trial.give_back(1);
+        if let Some(probe) = &self.probe {
+            probe.give_back(1);
         }
     }
 
     /// A run of this handler has ended: another one that waits for that may begin.
-    fn make_room(&self, which: Option<Which>) {
+    fn make_room(&self, which: Option<HandlerId>) {
         let Some(limited) = &self.limited else {
             return;
         };
@@ -185,7 +185,7 @@ impl Runner {
 
     async fn attempt(
         &self,
-        which: Option<Which>,
+        which: Option<HandlerId>,
         context: Context,
         job: Arc<Job>,
         timeout: Duration,
@@ -290,9 +290,9 @@ impl Consumer for Arc<Runner> {
         let target = self.config.concurrency + self.ahead();
         let free = target.saturating_sub(waiting + self.busy.load(Ordering::SeqCst));
         let free = self
-            .trial
+            .probe
             .as_ref()
-            .map_or(free, |trial| free.min(trial.left()));
+            .map_or(free, |probe| free.min(probe.left()));
         // A line that is still long is not topped up job by job, unless those in it wait for each
         // other.
         if waiting == 0 || free >= target / 2 || self.limited.is_some() {
@@ -344,8 +344,8 @@ impl Consumer for Arc<Runner> {
             .partition::<VecDeque<_>, _>(|delivery| jobs.contains(&delivery.job.id));
         *line = kept;
         drop(line);
-        if let Some(trial) = &self.trial {
-            trial.give_back(cancelled.len());
+        if let Some(probe) = &self.probe {
+            probe.give_back(cancelled.len());
         }
         let tickets = cancelled.into_iter().map(|delivery| delivery.ticket);
         tickets.for_each(Ticket::cancel);

@@ -127,7 +127,7 @@ async fn a_transaction_of_sea_orm_migrates() {
 }
 
 #[tokio::test]
-async fn a_connection_or_a_transaction_that_sees_no_others_is_refused_and_nothing_is_done() {
+async fn migrate_rejects_snapshot_isolation() {
     let (db, mut client) = empty(PgVersion::any()).await;
     let told = jobs(&client).migrate().await.unwrap_err();
     assert!(told.is_invalid(), "{told}");

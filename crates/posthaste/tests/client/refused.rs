@@ -27,7 +27,7 @@ impl Executor for Untouched {
 }
 
 #[tokio::test]
-async fn what_is_known_to_be_refused_is_refused_before_anything_is_sent() {
+async fn invalid_requests_fail_before_anything_is_sent() {
     fn told<T: std::fmt::Debug>(answer: Result<T, posthaste::Error>) -> String {
         let error = answer.unwrap_err();
         assert!(error.is_invalid(), "{error}");
@@ -71,7 +71,7 @@ async fn what_is_known_to_be_refused_is_refused_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn what_the_server_refuses_is_told_in_its_words_with_the_way_out() {
+async fn server_errors_keep_their_words_and_add_a_remedy() {
     let db = database(PgVersion::any()).await;
     let mut client = db.client().await.unwrap();
     let tx = client.build_transaction();

@@ -14,7 +14,7 @@ async fn lead(client: &Client) {
 }
 
 #[tokio::test]
-async fn who_looks_is_told_how_much_the_leader_is_still_to_count() {
+async fn readers_see_how_much_is_uncounted() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
@@ -50,7 +50,7 @@ async fn who_looks_is_told_how_much_the_leader_is_still_to_count() {
 }
 
 #[tokio::test]
-async fn a_budget_below_a_step_does_not_take_what_is_scheduled_for_counted() {
+async fn small_counting_budgets_do_not_skip_scheduled_jobs() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client

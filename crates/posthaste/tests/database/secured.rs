@@ -182,7 +182,7 @@ async fn a_pool_of_sqlx_asks_for_tls_as_its_options_say() {
 }
 
 #[tokio::test]
-async fn who_names_authorities_gets_no_connection_without_tls() {
+async fn root_certificates_require_tls() {
     let db = database(PgVersion::V15).await;
     let files = tempfile::tempdir().unwrap();
     let ca = files.path().join("ca.pem");

@@ -160,7 +160,7 @@ async fn operate(client: &Client) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_stands_in_the_public_schema_is_never_called() {
+async fn functions_in_the_public_schema_are_never_called() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let mut client = db.client().await.unwrap();
@@ -234,7 +234,7 @@ async fn set_to_what_nobody_would(db: &TestDb) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn jobs_live_as_ever_whatever_the_database_is_set_to() {
+async fn jobs_run_under_hostile_database_settings() {
     for version in PgVersion::tried() {
         let server = PgServer::shared(version).unwrap();
         let db = TestDb::empty(server).await.unwrap();

@@ -67,7 +67,7 @@ async fn post_to(db: &TestDb, address: &str) -> WorkerHandle {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_wait_without_an_attempt_while_their_endpoint_takes_nothing() {
+async fn jobs_wait_without_an_attempt_while_their_endpoint_rejects_all() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -129,7 +129,7 @@ async fn jobs_wait_without_an_attempt_while_nobody_can_be_connected_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_alone_is_answered_so_counts_attempts_and_stops_no_other() {
+async fn a_job_rejected_alone_counts_attempts_and_blocks_no_other() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -209,7 +209,7 @@ fn recorded() -> Vec<(String, Vec<Recorded>)> {
 
 /// Said without a server, so at once.
 #[test]
-fn the_record_of_this_version_has_the_words_of_what_its_programs_send() {
+fn the_record_holds_the_statements_of_this_version() {
     let file = record_of(env!("CARGO_PKG_VERSION"));
     let record = fs::read_to_string(&file).unwrap();
     for (origin, text) in sent() {
@@ -221,7 +221,7 @@ fn the_record_of_this_version_has_the_words_of_what_its_programs_send() {
 /// A version is released with its record: as long as it is this one, both are the same. What was
 /// released is not written again, because the version is another one from then on.
 #[tokio::test]
-async fn the_record_of_this_version_is_what_its_programs_send() {
+async fn the_record_matches_the_statements_of_this_version() {
     let version = env!("CARGO_PKG_VERSION");
     let file = record_of(version);
     for pg in PgVersion::ALL {

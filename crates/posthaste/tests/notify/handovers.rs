@@ -192,7 +192,7 @@ async fn judge(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_hand_over_on_an_idle_system_waits_for_a_look() {
+async fn no_handover_on_an_idle_system_waits_for_a_poll() {
     let mut system = Played::new().await;
     for (what, cause) in [
         ("an enqueue", "SELECT posthaste.enqueue('a')"),
@@ -345,7 +345,7 @@ async fn no_hand_over_on_an_idle_system_waits_for_a_look() {
 /// A connection that is dead without anybody's knowledge: the first job waits for a look, those
 /// after it do not, and the connection is replaced.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_listener_that_is_half_open_costs_one_look() {
+async fn a_half_open_listener_costs_one_poll() {
     let mut system = Played::new().await;
     system.worker.stop().await.unwrap();
     let server = posthaste_testkit::PgServer::shared(PgVersion::any()).unwrap();
@@ -379,7 +379,7 @@ async fn a_listener_that_is_half_open_costs_one_look() {
 
 /// A leader that stops in good order gives its lease up to others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_due_does_not_wait_for_the_lease_of_a_leader_that_stopped() {
+async fn due_jobs_do_not_wait_for_the_lease_of_a_stopped_leader() {
     let mut system = Played::new().await;
     let what = "a job that is due behind a leader that stopped";
     judge(what, LOOKED, &mut system, async |system: &mut Played| {

@@ -7,7 +7,7 @@ use super::without_workers::Store;
 use crate::support::{database, jobs};
 
 #[tokio::test]
-async fn the_order_holds_over_segments_and_for_whoever_is_redriven() {
+async fn order_holds_across_segments_and_redrives() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let store = Store::new(db.client().await.unwrap()).await;
@@ -43,7 +43,7 @@ async fn the_order_holds_over_segments_and_for_whoever_is_redriven() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_turn_is_no_job_that_could_be_cancelled() {
+async fn ended_turns_cannot_be_cancelled() {
     let db = database(PgVersion::any()).await;
     let store = Store::new(db.client().await.unwrap()).await;
     store.enqueue(1).await;
@@ -67,7 +67,7 @@ async fn the_end_of_a_turn_is_no_job_that_could_be_cancelled() {
 }
 
 #[tokio::test]
-async fn a_lane_that_somebody_holds_keeps_the_ordered_jobs_waiting_and_nobody_else() {
+async fn a_locked_lane_delays_only_its_ordered_jobs() {
     let db = database(PgVersion::any()).await;
     let store = Store::new(db.client().await.unwrap()).await;
     let id = store.enqueue(1).await;
@@ -80,7 +80,7 @@ async fn a_lane_that_somebody_holds_keeps_the_ordered_jobs_waiting_and_nobody_el
 }
 
 #[tokio::test]
-async fn who_was_cancelled_in_the_line_and_deleted_since_is_forgotten_and_not_done() {
+async fn cancelled_and_deleted_ordered_jobs_are_forgotten() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let store = Store::new(db.client().await.unwrap()).await;

@@ -116,7 +116,7 @@ async fn refused(client: &Client) -> String {
 
 /// The cluster's ids have passed all those of the store that is copied, so that these say nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn whichever_way_rows_are_loaded_into_a_migrated_store_no_worker_goes_on_before_its_rebase() {
+async fn loaded_rows_stop_workers_until_a_rebase() {
     for version in PgVersion::ALL {
         let old = PgServer::start(version, &[]).unwrap();
         let new = PgServer::start(version, &[]).unwrap();
@@ -177,7 +177,7 @@ async fn a_copy_that_fails_as_a_whole_changes_nothing() {
 
 /// Whose jobs are whose cannot be told any more.
 #[tokio::test]
-async fn rows_that_come_to_jobs_of_another_store_are_taken_over_by_force_only() {
+async fn rows_of_another_store_are_adopted_only_with_force() {
     let server = PgServer::shared(PgVersion::any()).unwrap();
     let source = filled(server).await.unwrap();
     let target = support::migrated(server).await;
@@ -196,7 +196,7 @@ async fn rows_that_come_to_jobs_of_another_store_are_taken_over_by_force_only() 
 
 /// The one that works is stopped by the commit that brings the rows, and says little of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_worker_that_lives_stops_claiming_when_rows_are_loaded() {
+async fn running_workers_stop_claiming_when_rows_are_loaded() {
     let server = PgServer::shared(PgVersion::any()).unwrap();
     let source = filled(server).await.unwrap();
     let target = support::migrated(server).await;
@@ -235,7 +235,7 @@ async fn a_worker_that_lives_stops_claiming_when_rows_are_loaded() {
 
 /// What `pg_dump --schema-only` leaves says what it is.
 #[tokio::test]
-async fn a_schema_without_its_rows_is_told_from_one_that_is_not_there() {
+async fn empty_schemas_differ_from_missing_ones() {
     let server = PgServer::shared(PgVersion::any()).unwrap();
     let source = filled(server).await.unwrap();
     let target = TestDb::empty(server).await.unwrap();

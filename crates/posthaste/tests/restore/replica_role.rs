@@ -18,7 +18,7 @@ fn builder(pool: &deadpool_postgres::Pool) -> WorkerBuilder {
 }
 
 #[tokio::test]
-async fn a_worker_fires_triggers_again_or_is_refused_and_locks_no_store() {
+async fn replica_role_sessions_are_reset_or_refused() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let mut client = db.client().await.unwrap();

@@ -44,7 +44,7 @@ async fn caught_up(publisher: &Client, subscriber: &Client) -> anyhow::Result<()
 const APP: &str = "CREATE TABLE app (id integer PRIMARY KEY)";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_store_that_was_replicated_goes_on_elsewhere_behind_its_rebase() {
+async fn replicated_stores_continue_after_a_rebase() {
     for version in PgVersion::ALL {
         let old = PgServer::start(version, &[("wal_level", "logical")]).unwrap();
         let new = PgServer::start(version, &[]).unwrap();

@@ -6,7 +6,7 @@ use posthaste_testkit::{PgServer, PgVersion, TestDb, ran};
 use super::story::Past;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_store_behind_pg_upgrade_runs_every_unfinished_job_once_and_no_finished_one() {
+async fn pg_upgrade_runs_each_unfinished_job_once() {
     let old = PgServer::start(PgVersion::V15, &[]).unwrap();
     // Not a copy of the template, into which nobody is let: pg_upgrade refuses such a database.
     let source = TestDb::empty(&old).await.unwrap();

@@ -21,7 +21,7 @@ const OURS: [(&str, &str); 7] = [
 ];
 
 #[tokio::test]
-async fn a_producer_cannot_say_whose_job_a_row_is() {
+async fn producers_cannot_forge_job_ownership() {
     for version in PgVersion::ALL {
         let db = with_roles(version).await;
         let owner = db.client().await.unwrap();

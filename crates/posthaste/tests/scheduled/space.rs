@@ -76,7 +76,7 @@ async fn space_is_bounded(version: PgVersion) -> anyhow::Result<()> {
 
 /// Beside many writers each look leaves a window, also where nothing is due.
 #[tokio::test]
-async fn windows_that_found_nothing_are_taken_away_too() -> anyhow::Result<()> {
+async fn empty_windows_are_removed() -> anyhow::Result<()> {
     let database = support::database(PgVersion::any()).await;
     let store = Store::new(database.url()).await?;
     store.enqueue("far", 86_400_000).await?;
@@ -116,7 +116,7 @@ async fn tidied(store: &Store) -> anyhow::Result<String> {
 }
 
 #[tokio::test]
-async fn few_large_jobs_that_are_spent_begin_a_segment() -> anyhow::Result<()> {
+async fn a_few_large_spent_jobs_start_a_new_segment() -> anyhow::Result<()> {
     for (waiting, state) in [
         (large("far", 3, "1 day"), "rotated"),
         // More rows than are spent, and fewer bytes.

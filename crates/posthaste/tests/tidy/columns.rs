@@ -67,7 +67,7 @@ fn no_line_is_longer_than_100_columns() {
 }
 
 #[test]
-fn only_what_cannot_be_broken_may_be_longer() {
+fn only_unbreakable_lines_may_be_longer() {
     let row = format!("| {} |", "x ".repeat(60));
     let name = format!("- `{}`", "x".repeat(120));
     let sentence = "words ".repeat(20);

@@ -68,7 +68,7 @@ fn blocks_of_rust_that_name_their_file_are_parts_of_it() {
 
 /// A guide links each example of its kind; a fenced block that follows the link is a part of it.
 #[test]
-fn what_a_guide_shows_of_an_example_stands_in_it_word_by_word() {
+fn guides_quote_examples_verbatim() {
     let guides = [
         ("drivers", "enqueue"),
         ("recipes", "delay"),
@@ -133,7 +133,7 @@ fn documents_name_only_files_that_exist() {
 }
 
 #[test]
-fn every_link_leads_somewhere_and_every_page_stands_in_the_summary() {
+fn links_resolve_and_all_pages_are_in_the_summary() {
     let checked = script("links.sh");
     let told = String::from_utf8_lossy(&checked.stderr);
     assert!(checked.status.success(), "scripts/links.sh:\n{told}");
@@ -167,7 +167,7 @@ fn documents_cite_only_tests_that_exist() {
 }
 
 #[test]
-fn the_page_of_evidence_is_what_its_generator_prints() {
+fn the_evidence_page_is_up_to_date() {
     let made = script("evidence.sh");
     assert!(made.status.success(), "scripts/evidence.sh");
     assert!(

@@ -31,7 +31,7 @@ fn named(line: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn a_module_of_the_library_imports_only_what_stands_below_it() {
+fn modules_import_only_lower_layers() {
     let core = layers("crates/posthaste");
     let layer = |module: &str| {
         let holds = |layer: &Vec<String>| layer.iter().any(|one| one == module);

@@ -40,7 +40,7 @@ const STATES: [State; 12] = [
 ];
 
 #[test]
-fn the_picture_of_the_states_has_every_way_and_no_other() {
+fn the_state_diagram_shows_exactly_the_transitions() {
     let picture = read(&root().join("docs/pictures/states-of-a-job.svg"));
     // An arrow, or a line of text that stands for several, says which ways it draws.
     let mut drawn = BTreeSet::new();
@@ -65,7 +65,7 @@ fn the_picture_of_the_states_has_every_way_and_no_other() {
 }
 
 #[test]
-fn pictures_are_small_told_in_words_and_fit_for_both_themes() {
+fn pictures_are_small_captioned_and_fit_both_themes() {
     let pictures = files("docs", &["svg"]);
     assert!(pictures.len() >= 4, "pictures are elsewhere: {pictures:?}");
     for file in pictures {

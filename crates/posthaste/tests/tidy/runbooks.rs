@@ -54,7 +54,7 @@ fn every_finding_has_a_section_that_begins_with_its_level_and_meaning() {
 }
 
 #[test]
-fn every_alert_names_a_runbook_of_its_own() {
+fn every_alert_links_a_runbook() {
     let rules = read(&root().join("docs/operate/prometheus/posthaste.rules.yml"));
     let headings = headings("docs/operate/runbooks.md", "## ");
     let mut seen = BTreeSet::new();

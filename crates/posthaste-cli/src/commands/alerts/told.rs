@@ -9,7 +9,7 @@ use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
 use super::fields;
-use crate::observe::untold::{Event, What};
+use crate::observe::pending::{Event, What};
 
 /// The alerts whose beginning this queue was told and not yet their end. An error for a role that
 /// may not note more.

@@ -24,7 +24,7 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    pub(super) fn goes_on(&self) -> bool {
+    pub(super) fn is_long_running(&self) -> bool {
         !self.once
     }
 }

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_is_a_fact_and_not_a_failure() -> io::Result<()> {
+    fn non_regular_files_are_recorded_without_failing() -> io::Result<()> {
         assert_eq!(examine(Path::new("/dev/null"))?, Finding::Problem(REPLACED));
         assert_eq!(examine(&std::env::temp_dir())?, Finding::Problem(REPLACED));
         Ok(())

@@ -26,7 +26,7 @@ use crate::database::Database;
 use crate::file::FILE;
 use crate::syncs;
 use crate::terminal::{Terminal, Unit};
-use crate::worker::Patience;
+use crate::worker::StopGrace;
 use proof::Proof;
 
 /// In the folder of the database: what is loaded, and what the loading process had to say.
@@ -85,7 +85,7 @@ impl Packages {
     pub(super) async fn run(
         &self,
         database: &Database,
-        patience: &Patience,
+        patience: &StopGrace,
         terminal: &Terminal,
     ) -> anyhow::Result<Option<Report>> {
         if !self.are_asked_for() {
@@ -216,7 +216,7 @@ impl Load {
         &self,
         client: &Client,
         database: &Database,
-        patience: &Patience,
+        patience: &StopGrace,
         terminal: &Terminal,
     ) -> anyhow::Result<(i32, u64)> {
         terminal.note(
@@ -259,7 +259,7 @@ impl Load {
         Ok((kills, removed))
     }
 
-    fn spawn(&self, database: &Database, patience: &Patience) -> anyhow::Result<Child> {
+    fn spawn(&self, database: &Database, patience: &StopGrace) -> anyhow::Result<Child> {
         let log = self.folder.join(LOG);
         let log = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let mut command = Command::new(std::env::current_exe()?);

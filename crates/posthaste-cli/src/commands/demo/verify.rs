@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_both_sides_say_is_the_same() {
+    fn only_equal_digests_match() {
         let truth = Truth {
             size: 3,
             sha256: vec![7; 32],

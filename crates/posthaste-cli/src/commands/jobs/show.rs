@@ -8,13 +8,13 @@ use posthaste::{Client, Failure, FoundJob, JobId};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::Line;
+use super::JobRow;
 use crate::terminal::{Terminal, named};
 
 #[derive(Serialize)]
 struct Shown {
     #[serde(flatten)]
-    line: Line,
+    line: JobRow,
     enqueued_at: Timestamp,
     expires_at: Timestamp,
     unique_key: Option<String>,
@@ -56,7 +56,7 @@ impl Shown {
     fn of(job: FoundJob, failures: Vec<Failure>) -> anyhow::Result<Self> {
         Ok(Self {
             kwargs: RawValue::from_string(job.kwargs_json().to_owned())?,
-            line: Line::found(&job),
+            line: JobRow::found(&job),
             enqueued_at: job.enqueued_at,
             expires_at: job.expires_at,
             unique_key: job.unique_key,

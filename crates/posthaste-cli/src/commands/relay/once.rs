@@ -122,7 +122,7 @@ pub(super) async fn until_empty(client: &Client, relays: &[Started]) -> anyhow::
 
 /// What a route has sent.
 #[derive(Serialize)]
-struct Sent {
+struct RouteTotals {
     route: String,
     accepted: u64,
     rejected: u64,
@@ -134,15 +134,15 @@ struct Sent {
 /// What the routes have sent.
 #[derive(Serialize)]
 #[serde(transparent)]
-pub(super) struct Report(Vec<Sent>);
+pub(super) struct Report(Vec<RouteTotals>);
 
 impl Report {
     pub(super) fn of(relays: &[Started]) -> Self {
-        Self(relays.iter().map(Sent::new).collect())
+        Self(relays.iter().map(RouteTotals::new).collect())
     }
 }
 
-impl Sent {
+impl RouteTotals {
     fn new(one: &Started) -> Self {
         let status = one.relay.status();
         Self {

@@ -4,7 +4,7 @@ use posthaste_relay::preview;
 use serde_json::value::RawValue;
 
 use super::WhichRoutes;
-use super::astray::{Fed, astray};
+use super::misrouted::{Fed, misrouted};
 use crate::database::Database;
 use crate::failure;
 use crate::terminal::Terminal;
@@ -49,14 +49,14 @@ pub(super) async fn run(
         came: 0,
     });
     let fed: Vec<Fed<'_>> = fed.collect();
-    let astray = match astray(&client, &fed).await {
+    let misrouted = match misrouted(&client, &fed).await {
         Ok(lines) => lines,
         Err(error) => vec![failure::line(&error)],
     };
-    if is_empty && astray.is_empty() {
+    if is_empty && misrouted.is_empty() {
         terminal.note("no job is due");
     }
-    for line in astray {
+    for line in misrouted {
         terminal.note(&line);
     }
     match terminal.is_json() {

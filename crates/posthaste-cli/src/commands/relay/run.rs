@@ -6,7 +6,7 @@ use futures_util::future::select_all;
 use serde::Serialize;
 use tokio_postgres::Client;
 
-use super::astray::{Fed, astray};
+use super::misrouted::{Fed, misrouted};
 use super::{WhichRoutes, once};
 use crate::database::Database;
 use crate::observe::Listen;
@@ -15,7 +15,7 @@ use crate::sandbox;
 use crate::signals::Signals;
 use crate::site;
 use crate::terminal::Terminal;
-use crate::worker::{self, Patience, Settings};
+use crate::worker::{self, Settings, StopGrace};
 
 /// Send jobs by the routes of posthaste.toml until you stop it
 #[derive(clap::Args)]
@@ -29,7 +29,7 @@ pub(super) struct Arguments {
     once: bool,
 
     #[command(flatten)]
-    patience: Patience,
+    patience: StopGrace,
 
     #[command(flatten)]
     listen: Listen,
@@ -41,14 +41,14 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    pub(super) fn goes_on(&self) -> bool {
+    pub(super) fn is_long_running(&self) -> bool {
         !self.once
     }
 }
 
 /// What the routes have sent until the relay was stopped.
 #[derive(Serialize)]
-struct Sent {
+struct Totals {
     routes: once::Report,
 }
 
@@ -86,7 +86,7 @@ pub(super) async fn run(
         one.tell(terminal)?;
     }
     if !arguments.once {
-        warn_astray(&client, &relays, terminal).await?;
+        warn_about_misrouted(&client, &relays, terminal).await?;
     }
     terminal.event("working", "Ctrl-C stops", &worker.working())?;
     let empty = async {
@@ -107,16 +107,16 @@ pub(super) async fn run(
         terminal.result(&report, &report)?;
         if ended.is_ok() {
             signals.none_came()?;
-            warn_astray(&client, &relays, terminal).await?;
+            warn_about_misrouted(&client, &relays, terminal).await?;
         }
     } else {
         let routes = once::Report::of(&relays);
-        terminal.line("sent", &Sent { routes })?;
+        terminal.line("sent", &Totals { routes })?;
     }
     ended
 }
 
-async fn warn_astray(
+async fn warn_about_misrouted(
     client: &Client,
     relays: &[Started],
     terminal: &Terminal,
@@ -130,7 +130,7 @@ async fn warn_astray(
         }
     });
     let fed: Vec<Fed<'_>> = fed.collect();
-    for line in astray(client, &fed).await? {
+    for line in misrouted(client, &fed).await? {
         terminal.note(&line);
     }
     Ok(())

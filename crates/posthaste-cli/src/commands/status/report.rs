@@ -6,7 +6,7 @@ use posthaste::{Counter, Counters};
 use posthaste_observe::Finding;
 use serde::Serialize;
 
-use super::routes::Line;
+use super::routes::RouteRow;
 use super::{Figures, figures, oldest, tables};
 
 /// For programs: everything.
@@ -14,8 +14,8 @@ use super::{Figures, figures, oldest, tables};
 pub(super) struct Report<'a> {
     queues: BTreeMap<&'a str, Queue>,
     jobs: Vec<Kind<'a>>,
-    relays: Vec<Line>,
-    syncs: Vec<tables::Line>,
+    relays: Vec<RouteRow>,
+    syncs: Vec<tables::SyncRow>,
     findings: Vec<Finding>,
 }
 
@@ -44,8 +44,8 @@ impl<'a> Report<'a> {
     pub(super) fn new(
         counters: &'a Counters,
         unworked: &BTreeSet<&str>,
-        relays: Vec<Line>,
-        syncs: Vec<tables::Line>,
+        relays: Vec<RouteRow>,
+        syncs: Vec<tables::SyncRow>,
         findings: Vec<Finding>,
     ) -> Self {
         let mut queues: BTreeMap<&str, Queue> = BTreeMap::new();

@@ -14,7 +14,7 @@ use crate::terminal::named;
 
 /// One relay.
 #[derive(Serialize)]
-pub(super) struct Line {
+pub(super) struct RouteRow {
     route: String,
     queue: String,
     destination: String,
@@ -37,7 +37,7 @@ pub(super) struct Line {
     failing_seconds: Option<f64>,
 }
 
-impl Line {
+impl RouteRow {
     pub(super) fn new(relay: RelayReport, counters: &Counters) -> Self {
         let lag_seconds = oldest(counters, |queue, _| queue == relay.queue);
         let failing = failing_since(&relay);
@@ -64,11 +64,11 @@ impl Line {
 }
 
 /// For people.
-pub(super) struct Table<'a>(pub(super) &'a [Line]);
+pub(super) struct Table<'a>(pub(super) &'a [RouteRow]);
 
 impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = |line: &Line| match line.route.is_empty() {
+        let name = |line: &RouteRow| match line.route.is_empty() {
             true => named(&line.queue),
             false => named(&line.route),
         };

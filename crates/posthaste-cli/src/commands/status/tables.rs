@@ -10,7 +10,7 @@ use crate::commands::sync::behind::{self, Problem};
 
 /// One synced table.
 #[derive(Serialize)]
-pub(super) struct Line {
+pub(super) struct SyncRow {
     sync: String,
     table: String,
     /// Changes to be looked at now.
@@ -27,7 +27,7 @@ pub(super) struct Line {
     reindex_paused: bool,
 }
 
-impl Line {
+impl SyncRow {
     pub(super) fn new(sync: &Sync) -> Self {
         Self {
             sync: sync.name.clone(),
@@ -44,11 +44,11 @@ impl Line {
 }
 
 /// For people.
-pub(super) struct Table<'a>(pub(super) &'a [Line]);
+pub(super) struct Table<'a>(pub(super) &'a [SyncRow]);
 
 impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let widest = |of: fn(&Line) -> &str| {
+        let widest = |of: fn(&SyncRow) -> &str| {
             let widths = self.0.iter().map(|line| of(line).chars().count());
             widths.max().unwrap_or(0).max(5)
         };

@@ -30,7 +30,7 @@ pub(super) struct Arguments {
     table: String,
 
     #[command(flatten)]
-    which: Which,
+    which: RowSelector,
 
     #[command(flatten)]
     instead: Instead,
@@ -62,7 +62,7 @@ pub(super) struct Arguments {
 /// Which documents.
 #[derive(clap::Args)]
 #[group(id = "which", multiple = true, conflicts_with = "instead")]
-struct Which {
+struct RowSelector {
     /// All rows
     #[arg(long, conflicts_with_all = ["ids", "id", "condition", "column"])]
     all: bool,
@@ -169,7 +169,7 @@ pub(super) async fn run(
     terminal.result(&far, &far)
 }
 
-impl Which {
+impl RowSelector {
     fn is_given(&self) -> bool {
         let by_time = self.since.is_some() || self.until.is_some();
         self.all

@@ -19,7 +19,7 @@ use crate::signals::Signals;
 use crate::site;
 use crate::syncs::{self, Config, Started};
 use crate::terminal::Terminal;
-use crate::worker::{self, Patience, Settings};
+use crate::worker::{self, Settings, StopGrace};
 
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// With --once nobody waits a minute for the look that sees what was written.
@@ -43,14 +43,14 @@ pub(super) struct Arguments {
     once: bool,
 
     #[command(flatten)]
-    patience: Patience,
+    patience: StopGrace,
 
     #[command(flatten)]
     listen: Listen,
 }
 
 impl Arguments {
-    pub(super) fn goes_on(&self) -> bool {
+    pub(super) fn is_long_running(&self) -> bool {
         !self.once
     }
 }

@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 
-use crate::observe::frame::{Frame, Line};
+use crate::observe::frame::{Frame, QueueRow};
 use crate::terminal::named;
 
 /// A key that means something.
@@ -98,9 +98,9 @@ impl Sort {
     }
 
     /// Of two that are alike, the one that was first stays so.
-    fn compare(self, one: &Line, other: &Line) -> Ordering {
-        let late = |line: &Line| line.late_seconds.unwrap_or(-1.0);
-        let rate = |line: &Line| line.completed_a_second.unwrap_or(-1.0);
+    fn compare(self, one: &QueueRow, other: &QueueRow) -> Ordering {
+        let late = |line: &QueueRow| line.late_seconds.unwrap_or(-1.0);
+        let rate = |line: &QueueRow| line.completed_a_second.unwrap_or(-1.0);
         match self {
             Self::Late => late(other).total_cmp(&late(one)),
             Self::Available => other.available.cmp(&one.available),
@@ -262,7 +262,7 @@ mod tests {
     }
 
     fn frame(queues: &[(&str, f64, i64)]) -> Frame {
-        let line = |(queue, late, available): &(&str, f64, i64)| Line {
+        let line = |(queue, late, available): &(&str, f64, i64)| QueueRow {
             queue: (*queue).to_owned(),
             late_seconds: Some(*late),
             is_worked: true,
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_keys_and_arrows_are_three_of_them() {
+    fn arrow_keys_are_three_byte_sequences() {
         use Key::{Down, Help, Quit, Up};
         assert_eq!(keys(b"jk?q"), [Down, Up, Help, Quit]);
         assert_eq!(keys(b"\x1b[A\x1b[B\x1bOA\x1bOB"), [Up, Down, Up, Down]);
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chosen_queue_stays_chosen_in_whatever_order() {
+    fn the_selection_survives_sorting() {
         let mut frame = frame(&[("a", 3.0, 1), ("b", 2.0, 9), ("c", 1.0, 5)]);
         let mut view = View::new(false);
         for _ in 0..2 {
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_acts_unless_that_was_asked_for_and_a_queue_is_chosen() {
+    fn actions_need_the_option_and_a_selected_queue() {
         let mut frame = frame(&[("a", 3.0, 1)]);
         let mut looks = View::new(false);
         looks.press(Key::Down, &mut frame);
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chosen_queue_is_seen_however_many_stand_before_it() {
+    fn the_selected_queue_stays_visible() {
         let names: Vec<String> = (0..50).map(|at| format!("q{at}")).collect();
         let lines: Vec<_> = names.iter().map(|name| (&**name, 1.0, 1)).collect();
         let mut frame = frame(&lines);

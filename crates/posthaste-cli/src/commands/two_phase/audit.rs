@@ -95,7 +95,7 @@ mod tests {
     use crate::failure;
 
     #[test]
-    fn what_was_not_judged_is_named_and_the_exit_code_tells_it_from_what_is_wrong() {
+    fn unjudged_records_have_their_exit_code() {
         assert!(judged(&Audit::default()).is_ok());
         let moving = Audit {
             moving: 1_001,

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_and_fields_are_read_or_said_to_be_none() {
+    fn amounts_and_fields_are_parsed_or_rejected() {
         assert_eq!(amount("a=-3"), Ok(("a".to_owned(), -3)));
         for wrong in ["a", "a=", "a=1.5", "a=NaN", "a=1e3"] {
             assert!(amount(wrong).is_err(), "{wrong}");

@@ -37,7 +37,7 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    pub(super) fn goes_on(&self) -> bool {
+    pub(super) fn is_long_running(&self) -> bool {
         !self.once
     }
 }
@@ -125,11 +125,11 @@ pub(super) async fn run(
         terminal.event("recovering", "recovering; Ctrl-C stops", &json!({}))?;
     }
     loop {
-        let goes_on = || !stop.is_cancelled();
+        let is_long_running = || !stop.is_cancelled();
         let pass = async {
-            let recovered = coordinator.recover_while(grace, goes_on).await?;
+            let recovered = coordinator.recover_while(grace, is_long_running).await?;
             let is_time = named.is_none_or(|named| named.elapsed() >= NAME_EVERY);
-            let stuck = match is_time && goes_on() {
+            let stuck = match is_time && is_long_running() {
                 true => coordinator.stuck(UNMOVED).await,
                 false => Ok(Vec::new()),
             };
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_recovered_is_told_also_where_nobody_could_look_for_the_rest() {
+    fn recovery_reports_progress_despite_a_failed_listing() {
         let recovered = Recovered {
             finished: 7,
             ..Recovered::default()

@@ -33,7 +33,7 @@ fn frame(snapshot: &Snapshot, then: Option<&Completed>) -> Frame {
 }
 
 #[test]
-fn the_latest_queue_stands_first_and_of_those_that_are_not_late_the_longest() {
+fn queues_are_sorted_by_lateness_then_length() {
     let jobs = ["short", "long", "late"].map(|queue| {
         let available = i64::try_from(queue.len()).unwrap_or_default();
         counter(queue, available, 0)
@@ -52,7 +52,7 @@ fn the_latest_queue_stands_first_and_of_those_that_are_not_late_the_longest() {
 }
 
 #[test]
-fn rates_are_those_since_the_look_before() {
+fn rates_are_computed_since_the_previous_read() {
     let then = Completed {
         at: 10.0,
         queues: BTreeMap::from([("mail".into(), 100), ("restored".into(), 500)]),

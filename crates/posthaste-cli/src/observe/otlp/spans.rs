@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_is_what_a_traceparent_names_and_nothing_of_what_is_none() {
+    fn invalid_traceparents_make_no_link() {
         let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         let context = linked(parent).unwrap();
         let trace = context.trace_id().to_string();

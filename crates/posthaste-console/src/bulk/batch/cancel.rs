@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use posthaste::State;
 
 use super::{Batch, Step, numbers};
-use crate::look::{Found, Look};
+use crate::search::{Found, JobSearch};
 use crate::store::{self, StoreError};
 
 /// No more passes: somebody has those that are left, and does not let them go.
@@ -15,7 +15,7 @@ const PASSES: i32 = 50;
 impl Batch<'_> {
     pub(super) async fn cancel(&self) -> Result<Step, StoreError> {
         let place = self.action.place.as_deref();
-        let look = Look {
+        let look = JobSearch {
             filter: &self.filter,
             sums: None,
             secrets: &self.app.secrets,
@@ -43,7 +43,7 @@ impl Batch<'_> {
                 pass_jobs: self.action.pass_jobs + count(done),
                 ..self.here()
             },
-            false => self.behind(&found, done),
+            false => self.next_step(&found, done),
         })
     }
 
@@ -56,7 +56,7 @@ impl Batch<'_> {
         let told: HashSet<i64> = match running.is_empty() {
             true => HashSet::new(),
             false => {
-                let told = store::told_to_end(self.session, &running).await?;
+                let told = store::being_cancelled(self.session, &running).await?;
                 told.into_iter().collect()
             }
         };
@@ -66,7 +66,7 @@ impl Batch<'_> {
             .collect())
     }
 
-    fn behind(&self, found: &Found, done: usize) -> Step {
+    fn next_step(&self, found: &Found, done: usize) -> Step {
         let pass_jobs = self.action.pass_jobs + count(done);
         if let Some(next) = &found.next {
             return Step {

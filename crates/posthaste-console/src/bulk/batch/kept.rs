@@ -7,12 +7,12 @@ use posthaste::State;
 use super::{Batch, Step, numbers};
 use crate::bulk::Kind;
 use crate::store::{self, StoreError};
-use crate::window::{KEPT, Place};
+use crate::window::{Cursor, KEPT};
 
 impl Batch<'_> {
     pub(super) async fn kept(&self) -> Result<Step, StoreError> {
         let mut here = self.here();
-        let Some(Place::Kept(state, at, id)) = self.kept_place() else {
+        let Some(Cursor::Kept(state, at, id)) = self.kept_place() else {
             return Ok(Step {
                 is_over: true,
                 ..here
@@ -27,7 +27,7 @@ impl Batch<'_> {
             (false, _) => session.jobs()?.redrive(&numbers(&found.ids)).await?.len(),
         };
         let next = match found.next {
-            Some((at, id)) => Some(Place::Kept(state, at, id)),
+            Some((at, id)) => Some(Cursor::Kept(state, at, id)),
             None => self.next_state(state),
         };
         here.is_over = next.is_none();
@@ -36,20 +36,20 @@ impl Batch<'_> {
     }
 
     /// Where the walk stands, or begins.
-    fn kept_place(&self) -> Option<Place> {
+    fn kept_place(&self) -> Option<Cursor> {
         match &self.action.place {
             Some(place) => place.parse().ok(),
             None => self.first_of(self.filter.state.unwrap_or(KEPT[0])),
         }
     }
 
-    fn first_of(&self, state: State) -> Option<Place> {
+    fn first_of(&self, state: State) -> Option<Cursor> {
         let since = self.filter.since_at().unwrap_or(Timestamp::UNIX_EPOCH);
-        Some(Place::Kept(state, since, -1))
+        Some(Cursor::Kept(state, since, -1))
     }
 
     /// The next state, where the filter names none.
-    fn next_state(&self, state: State) -> Option<Place> {
+    fn next_state(&self, state: State) -> Option<Cursor> {
         if self.filter.state.is_some() {
             return None;
         }

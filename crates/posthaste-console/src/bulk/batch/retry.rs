@@ -8,12 +8,12 @@ use posthaste::State;
 
 use super::{Batch, Step, numbers};
 use crate::store::{self, StoreError};
-use crate::window::Place;
+use crate::window::Cursor;
 
 /// Jobs of a look that had come when it began, and where the next one begins.
 struct Met {
     ids: Vec<i64>,
-    next: Option<Place>,
+    next: Option<Cursor>,
 }
 
 impl Batch<'_> {
@@ -21,8 +21,8 @@ impl Batch<'_> {
         let place = self.action.place.as_deref();
         let place = place.and_then(|place| place.parse().ok());
         let met = match place.unwrap_or_else(|| self.first()) {
-            Place::Due(at, id) => self.due(at, id).await?,
-            Place::InFlight(below) => self.quarantined(below).await?,
+            Cursor::Due(at, id) => self.due(at, id).await?,
+            Cursor::InFlight(below) => self.quarantined(below).await?,
             _ => Met {
                 ids: Vec::new(),
                 next: None,
@@ -45,10 +45,10 @@ impl Batch<'_> {
         })
     }
 
-    fn first(&self) -> Place {
+    fn first(&self) -> Cursor {
         match self.filter.state {
-            Some(State::Quarantined) => Place::InFlight(i64::MAX),
-            _ => Place::FIRST_DUE,
+            Some(State::Quarantined) => Cursor::InFlight(i64::MAX),
+            _ => Cursor::FIRST_DUE,
         }
     }
 
@@ -60,10 +60,10 @@ impl Batch<'_> {
         let end = found.end.filter(|_| found.is_bounded);
         let next = match last.filter(|_| is_full) {
             Some(last) => Some(last),
-            None => end.map(|(at, id)| Place::Due(at, id)),
+            None => end.map(|(at, id)| Cursor::Due(at, id)),
         };
         let behind = match self.filter.state {
-            None => Some(Place::InFlight(i64::MAX)),
+            None => Some(Cursor::InFlight(i64::MAX)),
             Some(_) => None,
         };
         let old = found.jobs.iter();
@@ -82,7 +82,7 @@ impl Batch<'_> {
         let old = old.filter(|(_, enqueued_at)| *enqueued_at <= self.action.started_at);
         Ok(Met {
             ids: old.map(|(id, _)| *id).collect(),
-            next: last.map(|(id, _)| Place::InFlight(*id)),
+            next: last.map(|(id, _)| Cursor::InFlight(*id)),
         })
     }
 

@@ -138,7 +138,7 @@ async fn redis(stands: &mut Stands) {
 
     sent_with(to("celery+redis")).await.unwrap();
     let task: Value = serde_json::from_str(&proxied.list(TEXT)[0]).unwrap();
-    let error = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let describe = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let queue = &task["properties"]["delivery_info"]["routing_key"];
     stands.push(("Celery", "queue", describe(queue)));
     stands.push(("Celery", "task", describe(&task["headers"]["task"])));
@@ -221,7 +221,7 @@ async fn smtp(stands: &mut Stands) {
     let mails = json!({ "to": to, "mail_from": "us@example.com", "mail_to": "them@example.com" });
     sent_with(mails).await.unwrap();
     let mail = server.effects().unwrap().remove(0);
-    let error = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let describe = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     stands.push(("SMTP", "subject", describe(&mail.all["subject"])));
     stands.push(("SMTP", "x", describe(&mail.all["headers"]["x"])));
 }

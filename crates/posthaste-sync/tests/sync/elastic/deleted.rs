@@ -124,7 +124,7 @@ async fn writes_never_create_a_missing_index_and_the_next_poll_does() {
         _ => false,
     };
     assert!(is_refused, "{late:?}");
-    let unchanged = Condition::Unchanged(posthaste_elastic::IndexedVersion {
+    let unchanged = Condition::Unchanged(posthaste_elastic::Seen {
         seq_no: 1,
         primary_term: 1,
     });

@@ -22,7 +22,7 @@ async fn a_document_larger_than_a_request_may_be_is_given_up_and_named() {
     let rows = db.client().await.unwrap();
     rows.batch_execute(NOTES).await.unwrap();
     let index = Elastic::new(client(&fake.url()), "notes").pause(Duration::from_millis(1));
-    let sync = IndexSync::of(Table::new(db.pool(2).unwrap(), "note"), index);
+    let sync = IndexSync::builder(Table::new(db.pool(2).unwrap(), "note"), index);
     let sync = sync.period(Duration::from_millis(100)).start().unwrap();
     let worker = worker(&db.pool(2).unwrap()).consumer("sync.note", sync);
     let worker = worker.start().await.unwrap();

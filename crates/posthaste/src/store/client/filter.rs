@@ -133,7 +133,7 @@ mod tests {
     use crate::job::{JobId, State};
 
     #[test]
-    fn a_limit_is_what_was_said_else_the_number_of_ids_else_that_of_the_call() {
+    fn limits_default_to_the_number_of_ids() {
         let three = Filter::new().ids([1, 2, 3].map(JobId));
         assert_eq!(three.limit_or(50), 3);
         assert_eq!(three.limit(2).limit_or(50), 2);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_database_would_refuse_is_refused_by_its_name() {
+    fn names_the_field_that_the_database_would_reject() {
         let refused = |filter: Filter| match filter.check(&[State::Dead, State::Expired]) {
             Ok(()) => String::new(),
             Err(error) => {

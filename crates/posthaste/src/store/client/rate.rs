@@ -61,7 +61,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_rate_of_nothing_and_one_beyond_its_bounds_is_refused() {
+    fn rejects_rates_of_zero_and_out_of_range() {
         let second = Duration::from_secs(1);
         for (rate, field) in [
             (Rate::new(0, second), "jobs"),

@@ -26,7 +26,7 @@ static OPENED: LazyLock<Text> = LazyLock::new(|| {
 });
 
 #[derive(Deserialize)]
-struct Place {
+struct TransactionState {
     has_begun: bool,
     isolation: String,
     server: u32,
@@ -50,13 +50,16 @@ pub(crate) async fn within<E: Executor>(
 }
 
 /// Refuses before anything is done.
-async fn place<E: Executor>(executor: &mut E, failed: &'static str) -> Result<Place, Error> {
+async fn place<E: Executor>(
+    executor: &mut E,
+    failed: &'static str,
+) -> Result<TransactionState, Error> {
     let begun = executor.texts(BEGUN, &[]).await;
     begun.map_err(Error::driver(failed))?;
     let answers = executor.texts(PLACE, &[]).await;
     let answers = answers.map_err(Error::driver(failed))?;
     let answer = answers.first().map_or("", |answer| answer);
-    let place: Place = serde_json::from_str(answer).map_err(unreadable)?;
+    let place: TransactionState = serde_json::from_str(answer).map_err(unreadable)?;
     refuse_old(place.server)?;
     if !place.has_begun {
         let reason = "is not open: a migration over this connection would be done in parts; begin \

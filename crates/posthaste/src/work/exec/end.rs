@@ -78,18 +78,18 @@ impl Tail {
 mod tests {
     use super::*;
 
-    fn said(text: &str) -> Tail {
+    fn tail(text: &str) -> Tail {
         let mut tail = Tail::default();
         tail.push(text.as_bytes());
         tail
     }
 
     #[test]
-    fn only_zero_is_done_and_only_65_discards() {
+    fn exit_code_0_completes_and_65_discards() {
         let nothing = Tail::default();
-        assert_eq!(decide(End::Exited(0), &said("loud")), Ok(Outcome::Done));
+        assert_eq!(decide(End::Exited(0), &tail("loud")), Ok(Outcome::Done));
         assert_eq!(
-            decide(End::Exited(65), &said("no such account\n")),
+            decide(End::Exited(65), &tail("no such account\n")),
             Ok(Outcome::Discard {
                 reason: "the command refused it (exit code 65): no such account".into()
             })
@@ -102,7 +102,7 @@ mod tests {
             Err(RetryLater::by_backoff("the command was killed by signal 9"))
         );
         assert_eq!(
-            decide(End::OverTime(Duration::from_secs(2)), &said("slow")),
+            decide(End::OverTime(Duration::from_secs(2)), &tail("slow")),
             Err(RetryLater::by_backoff(
                 "the command ran longer than 2 s: slow"
             ))
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn of_long_output_the_end_is_kept() {
+    fn long_output_keeps_its_end() {
         let mut tail = Tail::default();
         for _ in 0..100_000 {
             tail.push("äöü".as_bytes());

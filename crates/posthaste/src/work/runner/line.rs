@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::Runner;
 use crate::consumer::Delivery;
-use crate::work::handlers::Which;
+use crate::work::handlers::HandlerId;
 
 /// Jobs stand in line for about this long, as far as the last runs tell: a slow sibling holds up no
 /// more than that.
@@ -41,7 +41,7 @@ impl Runner {
     }
 
     /// The next job in line whose handler may run once more, with that handler.
-    fn next(&self) -> Option<(Delivery, Option<Which>)> {
+    fn next(&self) -> Option<(Delivery, Option<HandlerId>)> {
         let mut line = self.line();
         let Some(limited) = &self.limited else {
             let delivery = line.pop_front()?;
@@ -65,7 +65,7 @@ impl Runner {
     }
 
     /// Waits until there is one; nothing when the runner ends.
-    pub(super) async fn next_or_wait(&self) -> Option<(Delivery, Option<Which>)> {
+    pub(super) async fn next_or_wait(&self) -> Option<(Delivery, Option<HandlerId>)> {
         loop {
             if let Some(next) = self.next() {
                 return Some(next);
@@ -101,8 +101,8 @@ impl Runner {
             let slow = u64::try_from(LONGEST_WAIT.as_nanos()).unwrap_or(u64::MAX);
             self.run_time.fetch_max(slow, Ordering::Relaxed);
         }
-        if let Some(trial) = &self.trial {
-            trial.give_back(gone.len());
+        if let Some(probe) = &self.probe {
+            probe.give_back(gone.len());
         }
         gone.into_iter().for_each(|one| one.ticket.give_back());
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::consumer::Ticket;
-use crate::work::handlers::Which;
+use crate::work::handlers::HandlerId;
 
 /// A handler that ignores its timeout for this long blocks its thread: its job is taken from it and
 /// another slot takes over.
@@ -20,7 +20,7 @@ const CANCEL_GRACE: Duration = Duration::from_secs(5);
 pub(super) struct Run {
     pub(super) ticket: Ticket,
     /// Nothing if no handler knows the job's name.
-    pub(super) which: Option<Which>,
+    pub(super) which: Option<HandlerId>,
     pub(super) started: Instant,
     pub(super) timeout: Duration,
     pub(super) cancelled: CancellationToken,

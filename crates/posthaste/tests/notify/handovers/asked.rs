@@ -4,7 +4,7 @@
 use super::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_wait_that_is_ended_from_outside_ends_with_a_look() {
+async fn externally_ended_waits_end_without_a_poll() {
     let mut system = Played::new().await;
     judge(
         "a job of an hour ahead that is to run now",
@@ -83,7 +83,7 @@ async fn no_wait_that_is_ended_from_outside_ends_with_a_look() {
 
 /// The leader looks for ticks once a second, and for those of the next second on time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tick_is_not_late_by_a_look() {
+async fn ticks_do_not_wait_for_a_poll() {
     let mut system = Played::new().await;
     judge("a tick", WOKEN, &mut system, async |system: &mut Played| {
         let row = "INSERT INTO posthaste.periodic (name, schedule, job, next_at, looked_at)

@@ -36,7 +36,7 @@ async fn once(client: &Client, what: &str, is: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_due_does_not_wait_for_the_lease_of_a_leader_that_was_killed() {
+async fn due_jobs_do_not_wait_for_the_lease_of_a_killed_leader() {
     let mut system = Played::new().await;
     let watched = system.db.client().await.unwrap();
     let mut times = Vec::new();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ::posthaste::consumer::{Consumer, Delivery};
 use ::posthaste::{Config, Outcome, Worker, WorkerHandle};
 use ::posthaste_relay::{
-    Asynq, Mapping, RabbitMq, AddressPolicy, Relay, RelayBuilder, Sidekiq, Template, Webhook,
+    AddressPolicy, Asynq, Mapping, RabbitMq, Relay, RelayBuilder, Sidekiq, Template, Webhook,
 };
 use anyhow::{Result, ensure};
 use tokio_postgres::NoTls;

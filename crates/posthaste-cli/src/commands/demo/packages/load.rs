@@ -15,7 +15,7 @@ use crate::file::FILE;
 use crate::signals::Signals;
 use crate::syncs;
 use crate::terminal::Terminal;
-use crate::worker::{self, Patience, Settings};
+use crate::worker::{self, Settings, StopGrace};
 
 /// Rows of one transaction, each with its job.
 const BATCH: i64 = 500;
@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
     run: i64,
 
     #[command(flatten)]
-    patience: Patience,
+    patience: StopGrace,
 }
 
 pub(crate) async fn run(

@@ -93,14 +93,14 @@ pub(super) async fn enqueue(
     let (jobs, lines) = (feed.enqueued, feed.committed_line);
     drop(feed);
     if let Err(error) = fed {
-        let (told, where_now) = (failure::line(&error), where_to_go_on(plan, jobs, lines));
+        let (told, where_now) = (failure::line(&error), resume_hint(plan, jobs, lines));
         bail!("{}. {where_now}.", told.trim_end_matches('.'));
     }
     let text = format!("enqueued {jobs} jobs");
     terminal.result(text, &Enqueued { jobs, lines })
 }
 
-fn where_to_go_on(plan: &Plan<'_>, jobs: u64, lines: u64) -> String {
+fn resume_hint(plan: &Plan<'_>, jobs: u64, lines: u64) -> String {
     let source = plan.source();
     match jobs {
         0 => format!("Nothing was enqueued from {source}"),
@@ -216,7 +216,7 @@ impl Lines {
 /// One line: the names of the columns, and nothing else, so that a slip of the pen is told.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line<'a> {
+struct JobLine<'a> {
     name: String,
     #[serde(borrow)]
     kwargs: Option<&'a RawValue>,
@@ -238,7 +238,7 @@ fn present<'de, D: serde::Deserializer<'de>>(value: D) -> Result<Option<Option<i
 }
 
 fn job(line: &[u8]) -> anyhow::Result<NewJob> {
-    let line: Line<'_> = serde_json::from_slice(line)?;
+    let line: JobLine<'_> = serde_json::from_slice(line)?;
     let mut job = match line.kwargs {
         Some(kwargs) => NewJob::new(&line.name, kwargs)?,
         None => NewJob::new(&line.name, &serde_json::Map::new())?,

@@ -28,14 +28,14 @@ pub(crate) enum Turn {
 /// vain is followed by one twice as long. And claims go on for at least as long as they were
 /// paused, so that quarantined jobs take half of the process's time at most.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct Pauses {
     wait: Duration,
     /// At least; twice as long after each turn in a row in which a job was given back.
     rest: Duration,
     longest: Option<Duration>,
 }
 
-impl Patience {
+impl Pauses {
     /// With the time limit of the slowest handler, if all have one. A wait of twice that is long
     /// enough: jobs may stand in line for those that run.
     pub(crate) fn new(limit: Option<Duration>) -> Self {
@@ -65,7 +65,7 @@ impl Patience {
     }
 
     /// There are no quarantined jobs; how long until the next look.
-    pub(crate) fn calm(&mut self) -> Duration {
+    pub(crate) fn none_found(&mut self) -> Duration {
         self.wait = FIRST;
         self.rest = LOOK;
         CALM
@@ -79,7 +79,7 @@ mod tests {
     /// Quarantined jobs beside jobs that run for this long, one of which has always just begun: the
     /// wait that succeeded, and the share of the time that claims were paused until then.
     fn until_alone(limit: Option<Duration>, run: Duration) -> (Duration, f64) {
-        let mut patience = Patience::new(limit);
+        let mut patience = Pauses::new(limit);
         let (mut paused, mut open) = (Duration::ZERO, Duration::ZERO);
         loop {
             let wait = patience.wait();
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_ends_at_all_is_waited_for_in_at_most_half_of_the_time() {
+    fn waiting_takes_at_most_half_of_the_time() {
         let day = Duration::from_secs(86_400);
         for seconds in [0, 1, 9, 10, 11, 60, 300, 3_600, 86_400] {
             let run = Duration::from_secs(seconds);
@@ -111,20 +111,20 @@ mod tests {
 
     #[test]
     fn the_wait_is_bounded_by_the_time_limit_and_begins_anew_when_there_are_no_quarantined_jobs() {
-        let mut patience = Patience::new(Some(Duration::from_secs(20)));
+        let mut patience = Pauses::new(Some(Duration::from_secs(20)));
         let mut waits = Vec::new();
         for _ in 0..5 {
             waits.push(patience.wait().as_secs());
             patience.rest(Turn::None, patience.wait());
         }
         assert_eq!(waits, [10, 20, 40, 50, 50]);
-        patience.calm();
+        patience.none_found();
         assert_eq!(patience.wait(), FIRST);
     }
 
     #[test]
-    fn a_turn_keeps_the_wait_that_it_took() {
-        let mut patience = Patience::new(None);
+    fn a_turn_keeps_its_wait() {
+        let mut patience = Pauses::new(None);
         patience.rest(Turn::None, FIRST);
         let rest = patience.rest(Turn::Had, Duration::from_secs(15));
         assert_eq!(rest, Duration::from_secs(15));
@@ -132,8 +132,8 @@ mod tests {
         assert_eq!(patience.rest(Turn::Had, Duration::ZERO), LOOK);
     }
     #[test]
-    fn a_job_that_is_given_back_in_each_turn_makes_turns_rare_until_one_ends_otherwise() {
-        let mut patience = Patience::new(None);
+    fn jobs_released_in_each_turn_make_turns_rarer() {
+        let mut patience = Pauses::new(None);
         let rests = (0..9).map(|_| patience.rest(Turn::Repeated, Duration::ZERO).as_secs());
         assert_eq!(rests.collect::<Vec<_>>(), [1, 2, 4, 8, 16, 32, 60, 60, 60]);
         assert_eq!(patience.rest(Turn::Had, Duration::ZERO), LOOK);

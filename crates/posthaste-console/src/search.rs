@@ -10,7 +10,7 @@ use posthaste_observe::Sums;
 use crate::filter::Filter;
 use crate::redact::Secrets;
 use crate::store::{self, JobRow, Session, StoreError};
-use crate::window::{MOST_PAGES, PAGES, Place};
+use crate::window::{Cursor, MOST_PAGES, PAGES};
 
 /// No window begins after this.
 const BOUND: Duration = Duration::from_millis(600);
@@ -25,7 +25,7 @@ const SEARCHED: usize = 500;
 pub(crate) struct Found {
     pub(crate) jobs: Vec<JobRow>,
     /// Where the next page begins; nothing where everything was looked at.
-    pub(crate) next: Option<Place>,
+    pub(crate) next: Option<Cursor>,
     /// There may be more, but this took its time.
     pub(crate) is_cut: bool,
     /// Where this page was to go on is no place any more.
@@ -36,19 +36,19 @@ pub(crate) struct Found {
 }
 
 /// What a page is of.
-pub(crate) struct Look<'a> {
+pub(crate) struct JobSearch<'a> {
     pub(crate) filter: &'a Filter,
     /// How many jobs there are of each state; places that have none are passed over. Nothing: that
     /// is not known.
     pub(crate) sums: Option<&'a Sums>,
     pub(crate) secrets: &'a Secrets,
-    pub(crate) at: Option<Place>,
+    pub(crate) at: Option<Cursor>,
     /// Only what is due later, the next first.
     pub(crate) is_by_due: bool,
     pub(crate) limit: usize,
 }
 
-impl Look<'_> {
+impl JobSearch<'_> {
     pub(crate) async fn take(&self, pool: &Pool) -> Result<Found, StoreError> {
         let session = Session::read(pool).await?;
         let started = Instant::now();
@@ -74,7 +74,7 @@ impl Look<'_> {
     ) -> Result<Found, StoreError> {
         let mut found = Found::default();
         let mut places = match self.is_by_due {
-            true => vec![Place::FIRST_DUE],
+            true => vec![Cursor::FIRST_DUE],
             false => store::places(session).await?,
         };
         if let Some(at) = &self.at {
@@ -96,7 +96,7 @@ impl Look<'_> {
                 }
                 let before = found.jobs.len();
                 here = match (&place, claims) {
-                    (Place::Running(_), Some(claims)) => {
+                    (Cursor::Running(_), Some(claims)) => {
                         self.running(session, &place, claims, &mut found).await?
                     }
                     _ => {
@@ -118,10 +118,10 @@ impl Look<'_> {
     }
 
     /// Whether a job that is meant may lie there.
-    fn is_worth(&self, place: &Place) -> bool {
+    fn is_worth(&self, place: &Cursor) -> bool {
         let is_there = |state| self.sums.is_none_or(|sums| sums.of(state) > 0);
         match self.filter.state {
-            None if matches!(place, Place::Kept(..)) => false,
+            None if matches!(place, Cursor::Kept(..)) => false,
             None => ALL
                 .into_iter()
                 .any(|state| place.may_hold(state) && is_there(state)),
@@ -135,10 +135,10 @@ impl Look<'_> {
     async fn running(
         &self,
         session: &Session,
-        place: &Place,
+        place: &Cursor,
         claims: i64,
         found: &mut Found,
-    ) -> Result<Option<Place>, StoreError> {
+    ) -> Result<Option<Cursor>, StoreError> {
         session.mark().await?;
         match self.window(session, place, 0, Some(claims), found).await {
             Err(StoreError::Late(_)) => {
@@ -160,11 +160,11 @@ impl Look<'_> {
     async fn window(
         &self,
         session: &Session,
-        place: &Place,
+        place: &Cursor,
         pages: i64,
         claims: Option<i64>,
         found: &mut Found,
-    ) -> Result<Option<Place>, StoreError> {
+    ) -> Result<Option<Cursor>, StoreError> {
         let room = self.limit + 1 - found.jobs.len();
         let wanted = if self.filter.text.is_some() {
             SEARCHED
@@ -173,24 +173,24 @@ impl Look<'_> {
         };
         let limit = i64::try_from(wanted).unwrap_or(i64::MAX);
         let (mut jobs, on) = match place {
-            Place::Running(_) | Place::InFlight(_) => (
+            Cursor::Running(_) | Cursor::InFlight(_) => (
                 store::numbered(session, place, self.filter, limit, claims).await?,
                 None,
             ),
-            Place::Slot(slot, before) => {
+            Cursor::Slot(slot, before) => {
                 let from = before.window(pages);
                 let jobs = store::slot(session, *slot, from, *before, self.filter, limit).await?;
-                (jobs, (from.page > 0).then_some(Place::Slot(*slot, from)))
+                (jobs, (from.page > 0).then_some(Cursor::Slot(*slot, from)))
             }
-            Place::Kept(state, at, id) => {
+            Cursor::Kept(state, at, id) => {
                 let kept = store::kept(session, *state, (*at, *id), self.filter, limit).await?;
                 let end = kept.end.filter(|_| kept.is_bounded);
-                (kept.jobs, end.map(|(at, id)| Place::Kept(*state, at, id)))
+                (kept.jobs, end.map(|(at, id)| Cursor::Kept(*state, at, id)))
             }
-            Place::Due(at, id) => {
+            Cursor::Due(at, id) => {
                 let due = store::due(session, (*at, *id), self.filter, limit).await?;
                 let end = due.end.filter(|_| due.is_bounded);
-                (due.jobs, end.map(|(at, id)| Place::Due(at, id)))
+                (due.jobs, end.map(|(at, id)| Cursor::Due(at, id)))
             }
         };
         let next = match jobs.len() >= wanted {

@@ -14,9 +14,9 @@ pub(crate) const LASTS: Duration = Duration::from_secs(12 * 3_600);
 const COOKIE: &str = "posthaste_console";
 
 /// Knows the token, if there is one.
-pub(crate) struct Doorkeeper(Option<String>);
+pub(crate) struct TokenAuth(Option<String>);
 
-impl Doorkeeper {
+impl TokenAuth {
     pub(crate) fn new(access: &Access) -> Self {
         Self(match access {
             Access::Loopback | Access::Proxy(_) => None,
@@ -38,7 +38,7 @@ impl Doorkeeper {
     }
 
     /// Whether the token stands in the header.
-    pub(super) fn knows_bearer(&self, headers: &HeaderMap) -> bool {
+    pub(super) fn accepts_bearer(&self, headers: &HeaderMap) -> bool {
         let sent = headers
             .get("authorization")
             .and_then(|sent| sent.to_str().ok());
@@ -49,7 +49,7 @@ impl Doorkeeper {
     }
 
     /// Whether a cookie of ours came along, and is not too old.
-    pub(super) fn knows_cookie(&self, headers: &HeaderMap) -> bool {
+    pub(super) fn accepts_cookie(&self, headers: &HeaderMap) -> bool {
         let cookies = headers
             .get_all("cookie")
             .iter()
@@ -122,8 +122,8 @@ fn unhex(text: &str) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn keeper(token: &str) -> Doorkeeper {
-        Doorkeeper::new(&Access::Token(token.to_owned()))
+    fn keeper(token: &str) -> TokenAuth {
+        TokenAuth::new(&Access::Token(token.to_owned()))
     }
 
     fn with(name: &'static str, value: &str) -> HeaderMap {
@@ -133,26 +133,26 @@ mod tests {
     }
 
     #[test]
-    fn only_the_token_is_known_and_an_empty_one_never() {
-        assert!(keeper("abc").knows_bearer(&with("authorization", "Bearer abc")));
+    fn only_the_configured_token_authenticates() {
+        assert!(keeper("abc").accepts_bearer(&with("authorization", "Bearer abc")));
         for sent in ["Bearer abd", "Bearer ab", "Basic abc", "abc", "Bearer "] {
             assert!(
-                !keeper("abc").knows_bearer(&with("authorization", sent)),
+                !keeper("abc").accepts_bearer(&with("authorization", sent)),
                 "{sent}"
             );
         }
         assert!(!keeper("").knows(""));
-        assert!(!Doorkeeper::new(&Access::Loopback).knows(""));
+        assert!(!TokenAuth::new(&Access::Loopback).knows(""));
     }
 
     #[test]
-    fn a_cookie_of_this_token_is_known_and_no_other() {
+    fn only_cookies_of_the_current_token_authenticate() {
         let cookie = keeper("abc").cookie(true).unwrap();
         assert!(cookie.contains("HttpOnly; SameSite=Strict") && cookie.ends_with("; Secure"));
         let (pair, _) = cookie.split_once(';').unwrap();
         let sent = format!("other=1; {pair}");
-        assert!(keeper("abc").knows_cookie(&with("cookie", &sent)));
-        assert!(!keeper("abd").knows_cookie(&with("cookie", &sent)));
+        assert!(keeper("abc").accepts_cookie(&with("cookie", &sent)));
+        assert!(!keeper("abd").accepts_cookie(&with("cookie", &sent)));
         let later = pair.replacen("posthaste_console=1", "posthaste_console=9", 1);
         let without = pair.split_once('.').unwrap().0;
         for forged in [
@@ -162,7 +162,7 @@ mod tests {
             "posthaste_console=.",
         ] {
             assert!(
-                !keeper("abc").knows_cookie(&with("cookie", forged)),
+                !keeper("abc").accepts_cookie(&with("cookie", forged)),
                 "{forged}"
             );
         }

@@ -12,7 +12,7 @@ const INSTEAD: [(&str, &str, &str); 2] = [
 /// The commands that somebody may have meant who typed this and got this error; none where the
 /// error says enough.
 pub(crate) fn meant(root: &Command, typed: &[String], error: &clap::Error) -> Vec<String> {
-    let place = Place::of(root, typed);
+    let place = Position::of(root, typed);
     match error.kind() {
         ErrorKind::InvalidSubcommand => {
             let below = place.ending_with(place.next);
@@ -33,14 +33,14 @@ pub(crate) fn meant(root: &Command, typed: &[String], error: &clap::Error) -> Ve
 }
 
 /// How far what was typed names commands.
-struct Place<'a> {
+struct Position<'a> {
     /// The commands from the program on.
     path: Vec<&'a Command>,
     /// The first word that names none.
     next: &'a str,
 }
 
-impl<'a> Place<'a> {
+impl<'a> Position<'a> {
     fn of(root: &'a Command, typed: &'a [String]) -> Self {
         let mut path = vec![root];
         let mut words = typed.iter();
@@ -138,7 +138,7 @@ mod tests {
     use crate::Arguments;
 
     #[test]
-    fn what_is_typed_wrongly_is_answered_with_the_command_that_was_meant() {
+    fn mistyped_commands_get_a_suggestion() {
         for (typed, commands) in [
             ("enqueue x", "jobs enqueue"),
             ("--database-url postgres://h/d enqueue x", "jobs enqueue"),

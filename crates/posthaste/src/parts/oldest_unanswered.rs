@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 /// What one loop asks, again and again: the first question since the last answer.
 #[derive(Debug, Default)]
-pub(crate) struct Owed(Mutex<Option<Instant>>);
+pub(crate) struct OldestUnanswered(Mutex<Option<Instant>>);
 
-impl Owed {
+impl OldestUnanswered {
     fn since(&self) -> MutexGuard<'_, Option<Instant>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -32,11 +32,11 @@ impl Owed {
 mod tests {
     use std::time::Duration;
 
-    use super::Owed;
+    use super::OldestUnanswered;
 
     #[test]
-    fn what_fails_again_and_again_waits_since_it_was_asked_first() {
-        let owed = Owed::default();
+    fn repeated_failures_wait_since_the_first_request() {
+        let owed = OldestUnanswered::default();
         assert_eq!(owed.waited(), Duration::ZERO);
         owed.asked();
         let since = *owed.since();

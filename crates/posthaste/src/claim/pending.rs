@@ -5,7 +5,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::claimer::Claimer;
-use super::lost::Lost;
+use super::search::UnansweredClaim;
 use crate::error::Error;
 use crate::identity::Identity;
 use crate::log_limit::{FEW, LogLimit};
@@ -16,7 +16,7 @@ static UNREADABLE: LogLimit = LogLimit::new(FEW);
 
 /// A claim that was sent. Until its jobs are handed out it counts as one whose answer was lost:
 /// whatever ends it early, they are given back.
-pub(super) struct Sent<'a> {
+pub(super) struct PendingClaim<'a> {
     claimer: &'a Claimer,
     pub(super) worker: Arc<Identity>,
     pub(super) token: Uuid,
@@ -25,7 +25,7 @@ pub(super) struct Sent<'a> {
     is_open: bool,
 }
 
-impl Drop for Sent<'_> {
+impl Drop for PendingClaim<'_> {
     fn drop(&mut self) {
         if self.is_open {
             self.claimer.unanswered.add(self.worker.id, self.token);
@@ -33,7 +33,7 @@ impl Drop for Sent<'_> {
     }
 }
 
-impl<'a> Sent<'a> {
+impl<'a> PendingClaim<'a> {
     /// Made before the statement goes out.
     pub(super) async fn new(claimer: &'a Claimer) -> Result<Self, Error> {
         let token = Uuid::new_v4();
@@ -47,7 +47,7 @@ impl<'a> Sent<'a> {
     }
 
     /// A claim that was sent before, of which nobody knows what it took.
-    pub(super) fn again(claimer: &'a Claimer, lost: &Lost) -> Self {
+    pub(super) fn again(claimer: &'a Claimer, lost: &UnansweredClaim) -> Self {
         Self {
             claimer,
             worker: Arc::clone(&lost.worker),
@@ -78,8 +78,8 @@ impl<'a> Sent<'a> {
     /// Hands out what it brought.
     pub(super) fn hand_out(mut self, queue: &Arc<QueueState>, claim: store::Claim) {
         self.is_open = false;
-        let handing = &self.claimer.handing;
-        handing.deliver(queue, &self.worker, &self.held, claim.jobs);
+        let dispatcher = &self.claimer.dispatcher;
+        dispatcher.deliver(queue, &self.worker, &self.held, claim.jobs);
         for (fence, id, error) in claim.unreadable {
             if let Some(left_out) = UNREADABLE.admit_field(&queue.name) {
                 tracing::error!(
@@ -91,7 +91,7 @@ impl<'a> Sent<'a> {
                 );
             }
             let whose = (&self.worker, &self.held);
-            handing.dead_letter(queue, whose, fence, id, error);
+            dispatcher.dead_letter(queue, whose, fence, id, error);
         }
     }
 }

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 /// Counts the jobs that were handed out and are not settled yet.
 #[derive(Default)]
-pub(crate) struct InHand {
+pub(crate) struct Outstanding {
     outstanding: AtomicUsize,
     in_hand: AtomicUsize,
     /// Notified when jobs were handed out.
@@ -18,7 +18,7 @@ pub(crate) struct InHand {
     unsettled: CancellationToken,
 }
 
-impl InHand {
+impl Outstanding {
     /// Jobs that were delivered and are not settled yet.
     pub(crate) fn outstanding(&self) -> usize {
         self.outstanding.load(Ordering::SeqCst)
@@ -77,18 +77,18 @@ impl InHand {
     /// waited for.
     pub(crate) async fn drained(&self, within: Duration) -> bool {
         tokio::select! {
-            drained = tokio::time::timeout(within, until_0(&self.outstanding)) => drained.is_ok(),
+            drained = tokio::time::timeout(within, wait_until_zero(&self.outstanding)) => drained.is_ok(),
             () = self.unsettled.cancelled() => false,
         }
     }
 
     /// Waits until nothing is in hand.
     pub(super) async fn nothing(&self) {
-        until_0(&self.in_hand).await;
+        wait_until_zero(&self.in_hand).await;
     }
 }
 
-async fn until_0(jobs: &AtomicUsize) {
+async fn wait_until_zero(jobs: &AtomicUsize) {
     while jobs.load(Ordering::SeqCst) > 0 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -26,10 +26,10 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(30);
 /// or acknowledged.
 pub(crate) const WORK: Duration = Duration::from_secs(10);
 /// For looks: the next one, for another purpose perhaps, waits as long.
-pub(crate) const LOOKS: Duration = Duration::from_secs(5);
+pub(crate) const POLLS: Duration = Duration::from_secs(5);
 /// For the scheduled road and the lease of maintenance, which is to be asked for once more before
 /// it ends.
-pub(crate) const ROAD: Duration = Duration::from_secs(2);
+pub(crate) const PROMOTER: Duration = Duration::from_secs(2);
 
 /// What a statement depends on is said for it, whatever the role and the database are set to; by
 /// the transaction, because behind a pooler what a session is set to is another one's too.
@@ -54,13 +54,13 @@ const REFUSED_FIRST: Duration = Duration::from_millis(50);
 /// that we connect.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
 
-pub(crate) struct Link {
+pub(crate) struct ReconnectingClient {
     pool: Pool,
     /// How long an answer is waited for at first: as long as those can bear it who stand behind
     /// this connection.
     patience: Duration,
     site: Arc<Site>,
-    line: Mutex<Line>,
+    line: Mutex<OpenConnection>,
 }
 
 /// A statement with its parameters.
@@ -72,19 +72,19 @@ pub(crate) struct Statement<'a> {
 /// What a statement answered, and one that was sent behind it.
 type Answers = (Vec<Row>, Option<Result<Vec<Row>, Error>>);
 
-struct Line {
+struct OpenConnection {
     client: Option<ClientWrapper>,
     patience: Duration,
     /// For how long nobody connected after the last refusal.
     refused_for: Duration,
 }
 
-impl Link {
+impl ReconnectingClient {
     /// A connection beside the pool: made by the pool's manager, so with its address and TLS, but
     /// on the runtime that uses it.
     pub(crate) fn new(pool: Pool, patience: Duration, site: Arc<Site>) -> Self {
         let patience = patience.min(LONGEST);
-        let line = Line {
+        let line = OpenConnection {
             client: None,
             patience,
             refused_for: Duration::ZERO,
@@ -202,7 +202,7 @@ impl Link {
     }
 }
 
-impl Line {
+impl OpenConnection {
     fn back_off(&mut self, error: &Error) {
         self.refused_for = match error.is_rollback() || error.is_other_site() {
             true => REFUSED_FOR,

@@ -9,21 +9,21 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
 use crate::identity::Registration;
-use crate::store::link::Link;
 use crate::store::parameter::Parameter;
+use crate::store::reconnecting::ReconnectingClient;
 
-/// What a consumer's [task](super::Consumer::attend) knows of the worker, and a connection to its
+/// What a consumer's [task](super::Consumer::background_task) knows of the worker, and a connection to its
 /// database.
-pub struct Attendant {
+pub struct ConsumerContext {
     pub(crate) queue: Arc<str>,
     pub(crate) registration: Arc<Registration>,
-    pub(crate) link: Arc<Link>,
+    pub(crate) link: Arc<ReconnectingClient>,
     pub(crate) rescue_after: Duration,
     /// Nothing runs any more.
     pub(crate) ended: CancellationToken,
 }
 
-impl Attendant {
+impl ConsumerContext {
     /// The same with a connection of its own: the tasks of all consumers share one otherwise, and
     /// wait for each other's statements.
     pub fn with_connection(&self) -> Self {

@@ -6,8 +6,8 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use uuid::Uuid;
 
-use super::sent::Sent;
-use super::{ClaimResult, Fetcher, Made};
+use super::pending::PendingClaim;
+use super::{AnsweredClaim, ClaimResult, Fetcher};
 use crate::error::Error;
 use crate::identity::Identity;
 use crate::parts::gate::Passed;
@@ -17,7 +17,7 @@ use crate::store;
 const ASKED: u32 = 5;
 
 /// What is known of it.
-pub(super) struct Lost {
+pub(super) struct UnansweredClaim {
     pub(super) worker: Arc<Identity>,
     pub(super) token: Arc<Uuid>,
     /// The lanes that it was for.
@@ -27,7 +27,7 @@ pub(super) struct Lost {
 
 impl Fetcher {
     /// A claim failed: whether it took anything may not be known.
-    pub(super) fn claim_failed(&self, sent: Sent<'_>, priorities: Vec<i32>, error: &Error) {
+    pub(super) fn claim_failed(&self, sent: PendingClaim<'_>, priorities: Vec<i32>, error: &Error) {
         let is_ordered = self.queue.consumer.is_ordered();
         if !is_ordered || !error.is_connection() || !error.leaves_in_doubt() {
             return sent.failed(error);
@@ -36,16 +36,16 @@ impl Fetcher {
     }
 
     /// A claim stands, and its jobs could not be read.
-    pub(super) fn claim_unread(&self, sent: Sent<'_>, priorities: Vec<i32>) {
+    pub(super) fn claim_unread(&self, sent: PendingClaim<'_>, priorities: Vec<i32>) {
         if self.queue.consumer.is_ordered() {
             self.look_for(sent, priorities);
         }
         // Any other is given back as it is dropped.
     }
 
-    fn look_for(&self, sent: Sent<'_>, priorities: Vec<i32>) {
+    fn look_for(&self, sent: PendingClaim<'_>, priorities: Vec<i32>) {
         let (worker, token) = sent.keep();
-        *self.lost() = Some(Lost {
+        *self.lost() = Some(UnansweredClaim {
             worker,
             token,
             priorities,
@@ -72,7 +72,7 @@ impl Fetcher {
         let Some(mut lost) = self.lost().take() else {
             return Ok(None);
         };
-        let sent = Sent::again(&self.claimer, &lost);
+        let sent = PendingClaim::again(&self.claimer, &lost);
         let (link, name, lanes) = (&self.claimer.link, &self.queue.name, &lost.priorities);
         let found = match store::claim_batches(link, name, lanes, lost.worker.id, *lost.token).await
         {
@@ -88,7 +88,7 @@ impl Fetcher {
                 tracing::info!(queue = &**name, jobs, "found a claim whose answer was lost");
                 let rows = Vec::new();
                 let is_short = false;
-                let made = Made {
+                let made = AnsweredClaim {
                     sent,
                     rows,
                     read,
@@ -110,12 +110,12 @@ impl Fetcher {
     /// Nobody works them here any more.
     pub(super) fn give_back_lost(&self) {
         if let Some(lost) = self.lost().take() {
-            drop(Sent::again(&self.claimer, &lost));
+            drop(PendingClaim::again(&self.claimer, &lost));
         }
     }
 
     /// The claim that is to be looked for before the next one is made.
-    fn lost(&self) -> MutexGuard<'_, Option<Lost>> {
+    fn lost(&self) -> MutexGuard<'_, Option<UnansweredClaim>> {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

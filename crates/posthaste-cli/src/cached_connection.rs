@@ -27,12 +27,12 @@ pub(crate) async fn bounded<T>(
 
 /// The connection of the last look, if that went well: by one that failed or was given up the
 /// answer to something that was asked before might still come.
-pub(crate) struct Kept {
+pub(crate) struct CachedConnection {
     address: Address,
     client: Option<Client>,
 }
 
-impl Kept {
+impl CachedConnection {
     pub(crate) fn at(address: &Address) -> Self {
         Self {
             address: address.clone(),

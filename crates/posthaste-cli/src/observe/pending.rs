@@ -35,7 +35,7 @@ pub(crate) struct Event {
 
 /// What fires now. An event is printed and then enqueued, and waits until each has gone well.
 #[derive(Debug, Default)]
-pub(crate) struct Untold {
+pub(crate) struct PendingAlertEvents {
     firing: BTreeMap<(Kind, String), Finding>,
     events: VecDeque<Event>,
     /// How many of the events, from the front, are printed.
@@ -43,7 +43,7 @@ pub(crate) struct Untold {
     next: u64,
 }
 
-impl Untold {
+impl PendingAlertEvents {
     /// What fires now. How many events were left out because nobody could be told for too long.
     pub(crate) fn fires(&mut self, now: Vec<Finding>) -> usize {
         let now: BTreeMap<_, _> = now
@@ -134,75 +134,82 @@ mod tests {
     }
 
     /// Everything that can be told now, where enqueues go well for so many.
-    fn told(untold: &mut Untold, mut enqueues: usize) -> (Vec<String>, Vec<String>) {
+    fn told(pending: &mut PendingAlertEvents, mut enqueues: usize) -> (Vec<String>, Vec<String>) {
         let line = |event: &Event| {
             let (number, what) = (event.number, event.what.name());
             format!("{number} {what} {}", event.finding.subject)
         };
         let (mut printed, mut enqueued) = (Vec::new(), Vec::new());
-        while let Some(event) = untold.to_print() {
+        while let Some(event) = pending.to_print() {
             printed.push(line(event));
-            untold.is_printed();
+            pending.is_printed();
         }
-        while let Some(event) = untold.to_enqueue().filter(|_| enqueues > 0) {
+        while let Some(event) = pending.to_enqueue().filter(|_| enqueues > 0) {
             enqueued.push(line(event));
-            untold.is_enqueued();
+            pending.is_enqueued();
             enqueues -= 1;
         }
         (printed, enqueued)
     }
 
     #[test]
-    fn each_beginning_and_each_end_is_told_once_and_in_order_however_often_telling_fails() {
-        let mut untold = Untold::default();
-        untold.fires(late(&["mail"]));
-        assert_eq!(told(&mut untold, 0), (vec!["0 begins mail".into()], vec![]));
-        untold.fires(late(&["mail"]));
-        assert_eq!(told(&mut untold, 0), (vec![], vec![]), "it is printed once");
-        untold.fires(late(&["post"]));
-        let (printed, enqueued) = told(&mut untold, 1);
+    fn each_alert_event_is_delivered_once_in_order_despite_failures() {
+        let mut pending = PendingAlertEvents::default();
+        pending.fires(late(&["mail"]));
+        assert_eq!(
+            told(&mut pending, 0),
+            (vec!["0 begins mail".into()], vec![])
+        );
+        pending.fires(late(&["mail"]));
+        assert_eq!(
+            told(&mut pending, 0),
+            (vec![], vec![]),
+            "it is printed once"
+        );
+        pending.fires(late(&["post"]));
+        let (printed, enqueued) = told(&mut pending, 1);
         assert_eq!(printed, ["1 begins post", "2 ends mail"]);
         assert_eq!(enqueued, ["0 begins mail"], "the oldest is told first");
-        assert_eq!((untold.owed(), untold.firing().len()), (2, 1));
-        untold.fires(late(&["post"]));
-        let (printed, enqueued) = told(&mut untold, 9);
+        assert_eq!((pending.owed(), pending.firing().len()), (2, 1));
+        pending.fires(late(&["post"]));
+        let (printed, enqueued) = told(&mut pending, 9);
         assert!(printed.is_empty(), "{printed:?}");
         assert_eq!(enqueued, ["1 begins post", "2 ends mail"]);
-        untold.fires(vec![]);
-        assert_eq!(told(&mut untold, 9).1, ["3 ends post"]);
-        assert_eq!((untold.owed(), untold.firing().len()), (0, 0));
+        pending.fires(vec![]);
+        assert_eq!(told(&mut pending, 9).1, ["3 ends post"]);
+        assert_eq!((pending.owed(), pending.firing().len()), (0, 0));
     }
 
     #[test]
     fn an_alert_that_another_process_told_is_not_told_again_and_its_end_is() {
-        let mut untold = Untold::default();
-        untold.resume(late(&["mail", "post"]));
-        untold.fires(late(&["mail", "post"]));
-        assert_eq!(told(&mut untold, 9), (vec![], vec![]));
-        untold.fires(late(&["post"]));
-        assert_eq!(told(&mut untold, 9).1, ["0 ends mail"]);
+        let mut pending = PendingAlertEvents::default();
+        pending.resume(late(&["mail", "post"]));
+        pending.fires(late(&["mail", "post"]));
+        assert_eq!(told(&mut pending, 9), (vec![], vec![]));
+        pending.fires(late(&["post"]));
+        assert_eq!(told(&mut pending, 9).1, ["0 ends mail"]);
     }
 
     #[test]
-    fn nothing_is_enqueued_before_it_is_printed() {
-        let mut untold = Untold::default();
-        untold.fires(late(&["mail"]));
-        assert_eq!(untold.to_enqueue(), None);
-        untold.is_printed();
-        assert!(untold.to_enqueue().is_some());
+    fn alert_events_are_printed_before_they_are_enqueued() {
+        let mut pending = PendingAlertEvents::default();
+        pending.fires(late(&["mail"]));
+        assert_eq!(pending.to_enqueue(), None);
+        pending.is_printed();
+        assert!(pending.to_enqueue().is_some());
     }
 
     #[test]
-    fn of_more_than_a_thousand_that_nobody_was_told_the_oldest_are_left_out() {
-        let mut untold = Untold::default();
+    fn pending_alert_events_are_bounded_by_dropping_the_oldest() {
+        let mut pending = PendingAlertEvents::default();
         let mut left_out = 0;
         for n in 0..MOST + 3 {
             let queues: &[&str] = if n % 2 == 0 { &["mail"] } else { &[] };
-            left_out += untold.fires(late(queues));
-            told(&mut untold, 0);
+            left_out += pending.fires(late(queues));
+            told(&mut pending, 0);
         }
-        assert_eq!((left_out, untold.owed()), (3, MOST));
-        assert_eq!(untold.to_enqueue().map(|event| event.number), Some(3));
-        assert_eq!(untold.to_print(), None);
+        assert_eq!((left_out, pending.owed()), (3, MOST));
+        assert_eq!(pending.to_enqueue().map(|event| event.number), Some(3));
+        assert_eq!(pending.to_print(), None);
     }
 }

@@ -12,7 +12,7 @@ use crate::retry::RunResult;
 /// A run that has ended, as a test sees it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Ran {
+pub struct FinishedRun {
     /// The job.
     pub job: Arc<Job>,
     /// What its handler returned, as it is kept with the job: an error with its causes. A panic and
@@ -22,14 +22,14 @@ pub struct Ran {
 
 /// Watches the runs of a worker, and may end its claims after a number of jobs.
 #[derive(Clone)]
-pub(crate) struct Trial {
-    ran: UnboundedSender<Ran>,
+pub(crate) struct TestProbe {
+    ran: UnboundedSender<FinishedRun>,
     left: Arc<AtomicUsize>,
 }
 
-impl Trial {
+impl TestProbe {
     /// At most this many jobs.
-    pub(crate) fn of(jobs: usize) -> (Self, UnboundedReceiver<Ran>) {
+    pub(crate) fn of(jobs: usize) -> (Self, UnboundedReceiver<FinishedRun>) {
         let (ran, runs) = unbounded_channel();
         let left = Arc::new(AtomicUsize::new(jobs));
         (Self { ran, left }, runs)
@@ -68,7 +68,7 @@ impl Trial {
             RunResult::GivenBack => Err("given back".into()),
         };
         // Nobody may look any more.
-        let _ = self.ran.send(Ran {
+        let _ = self.ran.send(FinishedRun {
             job: Arc::clone(job),
             result,
         });

@@ -17,12 +17,12 @@ pub(super) struct Fed<'a> {
 
 /// What looks as if jobs went another way: a line for each route of which there is something to
 /// say.
-pub(super) async fn astray(client: &Client, routes: &[Fed<'_>]) -> anyhow::Result<Vec<String>> {
+pub(super) async fn misrouted(client: &Client, routes: &[Fed<'_>]) -> anyhow::Result<Vec<String>> {
     let counters = posthaste::Client::new(client).counters().await?;
     let mut said = Vec::new();
     let in_default = left(&counters, DEFAULT);
     let is_relayed = routes.iter().any(|one| one.queue == DEFAULT);
-    for (one, is_led_to) in routes.iter().zip(led_to(client, routes).await?) {
+    for (one, is_led_to) in routes.iter().zip(have_patterns(client, routes).await?) {
         let (name, queue) = (one.route, one.queue);
         let left = left(&counters, queue);
         if left > 0 && counters.paused.iter().any(|paused| paused == queue) {
@@ -43,7 +43,7 @@ pub(super) async fn astray(client: &Client, routes: &[Fed<'_>]) -> anyhow::Resul
 }
 
 /// Whether a pattern of posthaste.route leads to the queue of each.
-async fn led_to(client: &Client, routes: &[Fed<'_>]) -> anyhow::Result<Vec<bool>> {
+async fn have_patterns(client: &Client, routes: &[Fed<'_>]) -> anyhow::Result<Vec<bool>> {
     let queues: Vec<&str> = routes.iter().map(|one| one.queue).collect();
     let sql = include_str!("is_led_to.sql");
     let rows = client
