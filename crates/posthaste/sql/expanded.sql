@@ -671,12 +671,14 @@ CREATE TABLE posthaste.route (
 -- that. Other enqueues pay nothing for it.
 CREATE UNLOGGED SEQUENCE posthaste.flags MINVALUE 0 START 0;
 
--- Another number after each crash of the server, and part of posthaste.session_identity().
+-- A random number, another one after each crash or promotion of the server; part of
+-- posthaste.session_identity().
 CREATE UNLOGGED SEQUENCE posthaste.life MINVALUE 0 START 0;
 
 -- seconds since 1970: workers that died asleep are not notified for longer than that
 CREATE SEQUENCE posthaste.listeners_until MINVALUE 0 START 0;
-SELECT setval('posthaste.flags', 0), setval('posthaste.life', 0),
+SELECT setval('posthaste.flags', 0),
+       setval('posthaste.life', floor(random() * 9007199254740992)::bigint),
        setval('posthaste.listeners_until', 0);
 
 -- What makes delivery ids differ from those of other databases and other pasts of this one: 60
@@ -876,6 +878,20 @@ CREATE TYPE posthaste.found AS (
 CREATE TABLE posthaste.store_identity (
   identity text[]      PRIMARY KEY,
   since    timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- Which site works the store, and what identified its server when it last did (functions/site.sql).
+-- No row: no worker has come yet. A process that was refused leaves a note.
+CREATE TABLE posthaste.site (
+  only_row  boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
+  name      text,                    -- as set; none: known by its addresses alone
+  addresses text[]      NOT NULL,    -- by which its processes connect, the newest first
+  started   timestamptz NOT NULL,    -- the server's start
+  life      bigint      NOT NULL,    -- posthaste.life
+  endpoint  text,                    -- the server's own address and port, if not of its machine
+  since     timestamptz NOT NULL DEFAULT clock_timestamp(),
+  refused   text,                    -- why a process waits here
+  refused_at timestamptz
 );
 
 -- All ids up to this one were drawn, and the one that has the write-ahead log up to here knows it:
@@ -1393,6 +1409,62 @@ CREATE TABLE posthaste.search (
 
 CREATE INDEX search_words ON posthaste.search USING gin (words);
 CREATE INDEX search_deleted_at ON posthaste.search (index, deleted_at) WHERE deleted_at IS NOT NULL;
+
+-- Captures (posthaste-capture): what is committed elsewhere in the database becomes jobs. A row
+-- changes when a process begins to run it, and when it stops for good.
+CREATE TABLE posthaste.capture (
+  installed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+  started_at   timestamptz,
+  epoch  uuid        NOT NULL,   -- in each delivery id; another one after a gap
+  runner       uuid,                   -- whose marks count: those of others are refused
+  published    oid         NOT NULL,   -- a publication that is younger than the slot's place lacks
+                                       -- what was before it
+  slot         text        NOT NULL,
+  publication  text        NOT NULL,
+  name         text COLLATE "C" PRIMARY KEY CHECK (name ~ '^[a-z_][a-z0-9_]{0,39}$'),
+  stopped      text,                   -- why it does not go on before somebody acts
+  -- Cluster, store and database: positions mean nothing in a copy.
+  identity     text[]      NOT NULL
+) WITH (fillfactor = 50);
+
+-- How far captures are, each in the transaction of the jobs that it counts; the largest is the
+-- newest. Nothing is updated: the table that is not written to is truncated once the newest marks
+-- are copied out of it, so that a pinned snapshot leaves no dead rows. The parity of capture_turn
+-- says which one is written to.
+--   done                 all before it is done: the slot may be confirmed up to here
+--   commit, record, row  the last change that is done, in a transaction that may go on
+CREATE SEQUENCE posthaste.capture_turn MINVALUE 0 START 0;
+SELECT setval('posthaste.capture_turn', 0);
+CREATE TABLE posthaste.capture_mark_0 (
+  at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+  done        pg_lsn      NOT NULL,
+  commit      pg_lsn      NOT NULL,
+  record      pg_lsn      NOT NULL,
+  row         integer     NOT NULL,
+  epoch uuid        NOT NULL
+) WITH (autovacuum_enabled = off);
+CREATE TABLE posthaste.capture_mark_1 (
+  at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+  done        pg_lsn      NOT NULL,
+  commit      pg_lsn      NOT NULL,
+  record      pg_lsn      NOT NULL,
+  row         integer     NOT NULL,
+  epoch uuid        NOT NULL
+) WITH (autovacuum_enabled = off);
+
+-- What nobody captured.
+CREATE TABLE posthaste.capture_gap (
+  id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  seen_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+  accepted_at timestamptz,
+  epoch uuid        NOT NULL,
+  begins      pg_lsn      NOT NULL,
+  ends        pg_lsn,                  -- NULL: the capture has not begun again
+  capture     text COLLATE "C" NOT NULL,
+  reason      text        NOT NULL,
+  accepted_by text,
+  tables      text[]      NOT NULL
+);
 
 -- Cancel: ends jobs where they wait, and has workers end those that run.
 
@@ -2204,11 +2276,14 @@ $f$;
 -- window of an earlier claim, as long as there is room: a newer slot must not come before it. Then
 -- the claim leaves with what it has, and a row without an id comes last: it is to be followed by
 -- another after this many milliseconds as are said in place of the batch, here 0. So does one that
--- has locked a hundred lanes, and one that a queue's rate stops.
+-- has locked a hundred lanes, and one that p_bytes or a queue's rate stops. Without such a row, and
+-- with fewer jobs than p_limit, nothing was left in these lanes.
 --
 -- Lanes stay locked while the answer is sent, and a client that stands still reads nothing. With
 -- p_answer, jobs of at most twice as many bytes are in the answer. Of each batch beyond, it has one
 -- row without an id but with a slot: once the claim has committed, posthaste.claimed_jobs reads it.
+-- The session remembers which these are, so that a statement that is sent behind the claim can read
+-- them without knowing the answer.
 CREATE OR REPLACE FUNCTION posthaste.claim(
   p_queue text, p_priorities integer[], p_worker bigint, p_token uuid, p_limit integer,
   p_bytes bigint, p_answer integer DEFAULT NULL)
@@ -2230,6 +2305,8 @@ DECLARE
   v_size bigint; v_lanes integer := 0;
   v_answer integer := p_answer;  -- what the next batch may add to the answer
   v_is_sent boolean;
+  v_taken bigint := 0;
+  v_slots integer[] := '{}'; v_batches bigint[] := '{}';
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' THEN
     RAISE EXCEPTION 'posthaste: claim needs READ COMMITTED, not %',
@@ -2358,11 +2435,14 @@ BEGIN
         IF v_rows > 0 AND NOT v_is_sent THEN
           v_more.slot := v_slot; v_more.batch := b.o_batch;
           RETURN NEXT v_more;
+          v_slots := v_slots || v_slot; v_batches := v_batches || b.o_batch;
+          PERFORM set_config('posthaste.unread',
+            p_token || ' ' || v_slots::text || ' ' || v_batches::text, false);
           v_more.slot := NULL;
           v_answer := 0;  -- those that come after it are read after it
         END IF;
         IF v_rows > 0 THEN
-          v_left := v_left - v_rows;
+          v_left := v_left - v_rows; v_taken := v_taken + v_rows;
           IF v_queue.rate IS NOT NULL THEN
             PERFORM posthaste.use_up(v_queue, v_rows);
           END IF;
@@ -2384,6 +2464,11 @@ BEGIN
         END IF;
       END LOOP;
       IF v_left <= 0 OR v_bytes <= 0 THEN
+        -- The one that asked knows of no other limit than its own.
+        IF v_taken < p_limit THEN
+          v_more.batch := 0;
+          RETURN NEXT v_more;
+        END IF;
         RETURN;
       END IF;
     END LOOP;
@@ -3622,8 +3707,8 @@ $f$;
 
 -- Jobs that wait for a worker. Where a lane has a mark that its claims have not passed: the
 -- difference between that and the last one that they have passed, without what they have taken
--- since, and with what has come since.
-CREATE OR REPLACE FUNCTION posthaste.available_0()
+-- since, and with what has come since: at most p_most of that.
+CREATE OR REPLACE FUNCTION posthaste.available_0(p_most integer)
 RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
 LANGUAGE plpgsql STABLE AS $f$
 #variable_conflict use_column
@@ -3647,30 +3732,37 @@ BEGIN
                OR posthaste.is_passed(n.max_xid, n.max_id, n.hi, l.lo, l.hi, l.at_xid, l.at_id,
                  l.exhausted))
          ORDER BY n.queue DESC, n.priority DESC, n.run DESC, n.max_xid DESC, n.max_id DESC,
-           n.number DESC LIMIT 1) p ON l.run IS NOT NULL)
-  -- Jobs that have no turn yet: a lane that the leader keeps short.
-  SELECT coalesce(r.own_queue, r.queue), coalesce(r.own_priority, r.priority), r.name, r.tag,
-         'blocked', count(*)
-    FROM lane l,
-      LATERAL posthaste.beyond_0(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
-        '18446744073709551615', 0) r
-   WHERE l.queue = '' AND r.turn IS NULL AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_0 e
-       WHERE e.xid = r.xid AND e.id = r.id)
-   GROUP BY 1, 2, 3, 4
+           n.number DESC LIMIT 1) p ON l.run IS NOT NULL),
+  fresh AS MATERIALIZED (
+    SELECT f.queue, f.priority, f.name, f.tag, f.what, count(*) AS jobs FROM (
+      -- Jobs that have no turn yet: a lane that the leader keeps short.
+      SELECT coalesce(r.own_queue, r.queue) AS queue,
+             coalesce(r.own_priority, r.priority) AS priority, r.name, r.tag, 'blocked' AS what
+        FROM lane l,
+          LATERAL posthaste.beyond_0(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
+            l.exhausted, '18446744073709551615', 0) r
+       WHERE l.queue = '' AND r.turn IS NULL
+         AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_0 e
+           WHERE e.xid = r.xid AND e.id = r.id)
+      UNION ALL
+      SELECT l.queue, l.priority, r.name, r.tag, 'available'
+        FROM lane l,
+          LATERAL posthaste.beyond_0(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
+            l.exhausted, '18446744073709551615', 0) r
+       WHERE l.queue <> '' AND l.run IS NULL
+      UNION ALL
+      SELECT l.queue, l.priority, r.name, r.tag, 'available'
+        FROM lane l,
+          LATERAL posthaste.beyond_0(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
+            l.m_exhausted, '18446744073709551615', 0) r
+       WHERE l.run IS NOT NULL
+         AND NOT posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
+      LIMIT p_most) f
+     GROUP BY f.queue, f.priority, f.name, f.tag, f.what)
+  SELECT f.queue, f.priority, f.name, f.tag, f.what, f.jobs FROM fresh f WHERE f.what = 'blocked'
   UNION ALL
   SELECT a.queue, a.priority, a.name, a.tag, 'available', sum(a.jobs)::bigint FROM (
-    SELECT l.queue, l.priority, r.name, r.tag, 1 AS jobs
-      FROM lane l,
-        LATERAL posthaste.beyond_0(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
-          '18446744073709551615', 0) r
-     WHERE l.queue <> '' AND l.run IS NULL
-    UNION ALL
-    SELECT l.queue, l.priority, r.name, r.tag, 1
-      FROM lane l,
-        LATERAL posthaste.beyond_0(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
-          l.m_exhausted, '18446744073709551615', 0) r
-     WHERE l.run IS NOT NULL
-       AND NOT posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
+    SELECT f.queue, f.priority, f.name, f.tag, f.jobs FROM fresh f WHERE f.what = 'available'
     UNION ALL
     SELECT l.queue, l.priority, u.name, u.tag, u.jobs
       FROM lane l, LATERAL unnest(l.names, l.tags, l.jobs) u(name, tag, jobs)
@@ -3693,7 +3785,7 @@ BEGIN
      WHERE NOT posthaste.is_claimed(e.xid, e.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)) a
    GROUP BY a.queue, a.priority, a.name, a.tag HAVING sum(a.jobs) <> 0;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.available_1()
+CREATE OR REPLACE FUNCTION posthaste.available_1(p_most integer)
 RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
 LANGUAGE plpgsql STABLE AS $f$
 #variable_conflict use_column
@@ -3717,30 +3809,37 @@ BEGIN
                OR posthaste.is_passed(n.max_xid, n.max_id, n.hi, l.lo, l.hi, l.at_xid, l.at_id,
                  l.exhausted))
          ORDER BY n.queue DESC, n.priority DESC, n.run DESC, n.max_xid DESC, n.max_id DESC,
-           n.number DESC LIMIT 1) p ON l.run IS NOT NULL)
-  -- Jobs that have no turn yet: a lane that the leader keeps short.
-  SELECT coalesce(r.own_queue, r.queue), coalesce(r.own_priority, r.priority), r.name, r.tag,
-         'blocked', count(*)
-    FROM lane l,
-      LATERAL posthaste.beyond_1(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
-        '18446744073709551615', 0) r
-   WHERE l.queue = '' AND r.turn IS NULL AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_1 e
-       WHERE e.xid = r.xid AND e.id = r.id)
-   GROUP BY 1, 2, 3, 4
+           n.number DESC LIMIT 1) p ON l.run IS NOT NULL),
+  fresh AS MATERIALIZED (
+    SELECT f.queue, f.priority, f.name, f.tag, f.what, count(*) AS jobs FROM (
+      -- Jobs that have no turn yet: a lane that the leader keeps short.
+      SELECT coalesce(r.own_queue, r.queue) AS queue,
+             coalesce(r.own_priority, r.priority) AS priority, r.name, r.tag, 'blocked' AS what
+        FROM lane l,
+          LATERAL posthaste.beyond_1(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
+            l.exhausted, '18446744073709551615', 0) r
+       WHERE l.queue = '' AND r.turn IS NULL
+         AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_1 e
+           WHERE e.xid = r.xid AND e.id = r.id)
+      UNION ALL
+      SELECT l.queue, l.priority, r.name, r.tag, 'available'
+        FROM lane l,
+          LATERAL posthaste.beyond_1(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
+            l.exhausted, '18446744073709551615', 0) r
+       WHERE l.queue <> '' AND l.run IS NULL
+      UNION ALL
+      SELECT l.queue, l.priority, r.name, r.tag, 'available'
+        FROM lane l,
+          LATERAL posthaste.beyond_1(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
+            l.m_exhausted, '18446744073709551615', 0) r
+       WHERE l.run IS NOT NULL
+         AND NOT posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
+      LIMIT p_most) f
+     GROUP BY f.queue, f.priority, f.name, f.tag, f.what)
+  SELECT f.queue, f.priority, f.name, f.tag, f.what, f.jobs FROM fresh f WHERE f.what = 'blocked'
   UNION ALL
   SELECT a.queue, a.priority, a.name, a.tag, 'available', sum(a.jobs)::bigint FROM (
-    SELECT l.queue, l.priority, r.name, r.tag, 1 AS jobs
-      FROM lane l,
-        LATERAL posthaste.beyond_1(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
-          '18446744073709551615', 0) r
-     WHERE l.queue <> '' AND l.run IS NULL
-    UNION ALL
-    SELECT l.queue, l.priority, r.name, r.tag, 1
-      FROM lane l,
-        LATERAL posthaste.beyond_1(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
-          l.m_exhausted, '18446744073709551615', 0) r
-     WHERE l.run IS NOT NULL
-       AND NOT posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
+    SELECT f.queue, f.priority, f.name, f.tag, f.jobs FROM fresh f WHERE f.what = 'available'
     UNION ALL
     SELECT l.queue, l.priority, u.name, u.tag, u.jobs
       FROM lane l, LATERAL unnest(l.names, l.tags, l.jobs) u(name, tag, jobs)
@@ -3763,7 +3862,7 @@ BEGIN
      WHERE NOT posthaste.is_claimed(e.xid, e.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)) a
    GROUP BY a.queue, a.priority, a.name, a.tag HAVING sum(a.jobs) <> 0;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.available_2()
+CREATE OR REPLACE FUNCTION posthaste.available_2(p_most integer)
 RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
 LANGUAGE plpgsql STABLE AS $f$
 #variable_conflict use_column
@@ -3787,30 +3886,37 @@ BEGIN
                OR posthaste.is_passed(n.max_xid, n.max_id, n.hi, l.lo, l.hi, l.at_xid, l.at_id,
                  l.exhausted))
          ORDER BY n.queue DESC, n.priority DESC, n.run DESC, n.max_xid DESC, n.max_id DESC,
-           n.number DESC LIMIT 1) p ON l.run IS NOT NULL)
-  -- Jobs that have no turn yet: a lane that the leader keeps short.
-  SELECT coalesce(r.own_queue, r.queue), coalesce(r.own_priority, r.priority), r.name, r.tag,
-         'blocked', count(*)
-    FROM lane l,
-      LATERAL posthaste.beyond_2(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
-        '18446744073709551615', 0) r
-   WHERE l.queue = '' AND r.turn IS NULL AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_2 e
-       WHERE e.xid = r.xid AND e.id = r.id)
-   GROUP BY 1, 2, 3, 4
+           n.number DESC LIMIT 1) p ON l.run IS NOT NULL),
+  fresh AS MATERIALIZED (
+    SELECT f.queue, f.priority, f.name, f.tag, f.what, count(*) AS jobs FROM (
+      -- Jobs that have no turn yet: a lane that the leader keeps short.
+      SELECT coalesce(r.own_queue, r.queue) AS queue,
+             coalesce(r.own_priority, r.priority) AS priority, r.name, r.tag, 'blocked' AS what
+        FROM lane l,
+          LATERAL posthaste.beyond_2(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
+            l.exhausted, '18446744073709551615', 0) r
+       WHERE l.queue = '' AND r.turn IS NULL
+         AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_2 e
+           WHERE e.xid = r.xid AND e.id = r.id)
+      UNION ALL
+      SELECT l.queue, l.priority, r.name, r.tag, 'available'
+        FROM lane l,
+          LATERAL posthaste.beyond_2(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
+            l.exhausted, '18446744073709551615', 0) r
+       WHERE l.queue <> '' AND l.run IS NULL
+      UNION ALL
+      SELECT l.queue, l.priority, r.name, r.tag, 'available'
+        FROM lane l,
+          LATERAL posthaste.beyond_2(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
+            l.m_exhausted, '18446744073709551615', 0) r
+       WHERE l.run IS NOT NULL
+         AND NOT posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
+      LIMIT p_most) f
+     GROUP BY f.queue, f.priority, f.name, f.tag, f.what)
+  SELECT f.queue, f.priority, f.name, f.tag, f.what, f.jobs FROM fresh f WHERE f.what = 'blocked'
   UNION ALL
   SELECT a.queue, a.priority, a.name, a.tag, 'available', sum(a.jobs)::bigint FROM (
-    SELECT l.queue, l.priority, r.name, r.tag, 1 AS jobs
-      FROM lane l,
-        LATERAL posthaste.beyond_2(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
-          '18446744073709551615', 0) r
-     WHERE l.queue <> '' AND l.run IS NULL
-    UNION ALL
-    SELECT l.queue, l.priority, r.name, r.tag, 1
-      FROM lane l,
-        LATERAL posthaste.beyond_2(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
-          l.m_exhausted, '18446744073709551615', 0) r
-     WHERE l.run IS NOT NULL
-       AND NOT posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
+    SELECT f.queue, f.priority, f.name, f.tag, f.jobs FROM fresh f WHERE f.what = 'available'
     UNION ALL
     SELECT l.queue, l.priority, u.name, u.tag, u.jobs
       FROM lane l, LATERAL unnest(l.names, l.tags, l.jobs) u(name, tag, jobs)
@@ -3833,7 +3939,7 @@ BEGIN
      WHERE NOT posthaste.is_claimed(e.xid, e.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)) a
    GROUP BY a.queue, a.priority, a.name, a.tag HAVING sum(a.jobs) <> 0;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.available_3()
+CREATE OR REPLACE FUNCTION posthaste.available_3(p_most integer)
 RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
 LANGUAGE plpgsql STABLE AS $f$
 #variable_conflict use_column
@@ -3857,30 +3963,37 @@ BEGIN
                OR posthaste.is_passed(n.max_xid, n.max_id, n.hi, l.lo, l.hi, l.at_xid, l.at_id,
                  l.exhausted))
          ORDER BY n.queue DESC, n.priority DESC, n.run DESC, n.max_xid DESC, n.max_id DESC,
-           n.number DESC LIMIT 1) p ON l.run IS NOT NULL)
-  -- Jobs that have no turn yet: a lane that the leader keeps short.
-  SELECT coalesce(r.own_queue, r.queue), coalesce(r.own_priority, r.priority), r.name, r.tag,
-         'blocked', count(*)
-    FROM lane l,
-      LATERAL posthaste.beyond_3(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
-        '18446744073709551615', 0) r
-   WHERE l.queue = '' AND r.turn IS NULL AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_3 e
-       WHERE e.xid = r.xid AND e.id = r.id)
-   GROUP BY 1, 2, 3, 4
+           n.number DESC LIMIT 1) p ON l.run IS NOT NULL),
+  fresh AS MATERIALIZED (
+    SELECT f.queue, f.priority, f.name, f.tag, f.what, count(*) AS jobs FROM (
+      -- Jobs that have no turn yet: a lane that the leader keeps short.
+      SELECT coalesce(r.own_queue, r.queue) AS queue,
+             coalesce(r.own_priority, r.priority) AS priority, r.name, r.tag, 'blocked' AS what
+        FROM lane l,
+          LATERAL posthaste.beyond_3(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
+            l.exhausted, '18446744073709551615', 0) r
+       WHERE l.queue = '' AND r.turn IS NULL
+         AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_3 e
+           WHERE e.xid = r.xid AND e.id = r.id)
+      UNION ALL
+      SELECT l.queue, l.priority, r.name, r.tag, 'available'
+        FROM lane l,
+          LATERAL posthaste.beyond_3(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
+            l.exhausted, '18446744073709551615', 0) r
+       WHERE l.queue <> '' AND l.run IS NULL
+      UNION ALL
+      SELECT l.queue, l.priority, r.name, r.tag, 'available'
+        FROM lane l,
+          LATERAL posthaste.beyond_3(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
+            l.m_exhausted, '18446744073709551615', 0) r
+       WHERE l.run IS NOT NULL
+         AND NOT posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
+      LIMIT p_most) f
+     GROUP BY f.queue, f.priority, f.name, f.tag, f.what)
+  SELECT f.queue, f.priority, f.name, f.tag, f.what, f.jobs FROM fresh f WHERE f.what = 'blocked'
   UNION ALL
   SELECT a.queue, a.priority, a.name, a.tag, 'available', sum(a.jobs)::bigint FROM (
-    SELECT l.queue, l.priority, r.name, r.tag, 1 AS jobs
-      FROM lane l,
-        LATERAL posthaste.beyond_3(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
-          '18446744073709551615', 0) r
-     WHERE l.queue <> '' AND l.run IS NULL
-    UNION ALL
-    SELECT l.queue, l.priority, r.name, r.tag, 1
-      FROM lane l,
-        LATERAL posthaste.beyond_3(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
-          l.m_exhausted, '18446744073709551615', 0) r
-     WHERE l.run IS NOT NULL
-       AND NOT posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
+    SELECT f.queue, f.priority, f.name, f.tag, f.jobs FROM fresh f WHERE f.what = 'available'
     UNION ALL
     SELECT l.queue, l.priority, u.name, u.tag, u.jobs
       FROM lane l, LATERAL unnest(l.names, l.tags, l.jobs) u(name, tag, jobs)
@@ -3903,7 +4016,7 @@ BEGIN
      WHERE NOT posthaste.is_claimed(e.xid, e.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)) a
    GROUP BY a.queue, a.priority, a.name, a.tag HAVING sum(a.jobs) <> 0;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.available_4()
+CREATE OR REPLACE FUNCTION posthaste.available_4(p_most integer)
 RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
 LANGUAGE plpgsql STABLE AS $f$
 #variable_conflict use_column
@@ -3927,30 +4040,37 @@ BEGIN
                OR posthaste.is_passed(n.max_xid, n.max_id, n.hi, l.lo, l.hi, l.at_xid, l.at_id,
                  l.exhausted))
          ORDER BY n.queue DESC, n.priority DESC, n.run DESC, n.max_xid DESC, n.max_id DESC,
-           n.number DESC LIMIT 1) p ON l.run IS NOT NULL)
-  -- Jobs that have no turn yet: a lane that the leader keeps short.
-  SELECT coalesce(r.own_queue, r.queue), coalesce(r.own_priority, r.priority), r.name, r.tag,
-         'blocked', count(*)
-    FROM lane l,
-      LATERAL posthaste.beyond_4(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
-        '18446744073709551615', 0) r
-   WHERE l.queue = '' AND r.turn IS NULL AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_4 e
-       WHERE e.xid = r.xid AND e.id = r.id)
-   GROUP BY 1, 2, 3, 4
+           n.number DESC LIMIT 1) p ON l.run IS NOT NULL),
+  fresh AS MATERIALIZED (
+    SELECT f.queue, f.priority, f.name, f.tag, f.what, count(*) AS jobs FROM (
+      -- Jobs that have no turn yet: a lane that the leader keeps short.
+      SELECT coalesce(r.own_queue, r.queue) AS queue,
+             coalesce(r.own_priority, r.priority) AS priority, r.name, r.tag, 'blocked' AS what
+        FROM lane l,
+          LATERAL posthaste.beyond_4(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
+            l.exhausted, '18446744073709551615', 0) r
+       WHERE l.queue = '' AND r.turn IS NULL
+         AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_4 e
+           WHERE e.xid = r.xid AND e.id = r.id)
+      UNION ALL
+      SELECT l.queue, l.priority, r.name, r.tag, 'available'
+        FROM lane l,
+          LATERAL posthaste.beyond_4(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
+            l.exhausted, '18446744073709551615', 0) r
+       WHERE l.queue <> '' AND l.run IS NULL
+      UNION ALL
+      SELECT l.queue, l.priority, r.name, r.tag, 'available'
+        FROM lane l,
+          LATERAL posthaste.beyond_4(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
+            l.m_exhausted, '18446744073709551615', 0) r
+       WHERE l.run IS NOT NULL
+         AND NOT posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
+      LIMIT p_most) f
+     GROUP BY f.queue, f.priority, f.name, f.tag, f.what)
+  SELECT f.queue, f.priority, f.name, f.tag, f.what, f.jobs FROM fresh f WHERE f.what = 'blocked'
   UNION ALL
   SELECT a.queue, a.priority, a.name, a.tag, 'available', sum(a.jobs)::bigint FROM (
-    SELECT l.queue, l.priority, r.name, r.tag, 1 AS jobs
-      FROM lane l,
-        LATERAL posthaste.beyond_4(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
-          '18446744073709551615', 0) r
-     WHERE l.queue <> '' AND l.run IS NULL
-    UNION ALL
-    SELECT l.queue, l.priority, r.name, r.tag, 1
-      FROM lane l,
-        LATERAL posthaste.beyond_4(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
-          l.m_exhausted, '18446744073709551615', 0) r
-     WHERE l.run IS NOT NULL
-       AND NOT posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
+    SELECT f.queue, f.priority, f.name, f.tag, f.jobs FROM fresh f WHERE f.what = 'available'
     UNION ALL
     SELECT l.queue, l.priority, u.name, u.tag, u.jobs
       FROM lane l, LATERAL unnest(l.names, l.tags, l.jobs) u(name, tag, jobs)
@@ -3973,7 +4093,7 @@ BEGIN
      WHERE NOT posthaste.is_claimed(e.xid, e.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)) a
    GROUP BY a.queue, a.priority, a.name, a.tag HAVING sum(a.jobs) <> 0;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.available_5()
+CREATE OR REPLACE FUNCTION posthaste.available_5(p_most integer)
 RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
 LANGUAGE plpgsql STABLE AS $f$
 #variable_conflict use_column
@@ -3997,30 +4117,37 @@ BEGIN
                OR posthaste.is_passed(n.max_xid, n.max_id, n.hi, l.lo, l.hi, l.at_xid, l.at_id,
                  l.exhausted))
          ORDER BY n.queue DESC, n.priority DESC, n.run DESC, n.max_xid DESC, n.max_id DESC,
-           n.number DESC LIMIT 1) p ON l.run IS NOT NULL)
-  -- Jobs that have no turn yet: a lane that the leader keeps short.
-  SELECT coalesce(r.own_queue, r.queue), coalesce(r.own_priority, r.priority), r.name, r.tag,
-         'blocked', count(*)
-    FROM lane l,
-      LATERAL posthaste.beyond_5(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
-        '18446744073709551615', 0) r
-   WHERE l.queue = '' AND r.turn IS NULL AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_5 e
-       WHERE e.xid = r.xid AND e.id = r.id)
-   GROUP BY 1, 2, 3, 4
+           n.number DESC LIMIT 1) p ON l.run IS NOT NULL),
+  fresh AS MATERIALIZED (
+    SELECT f.queue, f.priority, f.name, f.tag, f.what, count(*) AS jobs FROM (
+      -- Jobs that have no turn yet: a lane that the leader keeps short.
+      SELECT coalesce(r.own_queue, r.queue) AS queue,
+             coalesce(r.own_priority, r.priority) AS priority, r.name, r.tag, 'blocked' AS what
+        FROM lane l,
+          LATERAL posthaste.beyond_5(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
+            l.exhausted, '18446744073709551615', 0) r
+       WHERE l.queue = '' AND r.turn IS NULL
+         AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_5 e
+           WHERE e.xid = r.xid AND e.id = r.id)
+      UNION ALL
+      SELECT l.queue, l.priority, r.name, r.tag, 'available'
+        FROM lane l,
+          LATERAL posthaste.beyond_5(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
+            l.exhausted, '18446744073709551615', 0) r
+       WHERE l.queue <> '' AND l.run IS NULL
+      UNION ALL
+      SELECT l.queue, l.priority, r.name, r.tag, 'available'
+        FROM lane l,
+          LATERAL posthaste.beyond_5(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
+            l.m_exhausted, '18446744073709551615', 0) r
+       WHERE l.run IS NOT NULL
+         AND NOT posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
+      LIMIT p_most) f
+     GROUP BY f.queue, f.priority, f.name, f.tag, f.what)
+  SELECT f.queue, f.priority, f.name, f.tag, f.what, f.jobs FROM fresh f WHERE f.what = 'blocked'
   UNION ALL
   SELECT a.queue, a.priority, a.name, a.tag, 'available', sum(a.jobs)::bigint FROM (
-    SELECT l.queue, l.priority, r.name, r.tag, 1 AS jobs
-      FROM lane l,
-        LATERAL posthaste.beyond_5(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
-          '18446744073709551615', 0) r
-     WHERE l.queue <> '' AND l.run IS NULL
-    UNION ALL
-    SELECT l.queue, l.priority, r.name, r.tag, 1
-      FROM lane l,
-        LATERAL posthaste.beyond_5(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
-          l.m_exhausted, '18446744073709551615', 0) r
-     WHERE l.run IS NOT NULL
-       AND NOT posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
+    SELECT f.queue, f.priority, f.name, f.tag, f.jobs FROM fresh f WHERE f.what = 'available'
     UNION ALL
     SELECT l.queue, l.priority, u.name, u.tag, u.jobs
       FROM lane l, LATERAL unnest(l.names, l.tags, l.jobs) u(name, tag, jobs)
@@ -4216,8 +4343,8 @@ BEGIN
    WHERE l.queue <> '';
 END $f$;
 
--- Jobs that are not due yet.
-CREATE OR REPLACE FUNCTION posthaste.not_due_6()
+-- Jobs that are not due yet; of those that came behind the newest mark at most p_most.
+CREATE OR REPLACE FUNCTION posthaste.not_due_6(p_most integer)
 RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
 LANGUAGE plpgsql STABLE AS $f$
 #variable_conflict use_column
@@ -4229,14 +4356,14 @@ BEGIN
     FROM (SELECT *
         FROM unnest(m.queues, m.priorities, m.names, m.tags, m.whats, m.jobs) u(queue, priority,
           name, tag, what, jobs) UNION ALL
-          SELECT coalesce(r.own_queue, r.queue), coalesce(r.own_priority, r.priority), r.name,
-                 r.tag, posthaste.wait_of(r.scheduled_at, r.attempt), 1
-            FROM posthaste.entered_since_6(m) r UNION ALL
+          (SELECT coalesce(r.own_queue, r.queue), coalesce(r.own_priority, r.priority), r.name,
+                  r.tag, posthaste.wait_of(r.scheduled_at, r.attempt), 1
+             FROM posthaste.entered_since_6(m) r LIMIT p_most) UNION ALL
           SELECT r.queue, r.priority, r.name, r.tag, r.what, -r.jobs
             FROM posthaste.left_since_6(m.left_hi) r) a
    GROUP BY a.queue, a.priority, a.name, a.tag, a.what HAVING sum(a.jobs) <> 0;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.not_due_7()
+CREATE OR REPLACE FUNCTION posthaste.not_due_7(p_most integer)
 RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
 LANGUAGE plpgsql STABLE AS $f$
 #variable_conflict use_column
@@ -4248,9 +4375,9 @@ BEGIN
     FROM (SELECT *
         FROM unnest(m.queues, m.priorities, m.names, m.tags, m.whats, m.jobs) u(queue, priority,
           name, tag, what, jobs) UNION ALL
-          SELECT coalesce(r.own_queue, r.queue), coalesce(r.own_priority, r.priority), r.name,
-                 r.tag, posthaste.wait_of(r.scheduled_at, r.attempt), 1
-            FROM posthaste.entered_since_7(m) r UNION ALL
+          (SELECT coalesce(r.own_queue, r.queue), coalesce(r.own_priority, r.priority), r.name,
+                  r.tag, posthaste.wait_of(r.scheduled_at, r.attempt), 1
+             FROM posthaste.entered_since_7(m) r LIMIT p_most) UNION ALL
           SELECT r.queue, r.priority, r.name, r.tag, r.what, -r.jobs
             FROM posthaste.left_since_7(m.left_hi) r) a
    GROUP BY a.queue, a.priority, a.name, a.tag, a.what HAVING sum(a.jobs) <> 0;
@@ -4268,8 +4395,9 @@ SET search_path = pg_catalog, pg_temp AS $f$
     FROM posthaste.segments() r
 $f$;
 
--- All counts of this moment, one row each.
-CREATE OR REPLACE FUNCTION posthaste.count_all()
+-- All counts of this moment, one row each; of what lies behind the newest marks at most p_most
+-- rows of each slot.
+CREATE OR REPLACE FUNCTION posthaste.count_within(p_most integer)
 RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
 LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off
@@ -4281,8 +4409,8 @@ DECLARE
 BEGIN
   FOREACH v_slot IN ARRAY posthaste.used_slots() LOOP
     CASE v_slot
-      WHEN 6 THEN RETURN QUERY SELECT * FROM posthaste.not_due_6();
-      WHEN 7 THEN RETURN QUERY SELECT * FROM posthaste.not_due_7();
+      WHEN 6 THEN RETURN QUERY SELECT * FROM posthaste.not_due_6(p_most);
+      WHEN 7 THEN RETURN QUERY SELECT * FROM posthaste.not_due_7(p_most);
       WHEN 0 THEN RETURN QUERY SELECT * FROM posthaste.in_work_0();
       WHEN 1 THEN RETURN QUERY SELECT * FROM posthaste.in_work_1();
       WHEN 2 THEN RETURN QUERY SELECT * FROM posthaste.in_work_2();
@@ -4292,16 +4420,21 @@ BEGIN
     END CASE;
     CONTINUE WHEN NOT v_slot = ANY (v_scan);
     CASE v_slot
-      WHEN 0 THEN RETURN QUERY SELECT * FROM posthaste.available_0();
-      WHEN 1 THEN RETURN QUERY SELECT * FROM posthaste.available_1();
-      WHEN 2 THEN RETURN QUERY SELECT * FROM posthaste.available_2();
-      WHEN 3 THEN RETURN QUERY SELECT * FROM posthaste.available_3();
-      WHEN 4 THEN RETURN QUERY SELECT * FROM posthaste.available_4();
-      WHEN 5 THEN RETURN QUERY SELECT * FROM posthaste.available_5();
+      WHEN 0 THEN RETURN QUERY SELECT * FROM posthaste.available_0(p_most);
+      WHEN 1 THEN RETURN QUERY SELECT * FROM posthaste.available_1(p_most);
+      WHEN 2 THEN RETURN QUERY SELECT * FROM posthaste.available_2(p_most);
+      WHEN 3 THEN RETURN QUERY SELECT * FROM posthaste.available_3(p_most);
+      WHEN 4 THEN RETURN QUERY SELECT * FROM posthaste.available_4(p_most);
+      WHEN 5 THEN RETURN QUERY SELECT * FROM posthaste.available_5(p_most);
     END CASE;
   END LOOP;
   RETURN QUERY SELECT * FROM posthaste.stats();
 END $f$;
+CREATE OR REPLACE FUNCTION posthaste.count_all()
+RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT * FROM posthaste.count_within(NULL)
+$f$;
 
 -- Where the segments stand that a reader may meet: if one of them moves while it reads, it may have
 -- missed what went from one to another.
@@ -4311,8 +4444,10 @@ SET search_path = pg_catalog, pg_temp AS $f$
     FROM posthaste.segments() r
 $f$;
 
--- How many jobs there are of each kind: those of each state now, and sums since the beginning.
-CREATE OR REPLACE FUNCTION posthaste.counts()
+-- How many jobs there are of each kind: those of each state now, and sums since the beginning. Of
+-- the jobs that no mark counts yet it counts at most p_most of each slot: gauges are too low where
+-- posthaste.not_counted finds more.
+CREATE OR REPLACE FUNCTION posthaste.counts_within(p_most integer)
 RETURNS SETOF posthaste.counts LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $f$
 DECLARE
@@ -4322,8 +4457,11 @@ BEGIN
     v_at := posthaste.reading_at();
     -- Sums come first: what is not counted yet takes no room from them.
     v_kinds := ARRAY(
-      SELECT ROW(c.queue, c.priority, c.name, c.tag, c.what, sum(c.jobs)::bigint)::posthaste.kind
-        FROM posthaste.count_all() c GROUP BY c.queue, c.priority, c.name, c.tag, c.what
+      SELECT ROW(c.queue, c.priority, c.name, c.tag, c.what, CASE
+               -- What was not counted may have left all the same.
+               WHEN p_most IS NOT NULL THEN greatest(sum(c.jobs), 0)
+               ELSE sum(c.jobs) END::bigint)::posthaste.kind
+        FROM posthaste.count_within(p_most) c GROUP BY c.queue, c.priority, c.name, c.tag, c.what
       HAVING sum(c.jobs) <> 0
        ORDER BY c.what LIKE '%\_total' DESC, c.queue, c.priority, c.name, c.tag);
     EXIT WHEN v_at = posthaste.reading_at();
@@ -4353,6 +4491,12 @@ BEGIN
     FROM unnest(v_kinds) c WHERE c.what <> ALL ('{started_total,waited_total}') GROUP BY 1, 2, 3, 4;
 END $f$;
 
+-- The same of all jobs.
+CREATE OR REPLACE FUNCTION posthaste.counts() RETURNS SETOF posthaste.counts LANGUAGE sql
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT * FROM posthaste.counts_within(NULL)
+$f$;
+
 -- Since when the next job of each queue and priority could have been claimed: due, enqueued, and
 -- not claimed yet.
 CREATE OR REPLACE FUNCTION posthaste.oldest()
@@ -4370,6 +4514,8 @@ BEGIN
     SELECT x.* FROM posthaste.oldest_5() x WHERE 5 = ANY (posthaste.scan_slots()) UNION ALL
     SELECT NULL, NULL, NULL WHERE false) o GROUP BY o.queue, o.priority;
 END $f$;
+-- Counters, kept: how much lies behind the newest marks, and the leader's part, which counts it
+-- (functions/marks.sql).
 
 -- Jobs that no sum of this slot counts yet, one row each.
 CREATE OR REPLACE FUNCTION posthaste.not_counted_0() RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
@@ -4427,10 +4573,8 @@ CREATE OR REPLACE FUNCTION posthaste.not_counted_7() RETURNS SETOF bigint LANGUA
   SELECT r.id FROM posthaste.newest_count_7() m, LATERAL posthaste.entered_since_7(m) r
 $f$;
 
--- How many jobs lie behind the newest marks, at most this many; none where nobody leads, who would
--- count them. A program that reads the counters often asks this first, and waits for the leader a
--- while. Some may stay: a lane in which fewer wait than are worth a mark.
-CREATE OR REPLACE FUNCTION posthaste.uncounted(most integer) RETURNS integer
+-- How many jobs lie behind the newest marks, at most this many.
+CREATE OR REPLACE FUNCTION posthaste.not_counted(most integer) RETURNS integer
 LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -4440,10 +4584,6 @@ DECLARE
   v_slot integer;
   v_found integer := 0;
 BEGIN
-  IF NOT EXISTS (SELECT FROM posthaste.leader l
-      WHERE clock_timestamp() BETWEEN l.since AND l.until) THEN
-    RETURN 0;
-  END IF;
   FOREACH v_slot IN ARRAY posthaste.used_slots() LOOP
     EXIT WHEN v_found >= most;
     CONTINUE WHEN NOT v_slot = ANY (v_scan);
@@ -4476,6 +4616,15 @@ BEGIN
   END LOOP;
   RETURN v_found;
 END $f$;
+
+-- The same; none where nobody leads, who would count them. A program that reads the counters often asks this first, and waits for the leader a
+-- while. Some may stay: a lane in which fewer wait than are worth a mark.
+CREATE OR REPLACE FUNCTION posthaste.uncounted(most integer) RETURNS integer
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT CASE WHEN EXISTS (SELECT FROM posthaste.leader l
+                            WHERE clock_timestamp() BETWEEN l.since AND l.until)
+              THEN posthaste.not_counted(most) ELSE 0 END
+$f$;
 
 -- What shows that there may be something to count: rows that were written, by the server's
 -- statistics. They come late, by seconds, which only delays the counting; where they are off, any
@@ -11220,6 +11369,7 @@ BEGIN
      SET state = 'stopped', ended_at = v_now, stopped_by = 'posthaste rebase'
    WHERE b.state IN ('running', 'failed');
   DELETE FROM posthaste.store_identity;
+  DELETE FROM posthaste.site;
   INSERT INTO posthaste.store_identity (identity) VALUES (posthaste.current_identity());
   RETURN v_jobs;
 END $f$;
@@ -11440,24 +11590,70 @@ RETURNS SETOF text LANGUAGE sql STABLE AS $f$
      AND NOT EXISTS (SELECT FROM posthaste.queue q
          WHERE q.name = h.queue AND q.paused_at IS NOT NULL)
 $f$;
--- Identity: which database this is, and what that means for delivery ids. How jobs are taken over
--- where their transaction ids mean nothing stands in functions/rebase.sql.
---
--- Rows and cursors speak in transaction ids. Those hold for one cluster and the tables that were
--- created in it: a physical copy keeps them (crash recovery, physical backups, point-in-time
--- recovery, promotion), a logical one does not (pg_dump, logical replication).
+-- Identity: which store a session sees. Whatever is called here, the owner of the schema may call
+-- on a managed server, or does without.
 
--- Which store a session sees: the cluster, the database, the tables, the history of the write-ahead
--- log, and last which life of the server. It costs a few microseconds, so each claim asks: that is
--- how a worker notices that its connection leads elsewhere, or to a server that was promoted or has
--- crashed.
-CREATE OR REPLACE FUNCTION posthaste.session_identity() RETURNS text LANGUAGE plpgsql STABLE AS $f$
+-- The server's cluster, as its owner may read it. Where pg_control_system() is refused: what the
+-- catalog says of the transaction that made the store, which a dump does not carry. It runs with its
+-- owner's rights, so that all roles see the same.
+CREATE OR REPLACE FUNCTION posthaste.cluster() RETURNS text LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
-  RETURN pg_catalog.concat_ws('/', (pg_control_system()).system_identifier,
-                   'posthaste.store'::regclass::oid,
-                   left(pg_walfile_name(pg_current_wal_insert_lsn()), 8), current_database(),
-                   coalesce(pg_sequence_last_value('posthaste.life'::regclass)::text, ''::text));
+  IF has_function_privilege('pg_control_system()', 'EXECUTE') THEN
+    BEGIN
+      RETURN (pg_control_system()).system_identifier;
+    EXCEPTION WHEN OTHERS THEN  -- a managed server may refuse it within
+    END;
+  END IF;
+  RETURN (SELECT concat('made by ', a.xmin) FROM pg_attribute a
+           WHERE a.attrelid = 'posthaste.store'::regclass AND a.attname = 'ctid');
 END $f$;
+
+-- The history of the write-ahead log. Until its first checkpoint a promoted server has the new
+-- number only where recovery ended. Where both are refused, each life of the server counts as a new
+-- history.
+CREATE OR REPLACE FUNCTION posthaste.timeline()
+RETURNS text LANGUAGE plpgsql STABLE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $f$
+BEGIN
+  IF has_function_privilege('pg_control_checkpoint()', 'EXECUTE')
+     AND has_function_privilege('pg_control_recovery()', 'EXECUTE') THEN
+    BEGIN
+      RETURN upper(lpad(to_hex(greatest((pg_control_checkpoint()).timeline_id,
+        (pg_control_recovery()).min_recovery_end_timeline)), 8, '0'));
+    EXCEPTION WHEN OTHERS THEN
+    END;
+  END IF;
+  RETURN concat('life ', pg_sequence_last_value('posthaste.life'::regclass));
+END $f$;
+
+REVOKE EXECUTE ON FUNCTION posthaste.cluster(), posthaste.timeline() FROM PUBLIC;
+
+-- Which store a session sees: the cluster, the tables, the history of the write-ahead log, the
+-- database by its number, which a copy does not share and a new name does not change, and last
+-- which life of the server. Each claim asks: that is how a worker notices that its connection leads
+-- elsewhere, or to a server that was promoted or has crashed. A session stays in one database of
+-- one server, and whatever changes there begins another life: so it asks once in each.
+CREATE OR REPLACE FUNCTION posthaste.session_identity() RETURNS text LANGUAGE plpgsql STABLE AS $f$
+DECLARE
+  v_life text := pg_catalog.concat('/'::text, pg_sequence_last_value('posthaste.life'::regclass));
+  v_known text := current_setting('posthaste.identity'::text, true);
+BEGIN
+  IF v_known LIKE '%' || v_life AND v_life <> '/'::text THEN
+    RETURN v_known;
+  END IF;
+  v_known := posthaste.read_identity() || v_life;
+  IF v_life <> '/'::text THEN
+    PERFORM set_config('posthaste.identity'::text, v_known, false);
+  END IF;
+  RETURN v_known;
+END $f$;
+
+CREATE OR REPLACE FUNCTION posthaste.read_identity() RETURNS text LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT concat_ws('/', posthaste.cluster(), 'posthaste.store'::regclass::oid, posthaste.timeline(),
+    (SELECT oid FROM pg_database WHERE datname = current_database()))
+$f$;
 
 -- Whether a worker's identity is that of this store, in whichever life of its server.
 CREATE OR REPLACE FUNCTION posthaste.is_here(p_identity text) RETURNS boolean LANGUAGE sql STABLE
@@ -11466,15 +11662,20 @@ SET search_path = pg_catalog, pg_temp AS $f$
        = regexp_replace(posthaste.session_identity(), '/[^/]*$', '')
 $f$;
 
--- Which store this is: the cluster, the tables and the timeline, and the database by its number,
--- which a copy does not share and a new name does not change.
+-- Which store this is, whichever life its server is in.
 CREATE OR REPLACE FUNCTION posthaste.current_identity() RETURNS text[] LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
-  SELECT (string_to_array(posthaste.session_identity(), '/'))[1:3]
-    || (SELECT oid FROM pg_database WHERE datname = current_database())::text
+  SELECT (string_to_array(posthaste.session_identity(), '/'))[1:4]
 $f$;
+-- What it means for work and for delivery ids which database this is (functions/identity.sql). How
+-- jobs are taken over where their transaction ids mean nothing stands in functions/rebase.sql.
+--
+-- Rows and cursors speak in transaction ids. Those hold for one cluster and the tables that were
+-- created in it: a physical copy keeps them (crash recovery, physical backups, point-in-time
+-- recovery, promotion), a logical one does not (pg_dump, logical replication).
 
--- That one row's; '{}' where there is not exactly one, as in a schema without its rows.
+-- The identity of posthaste.store_identity's one row; '{}' where there is not exactly one, as in a
+-- schema without its rows.
 CREATE OR REPLACE FUNCTION posthaste.recorded_identity() RETURNS text[] LANGUAGE sql STABLE AS $f$
   SELECT CASE count(*) WHEN 1 THEN max(h.identity) ELSE '{}' END FROM posthaste.store_identity h
 $f$;
@@ -11708,13 +11909,14 @@ CREATE OR REPLACE FUNCTION posthaste.check_identity(p_thorough boolean DEFAULT t
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
-  v_here text[] := posthaste.current_identity();
+  v_here text[];
   v_recorded text[];
 BEGIN
   PERFORM posthaste.fire_triggers();
   IF posthaste.needs_rebase(p_thorough) THEN
     PERFORM posthaste.refuse_restored();
   END IF;
+  v_here := posthaste.current_identity();
   IF posthaste.recorded_identity() = v_here THEN
     RETURN;
   END IF;
@@ -11865,10 +12067,11 @@ BEGIN
 END $f$;
 
 -- A worker begins: its id, and the delivery ids that it gives: from each first id on, that of job
--- 0.
+-- 0. Where another site works the store, it does not: why.
 CREATE OR REPLACE FUNCTION posthaste.register(
-  p_name text, p_queues text[] DEFAULT '{}', OUT o_worker bigint, OUT o_first bigint[],
-  OUT o_zero uuid[])
+  p_name text, p_queues text[] DEFAULT '{}', p_site text DEFAULT NULL,
+  p_addresses text[] DEFAULT '{}', OUT o_worker bigint, OUT o_first bigint[],
+  OUT o_zero uuid[], OUT o_refused text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -11876,10 +12079,193 @@ BEGIN
   PERFORM posthaste.position('posthaste.flags'), posthaste.wait_for_disk();
   INSERT INTO posthaste.worker (name, queues) VALUES (p_name, p_queues) RETURNING id INTO o_worker;
   -- Behind it: who locks workers out waits for this row, or this for them.
-  PERFORM posthaste.check_identity();
+  o_refused := posthaste.enter_site(p_site, p_addresses, true);
+  IF o_refused IS NOT NULL THEN
+    DELETE FROM posthaste.worker WHERE id = o_worker;
+    RETURN;
+  END IF;
   SELECT array_agg(i.first_id ORDER BY i.n),
          array_agg(posthaste.delivery_of(i.value, 0) ORDER BY i.n) INTO o_first, o_zero
     FROM posthaste.epoch i;
+END $f$;
+-- Sites: whether a process may work this store, or it is a copy of another site's.
+--
+-- A physical copy has everything of the original but the server it runs on. So the store remembers
+-- by which names and addresses it is worked, and what identified the server when it last was.
+
+-- The decision. p_known and p_here: the names that were set, of the store's site and of the
+-- process's. p_is_known_address: the process connects by an address that the store is worked by.
+-- p_is_running: the server is the one that was last worked, and has run since. p_is_same_life: it
+-- was at most stopped in good order, which only a cold copy was too. p_is_same_endpoint: it answers
+-- at the same address of its own.
+--
+-- A name decides alone. Without names an address does, wherever it leads: servers behind it are
+-- replaced. Where only one of the two has a name, an address says less: what crashed, or was
+-- promoted, may be a copy whose user gave it a name, or forgot that the original has one.
+CREATE OR REPLACE FUNCTION posthaste.is_own_site(
+  p_known text, p_here text, p_is_known_address boolean, p_is_running boolean,
+  p_is_same_life boolean, p_is_same_endpoint boolean)
+RETURNS boolean LANGUAGE sql IMMUTABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT CASE
+    WHEN p_known IS NOT NULL AND p_here IS NOT NULL THEN p_known = p_here
+    WHEN p_is_running THEN true
+    WHEN p_is_same_life THEN p_is_known_address OR p_is_same_endpoint
+    ELSE p_known IS NULL AND p_here IS NULL AND p_is_known_address END
+$f$;
+
+-- The server's own address and port as this session sees them. One of its own machine is every
+-- machine's.
+CREATE OR REPLACE FUNCTION posthaste.endpoint() RETURNS text LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT CASE WHEN NOT inet_server_addr() <<= '127.0.0.0/8' AND inet_server_addr() <> '::1'
+              THEN concat(host(inet_server_addr()), ':', inet_server_port()) END
+$f$;
+
+-- Why a process of this site may not work here; nothing where it may.
+CREATE OR REPLACE FUNCTION posthaste.site_refusal(p_site text, p_addresses text[])
+RETURNS text LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT format('%s works this store, not %s', posthaste.site_label(s.name, s.addresses),
+                posthaste.site_label(p_site, p_addresses))
+    FROM posthaste.site s, LATERAL (SELECT
+      s.life = pg_sequence_last_value('posthaste.life'::regclass) AS is_same_life OFFSET 0) l
+   -- A pool may not tell its address: that proves no copy.
+   WHERE NOT posthaste.is_own_site(s.name, p_site,
+           s.addresses && p_addresses OR '{}' IN (s.addresses, p_addresses),
+           coalesce(l.is_same_life AND s.started = pg_postmaster_start_time(), false),
+           coalesce(l.is_same_life, false), coalesce(s.endpoint = posthaste.endpoint(), false))
+     -- A template of databases of which none was worked is nobody's.
+     AND (posthaste.recorded_identity())[4] = (posthaste.current_identity())[4]
+$f$;
+
+CREATE OR REPLACE FUNCTION posthaste.site_label(p_site text, p_addresses text[])
+RETURNS text LANGUAGE sql IMMUTABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT CASE WHEN p_site IS NULL
+              THEN format('the site at %s', array_to_string(p_addresses[1:3], ', '))
+              ELSE format('the site "%s"', p_site) END
+$f$;
+
+-- Makes sure that a process of this site may work here, as posthaste.check_identity() does, and
+-- keeps what the store knows of its site. Returns why not, and leaves a note of that.
+CREATE OR REPLACE FUNCTION posthaste.enter_site(
+  p_site text, p_addresses text[], p_thorough boolean DEFAULT false)
+RETURNS text LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_refused text;
+  v_is_template boolean;
+BEGIN
+  PERFORM posthaste.fire_triggers();
+  IF NOT posthaste.needs_rebase(false) THEN
+    v_refused := posthaste.site_refusal(p_site, p_addresses);
+    IF v_refused IS NOT NULL THEN
+      UPDATE posthaste.site SET refused = v_refused, refused_at = clock_timestamp()
+       WHERE refused IS DISTINCT FROM v_refused
+          OR refused_at < clock_timestamp() - interval '10 s';
+      RETURN v_refused;
+    END IF;
+    v_is_template :=
+      (posthaste.recorded_identity())[4] IS DISTINCT FROM (posthaste.current_identity())[4];
+  END IF;
+  PERFORM posthaste.check_identity(p_thorough);
+  IF v_is_template THEN
+    DELETE FROM posthaste.site;
+  END IF;
+  PERFORM posthaste.position('posthaste.flags'), posthaste.note_site(p_site, p_addresses);
+  RETURN NULL;
+END $f$;
+
+-- Writes only what is new.
+CREATE OR REPLACE FUNCTION posthaste.note_site(p_site text, p_addresses text[])
+RETURNS void LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_life bigint := pg_sequence_last_value('posthaste.life'::regclass);
+BEGIN
+  UPDATE posthaste.site s
+     SET name = coalesce(p_site, s.name), started = pg_postmaster_start_time(), life = v_life,
+         endpoint = coalesce(posthaste.endpoint(), s.endpoint),
+         addresses = (ARRAY(SELECT a FROM unnest(p_addresses) a WHERE a <> ALL (s.addresses))
+                       || s.addresses)[1:32]
+   WHERE s.name IS DISTINCT FROM coalesce(p_site, s.name) OR s.life <> v_life
+      OR s.started <> pg_postmaster_start_time() OR NOT s.addresses @> p_addresses
+      OR s.endpoint IS DISTINCT FROM coalesce(posthaste.endpoint(), s.endpoint);
+  IF NOT EXISTS (SELECT FROM posthaste.site) THEN
+    INSERT INTO posthaste.site (name, addresses, started, life, endpoint)
+    VALUES (p_site, p_addresses, pg_postmaster_start_time(), v_life, posthaste.endpoint())
+    ON CONFLICT DO NOTHING;
+  END IF;
+END $f$;
+
+-- Takes the store over for this site, for good. Jobs that are enqueued from now on get delivery ids
+-- that the original does not give; those since the copy was made too, as far as its leader had
+-- noted which ids were drawn. Refuses while a worker lives, unless p_force says otherwise. With
+-- p_discard all that waits there ends. Returns the label of the site that had it, and how many jobs
+-- were discarded.
+CREATE OR REPLACE FUNCTION posthaste.adopt(
+  p_site text, p_addresses text[], p_force boolean DEFAULT false,
+  p_discard boolean DEFAULT false, OUT o_from text, OUT o_discarded bigint)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_living text;
+BEGIN
+  SELECT posthaste.site_label(s.name, s.addresses) INTO o_from FROM posthaste.site s;
+  PERFORM posthaste.require_triggers();
+  IF posthaste.needs_rebase() THEN
+    PERFORM posthaste.refuse_restored();
+  END IF;
+  PERFORM posthaste.position('posthaste.flags'), posthaste.wait_for_disk();
+  IF p_discard THEN
+    PERFORM posthaste.lock_store();
+  END IF;
+  LOCK TABLE posthaste.worker IN SHARE ROW EXCLUSIVE MODE;
+  SELECT format('%s (%s)', w.id, w.name) INTO v_living FROM posthaste.worker w
+   WHERE w.stopped_at IS NULL AND w.identity = posthaste.session_identity()
+     AND w.seen_at BETWEEN clock_timestamp() - interval '1 min'
+                       AND clock_timestamp() + interval '1 min' LIMIT 1;
+  IF v_living IS NOT NULL AND NOT p_force THEN
+    RAISE EXCEPTION 'posthaste: worker % lives', v_living
+      USING ERRCODE = 'object_not_in_prerequisite_state',
+            HINT = 'Stop all workers first. One that was killed counts as living for a minute.';
+  END IF;
+  UPDATE posthaste.worker SET stopped_at = clock_timestamp() WHERE stopped_at IS NULL;
+  DELETE FROM posthaste.leader;
+  UPDATE posthaste.store_identity
+     SET identity = posthaste.current_identity(), since = clock_timestamp();
+  PERFORM posthaste.begin_epoch(greatest(pg_sequence_last_value('posthaste.known_id'::regclass),
+                                         posthaste.claimed_id()) + 1);
+  DELETE FROM posthaste.site;
+  PERFORM posthaste.note_site(p_site, p_addresses);
+  IF p_discard THEN
+    o_discarded := posthaste.discard_unfinished();
+  END IF;
+END $f$;
+
+-- Removes every job that is not done, and how many; behind posthaste.lock_store(). Of dead jobs,
+-- history and sums nothing goes.
+CREATE OR REPLACE FUNCTION posthaste.discard_unfinished() RETURNS bigint LANGUAGE plpgsql
+SET jit = off SET search_path = pg_catalog, pg_temp AS $f$
+DECLARE
+  v_jobs bigint;
+BEGIN
+  -- Ends of turns are rows too.
+  SELECT count(*) INTO v_jobs FROM (
+    SELECT u.queue, u.priority FROM posthaste.unfinished_0() u UNION ALL
+    SELECT u.queue, u.priority FROM posthaste.unfinished_1() u UNION ALL
+    SELECT u.queue, u.priority FROM posthaste.unfinished_2() u UNION ALL
+    SELECT u.queue, u.priority FROM posthaste.unfinished_3() u UNION ALL
+    SELECT u.queue, u.priority FROM posthaste.unfinished_4() u UNION ALL
+    SELECT u.queue, u.priority FROM posthaste.unfinished_5() u UNION ALL
+    SELECT u.queue, u.priority FROM posthaste.unfinished_6() u UNION ALL
+    SELECT u.queue, u.priority FROM posthaste.unfinished_7() u UNION ALL
+    SELECT h.queue, h.priority FROM posthaste.in_flight h) j WHERE j.queue <> '' OR j.priority = 0;
+  DELETE FROM posthaste.in_flight;
+  DELETE FROM posthaste.unique_key;
+  PERFORM posthaste.empty_slots(), posthaste.reset_cursors(), posthaste.recount();
+  RETURN v_jobs;
 END $f$;
 -- Rows: a job in the shapes of the tables that it moves through, and which rows are meant.
 
@@ -14546,20 +14932,26 @@ $f$;
 
 -- Slots that may hold undispatched jobs, oldest first. What lies in the overflow is older than the
 -- ready log; of two overflow segments the newer one has the older jobs, because compaction moves a
--- lane's oldest jobs first.
-CREATE OR REPLACE FUNCTION posthaste.scan_slots() RETURNS integer[] LANGUAGE sql STABLE AS $f$
-  SELECT pg_catalog.array_cat(
-           ARRAY(SELECT (4::bigint + g % 2::bigint)::integer
-                   FROM generate_series(pg_sequence_last_value('posthaste.overflow_scan'::regclass),
-                                        pg_sequence_last_value(
-                                            'posthaste.overflow_current'::regclass)) g
-                  ORDER BY g DESC),
-           ARRAY(SELECT (g % 4::bigint)::integer
-                   FROM generate_series(pg_sequence_last_value('posthaste.ready_scan'::regclass),
-                                        pg_sequence_last_value(
-                                            'posthaste.ready_current'::regclass)) g
-                  ORDER BY g))
-$f$;
+-- lane's oldest jobs first. In plpgsql, which plans it once for a session: a claim calls it twice.
+CREATE OR REPLACE FUNCTION posthaste.scan_slots() RETURNS integer[] LANGUAGE plpgsql STABLE AS $f$
+DECLARE
+  v_slots integer[] := '{}';
+  g bigint; v_end bigint;
+BEGIN
+  v_end := pg_sequence_last_value('posthaste.overflow_scan'::regclass);
+  g := pg_sequence_last_value('posthaste.overflow_current'::regclass);
+  WHILE g >= v_end LOOP
+    v_slots := pg_catalog.array_append(v_slots, (4::bigint + g % 2::bigint)::integer);
+    g := g - 1::bigint;
+  END LOOP;
+  g := pg_sequence_last_value('posthaste.ready_scan'::regclass);
+  v_end := pg_sequence_last_value('posthaste.ready_current'::regclass);
+  WHILE g <= v_end LOOP
+    v_slots := pg_catalog.array_append(v_slots, (g % 4::bigint)::integer);
+    g := g + 1::bigint;
+  END LOOP;
+  RETURN v_slots;
+END $f$;
 
 -- A look without a lock: has the lane anything here that was not claimed?
 CREATE OR REPLACE FUNCTION posthaste.sees_0(p_queue text, p_priority integer, p_worker bigint)
@@ -15049,12 +15441,12 @@ ALTER TABLE posthaste.in_flight ENABLE REPLICA TRIGGER refuse_silent;
 ALTER TABLE posthaste.dead ENABLE REPLICA TRIGGER refuse_silent;
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('0001_initial', 'f4f5c4c172498f5c', '0.1.0')
+  VALUES ('0001_initial', 'e6d4194b95dd75ce', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('functions', '96fecc6bcc2461bb', '0.1.0')
+  VALUES ('functions', 'b4bd3b6323481745', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
 

@@ -2,23 +2,48 @@
 -- Until it is released, make it again:
 -- POSTHASTE_WRITE=1 cargo test -p posthaste --all-features --test main -- migrate::recorded
 
+-- accept.sql
+-- takes: int8
+-- returns: id int8
+UPDATE posthaste.capture_gap g SET accepted_at = clock_timestamp(), accepted_by = session_user
+ WHERE g.id = $1::bigint AND g.accepted_at IS NULL
+RETURNING id;
+
+-- actions.sql
+-- returns: at timestamptz, server text, pid int4, role text, application text, seconds float8
+-- returns: action text, rule int4, result text
+SELECT a.at, a.server, a.pid, a.role, a.application, a.seconds, a.action, a.rule,
+       coalesce(a.result, 'unknown'::text) AS result
+  FROM posthaste.txwatch_action a
+ WHERE a.action <> 'warn' AND a.at > clock_timestamp() - interval '7 days'
+ ORDER BY a.at DESC LIMIT 50;
+
+-- admit.sql
+-- takes: text, uuid, uuid
+-- returns: is_runner bool, is_same bool, turn int8, snapshot text
+SELECT c.runner = $2::uuid AS is_runner, c.epoch = $3::uuid AS is_same,
+       pg_sequence_last_value('posthaste.capture_turn'::regclass)::bigint AS turn,
+       pg_current_snapshot()::text AS snapshot
+  FROM posthaste.capture c
+ WHERE c.name = $1::text;
+
 -- alerts/begins.sql
--- takes: text, text, text, jsonb, text, float8, float8
+-- takes: text, text, text, jsonb, float8
 -- returns: enqueue int8
-WITH told AS (
+WITH noted AS (
   INSERT INTO posthaste.alert AS a (notify, alert, queue, "limit", value)
-  VALUES ($1, $2, $3, $6, $7)
-  ON CONFLICT (notify, alert, queue, "limit") DO UPDATE
-    SET value = excluded.value, begun_at = excluded.begun_at)
-SELECT posthaste.enqueue('posthaste.alert', $4::jsonb, $1, unique_key => $5);
+  VALUES ($1, $2, $3, 0::double precision, $5)
+  ON CONFLICT (notify, alert, queue, "limit") DO NOTHING RETURNING 1)
+SELECT posthaste.enqueue('posthaste.alert', $4::jsonb, $1) FROM noted;
 
 -- alerts/ends.sql
--- takes: text, text, text, jsonb, text, float8
+-- takes: text, text, text, jsonb
 -- returns: enqueue int8
-WITH told AS (
+WITH noted AS (
   DELETE FROM posthaste.alert a
-   WHERE a.notify = $1 AND a.alert = $2 AND a.queue = $3 AND a."limit" = $6)
-SELECT posthaste.enqueue('posthaste.alert', $4::jsonb, $1, unique_key => $5);
+   WHERE a.notify = $1 AND a.alert = $2 AND a.queue = $3 AND a."limit" = 0::double precision
+  RETURNING 1)
+SELECT posthaste.enqueue('posthaste.alert', $4::jsonb, $1) FROM noted;
 
 -- alerts/may_tell.sql
 -- returns: ?column? bool
@@ -28,8 +53,8 @@ SELECT pg_catalog.has_table_privilege('posthaste.alert', 'INSERT')
 
 -- alerts/told.sql
 -- takes: text
--- returns: alert text, queue text, value float8, limit float8
-SELECT a.alert, a.queue, a.value, a."limit" FROM posthaste.alert a WHERE a.notify = $1;
+-- returns: alert text, queue text
+SELECT a.alert, a.queue FROM posthaste.alert a WHERE a.notify = $1;
 
 -- attempts.sql
 -- takes: int8
@@ -50,6 +75,13 @@ UPDATE posthaste.worker SET beat = beat + 1, seen_at = clock_timestamp()
 -- returns: id int8, beat int8, stopped bool
 SELECT id, beat, stopped_at IS NOT NULL AS stopped FROM posthaste.worker
  WHERE stopped_at IS NULL OR (NOT clean AND stopped_at > posthaste.steady() - interval '1 day');
+
+-- begun_again.sql
+-- takes: uuid, text
+-- returns: id int8
+UPDATE posthaste.capture_gap SET ends = $2::text::pg_lsn
+ WHERE epoch = $1::uuid AND ends IS NULL
+RETURNING id;
 
 -- behind.sql
 -- returns: sync text, reason text, jobs int8, seconds float8, is_over bool
@@ -291,6 +323,38 @@ SELECT DISTINCT a.job AS id FROM posthaste.attempt a
 SELECT pg_catalog.json_build_array(c.id, c.state)::text AS answer
   FROM posthaste.cancel_many($1::bigint[]) c ORDER BY c.id;
 
+-- capture.sql
+-- takes: text
+-- returns: slot text, publication text, epoch uuid, stopped text, is_here bool, is_published bool
+SELECT c.slot, c.publication, c.epoch, c.stopped,
+       c.identity OPERATOR(pg_catalog.=) ARRAY[i.now[1], i.now[2], i.now[4]] AS is_here,
+       EXISTS (SELECT FROM pg_publication p
+                WHERE p.oid = c.published AND p.pubname = c.publication::name) AS is_published
+  FROM posthaste.capture c, (SELECT posthaste.current_identity() AS now) i
+ WHERE c.name = $1::text;
+
+-- captures.sql
+-- returns: name text, slot text, publication text, installed_at timestamptz, started_at timestamptz
+-- returns: stopped text, is_active bool, is_missing bool, wal_status text, done text
+-- returns: at timestamptz, unconfirmed int8, kept int8, gaps int8
+SELECT c.name, c.slot, c.publication, c.installed_at, c.started_at, c.stopped,
+       coalesce(s.active, false) AS is_active, s.slot_name IS NULL AS is_missing,
+       coalesce(s.wal_status, '') AS wal_status, m.done::text, m.at,
+       CASE WHEN pg_is_in_recovery() THEN NULL
+            ELSE (pg_current_wal_lsn() - m.done)::bigint END AS unconfirmed,
+       CASE WHEN pg_is_in_recovery() THEN NULL
+            ELSE (pg_current_wal_lsn() - s.restart_lsn)::bigint END AS kept,
+       (SELECT count(*) FROM posthaste.capture_gap g
+         WHERE g.capture = c.name AND g.accepted_at IS NULL) AS gaps
+  FROM posthaste.capture c
+  LEFT JOIN pg_replication_slots s ON s.slot_name = c.slot::name
+  LEFT JOIN LATERAL (
+    SELECT w.* FROM (SELECT * FROM posthaste.capture_mark_0
+                      UNION ALL SELECT * FROM posthaste.capture_mark_1) w
+     WHERE w.epoch = c.epoch
+     ORDER BY w.commit DESC, w.record DESC, w.row DESC, w.done DESC LIMIT 1) m ON true
+ ORDER BY c.name;
+
 -- claim.sql
 -- takes: text, _int4, int8, uuid, int4, int8, int4
 -- returns: slot int2, batch int8, id int8, enqueued_at timestamptz, scheduled_at timestamptz
@@ -335,6 +399,21 @@ SELECT slot, batch, id, enqueued_at, scheduled_at, expires_at, priority, attempt
        crashes, name, tag, unique_key, ordering_key, trace, kwargs
   FROM posthaste.claimed_jobs($1, $2, $3, $4, $5);
 
+-- claimed_now.sql
+-- takes: int8, uuid
+-- returns: slot int2, batch int8, id int8, enqueued_at timestamptz, scheduled_at timestamptz
+-- returns: expires_at timestamptz, priority int4, attempt int4, max_attempts int4, crashes int2
+-- returns: name text, tag text, unique_key text, ordering_key text, trace text, kwargs jsonb
+SELECT j.slot, j.batch, j.id, j.enqueued_at, j.scheduled_at, j.expires_at, j.priority, j.attempt,
+       j.max_attempts, j.crashes, j.name, j.tag, j.unique_key, j.ordering_key, j.trace, j.kwargs
+  FROM (SELECT split_part(s.said, ' '::text, 1) = $2::uuid::text AS is_it,
+               split_part(s.said, ' '::text, 2) AS slots, split_part(s.said, ' '::text, 3) AS batches
+          FROM (SELECT current_setting('posthaste.unread'::text, true) AS said) s) u,
+       LATERAL posthaste.claimed_jobs($1::bigint, $2::uuid,
+         CASE WHEN u.is_it THEN u.slots ELSE '{}'::text END::smallint[],
+         CASE WHEN u.is_it THEN u.batches ELSE '{}'::text END::bigint[], NULL::bigint[]) j
+ WHERE u.is_it;
+
 -- complete.sql
 -- takes: int2, int8, uuid, int8
 -- returns: id int8
@@ -368,6 +447,7 @@ SELECT posthaste.notify(u.queue, b.listeners)
 SELECT pattern, queue FROM posthaste.route;
 
 -- counters.sql
+-- takes: int4
 -- returns: answer text
 SELECT pg_catalog.json_build_object(
          'oldest', ARRAY(
@@ -383,8 +463,10 @@ SELECT pg_catalog.json_build_object(
             ORDER BY a.queue, a.priority),
          'paused', ARRAY(
            SELECT q.name FROM posthaste.queue q WHERE q.paused_at IS NOT NULL ORDER BY q.name),
+         'is_partial', CASE WHEN $1::integer IS NULL THEN false
+                            ELSE posthaste.not_counted($1::integer) >= $1::integer END,
          'jobs', ARRAY(
-           SELECT pg_catalog.row_to_json(c) FROM posthaste.counts() c
+           SELECT pg_catalog.row_to_json(c) FROM posthaste.counts_within($1::integer) c
             ORDER BY c.queue, c.priority, c.name, c.tag))::text AS answer;
 
 -- dead.sql
@@ -600,6 +682,33 @@ SELECT DISTINCT ON (n.queue) n.queue, left(n.error, 300) AS error FROM (
    AND n.at > clock_timestamp() - interval '10 min'
  ORDER BY n.queue, n.at DESC;
 
+-- failing_jobs.sql
+-- returns: queue text, attempts int8, jobs int8, error text
+SELECT m.queue, m.attempts, count(*) AS jobs,
+       (pg_catalog.array_agg(left(m.error, 300) ORDER BY m.at DESC))[1] AS error
+  FROM (SELECT DISTINCT ON (n.job) n.job, n.queue, n.at, n.attempt::bigint AS attempts, n.outcome,
+               n.error
+          FROM (
+  SELECT a.queue, a.at, a.job, a.attempt, a.outcome, a.error FROM posthaste.attempt_0 a
+   WHERE a.ctid >= (SELECT pg_catalog.format('(%s,0)', greatest(0::bigint,
+           pg_relation_size('posthaste.attempt_0'::regclass) / 8192::bigint - 64::bigint))::tid)
+  UNION ALL
+  SELECT a.queue, a.at, a.job, a.attempt, a.outcome, a.error FROM posthaste.attempt_1 a
+   WHERE a.ctid >= (SELECT pg_catalog.format('(%s,0)', greatest(0::bigint,
+           pg_relation_size('posthaste.attempt_1'::regclass) / 8192::bigint - 64::bigint))::tid)
+  UNION ALL
+  SELECT a.queue, a.at, a.job, a.attempt, a.outcome, a.error FROM posthaste.attempt_2 a
+   WHERE a.ctid >= (SELECT pg_catalog.format('(%s,0)', greatest(0::bigint,
+           pg_relation_size('posthaste.attempt_2'::regclass) / 8192::bigint - 64::bigint))::tid)
+  UNION ALL
+  SELECT a.queue, a.at, a.job, a.attempt, a.outcome, a.error FROM posthaste.attempt_3 a
+   WHERE a.ctid >= (SELECT pg_catalog.format('(%s,0)', greatest(0::bigint,
+           pg_relation_size('posthaste.attempt_3'::regclass) / 8192::bigint - 64::bigint))::tid)) n
+         WHERE n.attempt > 2 AND n.at > clock_timestamp() - interval '75 min'
+         ORDER BY n.job, n.at DESC) m
+ WHERE m.outcome IN ('retried', 'crashed')
+ GROUP BY m.queue, m.attempts ORDER BY m.attempts DESC, m.queue LIMIT 1000;
+
 -- find.sql
 -- takes: int8
 -- returns: answer text
@@ -614,6 +723,17 @@ INSERT INTO posthaste.relay
    down_since, failing_since, last_error, rejections, failures)
 SELECT (SELECT posthaste.volume('relay')), $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
        $13::text::jsonb, $14::text::jsonb;
+
+-- gaps.sql
+-- takes: text
+-- returns: id int8, seen_at timestamptz, accepted_at timestamptz, begins text, ends text
+-- returns: capture text, reason text, tables _text, accepted_by text
+SELECT g.id, g.seen_at, g.accepted_at, g.begins::text, g.ends::text, g.capture, g.reason, g.tables,
+       g.accepted_by
+  FROM posthaste.capture_gap g
+ WHERE $1::text IS NULL OR g.capture = $1::text
+ ORDER BY g.id DESC
+ LIMIT 1000;
 
 -- given_up.sql
 -- returns: state text, queue text, jobs int8, since timestamptz, error text
@@ -671,6 +791,10 @@ SELECT h.kind, h.pid, h.name, h.role, h.application, h.address, h.database, h.st
  ORDER BY h.transactions DESC NULLS LAST, h.seconds DESC NULLS LAST LIMIT 5000;
 
 -- in the code
+-- takes: text
+DELETE FROM posthaste.capture WHERE name = $1::text;
+
+-- in the code
 -- takes: _int8
 DELETE FROM posthaste.dead AS d WHERE d.id = ANY ($1::bigint[]);
 
@@ -689,6 +813,11 @@ SELECT (pg_catalog.to_regclass('posthaste.store') IS NOT NULL)::text AS answer;
 SELECT id FROM posthaste.cancelling;
 
 -- in the code
+-- takes: text, _text, bool, bool
+-- returns: o_from text, o_discarded int8
+SELECT o_from, o_discarded FROM posthaste.adopt($1, $2, $3, $4);
+
+-- in the code
 -- returns: o_sealed bool, o_blocker text
 SELECT o_sealed, o_blocker FROM posthaste.seal();
 
@@ -705,11 +834,6 @@ SELECT o_state, o_blocker FROM posthaste.tidy_scheduled($1, $2);
 -- in the code
 -- returns: o_turned int4, o_blocker text
 SELECT o_turned, o_blocker FROM posthaste.tidy_history();
-
--- in the code
--- takes: text, _text
--- returns: o_worker int8, o_first _int8, o_zero _uuid
-SELECT o_worker, o_first, o_zero FROM posthaste.register($1, $2::text[]);
 
 -- in the code
 -- returns: answer text
@@ -735,11 +859,6 @@ SELECT posthaste.advance_ordering($1);
 SELECT posthaste.cancel_again();
 
 -- in the code
--- takes: bool
--- returns: check_identity void
-SELECT posthaste.check_identity($1);
-
--- in the code
 -- takes: _int2, _int8, _uuid, _int4
 -- returns: close_batches _int4
 SELECT posthaste.close_batches($1, $2, $3, $4);
@@ -758,6 +877,11 @@ SELECT posthaste.confirm_in_flight('infinity', $1);
 -- takes: text, _int4, int8, uuid, text
 -- returns: dead_letter_next int8
 SELECT posthaste.dead_letter_next($1, $2, $3, $4, $5);
+
+-- in the code
+-- takes: text, _text, bool
+-- returns: enter_site text
+SELECT posthaste.enter_site($1, $2, $3);
 
 -- in the code
 -- takes: int4, int4
@@ -883,6 +1007,11 @@ SELECT posthaste.return_claim($1, $2);
 SELECT posthaste.rotate($1, $2);
 
 -- in the code
+-- takes: text, _text
+-- returns: site_refusal text
+SELECT posthaste.site_refusal($1, $2);
+
+-- in the code
 -- returns: take_sample bool
 SELECT posthaste.take_sample();
 
@@ -902,9 +1031,24 @@ SELECT posthaste.uncounted($1::integer)::text AS answer;
 SELECT priority FROM posthaste.lane WHERE queue = $1 ORDER BY priority;
 
 -- in the code
+-- takes: int8
+-- returns: setval int8
+SELECT setval('posthaste.capture_turn'::regclass, $1::bigint);
+
+-- in the code
 -- takes: int8, uuid, _int2, _int8
 -- returns: slot int2, batch int8, id int8
 SELECT slot, batch, id FROM posthaste.claimed_jobs($1, $2, $3, $4, NULL);
+
+-- in the code
+TRUNCATE posthaste.capture_mark_0;
+
+-- in the code
+TRUNCATE posthaste.capture_mark_1;
+
+-- in the code
+-- takes: text, text
+UPDATE posthaste.capture SET stopped = $2 WHERE name = $1::text;
 
 -- in_flight.sql
 -- takes: int8, text, text, text, text, text, int8, timestamptz
@@ -931,6 +1075,20 @@ SELECT NOT EXISTS (
    WHERE queue = ANY ($1::text[])
      AND (state IN ('available', 'blocked', 'running', 'quarantined')
           OR state IN ('scheduled', 'retrying') AND scheduled_at <= clock_timestamp())) AS is_idle;
+
+-- keep_marks_0.sql
+INSERT INTO posthaste.capture_mark_0
+SELECT DISTINCT ON (m.epoch) m.*
+  FROM (SELECT * FROM posthaste.capture_mark_0 UNION ALL SELECT * FROM posthaste.capture_mark_1) m
+  JOIN posthaste.capture c ON c.epoch = m.epoch
+ ORDER BY m.epoch, m.commit DESC, m.record DESC, m.row DESC, m.done DESC;
+
+-- keep_marks_1.sql
+INSERT INTO posthaste.capture_mark_1
+SELECT DISTINCT ON (m.epoch) m.*
+  FROM (SELECT * FROM posthaste.capture_mark_0 UNION ALL SELECT * FROM posthaste.capture_mark_1) m
+  JOIN posthaste.capture c ON c.epoch = m.epoch
+ ORDER BY m.epoch, m.commit DESC, m.record DESC, m.row DESC, m.done DESC;
 
 -- kept.sql
 -- takes: text, timestamptz, int8, text, text, text, text, int8, int8, timestamptz
@@ -1050,6 +1208,25 @@ SELECT s.ready_current - s.ready_low + 1::bigint AS ready, s.ready_scan - s.read
        pg_catalog.pg_total_relation_size('posthaste.dead'::regclass) AS dead_bytes
   FROM posthaste.segments() s;
 
+-- many_claims.sql
+-- takes: int8
+-- returns: ?column? bool
+SELECT EXISTS (SELECT FROM posthaste.claim_0 OFFSET $1::bigint)
+    OR EXISTS (SELECT FROM posthaste.claim_1 OFFSET $1::bigint)
+    OR EXISTS (SELECT FROM posthaste.claim_2 OFFSET $1::bigint)
+    OR EXISTS (SELECT FROM posthaste.claim_3 OFFSET $1::bigint)
+    OR EXISTS (SELECT FROM posthaste.claim_4 OFFSET $1::bigint)
+    OR EXISTS (SELECT FROM posthaste.claim_5 OFFSET $1::bigint);
+
+-- mark.sql
+-- takes: uuid
+-- returns: done text, commit text, record text, row int4
+SELECT m.done::text, m.commit::text, m.record::text, m.row
+  FROM (SELECT * FROM posthaste.capture_mark_0 UNION ALL SELECT * FROM posthaste.capture_mark_1) m
+ WHERE m.epoch = $1::uuid
+ ORDER BY m.commit DESC, m.record DESC, m.row DESC, m.done DESC
+ LIMIT 1;
+
 -- migrate_place.sql
 -- returns: answer text
 SELECT pg_catalog.json_build_object(
@@ -1115,6 +1292,13 @@ SELECT coalesce((SELECT t.worker FROM taken t), (SELECT h.worker FROM holder h),
          WHERE h.queue = $1 AND h.state = 'quarantined' AND h.until <= clock_timestamp()
            AND h.expires_at > clock_timestamp());
 
+-- peek.sql
+-- takes: text, int4, _text
+-- returns: lsn text, data bytea
+SELECT p.lsn::text, p.data
+  FROM pg_catalog.pg_logical_slot_peek_binary_changes($1::text::name, NULL, $2,
+                                                      VARIADIC $3::text[]) p;
+
 -- periodic.sql
 -- returns: name text, error text
 SELECT p.name, p.error FROM posthaste.periodic p WHERE p.error IS NOT NULL ORDER BY p.name LIMIT 200
@@ -1177,12 +1361,79 @@ SELECT posthaste.enqueue(p.job, p.kwargs, p.queue, p.priority, clock_timestamp()
 -- returns: pg_backend_pid int4
 SELECT pg_backend_pid();
 
+-- probes.sql
+-- takes: _text, _text
+-- returns: statement text
+SELECT p.statement
+  FROM unnest($1::text[], $2::text[]) t (schema, name)
+  JOIN pg_namespace s ON s.nspname = t.schema::name
+  JOIN pg_class c ON c.relnamespace = s.oid AND c.relname = t.name::name
+ CROSS JOIN LATERAL (
+   SELECT c.oid AS leaf
+    UNION SELECT i.relid FROM pg_catalog.pg_partition_tree(c.oid) i WHERE i.isleaf) l
+  JOIN pg_class lc ON lc.oid = l.leaf AND lc.relkind = 'r'::"char"
+  JOIN pg_namespace ls ON ls.oid = lc.relnamespace
+ CROSS JOIN LATERAL (
+   SELECT pg_catalog.format('EXPLAIN DELETE FROM %I.%I'::text, ls.nspname, lc.relname)
+    UNION ALL
+   SELECT pg_catalog.format('EXPLAIN UPDATE %I.%I SET %I = DEFAULT'::text, ls.nspname, lc.relname,
+                            a.attname)
+     FROM pg_attribute a
+    WHERE a.attrelid = l.leaf AND a.attnum = (
+      SELECT min(b.attnum) FROM pg_attribute b
+       WHERE b.attrelid = l.leaf AND b.attnum > 0 AND NOT b.attisdropped)) p (statement);
+
+-- publication.sql
+-- takes: text, text, text, bool
+-- returns: ?column? text
+SELECT pg_catalog.format('CREATE PUBLICATION %I'::text, $1::text)
+    || coalesce(' FOR TABLE '::text || string_agg(
+         pg_catalog.format('%I.%I'::text, t.one ->> 'schema'::text, t.one ->> 'name'::text)
+         || coalesce(' ('::text || (SELECT string_agg(quote_ident(c.name), ', '::text ORDER BY c.n)
+              FROM jsonb_array_elements_text(t.one -> 'columns'::text)
+                   WITH ORDINALITY c (name, n)) || ')'::text, ''::text)
+         || coalesce(' WHERE ('::text || (t.one ->> 'filter'::text) || ')'::text, ''::text),
+         ', '::text ORDER BY t.n), ''::text)
+    || pg_catalog.format(' WITH (publish = %L, publish_via_partition_root = true%s)'::text,
+         $3::text,
+         CASE WHEN $4::boolean THEN ', publish_generated_columns = stored' ELSE '' END)
+  FROM jsonb_array_elements($2::text::jsonb) WITH ORDINALITY t (one, n);
+
 -- publish_horizon.sql
 -- takes: int8
 -- returns: ceil int8
 SELECT CASE WHEN posthaste.publish_horizon() THEN 0
             ELSE ceil(extract(epoch FROM posthaste.due_in(
                    $1::bigint::float8 * interval '1 millisecond')) * 1000::numeric)::bigint END;
+
+-- published.sql
+-- takes: text
+-- returns: has_more bool, tables _text
+SELECT p.puballtables OR EXISTS (SELECT FROM pg_publication_namespace n WHERE n.pnpubid = p.oid)
+         AS has_more,
+       ARRAY(SELECT s.nspname::text || '.'::text || c.relname::text
+               FROM pg_publication_rel r
+               JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace s ON s.oid = c.relnamespace
+              WHERE r.prpubid = p.oid ORDER BY 1) AS tables
+  FROM pg_publication p
+ WHERE p.pubname = $1::text::name;
+
+-- put_gap.sql
+-- takes: uuid, text, text, text, text, _text
+INSERT INTO posthaste.capture_gap (epoch, begins, ends, capture, reason, tables)
+SELECT $1::uuid, $2::text::pg_lsn, $3::text::pg_lsn, $4, $5, $6
+ WHERE $3::text IS NOT NULL OR NOT EXISTS (
+   SELECT FROM posthaste.capture_gap g WHERE g.epoch = $1::uuid AND g.ends IS NULL);
+
+-- put_mark_0.sql
+-- takes: text, text, text, int4, uuid
+INSERT INTO posthaste.capture_mark_0 (done, commit, record, row, epoch)
+VALUES ($1::text::pg_lsn, $2::text::pg_lsn, $3::text::pg_lsn, $4, $5);
+
+-- put_mark_1.sql
+-- takes: text, text, text, int4, uuid
+INSERT INTO posthaste.capture_mark_1 (done, commit, record, row, epoch)
+VALUES ($1::text::pg_lsn, $2::text::pg_lsn, $3::text::pg_lsn, $4, $5);
 
 -- queues.sql
 -- returns: name text, paused_at timestamptz, rate int4, per float8, burst int4, keep float8
@@ -1254,6 +1505,18 @@ SELECT r.id
   FROM posthaste.redrive($1::bigint[], $2::text, $3::text, $4::text, $5::text, $6::text,
                          $7::integer) r (id)
  ORDER BY r.id;
+
+-- register.sql
+-- takes: uuid, text, text, text
+INSERT INTO posthaste.capture (epoch, slot, publication, published, name, identity)
+SELECT $1::uuid, $2::text, $3::text,
+       (SELECT p.oid FROM pg_publication p WHERE p.pubname = $3::text::name),
+       $4::text, ARRAY[i.now[1], i.now[2], i.now[4]]
+  FROM (SELECT posthaste.current_identity() AS now) i
+    ON CONFLICT (name) DO UPDATE
+   SET epoch = excluded.epoch, runner = NULL, stopped = NULL, slot = excluded.slot,
+       publication = excluded.publication, published = excluded.published,
+       identity = excluded.identity;
 
 -- reindex.sql
 -- takes: text, text, text, text, text, _text, text, int4, bool, text, text, text
@@ -1355,6 +1618,16 @@ SELECT n.worker, n.queue, n.route, n.destination,
          AND (o.lives OR (o.written_at, o.worker) > (n.written_at, n.worker)))
  ORDER BY n.queue, n.worker;
 
+-- requirements.sql
+-- returns: wal_level text, version int4, may_replicate bool, slots_left int8, senders int8
+SELECT current_setting('wal_level'::text) AS wal_level,
+       current_setting('server_version_num'::text)::integer AS version,
+       (SELECT r.rolreplication OR r.rolsuper FROM pg_roles r WHERE r.rolname = current_user)
+         AS may_replicate,
+       current_setting('max_replication_slots'::text)::bigint
+         - (SELECT count(*) FROM pg_replication_slots) AS slots_left,
+       current_setting('max_wal_senders'::text)::bigint AS senders;
+
 -- reschedule.sql
 -- takes: int2, int8, uuid, int4, int8, text
 -- returns: reschedule bool
@@ -1396,15 +1669,13 @@ SELECT has_schema_privilege('posthaste', 'USAGE') AS may_look,
        (SELECT coalesce(pg_catalog.array_agg(f.name ORDER BY f.name), '{}') FROM (
           SELECT p.oid::regprocedure::text AS name FROM pg_proc p
            WHERE p.pronamespace = to_regnamespace('posthaste')::oid
-             AND p.proname IN ('check_identity', 'register', 'session_identity', 'claim', 'settle',
-                               'close_batches',
-                               'beat', 'enter_ready')
+             AND p.proname IN ('check_identity', 'register', 'enter_site', 'session_identity',
+                               'claim', 'settle', 'close_batches', 'beat', 'enter_ready')
              AND NOT has_function_privilege(p.oid, 'EXECUTE')
           UNION ALL
           SELECT p.oid::regprocedure::text FROM pg_proc p
            WHERE p.pronamespace = 'pg_catalog'::regnamespace::oid
-             AND p.proname IN ('pg_control_system', 'pg_current_wal_insert_lsn', 'pg_walfile_name',
-                               'pg_sequence_last_value')
+             AND p.proname = 'pg_sequence_last_value'
              AND NOT has_function_privilege(p.oid, 'EXECUTE')) f) AS functions_lacking,
        (SELECT coalesce(pg_catalog.array_agg(DISTINCT r.rolname::text), '{}') FROM c, pg_roles r
          WHERE r.rolname = 'posthaste_worker' AND c.is_slot
@@ -1420,8 +1691,13 @@ SELECT has_schema_privilege('posthaste', 'USAGE') AS may_look,
                     AND NOT p.prosecdef AND p.prorettype <> 'trigger'::regtype::oid
                     AND NOT has_function_privilege(r.oid, p.oid, 'EXECUTE'))) AS roles_lacking;
 
+-- run.sql
+-- takes: text, uuid
+UPDATE posthaste.capture SET runner = $2, started_at = clock_timestamp(), stopped = NULL
+ WHERE name = $1::text;
+
 -- running.sql
--- takes: int8, text, text, text, text, text, int8, timestamptz
+-- takes: int8, text, text, text, text, text, int8, timestamptz, int8
 -- returns: at text, id int8, name text, queue text, priority int4, state text, attempt int4
 -- returns: max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz, tag text
 -- returns: last_error text, kwargs text, kwargs_bytes int4
@@ -1429,12 +1705,54 @@ SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, 'running' AS state, 
        j.max_attempts, j.enqueued_at, j.scheduled_at, j.tag,
        left(j.last_error, 400) AS last_error,
        CASE WHEN j.kwargs_bytes <= 4096 THEN j.kwargs::text END AS kwargs, j.kwargs_bytes
-  FROM (SELECT * FROM posthaste.running_0()
-        UNION ALL SELECT * FROM posthaste.running_1()
-        UNION ALL SELECT * FROM posthaste.running_2()
-        UNION ALL SELECT * FROM posthaste.running_3()
-        UNION ALL SELECT * FROM posthaste.running_4()
-        UNION ALL SELECT * FROM posthaste.running_5()) j
+  FROM (
+  SELECT r.* FROM (
+    SELECT n.worker, n.batch, n.token FROM (
+      SELECT b.worker, b.batch, b.token FROM posthaste.claim_0 b
+       ORDER BY b.batch DESC LIMIT $9::bigint) n
+     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_0 w WHERE w.batch = n.batch) OFFSET 0) c,
+    LATERAL posthaste.batch_rows_0(c.batch, c.token) r
+   WHERE NOT EXISTS (SELECT FROM posthaste.job_done_0 a WHERE a.xid = r.xid AND a.id = r.id)
+  UNION ALL
+  SELECT r.* FROM (
+    SELECT n.worker, n.batch, n.token FROM (
+      SELECT b.worker, b.batch, b.token FROM posthaste.claim_1 b
+       ORDER BY b.batch DESC LIMIT $9::bigint) n
+     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_1 w WHERE w.batch = n.batch) OFFSET 0) c,
+    LATERAL posthaste.batch_rows_1(c.batch, c.token) r
+   WHERE NOT EXISTS (SELECT FROM posthaste.job_done_1 a WHERE a.xid = r.xid AND a.id = r.id)
+  UNION ALL
+  SELECT r.* FROM (
+    SELECT n.worker, n.batch, n.token FROM (
+      SELECT b.worker, b.batch, b.token FROM posthaste.claim_2 b
+       ORDER BY b.batch DESC LIMIT $9::bigint) n
+     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_2 w WHERE w.batch = n.batch) OFFSET 0) c,
+    LATERAL posthaste.batch_rows_2(c.batch, c.token) r
+   WHERE NOT EXISTS (SELECT FROM posthaste.job_done_2 a WHERE a.xid = r.xid AND a.id = r.id)
+  UNION ALL
+  SELECT r.* FROM (
+    SELECT n.worker, n.batch, n.token FROM (
+      SELECT b.worker, b.batch, b.token FROM posthaste.claim_3 b
+       ORDER BY b.batch DESC LIMIT $9::bigint) n
+     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_3 w WHERE w.batch = n.batch) OFFSET 0) c,
+    LATERAL posthaste.batch_rows_3(c.batch, c.token) r
+   WHERE NOT EXISTS (SELECT FROM posthaste.job_done_3 a WHERE a.xid = r.xid AND a.id = r.id)
+  UNION ALL
+  SELECT r.* FROM (
+    SELECT n.worker, n.batch, n.token FROM (
+      SELECT b.worker, b.batch, b.token FROM posthaste.claim_4 b
+       ORDER BY b.batch DESC LIMIT $9::bigint) n
+     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_4 w WHERE w.batch = n.batch) OFFSET 0) c,
+    LATERAL posthaste.batch_rows_4(c.batch, c.token) r
+   WHERE NOT EXISTS (SELECT FROM posthaste.job_done_4 a WHERE a.xid = r.xid AND a.id = r.id)
+  UNION ALL
+  SELECT r.* FROM (
+    SELECT n.worker, n.batch, n.token FROM (
+      SELECT b.worker, b.batch, b.token FROM posthaste.claim_5 b
+       ORDER BY b.batch DESC LIMIT $9::bigint) n
+     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_5 w WHERE w.batch = n.batch) OFFSET 0) c,
+    LATERAL posthaste.batch_rows_5(c.batch, c.token) r
+   WHERE NOT EXISTS (SELECT FROM posthaste.job_done_5 a WHERE a.xid = r.xid AND a.id = r.id)) j
  WHERE j.id < $1::bigint
    AND ($2::text IS NULL OR j.queue = $2::text) AND ($3::text IS NULL OR j.name = $3::text)
    AND ($4::text IS NULL OR j.tag = $4::text) AND ($5::text IS NULL OR $5::text = 'running')
@@ -1446,38 +1764,50 @@ SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, 'running' AS state, 
 -- returns: worker int8, jobs int8
 SELECT j.worker, count(*) AS jobs FROM (
   SELECT c.worker, r.id FROM (
-    SELECT b.worker, b.batch, b.token FROM posthaste.claim_0 b
-     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_0 w WHERE w.batch = b.batch) OFFSET 0) c,
+    SELECT n.worker, n.batch, n.token FROM (
+      SELECT b.worker, b.batch, b.token FROM posthaste.claim_0 b
+       ORDER BY b.batch DESC LIMIT 20000) n
+     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_0 w WHERE w.batch = n.batch) OFFSET 0) c,
     LATERAL posthaste.batch_rows_0(c.batch, c.token) r
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_0 a WHERE a.xid = r.xid AND a.id = r.id)
   UNION ALL
   SELECT c.worker, r.id FROM (
-    SELECT b.worker, b.batch, b.token FROM posthaste.claim_1 b
-     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_1 w WHERE w.batch = b.batch) OFFSET 0) c,
+    SELECT n.worker, n.batch, n.token FROM (
+      SELECT b.worker, b.batch, b.token FROM posthaste.claim_1 b
+       ORDER BY b.batch DESC LIMIT 20000) n
+     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_1 w WHERE w.batch = n.batch) OFFSET 0) c,
     LATERAL posthaste.batch_rows_1(c.batch, c.token) r
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_1 a WHERE a.xid = r.xid AND a.id = r.id)
   UNION ALL
   SELECT c.worker, r.id FROM (
-    SELECT b.worker, b.batch, b.token FROM posthaste.claim_2 b
-     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_2 w WHERE w.batch = b.batch) OFFSET 0) c,
+    SELECT n.worker, n.batch, n.token FROM (
+      SELECT b.worker, b.batch, b.token FROM posthaste.claim_2 b
+       ORDER BY b.batch DESC LIMIT 20000) n
+     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_2 w WHERE w.batch = n.batch) OFFSET 0) c,
     LATERAL posthaste.batch_rows_2(c.batch, c.token) r
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_2 a WHERE a.xid = r.xid AND a.id = r.id)
   UNION ALL
   SELECT c.worker, r.id FROM (
-    SELECT b.worker, b.batch, b.token FROM posthaste.claim_3 b
-     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_3 w WHERE w.batch = b.batch) OFFSET 0) c,
+    SELECT n.worker, n.batch, n.token FROM (
+      SELECT b.worker, b.batch, b.token FROM posthaste.claim_3 b
+       ORDER BY b.batch DESC LIMIT 20000) n
+     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_3 w WHERE w.batch = n.batch) OFFSET 0) c,
     LATERAL posthaste.batch_rows_3(c.batch, c.token) r
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_3 a WHERE a.xid = r.xid AND a.id = r.id)
   UNION ALL
   SELECT c.worker, r.id FROM (
-    SELECT b.worker, b.batch, b.token FROM posthaste.claim_4 b
-     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_4 w WHERE w.batch = b.batch) OFFSET 0) c,
+    SELECT n.worker, n.batch, n.token FROM (
+      SELECT b.worker, b.batch, b.token FROM posthaste.claim_4 b
+       ORDER BY b.batch DESC LIMIT 20000) n
+     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_4 w WHERE w.batch = n.batch) OFFSET 0) c,
     LATERAL posthaste.batch_rows_4(c.batch, c.token) r
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_4 a WHERE a.xid = r.xid AND a.id = r.id)
   UNION ALL
   SELECT c.worker, r.id FROM (
-    SELECT b.worker, b.batch, b.token FROM posthaste.claim_5 b
-     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_5 w WHERE w.batch = b.batch) OFFSET 0) c,
+    SELECT n.worker, n.batch, n.token FROM (
+      SELECT b.worker, b.batch, b.token FROM posthaste.claim_5 b
+       ORDER BY b.batch DESC LIMIT 20000) n
+     WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_5 w WHERE w.batch = n.batch) OFFSET 0) c,
     LATERAL posthaste.batch_rows_5(c.batch, c.token) r
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_5 a WHERE a.xid = r.xid AND a.id = r.id)
   UNION ALL
@@ -1612,8 +1942,8 @@ SELECT at.ready_current - at.ready_low + 1, at.ready_scan - at.ready_low,
 -- server.sql
 -- returns: database text, version_number int4, version text, is_replica bool, at timestamptz
 -- returns: role text, sees_sessions bool, fsync bool, synchronous_commit text
--- returns: max_prepared_transactions int4, notifications int4, encoding text, missing_roles _text
--- returns: open_schemas _text
+-- returns: max_prepared_transactions int4, notifications int4, encoding text, platform text
+-- returns: missing_roles _text, open_schemas _text
 SELECT current_database()::text AS database,
        current_setting('server_version_num')::integer AS version_number,
        current_setting('server_version') AS version, pg_is_in_recovery() AS is_replica,
@@ -1625,6 +1955,16 @@ SELECT current_database()::text AS database,
        CASE WHEN pg_is_in_recovery() THEN 0
             ELSE (pg_notification_queue_usage() * 100::float8)::integer END AS notifications,
        current_setting('server_encoding') AS encoding,
+       (SELECT p.name FROM (VALUES
+            (1, 'Neon', current_setting('neon.timeline_id'::text, true) IS NOT NULL),
+            (2, 'Supabase', EXISTS (SELECT FROM pg_roles WHERE rolname = 'supabase_admin')),
+            (3, 'Amazon Aurora', to_regproc('pg_catalog.aurora_version'::text) IS NOT NULL),
+            (4, 'Amazon RDS', EXISTS (SELECT FROM pg_roles WHERE rolname = 'rdsadmin')),
+            (5, 'AlloyDB', EXISTS (SELECT FROM pg_roles WHERE rolname = 'alloydbsuperuser')),
+            (6, 'Cloud SQL', EXISTS (SELECT FROM pg_roles WHERE rolname = 'cloudsqlsuperuser')),
+            (7, 'Azure Database for PostgreSQL',
+             EXISTS (SELECT FROM pg_roles WHERE rolname IN ('azure_pg_admin', 'azuresu')))
+          ) p (place, name, is_it) WHERE p.is_it ORDER BY p.place LIMIT 1) AS platform,
        (SELECT coalesce(pg_catalog.array_agg(r ORDER BY r), '{}')
           FROM pg_catalog.unnest(
                  ARRAY['posthaste_observer', 'posthaste_producer', 'posthaste_worker']) r
@@ -1637,8 +1977,10 @@ SELECT current_database()::text AS database,
 -- session.sql
 -- takes: text
 -- returns: set_config text, set_config text, set_config text, set_config text, set_config text
+-- returns: set_config text
 SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true),
        pg_catalog.set_config('TimeZone', 'UTC', true),
+       pg_catalog.set_config('jit', 'off', true),
        pg_catalog.set_config('statement_timeout', $1::text, true),
        pg_catalog.set_config('lock_timeout', '1s', true),
        pg_catalog.set_config('idle_in_transaction_session_timeout', '10s', true);
@@ -1651,6 +1993,18 @@ SELECT posthaste.settle($1, $2, $3, $4, $5, $6,
           FROM pg_catalog.unnest($7::bigint[]) WITH ORDINALITY u (ms, n) ORDER BY u.n),
   $8, $9, $10)
   FROM (SELECT posthaste.wait_for_disk() OFFSET 0) d;
+
+-- slot.sql
+-- takes: text
+-- returns: is_ours bool, active bool, confirmed text, wal_status text, reason text
+SELECT s.database = current_database() AND s.plugin = 'pgoutput'::name AS is_ours, s.active,
+       coalesce(s.confirmed_flush_lsn, '0/0')::text AS confirmed,
+       coalesce(s.wal_status, 'reserved') AS wal_status,
+       coalesce(pg_catalog.to_jsonb(s) ->> 'invalidation_reason'::text,
+                CASE WHEN pg_catalog.to_jsonb(s) ->> 'conflicting'::text = 'true'::text
+                     THEN 'it conflicted with recovery' END) AS reason
+  FROM pg_replication_slots s
+ WHERE s.slot_name = $1::text::name;
 
 -- slots.sql
 -- returns: slot int4, pages int8
@@ -1667,10 +2021,14 @@ SELECT k.slot::integer AS slot,
  ORDER BY k.kind, k.n DESC;
 
 -- state.sql
--- returns: needs_rebase bool, has_leader bool, seconds_ahead int8, seconds_jumped int8
+-- returns: needs_rebase bool, site text, refused text, has_leader bool, seconds_ahead int8
+-- returns: seconds_jumped int8
 SELECT CASE WHEN NOT pg_is_in_recovery()
-             AND has_function_privilege('pg_catalog.pg_control_system()'::text, 'EXECUTE'::text)
+             AND has_function_privilege('posthaste.cluster()'::text, 'EXECUTE'::text)
             THEN posthaste.needs_rebase(false) ELSE false END AS needs_rebase,
+       (SELECT posthaste.site_label(s.name, s.addresses) FROM posthaste.site s) AS site,
+       (SELECT s.refused FROM posthaste.site s
+         WHERE s.refused_at > clock_timestamp() - interval '1 min') AS refused,
        EXISTS (SELECT FROM posthaste.leader l
                 WHERE clock_timestamp() BETWEEN l.since AND l.until) AS has_leader,
        coalesce(extract(epoch FROM greatest(
@@ -1846,6 +2204,21 @@ SELECT s.name, s.relation::regclass::text, EXISTS (SELECT FROM posthaste.queue q
                                                       AND q.paused_at IS NOT NULL)
   FROM posthaste.synced s ORDER BY s.name;
 
+-- tables.sql
+-- takes: _text, _text
+-- returns: name text, is_there bool, kind text, persistence text, is_own bool, columns _text
+SELECT t.schema || '.'::text || t.name AS name, c.oid IS NOT NULL AS is_there,
+       coalesce(c.relkind::text, '') AS kind,
+       coalesce(c.relpersistence::text, '') AS persistence,
+       coalesce(pg_has_role(c.relowner, 'USAGE'::text), false) AS is_own,
+       ARRAY(SELECT a.attname::text FROM pg_attribute a
+              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+              ORDER BY a.attnum) AS columns
+  FROM unnest($1::text[], $2::text[]) WITH ORDINALITY t (schema, name, n)
+  LEFT JOIN pg_namespace s ON s.nspname = t.schema::name
+  LEFT JOIN pg_class c ON c.relnamespace = s.oid AND c.relname = t.name::name
+ ORDER BY t.n;
+
 -- take_sample.sql
 -- returns: case bool
 SELECT CASE WHEN pg_catalog.current_setting('transaction_read_only') = 'off'
@@ -1892,6 +2265,13 @@ SELECT s.name, c.oid IS NULL AS is_gone, lacking.parts
      ORDER BY p.oid::regclass::text) AS parts) lacking ON true
  WHERE c.oid IS NULL OR pg_catalog.cardinality(lacking.parts) > 0
  ORDER BY s.name;
+
+-- turn.sql
+-- returns: turn int8, is_long bool
+SELECT t.turn, pg_relation_size(CASE t.turn % 2::bigint
+                                WHEN 0::bigint THEN 'posthaste.capture_mark_0'::regclass
+                                ELSE 'posthaste.capture_mark_1'::regclass END) > 1048576 AS is_long
+  FROM (SELECT pg_sequence_last_value('posthaste.capture_turn'::regclass)::bigint AS turn) t;
 
 -- waiting.sql
 -- takes: text, int8
@@ -1965,8 +2345,7 @@ SELECT w.id, w.name, w.started_at,
        extract(epoch FROM clock_timestamp() - w.seen_at)::double precision AS silent,
        w.queues, l.worker IS NOT NULL AS leads
   FROM (SELECT CASE WHEN NOT pg_is_in_recovery()
-                     AND has_function_privilege('pg_catalog.pg_control_system()'::text,
-                                                'EXECUTE'::text)
+                     AND has_function_privilege('posthaste.cluster()'::text, 'EXECUTE'::text)
                     THEN posthaste.session_identity() END AS identity OFFSET 0) here,
        posthaste.worker w LEFT JOIN posthaste.leader l
        ON l.worker = w.id AND clock_timestamp() BETWEEN l.since AND l.until
