@@ -65,7 +65,7 @@ const EXAMPLES: [(&str, &str); 55] = [
         "sync search",
         "posthaste sync search '\"a phrase\"' -- -without",
     ),
-    ("top", "posthaste top --length-above 1000 --lasting 1m"),
+    ("top", "posthaste top --every 5s"),
     ("txwatch", "posthaste txwatch --once"),
     ("two-phase adopt", "posthaste two-phase adopt"),
     ("two-phase audit", "posthaste two-phase audit"),

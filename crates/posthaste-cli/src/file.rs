@@ -17,13 +17,10 @@ pub(crate) const FILE: &str = "posthaste.toml";
 
 /// The table of transactions over documents.
 pub(crate) const TWO_PHASE: &str = "two_phase";
-/// The table of the web console.
 pub(crate) const CONSOLE: &str = "console";
 /// The table of the supervisor of long transactions.
 pub(crate) const TXWATCH: &str = "txwatch";
-/// The table of the site.
 pub(crate) const SITE: &str = "site";
-/// The table of thresholds.
 pub(crate) const OBSERVE: &str = "observe";
 
 /// Indexes that are crates of their own.

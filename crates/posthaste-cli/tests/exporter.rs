@@ -150,7 +150,7 @@ async fn jobs_that_are_not_counted_yet_are_a_finding_until_they_are() -> anyhow:
     client.batch_execute(many).await?;
     let (_child, root) = exporter(&stage, &database).await?;
     let available = r#"posthaste_jobs{queue="bulk",state="available"}"#;
-    let found = r#"posthaste_findings{id="jobs.uncounted",level="hint"}"#;
+    let found = r#"posthaste_findings{id="jobs.uncounted",level="hint",subject=""}"#;
     let (_, text) = got(&root, "/metrics").await?;
     let shown = (value(&text, available), value(&text, found));
     assert_eq!(shown, (Some(20_000.0), Some(1.0)));

@@ -1,6 +1,6 @@
 //! Relay: claimed jobs are sent to a destination, and settled by what it says.
 //!
-//! A relay is a [`Consumer`] of one queue. No transaction is open while bytes travel; each message
+//! A relay is a [`Consumer`](posthaste::consumer::Consumer) of one queue. No transaction is open while bytes travel; each message
 //! has an outcome of its own; a destination that is down costs nothing but the wait for it.
 //!
 //! ```no_run

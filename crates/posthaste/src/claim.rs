@@ -244,7 +244,7 @@ impl Fetcher {
             token: sent.token,
             limit,
             bytes: self.config.claim_bytes,
-            // Alone where the answer was too large for the connection: it is to be known what stands.
+            // Alone where the answer was too large for the connection: what stands must be known.
             reads_on: self.is_large.swap(false, Ordering::Relaxed),
         };
         let (rows, read) = match store::claim(&self.claimer.link, &request).await {

@@ -123,9 +123,9 @@ pub trait Consumer: Send + Sync + 'static {
     /// The worker was declared dead: what it had claimed is not its own any more. Called before
     /// anything is claimed as another one, by the engine or the heartbeat: it must return at once.
     fn worker_lost(&self) {}
-    /// What is to be done beside, from the worker's start on until it
-    /// [ends](ConsumerContext::ended); a task that is over before ends the worker, as one that panics.
-    /// It runs on the engine's thread, so nothing of it may block or compute for long.
+    /// A task that runs beside the claims, from the worker's start until it
+    /// [ends](ConsumerContext::ended). A task that ends earlier, or panics, ends the worker. It runs
+    /// on the engine's thread, so it must not block or compute for long.
     fn background_task(&self, _worker: ConsumerContext) -> Option<BoxFuture<'static, ()>> {
         None
     }

@@ -169,6 +169,8 @@ fn may(role: &str, object: &str, verb: &str) -> bool {
         "bulk_action",
         "alert",
         "site",
+        "capture",
+        "capture_gap",
     ]
     .contains(&object);
     let is_insertable = ["job", "staged_jobs", "outbox"].contains(&object);

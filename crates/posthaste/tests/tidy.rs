@@ -1,5 +1,4 @@
-//! The rules of the house that a reader of files can hold: where SQL may stand, what deciding
-//! modules may know, what documents may claim.
+//! Rules of the source tree: where SQL may stand, what deciding modules use, what documents claim.
 
 mod circles;
 mod columns;
@@ -151,7 +150,7 @@ fn the_store_splices_nothing_into_its_statements() {
 fn deciding_modules_use_no_io_and_no_clock() {
     let mut deciding = sources("crates/posthaste/src/job", &["rs"]);
     deciding.extend(
-        ["job.rs", "retry.rs", "claim/quarantine/patience.rs"]
+        ["job.rs", "retry.rs", "claim/quarantine/pauses.rs"]
             .map(|name| root().join("crates/posthaste/src").join(name)),
     );
     deciding.push(root().join("crates/posthaste-sync/src/decide.rs"));

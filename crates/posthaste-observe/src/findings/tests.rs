@@ -1,4 +1,4 @@
-//! Findings of made-up snapshots.
+//! Findings of made-up snapshots, in one file because each takes a few lines.
 
 use std::collections::BTreeMap;
 

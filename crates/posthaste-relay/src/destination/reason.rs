@@ -62,7 +62,7 @@ impl Failure {
 }
 
 /// Why a destination did not take a message. A text becomes one whose kind is that of its
-/// [`Answer`].
+/// [`Answer`](crate::Answer).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
     text: String,

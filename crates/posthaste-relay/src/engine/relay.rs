@@ -25,7 +25,8 @@ impl Relay {
         self.shared.status().clone()
     }
 
-    /// Completes when the destination will never take anything again ([`Destination::is_gone`]):
+    /// Completes when the destination will never take anything again
+    /// ([`Destination::is_gone`](crate::Destination::is_gone)):
     /// nothing is left to this relay but to be stopped. No attempt is counted meanwhile.
     pub async fn gone(&self) {
         self.shared.gone.cancelled().await;

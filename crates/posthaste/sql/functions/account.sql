@@ -43,8 +43,8 @@ BEGIN
   RETURN v_found;
 END $f$;
 
--- The same; none where nobody leads, who would count them. A program that reads the counters often asks this first, and waits for the leader a
--- while. Some may stay: a lane in which fewer wait than are worth a mark.
+-- The same; none where nobody leads, who would count them. Some may stay: a lane in which fewer
+-- jobs wait than are worth a mark.
 CREATE OR REPLACE FUNCTION posthaste.uncounted(most integer) RETURNS integer
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $f$
   SELECT CASE WHEN EXISTS (SELECT FROM posthaste.leader l

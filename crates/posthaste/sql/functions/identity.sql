@@ -2,8 +2,8 @@
 -- on a managed server, or does without.
 
 -- The server's cluster, as its owner may read it. Where pg_control_system() is refused: what the
--- catalog says of the transaction that made the store, which a dump does not carry. It runs with its
--- owner's rights, so that all roles see the same.
+-- catalog says of the transaction that made the store, which a dump does not carry. It runs with
+-- its owner's rights, so that all roles see the same.
 CREATE OR REPLACE FUNCTION posthaste.cluster() RETURNS text LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN

@@ -12,8 +12,8 @@ use crate::identity::Registration;
 use crate::store::parameter::Parameter;
 use crate::store::reconnecting::ReconnectingClient;
 
-/// What a consumer's [task](super::Consumer::background_task) knows of the worker, and a connection to its
-/// database.
+/// What a consumer's [task](super::Consumer::background_task) knows of the worker, and a connection
+/// to its database.
 pub struct ConsumerContext {
     pub(crate) queue: Arc<str>,
     pub(crate) registration: Arc<Registration>,

@@ -36,7 +36,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// wait for it, those to the database too.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// What [`said`] says where no file descriptor is left.
+/// What [`describe`] returns where no file descriptor is left.
 pub const NO_FILES: &str = "this process may open no more files (ulimit -n)";
 /// EMFILE and ENFILE, which have these numbers wherever there are any.
 const NONE_LEFT: [i32; 2] = [24, 23];

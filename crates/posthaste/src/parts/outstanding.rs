@@ -76,8 +76,9 @@ impl Outstanding {
     /// Waits until nothing is outstanding, at most this long; what nobody settles any more is not
     /// waited for.
     pub(crate) async fn drained(&self, within: Duration) -> bool {
+        let drained = tokio::time::timeout(within, wait_until_zero(&self.outstanding));
         tokio::select! {
-            drained = tokio::time::timeout(within, wait_until_zero(&self.outstanding)) => drained.is_ok(),
+            drained = drained => drained.is_ok(),
             () = self.unsettled.cancelled() => false,
         }
     }

@@ -1,7 +1,7 @@
 -- How many jobs there are of each kind, of those that no mark counts yet at most $1 of each slot
--- (NULL: all of them); whether there are more; which queues are paused; and for how long the next job of
--- each queue and priority has been waiting to be claimed, which is read first, by the snapshot that
--- the statement begins with. Seconds are a numeric: no setting rounds its text.
+-- (NULL: all of them); whether there are more; which queues are paused; and for how long the next
+-- job of each queue and priority has been waiting to be claimed, which is read first, by the
+-- snapshot that the statement begins with. Seconds are a numeric: no setting rounds its text.
 SELECT pg_catalog.json_build_object(
          'oldest', ARRAY(
            SELECT pg_catalog.row_to_json(a) FROM (

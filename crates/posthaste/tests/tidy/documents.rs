@@ -390,7 +390,6 @@ fn cited_test(name: &str) -> Option<(PathBuf, &str)> {
     Some((file.unwrap_or_else(|| module(LIBRARIES[0])), test))
 }
 
-/// A function of that name, or one that the macro `on_both!` makes.
 fn has_test(file: &Path, test: &str) -> bool {
     file.exists() && {
         let text = read(file);

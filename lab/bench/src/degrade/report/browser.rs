@@ -90,6 +90,7 @@ async fn the_page_draws_itself_and_can_be_used_by_all() -> Result<()> {
     if !receivers::are_here("the report in a browser", &[Receiver::Browser]) {
         return Ok(());
     }
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let browser = Browser::shared()?;
     let wanted = json!({
         "browserName": "chrome",
