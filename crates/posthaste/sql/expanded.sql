@@ -4617,8 +4617,8 @@ BEGIN
   RETURN v_found;
 END $f$;
 
--- The same; none where nobody leads, who would count them. A program that reads the counters often asks this first, and waits for the leader a
--- while. Some may stay: a lane in which fewer wait than are worth a mark.
+-- The same; none where nobody leads, who would count them. Some may stay: a lane in which fewer
+-- jobs wait than are worth a mark.
 CREATE OR REPLACE FUNCTION posthaste.uncounted(most integer) RETURNS integer
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $f$
   SELECT CASE WHEN EXISTS (SELECT FROM posthaste.leader l
@@ -11594,8 +11594,8 @@ $f$;
 -- on a managed server, or does without.
 
 -- The server's cluster, as its owner may read it. Where pg_control_system() is refused: what the
--- catalog says of the transaction that made the store, which a dump does not carry. It runs with its
--- owner's rights, so that all roles see the same.
+-- catalog says of the transaction that made the store, which a dump does not carry. It runs with
+-- its owner's rights, so that all roles see the same.
 CREATE OR REPLACE FUNCTION posthaste.cluster() RETURNS text LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN

@@ -10,7 +10,7 @@ use super::{files, read, root};
 const LARGEST: [(&str, usize); 8] = [
     ("posthaste", 2),
     ("posthaste-cli", 7),
-    ("posthaste-console", 29),
+    ("posthaste-console", 27),
     ("posthaste-elastic", 0),
     ("posthaste-observe", 0),
     ("posthaste-relay", 0),
@@ -69,15 +69,9 @@ impl Imports {
     /// The modules that a module imports from, without its parent.
     fn used_by(&self, module: &Module) -> BTreeSet<Module> {
         let text = &self.code[module];
-        let children = self.code.keys().filter(|other| is_child(other, module));
-        let named = children.filter(|child| {
-            let name = child.last().map_or("", String::as_str);
-            text.contains(&format!("mod {name};"))
-        });
         let paths = imports(text).into_iter().chain(paths(text));
         let used = paths.filter_map(|path| self.resolve(&path, module, 0));
-        used.chain(named.cloned())
-            .filter(|other| other != module && !is_child(module, other))
+        used.filter(|other| other != module && !is_child(module, other))
             .collect()
     }
 
@@ -185,7 +179,7 @@ fn imports(text: &str) -> Vec<Vec<String>> {
 fn paths(text: &str) -> Vec<Vec<String>> {
     let is_path = |one: char| one.is_alphanumeric() || one == '_' || one == ':';
     let words = text.split(|one: char| !is_path(one));
-    let paths = words.filter(|word| word.contains("::"));
+    let paths = words.filter(|word| word.contains("::") && !word.ends_with("::"));
     paths
         .map(|path| path.split("::").map(str::to_owned).collect())
         .collect()
