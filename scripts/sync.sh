@@ -12,7 +12,8 @@ export POSTHASTE_RAN POSTHASTE_SCHEDULES=${POSTHASTE_SCHEDULES:-10000}
 trap 'rm -f "$log" "$POSTHASTE_RAN"' EXIT
 
 play() {
-    cargo test --quiet -p posthaste-sync --all-features --test main -- the_index_converges_two_polls_after
+    cargo test --quiet -p posthaste-sync --all-features --test main -- \
+        the_index_converges_two_polls_after
 }
 demand="schedules=$POSTHASTE_SCHEDULES schedules-elastic=$POSTHASTE_SCHEDULES"
 # shellcheck disable=SC2086 # The demand is a list of words.

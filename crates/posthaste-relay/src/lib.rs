@@ -1,7 +1,8 @@
 //! Relay: claimed jobs are sent to a destination, and settled by what it says.
 //!
-//! A relay is a [`Consumer`](posthaste::consumer::Consumer) of one queue. No transaction is open while bytes travel; each message
-//! has an outcome of its own; a destination that is down costs nothing but the wait for it.
+//! A relay is a [`Consumer`](posthaste::consumer::Consumer) of one queue. No transaction is open
+//! while bytes travel, and each message has its own outcome. While a destination is down, jobs wait
+//! and no attempt is counted.
 //!
 //! ```no_run
 //! # async fn example(pool: deadpool_postgres::Pool) -> Result<(), posthaste::Error> {

@@ -55,8 +55,8 @@ pub struct IndexError(pub String);
 
 impl From<SourceError> for IndexError {
     fn from(error: SourceError) -> Self {
-        let (SourceError::Rows(reason) | SourceError::TooLarge(reason) | SourceError::Down(reason)) =
-            error;
+        use SourceError::{Down, Rows, TooLarge};
+        let (Rows(reason) | TooLarge(reason) | Down(reason)) = error;
         Self(reason)
     }
 }

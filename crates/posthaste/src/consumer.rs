@@ -124,8 +124,8 @@ pub trait Consumer: Send + Sync + 'static {
     /// anything is claimed as another one, by the engine or the heartbeat: it must return at once.
     fn worker_lost(&self) {}
     /// A task that runs beside the claims, from the worker's start until it
-    /// [ends](ConsumerContext::ended). A task that ends earlier, or panics, ends the worker. It runs
-    /// on the engine's thread, so it must not block or compute for long.
+    /// [ends](ConsumerContext::ended). A task that ends earlier, or panics, ends the worker. It
+    /// runs on the engine's thread, so it must not block or compute for long.
     fn background_task(&self, _worker: ConsumerContext) -> Option<BoxFuture<'static, ()>> {
         None
     }

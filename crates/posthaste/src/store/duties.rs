@@ -232,7 +232,10 @@ pub(crate) async fn tidy_history(link: &ReconnectingClient) -> Result<Step<i32>,
 macro_rules! duty {
     ($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty = $sql:expr) => {
         $(#[$doc])*
-        pub(crate) async fn $name(link: &ReconnectingClient, $($argument: $kind),*) -> Result<$result, Error> {
+        pub(crate) async fn $name(
+            link: &ReconnectingClient,
+            $($argument: $kind),*
+        ) -> Result<$result, Error> {
             one(link, concat!("cannot ", stringify!($name)), $sql, &[$(&$argument),*]).await
         }
     };

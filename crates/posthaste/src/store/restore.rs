@@ -5,8 +5,8 @@ use tokio_postgres::{Client, IsolationLevel};
 
 use crate::error::Error;
 
-/// As the transactions of [`ReconnectingClient`](super::reconnecting::ReconnectingClient), but that locks are waited for: a worker that
-/// starts has nothing else to do.
+/// As the transactions of [`ReconnectingClient`](super::reconnecting::ReconnectingClient), but that
+/// locks are waited for: a worker that starts has nothing else to do.
 pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
     SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL jit = off; SET LOCAL lock_timeout = 0; \
     SET LOCAL statement_timeout = 0";
