@@ -87,7 +87,8 @@ BEGIN
   RETURN NULL;
 END $f$;
 
--- Writes only what is new.
+-- Writes only what is new. Of many addresses the ones used last are kept: one that is used again
+-- moves to the front before others can displace it.
 CREATE OR REPLACE FUNCTION posthaste.note_site(p_site text, p_addresses text[])
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -97,10 +98,11 @@ BEGIN
   UPDATE posthaste.site s
      SET name = coalesce(p_site, s.name), started = pg_postmaster_start_time(), life = v_life,
          endpoint = coalesce(posthaste.endpoint(), s.endpoint),
-         addresses = (ARRAY(SELECT a FROM unnest(p_addresses) a WHERE a <> ALL (s.addresses))
-                       || s.addresses)[1:32]
+         addresses = (p_addresses
+                       || ARRAY(SELECT a FROM unnest(s.addresses) WITH ORDINALITY k(a, n)
+                                 WHERE a <> ALL (p_addresses) ORDER BY n))[1:32]
    WHERE s.name IS DISTINCT FROM coalesce(p_site, s.name) OR s.life <> v_life
-      OR s.started <> pg_postmaster_start_time() OR NOT s.addresses @> p_addresses
+      OR s.started <> pg_postmaster_start_time() OR NOT s.addresses[1:16] @> p_addresses
       OR s.endpoint IS DISTINCT FROM coalesce(posthaste.endpoint(), s.endpoint);
   IF NOT EXISTS (SELECT FROM posthaste.site) THEN
     INSERT INTO posthaste.site (name, addresses, started, life, endpoint)
