@@ -115,7 +115,7 @@ impl Prepared {
     pub(crate) async fn new(client: &Client, mark: &str, text: &str) -> Result<Self> {
         let (text, names) = numbered(text);
         let statement = client
-            .prepare(&format!("/* {mark} */ {text}"))
+            .prepare(&marked(&text, mark))
             .await
             .with_context(|| format!("the statement {mark}"))?;
         Ok(Self { statement, names })
@@ -130,6 +130,20 @@ impl Prepared {
         let given: Vec<_> = self.names.iter().map(|name| values.get(*name)).collect();
         client.query(&self.statement, &given).await
     }
+}
+
+/// The statement with a comment after its first word. In `pg_stat_statements` of PostgreSQL 18 a
+/// statement begins with that word, without what stands before it.
+fn marked(text: &str, mark: &str) -> String {
+    let mut start = text.trim_start();
+    while let Some(comment) = start.strip_prefix("--") {
+        start = comment
+            .split_once('\n')
+            .map_or("", |(_, rest)| rest.trim_start());
+    }
+    let word = start.find(|one: char| !one.is_ascii_alphabetic());
+    let (word, rest) = start.split_at(word.unwrap_or(start.len()));
+    format!("{word} /* {mark} */{rest}")
 }
 
 /// The text with `$1` and so on for the names, and the names in that order.
@@ -174,7 +188,15 @@ fn numbered(text: &str) -> (String, Vec<Name>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Name, numbered};
+    use super::{Name, marked, numbered};
+
+    #[test]
+    fn marks_follow_the_first_word() {
+        let text = "  -- one\n-- two\nWITH a AS (SELECT 1) SELECT FROM a";
+        let with_mark = "WITH /* claim */ a AS (SELECT 1) SELECT FROM a";
+        assert_eq!(marked(text, "claim"), with_mark);
+        assert_eq!(marked("SELECT", "claim"), "SELECT /* claim */");
+    }
 
     #[test]
     fn names_become_numbers_and_casts_stay() {

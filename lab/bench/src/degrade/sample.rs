@@ -119,7 +119,7 @@ impl Sampler {
             claims_like: if is_library {
                 "%posthaste.claim(%"
             } else {
-                concat!("/* ", "claim", " */%")
+                concat!("%/* ", "claim", " */%")
             },
             log: is_library
                 .then(|| LogReader::at_end(&server.log_file()))
