@@ -9,7 +9,7 @@ use super::span::Span;
 use crate::statements::Statements;
 
 /// Those that come with the bench, in the order of `all`.
-const SHIPPED: [(&str, &str); 10] = [
+const SHIPPED: [(&str, &str); 12] = [
     ("que", include_str!("../../algorithms/que.sql")),
     (
         "que_last_id",
@@ -36,6 +36,11 @@ const SHIPPED: [(&str, &str); 10] = [
         "visibility_timeout",
         include_str!("../../algorithms/visibility_timeout.sql"),
     ),
+    (
+        "snapshot_batch",
+        include_str!("../../algorithms/snapshot_batch.sql"),
+    ),
+    ("segments", include_str!("../../algorithms/segments.sql")),
     (
         "staged_drain",
         include_str!("../../algorithms/staged_drain.sql"),

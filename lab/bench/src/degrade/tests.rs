@@ -149,5 +149,5 @@ macro_rules! survives {
 
 survives! {
     que que_last_id que_keyset queue_classic skip_locked lock_many update_shape
-    visibility_timeout staged_drain posthaste
+    visibility_timeout snapshot_batch segments staged_drain posthaste
 }
