@@ -99,6 +99,8 @@ pub(crate) fn config() -> Config {
         expire_interval: Duration::from_millis(500),
         // Segments so small that several are rotated in a round.
         segment_bytes: 256 << 10,
+        // A promotion gives all processes new addresses, as a copy would.
+        site: Some("torture".into()),
         ..Config::default()
     }
 }
