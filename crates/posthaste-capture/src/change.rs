@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_stays_a_text() {
+    fn text_that_is_not_json_stays_text() {
         use super::Field;
         let made = |kind, text| serde_json::to_string(&Field::of(kind, text)).unwrap();
         assert_eq!(made(16, "t"), "true");

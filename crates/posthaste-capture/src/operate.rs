@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::lsn::Lsn;
 use crate::overview::{Gap, Installation, Overview};
 use crate::position::Position;
-use crate::requirements::{of_server, of_table};
+use crate::requirements::{check_server, check_table};
 use crate::slot::gap;
 use crate::store::{self, Store};
 
@@ -35,9 +35,9 @@ impl Capture {
         let store = Store::open(database, &self.name).await?;
         let slot = store.slot(&self.slot).await?;
         let server = store.server().await?;
-        of_server(&server, slot.is_some()).map_err(Error::stopped)?;
+        check_server(&server, slot.is_some()).map_err(Error::stopped)?;
         for table in store.tables(&self.source).await? {
-            of_table(&table, &self.source).map_err(Error::stopped)?;
+            check_table(&table, &self.source).map_err(Error::stopped)?;
         }
         let installed = store.installed().await?;
         if let Some(other) = installed.as_ref().filter(|one| one.slot != self.slot) {
@@ -136,7 +136,7 @@ impl Capture {
         let installed = self.installed(&store).await?;
         let server = store.server().await?;
         let slot = store.slot(&self.slot).await?;
-        of_server(&server, slot.is_some()).map_err(Error::stopped)?;
+        check_server(&server, slot.is_some()).map_err(Error::stopped)?;
         self.publish(&store, server.version).await?;
         match slot {
             Some(slot) if !slot.is_ours => {

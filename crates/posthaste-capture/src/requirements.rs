@@ -24,7 +24,7 @@ pub(crate) struct Table {
 }
 
 /// Why a capture cannot be installed on this server; `has_slot`: its slot is there.
-pub(crate) fn of_server(server: &Server, has_slot: bool) -> Result<(), String> {
+pub(crate) fn check_server(server: &Server, has_slot: bool) -> Result<(), String> {
     if server.wal_level != "logical" {
         return Err(format!(
             "the server has wal_level = {}: set wal_level = logical, and restart it",
@@ -44,7 +44,7 @@ pub(crate) fn of_server(server: &Server, has_slot: bool) -> Result<(), String> {
 }
 
 /// Why a table cannot be captured from this source.
-pub(crate) fn of_table(table: &Table, source: &Source) -> Result<(), String> {
+pub(crate) fn check_table(table: &Table, source: &Source) -> Result<(), String> {
     let name = &table.name;
     if !table.is_there {
         return Err(format!("there is no table {name}"));
@@ -87,7 +87,7 @@ pub(crate) fn of_table(table: &Table, source: &Source) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Server, Table, of_server, of_table};
+    use super::{Server, Table, check_server, check_table};
     use crate::source::{OutboxColumns, Source, TableName};
 
     fn server() -> Server {
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_server_must_log_enough_and_have_a_slot_left() {
-        assert_eq!(of_server(&server(), false), Ok(()));
+        assert_eq!(check_server(&server(), false), Ok(()));
         let refused = [
             Server {
                 wal_level: "replica".into(),
@@ -122,13 +122,13 @@ mod tests {
             },
         ];
         for server in refused {
-            assert!(of_server(&server, false).is_err(), "{server:?}");
+            assert!(check_server(&server, false).is_err(), "{server:?}");
         }
         let full = Server {
             slots_left: 0,
             ..server()
         };
-        assert_eq!(of_server(&full, true), Ok(()));
+        assert_eq!(check_server(&full, true), Ok(()));
     }
 
     #[test]
@@ -146,20 +146,23 @@ mod tests {
             columns,
         };
         let usual = outbox(OutboxColumns::default());
-        assert_eq!(of_table(&table(&["id", "type", "payload"]), &usual), Ok(()));
-        assert!(of_table(&table(&["id", "payload"]), &usual).is_err());
-        assert!(of_table(&table(&["id", "type"]), &usual).is_err());
+        assert_eq!(
+            check_table(&table(&["id", "type", "payload"]), &usual),
+            Ok(())
+        );
+        assert!(check_table(&table(&["id", "payload"]), &usual).is_err());
+        assert!(check_table(&table(&["id", "type"]), &usual).is_err());
         let renamed = outbox(OutboxColumns {
             name: Some("kind".into()),
             payload: Some("data".into()),
             ..OutboxColumns::default()
         });
-        assert_eq!(of_table(&table(&["kind", "data"]), &renamed), Ok(()));
-        assert!(of_table(&table(&["kind", "payload"]), &renamed).is_err());
+        assert_eq!(check_table(&table(&["kind", "data"]), &renamed), Ok(()));
+        assert!(check_table(&table(&["kind", "payload"]), &renamed).is_err());
         let unlogged = Table {
             persistence: "u".into(),
             ..table(&["type", "payload"])
         };
-        assert!(of_table(&unlogged, &usual).is_err());
+        assert!(check_table(&unlogged, &usual).is_err());
     }
 }

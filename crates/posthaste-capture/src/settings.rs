@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn errors_name_the_setting() {
         for (name, settings, said) in [
             ("a", json!({}), "name one of"),
             ("A", json!({ "outbox": "o" }), "name must have"),

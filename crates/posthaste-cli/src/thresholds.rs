@@ -15,7 +15,7 @@ pub(crate) fn read() -> anyhow::Result<Thresholds> {
 /// The same by this file.
 pub(crate) fn of_file(file: &Path) -> anyhow::Result<Thresholds> {
     let table = file::table(file, OBSERVE)?.unwrap_or_default();
-    let thresholds = Thresholds::of_table(table).map_err(|why| anyhow!("{OBSERVE}: {why}"));
+    let thresholds = Thresholds::from_table(table).map_err(|why| anyhow!("{OBSERVE}: {why}"));
     thresholds.with_context(|| file.display().to_string())
 }
 

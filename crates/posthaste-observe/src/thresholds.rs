@@ -78,7 +78,7 @@ impl Read for ByQueue {
 
 impl Thresholds {
     /// Reads the table `[observe]` of posthaste.toml; an error names the setting.
-    pub fn of_table(table: BTreeMap<String, Value>) -> Result<Self, String> {
+    pub fn from_table(table: BTreeMap<String, Value>) -> Result<Self, String> {
         let mut fields = Fields::new(table);
         let mut thresholds = Self::default();
         for (setting, place) in [
@@ -164,7 +164,7 @@ mod tests {
 
     fn of(table: Value) -> Result<Thresholds, String> {
         let table = table.as_object().cloned().unwrap_or_default();
-        Thresholds::of_table(table.into_iter().collect())
+        Thresholds::from_table(table.into_iter().collect())
     }
 
     #[test]

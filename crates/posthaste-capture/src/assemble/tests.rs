@@ -142,7 +142,7 @@ fn a_truncation_is_an_event_for_each_table() {
 }
 
 #[test]
-fn what_is_ours_is_never_captured_and_still_counts_as_a_row() {
+fn rows_of_posthaste_are_counted_and_never_captured() {
     let messages = [
         (20, begin(30)),
         (20, table(1, "posthaste")),

@@ -19,7 +19,7 @@ async fn refusal(world: &World, capture: &Capture) -> String {
 }
 
 #[tokio::test]
-async fn what_would_make_production_fail_is_refused() {
+async fn rejects_tables_whose_statements_would_fail() {
     for version in PgVersion::tried() {
         let world = World::new(version, &[]).await;
         world
@@ -142,7 +142,7 @@ async fn printed_statements_are_what_an_installation_needs() {
 }
 
 #[tokio::test]
-async fn what_is_ours_is_never_published() {
+async fn tables_of_posthaste_are_never_published() {
     let world = World::new(PgVersion::V18, &[]).await;
     world.sql(OUTBOX).await;
     world

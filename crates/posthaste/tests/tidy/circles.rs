@@ -24,7 +24,7 @@ type Module = Vec<String>;
 #[test]
 fn modules_form_no_circles() {
     for (krate, largest) in LARGEST {
-        let circle = largest_circle(&Imports::of_crate(krate));
+        let circle = largest_circle(&Imports::read_crate(krate));
         assert!(
             circle.len() <= largest,
             "{krate}: these modules import each other: {circle:?}"
@@ -39,7 +39,7 @@ struct Imports {
 }
 
 impl Imports {
-    fn of_crate(krate: &str) -> Self {
+    fn read_crate(krate: &str) -> Self {
         let source = format!("crates/{krate}/src");
         let folder = root().join(&source);
         let code: BTreeMap<Module, String> = files(&source, &["rs"])
