@@ -26,6 +26,8 @@ use crate::store::reconnecting::ReconnectingClient;
 
 /// By the database's clock it may not quite be time for a tick yet.
 const SHORTEST_TICK: Duration = Duration::from_millis(2);
+/// While nothing is to be done, a round comes this many times as seldom.
+const LONGEST_PAUSE: u32 = 16;
 
 /// Does a duty. One that failed is logged, and tried again in the next round.
 macro_rules! attempt {

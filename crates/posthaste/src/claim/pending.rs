@@ -5,7 +5,6 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::claimer::Claimer;
-use super::search::UnansweredClaim;
 use crate::error::Error;
 use crate::identity::Identity;
 use crate::log_limit::{FEW, LogLimit};
@@ -47,12 +46,12 @@ impl<'a> PendingClaim<'a> {
     }
 
     /// A claim that was sent before, of which nobody knows what it took.
-    pub(super) fn again(claimer: &'a Claimer, lost: &UnansweredClaim) -> Self {
+    pub(super) fn again(claimer: &'a Claimer, worker: &Arc<Identity>, token: &Arc<Uuid>) -> Self {
         Self {
             claimer,
-            worker: Arc::clone(&lost.worker),
-            token: *lost.token,
-            held: Arc::clone(&lost.token),
+            worker: Arc::clone(worker),
+            token: **token,
+            held: Arc::clone(token),
             is_open: true,
         }
     }

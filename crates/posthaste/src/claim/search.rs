@@ -7,7 +7,7 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use uuid::Uuid;
 
 use super::pending::PendingClaim;
-use super::{AnsweredClaim, ClaimResult, Fetcher};
+use super::{AnsweredClaim, ClaimResult, Claimer, Fetcher};
 use crate::error::Error;
 use crate::identity::Identity;
 use crate::parts::gate::Passed;
@@ -23,6 +23,12 @@ pub(super) struct UnansweredClaim {
     /// The lanes that it was for.
     priorities: Vec<i32>,
     asked: u32,
+}
+
+impl UnansweredClaim {
+    fn resume<'a>(&self, claimer: &'a Claimer) -> PendingClaim<'a> {
+        PendingClaim::again(claimer, &self.worker, &self.token)
+    }
 }
 
 impl Fetcher {
@@ -72,7 +78,7 @@ impl Fetcher {
         let Some(mut lost) = self.lost().take() else {
             return Ok(None);
         };
-        let sent = PendingClaim::again(&self.claimer, &lost);
+        let sent = lost.resume(&self.claimer);
         let (link, name, lanes) = (&self.claimer.link, &self.queue.name, &lost.priorities);
         let found = match store::claim_batches(link, name, lanes, lost.worker.id, *lost.token).await
         {
@@ -110,7 +116,7 @@ impl Fetcher {
     /// Nobody works them here any more.
     pub(super) fn give_back_lost(&self) {
         if let Some(lost) = self.lost().take() {
-            drop(PendingClaim::again(&self.claimer, &lost));
+            drop(lost.resume(&self.claimer));
         }
     }
 

@@ -9,12 +9,10 @@ use tokio::sync::watch;
 use super::deaths::Deaths;
 use super::holders::Holders;
 use super::liveness::Liveness;
-use super::{Maintenance, attempt};
+use super::{LONGEST_PAUSE, Maintenance, attempt};
 use crate::store::reconnecting::ReconnectingClient;
 use crate::store::{Reclaim, Segments, Step};
 
-/// While nothing is to be done, a round comes this many times as seldom.
-pub(super) const LONGEST_PAUSE: u32 = 16;
 /// Jobs moved to the overflow in one transaction.
 const MOVE: i32 = 10_000;
 /// Running jobs moved to `in_flight` in one transaction.

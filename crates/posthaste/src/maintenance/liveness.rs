@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::time::{Duration, Instant};
 
-use super::attempt;
-use super::duties::LONGEST_PAUSE;
+use super::{LONGEST_PAUSE, attempt};
 use crate::config::Config;
 use crate::retry::Backoff;
 use crate::store::reconnecting::ReconnectingClient;
