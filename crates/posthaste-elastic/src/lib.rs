@@ -6,8 +6,11 @@
 //! the caller decides whether to call again. The crate needs no Postgres, reads no environment, and
 //! leaves TLS to the builder that it is given.
 
-mod client;
+// A module imports only what stands in a group above its own.
 mod error;
+
+mod client;
+
 pub mod two_phase;
 
 pub use client::{

@@ -1,12 +1,6 @@
 //! How far indexes are behind their tables, and what blocks them.
 
-use std::collections::BTreeMap;
-
 use serde::Serialize;
-use tokio_postgres::Client;
-
-use super::store;
-use posthaste::Error;
 
 /// How far one index is behind.
 #[derive(Clone, Debug, Default)]
@@ -38,10 +32,4 @@ impl Behind {
         let failing = self.problems.iter().filter(|one| !one.given_up);
         failing.map(|one| one.seconds).reduce(f64::max)
     }
-}
-
-/// Every sync that is behind, by its name. It reads the rows of jobs, because counters know no
-/// reasons: bound it by a statement timeout where many may wait.
-pub async fn behind(client: &Client) -> Result<BTreeMap<String, Behind>, Error> {
-    store::behind::read(client).await
 }

@@ -25,27 +25,35 @@
 //! `elastic`), a folder (crate posthaste-tantivy), or any other [`Index`].
 #![forbid(unsafe_code)]
 
-mod audit;
+// A module imports only what stands in a group above its own.
 mod audited;
 mod behind;
-mod bisect;
-mod compare;
 mod decide;
-mod direct;
-#[cfg(feature = "elastic")]
-mod elastic;
-mod fill;
-mod index;
-mod job;
-mod postgres;
-mod reindex;
 mod source;
+
+mod bisect;
+mod index;
+
+mod compare;
+mod direct;
+mod fill;
+
+mod audit;
+mod job;
 mod spans;
 mod status;
-mod store;
+
+#[cfg(feature = "elastic")]
+mod elastic;
+mod reindex;
 mod sync_loop;
-mod synced;
+
+mod store;
+
+mod postgres;
 mod table;
+
+mod synced;
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -56,7 +64,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use audit::Audit;
 pub use audited::{Audited, Difference};
-pub use behind::{Behind, Problem, behind};
+pub use behind::{Behind, Problem};
 pub use bisect::rows_of;
 pub use compare::{Pass, SyncOutcome, SyncRequest};
 pub use decide::{IndexedVersion, Mark, Reason};
@@ -72,6 +80,7 @@ pub use posthaste_elastic::Client as ElasticClient;
 pub use reindex::{Reindex, ReindexPlan, reindex_queue};
 pub use source::{Body, Field, Row, RowVersion, Source, SourceError};
 pub use status::{DOCUMENTS_TOTAL, SyncCount, SyncStatus};
+pub use store::behind::behind;
 pub use synced::{Access, IndexKind, OpenIndex, Synced};
 pub use table::{Query, Table};
 

@@ -1,9 +1,6 @@
 //! Re-indexing: documents that are checked again, after everything new.
 
-use tokio_postgres::Client;
-
-use super::{queue, store};
-use posthaste::Error;
+use crate::queue;
 
 /// The queue of a synced table's re-indexes: its changes do not wait for them.
 pub fn reindex_queue(table: &str) -> String {
@@ -73,24 +70,4 @@ pub struct ReindexPlan {
     pub about: f64,
     /// What its jobs have as `reindex` among their arguments: it tells them from those of others.
     pub mark: String,
-}
-
-impl Reindex {
-    /// What it would do to this synced table. Fails where the rows cannot be chosen so.
-    pub async fn plan(&self, client: &Client, table: &str) -> Result<ReindexPlan, Error> {
-        let mark = format!("{:016x}", fastrand::u64(..));
-        let (statement, about) = store::reindex::plan(client, table, self, &mark).await?;
-        Ok(ReindexPlan {
-            statement,
-            about,
-            mark,
-        })
-    }
-}
-
-impl ReindexPlan {
-    /// Enqueues a job for each document; how many.
-    pub async fn begin(&self, client: &Client) -> Result<u64, Error> {
-        store::reindex::begin(client, &self.statement).await
-    }
 }

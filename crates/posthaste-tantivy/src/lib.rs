@@ -6,8 +6,11 @@
 
 #![forbid(unsafe_code)]
 
-mod lookup;
+// A module imports only what stands in a group above its own.
 mod schema;
+
+mod lookup;
+
 mod writer;
 
 use std::collections::BTreeMap;

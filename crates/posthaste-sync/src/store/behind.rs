@@ -7,7 +7,9 @@ use tokio_postgres::{Client, Row};
 use crate::{Behind, Problem};
 use posthaste::Error;
 
-pub(crate) async fn read(client: &Client) -> Result<BTreeMap<String, Behind>, Error> {
+/// Every sync that is behind, by its name. It reads the rows of jobs, because counters know no
+/// reasons: bound it by a statement timeout where many may wait.
+pub async fn behind(client: &Client) -> Result<BTreeMap<String, Behind>, Error> {
     let failed = "cannot read the progress of syncs";
     let rows = client.query_typed(include_str!("behind.sql"), &[]).await;
     let rows = rows.map_err(Error::postgres(failed))?;

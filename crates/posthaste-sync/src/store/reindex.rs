@@ -3,11 +3,32 @@
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use crate::{Reindex, reindex_queue};
+use crate::{Reindex, ReindexPlan, reindex_queue};
 use posthaste::Error;
 
+impl Reindex {
+    /// What it would do to this synced table. Fails where the rows cannot be chosen so.
+    pub async fn plan(&self, client: &Client, table: &str) -> Result<ReindexPlan, Error> {
+        let mark = format!("{:016x}", fastrand::u64(..));
+        let (statement, about) = plan(client, table, self, &mark).await?;
+        Ok(ReindexPlan {
+            statement,
+            about,
+            mark,
+        })
+    }
+}
+
+impl ReindexPlan {
+    /// Enqueues a job for each document; how many.
+    pub async fn begin(&self, client: &Client) -> Result<u64, Error> {
+        let jobs = client.execute_typed(&self.statement, &[]).await;
+        jobs.map_err(Error::postgres("the re-index did not begin"))
+    }
+}
+
 /// The statement, and about how many documents it takes.
-pub(crate) async fn plan(
+async fn plan(
     client: &Client,
     table: &str,
     reindex: &Reindex,
@@ -42,10 +63,4 @@ pub(crate) async fn plan(
     let plan: serde_json::Value = explained.try_get(0).map_err(Error::postgres(failed))?;
     let about = plan[0]["Plan"]["Plan Rows"].as_f64();
     Ok((statement, about.unwrap_or_default()))
-}
-
-/// Runs it: how many jobs.
-pub(crate) async fn begin(client: &Client, statement: &str) -> Result<u64, Error> {
-    let jobs = client.execute_typed(statement, &[]).await;
-    jobs.map_err(Error::postgres("the re-index did not begin"))
 }
