@@ -1,25 +1,17 @@
-//! What all requests share, and where each goes.
+//! What all requests share.
 
 use std::sync::Arc;
 
-use axum::Router;
-use axum::extract::DefaultBodyLimit;
-use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::{get, post};
 use deadpool_postgres::Pool;
 use tokio::sync::Semaphore;
 
 use crate::Settings;
 use crate::bulk::Driver;
 use crate::collector::Collector;
-use crate::guard::{self, TokenAuth};
-use crate::pages;
 use crate::redact::Secrets;
-use crate::sampler;
+use crate::token::TokenAuth;
 use crate::two_phase::TwoPhase;
 
-/// The longest form that is read.
-const FORM: usize = 256 * 1024;
 /// Pages that are kept up to date at once.
 const STREAMS: usize = 500;
 
@@ -27,104 +19,30 @@ const STREAMS: usize = 500;
 pub(crate) struct App {
     pub(crate) pool: Pool,
     pub(crate) settings: Settings,
-    pub(crate) secrets: Secrets,
-    pub(crate) collector: Collector,
-    pub(crate) driver: Driver,
+    pub(crate) secrets: Arc<Secrets>,
+    pub(crate) collector: Arc<Collector>,
+    pub(crate) driver: Arc<Driver>,
     pub(crate) token_auth: TokenAuth,
     pub(crate) two_phase: Option<TwoPhase>,
     /// One for each page that is kept up to date.
     pub(crate) streams: Arc<Semaphore>,
 }
 
-/// The console of the database that this pool leads to: a few connections are enough for it. What
-/// their role may read is seen; `posthaste_observer` and `pg_read_all_stats` let it see all. Acting
-/// needs the rights of the schema's owner.
-///
-/// Where somebody may act, and the role of the pool too, it takes samples for its charts as long as
-/// the router is there: one in each minute in which no worker did. For that it is made within a
-/// runtime of tokio.
-///
-/// Where somebody may act, a task of the console goes on with actions by filter, also with those of
-/// other consoles that are gone; it ends with the router.
-///
-/// It expects to stand at `/`, and tells nobody's secrets: see [`Settings`].
-///
-/// ```no_run
-/// use posthaste_console::{Access, Role, Settings, router};
-///
-/// # fn example(pool: deadpool_postgres::Pool, token: String) -> axum::Router {
-/// let settings = Settings {
-///     role: Role::Operator,
-///     access: Access::Token(token),
-///     ..Settings::default()
-/// };
-/// router(pool, settings)
-/// # }
-/// ```
-pub fn router(pool: Pool, settings: Settings) -> Router {
-    let app = Arc::new(App {
-        collector: Collector::new(pool.clone(), settings.thresholds.clone()),
-        driver: Driver::new(),
-        secrets: Secrets::new(&settings.redacted),
-        token_auth: TokenAuth::new(&settings.access),
-        two_phase: settings.two_phase.clone().map(TwoPhase::new),
-        streams: Arc::new(Semaphore::new(STREAMS)),
-        pool,
-        settings,
-    });
-    sampler::begin(&app);
-    Driver::begin(&app);
-    Router::new()
-        .route("/", get(pages::overview::show))
-        .route("/queue", get(pages::queue::show))
-        .route("/queues", get(pages::queues::show))
-        .route("/queues/pause", post(pages::queues::pause))
-        .route("/queues/resume", post(pages::queues::resume))
-        .route("/queues/limit", post(pages::queues::limit))
-        .route("/queues/keep", post(pages::queues::keep))
-        .route(
-            "/queues/drain",
-            get(pages::drain::show).post(pages::drain::begin),
-        )
-        .route("/jobs", get(pages::jobs::show))
-        .route("/jobs/retry", post(pages::act::retry))
-        .route("/jobs/cancel", post(pages::act::cancel))
-        .route("/jobs/redrive", post(pages::act::redrive))
-        .route("/jobs/delete", post(pages::act::delete))
-        .route("/jobs/{id}", get(pages::job::show))
-        .route("/scheduled", get(pages::jobs::scheduled))
-        .route("/periodic", get(pages::periodic::show))
-        .route("/periodic/run", post(pages::periodic::run))
-        .route("/periodic/off", post(pages::periodic::switch_off))
-        .route("/periodic/on", post(pages::periodic::switch_on))
-        .route("/dead", get(pages::jobs::dead))
-        .route("/destinations", get(pages::destinations::show))
-        .route("/transactions", get(pages::transactions::show))
-        .route("/two-phase", get(pages::two_phase::show))
-        .route("/sync", get(pages::sync::show))
-        .route(
-            "/sync/reindex",
-            get(pages::reindex::preview).post(pages::reindex::begin),
-        )
-        .route("/workers", get(pages::workers::show))
-        .route("/settings", get(pages::settings::show))
-        .route("/bulk", get(pages::bulk::preview).post(pages::bulk::begin))
-        .route("/bulk/{id}", get(pages::bulk_action::show))
-        .route("/bulk/{id}/stop", post(pages::bulk_action::stop))
-        .route("/bulk/{id}/go-on", post(pages::bulk_action::go_on))
-        .route("/bulk-actions", get(pages::bulk_action::list))
-        .route("/events", get(pages::live::events))
-        .route("/login", get(pages::login::show).post(pages::login::enter))
-        .route("/logout", post(pages::login::leave))
-        .route("/assets/console.css", get(pages::assets::style))
-        .route("/assets/console.js", get(pages::assets::script))
-        .fallback(pages::not_found)
-        .method_not_allowed_fallback(pages::method_not_allowed)
-        .layer(DefaultBodyLimit::max(FORM))
-        .layer(from_fn_with_state(Arc::clone(&app), guard::authenticate))
-        .layer(from_fn_with_state(Arc::clone(&app), guard::with_headers))
-        .route("/live", get(pages::health::live))
-        .route("/ready", get(pages::health::ready))
-        .layer(from_fn(guard::never_cached))
-        .with_state(app)
+impl App {
+    pub(crate) fn new(pool: Pool, settings: Settings) -> Self {
+        let collector = Collector::new(pool.clone(), settings.thresholds.clone());
+        let collector = Arc::new(collector);
+        let secrets = Arc::new(Secrets::new(&settings.redacted));
+        let may_act = settings.lets_anybody_act();
+        Self {
+            driver: Driver::new(pool.clone(), &secrets, &collector, may_act),
+            collector,
+            secrets,
+            token_auth: TokenAuth::new(&settings.access),
+            two_phase: settings.two_phase.clone().map(TwoPhase::new),
+            streams: Arc::new(Semaphore::new(STREAMS)),
+            pool,
+            settings,
+        }
+    }
 }

@@ -1,8 +1,8 @@
 //! A line for each action: who did what to what, and what came of it.
 
-use crate::bulk::{Action, Moved, Progress};
-use crate::guard::Visit;
+use crate::action::{Action, Moved, Progress};
 use crate::store::StoreError;
+use crate::visit::Visit;
 
 /// Where these lines go.
 const TARGET: &str = "posthaste::console::audit";

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use posthaste::Holder;
 use posthaste_observe::{Finding, Snapshot, Sums, Thresholds, findings};
 
-use crate::bulk::Action;
+use crate::action::Action;
 use crate::verdict::{self, Verdict};
 use crate::words;
 pub(crate) use bulk::{BulkLine, line as bulk_line};

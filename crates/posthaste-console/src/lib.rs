@@ -17,36 +17,49 @@
 //! `/live` answers as long as the program does, `/ready` as long as the database does, too. Each
 //! action is one event of `tracing` with the target `posthaste::console::audit`.
 
-// In the order of a request's way.
+// A module imports only what stands in a group above its own.
 mod network;
-mod settings;
-
-mod address;
-mod filter;
 mod redact;
+mod two_phase;
+mod words;
+
+mod filter;
+mod settings;
 mod window;
 
+mod action;
+mod address;
+mod token;
+
 mod chart;
-mod figures;
 mod verdict;
 
-mod bulk;
-mod collector;
-mod sampler;
-mod search;
+mod figures;
 mod store;
-mod two_phase;
+
+mod collector;
+mod fault;
+mod search;
+
+mod form;
+mod visit;
+
+mod audit;
+
+mod bulk;
 
 mod app;
-mod audit;
-mod fault;
-mod form;
+
 mod guard;
+mod sampler;
+
 mod pages;
 
-pub use app::router;
+mod headers;
+
+mod router;
+
 pub use network::{Network, NotANetwork};
 pub use posthaste_observe::Thresholds;
+pub use router::router;
 pub use settings::{Access, Proxy, Role, Settings};
-
-use posthaste_observe::format as words;

@@ -2,8 +2,8 @@
 
 use posthaste_observe::{Finding, Kind, Level as Urgency, Snapshot, grouped};
 
+use crate::action::{Action, Progress};
 use crate::address;
-use crate::bulk::{Action, Progress};
 use crate::words::{count, counted, plain};
 
 /// The colour of a verdict.

@@ -4,16 +4,20 @@ mod cancel;
 mod kept;
 mod retry;
 
-use posthaste::JobId;
+use std::sync::Arc;
 
-use super::{Action, Kind, Moved};
-use crate::app::App;
+use deadpool_postgres::Pool;
+use posthaste::JobId;
+use uuid::Uuid;
+
+use crate::action::{Action, Kind, Moved, Step};
 use crate::filter::Filter;
+use crate::redact::Secrets;
 use crate::store::{self, Session, StoreError};
 
 /// What is asked of one batch.
 struct Batch<'a> {
-    app: &'a App,
+    secrets: &'a Secrets,
     session: &'a Session,
     action: &'a Action,
     filter: Filter,
@@ -21,43 +25,41 @@ struct Batch<'a> {
     limit: usize,
 }
 
-/// What it did, and where the walk stands behind it.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Step {
-    pub(crate) jobs: usize,
-    pub(crate) place: Option<String>,
-    pub(crate) passes: i32,
-    pub(crate) pass_jobs: i64,
-    pub(crate) is_over: bool,
+/// Acts in the name of one console.
+pub(super) struct BatchRunner {
+    pub(super) me: Uuid,
+    pub(super) pool: Pool,
+    pub(super) secrets: Arc<Secrets>,
 }
 
-/// What became of an action by one batch, and how many jobs that did. Nothing: it is another's, or
-/// over.
-pub(super) async fn batch(
-    app: &App,
-    id: i32,
-    size: usize,
-) -> Result<Option<(Action, Moved, usize)>, StoreError> {
-    let session = Session::act(&app.pool).await?;
-    let me = app.driver.me();
-    let Some(action) = store::begin_batch(&session, id, me).await? else {
+impl BatchRunner {
+    /// What became of an action by one batch, and how many jobs that did. Nothing: it is another's,
+    /// or over.
+    pub(super) async fn batch(
+        &self,
+        id: i32,
+        size: usize,
+    ) -> Result<Option<(Action, Moved, usize)>, StoreError> {
+        let session = Session::act(&self.pool).await?;
+        let Some(action) = store::begin_batch(&session, id, self.me).await? else {
+            session.end().await?;
+            return Ok(None);
+        };
+        let filter = action.meant().map_err(StoreError::Refused)?;
+        let left = usize::try_from(action.at_most - action.jobs).unwrap_or(0);
+        let batch = Batch {
+            secrets: &self.secrets,
+            session: &session,
+            action: &action,
+            filter,
+            limit: size.min(left),
+        };
+        let mut step = batch.step().await?;
+        step.is_over |= step.jobs >= left;
+        let moved = store::advance(&session, id, self.me, &step).await?;
         session.end().await?;
-        return Ok(None);
-    };
-    let filter = action.meant().map_err(StoreError::Refused)?;
-    let left = usize::try_from(action.at_most - action.jobs).unwrap_or(0);
-    let batch = Batch {
-        app,
-        session: &session,
-        action: &action,
-        filter,
-        limit: size.min(left),
-    };
-    let mut step = batch.step().await?;
-    step.is_over |= step.jobs >= left;
-    let moved = store::advance(&session, id, me, &step).await?;
-    session.end().await?;
-    Ok(Some((action, moved, step.jobs)))
+        Ok(Some((action, moved, step.jobs)))
+    }
 }
 
 impl Batch<'_> {

@@ -6,14 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use deadpool_postgres::Pool;
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
-use super::batch::batch;
+use super::batch::BatchRunner;
 use super::pace::{self, After};
-use super::{Action, Moved, Progress};
-use crate::app::App;
+use crate::action::{Action, Moved, Progress};
 use crate::audit;
+use crate::collector::Collector;
+use crate::redact::Secrets;
 use crate::store::{self, StoreError};
 
 /// How often one looks for actions that others left.
@@ -23,7 +25,9 @@ const TROUBLE: Duration = Duration::from_secs(10);
 
 /// A console, as those see it that share its actions.
 pub(crate) struct Driver {
-    me: Uuid,
+    runner: BatchRunner,
+    collector: Arc<Collector>,
+    may_act: bool,
     has_begun: AtomicBool,
     wake: Arc<Notify>,
     /// The action that ended last.
@@ -31,28 +35,40 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new() -> Self {
-        Self {
+    pub(crate) fn new(
+        pool: Pool,
+        secrets: &Arc<Secrets>,
+        collector: &Arc<Collector>,
+        may_act: bool,
+    ) -> Arc<Self> {
+        let runner = BatchRunner {
             me: Uuid::new_v4(),
+            pool,
+            secrets: Arc::clone(secrets),
+        };
+        Arc::new(Self {
+            runner,
+            collector: Arc::clone(collector),
+            may_act,
             has_begun: AtomicBool::new(false),
             wake: Arc::default(),
             ended: watch::Sender::new(0),
-        }
+        })
     }
 
     pub(crate) fn me(&self) -> Uuid {
-        self.me
+        self.runner.me
     }
 
     /// Works from now on, once, if somebody may act here; ends with the console. Outside of a
     /// runtime it begins with the first action.
-    pub(crate) fn begin(app: &Arc<App>) {
+    pub(crate) fn begin(self: &Arc<Self>) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
         };
-        if app.settings.lets_anybody_act() && !app.driver.has_begun.swap(true, Ordering::Relaxed) {
-            let wake = Arc::clone(&app.driver.wake);
-            runtime.spawn(drive(Arc::downgrade(app), wake));
+        if self.may_act && !self.has_begun.swap(true, Ordering::Relaxed) {
+            let wake = Arc::clone(&self.wake);
+            runtime.spawn(drive(Arc::downgrade(self), wake));
         }
     }
 
@@ -78,12 +94,12 @@ struct BatchSizes {
     sizes: HashMap<i32, usize>,
 }
 
-async fn drive(app: Weak<App>, wake: Arc<Notify>) {
+async fn drive(driver: Weak<Driver>, wake: Arc<Notify>) {
     let mut known = BatchSizes::default();
     loop {
-        let pause = match app.upgrade() {
+        let pause = match driver.upgrade() {
             None => return,
-            Some(app) => round(&app, &mut known).await,
+            Some(driver) => driver.round(&mut known).await,
         };
         // Nothing is held meanwhile, neither a connection nor the console.
         match pause {
@@ -97,60 +113,62 @@ async fn drive(app: Weak<App>, wake: Arc<Notify>) {
     }
 }
 
-/// One batch of one action, in turn; how long to wait before the next.
-async fn round(app: &App, known: &mut BatchSizes) -> Result<Option<Duration>, StoreError> {
-    let due = store::due_actions(&app.pool, app.driver.me).await?;
-    known.sizes.retain(|id, _| due.contains(id));
-    let Some(id) = in_turn(&due, known.last) else {
-        return Ok(None);
-    };
-    known.last = id;
-    let size = known.sizes.get(&id).copied().unwrap_or(pace::BATCH);
-    let started = Instant::now();
-    match batch(app, id, size).await {
-        Ok(None) => {}
-        Ok(Some((action, moved, jobs))) => {
-            let size = pace::size(size, started.elapsed(), jobs >= size);
-            known.sizes.insert(id, size);
-            ended(app, &action, &moved, None).await;
+impl Driver {
+    /// One batch of one action, in turn; how long to wait before the next.
+    async fn round(&self, known: &mut BatchSizes) -> Result<Option<Duration>, StoreError> {
+        let due = store::due_actions(&self.runner.pool, self.me()).await?;
+        known.sizes.retain(|id, _| due.contains(id));
+        let Some(id) = in_turn(&due, known.last) else {
+            return Ok(None);
+        };
+        known.last = id;
+        let size = known.sizes.get(&id).copied().unwrap_or(pace::BATCH);
+        let started = Instant::now();
+        match self.runner.batch(id, size).await {
+            Ok(None) => {}
+            Ok(Some((action, moved, jobs))) => {
+                let size = pace::size(size, started.elapsed(), jobs >= size);
+                known.sizes.insert(id, size);
+                self.ended(&action, &moved, None).await;
+            }
+            Err(error) => self.failed(id, error).await?,
         }
-        Err(error) => failed(app, id, error).await?,
+        Ok(Some(pace::between(started.elapsed())))
     }
-    Ok(Some(pace::between(started.elapsed())))
+
+    /// Says in its row why it rests, or ends.
+    async fn failed(&self, id: i32, error: StoreError) -> Result<(), StoreError> {
+        let Some(action) = store::action(&self.runner.pool, id).await? else {
+            return Ok(());
+        };
+        let after = pace::after(&error, action.failures);
+        let (rest, is_end) = match after {
+            After::Rest(seconds) => (seconds, false),
+            After::End => (0.0, true),
+        };
+        let said = error.to_string();
+        tracing::warn!(%error, action = id, "a batch of an action by filter failed");
+        if let Some(moved) = store::fail_action(&self.runner.pool, id, &said, rest, is_end).await? {
+            self.ended(&action, &moved, Some(&said)).await;
+        }
+        Ok(())
+    }
+
+    /// An action that came to its end is a line of the log.
+    async fn ended(&self, action: &Action, moved: &Moved, error: Option<&str>) {
+        if moved.progress == Progress::Running {
+            return;
+        }
+        audit::ended(action, moved, error);
+        self.collector.refresh().await;
+        self.ended.send_replace(action.id);
+    }
 }
 
 /// The next behind the one that was last, else the first.
 fn in_turn(due: &[i32], last: i32) -> Option<i32> {
     let next = due.iter().find(|id| **id > last);
     next.or(due.first()).copied()
-}
-
-/// Says in its row why it rests, or ends.
-async fn failed(app: &App, id: i32, error: StoreError) -> Result<(), StoreError> {
-    let Some(action) = store::action(&app.pool, id).await? else {
-        return Ok(());
-    };
-    let after = pace::after(&error, action.failures);
-    let (rest, is_end) = match after {
-        After::Rest(seconds) => (seconds, false),
-        After::End => (0.0, true),
-    };
-    let said = error.to_string();
-    tracing::warn!(%error, action = id, "a batch of an action by filter failed");
-    if let Some(moved) = store::fail_action(&app.pool, id, &said, rest, is_end).await? {
-        ended(app, &action, &moved, Some(&said)).await;
-    }
-    Ok(())
-}
-
-/// An action that came to its end is a line of the log.
-async fn ended(app: &App, action: &Action, moved: &Moved, error: Option<&str>) {
-    if moved.progress == Progress::Running {
-        return;
-    }
-    audit::ended(action, moved, error);
-    app.collector.refresh().await;
-    app.driver.ended.send_replace(action.id);
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 
 use super::Cell;
+use crate::action::{Action, Progress};
 use crate::address;
-use crate::bulk::{Action, Progress};
 use crate::words;
 
 /// An action, as a line of a table.

@@ -1,17 +1,13 @@
 //! What stands before each page: who may come in, from where, and what a browser may do with what
 //! it gets.
 
-mod headers;
 mod origin;
 mod proxy;
-mod token;
 
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{ConnectInfo, FromRequestParts, Request, State};
-use axum::http::request::Parts;
+use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
@@ -20,66 +16,14 @@ use tokio::time::timeout;
 use crate::address;
 use crate::app::App;
 use crate::fault::Fault;
+use crate::visit::peer;
 use crate::{Access, Role};
 
 /// The longest wait for a page. Statements end earlier; one that is half open never does.
 const LONGEST: Duration = Duration::from_secs(45);
-pub(crate) use headers::{never_cached, with_headers};
+pub(crate) use crate::token::TokenAuth;
+pub(crate) use crate::visit::Visit;
 pub(crate) use origin::is_secure;
-pub(crate) use token::TokenAuth;
-
-/// A request that was let in, or is about to be.
-#[derive(Clone, Debug)]
-pub(crate) struct Visit {
-    /// Marks the script and the style that the page itself asks for.
-    pub(crate) nonce: String,
-    /// By what it was let in, or whom the proxy named.
-    pub(crate) who: String,
-    /// What it may do.
-    pub(crate) role: Role,
-    /// From where it came, where the program tells.
-    pub(crate) peer: Option<String>,
-    /// Its path and query.
-    pub(crate) path: String,
-    /// It only reads, so it may be repeated.
-    pub(crate) is_read: bool,
-}
-
-impl Visit {
-    fn new(request: &Request) -> Self {
-        let path = request.uri().path_and_query();
-        Self {
-            nonce: uuid::Uuid::new_v4().simple().to_string(),
-            who: NOBODY.to_owned(),
-            role: Role::Observer,
-            peer: peer(request).map(|peer| peer.to_string()),
-            path: path.map_or_else(|| "/".to_owned(), ToString::to_string),
-            is_read: request.method() == Method::GET,
-        }
-    }
-
-    /// Whether it may see more than the door.
-    pub(crate) fn is_in(&self) -> bool {
-        self.who != NOBODY
-    }
-}
-
-const NOBODY: &str = "nobody";
-
-impl<S: Sync> FromRequestParts<S> for Visit {
-    type Rejection = Fault;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Fault> {
-        let visit = parts.extensions.get::<Self>().cloned();
-        visit.ok_or_else(|| {
-            Fault::new(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "the request was not looked at",
-                "",
-            )
-        })
-    }
-}
 
 /// Pages that are seen from outside.
 fn is_open(path: &str) -> bool {
@@ -151,12 +95,6 @@ pub(crate) async fn authenticate(
 fn ended(error: &tokio::task::JoinError) -> Response {
     tracing::error!(%error, "an action ended");
     StatusCode::INTERNAL_SERVER_ERROR.into_response()
-}
-
-/// From where it was asked, where the program tells.
-fn peer(request: &Request) -> Option<IpAddr> {
-    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
-    peer.map(|peer| peer.0.ip())
 }
 
 /// What this one may do.

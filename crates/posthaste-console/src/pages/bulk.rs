@@ -9,10 +9,10 @@ use axum::response::{IntoResponse, Redirect, Response};
 
 use super::frame::Frame;
 use super::{check_may_act, page};
+use crate::action::Kind;
 use crate::address;
 use crate::app::App;
 use crate::audit;
-use crate::bulk::{Driver, Kind};
 use crate::fault::Fault;
 use crate::figures::Figures;
 use crate::filter::Filter;
@@ -246,7 +246,7 @@ pub(crate) async fn begin(
     let on = format!("filter {filter}, at most {at_most}");
     let id = store::begin_action(&app.pool, app.driver.me(), &begun).await;
     let id = audit::began(&visit, kind.name(), &on, id)?;
-    Driver::begin(&app);
+    app.driver.begin();
     app.driver.wake();
     app.driver.wait_for(id).await;
     app.collector.refresh().await;

@@ -9,10 +9,10 @@ use axum::response::{IntoResponse, Redirect, Response};
 
 use super::frame::Frame;
 use super::{check_may_act, page};
+use crate::action::{Action, Progress};
 use crate::address;
 use crate::app::App;
 use crate::audit;
-use crate::bulk::{Action, Driver, Progress};
 use crate::fault::Fault;
 use crate::figures::{BulkLine, bulk_line};
 use crate::guard::Visit;
@@ -125,7 +125,7 @@ pub(crate) async fn go_on(
     let action = known(&app, &id).await?;
     let gone_on = store::go_on_with_action(&app.pool, action.id, app.driver.me()).await;
     audit::log(&visit, "go on", &action.on(), gone_on.map(|_| 0))?;
-    Driver::begin(&app);
+    app.driver.begin();
     app.driver.wake();
     app.driver.wait_for(action.id).await;
     app.collector.refresh().await;

@@ -6,7 +6,7 @@ use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
 use super::{Session, StoreError};
-use crate::bulk::{Action, Kind, Moved, Progress, Step};
+use crate::action::{Action, Kind, Moved, Progress, Step};
 
 /// Actions that ended and are kept.
 const KEPT: i32 = 200;

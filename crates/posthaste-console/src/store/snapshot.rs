@@ -4,7 +4,7 @@ use deadpool_postgres::Pool;
 use posthaste_observe::Snapshot;
 
 use super::{Session, StoreError};
-use crate::bulk::Action;
+use crate::action::Action;
 
 /// Actions by filter that are shown as they go on.
 const ACTIONS: i64 = 20;

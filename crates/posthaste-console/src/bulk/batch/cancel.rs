@@ -5,7 +5,8 @@ use std::collections::HashSet;
 
 use posthaste::State;
 
-use super::{Batch, Step, numbers};
+use super::{Batch, numbers};
+use crate::action::Step;
 use crate::search::{Found, JobSearch};
 use crate::store::{self, StoreError};
 
@@ -18,7 +19,7 @@ impl Batch<'_> {
         let look = JobSearch {
             filter: &self.filter,
             sums: None,
-            secrets: &self.app.secrets,
+            secrets: self.secrets,
             at: place.and_then(|place| place.parse().ok()),
             is_by_due: false,
             limit: self.limit,

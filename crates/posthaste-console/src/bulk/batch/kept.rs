@@ -4,8 +4,8 @@
 use jiff::Timestamp;
 use posthaste::State;
 
-use super::{Batch, Step, numbers};
-use crate::bulk::Kind;
+use super::{Batch, numbers};
+use crate::action::{Kind, Step};
 use crate::store::{self, StoreError};
 use crate::window::{Cursor, KEPT};
 

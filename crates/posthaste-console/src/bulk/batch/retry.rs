@@ -6,7 +6,8 @@ use std::collections::HashSet;
 use jiff::Timestamp;
 use posthaste::State;
 
-use super::{Batch, Step, numbers};
+use super::{Batch, numbers};
+use crate::action::Step;
 use crate::store::{self, StoreError};
 use crate::window::Cursor;
 

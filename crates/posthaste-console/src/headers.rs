@@ -7,10 +7,10 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::Response;
 
-use super::Visit;
 use crate::app::App;
 use crate::fault::Fault;
 use crate::pages;
+use crate::visit::Visit;
 
 /// Gives each answer its headers, and each fault a page.
 pub(crate) async fn with_headers(

@@ -158,3 +158,13 @@ pub(crate) struct Moved {
     pub(crate) progress: Progress,
     pub(crate) jobs: i64,
 }
+
+/// What one batch of an action did, and where the next one begins.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) jobs: usize,
+    pub(crate) place: Option<String>,
+    pub(crate) passes: i32,
+    pub(crate) pass_jobs: i64,
+    pub(crate) is_over: bool,
+}

@@ -38,7 +38,7 @@ impl TokenAuth {
     }
 
     /// Whether the token stands in the header.
-    pub(super) fn accepts_bearer(&self, headers: &HeaderMap) -> bool {
+    pub(crate) fn accepts_bearer(&self, headers: &HeaderMap) -> bool {
         let sent = headers
             .get("authorization")
             .and_then(|sent| sent.to_str().ok());
@@ -49,7 +49,7 @@ impl TokenAuth {
     }
 
     /// Whether a cookie of ours came along, and is not too old.
-    pub(super) fn accepts_cookie(&self, headers: &HeaderMap) -> bool {
+    pub(crate) fn accepts_cookie(&self, headers: &HeaderMap) -> bool {
         let cookies = headers
             .get_all("cookie")
             .iter()
