@@ -5,10 +5,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use posthaste_capture::{Capture, Error, Running, Until};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::connect::Address;
-use crate::file::{self, FILE, Settings, Wanted};
+use crate::file::{self, FILE, Wanted};
 use crate::terminal::Terminal;
 
 /// Which captures, of which file.
@@ -102,20 +102,6 @@ fn require(all: &[Capture], name: &str) -> anyhow::Result<()> {
     }
     let names: Vec<&str> = all.iter().map(|one| &*one.name).collect();
     bail!("there is no capture {name}; there are {}", names.join(", "))
-}
-
-/// A section of the file.
-pub(crate) fn read(name: &str, mut settings: Settings) -> anyhow::Result<Capture> {
-    file::fill_in("capture", name, &mut settings, &["server"])?;
-    let server = match settings.remove("server") {
-        None => None,
-        Some(Value::String(url)) => {
-            let server = Address::parse(&url).with_context(|| format!("capture {name}: server"))?;
-            Some(server.database())
-        }
-        Some(_) => bail!("capture {name}: server: must be a text"),
-    };
-    Ok(Capture::read(name, &settings, server)?)
 }
 
 /// Begins to run each of them.

@@ -1,5 +1,7 @@
 //! posthaste.toml: routes, synced tables, captures, transactions over documents.
 
+mod capture;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -10,7 +12,7 @@ use posthaste_relay::Route;
 use posthaste_sync::{IndexKind, Synced};
 use serde_json::{Map, Value};
 
-use crate::{captures, failure, variables};
+use crate::{failure, variables};
 
 /// Where it is looked for.
 pub(crate) const FILE: &str = "posthaste.toml";
@@ -156,7 +158,7 @@ pub(crate) fn parse(text: &str, wanted: Wanted<'_>) -> anyhow::Result<File> {
         read.tables.push(table);
     }
     for (name, settings) in captures.into_iter().filter(|_| wanted.captures()) {
-        read.captures.push(captures::read(&name, settings)?);
+        read.captures.push(capture::read(&name, settings)?);
     }
     Ok(read)
 }
@@ -210,12 +212,7 @@ fn tables(file: &mut Map<String, Value>, kind: &str) -> anyhow::Result<Vec<(Stri
 }
 
 /// Puts variables into these settings and keeps what is secret out of everything that is printed.
-pub(crate) fn fill_in(
-    kind: &str,
-    name: &str,
-    settings: &mut Settings,
-    which: &[&str],
-) -> anyhow::Result<()> {
+fn fill_in(kind: &str, name: &str, settings: &mut Settings, which: &[&str]) -> anyhow::Result<()> {
     for setting in which {
         if let Some(value) = settings.get_mut(*setting) {
             fill(value).with_context(|| format!("{kind} {name}: {setting}"))?;

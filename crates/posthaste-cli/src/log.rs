@@ -7,52 +7,24 @@ use std::io::{IsTerminal as _, Write as _};
 use std::panic;
 
 use anyhow::bail;
-use jiff::Timestamp;
-use serde::Serialize;
 use serde_json::{Map, Number, Value};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Subscriber};
+use tracing::{Event, Subscriber};
 use tracing_subscriber::fmt::MakeWriter as _;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt as _};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, registry};
 
+use crate::log_line::{self, Format};
 use crate::observe::Otlp;
-use crate::terminal::{Terminal, tame_json};
+use crate::terminal::Terminal;
 
 /// The pool reports each connection that a server closes, also where that was asked for. What
 /// people did in the console is always told, and that what failed goes on again.
 const FILTER: &str = "warn,deadpool.postgres=error,posthaste::console::audit=info,\
     posthaste::heartbeat=info,posthaste_relay::engine::health=info";
-
-/// What each line of the log is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
-    Text,
-    Json,
-}
-
-impl Format {
-    /// As `POSTHASTE_LOG_FORMAT` says.
-    pub(crate) fn of_environment() -> anyhow::Result<Self> {
-        Ok(match variable("POSTHASTE_LOG_FORMAT")?.as_str() {
-            "" | "text" => Self::Text,
-            "json" => Self::Json,
-            _ => bail!("POSTHASTE_LOG_FORMAT is 'text' or 'json'"),
-        })
-    }
-}
-
-/// Empty where it is not set: files of settings leave values empty.
-fn variable(name: &str) -> anyhow::Result<String> {
-    match std::env::var(name) {
-        Ok(value) => Ok(value),
-        Err(std::env::VarError::NotPresent) => Ok(String::new()),
-        Err(std::env::VarError::NotUnicode(_)) => bail!("{name} is not UTF-8"),
-    }
-}
 
 /// Logs from now on: lines to the terminal, those that `POSTHASTE_LOG` asks for, and spans to a
 /// collector if there is one.
@@ -61,7 +33,7 @@ pub(crate) fn begin(
     terminal: &Terminal,
     otlp: Option<&Otlp>,
 ) -> anyhow::Result<()> {
-    let wanted = variable("POSTHASTE_LOG")?;
+    let wanted = log_line::variable("POSTHASTE_LOG")?;
     let filter = match wanted.as_str() {
         "" => EnvFilter::new(FILTER),
         wanted => match EnvFilter::try_new(wanted) {
@@ -91,47 +63,6 @@ pub(crate) fn begin(
         }
     }));
     Ok(())
-}
-
-/// A line about lines that are missing.
-pub(crate) fn dropped(lines: u64, message: &str) -> String {
-    let mut fields = Map::new();
-    fields.insert("left_out".to_owned(), lines.into());
-    written(Level::WARN, "posthaste", message, &fields)
-}
-
-/// A line that no event made.
-pub(crate) fn line(level: Level, message: &str) -> String {
-    written(level, "posthaste", message, &Map::new())
-}
-
-fn written(level: Level, target: &str, message: &str, fields: &Map<String, Value>) -> String {
-    /// In the order in which a person reads them.
-    #[derive(Serialize)]
-    struct LogLine<'a> {
-        timestamp: String,
-        level: &'a str,
-        message: &'a str,
-        target: &'a str,
-        #[serde(flatten)]
-        fields: &'a Map<String, Value>,
-    }
-    let now = Timestamp::now();
-    let line = LogLine {
-        timestamp: now.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string(),
-        level: match level {
-            Level::ERROR => "error",
-            Level::WARN => "warn",
-            Level::INFO => "info",
-            Level::DEBUG => "debug",
-            Level::TRACE => "trace",
-        },
-        message,
-        target,
-        fields,
-    };
-    // Strings and numbers can always be written.
-    tame_json(&serde_json::to_string(&line).unwrap_or_default())
 }
 
 /// One JSON document for each event, with the fields of the spans around it beside its own.
@@ -173,7 +104,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
             all.0.remove(own);
         }
         let of = event.metadata();
-        let mut line = written(*of.level(), of.target(), &message, &all.0);
+        let mut line = log_line::written(*of.level(), of.target(), &message, &all.0);
         line.push('\n');
         // With standard error closed there is nobody left to tell.
         let _ = self.0.make_writer().write_all(line.as_bytes());
@@ -216,24 +147,5 @@ impl Visit for Fields {
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         self.put(field, format!("{value:?}"));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn log_lines_are_single_json_documents() {
-        let mut fields = Map::new();
-        fields.insert("queue".to_owned(), "a\nb\u{9b}\"".into());
-        let written = written(Level::WARN, "posthaste::x", "two\nlines", &fields);
-        assert!(!written.chars().any(char::is_control), "{written}");
-        let read: Value = serde_json::from_str(&written).unwrap();
-        assert_eq!(read["level"], "warn");
-        assert_eq!(read["message"], "two\nlines");
-        assert_eq!(read["queue"], "a\nb\u{9b}\"");
-        let timestamp = read["timestamp"].as_str().unwrap();
-        assert!(timestamp.parse::<Timestamp>().is_ok(), "{timestamp}");
     }
 }

@@ -1,36 +1,43 @@
 //! The posthaste command: parses, opens the database, calls one function per command.
 
-mod cached_connection;
-mod captures;
-mod commands;
-mod connect;
-mod database;
-mod elastic;
+// A module imports only what stands in a group above its own.
 mod examples;
 mod failure;
-mod file;
-mod handlers;
-mod local_postgres;
-mod log;
-mod observe;
+mod log_line;
 mod options;
-mod progress;
-mod reaper;
-mod routes;
-mod sandbox;
-mod screen;
 mod serve;
-mod signals;
-mod site;
 mod stream;
 mod suggestions;
+mod variables;
+
+mod connect;
+mod handlers;
+mod terminal;
+
+mod cached_connection;
+mod file;
+mod local_postgres;
+mod progress;
+
+mod captures;
+mod database;
+mod elastic;
+mod routes;
+mod signals;
+mod site;
+mod thresholds;
+
+mod observe;
+mod reaper;
+mod sandbox;
 mod supervisor;
 mod syncs;
-mod terminal;
-mod thresholds;
-mod variables;
 mod web;
+
+mod log;
 mod worker;
+
+mod commands;
 
 use std::process::ExitCode;
 
@@ -46,7 +53,7 @@ use commands::{
 use database::{Choice, Database};
 use examples::with_examples;
 use local_postgres::Absent;
-use log::Format;
+use log_line::Format;
 use observe::Otlp;
 use signals::Signals;
 use terminal::Terminal;
@@ -377,7 +384,7 @@ async fn command(
 fn fail(code: u8, line: &str) -> ExitCode {
     let line = line.trim_start_matches("error: ");
     let line = match Format::of_environment() {
-        Ok(Format::Json) => log::line(Level::ERROR, line),
+        Ok(Format::Json) => log_line::line(Level::ERROR, line),
         _ => format!("error: {}", terminal::tame(line)),
     };
     terminal::last_line(&line);

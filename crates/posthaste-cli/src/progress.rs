@@ -5,9 +5,7 @@ use std::io::{self, IsTerminal as _};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use indicatif::{
-    HumanCount, HumanDuration, MultiProgress, ProgressBar, ProgressState, ProgressStyle,
-};
+use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressState, ProgressStyle};
 
 use crate::terminal::Terminal;
 
@@ -75,20 +73,21 @@ pub(crate) struct Progress {
     line: Arc<Mutex<LogState>>,
 }
 
+impl Terminal {
+    /// Something that takes a while: `total` steps of it, where that is known.
+    pub(crate) fn progress(&self, label: &'static str, total: Option<u64>, unit: Unit) -> Progress {
+        Progress::begin(self, label, total, unit)
+    }
+}
+
 impl Progress {
-    pub(crate) fn begin(
-        terminal: &Terminal,
-        bars: &MultiProgress,
-        label: &'static str,
-        total: Option<u64>,
-        unit: Unit,
-    ) -> Self {
+    fn begin(terminal: &Terminal, label: &'static str, total: Option<u64>, unit: Unit) -> Self {
         let bar = io::stderr().is_terminal().then(|| {
             let bar = match total {
                 Some(total) => ProgressBar::new(total).with_style(unit.bar()),
                 None => ProgressBar::new_spinner().with_style(unit.spinner()),
             };
-            let bar = bars.add(bar.with_prefix(label));
+            let bar = terminal.bars().add(bar.with_prefix(label));
             bar.enable_steady_tick(Duration::from_millis(100));
             bar
         });

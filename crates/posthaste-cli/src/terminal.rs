@@ -18,8 +18,7 @@ pub(crate) use posthaste_observe::format::{
 };
 
 use crate::failure::{Ended, USAGE};
-use crate::log::{self, Format};
-pub(crate) use crate::progress::{Progress, Unit};
+use crate::log_line::{self, Format};
 use crate::stream::Stream;
 
 /// What goes on waits this long for a reader of its standard output, the first time.
@@ -79,7 +78,7 @@ impl Terminal {
         let bars = MultiProgress::new();
         let say_dropped: fn(u64) -> String = match log {
             Format::Text => |lines| format!("{lines} {DROPPED}\n"),
-            Format::Json => |lines| format!("{}\n", log::dropped(lines, DROPPED)),
+            Format::Json => |lines| format!("{}\n", log_line::dropped(lines, DROPPED)),
         };
         let (above, beside) = (bars.clone(), bars.clone());
         let remarks = Stream::start("posthaste-stderr", say_dropped, move |lines| {
@@ -244,14 +243,14 @@ impl Terminal {
     pub(crate) fn note(&self, line: &str) {
         let line = match self.log {
             Format::Text => tame(line),
-            Format::Json => log::line(Level::INFO, line),
+            Format::Json => log_line::line(Level::INFO, line),
         };
         self.remarks.write(format!("{line}\n").as_bytes());
     }
 
-    /// Something that takes a while: `total` steps of it, where that is known.
-    pub(crate) fn progress(&self, label: &'static str, total: Option<u64>, unit: Unit) -> Progress {
-        Progress::begin(self, &self.bars, label, total, unit)
+    /// What bars are drawn with.
+    pub(crate) fn bars(&self) -> &MultiProgress {
+        &self.bars
     }
 }
 

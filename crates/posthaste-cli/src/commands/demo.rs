@@ -27,8 +27,9 @@ use tokio_postgres::Client;
 
 use super::up;
 use crate::database::Database;
+use crate::progress::Unit;
 use crate::signals::Signals;
-use crate::terminal::{Terminal, Unit};
+use crate::terminal::Terminal;
 use crate::worker::{self, Running, Settings};
 use packages::Packages;
 use report::Report;

@@ -1,6 +1,7 @@
 //! `posthaste top`: the overview in a terminal, for those who are on a server.
 
-pub(crate) mod view;
+mod screen;
+mod view;
 
 use std::io::IsTerminal as _;
 use std::pin::pin;
@@ -16,10 +17,10 @@ use crate::database::Database;
 use crate::failure;
 use crate::observe::frame::{Completed, Frame};
 use crate::options::between;
-use crate::screen::Screen;
 use crate::signals::Signals;
 use crate::terminal::{Terminal, named};
 use crate::thresholds;
+use screen::Screen;
 use view::{Action, Asked, Key, View};
 
 /// Show queues by how late they are, rates, findings and who keeps rows; ? shows the keys

@@ -12,6 +12,11 @@ use posthaste_relay::Failure;
 use super::labels::{Asked, Labels, holder_kind};
 pub(super) use alerts::alerts;
 
+/// Bounds of histograms: from a millisecond to a quarter of an hour.
+pub(super) const SECONDS: [f64; 14] = [
+    0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0,
+];
+
 /// Every state of a job that is there now.
 fn states(of: &Counter) -> [(&'static str, i64); 11] {
     [
@@ -61,6 +66,12 @@ impl Metric {
             help,
             series: Series::from([(Vec::new(), value)]),
         }
+    }
+
+    /// The one metric that is there where none could be read.
+    pub(super) fn database_up(is_up: bool) -> Self {
+        let help = "1 if the database could be read.";
+        Self::value("posthaste_database_up", help, f64::from(u8::from(is_up)))
     }
 }
 

@@ -26,9 +26,6 @@ use crate::terminal::Terminal;
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// A database that owes an answer for longer than this leaves a worker not ready.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The one metric that is there where none could be read.
-pub(super) const DATABASE_UP: &str = "posthaste_database_up";
-pub(super) const DATABASE_UP_HELP: &str = "1 if the database could be read.";
 /// How often a process says how it goes.
 const TELLS: Duration = Duration::from_millis(500);
 
@@ -154,7 +151,7 @@ impl Served {
         let (text, is_up) = match collector.text().await {
             Ok(text) => {
                 self.0.failures.store(0, Ordering::Relaxed);
-                (text, 1)
+                (text, true)
             }
             Err(error) => {
                 // Once, and not for every scrape.
@@ -162,11 +159,10 @@ impl Served {
                     let error = format!("{error:#}");
                     tracing::warn!(error, "the database could not be read");
                 }
-                (String::new(), 0)
+                (String::new(), false)
             }
         };
-        let up = Metric::value(DATABASE_UP, DATABASE_UP_HELP, f64::from(is_up));
-        text + &exposition::text(&[up])
+        text + &exposition::text(&[Metric::database_up(is_up)])
     }
 }
 

@@ -8,12 +8,8 @@ use metrics::{
 };
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
+use super::exposition::SECONDS;
 use super::otlp;
-
-/// From a millisecond to a quarter of an hour.
-pub(super) const SECONDS: [f64; 14] = [
-    0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0,
-];
 
 const HISTOGRAMS: [(&str, &str); 2] = [
     (

@@ -24,8 +24,9 @@ use tokio_postgres::types::Type;
 use super::run::prepare_tables;
 use crate::database::Database;
 use crate::file::FILE;
+use crate::progress::Unit;
 use crate::syncs;
-use crate::terminal::{Terminal, Unit};
+use crate::terminal::Terminal;
 use crate::worker::StopGrace;
 use proof::Proof;
 

@@ -12,7 +12,8 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Transaction};
 
 use super::snapshot;
-use crate::terminal::{Terminal, Unit};
+use crate::progress::Unit;
+use crate::terminal::Terminal;
 
 /// Name of the job and of the queue that keeps it apart from other work in the same database.
 pub(crate) const JOB: &str = "file.digest";

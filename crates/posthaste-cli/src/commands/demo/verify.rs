@@ -16,7 +16,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
 
 use super::digest;
-use crate::terminal::Progress;
+use crate::progress::Progress;
 
 const PAGE: i64 = 4_096;
 const SHOWN: usize = 10;

@@ -15,9 +15,10 @@ use tokio_postgres::types::Type;
 
 use crate::database::Database;
 use crate::options::per_second;
+use crate::progress::{Progress, Unit};
 use crate::site;
 use crate::syncs::{self, Config};
-use crate::terminal::{Progress, Terminal, Unit};
+use crate::terminal::Terminal;
 
 /// Build an index of Elasticsearch or OpenSearch anew, by the definition in the file
 ///

@@ -16,8 +16,9 @@ use tokio_postgres::types::{ToSql, Type};
 
 use self::told::{Own, Progress};
 use crate::database::Database;
+use crate::progress::Unit;
 use crate::syncs::{self, Config};
-use crate::terminal::{Terminal, Unit};
+use crate::terminal::Terminal;
 
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 

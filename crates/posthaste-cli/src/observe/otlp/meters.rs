@@ -13,9 +13,7 @@ use opentelemetry::metrics::{AsyncInstrument, Meter};
 
 use super::SCOPE;
 use crate::observe::collector::Collector;
-use crate::observe::exposition::{Metric, Series};
-use crate::observe::listen::{DATABASE_UP, DATABASE_UP_HELP};
-use crate::observe::recorder::SECONDS;
+use crate::observe::exposition::{Metric, SECONDS, Series};
 
 /// How often the database is read for the collector, unless the environment says how often.
 const READS: Duration = Duration::from_secs(15);
@@ -140,8 +138,7 @@ pub(crate) fn observe(collector: Collector) {
             reads.tick().await;
             // What could not be read is not told as it was.
             let read = collector.metrics().await;
-            let is_up = f64::from(u8::from(read.is_ok()));
-            let up = Metric::value(DATABASE_UP, DATABASE_UP_HELP, is_up);
+            let up = Metric::database_up(read.is_ok());
             let read = read.unwrap_or_default();
             let read = read.iter().chain([&up]);
             for metric in read.clone() {

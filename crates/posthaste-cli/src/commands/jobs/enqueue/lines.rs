@@ -16,8 +16,9 @@ use tokio_postgres::Client;
 
 use crate::database::Database;
 use crate::failure;
+use crate::progress::{Progress, Unit};
 use crate::signals::Signals;
-use crate::terminal::{Progress, Terminal, Unit};
+use crate::terminal::Terminal;
 
 /// A transaction is also full when its arguments reach this size.
 const BATCH_BYTES: usize = 8 << 20;

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use rustix::termios::{self, LocalModes, OptionalActions, Termios};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::commands::top::view::{Key, Keys};
+use super::view::{Key, Keys};
 
 /// Beside what was there, and without a cursor.
 const BEGIN: &str = "\x1b[?1049h\x1b[?25l";

@@ -1,0 +1,100 @@
+//! A line of the log: text, or one JSON document.
+
+use anyhow::bail;
+use jiff::Timestamp;
+use posthaste_observe::format::escape_json;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tracing::Level;
+
+/// What each line of the log is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Text,
+    Json,
+}
+
+impl Format {
+    /// As `POSTHASTE_LOG_FORMAT` says.
+    pub(crate) fn of_environment() -> anyhow::Result<Self> {
+        Ok(match variable("POSTHASTE_LOG_FORMAT")?.as_str() {
+            "" | "text" => Self::Text,
+            "json" => Self::Json,
+            _ => bail!("POSTHASTE_LOG_FORMAT is 'text' or 'json'"),
+        })
+    }
+}
+
+/// Empty where it is not set: files of settings leave values empty.
+pub(crate) fn variable(name: &str) -> anyhow::Result<String> {
+    match std::env::var(name) {
+        Ok(value) => Ok(value),
+        Err(std::env::VarError::NotPresent) => Ok(String::new()),
+        Err(std::env::VarError::NotUnicode(_)) => bail!("{name} is not UTF-8"),
+    }
+}
+
+/// A line about lines that are missing.
+pub(crate) fn dropped(lines: u64, message: &str) -> String {
+    let mut fields = Map::new();
+    fields.insert("left_out".to_owned(), lines.into());
+    written(Level::WARN, "posthaste", message, &fields)
+}
+
+/// A line that no event made.
+pub(crate) fn line(level: Level, message: &str) -> String {
+    written(level, "posthaste", message, &Map::new())
+}
+
+pub(crate) fn written(
+    level: Level,
+    target: &str,
+    message: &str,
+    fields: &Map<String, Value>,
+) -> String {
+    /// In the order in which a person reads them.
+    #[derive(Serialize)]
+    struct LogLine<'a> {
+        timestamp: String,
+        level: &'a str,
+        message: &'a str,
+        target: &'a str,
+        #[serde(flatten)]
+        fields: &'a Map<String, Value>,
+    }
+    let now = Timestamp::now();
+    let line = LogLine {
+        timestamp: now.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string(),
+        level: match level {
+            Level::ERROR => "error",
+            Level::WARN => "warn",
+            Level::INFO => "info",
+            Level::DEBUG => "debug",
+            Level::TRACE => "trace",
+        },
+        message,
+        target,
+        fields,
+    };
+    // Strings and numbers can always be written.
+    escape_json(&serde_json::to_string(&line).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_lines_are_single_json_documents() {
+        let mut fields = Map::new();
+        fields.insert("queue".to_owned(), "a\nb\u{9b}\"".into());
+        let written = written(Level::WARN, "posthaste::x", "two\nlines", &fields);
+        assert!(!written.chars().any(char::is_control), "{written}");
+        let read: Value = serde_json::from_str(&written).unwrap();
+        assert_eq!(read["level"], "warn");
+        assert_eq!(read["message"], "two\nlines");
+        assert_eq!(read["queue"], "a\nb\u{9b}\"");
+        let timestamp = read["timestamp"].as_str().unwrap();
+        assert!(timestamp.parse::<Timestamp>().is_ok(), "{timestamp}");
+    }
+}
