@@ -12,8 +12,8 @@ items() {
 }
 
 status=0
-for crate in posthaste posthaste_console posthaste_elastic posthaste_observe posthaste_relay \
-    posthaste_sync posthaste_tantivy; do
+for crate in posthaste posthaste_capture posthaste_console posthaste_elastic posthaste_observe \
+    posthaste_relay posthaste_sync posthaste_tantivy; do
     list=crates/${crate//_/-}/public-api.txt
     now=$(items "$crate") || { echo "no documentation of $crate: make docs" >&2 && exit 1; }
     if [ "${1:-}" = --write ]; then

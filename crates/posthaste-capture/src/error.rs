@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use posthaste::error::chain;
+use posthaste::__private::chain;
 
 /// Why a capture does not go on.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use fallible_iterator::FallibleIterator as _;
 use postgres_protocol::message::backend::{ErrorResponseBody, Header, Message};
 use postgres_protocol::message::frontend;
-use posthaste::{Replication, ReplicationStream};
+use posthaste::__private::{Replication, ReplicationStream};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 

@@ -14,7 +14,7 @@ use axum::middleware::{Next, from_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
-use posthaste::http::quarter_of_descriptors;
+use posthaste::__private::http::quarter_of_descriptors;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;

@@ -28,7 +28,7 @@ pub(crate) fn of(address: &Address) -> anyhow::Result<Option<String>> {
 pub(crate) async fn refusal(address: &Address) -> anyhow::Result<Option<String>> {
     let site = of(address)?;
     let pool = address.pool(1)?;
-    let refused = posthaste::site_refusal(&pool, site.as_deref()).await;
+    let refused = posthaste::__private::site_refusal(&pool, site.as_deref()).await;
     Ok(refused.unwrap_or_default())
 }
 

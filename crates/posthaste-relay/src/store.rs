@@ -5,8 +5,8 @@ pub(crate) mod status;
 use std::sync::Arc;
 use std::time::Duration;
 
+use posthaste::__private::{JsonText, Prose, milliseconds, typed};
 use posthaste::consumer::ConsumerContext;
-use posthaste::sql::{JsonText, Prose, milliseconds, typed};
 use posthaste::{Error, Job, JobId};
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use tokio::time::{Instant, timeout};
 
 use super::source::{Body, Row, Source, SourceError};
-use posthaste::error::panic_text;
+use posthaste::__private::panic_text;
 
 /// What was read of some ids.
 pub(super) struct PartialRead<T> {

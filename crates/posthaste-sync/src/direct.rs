@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use posthaste::log_limit::{FEW, LogLimit};
+use posthaste::__private::{FEW, LogLimit};
 use tokio::sync::Semaphore;
 
 use super::decide::Mark;

@@ -25,7 +25,7 @@ use super::index::{Index, IndexError, Proof, Write, WriteOutcome};
 use super::source::Field;
 use document::POSTHASTE_FIELD;
 pub(super) use document::check as check_definition;
-use posthaste::error::chain;
+use posthaste::__private::chain;
 pub use rebuild::Rebuilt;
 
 /// This many documents are read, or forgotten, at once.

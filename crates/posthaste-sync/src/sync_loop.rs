@@ -13,9 +13,9 @@ use super::compare::{Pass, SyncOutcome, SyncRequest};
 use super::fill::fill;
 use super::index::IndexError;
 use super::{Shared, job, spans};
+use posthaste::__private::panic_text;
 use posthaste::RetryLater;
 use posthaste::consumer::{Delivery, Outcome};
-use posthaste::error::panic_text;
 
 /// The first jobs of a batch come within this, if there are any; a worker that has found none for
 /// long polls once a second.

@@ -39,10 +39,9 @@
 
 // A module imports only what stands in a group above its own.
 mod counters;
-pub mod error;
+mod error;
 mod json_text;
-#[doc(hidden)]
-pub mod log_limit;
+mod log_limit;
 pub mod settings;
 
 mod executor;
@@ -62,14 +61,13 @@ mod client;
 mod database;
 mod identity;
 pub mod metrics;
-pub mod sql;
 
 mod stats;
 
 pub mod consumer;
 
 #[cfg(feature = "http")]
-pub mod http;
+mod http;
 mod parts;
 
 mod acknowledge;
@@ -85,11 +83,13 @@ mod work;
 
 pub mod testing;
 
+#[doc(hidden)]
+pub mod __private;
+
 pub use client::Client;
 pub use config::{Config, QueueConfig};
 pub use counters::{Counter, Counters, Oldest};
 pub use database::Database;
-pub use database::replication::{Replication, ReplicationLogin, ReplicationStream};
 #[cfg(feature = "rustls")]
 pub use database::url::connect;
 pub use enqueue::copy::enqueue_copy;
@@ -104,22 +104,19 @@ pub use history::{Failure, FoundJob, ListedJob};
 pub use http::Secret;
 #[doc(inline)]
 pub use job::Outcome;
-pub use job::{
-    Event, IllegalTransition, IntoJob, Job, JobArgs, JobId, Misread, NewJob, State, is_traceparent,
-    next,
-};
+pub use job::{IntoJob, Job, JobArgs, JobId, Misread, NewJob, State};
 pub use periodic::{Missed, Periodic};
 pub use retry::Backoff;
 pub use shutdown::signal;
 pub use store::Fence;
 pub use store::client::{Filter, Rate};
-pub use store::holders::{Holder, HolderKind, holders, transactions};
+pub use store::holders::{Holder, HolderKind};
 pub use store::migrate::{
     MigrationReport, check_schema, migrate, migrations_sql, migrations_sql_after,
 };
 pub use store::restore::rebase;
 pub use store::roles::{grant_roles, roles_sql};
-pub use store::site::{Adoption, adopt, site_refusal};
+pub use store::site::{Adoption, adopt};
 pub use work::claims::{Claim, ClaimedJob, Claims};
 pub use work::context::Context;
 #[cfg(feature = "exec")]

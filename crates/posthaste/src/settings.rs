@@ -24,6 +24,7 @@ pub trait Read: Sized {
 }
 
 /// Says that a part is not in this program, and how to build one that has it.
+#[doc(hidden)]
 pub fn lacks_feature(part: &str, feature: &str) -> String {
     format!(
         "this program was built without {part}. In a checkout of posthaste run: cargo install \

@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::{FutureExt as _, StreamExt as _};
-use posthaste::http::Turns;
+use posthaste::__private::http::Turns;
 use posthaste::{Backoff, Http, NewJob, QueueConfig, WorkerHandle, enqueue};
 use posthaste_testkit::{PgVersion, TestDb, eventually};
 use serde_json::{Value, json};

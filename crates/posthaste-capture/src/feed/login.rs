@@ -4,7 +4,7 @@ use fallible_iterator::FallibleIterator as _;
 use postgres_protocol::authentication::{md5_hash, sasl};
 use postgres_protocol::message::backend::Message;
 use postgres_protocol::message::frontend;
-use posthaste::ReplicationLogin;
+use posthaste::__private::ReplicationLogin;
 
 use super::{Feed, refused};
 use crate::error::Error;

@@ -6,7 +6,7 @@ pub(crate) mod publish;
 use std::time::Duration;
 
 use deadpool_postgres::Client;
-use posthaste::sql::{Parameter, typed};
+use posthaste::__private::{Parameter, typed};
 use posthaste::{Database, NewJob, enqueue_many};
 use tokio_postgres::Row;
 use uuid::Uuid;

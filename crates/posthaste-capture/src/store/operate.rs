@@ -1,6 +1,6 @@
 //! Statements about captures as a whole: installing, removing, gaps.
 
-use posthaste::sql::{Parameter, typed};
+use posthaste::__private::{Parameter, typed};
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use posthaste::sql::Parameter;
+use posthaste::__private::Parameter;
 use serde_json::json;
 use tokio::time::sleep;
 use tokio_postgres::Row;

@@ -24,7 +24,11 @@ pub(crate) async fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::R
         .build()?;
     let answer = match client.get(arguments.url.clone()).send().await {
         Ok(answer) => answer,
-        Err(error) => bail!("{}: {}", arguments.url, posthaste::http::describe(&error)),
+        Err(error) => bail!(
+            "{}: {}",
+            arguments.url,
+            posthaste::__private::http::describe(&error)
+        ),
     };
     let status = answer.status();
     let said = answer.text().await.unwrap_or_default();

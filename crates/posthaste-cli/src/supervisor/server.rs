@@ -125,7 +125,7 @@ async fn read(server: &str, client: &Client) -> anyhow::Result<Reading> {
         .query_typed_one(include_str!("server.sql"), &[])
         .await?;
     let costs = costs(client).await?;
-    let all = posthaste::transactions(client).await?;
+    let all = posthaste::__private::transactions(client).await?;
     let is_follower = row.try_get("is_follower")?;
     let has_feedback: bool = row.try_get("has_feedback")?;
     let oldest = all.iter().filter_map(|one| one.transactions).max();

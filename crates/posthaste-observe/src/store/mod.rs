@@ -87,7 +87,7 @@ async fn snapshot(client: &Client) -> Result<Snapshot, Error> {
         relays: posthaste_relay::relays(client).await?,
         captures: posthaste_capture::overviews(client).await?,
         syncs: all(client, include_str!("syncs.sql"), sync).await?,
-        holders: posthaste::holders(client).await?,
+        holders: posthaste::__private::holders(client).await?,
         ended: all(client, include_str!("actions.sql"), ended).await?,
         given_up: all(client, include_str!("given_up.sql"), given_up).await?,
         periodic: all(client, include_str!("periodic.sql"), periodic).await?,
@@ -302,7 +302,7 @@ async fn read_checks(
         .await?;
     let locks: Result<Vec<Lock>, _> = locks.iter().map(lock).collect();
     checks.locks = locks?;
-    checks.holders = posthaste::holders(client).await?;
+    checks.holders = posthaste::__private::holders(client).await?;
     if checks.schema.is_some() {
         return Ok(());
     }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, join_all};
 use jiff::Timestamp;
-use posthaste::Error;
-use posthaste::http::{self, Asked, Blame, Faults, KeepAlive, Secret, Turns, Verdict};
+use posthaste::__private::http::{self, Asked, Blame, Faults, KeepAlive, Turns, Verdict};
+use posthaste::{Error, Secret};
 use reqwest::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use reqwest::{Client, ClientBuilder, StatusCode, Url};
 use uuid::Uuid;

@@ -1,6 +1,7 @@
 //! The trace context of a job in the headers of its message.
 
-use posthaste::{Job, is_traceparent};
+use posthaste::__private::is_traceparent;
+use posthaste::Job;
 
 use crate::message::TRACE;
 use crate::message::template::argument;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use posthaste::settings::{Fields, lacks_feature};
+use posthaste::__private::lacks_feature;
+use posthaste::settings::Fields;
 
 use super::address::{DestinationAddress, Kind};
 use crate::destination::contract::Destination;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use posthaste::__private::{Parameter, milliseconds, typed};
 use posthaste::Error;
-use posthaste::sql::{Parameter, milliseconds, typed};
 use tokio_postgres::Client;
 
 /// The arguments of `posthaste.sync_table`.

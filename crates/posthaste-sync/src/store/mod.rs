@@ -11,8 +11,8 @@ use std::ops::Deref;
 use deadpool_postgres::{Object, Pool};
 use tokio_postgres::{Client, Row, SimpleQueryMessage};
 
-use posthaste::error::chain;
-use posthaste::sql::{JsonText, Parameter, typed};
+use posthaste::__private::chain;
+use posthaste::__private::{JsonText, Parameter, typed};
 use posthaste::{Database, Error};
 
 use crate::source::{Body, Field, RowVersion, SourceError};

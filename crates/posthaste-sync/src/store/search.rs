@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio_postgres::Row;
 
 use super::{Connections, PooledClient, ReadFailure, ask, show};
-use posthaste::error::chain;
-use posthaste::sql::{JsonText, Parameter, milliseconds, typed};
+use posthaste::__private::chain;
+use posthaste::__private::{JsonText, Parameter, milliseconds, typed};
 
 use crate::{IndexError, IndexedVersion, Mark, Write};
 

@@ -10,7 +10,8 @@ use super::{Access, IndexKind, OpenIndex};
 #[cfg(feature = "elastic")]
 use crate::elastic::{Elastic, check_definition};
 use crate::{Index, Postgres, Weight};
-use posthaste::settings::{Fields, lacks_feature};
+use posthaste::__private::lacks_feature;
+use posthaste::settings::Fields;
 use posthaste::{Database, Error};
 #[cfg(feature = "elastic")]
 use posthaste_elastic::is_index_name;

@@ -49,6 +49,7 @@ impl Database {
     /// every other connection of this database; the login is the caller's. Fails when the server
     /// cannot be reached, and for a database made from a deadpool pool, which does not tell its
     /// settings.
+    #[doc(hidden)]
     #[cfg_attr(
         not(any(feature = "sqlx", feature = "rustls")),
         expect(unused_variables, reason = "only settings that are known name servers")

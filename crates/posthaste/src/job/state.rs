@@ -143,7 +143,8 @@ impl std::error::Error for IllegalTransition {}
 /// The whole law.
 ///
 /// ```
-/// use posthaste::{next, Event, State};
+/// use posthaste::State;
+/// use posthaste::__private::{Event, next};
 /// assert_eq!(next(State::Running, Event::Failed), Ok(State::Retrying));
 /// assert!(next(State::Completed, Event::Claimed).is_err());
 /// ```

@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use posthaste::{Event, State, next};
+use posthaste::__private::{Event, next};
+use posthaste::State;
 use uuid::Uuid;
 
 use super::step::Close;

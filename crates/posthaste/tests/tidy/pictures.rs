@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use posthaste::{Event, State, next};
+use posthaste::__private::{Event, next};
+use posthaste::State;
 
 use super::{files, read, root, shown};
 

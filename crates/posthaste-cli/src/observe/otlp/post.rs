@@ -65,7 +65,7 @@ async fn send(
 ) -> Result<Response<Bytes>, HttpError> {
     let request = reqwest::Request::try_from(request)?;
     let answer = client.execute(request).await;
-    let mut answer = answer.map_err(|error| posthaste::http::describe(&error))?;
+    let mut answer = answer.map_err(|error| posthaste::__private::http::describe(&error))?;
     let mut said = Vec::new();
     while let Some(chunk) = answer.chunk().await? {
         said.extend_from_slice(&chunk);

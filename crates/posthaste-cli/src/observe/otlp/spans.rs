@@ -143,7 +143,7 @@ fn renamed_to(one: KeyValue, has_messaging_names: bool) -> Option<KeyValue> {
 
 /// What a `traceparent` names.
 fn linked(parent: &str) -> Option<SpanContext> {
-    if !posthaste::is_traceparent(parent) {
+    if !posthaste::__private::is_traceparent(parent) {
         return None;
     }
     let mut parts = parent.split('-').skip(1);

@@ -1,8 +1,8 @@
 //! The headers of a request: those of every request, and the route's.
 
 use jiff::Timestamp;
-use posthaste::Job;
-use posthaste::http::{self, Secret};
+use posthaste::__private::http;
+use posthaste::{Job, Secret};
 use reqwest::header::{
     CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
 };

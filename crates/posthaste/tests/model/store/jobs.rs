@@ -1,7 +1,8 @@
 //! What happens to one job where it lies: its time comes, or is over; people confirm, cancel and
 //! redrive it.
 
-use posthaste::{Event, State};
+use posthaste::__private::Event;
+use posthaste::State;
 
 use super::{ModelResult, Store, expect};
 use crate::model::book::Book;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::posthaste::{Context, Job, NewJob, Outcome, Worker, WorkerHandle, enqueue_many, holders};
+use ::posthaste::__private::holders;
+use ::posthaste::{Context, Job, NewJob, Outcome, Worker, WorkerHandle, enqueue_many};
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::{Builder, Runtime};

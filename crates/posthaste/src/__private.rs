@@ -1,0 +1,22 @@
+//! For the crates of this repository alone: no part of the interface, and different in any version.
+
+pub use crate::database::replication::{Replication, ReplicationLogin, ReplicationStream};
+pub use crate::error::{chain, panic_text};
+pub use crate::job::{Event, IllegalTransition, is_traceparent, next};
+pub use crate::json_text::JsonText;
+pub use crate::log_limit::{FEW, LogLimit};
+pub use crate::settings::lacks_feature;
+pub use crate::store::holders::{holders, transactions};
+pub use crate::store::milliseconds;
+pub use crate::store::parameter::{Kind, Parameter, typed};
+pub use crate::store::prose::Prose;
+pub use crate::store::site::site_refusal;
+
+/// Requests, as a handler and a destination of a relay make them.
+#[cfg(feature = "http")]
+pub mod http {
+    pub use crate::http::{
+        Asked, Blame, Faults, KeepAlive, NO_FILES, OURS, OpenRequest, Turns, Verdict, address,
+        client, describe, headers, lacks_files, quarter_of_descriptors, verdict,
+    };
+}
