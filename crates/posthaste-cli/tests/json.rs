@@ -259,6 +259,7 @@ async fn jobs_and_queues(runs: &mut Runs) -> anyhow::Result<()> {
     runs.ends("queues keep", "mail 24h").await?;
     runs.ends("queues list", "").await?;
     runs.ends("doctor", "").await?;
+    runs.ends("doctor --duties", "").await?;
     runs.ends("txwatch --once", "").await?;
     runs.ends("txwatch --timeouts", "app").await?;
     runs.goes_on("txwatch", "", "watching").await?;

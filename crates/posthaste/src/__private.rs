@@ -5,6 +5,7 @@ pub use crate::error::{chain, panic_text};
 pub use crate::job::{Event, IllegalTransition, is_traceparent, next};
 pub use crate::json_text::JsonText;
 pub use crate::log_limit::{FEW, LogLimit};
+pub use crate::maintenance::duties::{DUTIES, Duty};
 pub use crate::settings::lacks_feature;
 pub use crate::store::holders::{holders, transactions};
 pub use crate::store::milliseconds;

@@ -2,12 +2,15 @@
 //! of its own, so that two leaders at once only waste a little work. The scheduled road has a link
 //! of its own: what is due waits for no other duty.
 
+mod counting;
 mod deaths;
-mod duties;
+pub(crate) mod duties;
 mod holders;
 mod liveness;
 mod periodic;
 mod promoter;
+mod ring;
+mod unworked;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,6 +31,8 @@ use crate::store::reconnecting::ReconnectingClient;
 const SHORTEST_TICK: Duration = Duration::from_millis(2);
 /// While nothing is to be done, a round comes this many times as seldom.
 const LONGEST_PAUSE: u32 = 16;
+/// Jobs moved to the overflow in one transaction.
+const MOVE: i32 = 10_000;
 
 /// Does a duty. One that failed is logged, and tried again in the next round.
 macro_rules! attempt {

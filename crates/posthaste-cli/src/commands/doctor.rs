@@ -3,6 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use posthaste::__private::{DUTIES, Duty};
+use posthaste::Config;
+use posthaste_observe::format::age;
 use posthaste_observe::{Checks, Finding, Level, Snapshot, check_findings, grouped};
 use serde::Serialize;
 
@@ -23,10 +26,24 @@ pub(crate) struct Arguments {
     /// longer; else as [observe] of posthaste.toml sets it
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     older_than: Option<Duration>,
+
+    /// Only list what the leader of the workers does again and again, and how often
+    #[arg(long, conflicts_with = "older_than")]
+    duties: bool,
 }
 
 /// The exit code when there is an error.
 const WRONG: u8 = 3;
+
+/// A duty of the leader.
+#[derive(Serialize)]
+struct DutyRow {
+    name: &'static str,
+    /// The shortest pause; none: with each round.
+    every_seconds: Option<f64>,
+    /// It takes at most one part in this many of the time.
+    share: Option<u32>,
+}
 
 #[derive(Serialize)]
 struct Report {
@@ -38,6 +55,9 @@ pub(crate) async fn run(
     database: &Database,
     terminal: &Terminal,
 ) -> anyhow::Result<()> {
+    if arguments.duties {
+        return terminal.results(&duties(), "");
+    }
     let report = Report {
         findings: check(arguments, database).await?,
     };
@@ -49,6 +69,16 @@ pub(crate) async fn run(
         return Err(Ended { code: WRONG, line }.into());
     }
     Ok(())
+}
+
+fn duties() -> Vec<DutyRow> {
+    let config = Config::default();
+    let row = |duty: &Duty| DutyRow {
+        name: duty.name,
+        every_seconds: Some(duty.every(&config).as_secs_f64()).filter(|every| *every > 0.0),
+        share: duty.share,
+    };
+    DUTIES.iter().map(row).collect()
 }
 
 async fn check(arguments: &Arguments, database: &Database) -> anyhow::Result<Vec<Finding>> {
@@ -72,6 +102,20 @@ async fn check(arguments: &Arguments, database: &Database) -> anyhow::Result<Vec
         false => None,
     };
     Ok(check_findings(&checks, snapshot.as_ref(), &thresholds))
+}
+
+impl fmt::Display for DutyRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let every = match self.every_seconds {
+            Some(every) => format!("every {}", age(every)),
+            None => "in each round".to_owned(),
+        };
+        write!(f, "{:15} {every}", self.name)?;
+        match self.share {
+            Some(share) => write!(f, ", at most 1/{share} of the time"),
+            None => Ok(()),
+        }
+    }
 }
 
 impl fmt::Display for Report {

@@ -3,29 +3,21 @@
 //! had cheaply: what ended while nobody led, or was committed late, has none, and what ended by a
 //! clock that was ahead may have two.
 
-use std::time::{Duration, Instant};
-
 use super::attempt;
 use crate::store::reconnecting::ReconnectingClient;
 
 /// Of one queue, name and reason, this many have lines of their own; more have one together.
 const FEW: i64 = 5;
-const EVERY: Duration = Duration::from_secs(2);
 
 /// How far they are logged.
 #[derive(Default)]
 pub(super) struct Deaths {
     /// By the server's clock, in microseconds.
     until: Option<i64>,
-    look_at: Option<Instant>,
 }
 
 impl Deaths {
     pub(super) async fn log(&mut self, link: &ReconnectingClient) {
-        if self.look_at.is_some_and(|at| Instant::now() < at) {
-            return;
-        }
-        self.look_at = Some(Instant::now() + EVERY);
         let Some((until, deaths)) = attempt!(link, deaths(self.until, FEW)) else {
             return;
         };

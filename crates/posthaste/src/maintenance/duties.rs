@@ -1,71 +1,222 @@
-//! Every duty but the scheduled road: rotate, seal, reclaim, move to the overflow, move running
-//! jobs, rescue, tidy, expire, prune. Some read whole slots.
+//! Every duty but the scheduled path, as a table: what the leader does again and again, how often,
+//! and what part of the time that may take. Some read whole slots.
 
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
+use super::counting::{COUNT_EVERY, Counting};
 use super::deaths::Deaths;
 use super::holders::Holders;
 use super::liveness::Liveness;
-use super::{LONGEST_PAUSE, Maintenance, attempt};
-use crate::store::reconnecting::ReconnectingClient;
-use crate::store::{Reclaim, Segments, Step};
+use super::ring::Ring;
+use super::unworked::Unworked;
+use super::{LONGEST_PAUSE, MOVE, Maintenance, attempt};
+use crate::config::Config;
 
-/// Jobs moved to the overflow in one transaction.
-const MOVE: i32 = 10_000;
-/// Running jobs moved to `in_flight` in one transaction.
-const MOVE_RUNNING: i32 = 200;
-/// Batches verified in one transaction.
-const VERIFY: i32 = 10_000;
 /// A slot is compacted when this many of its rows, or a segment's bytes, and half of it, are spent.
 const SPENT: i64 = 100_000;
-/// A segment with this many lanes of one queue is followed by a new one, this often at most.
-const LANES: i32 = 128;
-const LANES_EVERY: Duration = Duration::from_secs(10);
 /// Expired jobs kept in one transaction.
 const EXPIRE: i32 = 5_000;
 /// Confirmations that never came, tried again in one transaction.
 const OVERDUE: i32 = 1_000;
-/// Jobs counted in one transaction, and how many lie between two marks (sql/functions/marks.sql).
-/// Half of the time goes into marks. So in a backlog each transaction doubles their distance, at
-/// most this often.
-const COUNT: i32 = 20_000;
-const COUNT_STEP: i32 = 125;
-const COARSEST: u32 = 3;
-const COUNT_EVERY: Duration = Duration::from_secs(1);
-/// Deltas of counters beyond this are added up and forgotten.
-const STATS_BYTES: i64 = 8 << 20;
-/// Confirmations, workers and jobs of the past are forgotten this often.
-const PRUNE_EVERY: Duration = Duration::from_secs(600);
-/// Times that a clock which was ahead has left behind are looked for this often.
-const MEND_EVERY: Duration = Duration::from_secs(60);
-/// Whether the sample of this minute is still to be taken is looked for this often.
-const SAMPLE_EVERY: Duration = Duration::from_secs(5);
-/// While there are jobs to be counted, which a sample would count as well, it waits for so long.
+/// While there are jobs to be counted, which a sample would count as well, it waits this long.
 const SAMPLE_WAITS: Duration = Duration::from_secs(40);
-/// How long a job waits in a queue that no worker works on before that is logged, how often it is
-/// looked for, and logged again.
-const UNWORKED: Duration = Duration::from_secs(10);
-const LOOK_FOR_UNWORKED: Duration = Duration::from_secs(10);
-const WARN_AGAIN: Duration = Duration::from_secs(600);
 /// What posthaste.prune_inbox() forgets at once: when it does, there may be more.
 const INBOX_PAGE: i64 = 10_000;
+/// What reads whole slots begins this long after a worker became the leader: a backlog that is
+/// worked off at once does not wait for it.
+const SETTLED: Duration = Duration::from_secs(1);
+
+/// One thing that the leader does again and again.
+pub struct Duty {
+    /// Its name.
+    pub name: &'static str,
+    /// The pause after it, at least; none: it is done in each round.
+    every: Every,
+    /// Of a duty that reads much: it takes one part in this many of the time, at most.
+    pub share: Option<u32>,
+    /// How long after a worker became the leader it is done first, at most.
+    first: Duration,
+    run: for<'a> fn(&'a mut Duties, &'a Maintenance) -> BoxFuture<'a, Outcome>,
+}
+
+enum Every {
+    Round,
+    Pause(Duration),
+    ExpireInterval,
+}
+
+/// What came of a duty.
+#[derive(Default)]
+struct Outcome {
+    did_something: bool,
+    /// Instead of the duty's own.
+    pause: Option<Duration>,
+}
+
+/// The duties in the order in which a round does them.
+pub static DUTIES: [Duty; 15] = [
+    Duty::new("note_ids", Every::Round, |_, leader| {
+        async move { did(attempt!(&leader.duties, note_ids()) == Some(true)) }.boxed()
+    }),
+    Duty::new("turn_ring", Every::Round, |duties, leader| {
+        async move { did(duties.ring.turn(leader, &mut duties.holders).await) }.boxed()
+    }),
+    Duty::new("rescue", Every::Round, |duties, leader| {
+        async move {
+            let (link, config) = (&leader.duties, &leader.config);
+            duties.liveness.watch(link, config).await;
+            Outcome::default()
+        }
+        .boxed()
+    }),
+    Duty::new("overdue", Every::Round, |_, leader| {
+        async move { did(attempt!(&leader.duties, overdue(OVERDUE)) > Some(0)) }.boxed()
+    }),
+    // It reads whole slots when there is somebody to be found.
+    Duty::new("cancel_again", Every::Round, |_, leader| {
+        async move { did(attempt!(&leader.duties, cancel_again()) > Some(0)) }.boxed()
+    })
+    .bounded(20),
+    Duty::new("tidy_scheduled", Every::Round, |duties, leader| {
+        duties.tidy_scheduled(leader).boxed()
+    }),
+    Duty::new("tidy_overflow", Every::Round, |duties, leader| {
+        duties.tidy_overflow(leader).boxed()
+    }),
+    Duty::new("expire", Every::ExpireInterval, |_, leader| {
+        expire(leader).boxed()
+    })
+    .bounded(20)
+    .after(SETTLED),
+    Duty::new("log_deaths", seconds(2), |duties, leader| {
+        async move {
+            duties.deaths.log(&leader.duties).await;
+            Outcome::default()
+        }
+        .boxed()
+    }),
+    Duty::new("account", Every::Pause(COUNT_EVERY), |duties, leader| {
+        async move {
+            let (is_more, pause) = duties.counting.count(&leader.duties).await;
+            Outcome {
+                did_something: is_more,
+                pause: Some(pause),
+            }
+        }
+        .boxed()
+    })
+    .bounded(500)
+    .after(SETTLED),
+    // Times that a clock which was ahead has left.
+    Duty::new("mend_times", seconds(60), |_, leader| {
+        async move {
+            if let Some(rows @ 1..) = attempt!(&leader.duties, mend_times()) {
+                tracing::warn!(rows, "the server's clock was ahead: set right what it left");
+            }
+            Outcome::default()
+        }
+        .boxed()
+    }),
+    Duty::new("take_sample", seconds(5), |duties, leader| {
+        duties.take_sample(leader).boxed()
+    })
+    .bounded(50)
+    .after(Duration::from_secs(5)),
+    Duty::new("prune", seconds(600), |duties, leader| {
+        duties.prune(leader).boxed()
+    }),
+    Duty::new("log_unworked", seconds(10), |duties, leader| {
+        async move {
+            duties.unworked.log(&leader.duties).await;
+            Outcome::default()
+        }
+        .boxed()
+    })
+    .bounded(500)
+    .after(Duration::from_secs(10)),
+    Duty::new("prune_inbox", seconds(600), |_, leader| {
+        async move {
+            let is_full = attempt!(&leader.duties, prune_inbox()) >= Some(INBOX_PAGE);
+            Outcome {
+                did_something: is_full,
+                // A page a round, so that no other duty waits for a backlog of it.
+                pause: is_full.then_some(Duration::ZERO),
+            }
+        }
+        .boxed()
+    }),
+];
+
+const fn seconds(seconds: u64) -> Every {
+    Every::Pause(Duration::from_secs(seconds))
+}
+
+fn did(did_something: bool) -> Outcome {
+    Outcome {
+        did_something,
+        pause: None,
+    }
+}
+
+impl Duty {
+    const fn new(
+        name: &'static str,
+        every: Every,
+        run: for<'a> fn(&'a mut Duties, &'a Maintenance) -> BoxFuture<'a, Outcome>,
+    ) -> Self {
+        Self {
+            name,
+            every,
+            share: None,
+            first: Duration::ZERO,
+            run,
+        }
+    }
+
+    const fn bounded(mut self, share: u32) -> Self {
+        self.share = Some(share);
+        self
+    }
+
+    const fn after(mut self, first: Duration) -> Self {
+        self.first = first;
+        self
+    }
+
+    /// The pause after it, at least; zero where it is done in each round.
+    pub fn every(&self, config: &Config) -> Duration {
+        match self.every {
+            Every::Round => Duration::ZERO,
+            Every::Pause(pause) => pause,
+            Every::ExpireInterval => config.expire_interval,
+        }
+    }
+
+    fn pause(&self, config: &Config, took: Duration) -> Duration {
+        let bounded = took * self.share.unwrap_or(0);
+        self.every(config).max(bounded)
+    }
+}
 
 /// Runs until the worker stops; does the duties while `led` says so.
 pub(super) async fn run(leader: &Maintenance, mut led: watch::Receiver<bool>) {
-    let mut duties = Duties::new(leader);
+    let mut duties: Option<Duties> = None;
     while !leader.stopping.is_cancelled() {
-        let leads = *led.borrow_and_update();
-        if leads {
+        let pause = if *led.borrow_and_update() {
+            let duties = duties.get_or_insert_with(|| Duties::new(&leader.config));
             duties.round(leader).await;
+            Some(duties.pause(leader.config.maintenance_interval))
         } else {
-            duties = Duties::new(leader);
-        }
+            duties = None;
+            None
+        };
         let rest = async {
-            if leads {
-                tokio::time::sleep(duties.pause(leader.config.maintenance_interval)).await;
+            if let Some(pause) = pause {
+                tokio::time::sleep(pause).await;
             } else if led.changed().await.is_err() {
                 std::future::pending().await
             }
@@ -76,270 +227,124 @@ pub(super) async fn run(leader: &Maintenance, mut led: watch::Receiver<bool>) {
 
 /// What a leader remembers between rounds; lost with its lease, at the cost of some work done
 /// again.
-#[derive(Default)]
 struct Duties {
+    /// When each is due, in the order of the table.
+    due_at: Vec<Instant>,
     /// When something was to be done last.
-    did_at: Option<Instant>,
-    expire_at: Option<Instant>,
-    mend_at: Option<Instant>,
-    sample_at: Option<Instant>,
-    prune_at: Option<Instant>,
-    prune_inbox_at: Option<Instant>,
-    cancel_at: Option<Instant>,
-    account_at: Option<Instant>,
-    lanes_at: Option<Instant>,
-    /// What had been written when all of it was counted.
-    written: String,
-    /// How often the distance of marks was doubled in this backlog.
-    coarser: u32,
-    unworked_at: Option<Instant>,
-    /// Queues without a worker, and when that was logged.
-    unworked: HashMap<String, Instant>,
+    did_at: Instant,
+    /// Since when the next sample waits for counting.
+    sample_due_at: Option<Instant>,
     liveness: Liveness,
     deaths: Deaths,
-    verified: Verified,
+    ring: Ring,
+    counting: Counting,
+    unworked: Unworked,
     holders: Holders,
 }
 
-/// How far the oldest segment was verified when it was looked at last.
-#[derive(Default)]
-struct Verified {
-    segment: i64,
-    batch: i64,
-}
-
 impl Duties {
-    /// What reads whole slots comes a while after it became the leader: a backlog that is worked
-    /// off at once is not to wait for it.
-    fn new(leader: &Maintenance) -> Self {
+    fn new(config: &Config) -> Self {
         let now = Instant::now();
         Self {
-            expire_at: Some(now + leader.config.expire_interval.min(COUNT_EVERY)),
-            account_at: Some(now + COUNT_EVERY),
-            sample_at: Some(now + SAMPLE_EVERY),
-            unworked_at: Some(now + LOOK_FOR_UNWORKED),
-            ..Self::default()
+            due_at: DUTIES
+                .iter()
+                .map(|duty| now + duty.every(config).min(duty.first))
+                .collect(),
+            did_at: now,
+            sample_due_at: None,
+            liveness: Liveness::default(),
+            deaths: Deaths::default(),
+            ring: Ring::default(),
+            counting: Counting::default(),
+            unworked: Unworked::default(),
+            holders: Holders::default(),
         }
     }
 
     /// How long to pause: longer and longer while nothing is to be done.
-    fn pause(&mut self, shortest: Duration) -> Duration {
-        let idle = self.did_at.get_or_insert_with(Instant::now).elapsed();
-        (idle / 8).clamp(shortest, shortest * LONGEST_PAUSE)
-    }
-
-    fn did(&mut self, something: bool) {
-        if something {
-            self.did_at = Some(Instant::now());
-        }
+    fn pause(&self, shortest: Duration) -> Duration {
+        (self.did_at.elapsed() / 8).clamp(shortest, shortest * LONGEST_PAUSE)
     }
 
     async fn round(&mut self, leader: &Maintenance) {
-        let link = &leader.duties;
-        let noted = attempt!(link, note_ids());
-        self.did(noted == Some(true));
-        self.turn_ring(leader).await;
-        self.liveness.watch(link, &leader.config).await;
-        let overdue = attempt!(link, overdue(OVERDUE));
-        self.did(overdue > Some(0));
-        if self.cancel_at.is_none_or(|at| Instant::now() >= at) {
+        for (at, duty) in DUTIES.iter().enumerate() {
             let started = Instant::now();
-            let ended = attempt!(link, cancel_again());
-            self.did(ended > Some(0));
-            // It reads whole slots when there is somebody to be met: at most a twentieth of the
-            // time.
-            self.cancel_at = Some(Instant::now() + started.elapsed() * 20);
-        }
-        let bytes = leader.config.segment_bytes;
-        let scheduled = attempt!(link, tidy_scheduled(SPENT, bytes));
-        let turned = scheduled.as_ref().is_some_and(|step| step.did == "rotated");
-        self.did(scheduled.as_ref().is_some_and(|step| step.did != "none"));
-        if turned {
-            // What waits in the old segment is not looked at by who sleeps.
-            leader.notifications.promoter.woken.notify_one();
-        }
-        self.holders
-            .of_lock("tidy_scheduled", scheduled.and_then(|step| step.blocker));
-        let overflow = attempt!(link, tidy_overflow(SPENT, MOVE, bytes));
-        self.did(overflow.as_ref().is_some_and(|step| step.did != "none"));
-        self.holders
-            .of_lock("tidy_overflow", overflow.and_then(|step| step.blocker));
-        if self.expire_at.is_none_or(|at| Instant::now() >= at) {
-            self.expire(leader).await;
-        }
-        self.deaths.log(link).await;
-        if self.account_at.is_none_or(|at| Instant::now() >= at) {
-            self.account(link).await;
-        }
-        if self.mend_at.is_none_or(|at| Instant::now() >= at) {
-            if let Some(rows @ 1..) = attempt!(link, mend_times()) {
-                tracing::warn!(rows, "the server's clock was ahead: set right what it left");
-            }
-            self.mend_at = Some(Instant::now() + MEND_EVERY);
-        }
-        if self.sample_at.is_none_or(|at| self.is_sample_due(at)) {
-            self.sample(link).await;
-        }
-        if self.prune_at.is_none_or(|at| Instant::now() >= at) {
-            attempt!(link, prune());
-            let history = attempt!(link, tidy_history());
-            self.holders
-                .of_lock("tidy_history", history.and_then(|step| step.blocker));
-            self.prune_at = Some(Instant::now() + PRUNE_EVERY);
-        }
-        if self.unworked_at.is_none_or(|at| Instant::now() >= at) {
-            self.warn_of_unworked(link).await;
-        }
-        if self.prune_inbox_at.is_none_or(|at| Instant::now() >= at) {
-            let is_full = attempt!(link, prune_inbox()) >= Some(INBOX_PAGE);
-            self.did(is_full);
-            // A page a round, so that no other duty waits for a backlog of it.
-            self.prune_inbox_at = (!is_full).then(|| Instant::now() + PRUNE_EVERY);
-        }
-    }
-
-    /// Rotates, seals and reclaims; when the ready log is full, removes what pins it.
-    async fn turn_ring(&mut self, leader: &Maintenance) {
-        let link = &leader.duties;
-        let bytes = leader.config.segment_bytes;
-        // A segment of few jobs may have very many lanes, which each look would probe till it
-        // has grown.
-        let many = self.lanes_at.is_none_or(|at| Instant::now() >= at);
-        if many {
-            self.lanes_at = Some(Instant::now() + LANES_EVERY);
-        }
-        let rotated = attempt!(link, rotate(bytes, many.then_some(LANES))).unwrap_or_default();
-        let full = rotated == "full";
-        self.did(rotated != "small");
-        let writer = loop {
-            match attempt!(link, seal()) {
-                Some(Step { did: true, .. }) => self.did(true),
-                step => break step.and_then(|step| step.blocker),
-            }
-        };
-        self.holders.of_segment(writer.filter(|_| full));
-        let Some(segments) = attempt!(link, segments()) else {
-            return;
-        };
-        if segments.ready_low < segments.ready_scan {
-            self.did(true);
-            self.reclaim(link, segments).await;
-        } else if full {
-            attempt!(
-                link,
-                move_to_overflow((segments.ready_scan % 4) as i32, MOVE)
-            );
-        }
-    }
-
-    async fn reclaim(&mut self, link: &ReconnectingClient, segments: Segments) {
-        if self.verified.segment != segments.ready_low {
-            self.verified = Verified {
-                segment: segments.ready_low,
-                batch: 0,
-            };
-        }
-        match attempt!(link, reclaim(segments.ready_low, VERIFY)) {
-            Some(Reclaim::Open(batch)) => {
-                let stuck = self.verified.batch == batch;
-                self.verified.batch = batch;
-                // Older than two rotations: the one that still runs is moved to a table of its own.
-                if stuck && segments.ready_current - segments.ready_low >= 2 {
-                    attempt!(
-                        link,
-                        move_running((segments.ready_low % 4) as i32, batch, MOVE_RUNNING)
-                    );
-                }
-            }
-            Some(Reclaim::Locked { batch, by }) => {
-                self.verified.batch = batch;
-                self.holders.of_lock("reclaim", Some(by));
-            }
-            Some(Reclaim::Truncated) => {
-                self.holders.of_lock("reclaim", None);
-                attempt!(link, forget_lanes());
-            }
-            Some(Reclaim::Nothing) | None => {}
-        }
-    }
-
-    /// Looking for expired jobs reads whole slots: at most a twentieth of the time.
-    async fn expire(&mut self, leader: &Maintenance) {
-        let link = &leader.duties;
-        let started = Instant::now();
-        attempt!(link, confirm_in_flight(EXPIRE));
-        for slot in 0..8 {
-            attempt!(link, expire(slot, EXPIRE));
-        }
-        let pause = leader.config.expire_interval.max(started.elapsed() * 20);
-        self.expire_at = Some(Instant::now() + pause);
-    }
-
-    /// Counting goes on for a quarter of the time while there is a backlog to be counted; looking
-    /// whether there is takes a five hundredth.
-    async fn account(&mut self, link: &ReconnectingClient) {
-        let started = Instant::now();
-        let known = self.written.as_str();
-        let step = COUNT_STEP << self.coarser;
-        let counted = attempt!(link, account(COUNT, step, STATS_BYTES, known));
-        // None: there is more to be counted.
-        let all = counted.as_ref().map(Option::is_some);
-        let (is_more, coarser) = continue_counting(all, self.coarser);
-        self.coarser = coarser;
-        self.did(is_more);
-        let pause = if is_more {
-            started.elapsed() * 3
-        } else {
-            (started.elapsed() * 500).clamp(COUNT_EVERY, COUNT_EVERY * 60)
-        };
-        let written = counted.flatten().filter(|_| !is_more);
-        self.written = written.unwrap_or_default();
-        self.account_at = Some(Instant::now() + pause);
-    }
-
-    fn is_sample_due(&self, at: Instant) -> bool {
-        let is_counted = !self.written.is_empty();
-        Instant::now() >= if is_counted { at } else { at + SAMPLE_WAITS }
-    }
-
-    /// Samples for charts take a fiftieth of the time at most, where counting is slow.
-    async fn sample(&mut self, link: &ReconnectingClient) {
-        let started = Instant::now();
-        attempt!(link, take_sample());
-        self.sample_at = Some(Instant::now() + SAMPLE_EVERY.max(started.elapsed() * 50));
-    }
-
-    /// A queue's name that was mistyped is met by nobody else. Looking takes a five hundredth of
-    /// the time.
-    async fn warn_of_unworked(&mut self, link: &ReconnectingClient) {
-        let started = Instant::now();
-        for one in attempt!(link, unworked(UNWORKED)).unwrap_or_default() {
-            let logged = self.unworked.get(&one.queue);
-            if logged.is_some_and(|logged| logged.elapsed() < WARN_AGAIN) {
+            if started < self.due_at[at] {
                 continue;
             }
-            tracing::warn!(
-                queue = &*one.queue,
-                waited = one.seconds as u64,
-                "jobs wait in a queue that no worker works on"
-            );
-            self.unworked.insert(one.queue, Instant::now());
+            let outcome = (duty.run)(self, leader).await;
+            let now = Instant::now();
+            if outcome.did_something {
+                self.did_at = now;
+            }
+            let own = duty.pause(&leader.config, now - started);
+            self.due_at[at] = now + outcome.pause.unwrap_or(own);
         }
-        self.unworked
-            .retain(|_, logged| logged.elapsed() < WARN_AGAIN);
-        let pause = LOOK_FOR_UNWORKED.max(started.elapsed() * 500);
-        self.unworked_at = Some(Instant::now() + pause);
+    }
+
+    async fn tidy_scheduled(&mut self, leader: &Maintenance) -> Outcome {
+        let bytes = leader.config.segment_bytes;
+        let step = attempt!(&leader.duties, tidy_scheduled(SPENT, bytes));
+        if step.as_ref().is_some_and(|step| step.did == "rotated") {
+            // A worker that sleeps does not check what waits in the old segment.
+            leader.notifications.promoter.woken.notify_one();
+        }
+        let did_something = step.as_ref().is_some_and(|step| step.did != "none");
+        let holder = step.and_then(|step| step.blocker);
+        self.holders.of_lock("tidy_scheduled", holder);
+        did(did_something)
+    }
+
+    async fn tidy_overflow(&mut self, leader: &Maintenance) -> Outcome {
+        let bytes = leader.config.segment_bytes;
+        let step = attempt!(&leader.duties, tidy_overflow(SPENT, MOVE, bytes));
+        let did_something = step.as_ref().is_some_and(|step| step.did != "none");
+        let holder = step.and_then(|step| step.blocker);
+        self.holders.of_lock("tidy_overflow", holder);
+        did(did_something)
+    }
+
+    /// Whether the sample of this minute is still to be taken is checked.
+    async fn take_sample(&mut self, leader: &Maintenance) -> Outcome {
+        if self.sample_waits(Instant::now()) {
+            return Outcome {
+                did_something: false,
+                pause: Some(Duration::ZERO),
+            };
+        }
+        attempt!(&leader.duties, take_sample());
+        Outcome::default()
+    }
+
+    /// Whether a sample that is due waits for counting: for a bounded time.
+    fn sample_waits(&mut self, now: Instant) -> bool {
+        let since = *self.sample_due_at.get_or_insert(now);
+        let waits = !self.counting.is_complete() && now < since + SAMPLE_WAITS;
+        if !waits {
+            self.sample_due_at = None;
+        }
+        waits
+    }
+
+    /// Confirmations, workers and jobs of the past are forgotten.
+    async fn prune(&mut self, leader: &Maintenance) -> Outcome {
+        let link = &leader.duties;
+        attempt!(link, prune());
+        let history = attempt!(link, tidy_history());
+        let holder = history.and_then(|step| step.blocker);
+        self.holders.of_lock("tidy_history", holder);
+        Outcome::default()
     }
 }
 
-/// Whether counting goes on at once, and how coarsely: `all` says whether all was counted, unless
-/// that failed. Between marks that lie far apart there may be more.
-fn continue_counting(all: Option<bool>, coarser: u32) -> (bool, u32) {
-    match all {
-        Some(false) => (true, (coarser + 1).min(COARSEST)),
-        Some(true) => (coarser > 0, 0),
-        None => (false, 0),
+/// Reads whole slots.
+async fn expire(leader: &Maintenance) -> Outcome {
+    let link = &leader.duties;
+    attempt!(link, confirm_in_flight(EXPIRE));
+    for slot in 0..8 {
+        attempt!(link, expire(slot, EXPIRE));
     }
+    Outcome::default()
 }
 
 #[cfg(test)]
@@ -347,21 +352,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_backlog_is_counted_ever_more_coarsely_and_its_rest_finely() {
-        assert_eq!(continue_counting(Some(false), 0), (true, 1));
-        assert_eq!(continue_counting(Some(false), COARSEST), (true, COARSEST));
-        assert_eq!(continue_counting(Some(true), COARSEST), (true, 0));
-        assert_eq!(continue_counting(Some(true), 0), (false, 0));
-        assert_eq!(continue_counting(None, COARSEST), (false, 0));
+    fn samples_wait_for_counting_for_a_bounded_time() {
+        let now = Instant::now();
+        let mut duties = Duties::new(&Config::default());
+        assert!(duties.sample_waits(now));
+        assert!(duties.sample_waits(now + SAMPLE_WAITS / 2));
+        assert!(!duties.sample_waits(now + SAMPLE_WAITS));
+        duties.counting = Counting::complete();
+        assert!(!duties.sample_waits(now + SAMPLE_WAITS));
     }
 
     #[test]
-    fn samples_wait_for_counting_for_a_bounded_time() {
-        let now = Instant::now();
-        let mut duties = Duties::default();
-        let long_ago = now.checked_sub(SAMPLE_WAITS).unwrap();
-        assert!(!duties.is_sample_due(now) && duties.is_sample_due(long_ago));
-        duties.written = "counted".to_owned();
-        assert!(duties.is_sample_due(now) && !duties.is_sample_due(now + SAMPLE_WAITS));
+    fn slow_duties_take_a_bounded_part_of_the_time() {
+        let config = Config::default();
+        let duty = |name| DUTIES.iter().find(|one| one.name == name).unwrap();
+        let (fast, slow) = (Duration::from_millis(1), Duration::from_secs(3));
+        assert_eq!(
+            duty("take_sample").pause(&config, fast),
+            Duration::from_secs(5)
+        );
+        assert_eq!(duty("take_sample").pause(&config, slow), slow * 50);
+        assert_eq!(duty("expire").pause(&config, fast), config.expire_interval);
+        assert_eq!(duty("expire").pause(&config, slow), slow * 20);
+        assert_eq!(duty("turn_ring").pause(&config, slow), Duration::ZERO);
+    }
+
+    #[test]
+    fn duties_that_read_whole_slots_let_a_new_leader_settle() {
+        let config = Config::default();
+        let (duties, now) = (Duties::new(&config), Instant::now());
+        let first = |name| {
+            let at = DUTIES.iter().position(|one| one.name == name).unwrap();
+            duties.due_at[at].saturating_duration_since(now)
+        };
+        for name in ["expire", "account", "take_sample", "log_unworked"] {
+            assert!(first(name) > Duration::from_millis(500), "{name}");
+        }
+        assert_eq!(first("turn_ring"), Duration::ZERO);
     }
 }

@@ -1,0 +1,102 @@
+//! The ready log: rotated, sealed and reclaimed, and emptied of what pins it.
+
+use std::time::{Duration, Instant};
+
+use super::holders::Holders;
+use super::{MOVE, Maintenance, attempt};
+use crate::store::reconnecting::ReconnectingClient;
+use crate::store::{Reclaim, Segments, Step};
+
+/// A segment with this many lanes of one queue is followed by a new one, this often at most.
+const LANES: i32 = 128;
+const LANES_EVERY: Duration = Duration::from_secs(10);
+/// Running jobs moved to `in_flight` in one transaction.
+const MOVE_RUNNING: i32 = 200;
+/// Batches verified in one transaction.
+const VERIFY: i32 = 10_000;
+
+#[derive(Default)]
+pub(super) struct Ring {
+    lanes_at: Option<Instant>,
+    verified: Verified,
+}
+
+/// How far the oldest segment was verified when it was checked last.
+#[derive(Default)]
+struct Verified {
+    segment: i64,
+    batch: i64,
+}
+
+impl Ring {
+    /// Rotates, seals and reclaims; when the ready log is full, removes what pins it. Returns
+    /// whether something was done.
+    pub(super) async fn turn(&mut self, leader: &Maintenance, holders: &mut Holders) -> bool {
+        let link = &leader.duties;
+        let bytes = leader.config.segment_bytes;
+        // A segment of few jobs may have very many lanes, which each check would probe until it
+        // has grown.
+        let many = self.lanes_at.is_none_or(|at| Instant::now() >= at);
+        if many {
+            self.lanes_at = Some(Instant::now() + LANES_EVERY);
+        }
+        let rotated = attempt!(link, rotate(bytes, many.then_some(LANES))).unwrap_or_default();
+        let full = rotated == "full";
+        let mut did = rotated != "small";
+        let writer = loop {
+            match attempt!(link, seal()) {
+                Some(Step { did: true, .. }) => did = true,
+                step => break step.and_then(|step| step.blocker),
+            }
+        };
+        holders.of_segment(writer.filter(|_| full));
+        let Some(segments) = attempt!(link, segments()) else {
+            return did;
+        };
+        if segments.ready_low < segments.ready_scan {
+            self.reclaim(link, segments, holders).await;
+            return true;
+        }
+        if full {
+            let oldest = (segments.ready_scan % 4) as i32;
+            attempt!(link, move_to_overflow(oldest, MOVE));
+        }
+        did
+    }
+
+    async fn reclaim(
+        &mut self,
+        link: &ReconnectingClient,
+        segments: Segments,
+        holders: &mut Holders,
+    ) {
+        if self.verified.segment != segments.ready_low {
+            self.verified = Verified {
+                segment: segments.ready_low,
+                batch: 0,
+            };
+        }
+        match attempt!(link, reclaim(segments.ready_low, VERIFY)) {
+            Some(Reclaim::Open(batch)) => {
+                let stuck = self.verified.batch == batch;
+                self.verified.batch = batch;
+                // Older than two rotations: the one that still runs is moved to a table of its own.
+                if stuck && segments.ready_current - segments.ready_low >= 2 {
+                    attempt!(
+                        link,
+                        move_running((segments.ready_low % 4) as i32, batch, MOVE_RUNNING)
+                    );
+                }
+            }
+            Some(Reclaim::Locked { batch, by }) => {
+                self.verified.batch = batch;
+                holders.of_lock("reclaim", Some(by));
+            }
+            Some(Reclaim::Truncated) => {
+                holders.of_lock("reclaim", None);
+                attempt!(link, forget_lanes());
+            }
+            Some(Reclaim::Nothing) | None => {}
+        }
+    }
+}
