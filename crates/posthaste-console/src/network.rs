@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use ipnet::IpNet;
+
 /// An address, or all that begin alike.
 ///
 /// ```
@@ -16,10 +18,7 @@ use std::str::FromStr;
 /// # Ok::<(), posthaste_console::NotANetwork>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
-    start: IpAddr,
-    bits: u8,
-}
+pub struct Network(IpNet);
 
 /// What was given is neither an address nor a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,30 +26,10 @@ pub struct Network {
 pub struct NotANetwork;
 
 impl Network {
-    /// Whether this address is one of it. An address of IPv4 is itself also in the clothes of IPv6.
+    /// Whether this address is one of it. An address of IPv4 also counts where it is written as one
+    /// of IPv6.
     pub fn contains(self, address: IpAddr) -> bool {
-        match (self.start, address.to_canonical()) {
-            (IpAddr::V4(start), IpAddr::V4(address)) => {
-                let shift = 32_u32.saturating_sub(self.bits.into());
-                let is = |one: u32| one.checked_shr(shift).unwrap_or_default();
-                is(start.to_bits()) == is(address.to_bits())
-            }
-            (IpAddr::V6(start), IpAddr::V6(address)) => {
-                let shift = 128_u32.saturating_sub(self.bits.into());
-                let is = |one: u128| one.checked_shr(shift).unwrap_or_default();
-                is(start.to_bits()) == is(address.to_bits())
-            }
-            _ => false,
-        }
-    }
-
-    /// Whether nothing is set behind the part that counts: else somebody meant something else.
-    fn is_whole(self) -> bool {
-        let zeros = match self.start {
-            IpAddr::V4(start) => start.to_bits().trailing_zeros() + u32::from(self.bits) >= 32,
-            IpAddr::V6(start) => start.to_bits().trailing_zeros() + u32::from(self.bits) >= 128,
-        };
-        zeros && self.bits > 0
+        self.0.contains(&address.to_canonical())
     }
 }
 
@@ -58,28 +37,22 @@ impl FromStr for Network {
     type Err = NotANetwork;
 
     fn from_str(text: &str) -> Result<Self, NotANetwork> {
-        let (start, bits) = match text.split_once('/') {
-            Some((start, bits)) => (start, Some(bits.parse::<u8>().map_err(|_| NotANetwork)?)),
-            None => (text, None),
-        };
-        let start: IpAddr = start.parse().map_err(|_| NotANetwork)?;
-        let most = if start.is_ipv4() { 32 } else { 128 };
-        let network = Self {
-            start,
-            bits: bits.unwrap_or(most),
-        };
-        let is_mapped = start != start.to_canonical();
-        let is_good = network.bits <= most && network.is_whole() && !is_mapped;
-        is_good.then_some(network).ok_or(NotANetwork)
+        let network = text.parse().ok();
+        let network = network.or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
+        let network: IpNet = network.ok_or(NotANetwork)?;
+        let start = network.addr();
+        // With a bit set after those that count, somebody meant something else.
+        let is_good =
+            network.prefix_len() > 0 && start == network.network() && start == start.to_canonical();
+        is_good.then_some(Self(network)).ok_or(NotANetwork)
     }
 }
 
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let most = if self.start.is_ipv4() { 32 } else { 128 };
-        match self.bits == most {
-            true => self.start.fmt(f),
-            false => write!(f, "{}/{}", self.start, self.bits),
+        match self.0.prefix_len() == self.0.max_prefix_len() {
+            true => self.0.addr().fmt(f),
+            false => self.0.fmt(f),
         }
     }
 }

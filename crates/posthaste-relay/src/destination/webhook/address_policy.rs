@@ -5,41 +5,50 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use posthaste::Error;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{ClientBuilder, Url};
 
 /// What is no public address of a host: networks of IPv4.
-const CLOSED: [(Ipv4Addr, u8); 17] = [
-    (Ipv4Addr::new(0, 0, 0, 0), 8),
-    (Ipv4Addr::new(10, 0, 0, 0), 8),
-    (Ipv4Addr::new(100, 64, 0, 0), 10),
-    (Ipv4Addr::new(127, 0, 0, 0), 8),
+const CLOSED: [Ipv4Net; 17] = [
+    v4([0, 0, 0, 0], 8),
+    v4([10, 0, 0, 0], 8),
+    v4([100, 64, 0, 0], 10),
+    v4([127, 0, 0, 0], 8),
     // Link-local, and where clouds tell secrets to the one that asks.
-    (Ipv4Addr::new(169, 254, 0, 0), 16),
-    (Ipv4Addr::new(168, 63, 129, 16), 32),
-    (Ipv4Addr::new(172, 16, 0, 0), 12),
-    (Ipv4Addr::new(192, 0, 0, 0), 24),
-    (Ipv4Addr::new(192, 0, 2, 0), 24),
-    (Ipv4Addr::new(192, 31, 196, 0), 24),
-    (Ipv4Addr::new(192, 88, 99, 0), 24),
-    (Ipv4Addr::new(192, 168, 0, 0), 16),
-    (Ipv4Addr::new(198, 18, 0, 0), 15),
-    (Ipv4Addr::new(198, 51, 100, 0), 24),
-    (Ipv4Addr::new(203, 0, 113, 0), 24),
-    (Ipv4Addr::new(224, 0, 0, 0), 4),
-    (Ipv4Addr::new(240, 0, 0, 0), 4),
+    v4([169, 254, 0, 0], 16),
+    v4([168, 63, 129, 16], 32),
+    v4([172, 16, 0, 0], 12),
+    v4([192, 0, 0, 0], 24),
+    v4([192, 0, 2, 0], 24),
+    v4([192, 31, 196, 0], 24),
+    v4([192, 88, 99, 0], 24),
+    v4([192, 168, 0, 0], 16),
+    v4([198, 18, 0, 0], 15),
+    v4([198, 51, 100, 0], 24),
+    v4([203, 0, 113, 0], 24),
+    v4([224, 0, 0, 0], 4),
+    v4([240, 0, 0, 0], 4),
 ];
 /// All public addresses of IPv6.
-const GLOBAL: (Ipv6Addr, u8) = (Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
+const GLOBAL: Ipv6Net = v6([0x2000, 0], 3);
 /// What of them is none of a host: protocol assignments (Teredo among them), documentation.
-const CLOSED_GLOBAL: [(Ipv6Addr, u8); 3] = [
-    (Ipv6Addr::new(0x2001, 0, 0, 0, 0, 0, 0, 0), 23),
-    (Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0), 32),
-    (Ipv6Addr::new(0x3fff, 0, 0, 0, 0, 0, 0, 0), 20),
+const CLOSED_GLOBAL: [Ipv6Net; 3] = [
+    v6([0x2001, 0], 23),
+    v6([0x2001, 0xdb8], 32),
+    v6([0x3fff, 0], 20),
 ];
-const SIX_TO_FOUR: (Ipv6Addr, u8) = (Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16);
-const NAT64: (Ipv6Addr, u8) = (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96);
+const SIX_TO_FOUR: Ipv6Net = v6([0x2002, 0], 16);
+const NAT64: Ipv6Net = v6([0x64, 0xff9b], 96);
+
+const fn v4([a, b, c, d]: [u8; 4], bits: u8) -> Ipv4Net {
+    Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), bits)
+}
+
+const fn v6([a, b]: [u16; 2], bits: u8) -> Ipv6Net {
+    Ipv6Net::new_assert(Ipv6Addr::new(a, b, 0, 0, 0, 0, 0, 0), bits)
+}
 
 /// Which addresses a [`Webhook`](super::Webhook) may connect to: public ones, and those that are
 /// allowed by name. What is checked is the address that is connected to, not the name; an address
@@ -54,15 +63,8 @@ const NAT64: (Ipv6Addr, u8) = (Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96
 #[derive(Clone)]
 pub struct AddressPolicy {
     is_checked: bool,
-    allowed: Vec<Network>,
+    allowed: Vec<IpNet>,
     names: Arc<dyn Resolve>,
-}
-
-/// The first bits of addresses.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Network {
-    start: IpAddr,
-    bits: u8,
 }
 
 impl AddressPolicy {
@@ -87,7 +89,7 @@ impl AddressPolicy {
 
     /// These too: an address, or a network such as `10.20.0.0/16`.
     pub fn allow(mut self, network: &str) -> Result<Self, Error> {
-        let parsed = Network::parse(network);
+        let parsed = network_of(network);
         let wrong = || Error::invalid("allow", format!("{network:?} is no address or network"));
         self.allowed.push(parsed.ok_or_else(wrong)?);
         Ok(self)
@@ -123,7 +125,10 @@ impl AddressPolicy {
         let address = address.to_canonical();
         !self.is_checked
             || is_public(address)
-            || self.allowed.iter().any(|network| network.contains(address))
+            || self
+                .allowed
+                .iter()
+                .any(|network| network.contains(&address))
     }
 }
 
@@ -186,12 +191,13 @@ impl Resolve for System {
 
 fn is_public(address: IpAddr) -> bool {
     match address {
-        IpAddr::V4(address) => !CLOSED
-            .iter()
-            .any(|(start, bits)| shares_prefix(bits_of_v4(*start), bits_of_v4(address), *bits)),
+        IpAddr::V4(address) => !CLOSED.iter().any(|one| one.contains(&address)),
         IpAddr::V6(address) => match within(address) {
             Some(inner) => is_public(IpAddr::V4(inner)),
-            None => is_in(address, GLOBAL) && !CLOSED_GLOBAL.iter().any(|one| is_in(address, *one)),
+            None => {
+                let is_closed = CLOSED_GLOBAL.iter().any(|one| one.contains(&address));
+                GLOBAL.contains(&address) && !is_closed
+            }
         },
     }
 }
@@ -200,58 +206,24 @@ fn is_public(address: IpAddr) -> bool {
 fn within(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let bits = address.to_bits();
     let at = |shift: u32| Ipv4Addr::from_bits((bits >> shift) as u32);
-    if is_in(address, NAT64) {
+    if NAT64.contains(&address) {
         Some(at(0))
-    } else if is_in(address, SIX_TO_FOUR) {
+    } else if SIX_TO_FOUR.contains(&address) {
         Some(at(80))
     } else {
         None
     }
 }
 
-fn is_in(address: Ipv6Addr, (start, bits): (Ipv6Addr, u8)) -> bool {
-    shares_prefix(start.to_bits(), address.to_bits(), bits)
-}
-
-/// An address of IPv4 in the first bits.
-fn bits_of_v4(address: Ipv4Addr) -> u128 {
-    u128::from(address.to_bits()) << 96
-}
-
-/// Whether the first bits are the same.
-fn shares_prefix(one: u128, other: u128, bits: u8) -> bool {
-    (one ^ other)
-        .checked_shr(128 - u32::from(bits))
-        .unwrap_or(0)
-        == 0
-}
-
-impl Network {
-    fn parse(text: &str) -> Option<Self> {
-        let (start, bits) = match text.split_once('/') {
-            Some((start, bits)) => (start, Some(bits.parse().ok()?)),
-            None => (text, None),
-        };
-        let start: IpAddr = start.parse().ok()?;
-        let most = if start.is_ipv4() { 32 } else { 128 };
-        let bits = bits.unwrap_or(most);
-        (bits <= most).then_some(Self { start, bits })
-    }
-
-    fn contains(&self, address: IpAddr) -> bool {
-        match (self.start, address) {
-            (IpAddr::V4(start), IpAddr::V4(address)) => {
-                shares_prefix(bits_of_v4(start), bits_of_v4(address), self.bits)
-            }
-            (IpAddr::V6(start), IpAddr::V6(address)) => is_in(address, (start, self.bits)),
-            _ => false,
-        }
-    }
+/// A network, or that of an address alone.
+fn network_of(text: &str) -> Option<IpNet> {
+    let network = text.parse().ok();
+    network.or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{AddressPolicy, Network, is_public};
+    use super::{AddressPolicy, is_public, network_of};
 
     fn public(address: &str) -> bool {
         is_public(address.parse::<std::net::IpAddr>().unwrap().to_canonical())
@@ -320,7 +292,7 @@ mod tests {
             "10/8",
             "10.0.0.0/",
         ] {
-            assert_eq!(Network::parse(wrong), None, "{wrong}");
+            assert_eq!(network_of(wrong), None, "{wrong}");
             assert!(AddressPolicy::public().allow(wrong).is_err());
         }
     }
