@@ -3,6 +3,7 @@
 mod circles;
 mod columns;
 pub mod documents;
+mod guards;
 mod layers;
 mod logs;
 mod pictures;
@@ -116,10 +117,8 @@ pub fn statements() -> Vec<(String, String)> {
 fn lines_of_code(file: &Path) -> Vec<String> {
     let text = read(file);
     let code = text.split("#[cfg(test)]").next().unwrap_or_default();
-    let lines = code
-        .lines()
-        .filter(|line| !line.trim_start().starts_with("//"));
-    lines.map(str::to_owned).collect()
+    let is_code = |line: &&str| !line.trim_start().starts_with("//");
+    code.lines().filter(is_code).map(str::to_owned).collect()
 }
 
 #[test]
