@@ -24,5 +24,10 @@ FOR UPDATE SKIP LOCKED;
 -- name: finish
 DELETE FROM job WHERE id = ANY (:ids);
 
+-- name: park
+INSERT INTO job (args, run_at)
+SELECT '{}', now() + interval '1 year'
+FROM generate_series(1, :limit::bigint);
+
 -- name: remaining
 SELECT count(*) FROM job WHERE run_at <= now();

@@ -56,5 +56,10 @@ WHERE id = ANY (:ids) AND state = 'running';
 UPDATE job SET state = 'available'
 WHERE state = 'running' AND attempted_at < now() - make_interval(secs => :lease);
 
+-- name: park
+INSERT INTO job (args, run_at)
+SELECT '{}', now() + interval '1 year'
+FROM generate_series(1, :limit::bigint);
+
 -- name: remaining
 SELECT count(*) FROM job WHERE state IN ('available', 'running') AND run_at <= now();

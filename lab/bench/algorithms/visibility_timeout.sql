@@ -26,5 +26,10 @@ RETURNING id, args;
 -- name: finish
 DELETE FROM job WHERE id = ANY (:ids);
 
+-- name: park
+INSERT INTO job (args, vt)
+SELECT '{}', now() + interval '1 year'
+FROM generate_series(1, :limit::bigint);
+
 -- name: remaining
-SELECT count(*) FROM job;
+SELECT count(*) FROM job WHERE vt < now() + interval '1 month';

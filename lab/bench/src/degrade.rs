@@ -7,6 +7,7 @@ mod figures;
 mod gate;
 mod holder;
 mod ledger;
+mod live;
 mod parameters;
 mod producer;
 mod report;
@@ -14,6 +15,7 @@ mod run;
 mod sample;
 mod scenario;
 mod scene;
+mod series;
 mod span;
 #[cfg(test)]
 mod tests;
@@ -32,14 +34,13 @@ use posthaste_testkit::{PgServer, PgVersion};
 
 use self::algorithm::Algorithm;
 use self::figures::Figures;
+use self::live::LiveView;
 use self::report::{Played, Report};
+use self::sample::Sample;
 use self::scenario::{HoldKind, Scenario};
 use crate::machine::Machine;
 use crate::server;
 use crate::statements::Statements;
-
-/// Seconds between two lines about a run.
-const LINE_EVERY: f64 = 10.0;
 
 /// A queue in which more than this many seconds of jobs wait does not keep up.
 const BEHIND_SECONDS: f64 = 2.0;
@@ -99,14 +100,10 @@ pub(crate) async fn run(options: &DegradeOptions) -> Result<ExitCode> {
         played: Vec::new(),
     };
     eprintln!("{}", report.title);
+    let mut view = LiveView::open();
     for algorithm in &algorithms {
-        let mut next = 0.0;
-        let outcome = run::play(&server, &scenario, algorithm, &mut lines, |sample| {
-            if sample.at_s >= next {
-                eprintln!("  {}", sample.line());
-                next = sample.at_s + LINE_EVERY;
-            }
-        });
+        let show = |sample: &Sample| view.show(sample);
+        let outcome = run::play(&server, &scenario, algorithm, &mut lines, show);
         let outcome = outcome.await;
         let behind = (scenario.rate() * BEHIND_SECONDS) as u64;
         let figures = Figures::read(&outcome, behind);

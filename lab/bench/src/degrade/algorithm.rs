@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::span::Span;
+use crate::contestants;
 use crate::statements::Statements;
 
 /// Those that come with the bench, in the order of `all`.
@@ -157,6 +158,14 @@ impl Algorithm {
         };
         found.periodic()?;
         Ok(found)
+    }
+
+    /// Where its tables are.
+    pub(crate) fn schema(&self) -> &'static str {
+        match self.manner {
+            Manner::Library => contestants::posthaste::SCHEMA,
+            _ => "public",
+        }
     }
 
     /// The statements that are sent by themselves, and how often.

@@ -7,8 +7,10 @@ use anyhow::{Context, Result, bail, ensure};
 use posthaste_testkit::{PgServer, eventually};
 use tokio_postgres::Client;
 
+use super::algorithm::Algorithm;
 use super::instruments;
-use super::scenario::HoldKind;
+use super::producer;
+use super::scenario::{Hold, HoldKind};
 use crate::database::{Database, instruments as shared_instruments};
 use crate::pin::Pin;
 
@@ -42,15 +44,15 @@ pub(crate) struct Proof {
 impl Holder {
     /// Begins to hold.
     pub(crate) async fn take(
-        kind: HoldKind,
+        hold: &Hold,
         server: &PgServer,
         database: &Database,
-        schema: &str,
+        algorithm: &Algorithm,
     ) -> Result<Self> {
         let observer = database.connect().await?;
-        Ok(match kind {
+        Ok(match hold.kind {
             HoldKind::Snapshot => Self::Pin(Pin::snapshot(database).await?),
-            HoldKind::Reader => Self::Pin(Pin::dump(server, database, schema).await?),
+            HoldKind::Reader => Self::Pin(Pin::dump(server, database, algorithm.schema()).await?),
             HoldKind::Writer => {
                 let client = database.connect().await?;
                 client.batch_execute("BEGIN").await?;
@@ -74,6 +76,12 @@ impl Holder {
                     .await?;
                 let proof = Proof::begin(observer, "proof_slot", 0).await?;
                 Self::Seen(Grip::Slot, proof)
+            }
+            HoldKind::Bulk => {
+                let client = producer::insert_uncommitted(database, algorithm, hold.rows).await?;
+                let pid = backend(&client).await?;
+                let proof = Proof::begin(observer, "proof_writer", pid).await?;
+                Self::Seen(Grip::Writer(client), proof)
             }
             HoldKind::Follower => follow(server, database, observer).await?,
         })

@@ -4,22 +4,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
+use futures_util::future::try_join_all;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_postgres::Client;
 
-use super::algorithm::Manner;
+use super::algorithm::{Algorithm, Manner};
 use super::ledger::Ledger;
 use super::parameters::{Prepared, Values};
 use super::scenario::Shape;
 use super::scene::Scene;
 use crate::contestants::posthaste::paced;
+use crate::database::Database;
 
 /// What one connection can commit in a second on a slow disk.
 const TRANSACTIONS_PER_PRODUCER: f64 = 150.0;
 const MOST_PRODUCERS: f64 = 24.0;
+
+/// Jobs that are sent to the server before the first is answered.
+const PIPELINED: u64 = 500;
+
+/// The first number of jobs that roll back: no job of the ledger has it.
+const FIRST_UNCOMMITTED: u64 = 1 << 40;
 
 /// One connection that commits jobs.
 struct Producer {
@@ -52,6 +60,41 @@ pub(crate) async fn start(scene: &Scene<'_>, tasks: &mut JoinSet<Result<()>>) ->
     Ok(())
 }
 
+/// Inserts jobs into a transaction that stays open; the connection that has it.
+pub(crate) async fn insert_uncommitted(
+    database: &Database,
+    algorithm: &Algorithm,
+    jobs: u64,
+) -> Result<Client> {
+    let client = database.connect().await?;
+    let enqueue = prepare_enqueue(&client, algorithm).await?;
+    client.batch_execute("BEGIN").await?;
+    for first in (0..jobs).step_by(PIPELINED as usize) {
+        let numbers = FIRST_UNCOMMITTED + first..FIRST_UNCOMMITTED + jobs.min(first + PIPELINED);
+        match &enqueue {
+            Some(enqueue) => {
+                let inserts = numbers.map(|number| {
+                    let mut values = Values::new(1, 0.0);
+                    values.args = json!({"n": number, "pad": ""});
+                    let client = &client;
+                    async move { enqueue.query(client, &values).await }
+                });
+                try_join_all(inserts).await?;
+            }
+            None => paced::insert(&client, &numbers.collect::<Vec<_>>(), "").await?,
+        }
+    }
+    Ok(client)
+}
+
+async fn prepare_enqueue(client: &Client, algorithm: &Algorithm) -> Result<Option<Prepared>> {
+    if algorithm.manner == Manner::Library {
+        return Ok(None);
+    }
+    let text = algorithm.statements.get("enqueue")?;
+    Ok(Some(Prepared::new(client, "enqueue", text).await?))
+}
+
 /// How many connections commit this many transactions a second, each open for so long.
 fn producers(transactions: f64, open: Duration) -> u32 {
     let waiting = transactions * open.as_secs_f64();
@@ -63,13 +106,7 @@ fn producers(transactions: f64, open: Duration) -> u32 {
 impl Producer {
     async fn connect(scene: &Scene<'_>) -> Result<Self> {
         let client = scene.database.connect().await?;
-        let enqueue = match scene.algorithm.manner {
-            Manner::Library => None,
-            _ => {
-                let text = scene.algorithm.statements.get("enqueue")?;
-                Some(Prepared::new(&client, "enqueue", text).await?)
-            }
-        };
+        let enqueue = prepare_enqueue(&client, scene.algorithm).await?;
         let shape = scene.scenario.produce.shape;
         Ok(Self {
             client,

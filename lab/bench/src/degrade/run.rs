@@ -18,6 +18,7 @@ use super::drain;
 use super::holder::Holder;
 use super::instruments;
 use super::ledger::{Ledger, Totals};
+use super::parameters::{Prepared, Values};
 use super::producer;
 use super::sample::{PERIOD, Sample, Sampler};
 use super::scenario::{Hold, Scenario};
@@ -31,6 +32,9 @@ const LEASE: Duration = Duration::from_secs(30);
 
 /// Workers end when the job that they have is done; slower ones are not waited for.
 const FAREWELL: Duration = Duration::from_secs(10);
+
+/// Jobs that one transaction parks.
+const PARKED_AT_ONCE: i64 = 100_000;
 
 /// What one algorithm did.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -62,7 +66,7 @@ pub(crate) async fn play(
     scenario: &Scenario,
     algorithm: &Algorithm,
     lines: &mut impl Write,
-    mut seen: impl FnMut(&Sample),
+    mut show: impl FnMut(&Sample) -> Result<()>,
 ) -> Outcome {
     let mut outcome = Outcome {
         algorithm: algorithm.name.clone(),
@@ -74,8 +78,7 @@ pub(crate) async fn play(
     let played = attempt(server, scenario, algorithm, &mut outcome, |sample| {
         serde_json::to_writer(&mut *lines, sample)?;
         lines.write_all(b"\n")?;
-        seen(sample);
-        Ok(())
+        show(sample)
     });
     if let Err(error) = played.await {
         outcome.failure = Some(format!("{error:#}"));
@@ -91,6 +94,7 @@ async fn attempt(
     mut note: impl FnMut(&Sample) -> Result<()>,
 ) -> Result<()> {
     let database = prepare(server, algorithm).await?;
+    park(&database, algorithm, scenario.produce.parked).await?;
     let clock = Clock::start();
     let ledger = Arc::new(Ledger::new(clock));
     let (stop, going) = watch::channel(true);
@@ -110,7 +114,6 @@ async fn attempt(
     let mut sampler = Sampler::begin(server, &database, algorithm, &ledger).await?;
     producer::start(&scene, &mut tasks).await?;
     let begun = Instant::now();
-    let schema = schema(algorithm);
     let holds: Vec<_> = scenario
         .hold
         .iter()
@@ -131,10 +134,11 @@ async fn attempt(
         }
         anyhow::Ok(())
     };
-    let holding =
-        futures_util::future::join_all(holds.iter().map(|(hold, at, lasts)| {
-            hold_for(server, &database, schema, hold, begun, *at, *lasts)
-        }));
+    let holding = futures_util::future::join_all(
+        holds
+            .iter()
+            .map(|(hold, at, lasts)| hold_for(server, &scene, hold, begun, *at, *lasts)),
+    );
     let (sampled, held) = tokio::join!(sampling, holding);
     outcome.holds = held;
     sampled?;
@@ -161,24 +165,33 @@ pub(crate) async fn prepare(server: &PgServer, algorithm: &Algorithm) -> Result<
     Ok(database)
 }
 
+/// Adds jobs that are due in a year.
+pub(crate) async fn park(database: &Database, algorithm: &Algorithm, jobs: i64) -> Result<()> {
+    if jobs == 0 {
+        return Ok(());
+    }
+    let statement = algorithm.statements.get("park")?;
+    let client = database.connect().await?;
+    let park = Prepared::new(&client, "park", statement).await?;
+    let mut parked = 0;
+    while parked < jobs {
+        let values = Values::new((jobs - parked).min(PARKED_AT_ONCE), 0.0);
+        park.query(&client, &values).await?;
+        parked += values.limit;
+    }
+    client.batch_execute("VACUUM ANALYZE").await?;
+    Ok(())
+}
+
 /// Where it drains to, if it does.
 pub(crate) fn redis(algorithm: &Algorithm) -> Result<Option<Redis>> {
     let drains = algorithm.manner == Manner::Drain;
     drains.then(|| Redis::start(&[])).transpose()
 }
 
-/// Where its tables are.
-fn schema(algorithm: &Algorithm) -> &'static str {
-    match algorithm.manner {
-        Manner::Library => posthaste::SCHEMA,
-        _ => "public",
-    }
-}
-
 async fn hold_for(
     server: &PgServer,
-    database: &Database,
-    schema: &str,
+    scene: &Scene<'_>,
     hold: &Hold,
     begun: Instant,
     at: Duration,
@@ -192,9 +205,10 @@ async fn hold_for(
         let_go: None,
     };
     let holding = async {
-        let holder = Holder::take(hold.kind, server, database, schema).await?;
+        let holder = Holder::take(hold, server, scene.database, scene.algorithm).await?;
         held.from_s = begun.elapsed().as_secs_f64();
-        sleep_until(begun + at + lasts).await;
+        // A bulk takes a while until all its jobs are inserted.
+        tokio::time::sleep(lasts).await;
         holder.release().await
     };
     if let Err(error) = holding.await {

@@ -14,7 +14,7 @@ use super::algorithm;
 use super::span::Span;
 
 /// The scenarios that come with the bench, by name.
-pub(crate) const SHIPPED: [(&str, &str); 9] = [
+pub(crate) const SHIPPED: [(&str, &str); 11] = [
     ("article", include_str!("../../scenarios/article.toml")),
     (
         "article-fast",
@@ -24,9 +24,14 @@ pub(crate) const SHIPPED: [(&str, &str); 9] = [
         "article-short",
         include_str!("../../scenarios/article-short.toml"),
     ),
+    ("bulk-open", include_str!("../../scenarios/bulk-open.toml")),
     ("churn", include_str!("../../scenarios/churn.toml")),
     ("dump", include_str!("../../scenarios/dump.toml")),
     ("follower", include_str!("../../scenarios/follower.toml")),
+    (
+        "large-table",
+        include_str!("../../scenarios/large-table.toml"),
+    ),
     ("prepared", include_str!("../../scenarios/prepared.toml")),
     (
         "slow-sibling",
@@ -82,6 +87,9 @@ pub(crate) struct Produce {
     pub(crate) every: Span,
     #[serde(default)]
     pub(crate) shape: Shape,
+    /// Jobs that are there before the run begins and are due in a year.
+    #[serde(default)]
+    pub(crate) parked: i64,
 }
 
 /// How jobs come in transactions.
@@ -129,6 +137,9 @@ pub(crate) struct Hold {
     pub(crate) at: Span,
     #[serde(rename = "for")]
     pub(crate) lasts: Span,
+    /// Jobs that a `bulk` inserts.
+    #[serde(default)]
+    pub(crate) rows: u64,
 }
 
 /// In which way.
@@ -147,6 +158,8 @@ pub(crate) enum HoldKind {
     Slot,
     /// A snapshot on a follower with `hot_standby_feedback`.
     Follower,
+    /// A transaction that inserts many jobs, stays open, and rolls back.
+    Bulk,
 }
 
 impl Scenario {
@@ -195,6 +208,13 @@ impl Scenario {
             "work.workers: from 1 to 32"
         );
         ensure!(self.work.batch > 0, "work.batch: at least 1");
+        ensure!(self.produce.parked >= 0, "produce.parked: at least 0");
+        for hold in &self.hold {
+            ensure!(
+                (hold.rows > 0) == (hold.kind == HoldKind::Bulk),
+                "hold.rows: the number of jobs of a bulk, and of nothing else"
+            );
+        }
         self.names().map(drop)
     }
 

@@ -1,5 +1,6 @@
 //! Each algorithm on a real server: no job is lost when one of two workers dies in its work.
 
+mod crowded;
 mod holders;
 mod judged;
 

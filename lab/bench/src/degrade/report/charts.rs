@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use super::Played;
 use crate::degrade::figures::shown;
-use crate::degrade::sample::{PERIOD, Sample};
+use crate::degrade::sample::PERIOD;
+use crate::degrade::series::{SERIES, Series};
 
 /// A wider screen shows no more.
 const MOST_POINTS: usize = 1_200;
@@ -38,22 +39,6 @@ pub(super) struct Table {
     pub(super) rows: Vec<(String, Vec<String>)>,
 }
 
-type Figure = fn(&Sample) -> Option<f64>;
-
-const CHARTS: [(&str, bool, Figure); 5] = [
-    ("Jobs that wait", false, |sample| {
-        Some(sample.waiting as f64)
-    }),
-    ("Median claim, in milliseconds", true, |sample| {
-        sample.claim_p50_ms
-    }),
-    ("Blocks per claim", true, |sample| sample.claim_blocks),
-    ("Dead rows", false, |sample| Some(sample.dead as f64)),
-    ("Age of the oldest holder, in seconds", false, |sample| {
-        Some(sample.holder_s)
-    }),
-];
-
 impl Charts {
     /// Of all that were played. Points that are too close together become the highest of them.
     pub(super) fn draw(played: &[Played]) -> Self {
@@ -64,11 +49,11 @@ impl Charts {
         let width = slots.div_ceil(MOST_POINTS).max(1);
         let points = slots.div_ceil(width);
         let step = period * width as f64;
-        let series = |one: &Played, figure: Figure| {
+        let values = |one: &Played, series: &Series| {
             let mut values = vec![None; points];
             for sample in &one.outcome.samples {
                 let slot = (sample.at_s / period).round() as usize / width;
-                if let (Some(place), Some(value)) = (values.get_mut(slot), figure(sample)) {
+                if let (Some(place), Some(value)) = (values.get_mut(slot), (series.read)(sample)) {
                     let highest: f64 = place.unwrap_or(value);
                     *place = Some(highest.max(value));
                 }
@@ -86,12 +71,12 @@ impl Charts {
                 .collect(),
             at: (0..points).map(|point| point as f64 * step).collect(),
             holds,
-            charts: CHARTS
+            charts: SERIES
                 .iter()
-                .map(|(title, log, figure)| Chart {
-                    title,
-                    log: *log,
-                    series: played.iter().map(|one| series(one, *figure)).collect(),
+                .map(|of| Chart {
+                    title: of.title,
+                    log: of.is_log,
+                    series: played.iter().map(|one| values(one, of)).collect(),
                 })
                 .collect(),
         }

@@ -56,6 +56,13 @@ fn bounds_of_one_algorithm_add_to_those_of_all() -> anyhow::Result<()> {
 }
 
 #[test]
+fn only_a_bulk_has_rows() {
+    assert!(refused("at = \"1m\"", "at = \"1m\"\nrows = 5").contains("hold.rows"));
+    assert!(refused("\"snapshot\"", "\"bulk\"").contains("hold.rows"));
+    assert_eq!(refused("\"snapshot\"", "\"bulk\"\nrows = 5"), "");
+}
+
+#[test]
 fn unknown_keys_are_refused_with_their_line() {
     assert!(refused("workers = 8", "worker = 8").contains("line 9"));
     assert!(refused("speed = 20", "sped = 20").contains("line 4"));

@@ -10,7 +10,8 @@ use crate::database::Database;
 use crate::degrade::algorithm::Algorithm;
 use crate::degrade::holder::Holder;
 use crate::degrade::run;
-use crate::degrade::scenario::HoldKind;
+use crate::degrade::scenario::{Hold, HoldKind};
+use crate::degrade::span::Span;
 use crate::server;
 
 async fn ground() -> Result<(PgServer, Database)> {
@@ -23,11 +24,21 @@ async fn ground() -> Result<(PgServer, Database)> {
     Ok((server, database))
 }
 
+fn hold(kind: HoldKind) -> Hold {
+    Hold {
+        kind,
+        at: Span::default(),
+        lasts: Span::default(),
+        rows: if kind == HoldKind::Bulk { 1_200 } else { 0 },
+    }
+}
+
 async fn holds(kinds: &[HoldKind]) -> Result<()> {
     let (server, database) = ground().await?;
+    let algorithm = Algorithm::shipped("que")?;
     let client = database.connect().await?;
     for kind in kinds {
-        let holder = Holder::take(*kind, &server, &database, "public").await?;
+        let holder = Holder::take(&hold(*kind), &server, &database, &algorithm).await?;
         for _ in 0..3 {
             // Each is a transaction that comes after the holder.
             client
@@ -53,6 +64,7 @@ async fn holders_of_one_server_hold_until_they_are_released() -> Result<()> {
         HoldKind::Reader,
         HoldKind::Prepared,
         HoldKind::Slot,
+        HoldKind::Bulk,
     ])
     .await
 }
@@ -65,14 +77,15 @@ async fn a_query_on_a_follower_holds_the_leader() -> Result<()> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_that_let_go_is_found_out() -> Result<()> {
     let (server, database) = ground().await?;
+    let algorithm = Algorithm::shipped("que")?;
     let client = database.connect().await?;
-    let holder = Holder::take(HoldKind::Writer, &server, &database, "public").await?;
+    let holder = Holder::take(&hold(HoldKind::Writer), &server, &database, &algorithm).await?;
     let ended = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
                  WHERE backend_xid IS NOT NULL";
     let ended: bool = client.query_one(ended, &[]).await?.get(0);
     ensure!(ended, "no writer");
     ensure!(holder.release().await.is_err(), "a writer had ended");
-    let holder = Holder::take(HoldKind::Prepared, &server, &database, "public").await?;
+    let holder = Holder::take(&hold(HoldKind::Prepared), &server, &database, &algorithm).await?;
     client.batch_execute("ROLLBACK PREPARED 'degrade'").await?;
     ensure!(
         holder.release().await.is_err(),

@@ -36,7 +36,7 @@ async fn judged(algorithm: &Algorithm) -> Result<Vec<Judgement>> {
     let settings = [("shared_preload_libraries", "pg_stat_statements")];
     let server = server::start_with(PgVersion::any(), &std::env::temp_dir(), &settings)?;
     let mut lines = Vec::new();
-    let outcome = run::play(&server, &scenario, algorithm, &mut lines, |_| {}).await;
+    let outcome = run::play(&server, &scenario, algorithm, &mut lines, |_| Ok(())).await;
     ensure!(outcome.failure.is_none(), "{:?}", outcome.failure);
     ensure!(outcome.lost == 0, "{} jobs are lost", outcome.lost);
     let written: Vec<Sample> = String::from_utf8(lines)?
