@@ -17,6 +17,7 @@ mod pin;
 mod processes;
 mod report;
 mod rounds;
+mod scale;
 mod server;
 mod statements;
 mod statistics;
@@ -62,6 +63,12 @@ fn obey(line: CommandLine) -> Result<ExitCode> {
                     Ok(ExitCode::from(2))
                 }
             };
+        }
+        Some(Command::Scale(options)) => {
+            runtime()?.block_on(interruptible(scale::run(&options)))?;
+        }
+        Some(Command::FleetWorker(options)) => {
+            runtime()?.block_on(scale::work(&options))?;
         }
         Some(Command::WorkBacklog(options)) => {
             runtime()?.block_on(bars::memory::work_backlog(&options))?;

@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use posthaste_testkit::PgVersion;
 
 use crate::degrade::DegradeOptions;
+use crate::scale::{FleetWorkerOptions, ScaleOptions};
 
 /// Measures posthaste against the shapes that other Postgres queues use.
 #[derive(Debug, Parser)]
@@ -27,6 +28,11 @@ pub(crate) enum Command {
     /// The same; ends with 0 where all bounds were kept, with 1 where one was broken, with 2 where
     /// that cannot be judged.
     Gate(DegradeOptions),
+    /// Measure throughput against the number of worker processes.
+    Scale(ScaleOptions),
+    /// Work and count, for `scale`.
+    #[command(hide = true)]
+    FleetWorker(FleetWorkerOptions),
     /// Work a backlog in a process of its own and print memory samples as JSON; the bar `memory`
     /// starts it.
     #[command(hide = true)]

@@ -5,6 +5,7 @@ mod carrier;
 mod crew;
 pub(crate) mod paced;
 mod producer;
+mod sleeper;
 mod synced;
 
 use std::time::{Duration, Instant};
@@ -18,6 +19,7 @@ pub(crate) use self::audited::{audit, fill_equal};
 pub(crate) use self::carrier::{Carrier, REQUESTS};
 pub(crate) use self::crew::{Crew, Manner};
 pub(crate) use self::producer::{Extra, Producer};
+pub(crate) use self::sleeper::{Sleeper, preload_queues};
 pub(crate) use self::synced::{Indexed, Place};
 use crate::database::Database;
 use crate::statements::Statements;
