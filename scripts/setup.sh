@@ -14,6 +14,8 @@
 #   scripts/setup.sh docs    mdBook, which builds the documentation
 #   scripts/setup.sh bench   what `test` needs, and what the bench measures beside, as far as this
 #                            machine can have it
+#   scripts/setup.sh peers   the queues of `posthaste-bench peers`, as far as this machine can have
+#                            them
 #   scripts/setup.sh torture what `test` needs, PostgreSQL 16 and 17, Redis and RabbitMQ
 #   scripts/setup.sh examples [LANGUAGE…]  what `up` needs, and what the examples in other languages
 #                            need
@@ -67,8 +69,9 @@ main() {
     docs) ensure build_chain mdbook ;;
     bench)
         ensure build_chain cxx pg15 pg18 pgbouncer
-        wish redis rabbitmq opensearch graphile_worker
+        wish redis rabbitmq opensearch graphile_worker "${peer_parts[@]}"
         ;;
+    peers) wish "${peer_parts[@]}" ;;
     torture)
         ensure build_chain cxx nextest pg15 pg16 pg17 pg18 pgbouncer faketime redis rabbitmq
         ;;
@@ -80,7 +83,7 @@ main() {
         ensure build_chain any_postgres $parts
         ;;
     pg-bin) any_postgres_is_found_by_posthaste || pg18_bin ;;
-    *) sed -n '2,23s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+    *) sed -n '2,25s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
     esac
 }
 
