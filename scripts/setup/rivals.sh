@@ -84,7 +84,8 @@ install_python_peers() {
     cp "$peers/python/requirements.txt" "$rivals/python/installed"
 }
 missing_python_peers() {
-    missing+=("Python 3.12 or newer with venv and pip, for Oban, procrastinate and pgqueuer")
+    lacks "Python 3.12 or newer with venv and pip, for Oban, procrastinate, pgqueuer, pgmq" \
+        "and awa"
 }
 # Oban refuses older ones.
 newer_python() {

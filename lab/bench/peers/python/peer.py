@@ -105,7 +105,9 @@ async def obey(name, verb, *given):
     peer = importlib.import_module(f"{name}_peer")
     if verb == "setup":
         await peer.setup()
-        say("version", importlib.metadata.version(name))
+        # The package of awa has another name.
+        package = {"awa": "awa-pg"}.get(name, name)
+        say("version", importlib.metadata.version(package))
     elif verb == "work":
         await work(peer, given[0])
     elif verb == "offer":
