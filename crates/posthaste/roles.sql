@@ -70,7 +70,7 @@ GRANT INSERT, UPDATE, DELETE ON posthaste.worker, posthaste.leader, posthaste.la
   posthaste.confirmed, posthaste.cancelling, posthaste.queue, posthaste.periodic, posthaste.volume,
   posthaste.ordered_relay, posthaste.inbox, posthaste.search, posthaste.sample,
   posthaste.audited, posthaste.bulk_action, posthaste.alert, posthaste.site, posthaste.capture,
-  posthaste.capture_gap
+  posthaste.capture_gap, posthaste.capture_copy
   TO posthaste_worker;
 -- The one that meets a server that was promoted first says so for all.
 GRANT UPDATE ON posthaste.store_identity TO posthaste_worker;

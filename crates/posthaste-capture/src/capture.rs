@@ -32,6 +32,8 @@ pub enum State {
     Running,
     /// Another process runs it.
     Standby,
+    /// Somebody has paused it.
+    Paused,
     /// It ended; or it waits for an operator.
     Ended,
 }

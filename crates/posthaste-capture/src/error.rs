@@ -20,6 +20,8 @@ enum Problem {
     },
     /// It needs an operator: trying again would change nothing.
     Stopped(String),
+    /// Somebody has paused it.
+    Paused,
     Store(posthaste::Error),
 }
 
@@ -45,6 +47,15 @@ impl Error {
         matches!(&self.0, Problem::Stopped(_))
     }
 
+    pub(crate) fn paused() -> Self {
+        Self(Problem::Paused)
+    }
+
+    /// Whether somebody has paused the capture.
+    pub fn is_paused(&self) -> bool {
+        matches!(&self.0, Problem::Paused)
+    }
+
     /// Whether another process has the slot.
     pub(crate) fn is_in_use(&self) -> bool {
         matches!(&self.0, Problem::Refused { code, .. } if code == "55006")
@@ -55,7 +66,7 @@ impl Error {
         match &self.0 {
             Problem::Refused { code, .. } => Some(code),
             Problem::Store(error) => error.sqlstate().map(|state| state.code()),
-            Problem::Lost(_) | Problem::Stopped(_) => None,
+            Problem::Lost(_) | Problem::Stopped(_) | Problem::Paused => None,
         }
     }
 }
@@ -70,6 +81,9 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Problem::Lost(text) | Problem::Stopped(text) => f.write_str(text),
+            Problem::Paused => {
+                f.write_str("it is paused: 'posthaste capture resume' lets it go on")
+            }
             Problem::Refused { code, text } => write!(f, "{text} (SQLSTATE {code})"),
             Problem::Store(error) => f.write_str(&chain(error)),
         }

@@ -60,7 +60,7 @@ pub use capture::{Capture, State, Status, Until};
 pub use error::Error;
 pub use event::Event;
 pub use lsn::Lsn;
-pub use operate::{accept, gaps, overviews};
+pub use operate::{accept, gaps, overviews, pause, resume};
 pub use overview::{Gap, Installation, Overview};
 pub use position::Position;
 pub use run::Running;

@@ -28,6 +28,17 @@ pub async fn accept(client: &Client, id: i64) -> Result<bool, posthaste::Error> 
     store::operate::accept(client, id).await
 }
 
+/// Pauses a capture: it takes nothing, and the server keeps its log. Whether it was running;
+/// nothing where there is none of this name.
+pub async fn pause(client: &Client, name: &str) -> Result<Option<bool>, posthaste::Error> {
+    store::operate::set_paused(client, name, true).await
+}
+
+/// Lets a paused capture go on. Whether it was paused; nothing where there is none of this name.
+pub async fn resume(client: &Client, name: &str) -> Result<Option<bool>, posthaste::Error> {
+    store::operate::set_paused(client, name, false).await
+}
+
 impl Capture {
     /// Makes the publication, the slot and the capture's first mark, each if it is missing. Refuses
     /// whatever would make statements of others fail.

@@ -39,6 +39,35 @@ pub struct Overview {
     pub kept_bytes: Option<i64>,
     /// Gaps that nobody has accepted.
     pub gaps: i64,
+    /// Since when it is paused.
+    #[serde(serialize_with = "maybe_text")]
+    pub paused_at: Option<Timestamp>,
+    /// Jobs that it has written since it was installed or begun again.
+    pub events: i64,
+    /// The bytes of these jobs, about.
+    pub bytes: i64,
+    /// Commits that are older than this are captured; 0 while it keeps up.
+    pub lag_seconds: Option<f64>,
+}
+
+impl Overview {
+    /// Whether it needs somebody: it has stopped, or its slot is lost.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.is_some() || self.is_missing || self.wal_status == "lost"
+    }
+
+    /// What it is doing, in a word or two.
+    pub fn state(&self) -> &'static str {
+        if self.is_stopped() {
+            "stopped"
+        } else if self.paused_at.is_some() {
+            "paused"
+        } else if self.is_active {
+            "running"
+        } else {
+            "not running"
+        }
+    }
 }
 
 /// A part of the log that nobody captured.

@@ -83,16 +83,23 @@ impl Capture {
                 tracing::error!(capture = %self.name, %error, "a capture has stopped");
                 return Err(error);
             }
+            if error.is_paused() && until == Until::Caught {
+                return Err(error);
+            }
             shared.fail(&error);
             if shared.status().events > was {
                 again = AGAIN_FIRST;
             }
-            let wait = match error.is_in_use() {
-                true => {
+            let wait = match (error.is_in_use(), error.is_paused()) {
+                (true, _) => {
                     shared.set(State::Standby);
                     STANDBY
                 }
-                false => {
+                (false, true) => {
+                    shared.set(State::Paused);
+                    STANDBY
+                }
+                (false, false) => {
                     shared.set(State::Connecting);
                     tracing::warn!(capture = %self.name, %error, "a capture connects again");
                     again

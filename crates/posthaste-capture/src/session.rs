@@ -62,6 +62,9 @@ impl<'a> Session<'a> {
                 "it is not installed: posthaste capture install {name}"
             ))
         })?;
+        if installed.is_paused {
+            return Err(Error::paused());
+        }
         if !installed.is_here {
             return stop(
                 &store,
@@ -122,6 +125,7 @@ impl<'a> Session<'a> {
         let mut batch = Batch::new(self.mark);
         let rested = Instant::now().checked_sub(BETWEEN_BATCHES);
         let (mut flushed, mut marks) = (rested.unwrap_or_else(Instant::now), 0);
+        let mut looked = Instant::now();
         loop {
             let is_between = assembler.transaction().is_none();
             let is_due = is_between && flushed.elapsed() >= BETWEEN_BATCHES;
@@ -139,6 +143,10 @@ impl<'a> Session<'a> {
                     self.turn_marks().await?;
                 }
                 marks += 1;
+            }
+            if is_between && batch.is_empty() && looked.elapsed() >= TICK {
+                self.look().await?;
+                looked = Instant::now();
             }
             if is_stopping || (is_at_end && batch.is_empty()) {
                 return Ok(());
@@ -234,6 +242,16 @@ impl<'a> Session<'a> {
         self.shared.count(batch.jobs().len() as u64);
         batch.clear();
         self.feed.confirm(batch.marked().done).await
+    }
+
+    /// Sees what operators want of it meanwhile.
+    async fn look(&mut self) -> Result<(), Error> {
+        let store = &self.store;
+        let is_paused = while_alive(&mut self.feed, store.is_paused()).await?;
+        match is_paused {
+            true => Err(Error::paused()),
+            false => Ok(()),
+        }
     }
 
     async fn turn_marks(&mut self) -> Result<(), Error> {

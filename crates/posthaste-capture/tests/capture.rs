@@ -4,5 +4,6 @@ mod begun_again;
 mod faults;
 mod histories;
 mod install;
+mod pauses;
 mod sources;
 mod world;

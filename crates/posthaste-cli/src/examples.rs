@@ -3,7 +3,7 @@
 use clap::Command;
 
 /// Commands by their words, and what somebody would type.
-const EXAMPLES: [(&str, &str); 55] = [
+const EXAMPLES: [(&str, &str); 57] = [
     ("adopt", "posthaste adopt --discard"),
     (
         "alerts",
@@ -12,8 +12,10 @@ const EXAMPLES: [(&str, &str); 55] = [
     ("capture begin", "posthaste capture begin orders"),
     ("capture gaps", "posthaste capture gaps --accept 1"),
     ("capture install", "posthaste capture install orders"),
+    ("capture pause", "posthaste capture pause orders"),
     ("capture preview", "posthaste capture preview orders"),
     ("capture remove", "posthaste capture remove orders"),
+    ("capture resume", "posthaste capture resume orders"),
     ("capture run", "posthaste capture run --once"),
     (
         "capture skip",

@@ -8,6 +8,7 @@ use posthaste_testkit::{PgServer, PgVersion, TestDb, eventually, number, ran};
 use serde_json::Value;
 use tokio_postgres::Client;
 
+use crate::exporter::{got, served};
 use crate::stage::{BOUND, Stage};
 
 const FILE: &str = "[capture.orders]\noutbox = 'public.outbox'\n";
@@ -142,6 +143,45 @@ async fn an_outbox_is_installed_captured_looked_at_and_removed() -> anyhow::Resu
         world.good(&["capture", "status"]).await?,
         "no capture is installed"
     );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn captures_have_metrics_and_a_paused_one_is_a_finding() -> anyhow::Result<()> {
+    let world = world().await?;
+    world.good(&["capture", "install"]).await?;
+    world.insert("one").await?;
+    world.good(&["capture", "run", "--once"]).await?;
+    let paused = world.good(&["capture", "pause", "orders"]).await?;
+    assert!(paused.starts_with("orders is paused"), "{paused}");
+    let once = world
+        .stage
+        .run_on(&world.database, &["capture", "run", "--once"]);
+    let once = once.await?.err;
+    assert!(once.contains("it is paused"), "{once}");
+    let status = world.good(&["capture", "status"]).await?;
+    assert!(status.starts_with("orders: paused"), "{status}");
+    let listen = ["exporter", "--listen", "127.0.0.1:0"];
+    let mut child = world.stage.spawn_on(&world.database, &listen)?;
+    let root = served(&mut child).await?;
+    let (_, text) = got(&root, "/metrics").await?;
+    for line in [
+        "posthaste_capture_events_total{capture=\"orders\"} 1\n",
+        "posthaste_capture_bytes_total{capture=\"orders\"} ",
+        "posthaste_capture_unconfirmed_bytes{capture=\"orders\"} ",
+        "posthaste_capture_kept_bytes{capture=\"orders\"} ",
+        "posthaste_capture_lag_seconds{capture=\"orders\"} ",
+        "posthaste_capture_gaps{capture=\"orders\"} 0\n",
+        "posthaste_capture_state{capture=\"orders\",state=\"paused\"} 1\n",
+        "posthaste_capture_state{capture=\"orders\",state=\"not_running\"} 0\n",
+        "posthaste_findings{id=\"capture.paused\",level=\"warning\",subject=\"orders\"} 1\n",
+    ] {
+        assert!(text.contains(line), "no {line} in {text}");
+    }
+    child.kill()?;
+    let resumed = world.good(&["capture", "resume", "orders"]).await?;
+    assert_eq!(resumed, "orders goes on");
+    world.good(&["capture", "run", "--once"]).await?;
     Ok(())
 }
 

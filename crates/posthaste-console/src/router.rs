@@ -70,6 +70,10 @@ pub fn router(pool: Pool, settings: Settings) -> Router {
         .route("/destinations", get(pages::destinations::show))
         .route("/transactions", get(pages::transactions::show))
         .route("/two-phase", get(pages::two_phase::show))
+        .route("/captures", get(pages::captures::show))
+        .route("/captures/pause", post(pages::captures::pause))
+        .route("/captures/resume", post(pages::captures::resume))
+        .route("/captures/accept", post(pages::captures::accept))
         .route("/sync", get(pages::sync::show))
         .route(
             "/sync/reindex",

@@ -13,6 +13,7 @@
 mod actions;
 mod browser;
 mod bulk;
+mod captures;
 mod charts;
 mod destinations;
 mod door;

@@ -212,6 +212,7 @@ async fn an_observers_role_in_the_database_is_enough_to_read_every_page() {
         "/destinations",
         "/transactions",
         "/sync",
+        "/captures",
         "/workers",
         "/settings",
         "/queues/drain?queue=mail",

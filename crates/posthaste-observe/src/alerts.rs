@@ -11,7 +11,8 @@ const BEGIN_AFTER: Duration = Duration::from_secs(120);
 
 /// Whether a finding of this kind makes an alert: a pause is intended, and hints can wait.
 pub fn is_alert(kind: Kind) -> bool {
-    kind.level() != Level::Hint && kind != Kind::QueuePaused
+    let is_intended = matches!(kind, Kind::QueuePaused | Kind::CapturePaused);
+    kind.level() != Level::Hint && !is_intended
 }
 
 /// What an alert is about; two findings with the same are one alert.
@@ -141,6 +142,7 @@ mod tests {
     #[test]
     fn pauses_and_hints_make_no_alert() {
         assert_eq!(fires(Kind::QueuePaused, "xxxxxxxxx"), ".........");
+        assert_eq!(fires(Kind::CapturePaused, "xxxxxxxxx"), ".........");
         assert_eq!(fires(Kind::WorkerIdle, "xxxxxxxxx"), ".........");
     }
 

@@ -175,6 +175,8 @@ kinds! {
         "A capture has stopped until an operator acts.";
     CaptureNotRunning "capture.not_running" Error "captures are not running"
         "No process runs a capture, and the server keeps its log.";
+    CapturePaused "capture.paused" Warning "captures are paused"
+        "A capture is paused, and the server keeps its log.";
     CaptureBehind "capture.behind" Warning "captures are behind"
         "A capture is far behind the server's log.";
     CaptureGap "capture.gap" Warning "captures have gaps"
@@ -197,7 +199,14 @@ impl Kind {
     /// Whether it is about something with a lasting name, such as a queue, and not about a session.
     pub fn has_lasting_subject(self) -> bool {
         let id = self.id();
-        let subjects = ["queue.", "jobs.", "periodic.", "relay.", "sync."];
+        let subjects = [
+            "queue.",
+            "jobs.",
+            "periodic.",
+            "relay.",
+            "sync.",
+            "capture.",
+        ];
         subjects.iter().any(|subject| id.starts_with(subject))
     }
 

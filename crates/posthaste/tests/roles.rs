@@ -171,6 +171,7 @@ fn may(role: &str, object: &str, verb: &str) -> bool {
         "site",
         "capture",
         "capture_gap",
+        "capture_copy",
     ]
     .contains(&object);
     let is_insertable = ["job", "staged_jobs", "outbox"].contains(&object);

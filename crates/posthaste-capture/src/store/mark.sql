@@ -1,5 +1,5 @@
 -- The newest mark. The tables were locked before: what was copied between them is seen.
-SELECT m.done::text, m.commit::text, m.record::text, m.row
+SELECT m.done::text, m.commit::text, m.record::text, m.row, m.events, m.bytes
   FROM (SELECT * FROM posthaste.capture_mark_0 UNION ALL SELECT * FROM posthaste.capture_mark_1) m
  WHERE m.epoch = $1::uuid
  ORDER BY m.commit DESC, m.record DESC, m.row DESC, m.done DESC

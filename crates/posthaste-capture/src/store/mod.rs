@@ -3,6 +3,7 @@
 pub(crate) mod operate;
 pub(crate) mod publish;
 
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use deadpool_postgres::Client;
@@ -38,6 +39,8 @@ const LOCK_MARKS: &str = "LOCK TABLE posthaste.capture_mark_0, posthaste.capture
 const RUN: &str = include_str!("run.sql");
 /// For a replication connection, which takes no parameters.
 pub(crate) const IS_STANDBY: &str = "SELECT pg_catalog.pg_is_in_recovery()";
+const IS_PAUSED: &str =
+    "SELECT c.paused_at IS NOT NULL FROM posthaste.capture c WHERE c.name = $1::text";
 const STOP: &str = "UPDATE posthaste.capture SET stopped = $2 WHERE name = $1::text";
 const PUT_MARK: [&str; 2] = [
     include_str!("put_mark_0.sql"),
@@ -64,6 +67,7 @@ pub(crate) struct Installed {
     pub(crate) epoch: Uuid,
     pub(crate) is_here: bool,
     pub(crate) is_published: bool,
+    pub(crate) is_paused: bool,
 }
 
 /// What became of a batch.
@@ -81,13 +85,25 @@ pub(crate) enum Kept {
 pub(crate) struct Store {
     client: Client,
     pub(crate) name: String,
+    captured: Captured,
+}
+
+/// What the newest mark counts; a connection that fails is left, and the next one reads it anew.
+#[derive(Debug, Default)]
+struct Captured {
+    events: AtomicI64,
+    bytes: AtomicI64,
 }
 
 impl Store {
     pub(crate) async fn open(database: &Database, name: &str) -> Result<Self, Error> {
         let client = bounded(database.client()).await?;
         let name = name.to_owned();
-        Ok(Self { client, name })
+        Ok(Self {
+            client,
+            name,
+            captured: Captured::default(),
+        })
     }
 
     pub(crate) async fn installed(&self) -> Result<Option<Installed>, Error> {
@@ -105,6 +121,7 @@ impl Store {
                 epoch: row.try_get(2)?,
                 is_here: row.try_get::<_, Option<bool>>(4)?.unwrap_or(false),
                 is_published: row.try_get(5)?,
+                is_paused: row.try_get(6)?,
             })
         };
         rows.first().map(read).transpose().map_err(reading)
@@ -156,9 +173,17 @@ impl Store {
             mark.position.commit = lsn(row, 1)?;
             mark.position.record = lsn(row, 2)?;
             mark.position.row = u16::try_from(row.try_get::<_, i32>(3)?).unwrap_or(u16::MAX);
-            Ok(mark)
+            let captured = (row.try_get(4)?, row.try_get(5)?);
+            Ok((mark, captured))
         };
-        rows.first().map(read).transpose().map_err(reading)
+        let newest = rows.first().map(read).transpose().map_err(reading)?;
+        let (mark, (events, bytes)) = match newest {
+            Some((mark, captured)) => (Some(mark), captured),
+            None => (None, (0, 0)),
+        };
+        self.captured.events.store(events, Ordering::Relaxed);
+        self.captured.bytes.store(bytes, Ordering::Relaxed);
+        Ok(mark)
     }
 
     /// Jobs and the mark that counts them, together or not at all.
@@ -181,13 +206,26 @@ impl Store {
             if !xids.iter().all(|xid| snapshot.sees(*xid)) {
                 return Ok(Kept::Unseen);
             }
-            if !jobs.is_empty() {
-                enqueue_many(&self.client, jobs).await?;
-            }
+            self.enqueue(jobs).await?;
             self.put_mark(turn, epoch, mark).await?;
             Ok(Kept::Done { turn })
         })
         .await
+    }
+
+    /// Writes jobs, and counts them in the marks that follow.
+    async fn enqueue(&self, jobs: &[NewJob]) -> Result<(), Error> {
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        enqueue_many(&self.client, jobs).await?;
+        let bytes = jobs.iter().map(NewJob::bytes).sum::<usize>();
+        let add = |sum: &AtomicI64, more: usize| {
+            sum.fetch_add(i64::try_from(more).unwrap_or(i64::MAX), Ordering::Relaxed)
+        };
+        add(&self.captured.events, jobs.len());
+        add(&self.captured.bytes, bytes);
+        Ok(())
     }
 
     /// Which table marks go into, and what a snapshot sees; nothing where another process runs.
@@ -217,7 +255,9 @@ impl Store {
         let (done, commit) = (done.to_string(), position.commit.to_string());
         let (record, row) = (position.record.to_string(), i32::from(position.row));
         let statement = PUT_MARK[usize::from(turn % 2 != 0)];
-        let values: [&dyn Parameter; 5] = [&done, &commit, &record, &row, &epoch];
+        let events = self.captured.events.load(Ordering::Relaxed);
+        let bytes = self.captured.bytes.load(Ordering::Relaxed);
+        let values: [&dyn Parameter; 7] = [&done, &commit, &record, &row, &epoch, &events, &bytes];
         self.ask("cannot write marks", statement, &values)
             .await
             .map(drop)
@@ -255,6 +295,14 @@ impl Store {
             self.ask(what, SET_TURN, &[&next]).await.map(drop)
         })
         .await
+    }
+
+    pub(crate) async fn is_paused(&self) -> Result<bool, Error> {
+        let rows = self
+            .ask("cannot read the capture", IS_PAUSED, &[&self.name])
+            .await?;
+        let paused = rows.first().map(|row| row.try_get(0));
+        Ok(paused.transpose().map_err(reading)?.unwrap_or(false))
     }
 
     /// Says why the capture does not go on.

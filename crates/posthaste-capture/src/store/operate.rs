@@ -111,6 +111,10 @@ pub(crate) async fn overviews(client: &Client) -> Result<Vec<Overview>, posthast
             unconfirmed_bytes: row.try_get(11)?,
             kept_bytes: row.try_get(12)?,
             gaps: row.try_get(13)?,
+            paused_at: row.try_get(14)?,
+            events: row.try_get(15)?,
+            bytes: row.try_get(16)?,
+            lag_seconds: row.try_get(17)?,
         })
     })
     .await
@@ -144,6 +148,22 @@ pub(crate) async fn accept(client: &Client, id: i64) -> Result<bool, posthaste::
         .await;
     let rows = rows.map_err(posthaste::Error::postgres("cannot accept the gap"))?;
     Ok(!rows.is_empty())
+}
+
+/// Lets a capture rest, or go on; whether that changed it, nothing where there is none.
+pub(crate) async fn set_paused(
+    client: &Client,
+    name: &str,
+    is_paused: bool,
+) -> Result<Option<bool>, posthaste::Error> {
+    let values: [&dyn Parameter; 2] = [&name, &is_paused];
+    let what = "cannot pause or resume the capture";
+    let rows = client
+        .query_typed(include_str!("pause.sql"), &typed(&values))
+        .await;
+    let rows = rows.map_err(posthaste::Error::postgres(what))?;
+    let changed = rows.first().map(|row| row.try_get(0)).transpose();
+    changed.map_err(posthaste::Error::postgres(what))
 }
 
 async fn all<T>(

@@ -1,6 +1,7 @@
 //! A snapshot as metrics, and these as text that Prometheus reads. No IO and no clock.
 
 mod alerts;
+mod captures;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -142,6 +143,7 @@ pub(super) fn metrics(
     waits(&mut all, snapshot, unworked, labels);
     relays(&mut all, snapshot, labels);
     syncs(&mut all, snapshot, labels);
+    captures::captures(&mut all, snapshot, labels);
     store(&mut all, snapshot);
     ended(&mut all, snapshot);
     all.0

@@ -22,6 +22,8 @@ pub(super) async fn captures(runs: &mut Runs) -> anyhow::Result<()> {
     runs.ends("capture install --print", "").await?;
     runs.ends("capture install", "").await?;
     runs.ends("capture status", "").await?;
+    runs.ends("capture pause", "orders").await?;
+    runs.ends("capture resume", "orders").await?;
     client.batch_execute(SOUND).await?;
     runs.ends("capture preview", "orders").await?;
     runs.ends("capture run --once", "").await?;

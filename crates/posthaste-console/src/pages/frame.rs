@@ -46,7 +46,7 @@ pub(super) struct Frame {
 type Page = (&'static str, &'static str, &'static str, &'static str);
 
 /// Those of jobs stand above the line, those of the rest below it.
-const PAGES: [Page; 13] = [
+const PAGES: [Page; 14] = [
     ("/", "Overview", "o", ""),
     ("/queues", "Queues", "q", "margin.queues"),
     ("/jobs", "Jobs", "j", "margin.jobs"),
@@ -56,6 +56,7 @@ const PAGES: [Page; 13] = [
     (EXPIRED, "Expired", "e", "margin.expired"),
     ("/destinations", "Destinations", "l", "margin.relays"),
     ("/sync", "Index sync", "i", ""),
+    ("/captures", "Captures", "c", ""),
     ("/transactions", "Transactions", "h", "margin.holders"),
     ("/two-phase", "Two-phase", "b", ""),
     ("/workers", "Workers", "w", "margin.workers"),

@@ -4,6 +4,7 @@ pub(crate) mod act;
 pub(crate) mod assets;
 pub(crate) mod bulk;
 pub(crate) mod bulk_action;
+pub(crate) mod captures;
 pub(crate) mod destinations;
 pub(crate) mod drain;
 mod frame;

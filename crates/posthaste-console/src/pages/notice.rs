@@ -37,6 +37,11 @@ pub(super) fn read(fields: &Fields) -> Option<String> {
             "{} to be looked at again, behind everything new.",
             counted(jobs, "document is", "documents are")
         ),
+        "rest" | "wake" if jobs == 0 => "Nothing was changed: it is so, or no more.".to_owned(),
+        "rest" => "The capture is paused, and the server keeps its log.".to_owned(),
+        "wake" => "The capture is not paused any more.".to_owned(),
+        "accept" if jobs == 0 => "Nothing was changed: it is accepted, or no more.".to_owned(),
+        "accept" => "The gap is accepted.".to_owned(),
         "pause" => "The queue is paused. Running jobs go on.".to_owned(),
         "resume" => "The queue is not paused any more.".to_owned(),
         "keep" => "Done jobs of the queue are kept for so long.".to_owned(),

@@ -3,6 +3,7 @@
 
 mod bulk;
 mod bulk_jobs;
+mod captures;
 mod error;
 mod kept;
 mod list;
@@ -21,6 +22,7 @@ pub(crate) use bulk::{
     go_on_with_action, stop_action,
 };
 pub(crate) use bulk_jobs::{being_cancelled, next_kept, quarantined, tried_since};
+pub(crate) use captures::{accept_gap, gaps, pause_capture};
 pub(crate) use error::StoreError;
 pub(crate) use kept::{delete_jobs, delete_kept, kept_count};
 pub(crate) use list::{JobRow, due, has_more_claims, kept, numbered, places, slot};

@@ -22,6 +22,7 @@ pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
 fn state(capture: &Overview) -> Option<Finding> {
     let name = plain(&capture.name, 80);
     let waiting = capture.unconfirmed_bytes.unwrap_or(0);
+    let is_paused = capture.paused_at.is_some();
     let found = if let Some(reason) = &capture.stopped {
         let summary = format!("Capture {name} has stopped: {}.", plain(reason, 400));
         let remedy = "Do what it says. Until then the server keeps its log, or changes are lost.";
@@ -34,14 +35,20 @@ fn state(capture: &Overview) -> Option<Finding> {
         let remedy = "Run 'posthaste capture begin' with its name, and bring over what changed \
                       meanwhile.";
         Finding::new(Kind::CaptureStopped, summary, remedy)
-    } else if !capture.is_active && waiting > KEPT {
+    } else if is_paused && waiting <= BEHIND {
+        let kept = bytes(capture.kept_bytes.unwrap_or(waiting));
+        let summary = format!("Capture {name} is paused, and the server keeps {kept} for it.");
+        let remedy = "Run 'posthaste capture resume' with its name.";
+        Finding::new(Kind::CapturePaused, summary, remedy)
+    } else if !capture.is_active && !is_paused && waiting > KEPT {
         let kept = bytes(capture.kept_bytes.unwrap_or(waiting));
         let summary = format!("Capture {name} is not running, and the server keeps {kept} for it.");
         let remedy = "Start it: 'posthaste capture run' or 'posthaste up'. If you do not need it, \
                       run 'posthaste capture remove'.";
         Finding::new(Kind::CaptureNotRunning, summary, remedy)
     } else if waiting > BEHIND {
-        let summary = format!("Capture {name} is {} behind.", bytes(waiting));
+        let is_paused = if is_paused { "paused, and " } else { "" };
+        let summary = format!("Capture {name} is {is_paused}{} behind.", bytes(waiting));
         let remedy = "Check its log, and which transactions are open for long: the server sends a \
                       transaction when it commits.";
         Finding::new(Kind::CaptureBehind, summary, remedy)

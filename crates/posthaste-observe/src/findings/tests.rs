@@ -366,13 +366,17 @@ fn capture() -> posthaste_capture::Overview {
         unconfirmed_bytes: Some(1 << 20),
         kept_bytes: Some(2 << 20),
         gaps: 0,
+        paused_at: None,
+        events: 7,
+        bytes: 70,
+        lag_seconds: Some(0.0),
     }
 }
 
 #[test]
 fn captures_that_stopped_lost_their_slot_or_are_behind_are_found() {
     type Change = fn(&mut posthaste_capture::Overview);
-    let cases: [(Change, &[Kind]); 8] = [
+    let cases: [(Change, &[Kind]); 10] = [
         (|_| (), &[]),
         (|one| one.is_active = false, &[]),
         (
@@ -383,6 +387,22 @@ fn captures_that_stopped_lost_their_slot_or_are_behind_are_found() {
         (
             |one| one.wal_status = "lost".into(),
             &[Kind::CaptureStopped],
+        ),
+        (
+            |one| {
+                one.is_active = false;
+                one.paused_at = Some(jiff::Timestamp::UNIX_EPOCH);
+                one.unconfirmed_bytes = Some(1 << 30);
+            },
+            &[Kind::CapturePaused],
+        ),
+        (
+            |one| {
+                one.is_active = false;
+                one.paused_at = Some(jiff::Timestamp::UNIX_EPOCH);
+                one.unconfirmed_bytes = Some(2 << 30);
+            },
+            &[Kind::CaptureBehind],
         ),
         (|one| one.gaps = 2, &[Kind::CaptureGap]),
         (

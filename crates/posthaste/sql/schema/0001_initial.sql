@@ -833,6 +833,7 @@ CREATE INDEX search_deleted_at ON posthaste.search (index, deleted_at) WHERE del
 CREATE TABLE posthaste.capture (
   installed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   started_at   timestamptz,
+  paused_at    timestamptz,            -- it takes nothing, and the server keeps its log
   epoch  uuid        NOT NULL,   -- in each delivery id; another one after a gap
   runner       uuid,                   -- whose marks count: those of others are refused
   published    oid         NOT NULL,   -- a publication that is younger than the slot's place lacks
@@ -851,6 +852,8 @@ CREATE TABLE posthaste.capture (
 -- says which one is written to.
 --   done                 all before it is done: the slot may be confirmed up to here
 --   commit, record, row  the last change that is done, in a transaction that may go on
+--   ended                where the server's log ended then, by which a lag is known in time
+--   events, bytes        captured in this epoch
 CREATE SEQUENCE posthaste.capture_turn MINVALUE 0 START 0;
 SELECT setval('posthaste.capture_turn', 0);
 -- repeat: slots 0..1
@@ -859,6 +862,9 @@ CREATE TABLE posthaste.capture_mark_0 (
   done        pg_lsn      NOT NULL,
   commit      pg_lsn      NOT NULL,
   record      pg_lsn      NOT NULL,
+  ended       pg_lsn      NOT NULL DEFAULT pg_current_wal_lsn(),
+  events      bigint      NOT NULL DEFAULT 0,
+  bytes       bigint      NOT NULL DEFAULT 0,
   row         integer     NOT NULL,
   epoch uuid        NOT NULL
 ) WITH (autovacuum_enabled = off);
@@ -877,3 +883,22 @@ CREATE TABLE posthaste.capture_gap (
   accepted_by text,
   tables      text[]      NOT NULL
 );
+
+-- Copies of rows that were there before their capture, or are to be sent again. A row changes once
+-- a chunk, in the transaction of the chunk's jobs.
+CREATE TABLE posthaste.capture_copy (
+  id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  begun_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+  ended_at    timestamptz,
+  rows        bigint      NOT NULL DEFAULT 0,
+  expected    bigint      NOT NULL,    -- about so many rows
+  is_cancelled boolean    NOT NULL DEFAULT false,
+  capture     text COLLATE "C" NOT NULL,
+  schema_name text        NOT NULL,
+  table_name  text        NOT NULL,
+  filter      text,                    -- rows for which this SQL expression is true
+  problem     text,                    -- why it does not go on
+  after       text[]                   -- the key of the last row; NULL: it begins
+) WITH (fillfactor = 50);
+CREATE UNIQUE INDEX capture_copy_open ON posthaste.capture_copy (capture, schema_name, table_name)
+ WHERE ended_at IS NULL;

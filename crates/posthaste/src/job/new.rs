@@ -228,7 +228,7 @@ impl NewJob {
     }
 
     /// About as many bytes as it is sent with.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         let keys = [&self.unique_key, &self.ordering_key];
         let texts = [&self.queue, &self.trace].into_iter().chain(keys);
         let texts: usize = texts.flatten().map(String::len).sum();

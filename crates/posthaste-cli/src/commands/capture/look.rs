@@ -5,6 +5,7 @@ use std::fmt;
 
 use anyhow::anyhow;
 use posthaste_capture::{Event, Gap, Overview, accept};
+use posthaste_observe::format::age;
 use serde::Serialize;
 
 use crate::captures::Config;
@@ -76,18 +77,14 @@ impl fmt::Display for Shown<Overview> {
         let Overview {
             name,
             stopped,
-            is_active,
             done,
             unconfirmed_bytes,
             kept_bytes,
             gaps,
+            lag_seconds,
             ..
         } = &self.0;
-        let state = match (stopped, is_active) {
-            (Some(_), _) => "stopped",
-            (None, true) => "running",
-            (None, false) => "not running",
-        };
+        let state = self.0.state();
         let done = done.as_deref().unwrap_or("nowhere");
         let megabytes = |bytes: &Option<i64>| bytes.unwrap_or(0) as f64 / 1_048_576.0;
         write!(
@@ -96,6 +93,9 @@ impl fmt::Display for Shown<Overview> {
             megabytes(unconfirmed_bytes),
             megabytes(kept_bytes)
         )?;
+        if let Some(lag) = lag_seconds.filter(|lag| *lag > 0.0) {
+            write!(f, ", {} late", age(lag))?;
+        }
         if *gaps > 0 {
             write!(f, ", {gaps} gaps ('posthaste capture gaps {name}')")?;
         }

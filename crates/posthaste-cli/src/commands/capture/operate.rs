@@ -59,6 +59,22 @@ pub(super) struct Remove {
     config: Config,
 }
 
+/// Let a capture take nothing until it is resumed; the server keeps its log meanwhile
+#[derive(clap::Args)]
+pub(super) struct Pause {
+    /// The capture
+    #[arg(value_name = "CAPTURE")]
+    capture: String,
+}
+
+/// Let a paused capture go on where it was
+#[derive(clap::Args)]
+pub(super) struct Resume {
+    /// The capture
+    #[arg(value_name = "CAPTURE")]
+    capture: String,
+}
+
 #[derive(Serialize)]
 #[serde(transparent)]
 struct Shown(Installation);
@@ -102,6 +118,44 @@ pub(super) async fn install(
         ));
     }
     terminal.results(&done, "no captures")
+}
+
+pub(super) async fn pause(
+    arguments: &Pause,
+    database: &Database,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    let client = database.address().connect().await?;
+    let name = &arguments.capture;
+    let changed = posthaste_capture::pause(&client, name).await?;
+    let text = match require_installed(name, changed)? {
+        true => format!("{name} is paused: the server keeps its log until it is resumed"),
+        false => format!("{name} is paused already"),
+    };
+    terminal.result(text, &paused(name, true, changed))
+}
+
+pub(super) async fn resume(
+    arguments: &Resume,
+    database: &Database,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    let client = database.address().connect().await?;
+    let name = &arguments.capture;
+    let changed = posthaste_capture::resume(&client, name).await?;
+    let text = match require_installed(name, changed)? {
+        true => format!("{name} goes on"),
+        false => format!("{name} is not paused"),
+    };
+    terminal.result(text, &paused(name, false, changed))
+}
+
+fn require_installed(name: &str, changed: Option<bool>) -> anyhow::Result<bool> {
+    changed.with_context(|| format!("no capture {name} is installed"))
+}
+
+fn paused(name: &str, is_paused: bool, changed: Option<bool>) -> serde_json::Value {
+    json!({ "capture": name, "paused": is_paused, "changed": changed })
 }
 
 pub(super) async fn begin(

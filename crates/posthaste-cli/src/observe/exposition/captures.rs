@@ -1,0 +1,73 @@
+//! Captures as metrics.
+
+use posthaste_capture::Overview;
+use posthaste_observe::Snapshot;
+
+use super::{All, Labels, Series};
+
+const STATES: [&str; 4] = ["running", "paused", "not running", "stopped"];
+
+type Figure = fn(&Overview) -> f64;
+
+/// Name, kind and meaning of each metric, and how it is read.
+const METRICS: [(&str, &str, &str, Figure); 6] = [
+    (
+        "posthaste_capture_events_total",
+        "counter",
+        "Jobs that the capture has written since it was installed or begun again.",
+        |one| one.events as f64,
+    ),
+    (
+        "posthaste_capture_bytes_total",
+        "counter",
+        "The bytes of these jobs, about.",
+        |one| one.bytes as f64,
+    ),
+    (
+        "posthaste_capture_unconfirmed_bytes",
+        "gauge",
+        "How much log was written that is not captured.",
+        |one| one.unconfirmed_bytes.unwrap_or(0) as f64,
+    ),
+    (
+        "posthaste_capture_kept_bytes",
+        "gauge",
+        "How much log the server keeps for the capture.",
+        |one| one.kept_bytes.unwrap_or(0) as f64,
+    ),
+    (
+        "posthaste_capture_lag_seconds",
+        "gauge",
+        "Commits older than this are captured; 0 while the capture keeps up.",
+        |one| one.lag_seconds.unwrap_or(0.0),
+    ),
+    (
+        "posthaste_capture_gaps",
+        "gauge",
+        "Gaps in what was captured that nobody has accepted.",
+        |one| one.gaps as f64,
+    ),
+];
+
+pub(super) fn captures(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
+    let captures = &snapshot.captures;
+    let names: Vec<_> = captures
+        .iter()
+        .map(|one| ("capture", labels.of("capture", "", &one.name)))
+        .collect();
+    let captures = || names.iter().cloned().zip(captures);
+    for (name, kind, help, read) in METRICS {
+        let series: Series = captures()
+            .map(|(label, one)| (vec![label], read(one)))
+            .collect();
+        all.metric(name, kind, help, &series);
+    }
+    let states = captures().flat_map(|(label, one)| {
+        STATES.map(|state| {
+            let key = vec![label.clone(), ("state", state.replace(' ', "_"))];
+            (key, f64::from(one.state() == state))
+        })
+    });
+    let help = "1 for the state of the capture.";
+    all.metric("posthaste_capture_state", "gauge", help, &states.collect());
+}

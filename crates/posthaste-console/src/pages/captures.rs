@@ -1,0 +1,176 @@
+//! Captures: whether each runs, how far it is, what the server keeps for it, and what is missing.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use askama::Template;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use jiff::Timestamp;
+use posthaste_capture::{Gap, Overview};
+
+use super::frame::Frame;
+use super::{check_may_act, notice, page};
+use crate::app::App;
+use crate::audit;
+use crate::fault::Fault;
+use crate::form::{Fields, Form, Query};
+use crate::guard::Visit;
+use crate::store;
+use crate::words;
+
+/// A capture, as a line of the table.
+struct Row {
+    /// Its name as it is, for forms.
+    key: String,
+    name: String,
+    slot: String,
+    state: &'static str,
+    class: &'static str,
+    reason: String,
+    done: String,
+    events: String,
+    lag: String,
+    unconfirmed: String,
+    kept: String,
+    gaps: i64,
+    is_paused: bool,
+}
+
+/// A gap, as a line of the table.
+struct Missing {
+    id: i64,
+    capture: String,
+    begins: String,
+    ends: String,
+    seen: String,
+    reason: String,
+    tables: String,
+    accepted: String,
+    is_accepted: bool,
+    /// The capture has not begun again.
+    is_open: bool,
+}
+
+#[derive(Template)]
+#[template(path = "captures.html")]
+struct CapturesPage {
+    frame: Frame,
+    rows: Vec<Row>,
+    gaps: Vec<Missing>,
+    took: String,
+}
+
+pub(crate) async fn show(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Query(fields): Query,
+) -> Result<Response, Fault> {
+    let figures = app.collector.seen().await?;
+    let started = Instant::now();
+    let gaps = store::gaps(&app.pool).await?;
+    let took = words::span(started.elapsed().as_secs_f64());
+    let now = figures.snapshot.server.at;
+    let captures = CapturesPage {
+        frame: Frame::new(&app, &visit, &figures, "Captures", "/captures").with_notice(&fields),
+        rows: figures.snapshot.captures.iter().map(row).collect(),
+        gaps: gaps.iter().map(|one| missing(one, now)).collect(),
+        took,
+    };
+    Ok(page(StatusCode::OK, &captures))
+}
+
+fn row(one: &Overview) -> Row {
+    let class = match one.state() {
+        "running" => "up",
+        "paused" => "paused",
+        "stopped" => "failing",
+        _ => "idle",
+    };
+    let lost = (one.is_missing || one.wal_status == "lost").then_some("its slot is lost");
+    let reason = one.stopped.as_deref().or(lost).unwrap_or_default();
+    let bytes = |number: Option<i64>| number.map_or_else(|| "–".to_owned(), words::bytes);
+    Row {
+        key: one.name.clone(),
+        name: words::plain(&one.name, 60),
+        slot: words::plain(&one.slot, 80),
+        state: one.state(),
+        class,
+        reason: words::plain(reason, 400),
+        done: one.done.clone().unwrap_or_else(|| "–".to_owned()),
+        events: words::count(one.events),
+        lag: one.lag_seconds.map_or_else(|| "–".to_owned(), words::age),
+        unconfirmed: bytes(one.unconfirmed_bytes),
+        kept: bytes(one.kept_bytes),
+        gaps: one.gaps,
+        is_paused: one.paused_at.is_some(),
+    }
+}
+
+fn missing(gap: &Gap, now: Timestamp) -> Missing {
+    let accepted = gap.accepted_by.as_deref().map(|who| words::plain(who, 60));
+    Missing {
+        id: gap.id,
+        capture: words::plain(&gap.capture, 60),
+        begins: gap.begins.clone(),
+        ends: gap.ends.clone().unwrap_or_else(|| "now".to_owned()),
+        seen: words::time(gap.seen_at, now),
+        reason: words::plain(&gap.reason, 300),
+        tables: words::plain(&gap.tables.join(", "), 300),
+        accepted: accepted.unwrap_or_default(),
+        is_accepted: gap.accepted_at.is_some(),
+        is_open: gap.ends.is_none(),
+    }
+}
+
+pub(crate) async fn pause(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Form(fields): Form,
+) -> Result<Response, Fault> {
+    rest(&app, &visit, &fields, true).await
+}
+
+pub(crate) async fn resume(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Form(fields): Form,
+) -> Result<Response, Fault> {
+    rest(&app, &visit, &fields, false).await
+}
+
+async fn rest(
+    app: &App,
+    visit: &Visit,
+    fields: &Fields,
+    is_paused: bool,
+) -> Result<Response, Fault> {
+    check_may_act(app, visit).await?;
+    let name = &fields.name("capture")?;
+    let (action, did) = match is_paused {
+        true => ("pause capture", "rest"),
+        false => ("resume capture", "wake"),
+    };
+    let changed = store::pause_capture(&app.pool, name, is_paused).await;
+    let changed = audit::log(visit, action, name, changed)?;
+    app.collector.refresh().await;
+    Ok(notice::done(fields.back(), did, changed))
+}
+
+pub(crate) async fn accept(
+    State(app): State<Arc<App>>,
+    visit: Visit,
+    Form(fields): Form,
+) -> Result<Response, Fault> {
+    check_may_act(&app, &visit).await?;
+    let id = fields.get("gap").and_then(|id| id.parse().ok());
+    let id: i64 = id.ok_or_else(|| {
+        let then = "Open the page of captures again.";
+        Fault::new(StatusCode::BAD_REQUEST, "a gap has a number", then)
+    })?;
+    let accepted = store::accept_gap(&app.pool, id).await;
+    let accepted = audit::log(&visit, "accept gap", &id.to_string(), accepted)?;
+    app.collector.refresh().await;
+    Ok(notice::done(fields.back(), "accept", accepted))
+}

@@ -1,0 +1,37 @@
+//! Captures, and the gaps in them.
+
+use deadpool_postgres::Pool;
+use posthaste_capture::Gap;
+
+use super::{Session, StoreError};
+
+pub(crate) async fn gaps(pool: &Pool) -> Result<Vec<Gap>, StoreError> {
+    let session = Session::read(pool).await?;
+    let gaps = posthaste_capture::gaps(session.client()?, None).await?;
+    session.end().await?;
+    Ok(gaps)
+}
+
+/// Notes that somebody knows of a gap; how many that were.
+pub(crate) async fn accept_gap(pool: &Pool, id: i64) -> Result<usize, StoreError> {
+    let session = Session::act(pool).await?;
+    let accepted = posthaste_capture::accept(session.client()?, id).await?;
+    session.end().await?;
+    Ok(usize::from(accepted))
+}
+
+/// Pauses a capture, or lets it go on; how many that changed.
+pub(crate) async fn pause_capture(
+    pool: &Pool,
+    name: &str,
+    is_paused: bool,
+) -> Result<usize, StoreError> {
+    let session = Session::act(pool).await?;
+    let client = session.client()?;
+    let changed = match is_paused {
+        true => posthaste_capture::pause(client, name).await?,
+        false => posthaste_capture::resume(client, name).await?,
+    };
+    session.end().await?;
+    Ok(usize::from(changed == Some(true)))
+}
