@@ -1851,7 +1851,7 @@ RETURNS smallint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
-    MESSAGE = 'posthaste: ' || field || ': the view posthaste.job does not take it'
+    MESSAGE = 'posthaste: ' || field || ': the view posthaste.job does not accept it'
               || CASE WHEN field = 'unique_key' THEN '; call posthaste.enqueue()' ELSE '' END;
 END $f$;
 -- Claim: hands out the jobs of a lane, a batch at a time (functions/window.sql says which).
@@ -2805,7 +2805,7 @@ BEGIN
   -- In a restored database a younger job may lie within the batch's edges.
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   IF v_rows <> p_jobs THEN
-    RAISE EXCEPTION 'posthaste: batch % has % jobs, and % lie within its edges', p_batch, p_jobs,
+    RAISE EXCEPTION 'posthaste: batch % has % jobs, and % lie within its bounds', p_batch, p_jobs,
       v_rows USING ERRCODE = 'object_not_in_prerequisite_state';
   END IF;
   RETURN true;
@@ -2832,7 +2832,7 @@ BEGIN
   -- In a restored database a younger job may lie within the batch's edges.
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   IF v_rows <> p_jobs THEN
-    RAISE EXCEPTION 'posthaste: batch % has % jobs, and % lie within its edges', p_batch, p_jobs,
+    RAISE EXCEPTION 'posthaste: batch % has % jobs, and % lie within its bounds', p_batch, p_jobs,
       v_rows USING ERRCODE = 'object_not_in_prerequisite_state';
   END IF;
   RETURN true;
@@ -2859,7 +2859,7 @@ BEGIN
   -- In a restored database a younger job may lie within the batch's edges.
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   IF v_rows <> p_jobs THEN
-    RAISE EXCEPTION 'posthaste: batch % has % jobs, and % lie within its edges', p_batch, p_jobs,
+    RAISE EXCEPTION 'posthaste: batch % has % jobs, and % lie within its bounds', p_batch, p_jobs,
       v_rows USING ERRCODE = 'object_not_in_prerequisite_state';
   END IF;
   RETURN true;
@@ -2886,7 +2886,7 @@ BEGIN
   -- In a restored database a younger job may lie within the batch's edges.
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   IF v_rows <> p_jobs THEN
-    RAISE EXCEPTION 'posthaste: batch % has % jobs, and % lie within its edges', p_batch, p_jobs,
+    RAISE EXCEPTION 'posthaste: batch % has % jobs, and % lie within its bounds', p_batch, p_jobs,
       v_rows USING ERRCODE = 'object_not_in_prerequisite_state';
   END IF;
   RETURN true;
@@ -2913,7 +2913,7 @@ BEGIN
   -- In a restored database a younger job may lie within the batch's edges.
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   IF v_rows <> p_jobs THEN
-    RAISE EXCEPTION 'posthaste: batch % has % jobs, and % lie within its edges', p_batch, p_jobs,
+    RAISE EXCEPTION 'posthaste: batch % has % jobs, and % lie within its bounds', p_batch, p_jobs,
       v_rows USING ERRCODE = 'object_not_in_prerequisite_state';
   END IF;
   RETURN true;
@@ -2940,7 +2940,7 @@ BEGIN
   -- In a restored database a younger job may lie within the batch's edges.
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   IF v_rows <> p_jobs THEN
-    RAISE EXCEPTION 'posthaste: batch % has % jobs, and % lie within its edges', p_batch, p_jobs,
+    RAISE EXCEPTION 'posthaste: batch % has % jobs, and % lie within its bounds', p_batch, p_jobs,
       v_rows USING ERRCODE = 'object_not_in_prerequisite_state';
   END IF;
   RETURN true;
@@ -4864,7 +4864,7 @@ BEGIN
        AND pg_sequence_last_value('posthaste.ready_scan'::regclass) IS NOT NULL THEN
       RETURN posthaste.recover();
     END IF;
-    RAISE EXCEPTION 'posthaste: sequence % was never set: this schema came without its rows', cell
+    RAISE EXCEPTION 'posthaste: sequence % was never set: this schema has no rows', cell
       USING ERRCODE = 'object_not_in_prerequisite_state',
             HINT = 'Load its rows too and run `posthaste rebase`, or drop the schema and migrate.';
   ELSIF v IS NULL THEN
@@ -10265,9 +10265,9 @@ BEGIN
          AND NOT EXISTS (SELECT FROM posthaste.queue o WHERE o.pace = c.oid AND o.name <> queue)
        ORDER BY q.name IS NULL, pg_sequence_last_value(c.oid) NULLS FIRST, c.oid LIMIT 1);
     IF v_cell IS NULL THEN
-      RAISE EXCEPTION 'posthaste: 64 queues have a rate already'
+      RAISE EXCEPTION 'posthaste: 64 queues already have a rate limit'
         USING ERRCODE = 'program_limit_exceeded',
-              HINT = 'Take one away: SELECT posthaste.limit_rate(its queue, NULL).';
+              HINT = 'Remove one: SELECT posthaste.limit_rate(its queue, NULL).';
     END IF;
     PERFORM setval(v_cell, 0);
   END IF;
@@ -11141,19 +11141,19 @@ BEGIN
   IF EXISTS (SELECT FROM posthaste.store_identity WHERE identity = '{copied,mixed}')
     AND NOT p_force THEN
     RAISE EXCEPTION 'posthaste: rows were loaded into a store with jobs of its own, and %',
-      'which are done cannot be told'
+      'it is not known which of them are completed'
       USING ERRCODE = 'object_not_in_prerequisite_state',
             HINT = 'Restore into a database without this schema. --force takes over what is here: '
-                   'what was done may run again, and what was not may be missed.';
+                   'completed jobs may run again, and unfinished ones may be missed.';
   END IF;
   SELECT format('%s (%s)', w.id, w.name) INTO v_living FROM posthaste.worker w
    WHERE w.stopped_at IS NULL AND posthaste.is_here(w.identity)
      AND w.seen_at BETWEEN clock_timestamp() - interval '1 min'
                        AND clock_timestamp() + interval '1 min' LIMIT 1;
   IF v_living IS NOT NULL AND NOT p_force THEN
-    RAISE EXCEPTION 'posthaste: worker % lives', v_living
+    RAISE EXCEPTION 'posthaste: worker % is running', v_living
       USING ERRCODE = 'object_not_in_prerequisite_state',
-            HINT = 'Stop all workers first. One that was killed counts as living for a minute.';
+            HINT = 'Stop all workers first. A killed worker counts as running for one minute.';
   END IF;
   DELETE FROM posthaste.store_identity;
   INSERT INTO posthaste.store_identity (identity) VALUES ('{}');
@@ -11192,11 +11192,11 @@ BEGIN
     posthaste.closed_unclaimed_7, posthaste.turn_6, posthaste.turn_7 IN ACCESS EXCLUSIVE MODE;
   LOCK TABLE posthaste.store IN ACCESS EXCLUSIVE MODE;
 EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
-  RAISE EXCEPTION 'posthaste: % is in the queue''s tables',
+  RAISE EXCEPTION 'posthaste: % holds a lock on the queue''s tables',
       coalesce(posthaste.lock_holder(ARRAY(SELECT c.oid::regclass FROM pg_class c
                                             WHERE c.relnamespace = 'posthaste'::regnamespace
-                                              AND c.relkind IN ('r', 'p'))), 'somebody')
-    USING ERRCODE = 'lock_not_available', HINT = 'End it, or wait for its end, and try again.';
+                                              AND c.relkind IN ('r', 'p'))), 'another session')
+    USING ERRCODE = 'lock_not_available', HINT = 'End it or wait until it ends, then try again.';
 END $f$;
 
 CREATE OR REPLACE FUNCTION posthaste.empty_slots() RETURNS void LANGUAGE plpgsql
@@ -11282,8 +11282,8 @@ SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   RAISE EXCEPTION 'posthaste: % jobs have the id %', cardinality(p_ids), p_ids[1]
     USING ERRCODE = 'unique_violation',
-          HINT = 'Move the sequence posthaste.job_id beyond all ids, '
-                 'give the younger one another id, and try again.';
+          HINT = 'Move the sequence posthaste.job_id above all ids, '
+                 'give the newer job another id, and try again.';
 END $f$;
 
 -- Second step, one transaction of its own: takes over every job that is not done, once, and lets
@@ -11425,7 +11425,7 @@ DECLARE
 BEGIN
   NEW.id := coalesce(NEW.id, gen_random_uuid());
   IF NEW.created_at IS NOT NULL OR NEW.completed_at IS NOT NULL THEN
-    RAISE EXCEPTION 'posthaste: created_at, completed_at: posthaste.outbox does not take them'
+    RAISE EXCEPTION 'posthaste: created_at, completed_at: posthaste.outbox does not accept them'
       USING ERRCODE = 'invalid_parameter_value';
   ELSIF (NEW.payload IS NULL) = (NEW.table_name IS NULL)
     OR (NEW.table_name IS NULL) <> (NEW.table_id IS NULL) THEN
@@ -12048,7 +12048,7 @@ BEGIN
   RAISE EXCEPTION 'posthaste: this database was restored, copied, upgraded or loaded, %',
     'and its jobs were not taken over yet'
     USING ERRCODE = 'object_not_in_prerequisite_state',
-          HINT = 'Stop all workers and run `posthaste rebase` once; enqueue meanwhile as you like.';
+          HINT = 'Stop all workers and run `posthaste rebase` once; enqueuing still works.';
 END $f$;
 
 -- For what people do to jobs: it looks at transaction ids. A copy in which nothing was worked yet
@@ -12229,9 +12229,9 @@ BEGIN
      AND w.seen_at BETWEEN clock_timestamp() - interval '1 min'
                        AND clock_timestamp() + interval '1 min' LIMIT 1;
   IF v_living IS NOT NULL AND NOT p_force THEN
-    RAISE EXCEPTION 'posthaste: worker % lives', v_living
+    RAISE EXCEPTION 'posthaste: worker % is running', v_living
       USING ERRCODE = 'object_not_in_prerequisite_state',
-            HINT = 'Stop all workers first. One that was killed counts as living for a minute.';
+            HINT = 'Stop all workers first. A killed worker counts as running for one minute.';
   END IF;
   UPDATE posthaste.worker SET stopped_at = clock_timestamp() WHERE stopped_at IS NULL;
   DELETE FROM posthaste.leader;
@@ -12810,7 +12810,7 @@ BEGIN
       AND v_by > 0 THEN
       o_numbers := o_numbers || ARRAY(SELECT generate_series(v_numbers[1], v_numbers[2], v_by));
     ELSE
-      o_refusal := format('%s: "%s" is no number, range or step from %s to %s', p_what, v_part,
+      o_refusal := format('%s: "%s" is not a number, range or step from %s to %s', p_what, v_part,
         p_least, p_most);
       RETURN;
     END IF;
@@ -12858,7 +12858,7 @@ BEGIN
     RETURN format('a schedule has five fields, not %s', cardinality(v_fields));
   END IF;
   IF NOT posthaste.is_time_zone(p_zone) THEN
-    RETURN format('there is no time zone "%s"', p_zone);
+    RETURN format('no time zone is named "%s"', p_zone);
   END IF;
   SELECT o_refusal INTO v_refusal FROM posthaste.schedule_field('day of the week', v_fields[5], 0,
     7, '{SUN,MON,TUE,WED,THU,FRI,SAT}');
@@ -12885,7 +12885,7 @@ BEGIN
     AND left(v_fields[5], 1) IN ('*', '?')
     AND NOT EXISTS (SELECT FROM unnest(v_months) m, unnest(v_days) d
       WHERE d <= ('{31,29,31,30,31,30,31,31,30,31,30,31}'::integer[])[m]) THEN
-    RETURN 'no day is ever such a day';
+    RETURN 'no such date exists';
   END IF;
   RETURN v_refusal;
 END $f$;
@@ -13558,7 +13558,7 @@ DECLARE
 BEGIN
   SELECT * INTO s FROM posthaste.synced o WHERE o.name = p_name;
   IF NOT FOUND THEN
-    RAISE EXCEPTION 'posthaste: no table is synced as %', p_name USING ERRCODE = 'no_data_found';
+    RAISE EXCEPTION 'posthaste: no sync is named %', p_name USING ERRCODE = 'no_data_found';
   ELSIF NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = s.relation) THEN
     RAISE EXCEPTION 'posthaste: the table of sync % was dropped', p_name
       USING ERRCODE = 'undefined_table';
@@ -13824,14 +13824,14 @@ BEGIN
                              OR EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = c.oid)))) THEN
     RAISE EXCEPTION 'posthaste: %: only a table without inheritance can be synced by triggers',
       s.relation USING ERRCODE = 'wrong_object_type',
-      HINT = 'With draw and enqueue false the versions and the jobs are the program''s own.';
+      HINT = 'With draw and enqueue false, the program sets the versions and enqueues the jobs.';
   END IF;
   FOREACH v_column IN ARRAY
     array_remove(ARRAY[s.key, CASE WHEN NOT s.draws THEN s.version END, s.deleted], NULL) LOOP
     IF NOT EXISTS (SELECT FROM pg_attribute a
                     WHERE a.attrelid = s.relation AND a.attname = v_column AND a.attnum > 0) THEN
-      RAISE EXCEPTION 'posthaste: %: there is no column "%", which is to be its %', s.relation,
-        v_column, CASE v_column WHEN s.key THEN 'key; name the one that is'
+      RAISE EXCEPTION 'posthaste: %: there is no column "%" for its %', s.relation,
+        v_column, CASE v_column WHEN s.key THEN 'key; name the key column'
                                 WHEN s.deleted THEN 'mark of deleted rows' ELSE 'version' END
         USING ERRCODE = 'undefined_column';
     END IF;
@@ -13857,18 +13857,18 @@ BEGIN
     RAISE EXCEPTION 'posthaste: %: the key "%" must be NOT NULL and have a unique index of its own',
       s.relation, s.key USING ERRCODE = 'invalid_parameter_value',
       DETAIL = 'The index must not be deferrable, and not leave rows out. On a partitioned table '
-               'the columns of its partitions may stand behind the key.',
-      HINT = 'Where several columns are the key, one more that is unique by itself can be it.';
+               'the partition columns may follow the key.',
+      HINT = 'If the key has several columns, add one column that is unique.';
   END IF;
   IF EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = s.relation AND a.attname = s.deleted
                 AND a.atttypid <> 'boolean'::regtype) THEN
-    RAISE EXCEPTION 'posthaste: %: "%" is to say which rows are deleted, and is no boolean',
+    RAISE EXCEPTION 'posthaste: %: "%", which marks deleted rows, must be a boolean',
       s.relation, s.deleted USING ERRCODE = 'invalid_parameter_value';
   END IF;
   IF EXISTS (SELECT FROM posthaste.synced o
               WHERE o.relation = s.relation AND o.version = s.version AND o.name <> s.name
                 AND o.draws <> s.draws) THEN
-    RAISE EXCEPTION 'posthaste: %: another sync of it says otherwise whether "%" is drawn',
+    RAISE EXCEPTION 'posthaste: %: another sync of it has the other value of draw for "%"',
       s.relation, s.version USING ERRCODE = 'invalid_parameter_value',
       HINT = 'Give this one a column of its own for its versions.';
   END IF;
@@ -13936,7 +13936,7 @@ BEGIN
     EXECUTE format('COMMENT ON COLUMN %s.%I IS %L', p_table, s.version,
                    'posthaste: the version of the row, drawn by triggers');
   ELSIF NOT posthaste.sync_owns_version(s) THEN
-    RAISE EXCEPTION 'posthaste: %: the column "%" exists, and posthaste has not made it: its '
+    RAISE EXCEPTION 'posthaste: %: the column "%" exists and was not created by posthaste: its '
       'triggers would overwrite what programs write there', s.relation, s.version
       USING ERRCODE = 'duplicate_column',
       HINT = format('Name another column by "version". If no program uses this one: COMMENT ON '

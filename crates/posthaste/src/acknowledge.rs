@@ -34,10 +34,10 @@ const AGAIN: Backoff = Backoff {
 };
 /// A batch that is not settled wholly waits this long for the next of its jobs to end.
 const PATIENCE: Duration = Duration::from_millis(10);
-/// And this long in all, several times what a batch is meant to run: one that is closed in parts
+/// And this long in all, several times what a batch should run: one that is closed in parts
 /// costs ten times as much.
 const LONGEST_PATIENCE: Duration = Duration::from_millis(100);
-/// While batches are incomplete, outcomes are looked at no more often than this: who tells them
+/// While batches are incomplete, outcomes are collected no more often than this: who tells them
 /// need not wake anybody for each.
 const GATHER: Duration = Duration::from_millis(1);
 /// Batches closed as a whole in one transaction, which holds a lock for each.

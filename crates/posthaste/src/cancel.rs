@@ -11,25 +11,25 @@ use crate::parts::queue::Queues;
 use crate::store::operate;
 use crate::store::reconnecting::ReconnectingClient;
 
-/// How often is looked while there are jobs: a table that is nearly always empty.
+/// How often to poll while there are jobs: a table that is nearly always empty.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// Runs until the engine has stopped: what runs through the grace period may be cancelled still.
 pub(crate) async fn run(
     queues: Queues,
     in_hand: Arc<Outstanding>,
-    looks: Arc<ReconnectingClient>,
+    polls: Arc<ReconnectingClient>,
     stopped: CancellationToken,
 ) {
     while !stopped.is_cancelled() {
         tokio::select! { () = in_hand.until_busy() => {}, () = stopped.cancelled() => return }
-        match operate::cancelling(&looks).await {
+        match operate::cancelling(&polls).await {
             Ok(jobs) if !jobs.is_empty() => {
                 let each = queues.iter();
                 each.for_each(|queue| queue.consumer.cancel(&jobs));
             }
             Ok(_) => {}
-            Err(error) => tracing::debug!(%error, "cancelled jobs could not be looked for"),
+            Err(error) => tracing::debug!(%error, "cancelled jobs could not be queried"),
         }
         tokio::select! { () = tokio::time::sleep(INTERVAL) => {}, () = stopped.cancelled() => {} }
     }

@@ -1,4 +1,4 @@
-//! Beside the way of a job: what operators and programs ask of jobs and queues, in a transaction of
+//! What operators and programs ask of jobs and queues, in a transaction of
 //! any driver.
 
 use std::time::Duration;
@@ -27,7 +27,7 @@ const LISTED: [State; 11] = [
     State::Expired,
     State::Cancelled,
 ];
-/// States of jobs that were given up, and are kept.
+/// States of jobs that failed permanently and are retained.
 const KEPT: [State; 4] = [
     State::Dead,
     State::Discarded,
@@ -37,7 +37,7 @@ const KEPT: [State; 4] = [
 /// States of jobs whose wait a retry ends.
 const WAITING: [State; 3] = [State::Scheduled, State::Retrying, State::Quarantined];
 
-/// The longest that done jobs are kept.
+/// The longest retention of completed jobs.
 const LONGEST_KEPT: Duration = Duration::from_secs(3_660 * 86_400);
 
 /// Looks for jobs, lists, cancels, retries and redrives them; pauses and limits queues; counts;
@@ -65,7 +65,7 @@ const LONGEST_KEPT: Duration = Duration::from_secs(3_660 * 86_400);
 ///     println!("job {} is {}, {} attempts counted", job.id, job.state, job.attempts);
 /// }
 /// let again = jobs.redrive_where(&timeouts).await?;
-/// println!("{} jobs are sent to work again", again.len());
+/// println!("{} jobs redriven", again.len());
 /// tx.commit().await?;
 /// # Ok(()) }
 /// ```
@@ -110,7 +110,7 @@ impl<E: Executor> Client<E> {
 
     /// Lists jobs that are not done, the newest first unless the filter says otherwise; 50 of them
     /// unless it has a limit. It reads all jobs of the store: [`counters`](Self::counters) is the
-    /// quick way to numbers.
+    /// fast source of numbers.
     ///
     /// Fails with [`Error::is_invalid`] where the filter's state is [`State::Completed`].
     pub async fn list(&mut self, filter: &Filter) -> Result<Vec<ListedJob>, Error> {
@@ -167,7 +167,7 @@ impl<E: Executor> Client<E> {
         store::cancel(&mut self.0, ids).await
     }
 
-    /// Lets jobs run now that wait for their time, be they scheduled or to be tried again; they
+    /// Lets jobs run now that wait for their time, be they scheduled or to be retried; they
     /// keep the attempts that were counted. Answers where each job that is known is then, in the
     /// order of their numbers: [`Available`](State::Available), [`Blocked`](State::Blocked) (until
     /// its turn), or where it stays.
@@ -287,7 +287,7 @@ impl<E: Executor> Client<E> {
     ///
     /// Fails with [`Error::is_invalid`] over a connection without an open transaction, or in one
     /// that is not READ COMMITTED; nothing is done then. Fails with SQLSTATE 55P03 after 200 ms
-    /// where an open transaction is in the way of a step: roll back, and try again after a while,
+    /// where an open transaction blocks a step: roll back, and try again after a while,
     /// as [`migrate`](crate::migrate) does by itself for a minute. Fails as
     /// [`migrate`](crate::migrate) does on a server or a schema that is not for this version.
     ///

@@ -10,13 +10,13 @@ pub struct Config {
     /// Shown in `posthaste.worker`; a host name and process id help people.
     pub name: String,
     /// The site that this worker belongs to, such as `production`: a store is worked by one site
-    /// alone, and a copy of it waits for `posthaste adopt`. Without a name the site is told by the
-    /// address that the worker connects to.
+    /// alone, and a copy of it waits for `posthaste adopt`. Without a name the site is identified
+    /// by the address that the worker connects to.
     pub site: Option<String>,
-    /// Longest pause between two looks at an empty queue. After work was found the pause starts at
+    /// Longest pause between two polls of an empty queue. After work was found the pause starts at
     /// a millisecond and grows with idleness. Behind a notifier
     /// ([`WorkerBuilder::notifier`](crate::WorkerBuilder::notifier)) a queue that is notified is
-    /// looked at once a second or less often.
+    /// polled once a second or less often.
     pub poll_interval: Duration,
     /// How often the worker says that it lives.
     pub heartbeat_interval: Duration,
@@ -27,13 +27,13 @@ pub struct Config {
     pub shutdown_grace: Duration,
     /// Whether this worker may be elected to do maintenance. Somebody must.
     pub maintenance: bool,
-    /// How often the leader looks for scheduled jobs that are due, and how late they start at most.
+    /// How often the leader polls for scheduled jobs that are due, and how late they start at most.
     /// With a notifier it sleeps while none is.
     pub promote_interval: Duration,
-    /// How often the leader looks after segments and dead workers; up to 16 times as long while
-    /// nothing is to be done.
+    /// How often the leader maintains segments and rescues dead workers' jobs; up to 16 times as
+    /// long while nothing is to be done.
     pub maintenance_interval: Duration,
-    /// How often, at most, the leader looks for expired jobs; a slow look stretches it.
+    /// How often, at most, the leader polls for expired jobs; a slow poll stretches it.
     pub expire_interval: Duration,
     /// A segment that has grown beyond this many bytes is followed by a new one.
     pub segment_bytes: i64,

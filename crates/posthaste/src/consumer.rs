@@ -1,7 +1,7 @@
 //! Who takes claimed jobs, and what each run of one came to.
 //!
 //! A program that wants whole claims takes them by [`claims`](crate::WorkerBuilder::claims); a
-//! [`Consumer`] is what stands behind these, behind handlers, relays and syncs.
+//! [`Consumer`] is the basis of these: of handlers, relays and syncs.
 
 mod breaker;
 mod context;
@@ -71,7 +71,7 @@ pub use ticket::{Delivery, Ticket};
 pub trait Consumer: Send + Sync + 'static {
     /// How many jobs it would take now. Asked before each claim, which brings at most this many.
     fn capacity(&self) -> usize;
-    /// Takes a claim, also one that was under way when [`give_back`](Self::give_back) was called. A
+    /// Takes a claim, also one that was in flight when [`give_back`](Self::give_back) was called. A
     /// job whose worker died comes alone and unasked, while nothing else is in the worker's hands,
     /// or with [others like it](Self::quarantine_batch).
     fn consume(&self, claim: Vec<Delivery>);
@@ -94,7 +94,7 @@ pub trait Consumer: Send + Sync + 'static {
     fn limit(&self) -> Option<Duration> {
         None
     }
-    /// How many jobs whose worker died come together; one unless said otherwise. More is for
+    /// How many jobs whose worker died come together; one by default. More is for
     /// consumers that take jobs by the batch: only such come together as have seen one worker die,
     /// and for which a counted attempt ends nothing (`max_attempts(None)`). If they see another
     /// die, each comes alone.
@@ -110,8 +110,8 @@ pub trait Consumer: Send + Sync + 'static {
     fn room(&self) -> Option<Arc<Notify>> {
         None
     }
-    /// Whether what is in its hands is to stay in front of what comes behind it: what a claim took
-    /// whose answer was lost is looked for before the next claim is made, else it is given back.
+    /// Whether the jobs that it holds must stay before those that come later: what a claim took
+    /// whose answer was lost is searched for before the next claim is made, else it is given back.
     fn is_ordered(&self) -> bool {
         false
     }

@@ -65,13 +65,13 @@ pub struct Counter {
     pub failed_total: i64,
     /// Runs after which the job was rescheduled to be run again, an attempt counted or not.
     pub retried_total: i64,
-    /// Jobs that were kept as dead; those that were redriven since are among them, as below.
+    /// Jobs that ended as dead; those that were redriven since are among them, as below.
     pub dead_total: i64,
-    /// Jobs that were kept as discarded.
+    /// Jobs that ended as discarded.
     pub discarded_total: i64,
-    /// Jobs that were kept as expired.
+    /// Jobs that ended as expired.
     pub expired_total: i64,
-    /// Jobs that were kept as cancelled.
+    /// Jobs that ended as cancelled.
     pub cancelled_total: i64,
 }
 

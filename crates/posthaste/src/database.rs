@@ -95,7 +95,7 @@ enum Notifier {
 }
 
 impl Database {
-    /// Turns the worker's notifier off: the worker looks for jobs by itself, ten times a second
+    /// Turns the worker's notifier off: the worker polls for jobs, ten times a second
     /// unless [`Config::poll_interval`](crate::Config::poll_interval) says otherwise. A notifier
     /// that you give to [`WorkerBuilder::notifier`](crate::WorkerBuilder::notifier) stays on.
     #[must_use]
@@ -176,7 +176,7 @@ Ok(Worker::builder(pooler.notifier_at(server)))
         }
     }
 
-    /// How a worker listens that was not told so itself.
+    /// How a worker listens by default.
     pub(crate) fn listen(&self) -> Result<Option<Listen>, Error> {
         let at = match &self.notifier {
             Notifier::Off => return Ok(None),
@@ -184,7 +184,7 @@ Ok(Worker::builder(pooler.notifier_at(server)))
             Notifier::At(other) => other,
         };
         let unknown = "the database of the notifier was made from a pool of deadpool-postgres, \
-                       which does not tell its settings: use WorkerBuilder::notifier";
+                       which does not expose its settings: use WorkerBuilder::notifier";
         match at.source.listen()? {
             None => Err(ErrorKind::Config(unknown.into()).into()),
             listen => Ok(listen),

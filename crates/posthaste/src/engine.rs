@@ -76,8 +76,8 @@ struct Process {
     admission: Arc<Admission>,
     /// Kept to the end, because the channel of outcomes is closed with it.
     claimer: Arc<Claimer>,
-    /// For statements that look and change nothing of a job.
-    looks: Arc<ReconnectingClient>,
+    /// For polls, which change nothing of a job.
+    polls: Arc<ReconnectingClient>,
     notifications: Arc<Notifications>,
     /// What was done and not flushed yet.
     stats: Arc<Stats>,
@@ -105,7 +105,7 @@ impl Process {
             let site = Arc::clone(&start.site);
             Arc::new(ReconnectingClient::new(start.pool.clone(), patience, site))
         };
-        let (claims, looks) = (line(reconnecting::WORK), line(reconnecting::POLLS));
+        let (claims, polls) = (line(reconnecting::WORK), line(reconnecting::POLLS));
         let queues: Queues = start.queues.into();
         let consumers = Arc::clone(&queues);
         let registration = Registration::new(
@@ -136,7 +136,7 @@ impl Process {
             site: start.site,
             admission: start.admission,
             claimer: Arc::new(claimer),
-            looks,
+            polls,
             notifications: Arc::default(),
             stats: Arc::default(),
             owed: start.owed,
@@ -240,7 +240,7 @@ impl Process {
         let missed = Arc::new(Notify::new());
         let lanes = Lanes {
             queues: Arc::clone(&self.queues),
-            link: Arc::clone(&self.looks),
+            link: Arc::clone(&self.polls),
             missed: Arc::clone(&missed),
             stopping: self.claimer.stopping.clone(),
         };
@@ -255,36 +255,36 @@ impl Process {
         let quarantine = Quarantine {
             claimer: Arc::clone(&self.claimer),
             queues: Arc::clone(&self.queues),
-            looks: Arc::clone(&self.looks),
+            looks: Arc::clone(&self.polls),
         };
         claiming.spawn(self.watched.task("quarantine", quarantine.run()));
         self.spawn("discover", lanes.discover());
         claiming
     }
 
-    /// Starts what wakes the others, and what looks after the jobs that run.
+    /// Starts what wakes the others, and the tasks for running jobs.
     fn spawn_watchers(&self) {
         let queues = || Arc::clone(&self.queues);
-        let looks = || Arc::clone(&self.looks);
+        let polls = || Arc::clone(&self.polls);
         let in_hand = || Arc::clone(&self.claimer.dispatcher.in_hand);
         let stopping = || self.claimer.stopping.clone();
         let stopped = || self.ends.stopped.clone();
         let longest = self.config.poll_interval;
-        let watch = notifier::watch::run(queues(), looks(), longest, stopping());
+        let watch = notifier::watch::run(queues(), polls(), longest, stopping());
         self.spawn("sleep", watch);
         if let Some(listen) = &self.listen {
             let notifier = Notifier {
                 queues: queues(),
                 notifications: Arc::clone(&self.notifications),
-                looks: looks(),
+                polls: polls(),
                 listen: Arc::clone(listen),
                 stopping: stopping(),
             };
             self.spawn("notifier", notifier.run());
         }
-        let cancel = cancel::run(queues(), in_hand(), looks(), stopped());
+        let cancel = cancel::run(queues(), in_hand(), polls(), stopped());
         self.spawn("cancel", cancel);
-        let stats = stats::run(Arc::clone(&self.stats), looks(), stopped());
+        let stats = stats::run(Arc::clone(&self.stats), polls(), stopped());
         self.spawn("stats", stats);
         self.spawn("watch", overdue::run(queues(), in_hand(), stopped()));
     }
@@ -322,7 +322,7 @@ impl Process {
                 config: Arc::clone(&self.config),
                 registration: Arc::clone(&self.claimer.registration),
                 notifications: Arc::clone(&self.notifications),
-                road: self.line(reconnecting::PROMOTER),
+                link: self.line(reconnecting::PROMOTER),
                 duties: self.line(reconnecting::LONGEST),
                 stopping: self.claimer.stopping.clone(),
             };

@@ -139,7 +139,7 @@ async fn send<E: Executor>(
 /// Enqueues many jobs in the caller's transaction and returns their ids in the same order; at most
 /// a thousand of them, or about 8 MiB, a statement.
 ///
-/// Jobs with unique keys go one by one, because each key has to be looked at, and in the order of
+/// Jobs with unique keys go one by one, because each key has to be checked, and in the order of
 /// their keys: two such calls that take the same keys wait for each other at most, and do not
 /// deadlock. Only where one of them has an ordering key that others have too, the jobs of that
 /// ordering key go one by one in the order given: such a call may deadlock with another that takes

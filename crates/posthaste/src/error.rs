@@ -12,7 +12,7 @@ use driver::DriverError;
 
 /// What went wrong in a call to posthaste.
 ///
-/// Opaque on purpose: ask it with the predicates. Its text is one line, names the way out where
+/// Opaque on purpose: ask it with the predicates. Its text is one line, names the remedy where
 /// there is one, and never contains arguments of jobs or connection secrets.
 pub struct Error(Box<ErrorKind>);
 
@@ -91,13 +91,13 @@ impl fmt::Display for Chain {
 }
 
 /// An error with its causes, the outermost first. One that repeats what stands before it is left
-/// out. What Postgres said comes with its hint and SQLSTATE.
+/// out. The message of Postgres comes with its hint and SQLSTATE.
 pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = String::new();
     let mut next = Some(error);
     while let Some(cause) = next {
         next = cause.source();
-        let said = match cause.downcast_ref::<DbError>() {
+        let message = match cause.downcast_ref::<DbError>() {
             Some(refusal) => refused(refusal),
             None => cause.to_string(),
         };
@@ -105,13 +105,13 @@ pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
         if text.ends_with(NO_WORDS) && next.is_none() {
             text.truncate(text.len() - NO_WORDS.len());
         }
-        if !text.contains(&said) {
+        if !text.contains(&message) {
             let between = if text.is_empty() || text.ends_with(": ") {
                 ""
             } else {
                 ": "
             };
-            text = text + between + &said;
+            text = text + between + &message;
         }
     }
     text
@@ -125,19 +125,19 @@ pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
 }
 
 fn refused(refusal: &DbError) -> String {
-    let (said, code) = (refusal.message(), refusal.code().code());
+    let (message, code) = (refusal.message(), refusal.code().code());
     let more = match refusal.hint() {
         Some(hint) => format!("; {hint}"),
-        None => meaning(Some(code), said).to_owned(),
+        None => meaning(Some(code), message).to_owned(),
     };
-    format!("{said} ({code}){more}")
+    format!("{message} ({code}){more}")
 }
 
 /// What a refusal means whose words do not say it. A driver may know no SQLSTATE.
-fn meaning(code: Option<&str>, said: &str) -> &'static str {
+fn meaning(code: Option<&str>, message: &str) -> &'static str {
     let meaning = match code {
         Some("42P01" | "42883" | "3F000") | None
-            if said.contains("\"posthaste") || said.contains(" posthaste.") =>
+            if message.contains("\"posthaste") || message.contains(" posthaste.") =>
         {
             "; the database is not migrated, or its schema is older than this program: \
              run `posthaste migrate` or call posthaste::migrate()"
@@ -146,14 +146,19 @@ fn meaning(code: Option<&str>, said: &str) -> &'static str {
             "; this server is a replica, or the session may only read: connect to the primary"
         }
         Some("55000" | "0A000")
-            if said.contains("recovery is in progress") || said.contains("during recovery") =>
+            if message.contains("recovery is in progress")
+                || message.contains("during recovery") =>
         {
             "; this server is a replica: connect to the primary"
         }
         _ => "",
     };
     // A driver's words may have it already.
-    if said.contains(meaning) { "" } else { meaning }
+    if message.contains(meaning) {
+        ""
+    } else {
+        meaning
+    }
 }
 
 /// Whether it is the connection that failed.
@@ -174,7 +179,7 @@ pub(crate) fn is_connection(error: &tokio_postgres::Error) -> bool {
 pub fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "with something that is no text".into())
+        .unwrap_or_else(|| "with a payload that is not a string".into())
 }
 
 impl Error {
@@ -334,11 +339,11 @@ mod tests {
 
     #[test]
     fn refusals_explain_themselves_once() {
-        let said = "cannot execute CREATE SCHEMA in a read-only transaction";
-        let meaning = super::meaning(Some("25006"), said);
+        let message = "cannot execute CREATE SCHEMA in a read-only transaction";
+        let meaning = super::meaning(Some("25006"), message);
         assert!(meaning.contains("replica"), "{meaning}");
         assert_eq!(
-            super::meaning(Some("25006"), &format!("{said}{meaning}")),
+            super::meaning(Some("25006"), &format!("{message}{meaning}")),
             ""
         );
     }

@@ -46,7 +46,7 @@ pub enum Value<'a> {
 /// Runs a statement in the caller's transaction.
 ///
 /// Implemented for references to the transactions and connections of tokio-postgres and
-/// deadpool-postgres, and behind the features `sqlx`, `diesel-async` and `sea-orm` for those of
+/// deadpool-postgres, and with the features `sqlx`, `diesel-async` and `sea-orm` for those of
 /// these crates. A connection without an open transaction runs each statement in one of its own.
 ///
 /// | driver | pass |
@@ -61,7 +61,7 @@ pub enum Value<'a> {
 /// the first for which [`Error::is_connection`](crate::Error::is_connection) is certain to hold.
 #[diagnostic::on_unimplemented(
     message = "posthaste cannot run statements in a `{Self}`",
-    label = "this is no transaction or connection that posthaste knows",
+    label = "this is not a transaction or connection that posthaste supports",
     note = "tokio-postgres and deadpool-postgres: pass `&transaction` or `&client`",
     note = "sqlx: pass `&mut *transaction` or `&mut connection` (feature `sqlx`)",
     note = "diesel-async: pass `&mut connection` (feature `diesel-async`)",

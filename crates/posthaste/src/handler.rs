@@ -9,7 +9,7 @@ use crate::error::chain;
 use crate::job::{Misread, Outcome};
 use crate::retry::RunResult;
 
-/// Any error; its text is kept with the job and logged, with those of its
+/// Any error; its text is stored with the job and logged, with those of its
 /// [sources](std::error::Error::source), so it should not contain secrets. It counts as an attempt,
 /// and the back-off decides when the next one comes.
 pub type HandlerError = Box<dyn std::error::Error + Send + Sync>;
@@ -53,8 +53,8 @@ impl<E: Into<HandlerError> + 'static> IntoHandlerResult for Result<Outcome, E> {
     }
 }
 
-/// As `into`, but of an `anyhow::Error` too it can be told whether it is a [`RetryLater`] or a
-/// [`Misread`]: as another error it would hide that.
+/// As `into`, and also recognizes a [`RetryLater`] or a [`Misread`] inside an `anyhow::Error`,
+/// which would hide them.
 pub(crate) fn boxed<E: Into<HandlerError> + 'static>(error: E) -> HandlerError {
     if let Some(error) = (&error as &dyn Any).downcast_ref::<anyhow::Error>() {
         let mut causes = error.chain();
@@ -100,7 +100,7 @@ impl RetryLater {
         }
     }
 
-    /// Counts as no attempt: the worker was not able to try at all. The job is looked at again
+    /// Counts as no attempt: the worker was not able to try at all. The job is tried again
     /// after this time.
     pub fn without_attempt(after: Duration, reason: impl Into<String>) -> Self {
         Self {
@@ -174,13 +174,13 @@ mod tests {
     fn argument_errors_survive_anyhow() {
         let misread = || Misread {
             argument: "kwargs.to".into(),
-            why: "ada@example.org is no number".into(),
+            why: "ada@example.org is not a number".into(),
         };
         let bare = anyhow::Error::from(misread());
-        let told = Err::<(), _>(misread()).context("the mail").unwrap_err();
-        for error in [bare, told] {
-            let said = failure(boxed(error));
-            assert!(matches!(said, RunResult::Misread { .. }), "{said:?}");
+        let wrapped = Err::<(), _>(misread()).context("the mail").unwrap_err();
+        for error in [bare, wrapped] {
+            let result = failure(boxed(error));
+            assert!(matches!(result, RunResult::Misread { .. }), "{result:?}");
         }
     }
 }

@@ -82,7 +82,7 @@ async fn beat(heartbeat: Heartbeat, link: ReconnectingClient) {
             if !std::mem::replace(&mut stands_still, true) {
                 tracing::error!(
                     waited = waited.as_secs_f64(),
-                    "the engine's thread stands still; no heartbeat is sent until it moves"
+                    "the engine thread is stalled; no heartbeat is sent until it continues"
                 );
             }
             tokio::select! {

@@ -130,6 +130,6 @@ pub struct Failure {
     pub worker: Option<i64>,
     /// That worker's name.
     pub worker_name: Option<String>,
-    /// What went wrong, where that was said.
+    /// The error, if there was one.
     pub error: Option<String>,
 }

@@ -33,7 +33,7 @@ pub(crate) struct Registration {
     lost: Box<dyn Fn() + Send + Sync>,
     identity: watch::Sender<Option<Arc<Identity>>>,
     one_at_a_time: Mutex<()>,
-    /// A death is told once, also where two threads hear of it.
+    /// A death is logged once, even if two threads notice it.
     forgetting: std::sync::Mutex<()>,
 }
 
@@ -113,7 +113,7 @@ impl Registration {
         }
         tracing::warn!(
             worker = declared_dead,
-            "this worker was declared dead; it goes on under a new id"
+            "this worker was declared dead; it continues under a new id"
         );
         // What it had comes first: nothing is claimed under another id before that.
         (self.lost)();
@@ -130,7 +130,7 @@ impl Registration {
         if let Some(worker) = worker
             && let Err(error) = store::stop(&self.link, worker, is_sure).await
         {
-            tracing::warn!(%error, "the worker could not sign off");
+            tracing::warn!(%error, "the worker could not deregister");
         }
     }
 

@@ -70,7 +70,7 @@ pub struct Job {
 
 impl Job {
     /// A job of the queue `default` that nobody has enqueued, for those who read jobs by themselves
-    /// and for tests. What is not said here is as it mostly is, and may be set.
+    /// and for tests. Other fields have defaults and may be set.
     pub fn new(id: JobId, name: &str, enqueued_at: Timestamp, kwargs: &str) -> Self {
         Self {
             id,
@@ -107,7 +107,7 @@ impl Job {
         serde_json::from_str(&self.kwargs)
     }
 
-    /// As [`kwargs`](Self::kwargs), with an error that begins with the way to what cannot be read,
+    /// As [`kwargs`](Self::kwargs), with an error that begins with the path of what cannot be read,
     /// such as `kwargs.to[1].address`.
     pub fn arguments<T: DeserializeOwned>(&self) -> Result<T, Misread> {
         let mut text = serde_json::Deserializer::from_str(&self.kwargs);

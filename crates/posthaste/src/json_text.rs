@@ -5,7 +5,7 @@ use postgres_types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 type WireError = Box<dyn std::error::Error + Sync + Send>;
 
-/// The only version of jsonb's binary form: text behind one byte.
+/// The only version of jsonb's binary form: text after one byte.
 const VERSION: u8 = 1;
 
 /// The text of a `jsonb`.

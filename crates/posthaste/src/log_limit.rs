@@ -15,11 +15,11 @@ pub const FEW: u32 = 10;
 #[derive(Debug)]
 pub struct LogLimit {
     most: u32,
-    names: Mutex<BTreeMap<String, Said>>,
+    names: Mutex<BTreeMap<String, Entry>>,
 }
 
 #[derive(Debug)]
-struct Said {
+struct Entry {
     since: Instant,
     lines: u32,
     left_out: u64,
@@ -49,28 +49,28 @@ impl LogLimit {
     fn admit_at(&self, name: &str, now: Instant) -> Option<u64> {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         if !names.contains_key(name) && names.len() >= NAMES {
-            names.retain(|_, said| said.left_out > 0 || now - said.since < MINUTE);
+            names.retain(|_, entry| entry.left_out > 0 || now - entry.since < MINUTE);
         }
         let is_known = names.contains_key(name) || names.len() < NAMES;
         let name = if is_known { name } else { "" };
         if !names.contains_key(name) {
-            let said = Said {
+            let entry = Entry {
                 since: now,
                 lines: 0,
                 left_out: 0,
             };
-            names.insert(name.to_owned(), said);
+            names.insert(name.to_owned(), entry);
         }
-        let said = names.get_mut(name)?;
-        if now - said.since >= MINUTE {
-            said.since = now;
-            said.lines = 0;
+        let entry = names.get_mut(name)?;
+        if now - entry.since >= MINUTE {
+            entry.since = now;
+            entry.lines = 0;
         }
-        if said.lines < self.most {
-            said.lines += 1;
-            return Some(std::mem::take(&mut said.left_out));
+        if entry.lines < self.most {
+            entry.lines += 1;
+            return Some(std::mem::take(&mut entry.left_out));
         }
-        said.left_out += 1;
+        entry.left_out += 1;
         None
     }
 }
@@ -83,20 +83,20 @@ mod tests {
     fn limits_lines_per_name_and_counts_the_rest() {
         let limit = LogLimit::new(2);
         let begun = Instant::now();
-        let said: Vec<_> = (0..5).map(|_| limit.admit_at("a", begun)).collect();
-        assert_eq!(said, [Some(0), Some(0), None, None, None]);
+        let admitted: Vec<_> = (0..5).map(|_| limit.admit_at("a", begun)).collect();
+        assert_eq!(admitted, [Some(0), Some(0), None, None, None]);
         assert_eq!(limit.admit_at("b", begun), Some(0));
         let later = begun + MINUTE;
-        let said: Vec<_> = (0..3).map(|_| limit.admit_at("a", later)).collect();
-        assert_eq!(said, [Some(3), Some(0), None]);
+        let admitted: Vec<_> = (0..3).map(|_| limit.admit_at("a", later)).collect();
+        assert_eq!(admitted, [Some(3), Some(0), None]);
     }
 
     #[test]
     fn names_are_bounded() {
         let limit = LogLimit::new(1);
         let now = Instant::now();
-        let said = (0..3 * NAMES).filter_map(|n| limit.admit_at(&n.to_string(), now));
-        assert_eq!(said.count(), NAMES + 1);
+        let admitted = (0..3 * NAMES).filter_map(|n| limit.admit_at(&n.to_string(), now));
+        assert_eq!(admitted.count(), NAMES + 1);
         let later = now + 2 * MINUTE;
         assert_eq!(limit.admit_at("new", later), Some(0));
     }

@@ -1,5 +1,5 @@
-//! The elected duties. Any worker can be the leader; each duty is a short transaction behind a lock
-//! of its own, so that two leaders at once only waste a little work. The scheduled road has a link
+//! The elected duties. Any worker can be the leader; each duty is a short transaction under a lock
+//! of its own, so that two leaders at once only waste a little work. The promoter has a link
 //! of its own: what is due waits for no other duty.
 
 mod counting;
@@ -48,7 +48,7 @@ use attempt;
 fn logged<T>(duty: &'static str, result: Result<T, Error>) -> Option<T> {
     result
         .inspect_err(
-            |error| tracing::warn!(duty, %error, "a maintenance duty failed; it is tried again"),
+            |error| tracing::warn!(duty, %error, "a maintenance task failed; it is retried"),
         )
         .ok()
 }
@@ -58,8 +58,8 @@ pub(crate) struct Maintenance {
     pub(crate) config: Arc<Config>,
     pub(crate) registration: Arc<Registration>,
     pub(crate) notifications: Arc<Notifications>,
-    /// The scheduled road, and the lease.
-    pub(crate) road: ReconnectingClient,
+    /// For the promoter, and for the lease.
+    pub(crate) link: ReconnectingClient,
     /// Every other duty; some are slow.
     pub(crate) duties: ReconnectingClient,
     pub(crate) stopping: CancellationToken,
@@ -83,13 +83,13 @@ impl Maintenance {
         while !self.stopping.is_cancelled() {
             // Without its session others take the lease: it is asked for at once by the next one.
             let is_due = led_until.is_none_or(|until| Instant::now() + lease / 2 > until);
-            if is_due || !self.road.is_connected().await {
+            if is_due || !self.link.is_connected().await {
                 let asked = Instant::now();
                 led_until = match self.lead(lease).await {
                     Ok(true) => Some(asked + lease),
                     Ok(false) => None,
                     Err(error) => {
-                        tracing::debug!(%error, "the lease of maintenance could not be asked for");
+                        tracing::debug!(%error, "the maintenance lease could not be requested");
                         led_until.filter(|until| Instant::now() < *until)
                     }
                 };
@@ -97,7 +97,7 @@ impl Maintenance {
             }
             let tick = self.config.maintenance_interval * 4;
             if led_until.is_some() && Instant::now() >= tick_at {
-                let next = periodic.tick(&self.road).await.unwrap_or(tick);
+                let next = periodic.tick(&self.link).await.unwrap_or(tick);
                 tick_at = Instant::now() + next.max(SHORTEST_TICK).min(tick);
             }
             let pause = match led_until {
@@ -128,6 +128,6 @@ impl Maintenance {
 
     async fn lead(&self, lease: Duration) -> Result<bool, Error> {
         let worker = self.registration.worker().await?;
-        store::lead(&self.road, worker.id, lease).await
+        store::lead(&self.link, worker.id, lease).await
     }
 }

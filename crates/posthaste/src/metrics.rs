@@ -1,11 +1,11 @@
-//! How long jobs wait and run, for whoever collects metrics in this process by the facade
+//! How long jobs wait and run, for a recorder of metrics in this process by the facade
 //! [`metrics`](https://docs.rs/metrics).
 //!
 //! A program installs a recorder of its choice, such as that of `metrics-exporter-prometheus`,
 //! **before** it starts a worker; without one nothing is recorded. The names of queues and jobs are
 //! labels. Of each queue the first hundred names have their own, all others share `other`.
 //!
-//! What concerns a whole database (how many jobs wait, how old the oldest is) is no metric of a
+//! What concerns a whole database (how many jobs wait, how old the oldest is) is not a metric of a
 //! process: [`Client::counters`](crate::Client::counters) has it, and the command
 //! `posthaste exporter` serves it.
 //!
@@ -35,7 +35,7 @@ pub const WAIT_SECONDS: &str = "posthaste_wait_seconds";
 
 /// How many seconds a run took, relayed and synced jobs too. Labels: `queue`, `name`, and
 /// `outcome`: `completed`, `retried` (the attempt was counted), `rescheduled` (it was not),
-/// `awaiting`, `dead`, `discarded` or `cancelled`. What was given back is no run.
+/// `awaiting`, `dead`, `discarded` or `cancelled`. What was given back is not a run.
 pub const RUN_SECONDS: &str = "posthaste_run_seconds";
 
 /// Names of one queue that have labels of their own.
@@ -102,7 +102,7 @@ type Names = HashMap<Box<str>, Arc<Histograms>>;
 pub(crate) struct Runs(Mutex<HashMap<Arc<str>, Names>>);
 
 impl Runs {
-    /// Records runs. Neighbours are mostly of the same name, so that few are looked up.
+    /// Records runs. Neighbours are mostly of the same name, so that lookups are rare.
     pub(crate) fn add<'a>(
         &self,
         runs: impl Iterator<Item = (&'a Job, RunTiming, &'static str)>,

@@ -37,7 +37,7 @@ const LEADER: i64 = 2;
 pub(crate) struct Notifier {
     pub(crate) queues: Queues,
     pub(crate) notifications: Arc<Notifications>,
-    pub(crate) looks: Arc<ReconnectingClient>,
+    pub(crate) polls: Arc<ReconnectingClient>,
     pub(crate) listen: Listen,
     pub(crate) stopping: CancellationToken,
 }
@@ -47,10 +47,10 @@ impl Notifier {
     pub(crate) async fn run(self) {
         let mut failures = 0u32;
         while !self.stopping.is_cancelled() {
-            match listener::open(&self.queues, &self.looks, &self.listen).await {
+            match listener::open(&self.queues, &self.polls, &self.listen).await {
                 Ok(mut listener) => {
                     failures = 0;
-                    tracing::debug!("the notifier listens");
+                    tracing::debug!("the notifier is listening");
                     self.serve(&mut listener).await;
                 }
                 Err(error) => {
@@ -69,7 +69,7 @@ impl Notifier {
     }
 
     /// Serves one connection to its end. What was turned on is forgotten then, and every task
-    /// looks.
+    /// polls.
     async fn serve(&self, listener: &mut Listener) {
         let mut wakeups = Wakeups::of(self, listener.bits());
         self.notifications.set_listening(true);
@@ -85,11 +85,11 @@ impl Notifier {
                 // Other workers of the same queues are notified, and turn them on again. Without an
                 // answer the lease ends it.
                 if let Err(error) = listener.turn_off(wakeups.on).await {
-                    tracing::debug!(%error, "notifications were left on");
+                    tracing::debug!(%error, "notifications could not be turned off");
                 }
             }
             Err(error) => {
-                tracing::info!(%error, "the connection that listens has ended; it is opened again")
+                tracing::info!(%error, "the listening connection ended; reconnecting")
             }
         }
         wakeups.wake_all();
@@ -176,7 +176,7 @@ impl<'a> Wakeups<'a> {
     fn give_up(&mut self) {
         if self.on != 0 {
             tracing::warn!(
-                "Postgres' queue of notifications fills up: notifications are turned off"
+                "the notification queue of Postgres is filling up; notifications are turned off"
             );
         }
         self.on = 0;

@@ -47,7 +47,7 @@ impl Backoff {
 /// What a consumer's run of a job came to.
 #[derive(Clone, Debug)]
 pub(crate) enum RunResult {
-    /// The consumer said so.
+    /// The consumer asked for it.
     Returned(Outcome),
     /// It returned an error.
     Failed(String),
@@ -122,7 +122,7 @@ impl Disposition {
     }
 }
 
-/// An unknown name is looked at again after this: another version of the program may know it.
+/// An unknown name is tried again after this: another version of the program may know it.
 const UNKNOWN_NAME_AFTER: Duration = Duration::from_secs(60);
 
 /// What is stored of a run whose handler called `complete_in`, returned `Done`, and rolled back.

@@ -65,7 +65,7 @@ impl Fields {
             return Ok(None);
         };
         let found = words.iter().find(|(one, _)| *one == word);
-        found.map(|(_, meant)| Some(*meant)).ok_or_else(|| {
+        found.map(|(_, value)| Some(*value)).ok_or_else(|| {
             let words: Vec<String> = words.iter().map(|(one, _)| format!("{one:?}")).collect();
             format!("{name}: must be {}", words.join(" or "))
         })
@@ -88,7 +88,7 @@ impl Fields {
         let mut known = self.known.clone();
         known.sort_unstable();
         Err(format!(
-            "{name}: is no setting of {of}; there are {}",
+            "{name}: is not a setting of {of}; known are {}",
             known.join(", ")
         ))
     }
@@ -142,7 +142,7 @@ impl Read for Duration {
 }
 
 impl Read for Vec<String> {
-    const WHAT: &'static str = "a list of texts";
+    const WHAT: &'static str = "a list of strings";
     fn read(value: Value) -> Option<Self> {
         let Value::Array(list) = value else {
             return None;
@@ -175,7 +175,7 @@ impl Read for BTreeMap<String, Value> {
 }
 
 impl Read for BTreeMap<String, String> {
-    const WHAT: &'static str = "a table of texts";
+    const WHAT: &'static str = "a table of strings";
     fn read(value: Value) -> Option<Self> {
         let Value::Object(table) = value else {
             return None;

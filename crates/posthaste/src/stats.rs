@@ -55,7 +55,7 @@ impl Sums {
         }
     }
 
-    /// Each sum that is kept by kind, with its name in `posthaste.stats_delta`.
+    /// Each sum that is stored by kind, with its name in `posthaste.stats_delta`.
     fn each(&self) -> [(&'static str, i64); 3] {
         [
             ("completed_total", self.done),
@@ -64,7 +64,7 @@ impl Sums {
         ]
     }
 
-    /// Each that is kept by queue: there are fewer of them.
+    /// Each that is stored by queue: there are fewer of them.
     fn of_queue(&self) -> [(&'static str, i64); 2] {
         [
             ("started_total", self.started),
@@ -87,7 +87,7 @@ pub(crate) struct Stats(Mutex<HashMap<Kind, Sums>>);
 
 impl Stats {
     /// Adds runs that are closed for good. Neighbours are mostly of the same kind, so that few are
-    /// looked up.
+    /// searched.
     pub(crate) fn add<'a>(
         &self,
         runs: impl Iterator<Item = (&'a Job, &'a Disposition, RunTiming)>,
@@ -145,7 +145,7 @@ impl Stats {
             return;
         }
         if let Err(error) = counters::flush(link, &rows).await {
-            tracing::debug!(%error, "what was done could not be flushed");
+            tracing::debug!(%error, "statistics could not be flushed");
             if !error.leaves_in_doubt() {
                 self.put_back(sums);
             }

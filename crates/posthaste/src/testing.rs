@@ -54,7 +54,7 @@ use crate::work::context::{Context, Run};
 pub use crate::work::test_probe::FinishedRun;
 use crate::work::test_probe::TestProbe;
 
-/// Between two looks whether a queue is idle.
+/// Between two checks whether a queue is idle.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// A run of a job that exists in the test alone: no database knows it.
@@ -278,7 +278,7 @@ where
 {
     match enqueued(executor).await {
         Ok(jobs) => jobs,
-        Err(error) => panic!("{caller}: jobs {} cannot be looked for: {error}", A::NAME),
+        Err(error) => panic!("{caller}: jobs {} cannot be queried: {error}", A::NAME),
     }
 }
 
@@ -290,7 +290,7 @@ fn shown(jobs: &[impl serde::Serialize]) -> String {
 }
 
 /// Works until no job of the worker's queues is due, running or blocked, then stops, and returns
-/// the runs in the order in which they ended. What waits for its time, to be tried again too, is
+/// the runs in the order in which they ended. What waits for its time, to be retried too, is
 /// not waited for: call it again. Jobs of a paused queue are due, and keep it waiting.
 ///
 /// ```no_run
@@ -326,7 +326,7 @@ where
 {
     let (probe, mut runs) = TestProbe::of(jobs);
     worker.observe_runs(probe);
-    // Of a deadpool pool it is that pool; any other is connected once for all looks.
+    // Of a deadpool pool it is that pool; any other is connected once for all checks.
     let database = Database::from(worker.database().pool(1)?);
     let queues = worker.queue_names();
     let mut running = worker.start().await?;
@@ -337,7 +337,7 @@ where
             Some(run) = runs.recv() => ran.push(run),
             ended = running.ended() => { ended?; break }
             () = tokio::time::sleep(LOOK) => {
-                // Not kept: the handlers may need the pool's only connection.
+                // Not cached: the handlers may need the pool's only connection.
                 let client = database.client().await?;
                 if store::is_idle(&client, &queues).await? {
                     break;

@@ -12,7 +12,7 @@ use crate::support::{SOON, database, worker};
 enum Seen {
     /// The task's worker, with the queue that it is for.
     Is(i64, String),
-    /// The consumer was told that its worker is lost.
+    /// The consumer was notified that its worker is lost.
     Lost,
     /// At the end: whether the worker had not signed off yet.
     Ends(bool),
@@ -44,7 +44,7 @@ impl Consumer for Watching {
             worker.ended().await;
             let lives = "SELECT stopped_at IS NULL FROM posthaste.worker WHERE id = $1";
             let id = worker.worker().await.unwrap();
-            let lives = worker.fetch("cannot look", lives, &[&id]).await;
+            let lives = worker.fetch("cannot read", lives, &[&id]).await;
             seen.send(Seen::Ends(lives.unwrap()[0].get(0))).unwrap();
         }))
     }

@@ -1,4 +1,4 @@
-//! Jobs whose effect happens elsewhere: they wait until they are confirmed, whoever comes first, or
+//! Jobs whose effect happens elsewhere: they wait until they are confirmed, in any order, or
 //! tried again.
 
 use jiff::{SignedDuration, Timestamp};

@@ -117,7 +117,7 @@ async fn a_transaction_across_two_segments_keeps_its_order() {
         .batch_execute(&format!("SELECT posthaste.enqueue('b'); {LOCK}"))
         .await
         .unwrap();
-    // The claim has looked at the first segment, in which nothing was to be seen, and found
+    // The claim has polled the first segment, in which nothing was to be seen, and found
     // something in the second.
     assert_eq!(claim_behind(&other, client, worker).await, [1, 3, 2]);
 }
@@ -244,7 +244,7 @@ async fn rows_of_an_open_or_rolled_back_bulk_insert_are_walked_once_at_most() {
         let open = cost(&client, worker).await;
         assert!(
             open < 500,
-            "a look beside an open bulk insert touched {open} buffers"
+            "a poll beside an open bulk insert touched {open} buffers"
         );
         bulk.batch_execute(end).await.unwrap();
         if end == "ROLLBACK" {
@@ -252,7 +252,7 @@ async fn rows_of_an_open_or_rolled_back_bulk_insert_are_walked_once_at_most() {
             let after = cost(&client, worker).await;
             assert!(
                 after < 500,
-                "a look after a rolled-back bulk insert touched {after} buffers"
+                "a poll after a rolled-back bulk insert touched {after} buffers"
             );
         }
     }

@@ -166,10 +166,10 @@ async fn rescheduling_a_batch_writes_one_row_and_counts_no_attempt() {
             one.fail(RetryLater::without_attempt(after, why));
         }
     }
-    let told = "SELECT count(*) FROM posthaste.job WHERE state = 'scheduled' AND attempt = 0 \
+    let query = "SELECT count(*) FROM posthaste.job WHERE state = 'scheduled' AND attempt = 0 \
                 AND last_error = 'much later'";
     eventually(SOON, "all of them wait", async || {
-        Ok(client.query_one(told, &[]).await?.get::<_, i64>(0) == 5)
+        Ok(client.query_one(query, &[]).await?.get::<_, i64>(0) == 5)
     })
     .await
     .unwrap();
@@ -218,8 +218,8 @@ async fn newer_jobs_between_a_batchs_edges_are_not_part_of_it() {
         one.fail(RetryLater::without_attempt(SOON * 100, "later"));
     }
     let waiting = async || {
-        let told = "SELECT array_agg(id ORDER BY id) FROM posthaste.job WHERE state = 'scheduled'";
-        let ids: Option<Vec<i64>> = client.query_one(told, &[]).await?.get(0);
+        let query = "SELECT array_agg(id ORDER BY id) FROM posthaste.job WHERE state = 'scheduled'";
+        let ids: Option<Vec<i64>> = client.query_one(query, &[]).await?.get(0);
         Ok(ids.is_some_and(|ids| ids.len() > 1))
     };
     eventually(SOON, "both wait", waiting).await.unwrap();
@@ -260,9 +260,9 @@ async fn a_broken_engine_task_ends_the_worker_and_is_named() {
         .await
         .unwrap();
     let ended = tokio::time::timeout(SOON, worker.run_until_signal()).await;
-    let said = ended.expect("it ends").expect_err("an error").to_string();
+    let message = ended.expect("it ends").expect_err("an error").to_string();
     let expected = "the worker ended unexpectedly: its task \"claim from audit\" panicked: a bug";
-    assert_eq!(said, expected);
+    assert_eq!(message, expected);
     let (state, attempt, error) = state(&client, id.0).await.unwrap();
     let error = error.unwrap();
     assert_eq!((&*state, attempt), ("retrying", 1), "{error}");

@@ -157,7 +157,7 @@ async fn kept_jobs_are_listed_as_find_returns_them() {
         assert_eq!(ids_of(&all.dead(&filter).await.unwrap()), [dead[0]]);
         for job in &kept {
             let found = all.find(job.id).await.unwrap().unwrap();
-            assert_eq!(shared::told(job), shared::told(&found));
+            assert_eq!(shared::describe(job), shared::describe(&found));
             assert_eq!(job.trace, found.trace);
             assert!(job.ended_at.is_some());
         }
@@ -314,13 +314,13 @@ async fn counters_are_exact_under_any_session_rounding() {
         .await
         .unwrap();
     let found = all.counters().await.unwrap();
-    let told: Vec<_> = found
+    let listed: Vec<_> = found
         .jobs
         .iter()
         .map(|of| (&*of.queue, &*of.name))
         .collect();
     assert_eq!(
-        told,
+        listed,
         [("default", "late"), ("default", "later"), ("q", "it's")]
     );
     let quoted = &found.jobs[2];

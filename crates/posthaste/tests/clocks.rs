@@ -170,10 +170,10 @@ async fn failed_over(version: PgVersion) -> anyhow::Result<()> {
     let worker = noting(&pool, &seen).await;
     let (old, new) = (db.client().await?, connect(&replica.url(db.name())).await?);
     followed(&old, &seen, "ahead").await?;
-    let told = "SELECT pg_sequence_last_value('posthaste.promote_horizon')";
-    let until = number(&old, told).await;
+    let sink = "SELECT pg_sequence_last_value('posthaste.promote_horizon')";
+    let until = number(&old, sink).await;
     eventually(SOON, "the replica has it", async || {
-        Ok(number(&new, told).await >= until)
+        Ok(number(&new, sink).await >= until)
     })
     .await?;
     tokio::task::block_in_place(|| primary.stop_immediate())?;
@@ -229,7 +229,7 @@ async fn each_tick_once(version: PgVersion) -> anyhow::Result<()> {
     let db = support::migrated(&server).await;
     let client = db.client().await?;
     let ticks: Arc<Mutex<BTreeMap<String, Vec<String>>>> = Arc::default();
-    let told = Arc::clone(&ticks);
+    let sink = Arc::clone(&ticks);
     let minutely = |name: &str, missed| {
         let job = NewJob::new(name, &serde_json::json!({}))?;
         let periodic = Periodic::new(name, "* * * * *", job)?;
@@ -240,7 +240,7 @@ async fn each_tick_once(version: PgVersion) -> anyhow::Result<()> {
         .periodic(minutely("all", Missed::All)?)
         .periodic(minutely("last", Missed::Last)?)
         .handler("*", move |_, job| {
-            let mut ticks = told.lock().unwrap();
+            let mut ticks = sink.lock().unwrap();
             let seen = ticks.entry(job.name.to_string()).or_default();
             seen.push(job.scheduled_at.to_string());
             async { Ok(Outcome::Done) }
@@ -400,7 +400,10 @@ async fn nothing_for_ever(version: PgVersion) -> anyhow::Result<()> {
                    AND (SELECT count(*) FROM posthaste.confirmed) >= 1
                    AND (SELECT count(*) FROM posthaste.worker) = 2";
     assert!(is(&one.client, left).await?, "it was forgotten at once");
-    assert!(asks(&one, BEATS, &[]).await?, "nobody looks after the dead");
+    assert!(
+        asks(&one, BEATS, &[]).await?,
+        "nobody rescues the jobs of dead workers"
+    );
     // Written by the clock that is ahead.
     one.say(
         "UPDATE posthaste.worker SET stopped_at = clock_timestamp(), seen_at = clock_timestamp()
@@ -423,15 +426,15 @@ async fn nothing_for_ever(version: PgVersion) -> anyhow::Result<()> {
     one.client.execute(TELL, &[&relay, &"down"]).await?;
     server.turn_clock(-10 * MINUTE)?;
     // A relay's word of that clock is older than its next, and was not given tomorrow.
-    let told = async || -> anyhow::Result<(String, bool)> {
+    let sink = async || -> anyhow::Result<(String, bool)> {
         let row = one.client.query_one(RELAYS, &[]).await?;
         let at: jiff::Timestamp = row.get(12);
         let now: jiff::Timestamp = one.value("SELECT clock_timestamp()", &[]).await?;
         Ok((row.get(4), at <= now))
     };
-    assert_eq!(told().await?, ("down".into(), true));
+    assert_eq!(sink().await?, ("down".into(), true));
     one.client.execute(TELL, &[&relay, &"up"]).await?;
-    assert_eq!(told().await?, ("up".into(), true));
+    assert_eq!(sink().await?, ("up".into(), true));
     assert!(
         asks(&other, LEAD, &[&other.worker, &lease]).await?,
         "nobody leads for a year"

@@ -1,4 +1,4 @@
-//! The counters: at every moment they say what the view shows, whoever has counted how far, and
+//! The counters: at every moment they equal the view, however far each process has counted, and
 //! reading them stays cheap.
 
 pub mod agreement;

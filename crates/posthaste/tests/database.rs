@@ -1,5 +1,5 @@
 //! Where a worker's connections come from: a pool of sqlx, a URL, a socket of this machine, with
-//! passwords that hold anything; and what is said when they cannot be had.
+//! passwords that hold anything; and the errors when they cannot be reached.
 
 mod secured;
 
@@ -22,7 +22,7 @@ const PASSWORD: &str = "p@:/ %25?#&'\\é";
 /// As it stands in a URL.
 const ENCODED: &str = "p%40%3A%2F%20%2525%3F%23%26%27%5C%C3%A9";
 
-/// A worker on this database that would look for jobs after an hour, and the jobs that it starts.
+/// A worker on this database that would poll for jobs after an hour, and the jobs that it starts.
 async fn sleeper(database: impl Into<Database>) -> (WorkerHandle, UnboundedReceiver<()>) {
     let sleeping = Config {
         poll_interval: NEVER,
@@ -42,13 +42,13 @@ async fn asleep(client: &Client) {
 }
 
 /// A worker on this database listens, is notified of a job and does it.
-async fn does_a_job_at_once(database: impl Into<Database>, client: &Client) {
+async fn assert_runs_a_job_at_once(database: impl Into<Database>, client: &Client) {
     let (worker, mut started) = sleeper(database).await;
     asleep(client).await;
     let job = NewJob::new("mail", &json!({})).unwrap();
     enqueue(client, &job).await.unwrap();
-    let told = tokio::time::timeout(SOON, started.recv()).await;
-    told.expect("notified").expect("a job");
+    let message = tokio::time::timeout(SOON, started.recv()).await;
+    message.expect("notified").expect("a job");
     all_done(client).await;
     worker.stop().await.unwrap();
 }
@@ -81,8 +81,8 @@ async fn a_worker_from_a_pool_of_sqlx_is_notified_of_jobs_of_its_transactions() 
     let job = NewJob::new("mail", &json!({})).unwrap();
     enqueue(&mut *tx, &job).await.unwrap();
     tx.commit().await.unwrap();
-    let told = tokio::time::timeout(SOON, started.recv()).await;
-    told.expect("notified").expect("a job");
+    let message = tokio::time::timeout(SOON, started.recv()).await;
+    message.expect("notified").expect("a job");
     all_done(&client).await;
     worker.stop().await.unwrap();
 }
@@ -91,7 +91,7 @@ async fn a_worker_from_a_pool_of_sqlx_is_notified_of_jobs_of_its_transactions() 
 async fn a_worker_from_a_url_is_notified_and_sets_its_application_name() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
-    does_a_job_at_once(connect(db.url()).unwrap(), &client).await;
+    assert_runs_a_job_at_once(connect(db.url()).unwrap(), &client).await;
     let (worker, _) = sleeper(connect(db.url()).unwrap()).await;
     let named = "SELECT count(*) FROM pg_stat_activity \
                  WHERE application_name = 'posthaste' AND datname = current_database()";
@@ -109,9 +109,9 @@ async fn a_worker_from_a_deadpool_pool_listens_on_its_own_connection() {
     let client = db.client().await.unwrap();
     let pool = Database::from(db.pool(2).unwrap());
     let server = connect(db.url()).unwrap();
-    does_a_job_at_once(pool.clone().notifier_at(server), &client).await;
-    let told = refusal(pool.clone().notifier_at(pool)).await;
-    assert!(told.contains("use WorkerBuilder::notifier"), "{told}");
+    assert_runs_a_job_at_once(pool.clone().notifier_at(server), &client).await;
+    let message = refusal(pool.clone().notifier_at(pool)).await;
+    assert!(message.contains("use WorkerBuilder::notifier"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -189,10 +189,13 @@ async fn passwords_and_names_of_any_letters_pass_over_tcp_and_over_a_socket() {
     })
     .await
     .unwrap();
-    let told = refusal(connect(&wrong).unwrap()).await;
+    let message = refusal(connect(&wrong).unwrap()).await;
     let place = format!("cannot connect to Postgres at {address}, database \"{name}\": ");
-    assert!(told.starts_with(&place), "{told}");
-    assert!(told.contains("password authentication failed"), "{told}");
+    assert!(message.starts_with(&place), "{message}");
+    assert!(
+        message.contains("password authentication failed"),
+        "{message}"
+    );
 
     let user = format!("a%40b%3Ac%2Fd%20%25:{ENCODED}");
     let socket = data.replace('/', "%2F");
@@ -203,7 +206,7 @@ async fn passwords_and_names_of_any_letters_pass_over_tcp_and_over_a_socket() {
         // There is no TLS over a socket, so it is not asked for.
         format!("postgres://{user}@{socket}:{port}/{name}?sslmode=require"),
     ] {
-        does_a_job_at_once(connect(&url).unwrap(), &client).await;
+        assert_runs_a_job_at_once(connect(&url).unwrap(), &client).await;
     }
     let by_tcp = PgConnectOptions::new_without_pgpass()
         .host("127.0.0.1")
@@ -217,7 +220,7 @@ async fn passwords_and_names_of_any_letters_pass_over_tcp_and_over_a_socket() {
         by_tcp.host(data),
     ] {
         let pool = PgPoolOptions::new().connect_with(options).await.unwrap();
-        does_a_job_at_once(&pool, &client).await;
+        assert_runs_a_job_at_once(&pool, &client).await;
     }
 }
 
@@ -227,7 +230,7 @@ async fn rejects_malformed_urls_without_repeating_them() {
     let not_one = format!("the URL of the database is not a Postgres address. {way_out}");
     let no_host = format!("the URL of the database names no host. {way_out}");
     let foreign = "the URL of the database has sslcrl, which is not read here. Leave it out.";
-    for (url, told) in [
+    for (url, message) in [
         ("geheim", &*not_one),
         ("password=geheim geheim=x host=h", &not_one),
         ("postgres://ann:geheim@/app", &no_host),
@@ -238,7 +241,7 @@ async fn rejects_malformed_urls_without_repeating_them() {
         ),
     ] {
         let error = connect(url).unwrap_err();
-        assert_eq!(error.to_string(), told);
+        assert_eq!(error.to_string(), message);
         assert!(!format!("{error:?}").contains("geheim"), "{error:?}");
     }
     let database = connect("postgres://ann:geheim@db.example.org/app").unwrap();

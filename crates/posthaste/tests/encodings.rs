@@ -32,22 +32,22 @@ async fn unencodable_text_is_escaped_and_stored() {
     let (client, url) = database_in(&server, "LATIN1").await;
     let manager = deadpool_postgres::Manager::new(url.parse().unwrap(), tokio_postgres::NoTls);
     let pool = deadpool_postgres::Pool::builder(manager).build().unwrap();
-    let said = |jobs: &str| format!("{jobs}: caf\u{e9} \u{2013} \u{1f680}");
+    let text = |jobs: &str| format!("{jobs}: caf\u{e9} \u{2013} \u{1f680}");
     let mut config = quick();
-    config.name = said("worker");
+    config.name = text("worker");
     let worker = worker(&pool)
         .config(config)
         .queue_config(quick_queue())
         .handler(
             "fails",
-            move |_, _| async move { Err(said("failed").into()) },
+            move |_, _| async move { Err(text("failed").into()) },
         )
         .handler("discards", move |_, _| async move {
-            let reason = said("discarded");
+            let reason = text("discarded");
             Ok(Outcome::Discard { reason })
         })
         .handler("panics", move |_, _| async move {
-            panic!("{}", said("panicked"))
+            panic!("{}", text("panicked"))
         })
         .start()
         .await

@@ -201,7 +201,7 @@ async fn the_queue_comes_from_the_exact_route_else_the_longest_prefix_else_defau
         let refused = client
             .batch_execute(&format!("INSERT INTO posthaste.route VALUES ({bad}, 'q')"))
             .await;
-        assert!(refused.is_err(), "{bad} is no pattern");
+        assert!(refused.is_err(), "{bad} is not a pattern");
     }
 }
 
@@ -377,9 +377,6 @@ async fn bulk_enqueues_that_take_the_same_keys_do_not_deadlock_whatever_their_or
         };
         let (forth, mut back) = tokio::join!(take(one, forth), take(two, back));
         back.reverse();
-        assert_eq!(
-            forth, back,
-            "both are told the same jobs, in their own order"
-        );
+        assert_eq!(forth, back, "both get the same jobs, in their own order");
     }
 }

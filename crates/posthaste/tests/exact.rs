@@ -14,7 +14,7 @@ use tokio_postgres::{AsyncMessage, Client, NoTls};
 use crate::support::database;
 use tree::Catalogue;
 
-/// A session that is told the parse tree of whatever it runs, with the text that it was made from.
+/// A session that receives the parse tree of each statement, with the text that it was made from.
 struct Printing {
     client: Client,
     printed: UnboundedReceiver<(String, String)>,

@@ -1,4 +1,4 @@
-//! Commands as handlers, looked at from outside: what they are given, what their ends mean, and
+//! Commands as handlers, observed from outside: what they are given, what their ends mean, and
 //! that nothing of them is left.
 
 use std::fs;
@@ -176,7 +176,7 @@ async fn each_exit_code_has_its_outcome() {
     let client = db.client().await.unwrap();
     let folder = Folder::new("codes");
     let command = folder.script(
-        "echo said; case $POSTHASTE_JOB_NAME in signal) kill -9 $$;; *) exit $POSTHASTE_JOB_NAME;; \
+        "echo busy; case $POSTHASTE_JOB_NAME in signal) kill -9 $$;; *) exit $POSTHASTE_JOB_NAME;; \
          esac",
     );
     let worker = start(&db, command).await;
@@ -210,31 +210,31 @@ async fn each_exit_code_has_its_outcome() {
                 "1",
                 "retrying",
                 1,
-                "the command failed with exit code 1: said"
+                "the command failed with exit code 1: busy"
             ),
             (
                 "127",
                 "retrying",
                 1,
-                "the command failed with exit code 127: said"
+                "the command failed with exit code 127: busy"
             ),
             (
                 "65",
                 "discarded",
                 1,
-                "the command refused it (exit code 65): said"
+                "the command discarded the job (exit code 65): busy"
             ),
             (
                 "75",
                 "retrying",
                 1,
-                "the command asked for a retry (exit code 75): said"
+                "the command asked for a retry (exit code 75): busy"
             ),
             (
                 "signal",
                 "retrying",
                 1,
-                "the command was killed by signal 9: said"
+                "the command was killed by signal 9: busy"
             ),
         ]
     );
@@ -361,16 +361,16 @@ async fn exact_names_go_before_patterns_and_longer_patterns_before_shorter() {
     let client = db.client().await.unwrap();
     let folder = Folder::new("patterns");
     let program = folder.file("echo $2 $POSTHASTE_JOB_NAME >>$1/ran");
-    let told = |word: &str| {
+    let print = |word: &str| {
         let words = [folder.0.as_os_str(), Path::new(word).as_os_str()];
         Exec::new(&program).unwrap().arguments(words).handler()
     };
     let worker = worker(&db.pool(4).unwrap())
         .queue("default", 1)
-        .handler("*", told("any"))
-        .handler("mail.*", told("prefix"))
-        .handler("mail.x*", told("longer"))
-        .handler("mail.xy", told("exact"))
+        .handler("*", print("any"))
+        .handler("mail.*", print("prefix"))
+        .handler("mail.x*", print("longer"))
+        .handler("mail.xy", print("exact"))
         .start()
         .await
         .unwrap();

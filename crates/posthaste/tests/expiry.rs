@@ -70,7 +70,7 @@ async fn claims_that_close_expired_jobs_skip_no_other() {
     assert_eq!(store.unfinished().await.unwrap(), 0);
 }
 
-/// What says that a claim has left before it came to the end is no job.
+/// What says that a claim has left before it came to the end is not a job.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_reaches_the_job_after_many_expired_ones() {
     let db = database(PgVersion::any()).await;

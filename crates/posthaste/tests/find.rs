@@ -125,7 +125,7 @@ async fn a_job_is_found_by_its_number_wherever_it_is() {
         ]);
         let end = "SELECT id FROM posthaste.store WHERE name = 'end of turn'";
         let end = id_of(&client, end).await;
-        assert_eq!(self::state(&client, end).await, None, "that is no job");
+        assert_eq!(self::state(&client, end).await, None, "that is not a job");
         for (sql, state) in [
             ("SELECT posthaste.enqueue('x')", State::Available),
             (
@@ -160,15 +160,15 @@ async fn a_job_is_found_by_its_number_wherever_it_is() {
     }
 }
 
-/// Pages of the store that a look for a job touches. Those of the catalog do not count: a session
+/// Pages of the store that finding a job touches. Those of the catalog do not count: a session
 /// reads them again whenever others have changed much of the server's databases.
 async fn pages(client: &Client, id: i64) -> i64 {
     let fetched = "SELECT sum(pg_stat_get_xact_blocks_fetched(oid))::bigint FROM pg_class
                     WHERE relnamespace = 'posthaste'::regnamespace";
     client.batch_execute("BEGIN").await.unwrap();
     let before = id_of(client, fetched).await;
-    let look = format!("SELECT FROM posthaste.find({id})");
-    client.batch_execute(&look).await.unwrap();
+    let find = format!("SELECT FROM posthaste.find({id})");
+    client.batch_execute(&find).await.unwrap();
     let pages = id_of(client, fetched).await - before;
     client.batch_execute("COMMIT").await.unwrap();
     assert!(pages > 0, "it reads the store");

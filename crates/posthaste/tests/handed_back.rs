@@ -94,8 +94,8 @@ async fn rolled_back_completions_count_as_attempts_and_are_logged() {
     .unwrap();
     assert_eq!(number(&client, attempts).await, 3);
     worker.stop().await.unwrap();
-    let said = log.lines(&["an attempt failed", "rolled.back", "was not committed"]);
-    assert_eq!(said.len(), 2, "{said:?}");
+    let logged = log.lines(&["an attempt failed", "rolled.back", "was not committed"]);
+    assert_eq!(logged.len(), 2, "{logged:?}");
     assert_eq!(log.lines(&["a job is dead", "rolled.back"]).len(), 1);
     assert!(log.lines(&["name=\"committed\""]).is_empty());
 }
@@ -185,8 +185,8 @@ async fn a_job_that_is_given_back_again_and_again_waits_longer_each_time_and_is_
     let took = time_of(&mut returns, 6).await;
     assert!(took >= SIX_TIMES, "six times in {took:?}");
     worker.stop().await.unwrap();
-    let said = log.lines(&["is handed back again and again", "given.back"]);
-    assert_eq!(said.len(), 1, "{said:?}");
+    let logged = log.lines(&["is returned repeatedly", "given.back"]);
+    assert_eq!(logged.len(), 1, "{logged:?}");
     let counted = number(&client, "SELECT max(attempt) FROM posthaste.job").await;
     assert_eq!(counted, 0, "no attempt is counted");
 }
@@ -211,8 +211,8 @@ async fn a_job_that_is_snoozed_until_now_again_and_again_waits_longer_each_time_
     let took = time_of(&mut runs, 6).await;
     assert!(took >= SIX_TIMES, "six times in {took:?}");
     worker.stop().await.unwrap();
-    let said = log.lines(&["is handed back again and again", "snoozed"]);
-    assert_eq!(said.len(), 1, "{said:?}");
+    let logged = log.lines(&["is returned repeatedly", "snoozed"]);
+    assert_eq!(logged.len(), 1, "{logged:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

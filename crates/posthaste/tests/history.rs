@@ -40,7 +40,7 @@ async fn a_failed_attempt_keeps_its_error_its_time_and_its_worker() {
         })
         .await
         .unwrap();
-        let told = async |id| -> Vec<(i32, String, Option<String>)> {
+        let attempts_of = async |id| -> Vec<(i32, String, Option<String>)> {
             let failures = jobs(&client).failures(id).await.unwrap();
             assert!(failures.iter().all(|one| one.worker == Some(1)));
             assert!(failures.iter().all(|one| one.worker_name.is_some()));
@@ -55,14 +55,14 @@ async fn a_failed_attempt_keeps_its_error_its_time_and_its_worker() {
             (attempt, outcome.to_owned(), Some(error.to_owned()))
         };
         assert_eq!(
-            told(again).await,
+            attempts_of(again).await,
             [of(1, "retried", "no 1"), of(2, "retried", "no 2")]
         );
         assert_eq!(
-            told(hopeless).await,
+            attempts_of(hopeless).await,
             [of(1, "retried", "no 1"), of(2, "dead", "no 2")]
         );
-        assert_eq!(told(bad).await, [of(1, "discarded", "never")]);
+        assert_eq!(attempts_of(bad).await, [of(1, "discarded", "never")]);
         worker.stop().await.unwrap();
     }
 }
@@ -285,7 +285,7 @@ async fn history_is_kept_for_as_long_as_was_asked_and_then_forgotten() {
         make_history(&client, "short").await;
         make_history(&client, "long").await;
         assert_eq!(kept(&client).await, (2, 2));
-        // A few hours at a time; a leader looks more often.
+        // A few hours at a time; a leader polls more often.
         let mut gone = Vec::new();
         let mut seen = (2, 2);
         for hours in (4..=45 * 24).step_by(4) {

@@ -316,7 +316,7 @@ fn reduced_concurrency_recovers_to_its_setting() {
     let turns = Turns::new(4);
     let under_way = at_once(&turns);
     assert!(turns.lower());
-    assert!(!turns.lower(), "it was said");
+    assert!(!turns.lower(), "it was logged");
     drop(under_way);
     assert_eq!(at_once(&turns).len(), 3);
     for _ in 0..24 {
@@ -328,6 +328,6 @@ fn reduced_concurrency_recovers_to_its_setting() {
         turns.found();
     }
     let under_way = at_once(&turns);
-    assert!(turns.lower(), "it happens anew, and is said again");
+    assert!(turns.lower(), "it happens again, and is logged again");
     assert_eq!(under_way.len(), 4);
 }

@@ -121,7 +121,7 @@ async fn arguments_that_are_refused_are_named_before_anything_is_sent() {
 /// What handlers share.
 #[derive(Default)]
 struct App {
-    said: Mutex<Vec<String>>,
+    events: Mutex<Vec<String>>,
     gate: Option<Semaphore>,
     running: AtomicUsize,
     most: AtomicUsize,
@@ -129,7 +129,7 @@ struct App {
 
 impl App {
     fn say(&self, what: impl Into<String>) {
-        self.said.lock().unwrap().push(what.into());
+        self.events.lock().unwrap().push(what.into());
     }
 }
 
@@ -174,8 +174,8 @@ async fn a_handler_may_return_nothing_an_outcome_or_any_error_and_finds_the_stat
         .unwrap();
     eventually(SOON, "each has ended", async || {
         let discarded = state(&client, useless.0).await;
-        let said = app.said.lock().unwrap().len();
-        Ok(said == 2 && discarded.is_some_and(|(state, ..)| state == "discarded"))
+        let events = app.events.lock().unwrap().len();
+        Ok(events == 2 && discarded.is_some_and(|(state, ..)| state == "discarded"))
     })
     .await
     .unwrap();
@@ -212,8 +212,8 @@ async fn layers_wrap_each_run_outermost_first_within_its_timeout() {
     let is_dead = async || Ok(state(&client, id.0).await == expected);
     eventually(SOON, "it is dead", is_dead).await.unwrap();
     running.stop().await.unwrap();
-    let said = app.said.lock().unwrap().clone();
-    assert_eq!(said, ["outer", "inner note", "note 0", "outer again"]);
+    let events = app.events.lock().unwrap().clone();
+    assert_eq!(events, ["outer", "inner note", "note 0", "outer again"]);
 
     let id = enqueue(&client, Note { n: 1 }.job().max_attempts(Some(1))).await;
     let id = id.unwrap();
@@ -233,7 +233,11 @@ async fn layers_wrap_each_run_outermost_first_within_its_timeout() {
     let is_dead = async || Ok(state(&client, id.0).await == expected);
     eventually(SOON, "its time is over", is_dead).await.unwrap();
     running.stop().await.unwrap();
-    assert_eq!(app.said.lock().unwrap().len(), 4, "the handler never began");
+    assert_eq!(
+        app.events.lock().unwrap().len(),
+        4,
+        "the handler never began"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -372,7 +376,7 @@ async fn settings_of_a_handler_that_make_no_sense_are_refused() {
     let cases = [
         (
             handled(builder().timeout(SOON)),
-            "a timeout stands before any handler: put it behind",
+            "a timeout precedes every handler: call it after one",
         ),
         (
             handled(builder()).timeout(Duration::ZERO),

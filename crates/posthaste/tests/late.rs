@@ -167,7 +167,7 @@ impl Run {
         }
     }
 
-    /// Short transactions that turn the rings, until they are told to stop.
+    /// Short transactions that turn the rings, until they are stopped.
     async fn fill(self: Arc<Self>, stop: CancellationToken) -> anyhow::Result<Results> {
         let client = connect(&self.url).await?;
         let mut results = Results::new();

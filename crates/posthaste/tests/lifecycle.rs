@@ -238,10 +238,10 @@ async fn invalid_arguments_fail_the_attempt_and_name_the_field() {
         })
         .await
         .unwrap();
-        let (_, attempt, said) = state(&client, id).await.unwrap();
-        let said = said.unwrap();
+        let (_, attempt, message) = state(&client, id).await.unwrap();
+        let message = message.unwrap();
         assert_eq!(attempt, 2, "each reading counts as an attempt");
-        assert!(said.starts_with(error), "{said}");
+        assert!(message.starts_with(error), "{message}");
     }
     assert_eq!(unfinished(&client).await, 3);
     assert_eq!(ran.load(Ordering::SeqCst), 1);

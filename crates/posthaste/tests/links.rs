@@ -206,7 +206,7 @@ async fn a_heartbeat_whose_connection_swallows_an_answer_goes_on_in_time() {
     leader.stop().await.unwrap();
 }
 
-/// Each task of a worker asks again by itself; none of them may do it at the pace of its looks.
+/// Each task of a worker retries by itself; none of them may do it at its polling rate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reconnects_to_a_lost_server_are_limited() {
     let server = PgServer::start(PgVersion::any(), &[]).unwrap();
@@ -243,7 +243,7 @@ async fn reconnects_to_a_lost_server_are_limited() {
     worker.stop().await.unwrap();
 }
 
-/// A worker that is not notified looks ten times a second; a look that had no answer was none.
+/// A worker that is not notified polls ten times a second; an unanswered poll does not count.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn polling_resumes_after_an_unanswered_poll() {
     let server = PgServer::shared(PgVersion::any()).expect("a server");
@@ -251,11 +251,11 @@ async fn polling_resumes_after_an_unanswered_poll() {
     let proxy = Proxy::start(server.address()).await.expect("a proxy");
     let worked = Worked::default();
     let worker = remembering(&proxy.url(db.name()), &worked).await;
-    let look = || RequestMatcher::statement("Lanes of queues that seem");
-    let lost = proxy.lose_answer_to(look());
+    let poll = || RequestMatcher::statement("Lanes of queues that seem");
+    let lost = proxy.lose_answer_to(poll());
     lost.wait(SOON).await.expect("the answer is lost");
-    // It is given up after five seconds. Twenty times as long nobody looked then.
-    let next = proxy.lose_answer_to(look());
-    next.wait(SOON).await.expect("the next look");
+    // It is given up after five seconds. Twenty times as long nothing polled then.
+    let next = proxy.lose_answer_to(poll());
+    next.wait(SOON).await.expect("the next poll");
     worker.stop().await.expect("a clean stop");
 }

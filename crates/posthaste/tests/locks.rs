@@ -29,7 +29,7 @@ async fn has_no_room(db: &TestDb) -> bool {
     let locks = "SELECT pg_advisory_xact_lock(7, i) FROM generate_series(1, $1::bigint::integer) i";
     let client = db.client().await.unwrap();
     let refused = client.execute(locks, &[&BATCHES]).await;
-    // The refusal is told before the locks are let go; the next answer comes after.
+    // The refusal is returned before the locks are let go; the next answer comes after.
     client.batch_execute("SELECT 1").await.unwrap();
     refused
         .is_err_and(|error| error.code() == Some(&tokio_postgres::error::SqlState::OUT_OF_MEMORY))

@@ -109,12 +109,12 @@ async fn a_worker_that_signed_off_in_good_order_is_not_rescued() {
         .collect();
     assert!(
         matches!(watched[..], [(_, true)]),
-        "only the other one is looked after: {watched:?}"
+        "only the other one is maintained: {watched:?}"
     );
 }
 
 /// A scheduled slot is spent, but somebody reads it: they are named, and the slot's rows are not
-/// read again at every look.
+/// read again at every poll.
 #[tokio::test]
 async fn holders_of_a_spent_scheduled_slot_are_named() {
     for version in PgVersion::tried() {
@@ -141,12 +141,12 @@ async fn holders_of_a_spent_scheduled_slot_are_named() {
         while store.promote(5_000).await.unwrap() > 0 {}
         assert_eq!(store.tidy_scheduled(1_000).await.unwrap(), "rotated");
         let pid: i32 = reader.value("SELECT pg_backend_pid()", &[]).await.unwrap();
-        let look = "SELECT o_state || ' by ' || o_blocker FROM posthaste.tidy_scheduled(1000)";
-        let locked: String = store.value(look, &[]).await.unwrap();
+        let tidy = "SELECT o_state || ' by ' || o_blocker FROM posthaste.tidy_scheduled(1000)";
+        let locked: String = store.value(tidy, &[]).await.unwrap();
         assert_eq!(locked, format!("locked by session {pid}"));
         let plan: serde_json::Value = store
             .value(
-                &format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {look}"),
+                &format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {tidy}"),
                 &[],
             )
             .await
@@ -163,7 +163,7 @@ async fn holders_of_a_spent_scheduled_slot_are_named() {
             .unwrap();
         assert!(
             pages < slot / 2,
-            "a look touched {pages} pages, the slot has {slot}"
+            "a poll touched {pages} pages, the slot has {slot}"
         );
         reader.say("COMMIT").await.unwrap();
         assert_eq!(store.tidy_scheduled(1_000).await.unwrap(), "truncated");
@@ -222,12 +222,12 @@ async fn holders_of_an_unsealed_segment_are_named() {
             Store::new(db.url()).await.unwrap(),
         );
         let pid: i32 = writer.value("SELECT pg_backend_pid()", &[]).await.unwrap();
-        for road in [
+        for insert in [
             "INSERT INTO posthaste.job (name) VALUES ('by the view')",
             "SELECT posthaste.enqueue('by the function')",
         ] {
             writer.say("BEGIN").await.unwrap();
-            writer.say(road).await.unwrap();
+            writer.say(insert).await.unwrap();
             store.rotate().await.unwrap();
             let seal = "SELECT coalesce(o_blocker, '') FROM posthaste.seal()";
             store
@@ -235,14 +235,14 @@ async fn holders_of_an_unsealed_segment_are_named() {
                 .await
                 .unwrap();
             let blocker: String = store.value(seal, &[]).await.unwrap();
-            assert_eq!(blocker, format!("session {pid}"), "{road}");
+            assert_eq!(blocker, format!("session {pid}"), "{insert}");
             writer.say("PREPARE TRANSACTION 'slow'").await.unwrap();
             store
                 .until(&store.clock(1100).await.unwrap())
                 .await
                 .unwrap();
             let blocker: String = store.value(seal, &[]).await.unwrap();
-            assert_eq!(blocker, "the prepared transaction slow", "{road}");
+            assert_eq!(blocker, "the prepared transaction slow", "{insert}");
             writer.say("COMMIT PREPARED 'slow'").await.unwrap();
             let jobs = store.claim_all().await.unwrap();
             store.finish(&jobs).await.unwrap();
@@ -289,7 +289,7 @@ async fn a_compaction_that_meets_expired_jobs_only_leaves_no_job_behind() {
         assert_eq!(
             store.position("overflow_scan").await.unwrap(),
             0,
-            "claims look at the old slot while jobs are in it"
+            "claims read the old slot while jobs are in it"
         );
     }
     assert_eq!(store.claim_all().await.unwrap().len(), 19);
@@ -317,7 +317,7 @@ async fn overdue_inboxes_of_several_pages_are_emptied_in_one_go() {
     worker.stop().await.unwrap();
 }
 
-/// Each known lane is probed at each look. How many a worker knows is written down at each claim.
+/// Each known lane is probed at each poll. How many a worker knows is written down at each claim.
 #[tokio::test(flavor = "multi_thread")]
 async fn priorities_that_were_used_once_are_forgotten() {
     let db = database(PgVersion::any()).await;

@@ -21,10 +21,10 @@ fn version(minor: i32, patch: i32) -> String {
 }
 
 async fn refused(client: &mut Client) -> String {
-    let said = check_schema(client).await.unwrap_err().to_string();
+    let message = check_schema(client).await.unwrap_err().to_string();
     let by_migrate = migrate(client).await.unwrap_err().to_string();
-    assert_eq!(by_migrate, said);
-    said
+    assert_eq!(by_migrate, message);
+    message
 }
 
 async fn database_and_client() -> (TestDb, Client) {
@@ -55,9 +55,12 @@ async fn a_schema_of_the_same_or_the_next_minor_version_is_worked_on_and_left_as
 async fn the_schema_of_the_minor_version_after_the_next_is_refused() {
     let (_db, mut client) = database_and_client().await;
     noted(&client, "functions", &version(2, 0)).await;
-    let said = refused(&mut client).await;
-    assert!(said.contains("more than one minor version newer"), "{said}");
-    assert!(said.contains(&version(2, 0)), "{said}");
+    let message = refused(&mut client).await;
+    assert!(
+        message.contains("more than one minor version newer"),
+        "{message}"
+    );
+    assert!(message.contains(&version(2, 0)), "{message}");
 }
 
 #[tokio::test]
@@ -68,9 +71,9 @@ async fn functions_of_an_older_version_are_installed_again() {
                   LANGUAGE sql IMMUTABLE PARALLEL SAFE AS 'SELECT 0::bigint'";
     client.batch_execute(broken).await.unwrap();
     noted(&client, "functions", &version(-1, 0)).await;
-    let said = check_schema(&client).await.unwrap_err().to_string();
-    assert!(said.contains("older than this program"), "{said}");
-    assert!(said.contains("posthaste migrate"), "{said}");
+    let message = check_schema(&client).await.unwrap_err().to_string();
+    assert!(message.contains("older than this program"), "{message}");
+    assert!(message.contains("posthaste migrate"), "{message}");
     let applied = migrate(&mut client).await.unwrap().applied;
     assert_eq!(applied, ["functions"]);
     check_schema(&client).await.unwrap();
@@ -92,8 +95,8 @@ async fn differing_functions_of_one_version_exclude_no_worker() {
 async fn a_step_that_was_applied_from_another_text_is_refused() {
     let (_db, mut client) = database_and_client().await;
     noted(&client, "0001_initial", &version(0, 0)).await;
-    let said = refused(&mut client).await;
-    assert!(said.contains("from another text"), "{said}");
+    let message = refused(&mut client).await;
+    assert!(message.contains("with a different text"), "{message}");
 }
 
 #[tokio::test]
@@ -101,8 +104,8 @@ async fn a_ledger_from_before_the_first_release_is_refused() {
     let (_db, mut client) = database_and_client().await;
     let before = "ALTER TABLE posthaste.migration DROP COLUMN version";
     client.batch_execute(before).await.unwrap();
-    let said = refused(&mut client).await;
-    assert!(said.contains("never released"), "{said}");
+    let message = refused(&mut client).await;
+    assert!(message.contains("never released"), "{message}");
 }
 
 #[tokio::test]

@@ -48,11 +48,11 @@ async fn play(version: PgVersion, steps: Vec<Step>) -> Result<(), String> {
     let mut store = Store::open(&database).await?;
     let mut book = Book::default();
     for (at, step) in steps.iter().enumerate() {
-        let told = async {
+        let run = async {
             store.take(step, &mut book).await?;
             store.compare(&book).await
         };
-        told.await
+        run.await
             .map_err(|problem| format!("step {at}, {step:?}: {problem}"))?;
     }
     Ok(())

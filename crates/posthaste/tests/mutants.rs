@@ -42,7 +42,7 @@ async fn run(server: &PgServer, scenario: &Scenario, edits: Edits<'_>) -> Ended 
     client.batch_execute(&script).await.unwrap_or_else(|error| {
         panic!(
             "{}",
-            stress::session::told("it cannot be installed", &error)
+            stress::session::describe("it cannot be installed", &error)
         )
     });
     match tokio::time::timeout(LONGEST, (scenario.play)(database.url().to_owned())).await {
@@ -122,7 +122,7 @@ async fn every_mutant_is_killed() {
     let results: Vec<MutantResult> = stream::iter(chosen)
         .map(|mutant| MutantResult::of(server, mutant))
         .buffered(AT_ONCE)
-        .inspect(|result| println!("{}", result.told()))
+        .inspect(|result| println!("{}", result.describe()))
         .collect()
         .await;
     let count = |is_meant: fn(&MutantResult) -> bool| {
@@ -169,7 +169,7 @@ struct MutantResult {
     by_scenario: Option<Run>,
 }
 
-/// One run of a mutant. A mutant that hangs is no kill: a slow machine would kill it as well.
+/// One run of a mutant. A mutant that hangs is not a kill: a slow machine would kill it as well.
 struct Run {
     ended: Ended,
     seconds: f32,
@@ -181,7 +181,10 @@ impl Run {
         let ended = run(server, scenario, mutant.edits).await;
         if let Ended::Noticed(how) = &ended {
             let name = mutant.name;
-            assert!(!is_misspelt(how), "{name}: the mutant is no program: {how}");
+            assert!(
+                !is_misspelt(how),
+                "{name}: the mutant is not a program: {how}"
+            );
             assert!(
                 !is_outage(how),
                 "{name}: the server failed, not the mutant: {how}"
@@ -236,7 +239,7 @@ impl MutantResult {
     }
 
     /// One line.
-    fn told(&self) -> String {
+    fn describe(&self) -> String {
         let by_scenario = self.by_scenario.as_ref();
         let head = match (
             self.by_stress.is_kill(),

@@ -18,7 +18,7 @@ use crate::support::{SOON, all_done, database, number, quick, telling, worker};
 
 /// The connection of a worker that listens goes by this name.
 const LISTENER: &str = "listener";
-/// Longer than any test: nobody looks at an idle queue but for an eighth of the time that it has
+/// Longer than any test: an idle queue is polled after an eighth of the time that it has
 /// been idle.
 const NEVER: Duration = Duration::from_secs(3600);
 
@@ -101,7 +101,7 @@ async fn a_worker_that_sleeps_is_woken_whatever_was_rolled_back_or_stays_open() 
         let client = db.client().await.unwrap();
         let (worker, mut jobs) = sleeper(&db, Duration::from_millis(20)).await;
         all_asleep(&client).await;
-        // By now it no longer looks by itself. Were it not so far yet, the test would notice less,
+        // By now it no longer polls. Were it not so far yet, the test would notice less,
         // and fail no more.
         let deep = Instant::now() + Duration::from_millis(500);
         eventually(SOON, "it sleeps deeply", async || Ok(Instant::now() > deep))

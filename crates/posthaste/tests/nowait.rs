@@ -1,4 +1,4 @@
-//! Unique keys without waiting: who meets another's open transaction is told so at once.
+//! Unique keys without waiting: a conflict with an open transaction is reported at once.
 
 use posthaste::{JobId, NewJob, enqueue, enqueue_nowait};
 use posthaste_testkit::{PgVersion, eventually};
@@ -46,11 +46,11 @@ async fn keys_being_taken_fail_at_once_in_every_isolation_level() {
             let timeout = tx.query_one("SHOW lock_timeout", &[]).await.unwrap();
             assert_eq!(timeout.get::<_, &str>(0), "0", "{level:?}");
             taking.commit().await.unwrap();
-            let told = at_once(&tx, &key).await;
+            let answer = at_once(&tx, &key).await;
             match level {
-                IsolationLevel::ReadCommitted => assert_eq!(told.unwrap(), Some(holder)),
+                IsolationLevel::ReadCommitted => assert_eq!(answer.unwrap(), Some(holder)),
                 _ => {
-                    let refused = told.unwrap_err();
+                    let refused = answer.unwrap_err();
                     let code = refused.sqlstate().map(|state| state.code());
                     assert_eq!(code, Some("40001"), "{level:?}");
                 }

@@ -33,10 +33,10 @@ async fn a_paused_queue_hands_out_nothing_until_it_is_resumed() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
-        let said = async |sql: &str| -> bool { client.query_one(sql, &[]).await.unwrap().get(0) };
-        assert!(said("SELECT posthaste.pause('default')").await);
+        let ask = async |sql: &str| -> bool { client.query_one(sql, &[]).await.unwrap().get(0) };
+        assert!(ask("SELECT posthaste.pause('default')").await);
         assert!(
-            !said("SELECT posthaste.pause('default')").await,
+            !ask("SELECT posthaste.pause('default')").await,
             "it is paused already"
         );
         client
@@ -59,9 +59,9 @@ async fn a_paused_queue_hands_out_nothing_until_it_is_resumed() {
         .await
         .unwrap();
         assert_eq!(count(&client, "available").await, 10);
-        assert!(said("SELECT posthaste.resume('default')").await);
+        assert!(ask("SELECT posthaste.resume('default')").await);
         assert!(
-            !said("SELECT posthaste.resume('default')").await,
+            !ask("SELECT posthaste.resume('default')").await,
             "it is not paused"
         );
         all_done(&client).await;
@@ -140,8 +140,8 @@ async fn a_running_job_is_cancelled_and_its_handler_is_told() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
-        let (begun, told) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
-        let (begins, tells) = (Arc::clone(&begun), Arc::clone(&told));
+        let (begun, notified) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
+        let (begins, tells) = (Arc::clone(&begun), Arc::clone(&notified));
         let worker = worker(&db.pool(4).unwrap())
             .queue_config(quick_queue())
             .handler("long", move |context, _| {
@@ -164,8 +164,8 @@ async fn a_running_job_is_cancelled_and_its_handler_is_told() {
         })
         .await
         .unwrap();
-        assert_eq!(told.load(Ordering::SeqCst), 1);
-        eventually(SOON, "nobody looks for it any more", async || {
+        assert_eq!(notified.load(Ordering::SeqCst), 1);
+        eventually(SOON, "it is no longer polled", async || {
             Ok(number(&client, "SELECT count(*) FROM posthaste.cancelling").await == 0)
         })
         .await
@@ -312,7 +312,7 @@ async fn kept_jobs_are_redriven() {
     }
 }
 
-/// More of them run on than the leader looks at in one go. One that has come back waits behind
+/// More of them run on than the leader handles at once. One that has come back waits behind
 /// nobody.
 #[tokio::test]
 async fn cancelled_jobs_are_found_among_many_running_ones() {

@@ -91,8 +91,11 @@ async fn each_run_has_a_span_that_holds_what_the_handler_logs_and_its_outcome() 
     last_error(&client, "spanned").await;
     running.stop().await.unwrap();
     let lines = log.of("spanned");
-    for said in ["the handler is at work", "a job is dead"] {
-        let line = lines.iter().find(|line| line.contains(said)).unwrap();
+    for expected_text in ["the handler is at work", "a job is dead"] {
+        let line = lines
+            .iter()
+            .find(|line| line.contains(expected_text))
+            .unwrap();
         let (_, span) = line.split_once("job{job=").unwrap_or_default();
         let within = r#" name="spanned" queue="default" attempt=1}: "#;
         assert!(span.contains(within), "{line}");
@@ -169,16 +172,16 @@ async fn each_outcome_is_a_line_that_names_the_job_and_says_no_argument() {
         ),
         (
             "typed",
-            &[("ERROR", 1, "the arguments are not what they are read as")],
+            &[("ERROR", 1, "the arguments do not match their type")],
         ),
     ] {
         let lines = log.of(name);
         assert_eq!(lines.len(), expected.len(), "{lines:?}");
-        for (line, (level, attempt, said)) in lines.iter().zip(expected) {
+        for (line, (level, attempt, expected_text)) in lines.iter().zip(expected) {
             assert!(line.contains(level), "{line}");
             assert!(line.contains(&format!(" attempt={attempt}")), "{line}");
             assert!(line.contains("queue=\"default\""), "{line}");
-            assert!(line.contains(said), "{line}");
+            assert!(line.contains(expected_text), "{line}");
             assert!(!line.contains("geheim"), "{line}");
         }
     }
@@ -253,13 +256,13 @@ async fn not_started(pool: deadpool_postgres::Pool) -> Error {
 async fn connection_errors_name_the_server_without_the_password() {
     let db = database(PgVersion::any()).await;
     let error = not_started(absent(db.url())).await;
-    let told = error.to_string();
+    let message = error.to_string();
     assert!(
-        told.contains("database \"absent\" does not exist (3D000)"),
-        "{told}"
+        message.contains("database \"absent\" does not exist (3D000)"),
+        "{message}"
     );
-    assert!(told.contains(", database \"absent\": "), "{told}");
-    assert!(!told.contains("geheim") && !format!("{error:?}").contains("geheim"));
+    assert!(message.contains(", database \"absent\": "), "{message}");
+    assert!(!message.contains("geheim") && !format!("{error:?}").contains("geheim"));
     let source = std::error::Error::source(&error).unwrap();
     assert!(source.is::<deadpool_postgres::PoolError>(), "{source:?}");
     let port = {
@@ -269,10 +272,13 @@ async fn connection_errors_name_the_server_without_the_password() {
     let url = format!("postgres://ann:geheim@127.0.0.1:{port}/app");
     let manager = deadpool_postgres::Manager::new(url.parse().unwrap(), NoTls);
     let pool = deadpool_postgres::Pool::builder(manager).build().unwrap();
-    let told = not_started(pool).await.to_string();
+    let message = not_started(pool).await.to_string();
     let place = format!("cannot connect to Postgres at 127.0.0.1:{port}, database \"app\": ");
-    assert!(told.starts_with(&place), "{told}");
-    assert!(told.to_lowercase().contains("connection refused"), "{told}");
+    assert!(message.starts_with(&place), "{message}");
+    assert!(
+        message.to_lowercase().contains("connection refused"),
+        "{message}"
+    );
 }
 
 async fn done(_: Context, _: Arc<Job>) -> HandlerResult {
@@ -288,8 +294,8 @@ async fn two_handlers_of_one_name_are_refused() {
             .handler(name, done)
             .handler(name, done);
         let refused = twice.start().await.err().unwrap().to_string();
-        let said = format!("there are two handlers for {name:?}: give one");
-        assert_eq!(refused, said);
+        let expected_text = format!("there are two handlers for {name:?}: give one");
+        assert_eq!(refused, expected_text);
     }
 }
 
@@ -322,11 +328,11 @@ async fn counters_distinguish_unserved_queues_from_busy_ones() {
     .await
     .unwrap();
     let oldest = jobs(&client).counters().await.unwrap().oldest;
-    let told: Vec<(&str, bool)> = oldest
+    let message: Vec<(&str, bool)> = oldest
         .iter()
         .map(|one| (one.queue.as_str(), one.is_worked))
         .collect();
-    assert_eq!(told, [("default", true), ("mial", false)]);
+    assert_eq!(message, [("default", true), ("mial", false)]);
     release.send_replace(true);
     worker.stop().await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! Periodic jobs: each tick once, whoever leads.
+//! Periodic jobs: each tick once, under any leader.
 
 mod refused;
 
@@ -93,7 +93,7 @@ async fn each_tick_is_enqueued_once_across_leaders() {
         assert_eq!(ticks.len(), all.len(), "each tick once");
         assert!((1..=3).contains(&seen["last"].len()), "{seen:?}");
         assert!(seen["last"].len() < all.len() - 8);
-        // What was on time when the clock was looked at is not missed.
+        // What was on time when the clock was read is not missed.
         assert!(
             seen.get("none").is_none_or(|ticks| ticks.len() <= 3),
             "{seen:?}"
@@ -140,7 +140,7 @@ async fn two_leaders_with_the_same_tick_enqueue_it_once() {
     }
 }
 
-/// Its server process does not notice, and commits what it was told; another leader has come
+/// Its server process does not notice, and commits what it was sent; another leader has come
 /// meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_dies_within_a_tick_leaves_it_enqueued_once() {

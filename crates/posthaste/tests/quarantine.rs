@@ -248,7 +248,7 @@ async fn a_quarantined_job_that_the_program_does_not_ask_for_holds_up_no_other_q
         .start()
         .await
         .unwrap();
-    // Longer than it is between two looks for quarantined jobs.
+    // Longer than it is between two polls for quarantined jobs.
     for _ in 0..4 {
         client
             .batch_execute("INSERT INTO posthaste.job (name) VALUES ('quick')")

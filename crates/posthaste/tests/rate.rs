@@ -47,7 +47,7 @@ async fn all_workers_together_keep_to_the_rate_of_a_queue() {
         let starts = starts.lock().unwrap().clone();
         assert_eq!(starts.len(), 60);
         let (first, last) = (starts.iter().min().unwrap(), starts.iter().max().unwrap());
-        // Ten at once, then one every 20 ms. A start may be told late, so that the first counts
+        // Ten at once, then one every 20 ms. A start may be reported late, so that the first counts
         // from a little later.
         let took = last.duration_since(*first);
         assert!(took >= Duration::from_millis(900), "{took:?}");

@@ -158,7 +158,7 @@ async fn a_reader_that_holds_the_slots_costs_space_and_nothing_else() {
         Ok(segments(&client).await == (0, 3, 3))
     })
     .await
-    .expect("claims look at one slot only, and nothing was truncated");
+    .expect("claims read one slot only, and nothing was truncated");
     reader.batch_execute("COMMIT").await.unwrap();
     churn_until_truncated(&client, "default", 4).await;
     worker.stop().await.unwrap();

@@ -244,14 +244,14 @@ async fn missing_schemas_ask_for_migrate() {
     let client = empty.client().await.unwrap();
     let job = posthaste::NewJob::new("x", &serde_json::json!({})).unwrap();
     let keyed = job.clone().unique_key("k");
-    let told = [
+    let errors = [
         posthaste::enqueue(&client, &job).await.unwrap_err(),
         posthaste::enqueue(&client, &keyed).await.unwrap_err(),
         posthaste::enqueue_many(&client, std::slice::from_ref(&job))
             .await
             .unwrap_err(),
     ];
-    for error in told {
+    for error in errors {
         assert!(error.sqlstate().is_some(), "{error:?}");
         let error = error.to_string();
         assert!(error.contains("posthaste migrate"), "{error}");

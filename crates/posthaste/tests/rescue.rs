@@ -357,7 +357,7 @@ async fn jobs_that_others_may_have_rescued_are_not_begun() {
     all_done(&client).await;
     assert_eq!(runs.load(Ordering::SeqCst), 5);
     other.stop().await.unwrap();
-    // Nobody has told it yet.
+    // It is not logged yet.
     assert!(claims.next().now_or_never().is_none(), "they were begun");
     proxy.restore().await.unwrap();
     let id = enqueue(&client, &NewJob::new("n", &json!({})).unwrap())

@@ -189,9 +189,9 @@ async fn a_leader_takes_samples_and_workers_say_how_long_jobs_waited() {
     let worker = worker.start().await.unwrap();
     all_done(&client).await;
     eventually(SOON, "the leader has taken a sample", async || {
-        let told = "SELECT count(*) FROM posthaste.stats()
+        let counted = "SELECT count(*) FROM posthaste.stats()
                      WHERE what = 'started_total' AND jobs > 0";
-        Ok(samples(&client, 1).await > 0 && number(&client, told).await > 0)
+        Ok(samples(&client, 1).await > 0 && number(&client, counted).await > 0)
     })
     .await
     .unwrap();

@@ -1,4 +1,4 @@
-//! The scheduled road: never early, never lost, whoever commits late; many jobs that are due at
+//! Scheduled jobs: never early, never lost, even after late commits; many jobs that are due at
 //! once stand in nobody's way; and what is scheduled takes no more space than what waits.
 
 mod burst;
@@ -126,7 +126,7 @@ async fn late_commits_come_once(version: PgVersion) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// FoundJob by expiry while it is scheduled, and found by the promoter when nobody looked before.
+/// FoundJob by expiry while it is scheduled, and found by the promoter when nobody polled before.
 async fn expired_before_due(version: PgVersion) -> anyhow::Result<()> {
     let database = support::database(version).await;
     let store = Store::new(database.url()).await?;

@@ -41,7 +41,7 @@ async fn rejects_workers_without_handled_queues() {
     let name = "a queue's name must have 1 to 255 bytes";
     let neither =
         "a worker needs at least one handler for its queues, and a queue for its handlers";
-    for (builder, said) in [
+    for (builder, expected) in [
         (builder(), "a worker needs at least one queue"),
         (builder().queue("a", 1), neither),
         (handled(builder().consumer("a", Nothing), "n"), neither),
@@ -72,15 +72,15 @@ async fn rejects_workers_without_handled_queues() {
             "a handler's name must have 0 to 255 bytes",
         ),
     ] {
-        assert_eq!(refusal(builder).await, said);
+        assert_eq!(refusal(builder).await, expected);
     }
     for good in [
         handled(builder().queue("a", 1), "*"),
         builder().consumer("a", Nothing),
         handled(builder().queue("a", 1).consumer("b", Nothing), "n"),
     ] {
-        let said = refusal(good).await;
-        assert!(said.starts_with(CONNECTS), "{said}");
+        let expected = refusal(good).await;
+        assert!(expected.starts_with(CONNECTS), "{expected}");
     }
 }
 
@@ -89,7 +89,7 @@ async fn rejects_queues_without_slots_timeout_or_back_off() {
     let zero = Duration::ZERO;
     let hour = Duration::from_secs(3_600);
     let queue = || QueueConfig::new("a", 1);
-    for (queue, said) in [
+    for (queue, expected) in [
         (QueueConfig::new("a", 0), "concurrency must be at least 1"),
         (
             QueueConfig {
@@ -120,7 +120,7 @@ async fn rejects_queues_without_slots_timeout_or_back_off() {
         ),
     ] {
         let refused = refusal(handled(builder().queue_config(queue), "n")).await;
-        assert_eq!(refused, format!("queue \"a\": {said}"));
+        assert_eq!(refused, format!("queue \"a\": {expected}"));
     }
 }
 
@@ -153,10 +153,10 @@ async fn rejects_zero_intervals_and_sizes() {
             c.name = "\0".into()
         }),
     ];
-    for (said, spoil) in spoilt {
+    for (expected, spoil) in spoilt {
         let mut config = Config::default();
         spoil(&mut config);
         let worker = handled(builder().queue("a", 1), "n").config(config);
-        assert_eq!(refusal(worker).await, said);
+        assert_eq!(refusal(worker).await, expected);
     }
 }

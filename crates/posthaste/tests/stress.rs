@@ -73,7 +73,7 @@ pub async fn run(url: &str, settings: Settings) -> Result<Report, String> {
     setup
         .batch_execute("CREATE TABLE expected (key bigint PRIMARY KEY, expired boolean NOT NULL)")
         .await
-        .map_err(|error| session::told("preparing", &error))?;
+        .map_err(|error| session::describe("preparing", &error))?;
     let stress = Arc::new(Stress {
         url: url.to_owned(),
         settings,

@@ -1,4 +1,4 @@
-//! What the tests share: a migrated database of one's own, a worker with quick clocks, and looks at
+//! What the tests share: a migrated database of one's own, a worker with quick clocks, and views of
 //! the store from outside.
 
 use std::sync::Arc;

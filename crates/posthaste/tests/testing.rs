@@ -129,19 +129,25 @@ async fn enqueued_jobs_are_visible_in_their_transaction() {
     assert_eq!(to, ["Ada", "Bob", "Cid", "Dan"]);
     assert_enqueued(&tx, |mail: &Mail| mail.to == "Cid").await;
     refute_enqueued(&tx, |mail: &Mail| mail.to == "Eve").await;
-    let said = panics(assert_enqueued(&tx, |mail: &Mail| mail.to == "Eve")).await;
+    let message = panics(assert_enqueued(&tx, |mail: &Mail| mail.to == "Eve")).await;
     assert!(
-        said.contains(": no such job mail is enqueued, of 4: "),
-        "{said}"
+        message.contains(": no such job mail is enqueued, of 4: "),
+        "{message}"
     );
-    assert!(said.contains(file!()), "not where the test asked: {said}");
-    assert!(said.contains(r#"{"to":"Dan"}"#), "{said}");
-    let said = panics(refute_enqueued(&tx, |mail: &Mail| mail.to == "Bob")).await;
     assert!(
-        said.contains(": such a job mail is enqueued, of 4: "),
-        "{said}"
+        message.contains(file!()),
+        "not where the test asked: {message}"
     );
-    assert!(said.contains(file!()), "not where the test asked: {said}");
+    assert!(message.contains(r#"{"to":"Dan"}"#), "{message}");
+    let message = panics(refute_enqueued(&tx, |mail: &Mail| mail.to == "Bob")).await;
+    assert!(
+        message.contains(": such a job mail is enqueued, of 4: "),
+        "{message}"
+    );
+    assert!(
+        message.contains(file!()),
+        "not where the test asked: {message}"
+    );
     tx.rollback().await.unwrap();
     refute_enqueued(&client, |mail: &Mail| mail.to == "Bob").await;
 }
@@ -167,7 +173,7 @@ async fn test_workers_run_until_idle_and_report_each_run() {
         .await
         .unwrap();
     let runs = run_until_idle(worker()).await.unwrap();
-    let told: Vec<_> = runs
+    let finished: Vec<_> = runs
         .iter()
         .map(|ran| (ran.job.kwargs::<Mail>().unwrap().to, ran.result.clone()))
         .collect();
@@ -176,7 +182,7 @@ async fn test_workers_run_until_idle_and_report_each_run() {
         ("Eve".to_owned(), Err("Eve is unwelcome".to_owned())),
         ("Bob".to_owned(), Err("no quota".to_owned())),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(finished, expected);
     assert_eq!(unfinished(&client).await, 3, "the others wait");
     let later = "SELECT count(*) FROM posthaste.job WHERE attempt = 0 AND last_error = 'no quota'";
     let later: i64 = client.query_one(later, &[]).await.unwrap().get(0);

@@ -100,7 +100,7 @@ pub fn statements() -> Vec<(String, String)> {
     for line in sources.flat_map(|file| lines_of_code(&file)) {
         let begins = |part: &&str| SQL.iter().any(|word| part.starts_with(word));
         // Strings of Rust stand between every other pair of quotes; one that goes on in the next
-        // line is no statement of one line.
+        // line is not a statement of one line.
         let parts: Vec<&str> = line.split('"').collect();
         let closed = parts.len().saturating_sub(1) / 2;
         let strings = parts.iter().copied().skip(1).step_by(2).take(closed);

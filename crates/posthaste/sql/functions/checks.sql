@@ -104,6 +104,6 @@ RETURNS smallint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value',
-    MESSAGE = 'posthaste: ' || field || ': the view posthaste.job does not take it'
+    MESSAGE = 'posthaste: ' || field || ': the view posthaste.job does not accept it'
               || CASE WHEN field = 'unique_key' THEN '; call posthaste.enqueue()' ELSE '' END;
 END $f$;

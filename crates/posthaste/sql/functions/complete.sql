@@ -69,7 +69,7 @@ BEGIN
   -- In a restored database a younger job may lie within the batch's edges.
   GET DIAGNOSTICS v_rows = ROW_COUNT;
   IF v_rows <> p_jobs THEN
-    RAISE EXCEPTION 'posthaste: batch % has % jobs, and % lie within its edges', p_batch, p_jobs,
+    RAISE EXCEPTION 'posthaste: batch % has % jobs, and % lie within its bounds', p_batch, p_jobs,
       v_rows USING ERRCODE = 'object_not_in_prerequisite_state';
   END IF;
   RETURN true;

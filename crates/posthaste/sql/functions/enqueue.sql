@@ -14,7 +14,7 @@ BEGIN
        AND pg_sequence_last_value('posthaste.ready_scan'::regclass) IS NOT NULL THEN
       RETURN posthaste.recover();
     END IF;
-    RAISE EXCEPTION 'posthaste: sequence % was never set: this schema came without its rows', cell
+    RAISE EXCEPTION 'posthaste: sequence % was never set: this schema has no rows', cell
       USING ERRCODE = 'object_not_in_prerequisite_state',
             HINT = 'Load its rows too and run `posthaste rebase`, or drop the schema and migrate.';
   ELSIF v IS NULL THEN

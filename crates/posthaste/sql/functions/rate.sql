@@ -70,9 +70,9 @@ BEGIN
          AND NOT EXISTS (SELECT FROM posthaste.queue o WHERE o.pace = c.oid AND o.name <> queue)
        ORDER BY q.name IS NULL, pg_sequence_last_value(c.oid) NULLS FIRST, c.oid LIMIT 1);
     IF v_cell IS NULL THEN
-      RAISE EXCEPTION 'posthaste: 64 queues have a rate already'
+      RAISE EXCEPTION 'posthaste: 64 queues already have a rate limit'
         USING ERRCODE = 'program_limit_exceeded',
-              HINT = 'Take one away: SELECT posthaste.limit_rate(its queue, NULL).';
+              HINT = 'Remove one: SELECT posthaste.limit_rate(its queue, NULL).';
     END IF;
     PERFORM setval(v_cell, 0);
   END IF;

@@ -88,19 +88,19 @@ BEGIN
   IF EXISTS (SELECT FROM posthaste.store_identity WHERE identity = '{copied,mixed}')
     AND NOT p_force THEN
     RAISE EXCEPTION 'posthaste: rows were loaded into a store with jobs of its own, and %',
-      'which are done cannot be told'
+      'it is not known which of them are completed'
       USING ERRCODE = 'object_not_in_prerequisite_state',
             HINT = 'Restore into a database without this schema. --force takes over what is here: '
-                   'what was done may run again, and what was not may be missed.';
+                   'completed jobs may run again, and unfinished ones may be missed.';
   END IF;
   SELECT format('%s (%s)', w.id, w.name) INTO v_living FROM posthaste.worker w
    WHERE w.stopped_at IS NULL AND posthaste.is_here(w.identity)
      AND w.seen_at BETWEEN clock_timestamp() - interval '1 min'
                        AND clock_timestamp() + interval '1 min' LIMIT 1;
   IF v_living IS NOT NULL AND NOT p_force THEN
-    RAISE EXCEPTION 'posthaste: worker % lives', v_living
+    RAISE EXCEPTION 'posthaste: worker % is running', v_living
       USING ERRCODE = 'object_not_in_prerequisite_state',
-            HINT = 'Stop all workers first. One that was killed counts as living for a minute.';
+            HINT = 'Stop all workers first. A killed worker counts as running for one minute.';
   END IF;
   DELETE FROM posthaste.store_identity;
   INSERT INTO posthaste.store_identity (identity) VALUES ('{}');
@@ -131,11 +131,11 @@ BEGIN
     posthaste.closed_unclaimed_7, posthaste.turn_6, posthaste.turn_7 IN ACCESS EXCLUSIVE MODE;
   LOCK TABLE posthaste.store IN ACCESS EXCLUSIVE MODE;
 EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
-  RAISE EXCEPTION 'posthaste: % is in the queue''s tables',
+  RAISE EXCEPTION 'posthaste: % holds a lock on the queue''s tables',
       coalesce(posthaste.lock_holder(ARRAY(SELECT c.oid::regclass FROM pg_class c
                                             WHERE c.relnamespace = 'posthaste'::regnamespace
-                                              AND c.relkind IN ('r', 'p'))), 'somebody')
-    USING ERRCODE = 'lock_not_available', HINT = 'End it, or wait for its end, and try again.';
+                                              AND c.relkind IN ('r', 'p'))), 'another session')
+    USING ERRCODE = 'lock_not_available', HINT = 'End it or wait until it ends, then try again.';
 END $f$;
 
 CREATE OR REPLACE FUNCTION posthaste.empty_slots() RETURNS void LANGUAGE plpgsql
@@ -205,8 +205,8 @@ SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   RAISE EXCEPTION 'posthaste: % jobs have the id %', cardinality(p_ids), p_ids[1]
     USING ERRCODE = 'unique_violation',
-          HINT = 'Move the sequence posthaste.job_id beyond all ids, '
-                 'give the younger one another id, and try again.';
+          HINT = 'Move the sequence posthaste.job_id above all ids, '
+                 'give the newer job another id, and try again.';
 END $f$;
 
 -- Second step, one transaction of its own: takes over every job that is not done, once, and lets

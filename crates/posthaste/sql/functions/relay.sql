@@ -18,7 +18,7 @@ DECLARE
 BEGIN
   NEW.id := coalesce(NEW.id, gen_random_uuid());
   IF NEW.created_at IS NOT NULL OR NEW.completed_at IS NOT NULL THEN
-    RAISE EXCEPTION 'posthaste: created_at, completed_at: posthaste.outbox does not take them'
+    RAISE EXCEPTION 'posthaste: created_at, completed_at: posthaste.outbox does not accept them'
       USING ERRCODE = 'invalid_parameter_value';
   ELSIF (NEW.payload IS NULL) = (NEW.table_name IS NULL)
     OR (NEW.table_name IS NULL) <> (NEW.table_id IS NULL) THEN

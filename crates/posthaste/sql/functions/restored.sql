@@ -312,7 +312,7 @@ BEGIN
   RAISE EXCEPTION 'posthaste: this database was restored, copied, upgraded or loaded, %',
     'and its jobs were not taken over yet'
     USING ERRCODE = 'object_not_in_prerequisite_state',
-          HINT = 'Stop all workers and run `posthaste rebase` once; enqueue meanwhile as you like.';
+          HINT = 'Stop all workers and run `posthaste rebase` once; enqueuing still works.';
 END $f$;
 
 -- For what people do to jobs: it looks at transaction ids. A copy in which nothing was worked yet

@@ -36,7 +36,7 @@ BEGIN
       AND v_by > 0 THEN
       o_numbers := o_numbers || ARRAY(SELECT generate_series(v_numbers[1], v_numbers[2], v_by));
     ELSE
-      o_refusal := format('%s: "%s" is no number, range or step from %s to %s', p_what, v_part,
+      o_refusal := format('%s: "%s" is not a number, range or step from %s to %s', p_what, v_part,
         p_least, p_most);
       RETURN;
     END IF;
@@ -84,7 +84,7 @@ BEGIN
     RETURN format('a schedule has five fields, not %s', cardinality(v_fields));
   END IF;
   IF NOT posthaste.is_time_zone(p_zone) THEN
-    RETURN format('there is no time zone "%s"', p_zone);
+    RETURN format('no time zone is named "%s"', p_zone);
   END IF;
   SELECT o_refusal INTO v_refusal FROM posthaste.schedule_field('day of the week', v_fields[5], 0,
     7, '{SUN,MON,TUE,WED,THU,FRI,SAT}');
@@ -111,7 +111,7 @@ BEGIN
     AND left(v_fields[5], 1) IN ('*', '?')
     AND NOT EXISTS (SELECT FROM unnest(v_months) m, unnest(v_days) d
       WHERE d <= ('{31,29,31,30,31,30,31,31,30,31,30,31}'::integer[])[m]) THEN
-    RETURN 'no day is ever such a day';
+    RETURN 'no such date exists';
   END IF;
   RETURN v_refusal;
 END $f$;

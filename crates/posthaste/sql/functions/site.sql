@@ -139,9 +139,9 @@ BEGIN
      AND w.seen_at BETWEEN clock_timestamp() - interval '1 min'
                        AND clock_timestamp() + interval '1 min' LIMIT 1;
   IF v_living IS NOT NULL AND NOT p_force THEN
-    RAISE EXCEPTION 'posthaste: worker % lives', v_living
+    RAISE EXCEPTION 'posthaste: worker % is running', v_living
       USING ERRCODE = 'object_not_in_prerequisite_state',
-            HINT = 'Stop all workers first. One that was killed counts as living for a minute.';
+            HINT = 'Stop all workers first. A killed worker counts as running for one minute.';
   END IF;
   UPDATE posthaste.worker SET stopped_at = clock_timestamp() WHERE stopped_at IS NULL;
   DELETE FROM posthaste.leader;

@@ -114,7 +114,7 @@ DECLARE
 BEGIN
   SELECT * INTO s FROM posthaste.synced o WHERE o.name = p_name;
   IF NOT FOUND THEN
-    RAISE EXCEPTION 'posthaste: no table is synced as %', p_name USING ERRCODE = 'no_data_found';
+    RAISE EXCEPTION 'posthaste: no sync is named %', p_name USING ERRCODE = 'no_data_found';
   ELSIF NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = s.relation) THEN
     RAISE EXCEPTION 'posthaste: the table of sync % was dropped', p_name
       USING ERRCODE = 'undefined_table';

@@ -17,14 +17,14 @@ BEGIN
                              OR EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = c.oid)))) THEN
     RAISE EXCEPTION 'posthaste: %: only a table without inheritance can be synced by triggers',
       s.relation USING ERRCODE = 'wrong_object_type',
-      HINT = 'With draw and enqueue false the versions and the jobs are the program''s own.';
+      HINT = 'With draw and enqueue false, the program sets the versions and enqueues the jobs.';
   END IF;
   FOREACH v_column IN ARRAY
     array_remove(ARRAY[s.key, CASE WHEN NOT s.draws THEN s.version END, s.deleted], NULL) LOOP
     IF NOT EXISTS (SELECT FROM pg_attribute a
                     WHERE a.attrelid = s.relation AND a.attname = v_column AND a.attnum > 0) THEN
-      RAISE EXCEPTION 'posthaste: %: there is no column "%", which is to be its %', s.relation,
-        v_column, CASE v_column WHEN s.key THEN 'key; name the one that is'
+      RAISE EXCEPTION 'posthaste: %: there is no column "%" for its %', s.relation,
+        v_column, CASE v_column WHEN s.key THEN 'key; name the key column'
                                 WHEN s.deleted THEN 'mark of deleted rows' ELSE 'version' END
         USING ERRCODE = 'undefined_column';
     END IF;
@@ -50,18 +50,18 @@ BEGIN
     RAISE EXCEPTION 'posthaste: %: the key "%" must be NOT NULL and have a unique index of its own',
       s.relation, s.key USING ERRCODE = 'invalid_parameter_value',
       DETAIL = 'The index must not be deferrable, and not leave rows out. On a partitioned table '
-               'the columns of its partitions may stand behind the key.',
-      HINT = 'Where several columns are the key, one more that is unique by itself can be it.';
+               'the partition columns may follow the key.',
+      HINT = 'If the key has several columns, add one column that is unique.';
   END IF;
   IF EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = s.relation AND a.attname = s.deleted
                 AND a.atttypid <> 'boolean'::regtype) THEN
-    RAISE EXCEPTION 'posthaste: %: "%" is to say which rows are deleted, and is no boolean',
+    RAISE EXCEPTION 'posthaste: %: "%", which marks deleted rows, must be a boolean',
       s.relation, s.deleted USING ERRCODE = 'invalid_parameter_value';
   END IF;
   IF EXISTS (SELECT FROM posthaste.synced o
               WHERE o.relation = s.relation AND o.version = s.version AND o.name <> s.name
                 AND o.draws <> s.draws) THEN
-    RAISE EXCEPTION 'posthaste: %: another sync of it says otherwise whether "%" is drawn',
+    RAISE EXCEPTION 'posthaste: %: another sync of it has the other value of draw for "%"',
       s.relation, s.version USING ERRCODE = 'invalid_parameter_value',
       HINT = 'Give this one a column of its own for its versions.';
   END IF;
@@ -129,7 +129,7 @@ BEGIN
     EXECUTE format('COMMENT ON COLUMN %s.%I IS %L', p_table, s.version,
                    'posthaste: the version of the row, drawn by triggers');
   ELSIF NOT posthaste.sync_owns_version(s) THEN
-    RAISE EXCEPTION 'posthaste: %: the column "%" exists, and posthaste has not made it: its '
+    RAISE EXCEPTION 'posthaste: %: the column "%" exists and was not created by posthaste: its '
       'triggers would overwrite what programs write there', s.relation, s.version
       USING ERRCODE = 'duplicate_column',
       HINT = format('Name another column by "version". If no program uses this one: COMMENT ON '

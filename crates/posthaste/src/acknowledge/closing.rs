@@ -19,7 +19,7 @@ pub(super) enum Closing {
         after: Duration,
         error: Option<String>,
     },
-    /// Each in its own way.
+    /// Each with its own outcome.
     JobByJob,
 }
 

@@ -62,8 +62,8 @@ impl HandedBack {
                 times = *times,
                 error = error
                     .as_deref()
-                    .unwrap_or("given back, or snoozed until now"),
-                "a job is handed back again and again; it waits longer each time"
+                    .unwrap_or("returned, or snoozed without a delay"),
+                "a job is returned repeatedly; it waits longer each time"
             );
         }
         one.disposition = Disposition::Reschedule {

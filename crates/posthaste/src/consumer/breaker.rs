@@ -22,7 +22,7 @@ enum State {
     #[default]
     Closed,
     Open(Instant),
-    /// One job shows whether the receiver takes jobs again.
+    /// One job shows whether the receiver accepts jobs again.
     HalfOpen {
         is_taken: bool,
     },
@@ -48,7 +48,7 @@ impl Breaker {
         !matches!(before.state, State::Closed)
     }
 
-    /// Lets one job through, which shows whether the receiver takes jobs again.
+    /// Lets one job through, which shows whether the receiver accepts jobs again.
     pub fn half_open(&mut self) {
         self.state = State::HalfOpen { is_taken: false };
     }
@@ -89,7 +89,7 @@ impl Breaker {
         }
     }
 
-    /// Whether one job shows now whether the receiver takes jobs again.
+    /// Whether one job shows now whether the receiver accepts jobs again.
     pub fn is_half_open(&self) -> bool {
         matches!(self.state, State::HalfOpen { .. })
     }

@@ -60,7 +60,7 @@ impl ConsumerContext {
     }
 
     /// Completes when nothing runs any more: the task does what is left to be done and ends, within
-    /// half a minute. The worker signs off behind it.
+    /// half a minute. The worker deregisters after it.
     pub async fn ended(&self) {
         self.ended.cancelled().await;
     }

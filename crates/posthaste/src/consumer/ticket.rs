@@ -24,7 +24,7 @@ pub(crate) struct Batch {
     pub(crate) backoff: Backoff,
     /// Whose claim it is.
     pub(crate) worker: Arc<Identity>,
-    /// While it lives, the claim is not looked for among those that nobody has.
+    /// While it exists, the claim is not searched for among those without an owner.
     pub(crate) _held: Arc<Uuid>,
 }
 
@@ -111,7 +111,7 @@ impl Ticket {
                 job = self.job.id.0,
                 jobs = left_out + 1,
                 queue = &*self.job.queue,
-                "jobs are given back, not begun: others may have rescued them"
+                "jobs are returned without running: another worker may have rescued them"
             );
         }
         self.give_back();
@@ -202,23 +202,23 @@ static ENDED: LogLimit = LogLimit::new(FEW);
 /// argument.
 fn log(job: &Job, result: &RunResult, disposition: &Disposition, may_be_completed: bool) {
     macro_rules! line {
-        ($level:ident, $($told:tt)+) => {
+        ($level:ident, $($fields:tt)+) => {
             tracing::$level!(
                 job = job.id.0,
                 name = &*job.name,
                 queue = &*job.queue,
                 attempt = job.attempt,
-                $($told)+
+                $($fields)+
             )
         };
     }
     let loggable = |error: &str| match result {
-        RunResult::Misread { .. } => "the arguments are not what they are read as".to_owned(),
+        RunResult::Misread { .. } => "the arguments do not match their type".to_owned(),
         _ => error.to_owned(),
     };
     match disposition {
         Disposition::Done => line!(debug, "a job is done"),
-        Disposition::GiveBack => line!(debug, "a job was given back"),
+        Disposition::GiveBack => line!(debug, "a job was returned"),
         Disposition::Await { until } => line!(debug, %until, "a job waits to be confirmed"),
         Disposition::Reschedule {
             error: Some(error), ..

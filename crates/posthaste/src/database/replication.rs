@@ -1,5 +1,5 @@
 //! A connection for another protocol than that of statements: connected and encrypted by the
-//! settings of the database, before the server was told anything.
+//! settings of the database, before anything is sent to the server.
 
 use tokio::io::{AsyncRead, AsyncWrite};
 #[cfg(any(feature = "sqlx", feature = "rustls"))]
@@ -23,7 +23,7 @@ pub trait ReplicationStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> ReplicationStream for S {}
 
-/// A connection to the server, encrypted where the settings want it, on which nothing was said yet:
+/// A connection to the server, encrypted where the settings want it, on which nothing was sent yet:
 /// what [`Database::replication`] makes.
 pub struct Replication {
     /// The connection.

@@ -142,7 +142,7 @@ fn tls(_: &mut Config, _: Rest, _: PgSslMode) -> Result<Tls, String> {
     Ok(tokio_postgres::NoTls)
 }
 
-/// As the driver has it: how certificates are judged is said elsewhere.
+/// As the driver has it: certificates are verified elsewhere.
 fn mode(mode: PgSslMode) -> SslMode {
     match mode {
         PgSslMode::Disable => SslMode::Disable,
@@ -179,16 +179,16 @@ mod tests {
             let worker = Worker::builder(database)
                 .queue("default", 1)
                 .handler("x", async |_, _| Ok(Outcome::Done));
-            let told = worker.start().await.err().expect("a refusal").to_string();
+            let refusal = worker.start().await.err().expect("a refusal").to_string();
             assert!(
-                told.contains(&format!("(its ssl mode is {mode})")),
-                "{told}"
+                refusal.contains(&format!("(its ssl mode is {mode})")),
+                "{refusal}"
             );
             assert!(
-                told.ends_with("turn on the feature `rustls` of posthaste"),
-                "{told}"
+                refusal.ends_with("turn on the feature `rustls` of posthaste"),
+                "{refusal}"
             );
-            assert!(!told.contains("geheim"), "{told}");
+            assert!(!refusal.contains("geheim"), "{refusal}");
         }
         for mode in ["disable", "allow", "prefer"] {
             assert_eq!(refusal(&format!("postgres://db/app?sslmode={mode}")), None);

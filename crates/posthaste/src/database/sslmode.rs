@@ -42,17 +42,17 @@ pub(super) fn read(url: &str) -> Result<(String, Trust), String> {
         true => percent_decode_str(value).decode_utf8_lossy().into_owned(),
         false => unquoted(value),
     };
-    let (mut kept, mut named) = (Vec::new(), None);
+    let (mut others, mut named) = (Vec::new(), None);
     for pair in pairs {
         let (key, value) = pair.split_once('=').unwrap_or((pair.as_str(), ""));
         match key.trim() {
             "sslmode" => match mode(unquoted(value).as_str()) {
                 (mode, Some(verify)) => {
                     trust.verify = verify;
-                    kept.push(format!("sslmode={mode}"));
+                    others.push(format!("sslmode={mode}"));
                 }
                 // The driver says whether it knows it.
-                _ => kept.push(pair),
+                _ => others.push(pair),
             },
             "sslrootcert" => {
                 let file = file(value);
@@ -66,10 +66,10 @@ pub(super) fn read(url: &str) -> Result<(String, Trust), String> {
                     "{problem} {key}, which is not read here. Leave it out."
                 ));
             }
-            _ => kept.push(pair),
+            _ => others.push(pair),
         }
     }
-    left.push_str(&kept.join(if is_url { "&" } else { " " }));
+    left.push_str(&others.join(if is_url { "&" } else { " " }));
     match named {
         Some(None) if trust.verify != Verify::Full => {
             return Err("sslrootcert=system needs sslmode=verify-full".into());
@@ -198,8 +198,8 @@ mod tests {
         let system = "postgres://u@h/d?sslmode=verify-full&sslrootcert=system";
         assert_eq!(read_as(system).2, None);
         let anybody = read("postgres://u@h/d?sslmode=require&sslrootcert=system");
-        let told = anybody.expect_err("not as libpq has it");
-        assert_eq!(told, "sslrootcert=system needs sslmode=verify-full");
+        let refusal = anybody.expect_err("not as libpq has it");
+        assert_eq!(refusal, "sslrootcert=system needs sslmode=verify-full");
         let foreign = read("postgres://u:p@h/d?sslcrl=x").expect_err("not read");
         assert!(foreign.contains("has sslcrl,"), "{foreign}");
     }

@@ -91,7 +91,7 @@ impl fmt::Debug for Pem {
     }
 }
 
-/// Encrypts with what rustls offers; what is wrong with a file is said.
+/// Encrypts with what rustls offers; errors name the file.
 pub(super) fn connector(trust: &Trust) -> Result<MakeRustlsConnect, String> {
     let provider = CryptoProvider::get_default().cloned();
     let provider = provider.unwrap_or_else(|| Arc::new(rustls::crypto::ring::default_provider()));

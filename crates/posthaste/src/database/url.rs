@@ -15,7 +15,7 @@ const WRITE: &str = "Write postgres://user:password@host:5432/database.";
 /// libpq's documentation says:
 ///
 /// - `disable` never encrypts. `allow` and `prefer`, the default, encrypt where the server offers
-///   it. `require` always does. None of them looks at the server's certificate.
+///   it. `require` always does. None of them verifies the server's certificate.
 /// - `verify-ca` also requires that an authority has signed the certificate, and `verify-full` that
 ///   it is for this host.
 /// - `sslrootcert` names the file of the authorities, and means at least `verify-ca`. Without it

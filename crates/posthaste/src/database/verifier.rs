@@ -29,7 +29,7 @@ impl ServerCertVerifier for AnyName {
         let Some(authorities) = &self.authorities else {
             return Ok(ServerCertVerified::assertion());
         };
-        // The name is looked at last: one for which it alone is wrong has stood every other test.
+        // The name is checked last: one for which it alone is wrong has stood every other test.
         match authorities.verify_server_cert(
             end_entity,
             intermediates,

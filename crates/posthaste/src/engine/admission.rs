@@ -10,7 +10,7 @@ use crate::error::{Chain, Error, ErrorKind};
 use crate::periodic::Periodic;
 use crate::store;
 
-/// How soon it asks again: whoever adopts the store does not wait for long.
+/// How soon it asks again: after an adoption nobody waits for long.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Process {
@@ -23,11 +23,11 @@ impl Process {
             match worker {
                 Err(error) if error.is_other_site() => {
                     if !std::mem::replace(&mut is_told, true) {
-                        tracing::error!(%error, "another site works this store; the worker waits");
+                        tracing::error!(%error, "another site owns this store; the worker waits");
                     }
                 }
                 Ok(_) if is_told => {
-                    tracing::warn!("the worker may work this store now");
+                    tracing::warn!("this site owns the store now; the worker starts");
                     break;
                 }
                 _ => break,

@@ -16,7 +16,7 @@ pub(super) async fn stop(process: &Process, mut claiming: JoinSet<()>, mut atten
     let (in_hand, ends) = (&process.claimer.dispatcher.in_hand, &process.ends);
     let consumers = || process.queues.iter().map(|queue| &queue.consumer);
     consumers().for_each(|consumer| consumer.give_back());
-    // A claim that is under way hands out jobs still: they go straight back. Without its answer
+    // A claim in flight still hands out jobs: they go straight back. Without its answer
     // they would have to be rescued.
     let last_claims = async { while claiming.join_next().await.is_some() {} };
     let answered = tokio::time::timeout(LAST_TRIES, last_claims).await.is_ok();
@@ -35,7 +35,7 @@ pub(super) async fn stop(process: &Process, mut claiming: JoinSet<()>, mut atten
     }
     // Nothing runs any more, or nothing that could be helped: the consumers' tasks end too.
     consumers().for_each(|consumer| consumer.abort());
-    process.stats.flush(&process.looks).await;
+    process.stats.flush(&process.polls).await;
     ends.ended.cancel();
     let last_tasks = async { while attending.join_next().await.is_some() {} };
     let ended = tokio::time::timeout(reconnecting::LONGEST, last_tasks).await;
@@ -43,7 +43,7 @@ pub(super) async fn stop(process: &Process, mut claiming: JoinSet<()>, mut atten
         tracing::warn!("a consumer's task did not end");
         attending.shutdown().await;
     }
-    // Before it signs off: a beat behind that would find nobody, as after a rescue.
+    // Before it deregisters: a later heartbeat would find no worker, as after a rescue.
     ends.stopped.cancel();
     if clean {
         let is_sure = answered && process.claimer.unanswered.is_empty();

@@ -93,9 +93,9 @@ async fn a_worker_ends_with_the_name_of_the_task_that_ended() {
         ("watch", "watch"),
         ("limit", "quarantine"),
     ] {
-        let said = end_of(bug).await;
+        let message = end_of(bug).await;
         let expected = format!("its task \"{task}\" panicked: a bug in {bug}");
-        assert!(said.ends_with(&expected), "{said}");
+        assert!(message.ends_with(&expected), "{message}");
     }
 }
 
@@ -161,7 +161,7 @@ async fn quarantined_jobs_wait_for_claims_and_runs_in_progress() {
     let passed = gate.pass(&CancellationToken::new()).await.expect("open");
     assert!(
         gate.alone(&jobs, Duration::ZERO).await.is_none(),
-        "a claim is under way"
+        "a claim is in flight"
     );
     jobs.delivered(2);
     drop(passed);
@@ -177,7 +177,7 @@ async fn quarantined_jobs_wait_for_claims_and_runs_in_progress() {
     jobs.set_aside(1);
     assert!(
         gate.alone(&jobs, LONG).await.is_some(),
-        "an acknowledgement that waits by itself is no run"
+        "an acknowledgement that waits by itself is not a run"
     );
     assert!(!jobs.drained(Duration::ZERO).await, "yet it is not settled");
     jobs.settled_aside(1);

@@ -38,7 +38,7 @@ const FAILED: &str = "cannot enqueue by COPY";
 /// scheduled ones alike. Jobs are taken from the iterator as they are sent, so they need not lie in
 /// memory all at once.
 ///
-/// It tells no ids, and refuses unique keys, which have to be looked at one by one
+/// It returns no ids, and refuses unique keys, which have to be checked one by one
 /// ([`enqueue_many`](crate::enqueue_many) does both). A job that is refused, as any error here,
 /// leaves the transaction to be rolled back, as a statement that failed does. Works in every
 /// isolation level.
@@ -74,7 +74,7 @@ where
         let job = due(&job, entry.now);
         job.check()?;
         if job.unique_key.is_some() {
-            let reason = "cannot be looked at by COPY; enqueue_many can";
+            let reason = "cannot be checked by COPY; use enqueue_many";
             return Err(Error::invalid("unique_key", reason));
         }
         let due = job.scheduled_at.unwrap_or(entry.now);
@@ -146,7 +146,7 @@ impl Entry {
         read().await.map_err(Error::postgres(FAILED))
     }
 
-    /// Scheduled is only what is due later than the promoter has looked, also after the driver has
+    /// Scheduled is only what is due later than the promoter has polled, also after the driver has
     /// rounded it to a microsecond.
     fn slot(&self, due: Timestamp) -> i16 {
         if due.as_microsecond() > self.due_by.as_microsecond() + 1 {

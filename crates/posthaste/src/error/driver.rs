@@ -2,7 +2,7 @@
 
 use tokio_postgres::error::SqlState;
 
-/// What a driver said, in the terms in which posthaste judges it.
+/// An error of a driver, in the terms in which posthaste judges it.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct DriverError {

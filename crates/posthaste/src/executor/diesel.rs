@@ -12,7 +12,7 @@ use crate::error::chain;
 use crate::error::driver::DriverError;
 
 impl Executor for &mut AsyncPgConnection {
-    // What is written as SQL is not kept.
+    // Statements written as SQL are not cached.
     const PREPARES: bool = false;
 
     async fn run(
@@ -44,7 +44,7 @@ async fn load<T: QueryableByName<Pg> + Send + 'static>(
         .fold(sql_query(sql).into_boxed(), |query, value| {
             query.bind::<Nullable<Text>, _>(value.text())
         });
-    query.load(connection).await.map_err(told)
+    query.load(connection).await.map_err(convert)
 }
 
 struct Number(i64);
@@ -64,8 +64,8 @@ impl QueryableByName<Pg> for Answer {
 }
 
 /// diesel tells no SQLSTATE, only kinds of errors.
-fn told(error: Error) -> DriverError {
-    let told = match &error {
+fn convert(error: Error) -> DriverError {
+    let driver_error = match &error {
         Error::DatabaseError(kind, server) => {
             let message = server.message().to_owned();
             match kind {
@@ -79,5 +79,5 @@ fn told(error: Error) -> DriverError {
         }
         _ => DriverError::refused(chain(&error), None),
     };
-    told.because(error)
+    driver_error.because(error)
 }

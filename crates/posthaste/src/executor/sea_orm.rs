@@ -12,7 +12,7 @@ use crate::error::driver::DriverError;
 macro_rules! executor {
     ($connection:ty) => {
         impl Executor for &$connection {
-            // Arguments are bound as text, which the short road does not take.
+            // Arguments are bound as text, which the fast path does not accept.
             const PREPARES: bool = false;
 
             async fn run(
@@ -44,16 +44,16 @@ async fn first<T: TryGetable>(
 ) -> Result<Vec<T>, DriverError> {
     let bound = values.iter().map(|value| Bound::String(value.text()));
     let statement = Statement::from_sql_and_values(DbBackend::Postgres, sql, bound);
-    let rows = connection.query_all_raw(statement).await.map_err(told)?;
+    let rows = connection.query_all_raw(statement).await.map_err(convert)?;
     rows.iter()
-        .map(|row| row.try_get_by_index(0).map_err(told))
+        .map(|row| row.try_get_by_index(0).map_err(convert))
         .collect()
 }
 
-fn told(error: DbErr) -> DriverError {
+fn convert(error: DbErr) -> DriverError {
     match error {
         DbErr::Query(RuntimeErr::SqlxError(error)) | DbErr::Exec(RuntimeErr::SqlxError(error)) => {
-            super::sqlx::told(&error).because(error)
+            super::sqlx::convert(&error).because(error)
         }
         DbErr::Conn(_) | DbErr::ConnectionAcquire(_) => {
             DriverError::connection(chain(&error)).because(error)

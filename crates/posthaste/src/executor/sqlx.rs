@@ -69,7 +69,7 @@ where
         .persistent(persistent)
         .fetch_all(connection)
         .await
-        .map_err(|error| told(&error).because(error))
+        .map_err(|error| convert(&error).because(error))
 }
 
 /// Text in the binary form of jsonb; sqlx has a type for it only with a feature that the whole
@@ -94,7 +94,7 @@ impl Encode<'_, Postgres> for Json {
 }
 
 /// What sqlx says of a statement, and sea-orm through it.
-pub(super) fn told(error: &sqlx::Error) -> DriverError {
+pub(super) fn convert(error: &sqlx::Error) -> DriverError {
     match error.as_database_error() {
         Some(server) => {
             let code = server.code();

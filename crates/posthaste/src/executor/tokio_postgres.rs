@@ -95,12 +95,12 @@ fn first<T: for<'a> FromSql<'a>>(rows: Result<Vec<Row>, Error>) -> Result<Vec<T>
 impl From<Error> for DriverError {
     fn from(error: Error) -> Self {
         let message = error::describe(&error);
-        let told = if error::is_connection(&error) {
+        let driver_error = if error::is_connection(&error) {
             Self::connection(message)
         } else {
             Self::refused(message, error.code().map(|code| code.code()))
         };
-        told.because(error)
+        driver_error.because(error)
     }
 }
 

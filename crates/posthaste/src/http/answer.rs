@@ -47,15 +47,15 @@ impl Verdict {
     }
 }
 
-/// What a status means; `after` is what the server asked for, `body` the start of what it said.
+/// What a status means; `after` is what the server asked for, `body` the start of its body.
 pub(super) fn decide(status: u16, after: Option<Duration>, body: &[u8]) -> Verdict {
     let quoted = quote(body);
-    let reason = format!("the answer was {status}{quoted}");
+    let reason = format!("HTTP status {status}{quoted}");
     match (status, after) {
         (200..=299, _) => Verdict::Done,
         // The one that moved the address can move it back, or correct it here.
         (300..=399, _) => Verdict::Endpoint {
-            reason: format!("the answer was {status}, and redirects are not followed{quoted}"),
+            reason: format!("HTTP status {status}; redirects are not followed{quoted}"),
             is_client_error: false,
         },
         (408 | 425 | 429 | 500..=599, Some(after)) => {
@@ -72,7 +72,7 @@ pub(super) fn decide(status: u16, after: Option<Duration>, body: &[u8]) -> Verdi
     }
 }
 
-/// `Retry-After`: seconds, or a date, which is read by the server's own clock where it told it.
+/// `Retry-After`: seconds, or a date, which is read by the server's own clock if it sent a Date.
 pub(super) fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
     let value = value.trim();
     let asked = if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -110,8 +110,8 @@ mod tests {
             _ => (300..=399).contains(&status),
         };
         for status in 100..=599 {
-            let reason = format!("the answer was {status}: said");
-            let verdict = decide(status, None, b"said");
+            let reason = format!("HTTP status {status}: busy");
+            let verdict = decide(status, None, b"busy");
             let expected = match status {
                 200..=299 => Verdict::Done,
                 300..=399 => {
@@ -130,7 +130,7 @@ mod tests {
                 },
             };
             assert_eq!(verdict, expected, "{status}");
-            let asked = decide(status, after, b"said");
+            let asked = decide(status, after, b"busy");
             match status {
                 408 | 425 | 429 | 500..=599 => {
                     let later = RetryLater::after(Duration::from_secs(7), reason);
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn refusals_of_a_single_job_are_blamed_on_the_job() {
-        let reason = |status| format!("the answer was {status}");
+        let reason = |status| format!("HTTP status {status}");
         let refused = decide(404, None, b"").of_this_job_alone();
         let expected = Verdict::Refused {
             reason: reason(404),
@@ -179,7 +179,7 @@ mod tests {
         let Verdict::Refused { reason } = decide(400, None, &body) else {
             panic!("400 refuses");
         };
-        assert!(reason.starts_with("the answer was 400: abab"), "{reason}");
+        assert!(reason.starts_with("HTTP status 400: abab"), "{reason}");
         assert!(reason.ends_with('…') && reason.chars().count() < 2000);
     }
 }

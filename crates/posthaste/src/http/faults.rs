@@ -15,7 +15,7 @@ pub struct Faults(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Requests under way.
+    /// Requests in flight.
     asked: u64,
     /// Jobs that were taken.
     taken: u64,
@@ -50,7 +50,7 @@ impl Faults {
     }
 }
 
-/// A request that is under way.
+/// A request in flight.
 #[derive(Debug)]
 pub struct Asked<'a> {
     faults: &'a Faults,
@@ -69,7 +69,7 @@ impl Asked<'_> {
     /// The endpoint failed, and it may lie with either.
     pub fn failed(&self) -> Blame {
         let mut inner = self.faults.inner();
-        // What is under way beside it may have been taken before.
+        // Other requests in flight may have been accepted before.
         let then = inner.taken + inner.asked;
         if inner.jobs.len() >= MOST {
             inner.jobs.clear();

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::IDLE;
 
-/// By then a client has closed what was idle: it looks once in [`IDLE`].
+/// By then a client has closed idle connections: it checks once in [`IDLE`].
 const GONE: Duration = IDLE.saturating_mul(2);
-/// Hosts are looked through no more often than this.
+/// Hosts are checked no more often than this.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Bounds the connections that a client keeps open to all hosts together: idle ones take file
@@ -24,7 +24,7 @@ struct State {
     /// The most connections that may be open, to all hosts.
     open: usize,
     hosts: HashMap<String, Host>,
-    looked: Option<Instant>,
+    checked: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -77,12 +77,12 @@ impl KeepAlive {
 impl State {
     fn forget_gone(&mut self, now: Instant) {
         if self
-            .looked
+            .checked
             .is_some_and(|then| now.duration_since(then) < LOOK)
         {
             return;
         }
-        self.looked = Some(now);
+        self.checked = Some(now);
         let is_open = |host: &Host| host.under_way > 0 || now.duration_since(host.used) < GONE;
         self.hosts.retain(|_, host| is_open(host));
         self.open = self.hosts.values().map(|host| host.open).sum();

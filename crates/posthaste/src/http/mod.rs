@@ -37,7 +37,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(10);
 
 /// What [`describe`] returns where no file descriptor is left.
-pub const NO_FILES: &str = "this process may open no more files (ulimit -n)";
+pub const NO_FILES: &str = "this process has reached its limit of open files (ulimit -n)";
 /// EMFILE and ENFILE, which have these numbers wherever there are any.
 const NONE_LEFT: [i32; 2] = [24, 23];
 
@@ -125,11 +125,11 @@ pub async fn verdict(answer: Response) -> Verdict {
     answer::decide(status, after, &body)
 }
 
-/// What the server asked for, by its own clock where it told it.
+/// What the server asked for, by its own clock if it sent a Date.
 fn asked(headers: &HeaderMap) -> Option<Duration> {
     let text = |name| headers.get(name)?.to_str().ok();
-    let told = text(DATE).and_then(|date| httpdate::parse_http_date(date).ok());
-    answer::retry_after(text(RETRY_AFTER)?, told.unwrap_or_else(SystemTime::now))
+    let date = text(DATE).and_then(|date| httpdate::parse_http_date(date).ok());
+    answer::retry_after(text(RETRY_AFTER)?, date.unwrap_or_else(SystemTime::now))
 }
 
 /// The first bytes of the body, or as many as came before it broke off.

@@ -1,4 +1,4 @@
-//! How many requests are under way at once: as many as were asked for, or as many as this process
+//! How many requests are in flight at once: as many as were asked for, or as many as this process
 //! may have connections.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 #[derive(Debug)]
 pub struct Turns {
     open: Semaphore,
-    kept: Mutex<Counts>,
+    counts: Mutex<Counts>,
 }
 
 #[derive(Debug)]
@@ -22,7 +22,7 @@ struct Counts {
     over: usize,
     /// How many found a file descriptor since the number changed.
     found: usize,
-    /// That they became fewer was said.
+    /// The reduction was logged.
     is_said: bool,
 }
 
@@ -35,7 +35,7 @@ impl Turns {
         let requests = requests.min(Semaphore::MAX_PERMITS);
         Self {
             open: Semaphore::new(requests),
-            kept: Mutex::new(Counts {
+            counts: Mutex::new(Counts {
                 wanted: requests,
                 turns: requests,
                 over: 0,
@@ -49,53 +49,53 @@ impl Turns {
     pub async fn next(&self) -> Option<SemaphorePermit<'_>> {
         loop {
             let turn = self.open.acquire().await.ok()?;
-            let mut kept = self.kept();
-            if kept.over == 0 {
+            let mut counts = self.counts();
+            if counts.over == 0 {
                 return Some(turn);
             }
-            kept.over -= 1;
+            counts.over -= 1;
             turn.forget();
         }
     }
 
-    /// One of those under way found no file descriptor: from now on there are fewer than the others
+    /// One of those in flight found no file descriptor: from now on there are fewer than the others
     /// are, by an eighth, which others in the process need as well; never less than one. True the
     /// first time.
     pub fn lower(&self) -> bool {
-        let mut kept = self.kept();
-        let all = kept.turns + kept.over;
+        let mut counts = self.counts();
+        let all = counts.turns + counts.over;
         let others = all.saturating_sub(self.open.available_permits() + 1);
-        let fewer = (others - others / 8).clamp(1, kept.turns);
-        kept.over += kept.turns - fewer;
-        kept.over -= self.open.forget_permits(kept.over);
-        kept.turns = fewer;
-        kept.found = 0;
-        !std::mem::replace(&mut kept.is_said, true)
+        let fewer = (others - others / 8).clamp(1, counts.turns);
+        counts.over += counts.turns - fewer;
+        counts.over -= self.open.forget_permits(counts.over);
+        counts.turns = fewer;
+        counts.found = 0;
+        !std::mem::replace(&mut counts.is_said, true)
     }
 
-    /// One of those under way found a file descriptor. Where they had become fewer there is one
+    /// One of those in flight found a file descriptor. Where they had become fewer there is one
     /// more after a while, up to as many as were asked for: what took the descriptors may be gone.
     /// If it is not, one request in eight rounds finds none.
     pub fn found(&self) {
-        let mut kept = self.kept();
-        if kept.turns == kept.wanted {
+        let mut counts = self.counts();
+        if counts.turns == counts.wanted {
             return;
         }
-        kept.found += 1;
-        if kept.found < kept.turns.saturating_mul(ROUNDS) {
+        counts.found += 1;
+        if counts.found < counts.turns.saturating_mul(ROUNDS) {
             return;
         }
-        kept.found = 0;
-        kept.turns += 1;
-        kept.is_said &= kept.turns < kept.wanted;
-        match kept.over.checked_sub(1) {
-            Some(over) => kept.over = over,
+        counts.found = 0;
+        counts.turns += 1;
+        counts.is_said &= counts.turns < counts.wanted;
+        match counts.over.checked_sub(1) {
+            Some(over) => counts.over = over,
             None => self.open.add_permits(1),
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Counts> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -106,7 +106,7 @@ mod tests {
     /// How many there are at once.
     async fn left(turns: &Turns) -> usize {
         let mut held = Vec::new();
-        while turns.open.available_permits() > turns.kept().over {
+        while turns.open.available_permits() > turns.counts().over {
             held.push(turns.next().await.unwrap());
         }
         held.len()

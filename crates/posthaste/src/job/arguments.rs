@@ -1,4 +1,4 @@
-//! What arguments may look like, judged on their JSON text before anything is sent: one pass, no
+//! Validates arguments on their JSON text before anything is sent: one pass, no
 //! allocation.
 
 /// Bytes of arguments as the database prints them.

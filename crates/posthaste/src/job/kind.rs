@@ -36,8 +36,8 @@ use super::NewJob;
 /// # Ok(()) }
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no kind of job",
-    note = "give it `Serialize` and `impl JobArgs`, which says the name of its jobs"
+    message = "`{Self}` does not implement `JobArgs`",
+    note = "derive `Serialize` and `impl JobArgs`, which names its jobs"
 )]
 pub trait JobArgs: Serialize {
     /// The name of these jobs, by which their handler is found.
@@ -70,7 +70,7 @@ impl<T: JobArgs> JobArgs for &T {
 /// What can be enqueued: a value of a [kind of job](JobArgs), a [`NewJob`], or a reference to one
 /// of them.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no job",
+    message = "`{Self}` cannot be enqueued",
     note = "pass a `NewJob`, or a value of a type with `impl JobArgs`"
 )]
 pub trait IntoJob<'a> {

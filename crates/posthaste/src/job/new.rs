@@ -9,9 +9,9 @@ use serde::Serialize;
 use super::{arguments, trace};
 use crate::error::Error;
 
-/// Attempts that there may be where nothing else is said; the database's default too.
+/// The default number of attempts, also in the database.
 const DEFAULT_ATTEMPTS: i32 = 25;
-/// From when a job is due until it expires where nothing is said: 30 days, by the database's
+/// The default time from when a job is due until it expires: 30 days, by the database's
 /// default.
 pub(crate) const DEFAULT_EXPIRY: SignedDuration = SignedDuration::from_hours(30 * 24);
 /// Bytes of a job on the wire beside its texts: numbers, times, lengths.
@@ -154,14 +154,14 @@ impl NewJob {
 
     /// The trace that enqueued it, for the handler or receiver: the `traceparent` of
     /// [W3C Trace Context](https://www.w3.org/TR/trace-context/), version 00 in lower case, and
-    /// behind a space the `tracestate` if there is one; at most 600 bytes. An id of zeros only is
+    /// after a space the `tracestate` if there is one; at most 600 bytes. An id of zeros only is
     /// taken too: receivers ignore it.
     pub fn trace(mut self, traceparent: impl Into<String>) -> Self {
         self.trace = Some(traceparent.into());
         self
     }
 
-    /// Nothing is said but name and arguments.
+    /// Only name and arguments are given.
     pub(crate) fn is_plain(&self) -> bool {
         self.queue.is_none()
             && self.priority == 0
@@ -175,7 +175,7 @@ impl NewJob {
             && self.max_attempts == Some(DEFAULT_ATTEMPTS)
     }
 
-    /// Something is said of when it runs.
+    /// A time to run is given.
     pub(crate) fn has_times(&self) -> bool {
         self.scheduled_at.is_some() || self.expires_at.is_some() || !self.delay.is_zero()
     }
@@ -318,7 +318,7 @@ mod tests {
             let expires = refused(&job().expires_at(time)).expect("a refusal");
             assert!(expires.starts_with("expires_at"), "{expires}");
         }
-        // It would expire 30 days later, which its caller never said.
+        // It would expire 30 days later, which its caller never asked for.
         let scheduled = refused(&job().scheduled_at(last)).expect("a refusal");
         assert!(scheduled.starts_with("scheduled_at"), "{scheduled}");
     }

@@ -25,7 +25,7 @@ pub enum Outcome {
         /// When to stop waiting for the confirmation.
         until: Timestamp,
     },
-    /// Give up: the job is kept as discarded, with the reason.
+    /// Give up: the job ends as discarded, with the reason.
     Discard {
         /// Why; shown to people.
         reason: String,

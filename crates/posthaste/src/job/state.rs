@@ -21,7 +21,7 @@ pub enum State {
     Retrying,
     /// Its effect happens elsewhere and was not confirmed yet.
     Awaiting,
-    /// Its worker died; it is run alone next.
+    /// Its worker died; it runs alone next.
     Quarantined,
     /// Finished.
     Completed,
@@ -87,7 +87,7 @@ impl FromStr for State {
 pub enum Event {
     /// Its time has come.
     Due,
-    /// It is due, or was sent to work again, and has an ordering key.
+    /// It is due, or was redriven, and has an ordering key.
     Blocked,
     /// The jobs before it have ended for good.
     Unblocked,
@@ -115,7 +115,7 @@ pub enum Event {
     Expired,
     /// Somebody cancelled it, and it ended for that.
     Cancelled,
-    /// Somebody sent a kept job to work again.
+    /// A dead job was redriven.
     Redriven,
 }
 
@@ -124,7 +124,7 @@ pub enum Event {
 pub struct IllegalTransition {
     /// Where the job was.
     pub state: State,
-    /// What was said to happen.
+    /// The event that cannot happen.
     pub event: Event,
 }
 

@@ -32,14 +32,14 @@ impl Deaths {
                     queue,
                     attempt = death.attempt,
                     error,
-                    "a job is {state}, in no worker's hands"
+                    "a job {state} while no worker held it"
                 ),
                 jobs => tracing::warn!(
                     jobs,
                     name,
                     queue,
                     error,
-                    "jobs are {state}, in no worker's hands"
+                    "jobs {state} while no worker held them"
                 ),
             }
         }

@@ -1,4 +1,4 @@
-//! Every duty but the scheduled path, as a table: what the leader does again and again, how often,
+//! Every duty but the promoter, as a table: what the leader does again and again, how often,
 //! and what part of the time that may take. Some read whole slots.
 
 use std::time::{Duration, Instant};

@@ -24,7 +24,8 @@ impl Holders {
             tracing::warn!(
                 duty,
                 holder,
-                "a session holds a lock on a spent segment: its space waits, claims do not"
+                "a session holds a lock on a drained segment: its space is not freed; claims are \
+                 not affected"
             );
         }
     }
@@ -34,7 +35,8 @@ impl Holders {
         if let Some(holder) = self.news("seal", writer, Instant::now()) {
             tracing::warn!(
                 holder,
-                "the ready log is full and a transaction that has enqueued is open: space waits"
+                "the ready log is full while a transaction that has enqueued is open: space is \
+                 not freed"
             );
         }
     }

@@ -14,15 +14,15 @@ const AGAIN: Backoff = Backoff {
     base: Duration::from_secs(2),
     cap: Duration::from_secs(600),
 };
-/// The leader alone rescues: there is nobody to be kept apart from.
+/// The leader alone rescues: no other worker competes with it.
 const NO_JITTER: f64 = 1.0;
 
 /// The heartbeats that this leader watches.
 #[derive(Default)]
 pub(super) struct Liveness {
     watched: HashMap<i64, Seen>,
-    /// When the last look was answered.
-    looked: Option<Instant>,
+    /// When the last poll was answered.
+    polled: Option<Instant>,
 }
 
 /// What was seen of one worker.
@@ -56,18 +56,18 @@ impl Seen {
 impl Liveness {
     /// A worker is dead when this leader itself saw no heartbeat of it for the whole interval:
     /// after an outage nobody is rescued by an old time stamp. Nor after a time in which the server
-    /// stood still: what a look itself takes does not count, and no more between two looks than
+    /// stood still: the duration of a poll does not count, and no more between two polls than
     /// there usually is.
     pub(super) async fn watch(&mut self, link: &ReconnectingClient, config: &Config) {
         let longest = LONGEST_PAUSE * config.maintenance_interval;
         let longest = longest.max(config.rescue_after / 6);
-        let passed = self.looked.take().map(|at| at.elapsed().min(longest));
+        let passed = self.polled.take().map(|at| at.elapsed().min(longest));
         let Some(beats) = attempt!(link, beats()) else {
             // What was not watched does not count.
             self.watched.clear();
             return;
         };
-        self.looked = Some(Instant::now());
+        self.polled = Some(Instant::now());
         self.watched
             .retain(|worker, _| beats.iter().any(|(id, ..)| id == worker));
         for (worker, beat, stopped) in beats {

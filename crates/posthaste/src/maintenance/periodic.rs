@@ -7,10 +7,10 @@ use crate::periodic::{Missed, due, schedule::Schedule};
 use crate::store::periodic::{self as store, Due};
 use crate::store::reconnecting::ReconnectingClient;
 
-/// What this leader has told already.
+/// Failures that this leader has logged.
 #[derive(Default)]
 pub(super) struct Periodic {
-    told: HashSet<String>,
+    logged: HashSet<String>,
 }
 
 impl Periodic {
@@ -32,7 +32,7 @@ impl Periodic {
         Some(next.saturating_sub(asked.elapsed()))
     }
 
-    /// Writes why they failed into their rows, and tells the first that was not told yet.
+    /// Writes why they failed into their rows, and logs the first that was not logged yet.
     async fn mark(&mut self, link: &ReconnectingClient, failed: Vec<(Due, String)>) {
         if failed.is_empty() {
             return;
@@ -40,7 +40,7 @@ impl Periodic {
         super::logged("periodic", store::fail_ticks(link, &failed).await);
         let mut untold = failed
             .iter()
-            .filter(|(job, _)| self.told.insert(format!("{} {}", job.name, job.schedule)));
+            .filter(|(job, _)| self.logged.insert(format!("{} {}", job.name, job.schedule)));
         if let Some((job, error)) = untold.next() {
             let (name, others) = (&job.name, untold.count());
             tracing::error!(name, error, others, "a periodic job is not enqueued");

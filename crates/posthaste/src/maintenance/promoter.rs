@@ -1,4 +1,4 @@
-//! The promoter: when scheduled jobs and the ordering keys are looked at. It sleeps until the next
+//! The promoter: when scheduled jobs and the ordering keys are polled. It sleeps until the next
 //! job is due; a transaction that schedules one, enqueues one with an ordering key or ends a turn
 //! notifies it.
 
@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use super::{Maintenance, attempt};
 use crate::parts::sleep::DOUBT;
 
-/// Jobs promoted in one transaction: claims never wait behind more than this.
+/// Jobs promoted in one transaction: claims never wait for more than this.
 const PROMOTE: i32 = 5_000;
 /// Jobs with ordering keys that are given turns in one transaction.
 const ORDERED: i32 = 1_000;
-/// After a job with an ordering key came or ended, they are looked at this often for a second.
+/// After a job with an ordering key came or ended, they are polled this often for a second.
 const TURNS: Duration = Duration::from_millis(2);
 const TURNING: Duration = Duration::from_secs(1);
 /// The longest sleep: how late a job may be that notified nobody.
 const LONGEST: Duration = Duration::from_secs(1);
-/// How far ahead it is asked what is due: beyond the longest sleep, so that a look knows of what it
+/// How far ahead it is asked what is due: beyond the longest sleep, so that a poll knows of what it
 /// finds whether that was known before.
 const AHEAD: Duration = Duration::from_secs(2);
 /// What is due this much before it was expected should have notified the leader.
@@ -35,7 +35,7 @@ pub(super) struct Promoter {
     due_at: Instant,
     /// When something was found last of which there was no notification.
     missed_at: Option<Instant>,
-    /// Until then it is not asked what comes next: a look at each interval costs less.
+    /// Until then it is not asked what comes next: a poll at each interval costs less.
     blind_until: Instant,
 }
 
@@ -82,14 +82,14 @@ impl Promoter {
     }
 
     async fn advance_ordering(&mut self, leader: &Maintenance) {
-        if attempt!(&leader.road, advance_ordering(ORDERED)).is_some_and(|jobs| jobs > 0) {
+        if attempt!(&leader.link, advance_ordering(ORDERED)).is_some_and(|jobs| jobs > 0) {
             let expected = self.is_turning() || self.found_at.elapsed() < TURNING;
             self.should_have_been_notified(leader, expected);
             self.turned_at = Some(Instant::now());
         }
     }
 
-    /// Something was found, looked for of itself or not.
+    /// Something was found, by a poll or a notification.
     fn should_have_been_notified(&mut self, leader: &Maintenance, was_expected: bool) {
         if leader.notifications.promoter.is_on() && !self.was_woken && !was_expected {
             self.missed_at = Some(Instant::now());
@@ -102,7 +102,7 @@ impl Promoter {
 
     /// Promotes what is due, a page of it, and returns how long to pause.
     async fn page(&mut self, leader: &Maintenance) -> Duration {
-        let link = &leader.road;
+        let link = &leader.link;
         let shortest = leader.config.promote_interval;
         let asked = Instant::now();
         let ahead = if asked < self.blind_until {

@@ -12,7 +12,7 @@ use crate::store::notify as store;
 use crate::store::reconnecting::ReconnectingClient;
 use crate::store::session::{Listen, Session};
 
-/// A statement, or the way there, that takes longer has failed.
+/// A statement or a connection attempt that takes longer has failed.
 const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 
 /// The connection that listens, and the bits of its queues.
@@ -25,7 +25,7 @@ pub(crate) struct Listener {
 /// keeps what it brings.
 pub(super) async fn open(
     queues: &[Arc<QueueState>],
-    looks: &ReconnectingClient,
+    polls: &ReconnectingClient,
     listen: &Listen,
 ) -> Result<Listener, Error> {
     let failed = Error::unsent("cannot listen for notifications");
@@ -35,8 +35,8 @@ pub(super) async fn open(
     let mut listener = Listener { session, bits };
     // A queue that nobody has.
     let test = uuid::Uuid::new_v4().to_string();
-    store::notify(looks, &test).await?;
-    let missed = "a notification did not come through; a pooler in transaction mode keeps it";
+    store::notify(polls, &test).await?;
+    let missed = "a test notification did not arrive; a pooler in transaction mode would drop it";
     let missed = || ErrorKind::Connect(missed.to_owned().into());
     let came = async {
         while listener.next().await?.payload() != test {}

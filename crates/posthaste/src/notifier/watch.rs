@@ -1,4 +1,4 @@
-//! The watch over all queues that sleep: one look for all of them, so that a hundred idle queues
+//! The watch over all queues that sleep: one poll for all of them, so that a hundred idle queues
 //! cost what one does. It also finds what notified nobody, in lanes that nobody has seen yet too.
 
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use crate::parts::sleep::DOUBT;
 use crate::store;
 use crate::store::reconnecting::ReconnectingClient;
 
-/// While notifications are on, a look comes this late at least.
+/// While notifications are on, a poll comes this late at least.
 const SELDOM: Duration = Duration::from_secs(1);
-/// No look is put off for longer than this because the last one was expensive, as long as it takes
+/// No poll is put off for longer than this because the last one was expensive, as long as it takes
 /// a fiftieth of the time; with no notifier, a third of it, because nothing else wakes a queue.
 const LATEST: Duration = Duration::from_secs(10);
-/// A look that takes longer walks what somebody's transaction left or is about to commit: claims
+/// A poll that takes longer walks what somebody's transaction left or is about to commit: claims
 /// move the cursors past that.
 const SLOW: Duration = Duration::from_millis(250);
 
-/// When the next look is due after one that took this long.
+/// When the next poll is due after one that took this long.
 fn wait(took: Duration, has_notifier: bool, longest_pause: Duration) -> Duration {
     let wait = if has_notifier {
         (took * 600).clamp(SELDOM, LATEST).max(took * 50)
@@ -33,11 +33,11 @@ fn wait(took: Duration, has_notifier: bool, longest_pause: Duration) -> Duration
 /// Watches until the engine stops.
 pub(crate) async fn run(
     queues: Queues,
-    looks: Arc<ReconnectingClient>,
+    polls: Arc<ReconnectingClient>,
     longest: Duration,
     stopping: CancellationToken,
 ) {
-    let mut looked = Instant::now();
+    let mut polled_at = Instant::now();
     let mut took = Duration::ZERO;
     let mut missed: Option<Instant> = None;
     while !stopping.is_cancelled() {
@@ -50,22 +50,22 @@ pub(crate) async fn run(
         let due: Vec<&Arc<QueueState>> = asleep
             .filter(|queue| {
                 let has_notifier = trusted && queue.sleeper.is_on();
-                looked.elapsed() >= wait(took, has_notifier, longest)
+                polled_at.elapsed() >= wait(took, has_notifier, longest)
             })
             .collect();
         if due.is_empty() {
             continue;
         }
-        looked = Instant::now();
-        let Some(was_missed) = poll(&looks, &due).await else {
-            // That was no look, however long it took.
+        polled_at = Instant::now();
+        let Some(was_missed) = poll(&polls, &due).await else {
+            // That was not a poll, however long it took.
             took = Duration::ZERO;
             continue;
         };
         if was_missed {
             missed = Some(Instant::now());
         }
-        took = looked.elapsed();
+        took = polled_at.elapsed();
         if took > SLOW {
             due.iter()
                 .for_each(|queue| queue.sleeper.woken.notify_one());
@@ -75,12 +75,12 @@ pub(crate) async fn run(
 
 /// Wakes the queues that have something to do; whether one of them should have been notified. None:
 /// the database did not answer.
-async fn poll(looks: &ReconnectingClient, queues: &[&Arc<QueueState>]) -> Option<bool> {
+async fn poll(polls: &ReconnectingClient, queues: &[&Arc<QueueState>]) -> Option<bool> {
     let names: Vec<&str> = queues.iter().map(|queue| &*queue.name).collect();
-    let queues_with_work = match store::notify::queues_with_work(looks, &names).await {
+    let queues_with_work = match store::notify::queues_with_work(polls, &names).await {
         Ok(queues_with_work) => queues_with_work,
         Err(error) => {
-            tracing::debug!(%error, "queues that sleep could not be looked at");
+            tracing::debug!(%error, "sleeping queues could not be checked");
             return None;
         }
     };

@@ -32,7 +32,7 @@ impl Gate {
         self.passing.try_read().ok()
     }
 
-    /// Lets nobody pass any more and waits until no claim is under way and nothing is in hand;
+    /// Lets nobody pass any more and waits until no claim is in flight and no job is held;
     /// nothing if that takes longer than this. It opens again when the guard is dropped, or this
     /// future.
     pub(crate) async fn alone(

@@ -12,7 +12,7 @@ impl OldestUnanswered {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It is asked. An error is no answer: what was asked before it still waits.
+    /// It is asked. An error is not an answer: what was asked before it still waits.
     pub(crate) fn asked(&self) {
         self.since().get_or_insert_with(Instant::now);
     }

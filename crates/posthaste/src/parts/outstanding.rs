@@ -24,7 +24,7 @@ impl Outstanding {
         self.outstanding.load(Ordering::SeqCst)
     }
 
-    /// Those of them that run, or whose outcomes are on their way. Not those that wait by
+    /// Those of them that run, or whose outcomes are being written. Not those that wait by
     /// themselves, for somebody's open transaction perhaps: who wants to be alone would wait for a
     /// stranger.
     pub(crate) fn in_hand(&self) -> usize {
@@ -37,7 +37,7 @@ impl Outstanding {
         self.handed_out.notify_waiters();
     }
 
-    /// Waits until jobs are out: the one that looks after them sleeps meanwhile.
+    /// Waits until jobs are out: the task that handles them sleeps meanwhile.
     pub(crate) async fn until_busy(&self) {
         let handed_out = self.handed_out.notified();
         if self.outstanding() == 0 {

@@ -1,4 +1,4 @@
-//! When a task that found nothing looks again: pure decisions, the clock is read elsewhere.
+//! When a task that found nothing polls again: pure decisions, the clock is read elsewhere.
 //!
 //! A task that sleeps is notified, except by transactions that had read posthaste.flags before its
 //! notifications were on. One of those that was open for a time is met by looking after an eighth
@@ -20,11 +20,11 @@ const LONGEST_OFF: Duration = Duration::from_secs(2);
 const MANY: u32 = 20;
 const COUNTED: Duration = Duration::from_millis(100);
 
-/// Where a look found what should have been notified, looks go on as without a notifier for this
+/// After a poll found work without a notification, polling continues as without a notifier for this
 /// long: there are sessions that do not notify, or a connection is dead and nobody knows it yet.
 pub(crate) const DOUBT: Duration = Duration::from_secs(60);
 
-/// How long to pause after an empty look, `idle` after the last find: an eighth of it, so that a
+/// How long to pause after an empty poll, `idle` after the last find: an eighth of it, so that a
 /// steady trickle is met at its own pace.
 pub(crate) fn pause(idle: Duration, longest: Duration) -> Duration {
     (idle / 8).clamp(SHORTEST, longest.max(SHORTEST))
@@ -42,7 +42,7 @@ pub(crate) struct Sleep {
 }
 
 impl Sleep {
-    /// How long to pause after an empty look; `None`: until a notification comes, or the watch over
+    /// How long to pause after an empty poll; `None`: until a notification comes, or the watch over
     /// all that sleep finds something.
     pub(crate) fn pause(
         &mut self,

@@ -34,11 +34,11 @@ impl Watched {
         name: &str,
         task: T,
     ) -> impl Future<Output = ()> + use<T> {
-        let (watched, told) = (self.clone(), name.to_owned());
+        let (watched, owned_name) = (self.clone(), name.to_owned());
         self.guarded(name, async move {
             task.await;
             if !watched.stopping.is_cancelled() {
-                watched.fail(format!("its task \"{told}\" ended before its time"));
+                watched.fail(format!("its task \"{owned_name}\" ended before its time"));
             }
         })
     }

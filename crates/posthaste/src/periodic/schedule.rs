@@ -4,7 +4,7 @@ use jiff::civil::Date;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{Timestamp, ToSpan};
 
-/// Days that are looked at before a schedule is said to have no more ticks: 29 February comes again
+/// Days that are searched before a schedule counts as having no more ticks: 29 February comes again
 /// on the same day of the week within forty years.
 const DAYS: usize = 366 * 41;
 
@@ -41,7 +41,7 @@ const MONTHS: [&str; 12] = [
 const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
 
 impl Schedule {
-    /// Reads a schedule; what is wrong is said in a sentence. The database refuses the same in the
+    /// Reads a schedule; errors are sentences. The database refuses the same in the
     /// same words (sql/functions/schedule.sql).
     pub(crate) fn parse(text: &str, zone: &str) -> Result<Self, String> {
         let text = match text.trim_matches(|one: char| one.is_ascii_whitespace()) {
@@ -56,7 +56,7 @@ impl Schedule {
         let [minute, hour, day, month, weekday] = fields.as_slice() else {
             return Err(format!("a schedule has five fields, not {}", fields.len()));
         };
-        let zone = TimeZone::get(zone).map_err(|_| format!("there is no time zone {zone:?}"))?;
+        let zone = TimeZone::get(zone).map_err(|_| format!("no time zone is named {zone:?}"))?;
         let weekdays = field("day of the week", weekday, 0, 7, &WEEKDAYS, 0)?;
         let schedule = Self {
             minutes: field("minute", minute, 0, 59, &[], 0)?,
@@ -72,7 +72,7 @@ impl Schedule {
         };
         match schedule.next(Timestamp::UNIX_EPOCH) {
             Some(_) => Ok(schedule),
-            None => Err("no day is ever such a day".into()),
+            None => Err("no such date exists".into()),
         }
     }
 
@@ -156,8 +156,12 @@ fn field(
     names: &[&str],
     base: u32,
 ) -> Result<u64, String> {
-    let wrong =
-        |part: &str| format!("{what}: {part:?} is no number, range or step from {least} to {most}");
+    let wrong = |part: &str| {
+        format!(
+            "{what}: {part:?} is not a number, range or step from {least} to \
+                              {most}"
+        )
+    };
     let number = |text: &str| {
         let named = names
             .iter()
@@ -307,20 +311,20 @@ mod tests {
             (
                 "60 * * * *",
                 "UTC",
-                "minute: \"60\" is no number, range or step from 0 to 59",
+                "minute: \"60\" is not a number, range or step from 0 to 59",
             ),
             (
                 "*/0 * * * *",
                 "UTC",
-                "minute: \"*/0\" is no number, range or step from 0 to 59",
+                "minute: \"*/0\" is not a number, range or step from 0 to 59",
             ),
             (
                 "0 0 5-1 * *",
                 "UTC",
-                "day of the month: \"5-1\" is no number, range or step from 1 to 31",
+                "day of the month: \"5-1\" is not a number, range or step from 1 to 31",
             ),
-            ("0 0 30 2 *", "UTC", "no day is ever such a day"),
-            ("@daily", "Mars/Base", "there is no time zone \"Mars/Base\""),
+            ("0 0 30 2 *", "UTC", "no such date exists"),
+            ("@daily", "Mars/Base", "no time zone is named \"Mars/Base\""),
         ] {
             assert_eq!(Schedule::parse(text, zone).err().as_deref(), Some(refusal));
         }

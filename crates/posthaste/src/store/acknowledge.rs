@@ -1,4 +1,4 @@
-//! Claimed jobs are closed: whole batches by one row, or each job in its own way.
+//! Claimed jobs are closed: whole batches by one row, or each job with its own outcome.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ pub(crate) async fn reschedule(
     .await
 }
 
-/// Closes jobs of one batch, each in its own way; returns the ids that were still ours.
+/// Closes jobs of one batch, each with its own outcome; returns the ids that were still ours.
 pub(crate) async fn settle(
     link: &ReconnectingClient,
     fence: Fence,

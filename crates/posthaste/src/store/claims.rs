@@ -71,7 +71,7 @@ pub(crate) struct Request<'a> {
     pub(crate) reads_on: bool,
 }
 
-/// Claims: rows for [`read_claim`] and [`Unread::of`]; and the jobs that were read behind it, none
+/// Claims: rows for [`read_claim`] and [`Unread::of`]; and the jobs that were read after it, none
 /// where they are still to be read by [`claimed_jobs`].
 pub(crate) async fn claim(
     link: &ReconnectingClient,
@@ -114,7 +114,7 @@ pub(crate) async fn claim_batches(
     worker: i64,
     token: Uuid,
 ) -> Result<Unread, Error> {
-    let what = "cannot look for a claim";
+    let what = "cannot search for a claim";
     let rows = link
         .fetch(
             what,

@@ -24,7 +24,7 @@ pub(crate) async fn find<E: Executor>(
     executor: &mut E,
     id: JobId,
 ) -> Result<Option<FoundJob>, Error> {
-    let what = "cannot look for a job";
+    let what = "cannot find a job";
     let sql = include_str!("find.sql");
     let found: Vec<Found> = read(executor, what, sql, &[Value::Long(id.0)]).await?;
     Ok(found.into_iter().next().map(|one| one.0))
@@ -44,18 +44,18 @@ pub(crate) async fn dead<E: Executor>(
     filter: &Filter,
 ) -> Result<Vec<FoundJob>, Error> {
     let sql = include_str!("dead.sql");
-    let kept: Vec<Found> = read(executor, "cannot list kept jobs", sql, &page(filter)).await?;
-    Ok(kept.into_iter().map(|one| one.0).collect())
+    let found: Vec<Found> = read(executor, "cannot list dead jobs", sql, &page(filter)).await?;
+    Ok(found.into_iter().map(|one| one.0).collect())
 }
 
-/// The arguments of each, as they are kept.
+/// The arguments of each, as they are stored.
 pub(crate) async fn enqueued<E: Executor>(
     executor: &mut E,
     name: &str,
 ) -> Result<Vec<String>, Error> {
     let sql = include_str!("enqueued.sql");
     let kwargs = executor.texts(sql, &[Value::Text(Some(name))]).await;
-    kwargs.map_err(Error::driver("cannot look for enqueued jobs"))
+    kwargs.map_err(Error::driver("cannot find enqueued jobs"))
 }
 
 pub(crate) async fn failures<E: Executor>(
@@ -138,7 +138,7 @@ pub(crate) async fn keep<E: Executor>(
 ) -> Result<bool, Error> {
     let keep = keep.map(interval);
     let values = [Value::Text(Some(queue)), Value::Text(keep.as_deref())];
-    let what = "cannot say for how long done jobs are kept";
+    let what = "cannot set how long completed jobs are kept";
     one(
         executor,
         what,
@@ -171,7 +171,7 @@ pub(crate) async fn counters<E: Executor>(
 
 pub(crate) async fn uncounted<E: Executor>(executor: &mut E, most: u32) -> Result<u32, Error> {
     let (what, sql) = (
-        "cannot tell what is still to be counted",
+        "cannot read what is still to be counted",
         "SELECT posthaste.uncounted($1::integer)::text AS answer",
     );
     let most = i32::try_from(most).unwrap_or(i32::MAX);
@@ -226,8 +226,8 @@ async fn read<E: Executor, T: DeserializeOwned>(
     let read = answers.iter().map(|answer| serde_json::from_str(answer));
     read.collect::<Result<_, _>>()
         .map_err(|error: serde_json::Error| {
-            let said = format!("the answer cannot be read: {error}");
-            Error::driver(what)(DriverError::refused(said, None).because(error))
+            let text = format!("the answer cannot be read: {error}");
+            Error::driver(what)(DriverError::refused(text, None).because(error))
         })
 }
 

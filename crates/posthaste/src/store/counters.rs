@@ -13,7 +13,7 @@ pub(crate) async fn unworked(
     link: &ReconnectingClient,
     patience: Duration,
 ) -> Result<Vec<Unworked>, Error> {
-    let what = "cannot look for queues without a worker";
+    let what = "cannot find queues without a worker";
     let rows = link.fetch(what, include_str!("oldest.sql"), &[]).await?;
     let read = |row: &Row| -> Result<(Unworked, bool), tokio_postgres::Error> {
         let (queue, seconds, is_worked) = (row.try_get(0)?, row.try_get(3)?, row.try_get(4)?);

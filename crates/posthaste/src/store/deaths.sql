@@ -1,6 +1,6 @@
 -- Jobs that ended for good without a worker that could say so, after a time in microseconds: the
 -- first of each state, queue, name and reason, with how many there are. NULL: none. The row without
--- a job says up to when it was looked, which is a little while ago: what ended since may not be
+-- a job returns up to when it was read, which is a little while ago: what ended since may not be
 -- committed. The reason is one that the store itself gave: what an expired job has is of its last
 -- attempt, and may hold an argument.
 WITH span AS MATERIALIZED (SELECT clock_timestamp() - interval '2 s' AS until),

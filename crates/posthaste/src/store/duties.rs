@@ -18,7 +18,7 @@ pub(crate) async fn lead(
 ) -> Result<bool, Error> {
     Ok(!link
         .fetch(
-            "cannot take the lead",
+            "cannot acquire the maintenance lease",
             include_str!("lead.sql"),
             &[&worker, &milliseconds(lease)],
         )
@@ -60,8 +60,8 @@ pub(crate) async fn deaths(
     let rows = link.fetch(what, sql, &[&since, &few]).await?;
     let (mut until, mut deaths) = (0, Vec::new());
     let read = rows.iter().try_for_each(|row| {
-        if let Some(looked) = row.try_get(0)? {
-            until = looked;
+        if let Some(read_until) = row.try_get(0)? {
+            until = read_until;
             return Ok(());
         }
         deaths.push(Death {
@@ -90,7 +90,7 @@ pub(crate) struct Segments {
 pub(crate) async fn segments(link: &ReconnectingClient) -> Result<Segments, Error> {
     let rows = link
         .fetch(
-            "cannot read where the segments stand",
+            "cannot read the state of the segments",
             include_str!("segments.sql"),
             &[],
         )
@@ -105,7 +105,7 @@ pub(crate) async fn segments(link: &ReconnectingClient) -> Result<Segments, Erro
             ready_current: row.try_get(2)?,
         })
     };
-    read().map_err(Error::postgres("cannot read where the segments stand"))
+    read().map_err(Error::postgres("cannot read the state of the segments"))
 }
 
 /// What [`reclaim`] found.
@@ -149,7 +149,7 @@ pub(crate) async fn reclaim(
     read().map_err(Error::postgres("cannot reclaim a segment"))
 }
 
-/// What a duty did, and who kept it from doing more (empty: somebody in passing).
+/// What a duty did, and what blocked more (empty: somebody in passing).
 #[derive(Debug)]
 pub(crate) struct Step<T> {
     pub(crate) did: T,
@@ -240,14 +240,14 @@ macro_rules! duty {
         }
     };
 }
-duty!(/// Publishes how far the promoter is going to look; in how many milliseconds something is
+duty!(/// Publishes how far the promoter is going to poll; in how many milliseconds something is
     /// due, at most this many.
     publish_horizon(ahead: i64) -> Option<i64>
     = include_str!("publish_horizon.sql"));
 duty!(/// Promotes due jobs of the current scheduled slot, or carries on with the old one; how many.
     promote(limit: i32, old: bool) -> i64
     = "SELECT posthaste.promote($1, $2)");
-duty!(/// Gives turns to jobs with ordering keys and lets them begin; how many were looked at.
+duty!(/// Gives turns to jobs with ordering keys and lets them begin; how many were checked.
     advance_ordering(limit: i32) -> i64
     = "SELECT posthaste.advance_ordering($1)");
 duty!(/// Starts a new segment when the current one is large, or has this many lanes: rotated,
@@ -286,7 +286,7 @@ duty!(/// Ends awaited jobs whose confirmation came from a transaction that coul
     /// it; how many.
     confirm_in_flight(limit: i32) -> i64
     = "SELECT posthaste.confirm_in_flight('infinity', $1)");
-duty!(/// Sets right what a clock that was ahead has left behind; how much.
+duty!(/// Corrects times written by a clock that was ahead; returns how many.
     mend_times() -> i64
     = "SELECT posthaste.mend_times()");
 duty!(/// Takes the sample of this minute for charts; false if there is one.
@@ -299,7 +299,7 @@ duty!(/// Forgets a page of what was received long ago; how many.
 /// Forgets lanes of which nothing is left.
 pub(crate) async fn forget_lanes(link: &ReconnectingClient) -> Result<(), Error> {
     link.fetch(
-        "cannot forget lanes",
+        "cannot remove unused lanes",
         "SELECT posthaste.forget_lanes()",
         &[],
     )

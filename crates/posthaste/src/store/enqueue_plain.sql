@@ -1,6 +1,6 @@
--- One due job of which nothing is said but its name and arguments, without a call: the INSERT of
+-- One due job of which only name and arguments are given, without a call: the INSERT of
 -- posthaste.enqueue() (sql/functions/enqueue.sql explains its guard) with constants in place of six
--- parameters. No row comes back where that function has to find out. The caller has looked at the
+-- parameters. No row comes back where that function has to find out. The caller has checked the
 -- arguments before: a number bomb would be printed by the planner.
 INSERT INTO posthaste.store (slot, queue, name, expires_at, kwargs, kwargs_bytes)
 SELECT (c.g % 4::bigint)::smallint, c.way, $1, now() + interval '30 days', $2, c.bytes

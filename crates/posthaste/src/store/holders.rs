@@ -35,7 +35,7 @@ pub struct Holder {
     pub is_by_slot: bool,
     /// For how long, where that is known: not where it began before the clock went back.
     pub seconds: Option<f64>,
-    /// How many transactions ago it began to look; nothing while it keeps nothing.
+    /// The age of its snapshot in transactions; none while it keeps nothing.
     pub transactions: Option<i64>,
     /// The role of a session is a superuser.
     pub is_superuser: bool,

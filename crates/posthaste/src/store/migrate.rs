@@ -1,5 +1,5 @@
 //! Brings the schema up to date: its steps forward only, its functions as they are now, all in one
-//! transaction and behind one lock, each in the ledger by name and checksum.
+//! transaction and under one lock, each in the ledger by name and checksum.
 
 mod within;
 
@@ -99,7 +99,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Brings the schema up to date. Idempotent, and safe to be called by many processes at once.
 ///
-/// Nobody waits longer than a moment for it: where an open transaction is in the way, it is tried
+/// Nobody waits longer than a moment for it: where an open transaction blocks it, it is tried
 /// again, for a minute, and then refused with SQLSTATE 55P03. It waits itself for another migration
 /// that has begun.
 ///
@@ -140,7 +140,7 @@ async fn attempt(client: &mut Client, last: bool) -> Result<MigrationReport, Err
 
 /// The whole schema as one script for psql, for those who bring their own migration tool. It
 /// records what it did as [`migrate`] would, and leaves the settings of its session as they were.
-/// It holds percent signs: a driver that looks for placeholders must not be given parameters.
+/// It holds percent signs: a driver that searches for placeholders must not be given parameters.
 pub fn migrations_sql() -> String {
     migrations_sql_after(0)
 }
@@ -212,7 +212,7 @@ impl Due {
             let step = STEPS.iter().find(|step| step.name == row.name);
             if step.is_some_and(|step| step.checksum() != row.checksum) {
                 return Err(ErrorKind::Schema(format!(
-                    "step {} was applied from another text than this version has",
+                    "step {} was applied with a different text from that of this version",
                     row.name
                 ))
                 .into());
@@ -351,8 +351,8 @@ async fn refuse_without_rows<E: Executor>(executor: &mut E) -> Result<(), Error>
     match has_store.iter().any(|has_store| has_store == "true") {
         false => Ok(()),
         true => Err(ErrorKind::Schema(
-            "the schema posthaste of this database came without its rows, as from pg_dump \
-             --schema-only; load these too and run `posthaste rebase`, or DROP SCHEMA posthaste \
+            "the schema posthaste of this database has no rows, as after pg_dump --schema-only; \
+             load them too and run `posthaste rebase`, or DROP SCHEMA posthaste \
              CASCADE and run `posthaste migrate`"
                 .into(),
         )
@@ -366,8 +366,8 @@ mod tests {
 
     #[test]
     fn rejects_servers_older_than_15() {
-        let said = refuse_old(149_999).unwrap_err().to_string();
-        assert!(said.contains("PostgreSQL 14.x is too old"), "{said}");
+        let refusal = refuse_old(149_999).unwrap_err().to_string();
+        assert!(refusal.contains("PostgreSQL 14.x is too old"), "{refusal}");
         refuse_old(150_000).unwrap();
     }
 }

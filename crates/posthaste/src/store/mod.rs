@@ -53,7 +53,7 @@ pub struct Fence {
 pub(crate) async fn quarantine_queues(link: &ReconnectingClient) -> Result<Vec<String>, Error> {
     let rows = link
         .fetch(
-            "cannot look for quarantined jobs",
+            "cannot find quarantined jobs",
             "SELECT posthaste.quarantine_queues()",
             &[],
         )
@@ -61,7 +61,7 @@ pub(crate) async fn quarantine_queues(link: &ReconnectingClient) -> Result<Vec<S
     rows.iter()
         .map(|row| {
             row.try_get(0)
-                .map_err(Error::postgres("cannot look for quarantined jobs"))
+                .map_err(Error::postgres("cannot find quarantined jobs"))
         })
         .collect()
 }
@@ -108,7 +108,7 @@ pub(crate) async fn open_tokens(
     link: &ReconnectingClient,
     worker: i64,
 ) -> Result<Vec<Uuid>, Error> {
-    let what = "cannot look for open claims";
+    let what = "cannot find open claims";
     let rejoin = "SELECT posthaste.rejoin($1)";
     let is_here: bool = one(link, what, rejoin, &[&worker]).await?;
     if !is_here {
@@ -160,5 +160,5 @@ pub(crate) async fn is_idle(client: &Client, queues: &[String]) -> Result<bool, 
     let sql = include_str!("is_idle.sql");
     let row = client.query_typed(sql, &typed(&[&queues])).await;
     let is_idle = row.and_then(|rows| rows.first().map_or(Ok(true), |row| row.try_get("is_idle")));
-    is_idle.map_err(Error::postgres("cannot look whether a queue is idle"))
+    is_idle.map_err(Error::postgres("cannot check whether a queue is idle"))
 }

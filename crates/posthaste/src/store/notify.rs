@@ -79,7 +79,7 @@ pub(crate) async fn queues_with_work(
     link: &ReconnectingClient,
     queues: &[&str],
 ) -> Result<Vec<(String, i32)>, Error> {
-    let what = "cannot look at queues that sleep";
+    let what = "cannot check sleeping queues";
     let rows = link
         .fetch(what, include_str!("queues_with_work.sql"), &[&queues])
         .await?;

@@ -6,7 +6,7 @@ use crate::job::JobId;
 
 /// Jobs that are to be cancelled while they run, whichever worker runs them.
 pub(crate) async fn cancelling(link: &ReconnectingClient) -> Result<Vec<JobId>, Error> {
-    let what = "cannot look for cancelled jobs";
+    let what = "cannot find cancelled jobs";
     let rows = link
         .fetch(what, "SELECT id FROM posthaste.cancelling", &[])
         .await?;

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::json_text::JsonText;
 use crate::periodic::Periodic;
 
-/// A periodic job that a leader has to look at.
+/// A periodic job that a leader has to check.
 pub(crate) struct Due {
     pub(crate) name: String,
     pub(crate) schedule: String,
@@ -25,7 +25,7 @@ pub(crate) struct Due {
 
 /// Periodic jobs whose tick has come or comes within a second, or that no leader has seen yet.
 pub(crate) async fn periodic_due(link: &ReconnectingClient) -> Result<Vec<Due>, Error> {
-    let what = "cannot look for periodic jobs";
+    let what = "cannot find periodic jobs";
     let rows = link
         .fetch(what, include_str!("periodic_due.sql"), &[])
         .await?;
@@ -91,7 +91,7 @@ pub(crate) async fn fail_ticks(
 pub(crate) async fn put(client: &Client, periodic: &Periodic) -> Result<(), Error> {
     let job = &periodic.job;
     let (missed, kwargs) = (periodic.missed.as_str(), JsonText(&job.kwargs));
-    let said = typed(&[
+    let parameters = typed(&[
         &periodic.name,
         &periodic.schedule,
         &periodic.time_zone,
@@ -103,12 +103,12 @@ pub(crate) async fn put(client: &Client, periodic: &Periodic) -> Result<(), Erro
         &job.tag,
         &job.max_attempts,
     ]);
-    let failed = || Error::postgres("cannot say what a periodic job is");
+    let failed = || Error::postgres("cannot define a periodic job");
     // Another worker that starts may say the same: neither is to fail, whatever the database is set
     // to.
     let (begun, put, committed) = futures_util::future::join3(
         client.batch_execute(BEGIN),
-        client.execute_typed(include_str!("periodic_put.sql"), &said),
+        client.execute_typed(include_str!("periodic_put.sql"), &parameters),
         client.batch_execute("COMMIT"),
     )
     .await;

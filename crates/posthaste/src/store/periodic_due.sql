@@ -1,4 +1,4 @@
--- Periodic jobs whose tick has come, that no leader has seen yet, or that were looked at by a clock
+-- Periodic jobs whose tick has come, that no leader has seen yet, or that were checked by a clock
 -- which has stepped back since; and those whose tick comes before the leader asks again. One that
 -- failed waits for ten minutes and comes last, and one that somebody is changing is left for later:
 -- however many they are, they take no turn of the others.

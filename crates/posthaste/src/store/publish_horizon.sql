@@ -1,4 +1,4 @@
--- Publishes how far the promoter is going to look, when a job is due; how long none is, in
+-- Publishes how far the promoter is going to poll, when a job is due; how long none is, in
 -- milliseconds.
 SELECT CASE WHEN posthaste.publish_horizon() THEN 0
             ELSE ceil(extract(epoch FROM posthaste.due_in(

@@ -1,7 +1,7 @@
 //! A connection of the engine's own: opened on demand, dropped on doubt. Each statement is one
 //! short READ COMMITTED transaction, whatever the database's default is, in one round trip.
 //!
-//! Statements have no names: behind a pooler that hands out server sessions by the transaction, a
+//! Statements have no names: through a pooler that hands out server sessions by the transaction, a
 //! name means nothing, or another process's statement.
 
 use std::sync::Arc;
@@ -25,14 +25,14 @@ pub(crate) const LONGEST: Duration = Duration::from_secs(30);
 /// The patience for claims and acknowledgements: meanwhile nothing else of the process is claimed,
 /// or acknowledged.
 pub(crate) const WORK: Duration = Duration::from_secs(10);
-/// For looks: the next one, for another purpose perhaps, waits as long.
+/// For polls: the next one, for another purpose perhaps, waits as long.
 pub(crate) const POLLS: Duration = Duration::from_secs(5);
-/// For the scheduled road and the lease of maintenance, which is to be asked for once more before
+/// For the promoter and the lease of maintenance, which is to be asked for once more before
 /// it ends.
 pub(crate) const PROMOTER: Duration = Duration::from_secs(2);
 
-/// What a statement depends on is said for it, whatever the role and the database are set to; by
-/// the transaction, because behind a pooler what a session is set to is another one's too.
+/// Settings that statements depend on, whatever the role and the database are set to; by
+/// the transaction, because a pooler shares the settings of a session.
 ///
 /// - Locks are waited for briefly: the one that holds one for long is a user's transaction, and the
 ///   statement is tried again later.
@@ -56,8 +56,8 @@ const REFUSED_FOR: Duration = Duration::from_secs(1);
 
 pub(crate) struct ReconnectingClient {
     pool: Pool,
-    /// How long an answer is waited for at first: as long as those can bear it who stand behind
-    /// this connection.
+    /// How long to wait for an answer at first: as long as the callers that share this
+    /// connection can afford.
     patience: Duration,
     site: Arc<Site>,
     line: Mutex<OpenConnection>,
@@ -69,7 +69,7 @@ pub(crate) struct Statement<'a> {
     pub(crate) parameters: &'a [&'a dyn Parameter],
 }
 
-/// What a statement answered, and one that was sent behind it.
+/// What a statement answered, and one that was sent after it.
 type Answers = (Vec<Row>, Option<Result<Vec<Row>, Error>>);
 
 struct OpenConnection {
@@ -135,7 +135,7 @@ impl ReconnectingClient {
     ) -> Result<Answers, Error> {
         let mut line = self.line.lock().await;
         let (begun, patience) = (Instant::now(), line.patience);
-        // Taken out while in use: if this future is dropped half-way, so is the connection.
+        // Taken out while in use: if this future is dropped midway, so is the connection.
         let client = match line.client.take() {
             Some(client) if !client.is_closed() => client,
             _ => match tokio::time::timeout(patience, self.connect()).await {

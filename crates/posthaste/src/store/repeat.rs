@@ -1,7 +1,7 @@
 //! What exists once per slot is written for one slot as it stands; this repeats it (sql/README.md).
 //! Pure.
 
-/// Behind a number that is the slot's, where it is no part of a name.
+/// Behind a number that is the slot's, where it is not part of a name.
 const MARK: &str = " /*slot*/";
 
 /// The text with each part between `-- repeat: slots 0..5` and `-- end` once per slot.
@@ -39,22 +39,22 @@ fn slots(line: &str) -> Option<(u32, u32)> {
 }
 
 /// A line that was written for the first slot, for this one. A name's number is the slot's where it
-/// stands behind a letter and `_`, and no letter or digit follows: `ready_0`, `ready_0_lane`.
+/// follows a letter and `_`, and no letter or digit follows: `ready_0`, `ready_0_lane`.
 fn of_slot(line: &str, first: u32, slot: u32) -> String {
     let in_names = format!("_{first}");
     let mut made = String::with_capacity(line.len());
     let mut rest = line;
     while let Some(at) = rest.find(&in_names) {
-        let (before, behind) = (&rest[..at], &rest[at + in_names.len()..]);
+        let (before, after) = (&rest[..at], &rest[at + in_names.len()..]);
         made.push_str(before);
         let is_part = before.ends_with(|one: char| one.is_ascii_lowercase())
-            && !behind.starts_with(|one: char| one.is_ascii_alphanumeric());
+            && !after.starts_with(|one: char| one.is_ascii_alphanumeric());
         if is_part {
             made.push_str(&format!("_{slot}"));
         } else {
             made.push_str(&in_names);
         }
-        rest = behind;
+        rest = after;
     }
     made.push_str(rest);
     made.replace(&format!("{first}{MARK}"), &slot.to_string())

@@ -126,8 +126,8 @@ const WRITTEN: &[&str] = &[
 /// comment that stands by itself may change, and so may the room in front of a line.
 fn checksum<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     let lines = texts.into_iter().flat_map(str::lines).map(str::trim);
-    let said = lines.filter(|line| !line.is_empty() && !line.starts_with("--"));
-    let bytes = said.flat_map(|line| line.bytes().chain([b'\n']));
+    let statements = lines.filter(|line| !line.is_empty() && !line.starts_with("--"));
+    let bytes = statements.flat_map(|line| line.bytes().chain([b'\n']));
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
@@ -140,10 +140,10 @@ mod tests {
 
     #[test]
     fn checksums_ignore_comments() {
-        let said = checksum(["SELECT 1;\n"]);
-        assert_eq!(checksum(["-- One.\n\n  SELECT 1;"]), said);
-        assert_ne!(checksum(["SELECT 2;"]), said);
-        assert_ne!(checksum(["SELECT\n1;"]), said);
+        let expected = checksum(["SELECT 1;\n"]);
+        assert_eq!(checksum(["-- One.\n\n  SELECT 1;"]), expected);
+        assert_ne!(checksum(["SELECT 2;"]), expected);
+        assert_ne!(checksum(["SELECT\n1;"]), expected);
     }
 
     #[test]

@@ -14,7 +14,7 @@ type Connecting = Pin<Box<dyn Future<Output = Result<Session, tokio_postgres::Er
 /// Connects anew.
 pub(crate) type Listen = Arc<dyn Fn() -> Connecting + Send + Sync>;
 
-/// A connection whose notifications are kept.
+/// A connection whose notifications are collected.
 pub(crate) struct Session {
     pub(crate) client: Client,
     pub(crate) received: UnboundedReceiver<Notification>,

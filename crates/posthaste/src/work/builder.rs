@@ -57,7 +57,7 @@ impl WorkerBuilder {
     }
 
     /// Gives all handlers that come after it something of the program's own, such as pools and
-    /// clients: [`Context::state`]. It is kept once and shared by all runs.
+    /// clients: [`Context::state`]. It is stored once and shared by all runs.
     ///
     /// ```
     /// # use posthaste::{Context, JobArgs, WorkerBuilder};
@@ -124,12 +124,13 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
 
     /// Runs jobs of this [kind](JobArgs) with this handler, which is given their arguments.
     ///
-    /// It may return what [`IntoHandlerResult`] names: an error is kept with the job and counts as
-    /// an attempt. Arguments that are no `A` never reach the handler: they count as an attempt, and
-    /// the error names the argument. What else there is to know of the job, [`Context::job`] knows.
+    /// It may return what [`IntoHandlerResult`] names: an error is stored with the job and counts
+    /// as an attempt. Arguments that are no `A` never reach the handler: they count as an attempt,
+    /// and the error names the argument. What else there is to know of the job, [`Context::job`]
+    /// knows.
     ///
     /// [`timeout`](Self::timeout), [`backoff`](Self::backoff) and
-    /// [`concurrency`](Self::concurrency) behind it hold for this handler alone.
+    /// [`concurrency`](Self::concurrency) after it hold for this handler alone.
     ///
     /// ```
     /// use std::time::Duration;
@@ -193,7 +194,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
     /// Runs this around each run of a handler, whichever it is: to measure it, to set up what it
     /// needs, to turn its errors into others. `next` is the rest of the run; the first layer is the
     /// outermost. The timeout holds for all of it. An error that you make of another should have it
-    /// as its source: what is wrong with an argument is kept out of logs only there.
+    /// as its source: only there are errors of arguments hidden from logs.
     ///
     /// ```
     /// # use posthaste::{Context, Next, WorkerBuilder};
@@ -269,13 +270,13 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
 
     /// Wakes the worker as soon as something is enqueued for it, over a connection of its own that
     /// listens: jobs start within a round trip or two, and a worker without jobs costs next to
-    /// nothing. Without this, or while that connection is lost, it looks by itself, ten times a
+    /// nothing. Without this, or while that connection is lost, it polls, ten times a
     /// second unless [`Config::poll_interval`] says otherwise.
     ///
     /// A worker from a pool of sqlx or from a URL listens without this call, unless you say
     /// [`Database::without_notifier`]. A pool of deadpool-postgres does not tell its settings, so
     /// you pass what it was made from. Do not pass the address of a pooler in transaction mode,
-    /// which keeps what a LISTEN brings: the worker notices, logs that once and looks by itself.
+    /// which keeps what a LISTEN brings: the worker notices, logs that once and polls.
     /// Pass the server's own address, here or to [`Database::notifier_at`].
     ///
     /// ```

@@ -127,8 +127,8 @@ impl IntoIterator for Claim {
 
 /// A job of a [`Claim`], and the right and the duty to say what became of it.
 ///
-/// When its time is over, or the worker has ended, the job is taken back. What is said of it after
-/// that changes nothing.
+/// When its time is over, or the worker has ended, the job is taken back. What is reported of it
+/// after that changes nothing.
 pub struct ClaimedJob(Arc<Held>);
 
 impl fmt::Debug for ClaimedJob {
@@ -219,7 +219,7 @@ impl Held {
     }
 }
 
-/// Where claims wait for the program; the consumer behind [`Claims`].
+/// Where claims wait for the program; the consumer of [`Claims`].
 pub(crate) struct Inbox {
     config: QueueConfig,
     waiting: Mutex<Vec<Delivery>>,

@@ -98,7 +98,7 @@ impl<S> Context<S> {
 
     /// Completes when somebody cancelled the job. The handler may clean up and return; after five
     /// seconds its future is dropped where it waits. Whatever it returns but
-    /// [`Outcome::Done`](crate::Outcome::Done), the job is kept as cancelled.
+    /// [`Outcome::Done`](crate::Outcome::Done), the job ends as cancelled.
     pub async fn cancelled(&self) {
         self.run.cancelled.cancelled().await;
     }
@@ -110,7 +110,7 @@ impl<S> Context<S> {
     /// meantime (this worker was taken for dead), it fails with an error for which
     /// [`Error::is_lost`] holds, and the transaction must be rolled back. Should the transaction
     /// roll back although the handler returns `Done`, the attempt counts as failed. So it does when
-    /// a task that the handler left behind calls this after the handler returned something else.
+    /// a task that the handler has spawned calls this after the handler returned something else.
     ///
     /// ```no_run
     /// # use posthaste::*;

@@ -34,7 +34,7 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// What was written before the end is read for this long: a process that left the group may hold
 /// the pipe open.
 const DRAIN: Duration = Duration::from_secs(1);
-/// A command that cannot be started is looked for again after this.
+/// A command that cannot be started is searched for again after this.
 const ABSENT: Duration = Duration::from_secs(60);
 /// Never handed down: they open the worker's database.
 const WITHHELD: [&str; 8] = [
@@ -104,7 +104,7 @@ impl Exec {
     }
 
     /// How long a run may take; then it is asked to end (SIGTERM), and five seconds later made to.
-    /// Four minutes, unless said otherwise. Keep it below the queue's timeout by more than that:
+    /// Four minutes by default. Keep it below the queue's timeout by more than that:
     /// the queue's ends it without asking.
     pub fn time_limit(self, limit: Duration) -> Self {
         self.with(|settings| settings.time_limit = limit)
@@ -222,7 +222,7 @@ impl Settings {
 fn present(program: &Path) -> io::Result<()> {
     let absent = |reason: &dyn std::fmt::Display| {
         io::Error::other(format!(
-            "there is no command {}: {reason}",
+            "cannot run the command {}: {reason}",
             program.display()
         ))
     };
@@ -233,7 +233,7 @@ fn present(program: &Path) -> io::Result<()> {
         return Err(absent(&"no such file"));
     }
     rustix::fs::access(program, rustix::fs::Access::EXEC_OK)
-        .map_err(|_| absent(&"it may not be executed"))
+        .map_err(|_| absent(&"it is not executable"))
 }
 
 /// Says "go" and hands over the arguments. A command that does not care for them closes the pipe,
@@ -323,7 +323,7 @@ impl Leader {
         }
     }
 
-    /// Waits for the leader, ends what it left behind, and only then lets go of the number.
+    /// Waits for the leader, ends the processes that it left, and only then releases the number.
     fn reap(&self, mut child: Child) -> io::Result<ExitStatus> {
         let seen = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while matches!(waitid(WaitId::Pid(self.pid), seen), Err(Errno::INTR)) {}

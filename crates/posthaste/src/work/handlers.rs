@@ -109,7 +109,7 @@ impl Handlers {
         match self.all.last_mut() {
             Some(last) => set(&mut last.settings),
             None => self.refuse(format!(
-                "{setting} stands before any handler: put it behind"
+                "{setting} precedes every handler: call it after one"
             )),
         }
     }

@@ -1,4 +1,4 @@
-//! Handlers behind HTTP: one request per job.
+//! Handlers over HTTP: one request per job.
 
 mod gate;
 
@@ -19,7 +19,7 @@ use crate::job::{Job, Outcome};
 use crate::work::context::Context;
 use gate::{Gate, Pass};
 
-/// A job that could not be posted comes back after this, behind others.
+/// A job that could not be posted comes back after this, after others.
 const SOON: Duration = Duration::from_secs(1);
 /// A job waits no longer than this for an endpoint that takes nothing: others of its queue need its
 /// place.
@@ -45,8 +45,8 @@ const LONGEST_HOLD: Duration = Duration::from_secs(10);
 /// | none | tried again; no attempt is counted if this process may open no more files |
 ///
 /// While the endpoint takes nothing, its jobs wait and no attempt is counted; one job at a time
-/// shows whether it takes jobs again. Where others are taken and one job has such an answer twice,
-/// it lies with the job, and an attempt is counted.
+/// shows whether it accepts jobs again. Where others are taken and one job has such an answer
+/// twice, it lies with the job, and an attempt is counted.
 ///
 /// Which TLS there is, and which proxy, is the client's affair.
 ///
@@ -97,7 +97,7 @@ impl Http {
         }
     }
 
-    /// How long connecting, asking and being answered may take together; a minute, unless said
+    /// How long connecting, asking and being answered may take together; a minute, unless set
     /// otherwise. Keep it below the queue's timeout.
     pub fn time_limit(self, time_limit: Duration) -> Self {
         Self { time_limit, ..self }
@@ -160,7 +160,7 @@ impl Http {
         let reason = http::describe(error);
         if http::lacks_files(error) {
             if self.turns.lower() {
-                tracing::warn!("{NO_FILES}: fewer requests are under way");
+                tracing::warn!("{NO_FILES}: fewer requests are sent at once");
             }
             return RetryLater::without_attempt(SOON, reason);
         }

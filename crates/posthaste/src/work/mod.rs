@@ -167,7 +167,7 @@ pub struct WorkerHandle {
     queues: Vec<Arc<QueueState>>,
     owed: Arc<OldestUnanswered>,
     admission: Arc<Admission>,
-    /// Nothing when the end was told already.
+    /// None when the end was reported already.
     end: Option<tokio::sync::oneshot::Receiver<Result<(), Error>>>,
 }
 
@@ -223,8 +223,8 @@ impl WorkerHandle {
         }
         tokio::select! {
             stopped = self.stop() => stopped,
-            () = signals.next() => Err(ErrorKind::Ended("a second signal came before all jobs were \
-                given back".into()).into()),
+            () = signals.next() => Err(ErrorKind::Ended("a second signal arrived before all jobs \
+                were returned".into()).into()),
         }
     }
 }

@@ -235,7 +235,7 @@ fn log_untried(job: &Job, result: &RunResult) {
                     name = &*job.name,
                     queue = &*job.queue,
                     error = error.as_str(),
-                    "jobs could not be tried; they are rescheduled with no attempt counted"
+                    "jobs could not be started; they are rescheduled and no attempt is counted"
                 );
             }
         }
@@ -339,10 +339,10 @@ impl Consumer for Arc<Runner> {
 
     fn cancel(&self, jobs: &[JobId]) {
         let mut line = self.line();
-        let (cancelled, kept) = line
+        let (cancelled, waiting) = line
             .drain(..)
             .partition::<VecDeque<_>, _>(|delivery| jobs.contains(&delivery.job.id));
-        *line = kept;
+        *line = waiting;
         drop(line);
         if let Some(probe) = &self.probe {
             probe.give_back(cancelled.len());

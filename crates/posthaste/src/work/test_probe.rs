@@ -15,8 +15,8 @@ use crate::retry::RunResult;
 pub struct FinishedRun {
     /// The job.
     pub job: Arc<Job>,
-    /// What its handler returned, as it is kept with the job: an error with its causes. A panic and
-    /// a timeout are errors too.
+    /// What its handler returned, as it is stored with the job: an error with its causes. A panic
+    /// and a timeout are errors too.
     pub result: Result<Outcome, String>,
 }
 
@@ -67,7 +67,7 @@ impl TestProbe {
             RunResult::Unknown => Err("no handler knows the name".into()),
             RunResult::GivenBack => Err("given back".into()),
         };
-        // Nobody may look any more.
+        // The receiver may be gone.
         let _ = self.ran.send(FinishedRun {
             job: Arc::clone(job),
             result,

@@ -129,21 +129,21 @@ async fn a_transaction_of_sea_orm_migrates() {
 #[tokio::test]
 async fn migrate_rejects_snapshot_isolation() {
     let (db, mut client) = empty(PgVersion::any()).await;
-    let told = jobs(&client).migrate().await.unwrap_err();
-    assert!(told.is_invalid(), "{told}");
-    assert!(told.to_string().contains("begin a transaction"), "{told}");
+    let error = jobs(&client).migrate().await.unwrap_err();
+    assert!(error.is_invalid(), "{error}");
+    assert!(error.to_string().contains("begin a transaction"), "{error}");
     let mut other = sqlx::PgConnection::connect(db.url()).await.unwrap();
-    let told = Client::new(&mut other).migrate().await.unwrap_err();
-    assert!(told.is_invalid(), "{told}");
+    let error = Client::new(&mut other).migrate().await.unwrap_err();
+    assert!(error.is_invalid(), "{error}");
     let serializable = client
         .build_transaction()
         .isolation_level(tokio_postgres::IsolationLevel::Serializable)
         .start()
         .await
         .unwrap();
-    let told = Client::new(&serializable).migrate().await.unwrap_err();
-    assert!(told.is_invalid(), "{told}");
-    assert!(told.to_string().contains("READ COMMITTED"), "{told}");
+    let error = Client::new(&serializable).migrate().await.unwrap_err();
+    assert!(error.is_invalid(), "{error}");
+    assert!(error.to_string().contains("READ COMMITTED"), "{error}");
     serializable.commit().await.unwrap();
     assert!(!has_schema(&client).await);
 }
@@ -156,8 +156,8 @@ async fn a_schema_that_is_not_for_this_version_is_refused_and_the_transaction_go
     client.batch_execute(newer).await.unwrap();
     let tx = client.transaction().await.unwrap();
     let before: String = tx.query_one(SETTINGS, &[]).await.unwrap().get(0);
-    let told = Client::new(&tx).migrate().await.unwrap_err().to_string();
-    assert!(told.contains("use a newer version"), "{told}");
+    let error = Client::new(&tx).migrate().await.unwrap_err().to_string();
+    assert!(error.contains("use a newer version"), "{error}");
     let after: String = tx.query_one(SETTINGS, &[]).await.unwrap().get(0);
     assert_eq!(after, before);
 }

@@ -28,41 +28,41 @@ impl Executor for Untouched {
 
 #[tokio::test]
 async fn invalid_requests_fail_before_anything_is_sent() {
-    fn told<T: std::fmt::Debug>(answer: Result<T, posthaste::Error>) -> String {
+    fn refusal<T: std::fmt::Debug>(answer: Result<T, posthaste::Error>) -> String {
         let error = answer.unwrap_err();
         assert!(error.is_invalid(), "{error}");
         error.to_string()
     }
     let mut all = Client::new(Untouched);
     let state = |state| Filter::new().state(state);
-    for (said, field) in [
-        (told(all.list(&state(State::Completed)).await), "state"),
-        (told(all.dead(&state(State::Running)).await), "state"),
-        (told(all.retry_where(&state(State::Dead)).await), "state"),
+    for (message, field) in [
+        (refusal(all.list(&state(State::Completed)).await), "state"),
+        (refusal(all.dead(&state(State::Running)).await), "state"),
+        (refusal(all.retry_where(&state(State::Dead)).await), "state"),
         (
-            told(all.redrive_where(&state(State::Retrying)).await),
+            refusal(all.redrive_where(&state(State::Retrying)).await),
             "state",
         ),
-        (told(all.list(&Filter::new().tag("\0")).await), "tag"),
+        (refusal(all.list(&Filter::new().tag("\0")).await), "tag"),
         (
-            told(all.dead(&Filter::new().error_like("\\")).await),
+            refusal(all.dead(&Filter::new().error_like("\\")).await),
             "error",
         ),
-        (told(all.pause("").await), "queue"),
-        (told(all.resume(&"x".repeat(256)).await), "queue"),
-        (told(all.keep("\0", None).await), "queue"),
-        (told(all.keep("q", Some(Duration::ZERO)).await), "keep"),
-        (told(all.keep("q", Some(Duration::MAX)).await), "keep"),
+        (refusal(all.pause("").await), "queue"),
+        (refusal(all.resume(&"x".repeat(256)).await), "queue"),
+        (refusal(all.keep("\0", None).await), "queue"),
+        (refusal(all.keep("q", Some(Duration::ZERO)).await), "keep"),
+        (refusal(all.keep("q", Some(Duration::MAX)).await), "keep"),
         (
-            told(all.limit("q", Some(Rate::new(0, Duration::MAX))).await),
+            refusal(all.limit("q", Some(Rate::new(0, Duration::MAX))).await),
             "jobs",
         ),
         (
-            told(all.limit("q", Some(Rate::new(1, Duration::MAX))).await),
+            refusal(all.limit("q", Some(Rate::new(1, Duration::MAX))).await),
             "per",
         ),
     ] {
-        assert!(said.starts_with(&format!("{field}: ")), "{said}");
+        assert!(message.starts_with(&format!("{field}: ")), "{message}");
     }
     // Nothing is to be done.
     assert!(all.cancel(&[]).await.unwrap().is_empty());

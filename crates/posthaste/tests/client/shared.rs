@@ -71,7 +71,10 @@ pub async fn everything<E: Executor>(mut executor: E) {
         .await
         .unwrap();
     let found = all.find(id).await.unwrap().unwrap();
-    assert_eq!(kept.iter().map(told).collect::<Vec<_>>(), [told(&found)]);
+    assert_eq!(
+        kept.iter().map(describe).collect::<Vec<_>>(),
+        [describe(&found)]
+    );
     assert_eq!(
         all.redrive_where(&missed.state(State::Dead)).await.unwrap(),
         []
@@ -100,7 +103,7 @@ pub async fn nothing_is_left(client: &tokio_postgres::Client) {
 }
 
 /// All that is known of a job.
-pub fn told(job: &FoundJob) -> String {
+pub fn describe(job: &FoundJob) -> String {
     format!(
         "{job:?} {:?} {:?} {:?} {:?} {:?} {:?}",
         (job.priority, job.scheduled_at, job.expires_at),

@@ -41,13 +41,13 @@ async fn agree(client: &Client) -> Result<bool, String> {
     let at = async || -> Result<String, String> {
         let row = client.query_one("SELECT posthaste.reading_at()", &[]).await;
         row.map(|row| row.get(0))
-            .map_err(|error| session::told("reading the segments", &error))
+            .map_err(|error| session::describe("reading the segments", &error))
     };
     let before = at().await?;
     let row = client
         .query_one(DISAGREEMENT, &[])
         .await
-        .map_err(|error| session::told("comparing", &error))?;
+        .map_err(|error| session::describe("comparing", &error))?;
     if before != at().await? {
         return Ok(false);
     }
@@ -65,7 +65,7 @@ async fn account(url: &str, over: &AtomicBool) -> Result<(), String> {
         client
             .execute("SELECT posthaste.account($1, $2, 65536)", &[&limit, &step])
             .await
-            .map_err(|error| session::told("counting", &error))?;
+            .map_err(|error| session::describe("counting", &error))?;
         tokio::time::sleep(Duration::from_millis(fastrand::u64(0..20))).await;
     }
     Ok(())
@@ -82,7 +82,7 @@ async fn compare(url: &str, over: &AtomicBool) -> Result<Compared, String> {
             compared.times += 1;
         }
         let marks = client.query_one(MARKS, &[]).await;
-        let marks = marks.map_err(|error| session::told("looking for marks", &error))?;
+        let marks = marks.map_err(|error| session::describe("looking for marks", &error))?;
         compared.marks = compared.marks.max(marks.get(0));
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -98,7 +98,7 @@ pub async fn under_stress(url: &str, settings: Settings) -> Result<Compared, Str
         over.store(true, Ordering::SeqCst);
         report
     };
-    // The stress itself goes on to its end: it is told nothing.
+    // The stress itself goes on to its end: it is not interrupted.
     let comparing = compare(url, &over);
     let (report, counted, compared) = tokio::join!(working, account(url, &over), comparing);
     let compared = compared?;
@@ -113,7 +113,7 @@ async fn agree_after_each(client: &Client, statements: &[&str]) -> Result<(), St
         client
             .batch_execute(statement)
             .await
-            .map_err(|error| session::told(statement, &error))?;
+            .map_err(|error| session::describe(statement, &error))?;
         agree(client)
             .await
             .map_err(|finding| format!("after {statement}: {finding}"))?;
@@ -145,7 +145,7 @@ const ACCOUNT: &str = "SELECT posthaste.account(1000, 3, 65536)";
 /// all of them commits in between.
 pub async fn after_a_late_commit(url: &str) -> Result<(), String> {
     let (client, late) = (session::connect(url).await?, session::connect(url).await?);
-    let failed = |error| session::told("the late transaction", &error);
+    let failed = |error| session::describe("the late transaction", &error);
     let enqueue =
         "SELECT posthaste.enqueue('a', tag => 't' || i % 2) FROM generate_series(1, 20) i;
                    SELECT posthaste.enqueue('a', scheduled_at => now() + interval '1 hour')

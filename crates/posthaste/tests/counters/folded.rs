@@ -158,7 +158,7 @@ async fn makes_sums_without_a_lock_that_readers_wait_for() {
     done(&client, 0, "'n'", "'user:' || i").await;
     let rotate = "SELECT posthaste.rotate_stats(0)";
     let mut client = client;
-    let mut said = Vec::new();
+    let mut steps = Vec::new();
     for _ in 0..3 {
         let transaction = client.transaction().await.unwrap();
         let row = transaction.query_one(rotate, &[]).await.unwrap();
@@ -168,7 +168,7 @@ async fn makes_sums_without_a_lock_that_readers_wait_for() {
         let locks: i64 = transaction.query_one(exclusive, &[]).await.unwrap().get(0);
         assert_eq!(locks > 0, what.as_deref() == Some("truncated"), "{what:?}");
         transaction.commit().await.unwrap();
-        said.push(what.unwrap());
+        steps.push(what.unwrap());
     }
-    assert_eq!(said, ["rotated", "summed", "truncated"]);
+    assert_eq!(steps, ["rotated", "summed", "truncated"]);
 }

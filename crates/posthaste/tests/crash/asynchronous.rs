@@ -59,14 +59,14 @@ async fn acknowledged(version: PgVersion) -> anyhow::Result<()> {
         cap: later,
     };
     let runs = Runs::default();
-    let told = Arc::clone(&runs);
+    let sink = Arc::clone(&runs);
     let worker = support::worker(&db.pool(4)?)
         .queue_config(QueueConfig {
             backoff,
             ..QueueConfig::new("default", 4)
         })
         .handler("*", move |_, job| {
-            told.lock().unwrap().push(job.name.to_string());
+            sink.lock().unwrap().push(job.name.to_string());
             async move {
                 match &*job.name {
                     "done" => Ok(Outcome::Done),
@@ -106,11 +106,11 @@ async fn given_back(version: PgVersion) -> anyhow::Result<()> {
     let db = support::migrated(&server).await;
     let client = db.client().await?;
     let (runs, release) = (Runs::default(), Arc::new(Notify::new()));
-    let (told, released) = (Arc::clone(&runs), Arc::clone(&release));
+    let (sink, released) = (Arc::clone(&runs), Arc::clone(&release));
     let worker = support::worker(&db.pool(4)?)
         .queue("default", 1)
         .handler("*", move |_, job| {
-            told.lock().unwrap().push(job.name.to_string());
+            sink.lock().unwrap().push(job.name.to_string());
             let released = Arc::clone(&released);
             async move {
                 if &*job.name == "held" {

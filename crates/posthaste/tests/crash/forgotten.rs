@@ -41,7 +41,7 @@ async fn a_worker_of_before_the_crash_changes_nothing(version: PgVersion) {
         came_again |= jobs[0].batch == forgotten[0].batch;
         assert!(
             late.done(&forgotten).await.is_err(),
-            "it is not told that its batch is lost"
+            "it does not learn that its batch is lost"
         );
         for job in forgotten {
             assert!(

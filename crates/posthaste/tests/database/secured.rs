@@ -10,7 +10,7 @@ use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgSslMode};
 use tokio_postgres::Client;
 
-use super::{does_a_job_at_once, refusal, sleeper};
+use super::{assert_runs_a_job_at_once, refusal, sleeper};
 use crate::support::{SOON, database, migrated, number};
 
 /// `app` gets in with TLS alone, `certified` with a certificate of its own.
@@ -124,7 +124,7 @@ async fn a_url_asks_for_tls_and_for_a_certificate_as_libpq_does() {
     let ca = format!("sslrootcert={}", secured.file("ca.pem").display());
     let app = |parameters: &str| secured.url("app", parameters);
     let full = app(&format!("sslmode=verify-full&{ca}"));
-    does_a_job_at_once(connect(&full).unwrap(), &client).await;
+    assert_runs_a_job_at_once(connect(&full).unwrap(), &client).await;
     let (worker, _) = sleeper(connect(&full).unwrap()).await;
     eventually(SOON, "the worker connects", async || {
         Ok(connections(&client, "app", "ssl").await > 1)
@@ -144,12 +144,12 @@ async fn a_url_asks_for_tls_and_for_a_certificate_as_libpq_does() {
     ] {
         drop(connect(&url).unwrap().client().await.unwrap());
     }
-    let told = refusal(connect(&by_name(full)).unwrap()).await;
-    assert!(told.contains("not valid for name"), "{told}");
-    let told = refusal(connect(&app("sslmode=verify-full")).unwrap()).await;
-    assert!(told.contains("invalid peer certificate"), "{told}");
-    let told = refusal(connect(&app("sslmode=disable")).unwrap()).await;
-    assert!(told.contains("no encryption"), "{told}");
+    let message = refusal(connect(&by_name(full)).unwrap()).await;
+    assert!(message.contains("not valid for name"), "{message}");
+    let message = refusal(connect(&app("sslmode=verify-full")).unwrap()).await;
+    assert!(message.contains("invalid peer certificate"), "{message}");
+    let message = refusal(connect(&app("sslmode=disable")).unwrap()).await;
+    assert!(message.contains("no encryption"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -168,16 +168,16 @@ async fn a_pool_of_sqlx_asks_for_tls_as_its_options_say() {
         secured.options("localhost", PgSslMode::Require),
         secured.options("localhost", PgSslMode::Prefer),
     ] {
-        does_a_job_at_once(PgPool::connect_lazy_with(options), &client).await;
+        assert_runs_a_job_at_once(PgPool::connect_lazy_with(options), &client).await;
     }
     let other = full("localhost").ssl_root_cert(&ca);
-    let told = refusal(PgPool::connect_lazy_with(other)).await;
-    assert!(told.contains("not valid for name"), "{told}");
+    let message = refusal(PgPool::connect_lazy_with(other)).await;
+    assert!(message.contains("not valid for name"), "{message}");
     let absent = full("127.0.0.1").ssl_root_cert("/absent.pem");
-    let told = refusal(PgPool::connect_lazy_with(absent)).await;
+    let message = refusal(PgPool::connect_lazy_with(absent)).await;
     assert!(
-        told.starts_with("sslrootcert /absent.pem cannot be read: "),
-        "{told}"
+        message.starts_with("sslrootcert /absent.pem cannot be read: "),
+        "{message}"
     );
 }
 
@@ -191,12 +191,12 @@ async fn root_certificates_require_tls() {
     drop(connect(db.url()).unwrap().client().await.unwrap());
     let begin = if db.url().contains('?') { '&' } else { '?' };
     let url = format!("{}{begin}sslrootcert={}", db.url(), ca.display());
-    let told = refusal(connect(&url).unwrap()).await;
-    assert!(told.contains("TLS"), "{told}");
+    let message = refusal(connect(&url).unwrap()).await;
+    assert!(message.contains("TLS"), "{message}");
     let options: PgConnectOptions = db.url().parse().unwrap();
     let options = options.ssl_mode(PgSslMode::Prefer).ssl_root_cert(&ca);
-    let told = refusal(&PgPool::connect_lazy_with(options)).await;
-    assert!(told.contains("TLS"), "{told}");
+    let message = refusal(&PgPool::connect_lazy_with(options)).await;
+    assert!(message.contains("TLS"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -207,7 +207,7 @@ async fn a_certificate_of_the_client_is_shown_to_the_server() {
     let shown = format!("sslcert={}&sslkey={}", own.display(), key.display());
     let certified = |parameters: &str| secured.url("certified", parameters);
     let url = certified(&format!("sslmode=require&{shown}"));
-    does_a_job_at_once(connect(&url).unwrap(), &client).await;
+    assert_runs_a_job_at_once(connect(&url).unwrap(), &client).await;
     let options = secured.options("127.0.0.1", PgSslMode::Require);
     let options = options.username("certified");
     let (text, secret) = (fs::read(&own).unwrap(), fs::read(&key).unwrap());
@@ -217,17 +217,17 @@ async fn a_certificate_of_the_client_is_shown_to_the_server() {
             .ssl_client_cert_from_pem(text)
             .ssl_client_key_from_pem(secret),
     ] {
-        does_a_job_at_once(PgPool::connect_lazy_with(shown), &client).await;
+        assert_runs_a_job_at_once(PgPool::connect_lazy_with(shown), &client).await;
     }
-    let told = refusal(connect(&certified("sslmode=require")).unwrap()).await;
+    let message = refusal(connect(&certified("sslmode=require")).unwrap()).await;
     assert!(
-        told.contains("requires a valid client certificate"),
-        "{told}"
+        message.contains("requires a valid client certificate"),
+        "{message}"
     );
     let wrong = format!("sslmode=require&sslcert={0}&sslkey={0}", own.display());
-    let told = connect(&certified(&wrong)).unwrap_err().to_string();
+    let message = connect(&certified(&wrong)).unwrap_err().to_string();
     assert!(
-        told.starts_with("sslkey ") && told.contains("cannot be read"),
-        "{told}"
+        message.starts_with("sslkey ") && message.contains("cannot be read"),
+        "{message}"
     );
 }

@@ -1,4 +1,5 @@
-//! A job's whole life, with every role, where what posthaste did not say was said by somebody else.
+//! A job's whole life, with every role, where everything that posthaste leaves open is set by an
+//! attacker.
 
 use std::time::Duration;
 

@@ -198,12 +198,12 @@ impl Catalogue {
             .collect();
         let is_array = tree.name() == "SCALARARRAYOPEXPR";
         let is_guessed = |(at, one): (usize, &&Tree)| {
-            let told = if is_operator {
+            let is_explicit = if is_operator {
                 !is_array && types.first() == types.last()
             } else {
                 types.get(at) == Some(&TEXT)
             };
-            one.is_implicit() || one.is_untyped(source) && !told
+            one.is_implicit() || one.is_untyped(source) && !is_explicit
         };
         let inexact = types.iter().any(|one| ANY.contains(one))
             || tree.word("funcvariadic") == "true"

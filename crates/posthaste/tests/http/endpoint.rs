@@ -114,8 +114,10 @@ async fn jobs_wait_without_an_attempt_while_nobody_can_be_connected_to() {
     put_many(&client, "m", 40).await;
     let worker = post_to(&db, &format!("http://ann:geheim@{there}/")).await;
     let errors = "SELECT DISTINCT last_error FROM posthaste.job WHERE last_error IS NOT NULL";
-    let said = async || Ok(!client.query(errors, &[]).await?.is_empty());
-    eventually(SOON, "the reason is kept", said).await.unwrap();
+    let is_recorded = async || Ok(!client.query(errors, &[]).await?.is_empty());
+    eventually(SOON, "the reason is recorded", is_recorded)
+        .await
+        .unwrap();
     all_wait(&client, 40).await;
     for row in client.query(errors, &[]).await.unwrap() {
         let error: &str = row.get(0);

@@ -88,15 +88,16 @@ impl Recorded {
     fn read(block: &str) -> Self {
         let (head, text): (Vec<&str>, Vec<&str>) =
             block.lines().partition(|line| line.starts_with("-- "));
-        let told = |word: &str| {
-            let told = head.iter().filter_map(|line| line.strip_prefix(word));
-            told.flat_map(|types| types.split(", ").map(str::to_owned))
+        let types_of = |word: &str| {
+            let types_of = head.iter().filter_map(|line| line.strip_prefix(word));
+            types_of
+                .flat_map(|types| types.split(", ").map(str::to_owned))
                 .collect()
         };
         Self {
             origin: head[0].trim_start_matches("-- ").to_owned(),
-            takes: told("-- takes: "),
-            returns: told("-- returns: "),
+            takes: types_of("-- takes: "),
+            returns: types_of("-- returns: "),
             text: text.join("\n").trim_end_matches(['\n', ';']).to_owned(),
         }
     }
@@ -145,7 +146,7 @@ fn copied(text: &str) -> Option<String> {
     Some(format!("SELECT {columns} FROM {table}"))
 }
 
-/// A COPY is not looked at before it is run.
+/// A COPY is not prepared before it is run.
 async fn nothing_copied(client: &Client, text: &str) -> Result<(), Error> {
     let writer = BinaryCopyInWriter::new(client.copy_in(text).await?, &[]);
     let mut writer = std::pin::pin!(writer);
@@ -165,12 +166,12 @@ fn sent() -> Vec<(String, String)> {
         }
     }
     for (name, text) in &mut all {
-        let said = text.lines().filter(|line| {
+        let lines = text.lines().filter(|line| {
             let line = line.trim();
             !line.is_empty() && !line.starts_with("--")
         });
-        let said: Vec<&str> = said.collect();
-        *text = said.join("\n").trim_end_matches(';').to_owned();
+        let lines: Vec<&str> = lines.collect();
+        *text = lines.join("\n").trim_end_matches(';').to_owned();
         if !name.ends_with(".sql") {
             "in the code".clone_into(name);
         }

@@ -51,7 +51,7 @@ SELECT pg_catalog.has_table_privilege('posthaste.alert', 'INSERT')
    AND pg_catalog.has_table_privilege('posthaste.alert', 'UPDATE')
    AND pg_catalog.has_table_privilege('posthaste.alert', 'DELETE');
 
--- alerts/told.sql
+-- alerts/notified.sql
 -- takes: text
 -- returns: alert text, queue text
 SELECT a.alert, a.queue FROM posthaste.alert a WHERE a.notify = $1;
@@ -208,26 +208,26 @@ RETURNING a.state, a.jobs;
 
 -- bulk_kept.sql
 -- takes: text, timestamptz, int8, timestamptz, text, text, text, text, int8, int8
--- returns: id int8, died_at timestamptz, looked_at int8
+-- returns: id int8, died_at timestamptz, scanned int8
 WITH near AS MATERIALIZED (
   SELECT d.id, d.died_at, d.queue, d.name, d.tag, d.last_error
     FROM posthaste.dead d
    WHERE d.state = $1::text AND d.died_at >= $2::timestamptz
      AND (d.died_at, d.id) > ($2::timestamptz, $3::bigint) AND d.died_at <= $4::timestamptz
    ORDER BY d.died_at, d.id LIMIT $9::bigint
-), meant AS MATERIALIZED (
+), matching AS MATERIALIZED (
   SELECT n.id, n.died_at FROM near n
    WHERE ($5::text IS NULL OR n.queue = $5::text) AND ($6::text IS NULL OR n.name = $6::text)
      AND ($7::text IS NULL OR n.tag = $7::text) AND ($8::text IS NULL OR n.last_error LIKE $8::text)
    ORDER BY n.died_at, n.id LIMIT $10::bigint
-), looked AS (
+), scanned AS (
   SELECT n.id, n.died_at, count(*) OVER () AS rows
     FROM near n ORDER BY n.died_at DESC, n.id DESC LIMIT 1
 )
-SELECT m.id, m.died_at, NULL::bigint AS looked_at FROM meant m
+SELECT m.id, m.died_at, NULL::bigint AS scanned FROM matching m
 UNION ALL
-SELECT l.id, l.died_at, l.rows FROM looked l
- ORDER BY looked_at NULLS FIRST, died_at, id;
+SELECT l.id, l.died_at, l.rows FROM scanned l
+ ORDER BY scanned NULLS FIRST, died_at, id;
 
 -- bulk_lock.sql
 -- takes: int4
@@ -559,7 +559,7 @@ WITH cursor AS MATERIALIZED (
       ORDER BY s.scheduled_at, s.id LIMIT $9::bigint)) n
    WHERE n.scheduled_at < '9999-01-01Z'
    ORDER BY n.scheduled_at, n.id LIMIT $9::bigint
-), meant AS MATERIALIZED (
+), matching AS MATERIALIZED (
   SELECT n.id, n.scheduled_at, n.name, coalesce(n.own_queue, n.queue) AS queue,
          coalesce(n.own_priority, n.priority) AS priority,
          CASE WHEN n.attempt > 0 THEN 'retrying' ELSE 'scheduled' END AS state, n.attempt,
@@ -580,17 +580,17 @@ WITH cursor AS MATERIALIZED (
                                          c.at_xid, c.at_due, c.at_id, c.late_done, c.exhausted),
                       false)
    ORDER BY n.scheduled_at, n.id LIMIT $10::bigint
-), looked AS (
+), scanned AS (
   SELECT n.id, n.scheduled_at, count(*) OVER () AS rows
     FROM near n ORDER BY n.scheduled_at DESC, n.id DESC LIMIT 1
 )
 SELECT m.id, m.scheduled_at, m.name, m.queue, m.priority, m.state, m.attempt, m.max_attempts,
        m.enqueued_at, m.tag, m.last_error, m.kwargs, m.kwargs_bytes
-  FROM meant m
+  FROM matching m
 UNION ALL
 SELECT l.id, l.scheduled_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
        l.rows::integer
-  FROM looked l
+  FROM scanned l
  ORDER BY scheduled_at, id;
 
 -- ended_workers.sql
@@ -1103,32 +1103,32 @@ WITH near AS MATERIALIZED (
      AND (d.died_at, d.id) < ($2::timestamptz, $3::bigint)
      AND d.died_at >= coalesce($10::timestamptz, '-infinity')
    ORDER BY d.died_at DESC, d.id DESC LIMIT $8::bigint
-), meant AS MATERIALIZED (
+), matching AS MATERIALIZED (
   SELECT n.id FROM near n
    WHERE ($4::text IS NULL OR n.queue = $4::text) AND ($5::text IS NULL OR n.name = $5::text)
      AND ($6::text IS NULL OR n.tag = $6::text) AND ($7::text IS NULL OR n.last_error LIKE $7::text)
    ORDER BY n.died_at DESC, n.id DESC LIMIT $9::bigint
-), looked AS (
+), scanned AS (
   SELECT n.id, n.died_at, count(*) OVER () AS rows FROM near n ORDER BY n.died_at, n.id LIMIT 1
 )
 SELECT d.id, d.died_at, d.name, d.queue, d.priority, d.state, d.attempt, d.max_attempts,
        d.enqueued_at, d.scheduled_at, d.tag, left(d.last_error, 400) AS last_error,
        CASE WHEN d.kwargs_bytes <= 4096 THEN d.kwargs::text END AS kwargs, d.kwargs_bytes
-  FROM posthaste.dead d WHERE d.id = ANY (ARRAY(SELECT m.id FROM meant m))
+  FROM posthaste.dead d WHERE d.id = ANY (ARRAY(SELECT m.id FROM matching m))
 UNION ALL
 SELECT l.id, l.died_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
        l.rows::integer
-  FROM looked l
+  FROM scanned l
  ORDER BY died_at DESC, id DESC;
 
 -- kept_count.sql
 -- takes: text, text, text, text, text, int8, timestamptz
--- returns: meant int8, looked_at int8
+-- returns: matching int8, scanned int8
 SELECT count(*) FILTER (WHERE ($2::text IS NULL OR d.queue = $2::text)
                           AND ($3::text IS NULL OR d.name = $3::text)
                           AND ($4::text IS NULL OR d.tag = $4::text)
-                          AND ($5::text IS NULL OR d.last_error LIKE $5::text)) AS meant,
-       count(*) AS looked_at
+                          AND ($5::text IS NULL OR d.last_error LIKE $5::text)) AS matching,
+       count(*) AS scanned
   FROM (SELECT d.queue, d.name, d.tag, d.last_error FROM posthaste.dead d
          WHERE ($1::text IS NULL OR d.state = $1::text)
            AND ($7::timestamptz IS NULL OR d.died_at >= $7::timestamptz) LIMIT $6::bigint) d;

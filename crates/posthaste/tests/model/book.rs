@@ -221,8 +221,8 @@ impl Book {
         }
     }
 
-    /// Done although it was cancelled while it ran: for some seconds that is not told from a job on
-    /// the move, and the answer is either.
+    /// Done although it was cancelled while it ran: for some seconds that is not distinguished from
+    /// a job on the move, and the answer is either.
     pub fn may_be_running(&self, id: i64) -> bool {
         self.jobs[&id].state == State::Completed && self.cancelling.contains(&id)
     }

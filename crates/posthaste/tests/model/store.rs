@@ -49,16 +49,16 @@ impl Store {
     }
 
     async fn rows(&mut self, sql: &str, values: &[&(dyn ToSql + Sync)]) -> ModelResult<Vec<Row>> {
-        let told = |error: tokio_postgres::Error| match error.as_db_error() {
-            Some(said) => format!("{sql}: {} {}", said.code().code(), said.message()),
+        let failed = |error: tokio_postgres::Error| match error.as_db_error() {
+            Some(error) => format!("{sql}: {} {}", error.code().code(), error.message()),
             None => format!("{sql}: {error}"),
         };
         if !self.prepared.contains_key(sql) {
-            let prepared = self.client.prepare(sql).await.map_err(told)?;
+            let prepared = self.client.prepare(sql).await.map_err(failed)?;
             self.prepared.insert(sql.to_owned(), prepared);
         }
         let statement = &self.prepared[sql];
-        self.client.query(statement, values).await.map_err(told)
+        self.client.query(statement, values).await.map_err(failed)
     }
 
     /// One value.
@@ -74,7 +74,7 @@ impl Store {
     /// Takes a step here and in the book.
     pub async fn take(&mut self, step: &Step, book: &mut Book) -> ModelResult {
         self.step(step, book).await?;
-        // The leader looks at ordering keys all the time.
+        // The leader polls ordering keys all the time.
         while self
             .ask::<i64>("SELECT posthaste.advance_ordering(100)", &[])
             .await?
@@ -245,7 +245,7 @@ impl Store {
         }
         let jobs = book.jobs.iter();
         let known = jobs.filter(|(_, job)| job.state != State::Completed);
-        let known: Vec<Shown> = known.map(|(id, job)| told(*id, job)).collect();
+        let known: Vec<Shown> = known.map(|(id, job)| describe(*id, job)).collect();
         expect(shown, known)?;
         let sql = "SELECT key, id FROM posthaste.unique_key";
         let rows = self.rows(sql, &[]).await?;
@@ -268,7 +268,7 @@ type Shown = (
 );
 
 /// A job as the view shows it.
-fn told(id: i64, job: &Job) -> Shown {
+fn describe(id: i64, job: &Job) -> Shown {
     let state = match job.state {
         State::Scheduled | State::Retrying if job.attempt > 0 => "retrying",
         State::Scheduled | State::Retrying => "scheduled",

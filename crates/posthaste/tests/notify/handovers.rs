@@ -1,5 +1,5 @@
 //! Each way in which something is handed over on an otherwise idle system, in one file because all
-//! are judged alike: with a notifier none of them waits for a worker's next look, which comes after
+//! are judged alike: with a notifier none of them waits for a worker's next poll, which comes after
 //! up to a second.
 
 mod asked;
@@ -16,19 +16,19 @@ use tokio_postgres::{Client, NoTls};
 use super::{LISTENER, all_asleep};
 use crate::support::{SOON, all_done, database, hand, number, worker};
 
-/// What wakes somebody takes a few milliseconds; a wait for a look takes half a second, as often as
+/// What wakes somebody takes a few milliseconds; a wait for a poll takes half a second, as often as
 /// not.
 const WOKEN: Duration = Duration::from_millis(300);
-/// What nobody is notified of while all look as often as without a notifier, or a little less
+/// What nobody is notified of while all poll as often as without a notifier, or a little less
 /// often.
 const POLLED: Duration = Duration::from_millis(600);
-/// What nobody is notified of is found by a look once a second.
+/// What nobody is notified of is found by a poll once a second.
 const LOOKED: Duration = Duration::from_millis(1_600);
 /// A machine on which one round trip takes longer than it should, by this much, says nothing of
 /// anybody's wake-up, which takes some six of them.
 const SLOW: Duration = Duration::from_millis(40);
 /// Each is played this often, and judged by the one in the middle. Where that is too slow it is
-/// played as often as the second says: a wait for a look does not go away, a stalled machine does.
+/// played as often as the second says: a wait for a poll does not go away, a stalled machine does.
 const TIMES: [usize; 2] = [5, 15];
 
 /// A system, and what started when.
@@ -188,7 +188,7 @@ async fn judge(
         }
         seen.push(times);
     }
-    panic!("{what} waits for a look: {seen:?}");
+    panic!("{what} waits for a poll: {seen:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -315,7 +315,7 @@ async fn no_handover_on_an_idle_system_waits_for_a_poll() {
         },
     )
     .await;
-    // The first of them is found by a look. After that there are looks as without a notifier, for a
+    // The first of them is found by a poll. After that there are polls as without a notifier, for a
     // while.
     let silent = "BEGIN; SET LOCAL posthaste.notify = off; SELECT posthaste.enqueue('a'); COMMIT";
     system.is_idle().await;
@@ -342,7 +342,7 @@ async fn no_handover_on_an_idle_system_waits_for_a_poll() {
     system.worker.stop().await.unwrap();
 }
 
-/// A connection that is dead without anybody's knowledge: the first job waits for a look, those
+/// A connection that is dead without anybody's knowledge: the first job waits for a poll, those
 /// after it do not, and the connection is replaced.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_half_open_listener_costs_one_poll() {
@@ -370,7 +370,7 @@ async fn a_half_open_listener_costs_one_poll() {
         })
         .await
         .unwrap();
-        // The first may wait for a look.
+        // The first may wait for a poll.
         second.max(first / 5)
     })
     .await;

@@ -1,4 +1,4 @@
-//! How often a worker that is notified looks.
+//! How often a notified worker polls.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use crate::support::{all_done, database, number};
 
 const JOBS: i64 = 100;
 
-/// After its last find it looks once more at all events, and less and less often then.
-const OTHER_LOOKS: i64 = 70;
+/// After its last find it polls once more in any case, and then less and less often.
+const OTHER_POLLS: i64 = 70;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_notified_worker_that_found_everything_does_not_look_again() {
@@ -29,7 +29,7 @@ async fn a_notified_worker_that_found_everything_does_not_look_again() {
     }
     // A session reports what it counted when it ends, a moment after its client is gone.
     worker.stop().await.unwrap();
-    let looks = "SELECT calls FROM pg_stat_user_functions \
+    let polls = "SELECT calls FROM pg_stat_user_functions \
                  WHERE schemaname = 'posthaste' AND funcname = 'claim'";
     let sessions = format!(
         "SELECT count(*) FROM pg_stat_activity \
@@ -37,13 +37,13 @@ async fn a_notified_worker_that_found_everything_does_not_look_again() {
         db.name()
     );
     let reported = async {
-        while number(&client, &sessions).await > 0 || number(&client, looks).await < JOBS {
+        while number(&client, &sessions).await > 0 || number(&client, polls).await < JOBS {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     tokio::time::timeout(Duration::from_secs(60), reported)
         .await
         .expect("all sessions of the worker end");
-    let looks = number(&client, looks).await;
-    assert!(looks < JOBS + OTHER_LOOKS, "{looks} looks for {JOBS} jobs");
+    let polls = number(&client, polls).await;
+    assert!(polls < JOBS + OTHER_POLLS, "{polls} polls for {JOBS} jobs");
 }

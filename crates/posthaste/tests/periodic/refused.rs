@@ -121,15 +121,19 @@ async fn the_database_refuses_the_schedules_that_the_library_refuses() {
         let mut random = fastrand::Rng::with_seed(9);
         let schedules: Vec<String> = (0..6_000).map(|_| schedule(&mut random)).collect();
         let zones = vec!["UTC".to_owned(); schedules.len()];
-        let said = refusals(&client, &schedules, &zones).await;
+        let found = refusals(&client, &schedules, &zones).await;
         let mut valid = 0;
-        for (schedule, said) in schedules.iter().zip(said) {
+        for (schedule, by_sql) in schedules.iter().zip(found) {
             let expected = refusal(schedule, "UTC");
-            assert_eq!(said.is_none(), expected.is_none(), "{schedule:?}: {said:?}");
+            assert_eq!(
+                by_sql.is_none(),
+                expected.is_none(),
+                "{schedule:?}: {by_sql:?}"
+            );
             if schedule.is_ascii() && !schedule.contains('\u{b}') {
-                assert_eq!(said, expected, "{schedule:?}");
+                assert_eq!(by_sql, expected, "{schedule:?}");
             }
-            valid += usize::from(said.is_none());
+            valid += usize::from(by_sql.is_none());
         }
         assert!((300..5_400).contains(&valid), "{valid} are valid");
     }
@@ -169,10 +173,10 @@ async fn the_database_refuses_the_time_zones_that_the_library_refuses() {
             zones.push(name.to_owned());
         }
         let schedules = vec!["@daily".to_owned(); zones.len()];
-        let said = refusals(&client, &schedules, &zones).await;
-        for (zone, said) in zones.iter().zip(said) {
+        let found = refusals(&client, &schedules, &zones).await;
+        for (zone, by_sql) in zones.iter().zip(found) {
             assert_eq!(
-                said.is_none(),
+                by_sql.is_none(),
                 refusal("@daily", zone).is_none(),
                 "{zone:?}"
             );
@@ -197,7 +201,7 @@ async fn a_row_that_no_leader_could_enqueue_is_refused_with_its_reason() {
         ),
         (
             "time_zone = 'Mars/Base'",
-            "there is no time zone \"Mars/Base\"",
+            "no time zone is named \"Mars/Base\"",
         ),
         ("kwargs = '[]'", "kwargs: must be a JSON object, not array"),
         ("job = ''", "name: must have 1 to 255 bytes"),
@@ -265,14 +269,14 @@ async fn a_thousand_schedules_that_cannot_be_read_hold_up_no_other() {
     let errors: String = client.query_one(errors, &[]).await.unwrap().get(0);
     for part in [
         "must be a JSON object",
-        "there is no time zone \"Mars/Base\"",
+        "no time zone is named \"Mars/Base\"",
         "a schedule has five fields, not 6",
     ] {
         assert!(errors.contains(part), "{errors}");
     }
-    let looked = "SELECT count(*) FROM posthaste.periodic
+    let checked = "SELECT count(*) FROM posthaste.periodic
                    WHERE error IS NOT NULL AND looked_at > clock_timestamp() - interval '1 h'";
-    assert_eq!(number(&client, looked).await, 1_102);
+    assert_eq!(number(&client, checked).await, 1_102);
     // What was mended comes at once.
     let mend = "UPDATE posthaste.periodic SET kwargs = '{}' WHERE name = 'b'";
     client.batch_execute(mend).await.unwrap();

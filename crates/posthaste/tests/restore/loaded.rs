@@ -20,9 +20,9 @@ const OPEN: i64 = 7;
 /// How the copy comes.
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    /// `pg_restore --data-only`, with what else is said.
+    /// `pg_restore --data-only`, with more options.
     Restore(&'static [&'static str]),
-    /// A plain script of `pg_dump --data-only`, read by psql: with what else is said to each.
+    /// A plain script of `pg_dump --data-only`, read by psql: with more options for each.
     Script(&'static [&'static str], &'static [&'static str]),
     /// One that is read by a session in which ordinary triggers do not fire.
     Replica,
@@ -65,8 +65,8 @@ fn dump(server: &PgServer, name: &str, words: &[&str]) -> anyhow::Result<std::pa
     let to = tempfile();
     let mut tool = server.tool("pg_dump");
     tool.args(words).arg("--file").arg(&to).arg(name);
-    let said = tool.output()?;
-    anyhow::ensure!(said.status.success(), "{said:?}");
+    let output = tool.output()?;
+    anyhow::ensure!(output.status.success(), "{output:?}");
     // Tools that are newer than the server set first what it may not know.
     if let Ok(script) = std::fs::read_to_string(&to) {
         std::fs::write(&to, script.replace("SET transaction_timeout = 0;", ""))?;
@@ -132,8 +132,8 @@ async fn loaded_rows_stop_workers_until_a_rebase() {
                 .await
                 .unwrap();
             load(*way, (&old, source.name()), (&new, target.name())).unwrap();
-            let said = refused(&client).await;
-            assert!(said.contains("posthaste rebase"), "{way:?}: {said}");
+            let output = refused(&client).await;
+            assert!(output.contains("posthaste rebase"), "{way:?}: {output}");
             let jobs = number(&client, "SELECT count(*) FROM posthaste.store").await;
             let taken_over = rebase(&mut client, false).await.unwrap();
             let whole = match way {
@@ -175,7 +175,7 @@ async fn a_copy_that_fails_as_a_whole_changes_nothing() {
     goes_on.unwrap();
 }
 
-/// Whose jobs are whose cannot be told any more.
+/// It is no longer known whose jobs are whose.
 #[tokio::test]
 async fn rows_of_another_store_are_adopted_only_with_force() {
     let server = PgServer::shared(PgVersion::any()).unwrap();

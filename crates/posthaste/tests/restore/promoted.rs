@@ -33,12 +33,15 @@ async fn no_new_job_gets_an_old_delivery_id(version: PgVersion) -> anyhow::Resul
         .max_size(2)
         .build()?;
     let sink = Sink::default();
-    let told = Arc::clone(&sink);
+    let sink_of_handler = Arc::clone(&sink);
     let worker = support::worker(&pool)
         .queue("default", 4)
         .handler("open", move |context, job| {
             let delivery = context.delivery_id().to_string();
-            told.lock().expect("a sink").insert(job.id.0, delivery);
+            sink_of_handler
+                .lock()
+                .expect("a sink")
+                .insert(job.id.0, delivery);
             async { Ok(Outcome::Done) }
         })
         .start()
@@ -118,7 +121,7 @@ async fn a_job_whose_acknowledgement_was_lost_runs_again_and_one_that_runs_on_do
     let store = Store::new(db.url()).await.unwrap();
     let (release, released) = tokio::sync::watch::channel(false);
     let ran = Arc::new(Mutex::new(Vec::new()));
-    let told = Arc::clone(&ran);
+    let sink_of_handler = Arc::clone(&ran);
     let worker = support::worker(&db.pool(2).unwrap())
         .queue("default", 4)
         .handler("long", {
@@ -133,7 +136,7 @@ async fn a_job_whose_acknowledgement_was_lost_runs_again_and_one_that_runs_on_do
             }
         })
         .handler("short", move |_, _| {
-            told.lock().expect("a list").push("short");
+            sink_of_handler.lock().expect("a list").push("short");
             async { Ok(Outcome::Done) }
         })
         .start()
@@ -145,7 +148,7 @@ async fn a_job_whose_acknowledgement_was_lost_runs_again_and_one_that_runs_on_do
         eventually(SOON, what, async || Ok(has())).await.unwrap();
     };
     began("long").await;
-    // What the worker does not know of any more, in a lane where it does not look.
+    // What the worker does not know of any more, in a lane that it does not poll.
     let lost = "WITH j AS (SELECT posthaste.enqueue('short', queue => 'other'))
         UPDATE posthaste.worker SET name = name FROM j WHERE name <> 'by hand' RETURNING id";
     let first: i64 = store.value(lost, &[]).await.unwrap();

@@ -111,13 +111,13 @@ async fn replicated_stores_continue_after_a_rebase() {
             SELECT posthaste.enqueue('new', queue => 'q3')";
         subscriber.batch_execute(resume).await.unwrap();
         let ran = Arc::new(Mutex::new(Vec::new()));
-        let told = Arc::clone(&ran);
+        let sink = Arc::clone(&ran);
         let worker = support::worker(&target.pool(4).unwrap())
             .queue("default", 4)
             .queue("q3", 4)
             .queue("paused", 4)
             .handler("*", move |_, job| {
-                told.lock().unwrap().push((job.name.to_string(), job.id.0));
+                sink.lock().unwrap().push((job.name.to_string(), job.id.0));
                 async { Ok(Outcome::Done) }
             })
             .start()

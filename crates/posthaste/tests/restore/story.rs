@@ -46,16 +46,16 @@ pub(super) async fn next_xid(client: &Client) -> anyhow::Result<i64> {
 }
 
 pub(super) fn dump(server: &PgServer, name: &str, to: &Path) -> anyhow::Result<()> {
-    let said = server
+    let output = server
         .tool("pg_dump")
         .args(["--format=custom", "--compress=0", "--file"])
         .arg(to)
         .arg(name)
         .output()?;
     ensure!(
-        said.status.success(),
+        output.status.success(),
         "{}",
-        String::from_utf8_lossy(&said.stderr)
+        String::from_utf8_lossy(&output.stderr)
     );
     Ok(())
 }
@@ -70,24 +70,25 @@ pub(super) fn restore(
         let mut tool = server.tool("pg_restore");
         tool.args(["--dbname", name]).args(how).arg(from).output()
     };
-    let mut said = run(&[&["--exit-on-error"], how].concat())?;
-    let mut is_restored = said.status.success();
-    if is_too_new(&said.stderr) {
+    let mut output = run(&[&["--exit-on-error"], how].concat())?;
+    let mut is_restored = output.status.success();
+    if is_too_new(&output.stderr) {
         let how = how.iter().filter(|how| **how != "--single-transaction");
-        said = run(&how.copied().collect::<Vec<_>>())?;
-        is_restored = is_too_new(&said.stderr);
+        output = run(&how.copied().collect::<Vec<_>>())?;
+        is_restored = is_too_new(&output.stderr);
     }
     std::fs::remove_file(from)?;
-    ensure!(is_restored, "{}", String::from_utf8_lossy(&said.stderr));
+    ensure!(is_restored, "{}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }
 
 /// Where a server came without tools, those of the newest version set first what it may not know
 /// (16 and `transaction_timeout`). That, and nothing else, is passed over.
-fn is_too_new(said: &[u8]) -> bool {
-    let said = String::from_utf8_lossy(said);
-    let mut errors = said.lines().filter(|line| line.contains("ERROR:"));
-    said.contains("transaction_timeout") && errors.all(|line| line.contains("transaction_timeout"))
+fn is_too_new(output: &[u8]) -> bool {
+    let output = String::from_utf8_lossy(output);
+    let mut errors = output.lines().filter(|line| line.contains("ERROR:"));
+    output.contains("transaction_timeout")
+        && errors.all(|line| line.contains("transaction_timeout"))
 }
 
 /// One job of this name in each of this many transactions.
@@ -100,7 +101,7 @@ impl Past {
     /// This many jobs are done.
     pub(super) async fn fill(db: &TestDb, jobs: i32) -> anyhow::Result<Self> {
         let store = Store::new(db.url()).await?;
-        // Done as a batch, one by one, and from the scheduled road.
+        // Done as a batch, one by one, and from the promoter.
         singles(&store.client, "done", jobs).await?;
         let mut done = Vec::new();
         while done.len() < usize::try_from(jobs)? {
@@ -137,7 +138,7 @@ impl Past {
         store.say(line).await?;
         store.say("SELECT posthaste.advance_ordering(10)").await?;
         ensure!(store.claim(1).await?.len() == 1);
-        // Dead, awaiting, in flight, running, to be tried again, not due, promoted, waiting.
+        // Dead, awaiting, in flight, running, to be retried, not due, promoted, waiting.
         store.enqueue_many("dead", 2).await?;
         let dead_letter = "SELECT posthaste.settle($1, $2, $3, ARRAY[$4::bigint], '{2}', '{1}', \
                            NULL, NULL, '{dead}', '{why}')";
@@ -204,12 +205,15 @@ impl Past {
         self.enqueue_before(&client).await?;
         let work = async || {
             let sink = Arc::new(Mutex::new(Vec::new()));
-            let told = Arc::clone(&sink);
+            let sink_of_handler = Arc::clone(&sink);
             let worker = support::worker(&db.pool(2)?)
                 .queue_config(support::quick_queue())
                 .handler("open", move |context, job| {
                     let delivered = (job.id.0, context.delivery_id().to_string());
-                    told.lock().map(|mut sink| sink.push(delivered)).ok();
+                    sink_of_handler
+                        .lock()
+                        .map(|mut sink| sink.push(delivered))
+                        .ok();
                     async { Ok(Outcome::Done) }
                 })
                 .start()
@@ -283,7 +287,7 @@ impl Past {
         Ok(())
     }
 
-    /// Jobs that come after the restore and before the rebase: their transactions may look like old
+    /// Jobs that come after the restore and before the rebase: their transactions may resemble old
     /// ones.
     async fn enqueue_before(&mut self, client: &Client) -> anyhow::Result<()> {
         singles(client, "open", 40).await?;

@@ -6,7 +6,7 @@ use tokio_postgres::Client;
 use super::{ROLES, with_roles};
 use crate::support::number;
 
-/// They note that rows came into a slot by themselves, whoever loads them, write a job with the id
+/// They note that rows came into a slot by themselves, under any role, write a job with the id
 /// that its key was taken under, move sequences on after a crash, and read which server this is;
 /// and who may call them.
 const WITH_OWNERS_RIGHTS: [(&str, &[&str]); 5] = [

@@ -28,7 +28,7 @@ async fn park(store: &Store, jobs: i32, spread: &str) -> anyhow::Result<()> {
             &[&jobs, &spread],
         )
         .await?;
-    // Its time has come: told as if the clock had gone on, which no test should have to wait for.
+    // Its time has come: set as if the clock had advanced, which no test should have to wait for.
     store
         .say(
             "SELECT setval('posthaste.promote_horizon', (extract(epoch \

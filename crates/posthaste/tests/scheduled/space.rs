@@ -74,7 +74,7 @@ async fn space_is_bounded(version: PgVersion) -> anyhow::Result<()> {
     pin.say("COMMIT").await
 }
 
-/// Beside many writers each look leaves a window, also where nothing is due.
+/// Beside many writers each poll leaves a window, also where nothing is due.
 #[tokio::test]
 async fn empty_windows_are_removed() -> anyhow::Result<()> {
     let database = support::database(PgVersion::any()).await;
@@ -106,7 +106,7 @@ fn large(name: &str, jobs: i32, due: &str) -> String {
     )
 }
 
-/// Promotes and claims all jobs that are due within a moment, and looks whether a segment begins.
+/// Promotes and claims all jobs that are due within a moment, and checks whether a segment begins.
 async fn tidied(store: &Store) -> anyhow::Result<String> {
     store.until(&store.clock(30).await?).await?;
     store.promote(1_000).await?;

@@ -17,7 +17,7 @@ use uuid::Uuid;
 use super::Stress;
 use super::ledger::{End, Handed};
 use super::producer::{PAUSED, PRIORITIES, QUEUES};
-use super::session::{alone, connect, told};
+use super::session::{alone, connect, describe};
 
 const CLAIM: &str = "SELECT slot, batch, id, attempt, (kwargs->>'key')::bigint,
     scheduled_at <= clock_timestamp(), expires_at > clock_timestamp() - interval '5 s'
@@ -71,7 +71,12 @@ struct Claimer {
 impl Claimer {
     async fn new(stress: Arc<Stress>, number: usize) -> Result<Self, String> {
         let client = connect(&stress.url).await?;
-        let prepare = async |sql| client.prepare(sql).await.map_err(|error| told(sql, &error));
+        let prepare = async |sql| {
+            client
+                .prepare(sql)
+                .await
+                .map_err(|error| describe(sql, &error))
+        };
         let mut claimer = Self {
             number,
             worker: 0,
@@ -98,7 +103,7 @@ impl Claimer {
                 &[&BEAT],
             )
             .await
-            .map_err(|error| told("registering", &error))?;
+            .map_err(|error| describe("registering", &error))?;
         self.worker = row.get(0);
         Ok(())
     }
@@ -164,7 +169,7 @@ impl Claimer {
         .await;
         match rows {
             Ok(rows) => Ok(self.handed_out(&rows)),
-            Err(error) => Err(told("a claim", &error)),
+            Err(error) => Err(describe("a claim", &error)),
         }
     }
 
@@ -176,7 +181,7 @@ impl Claimer {
             &[&queue, &self.worker, &token],
         )
         .await
-        .map_err(|error| told("a claim of a quarantined job", &error))?;
+        .map_err(|error| describe("a claim of a quarantined job", &error))?;
         Ok(self.handed_out(&rows))
     }
 
@@ -240,11 +245,11 @@ impl Claimer {
     }
 
     /// Claims twice and settles in one transaction: what it writes back must come again, although
-    /// its own second claim was the newest look.
+    /// its own second claim was the newest poll.
     async fn at_once(&self, queue: &str, token: Uuid) -> Result<(), String> {
         let say = async |sql: &str| {
-            let said = self.client.batch_execute(sql).await;
-            said.map_err(|error| told(sql, &error))
+            let answer = self.client.batch_execute(sql).await;
+            answer.map_err(|error| describe(sql, &error))
         };
         say("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
         // One lane: two claims of several would take the lanes' locks in another order than other
@@ -261,7 +266,7 @@ impl Claimer {
         ];
         for wait in [0..3, 0..1] {
             let rows = self.client.query(&self.claim, &parameters).await;
-            let rows = rows.map_err(|error| told("a claim that is settled at once", &error))?;
+            let rows = rows.map_err(|error| describe("a claim that is settled at once", &error))?;
             let batches = self.handed_out(&rows);
             sleep(Duration::from_millis(fastrand::u64(wait))).await;
             claimed.push(batches);
@@ -285,7 +290,7 @@ impl Claimer {
                 .client
                 .query_one(&self.give_back, &[&self.worker, &token])
                 .await
-                .map_err(|error| told("giving a claim back", &error))?;
+                .map_err(|error| describe("giving a claim back", &error))?;
             given += usize::try_from(row.get::<_, i64>(0)).unwrap_or(usize::MAX / 2);
             if given >= handed.len() || since.elapsed() > GIVEN_BACK {
                 break;
@@ -338,7 +343,7 @@ impl Claimer {
         match alone(&self.client, "READ COMMITTED", &self.rescue, &parameters).await {
             // It does not wait for the one that is just truncating; it is called again.
             Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => Ok(()),
-            Err(error) => Err(told("a rescue", &error)),
+            Err(error) => Err(describe("a rescue", &error)),
             Ok(_) => Ok(()),
         }
     }

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use tokio_postgres::Client;
 use tokio_postgres::types::{FromSqlOwned, ToSql};
 
-use super::session::{connect, told};
+use super::session::{connect, describe};
 use super::{PATIENCE, Stress};
 
 /// Segments that were truncated.
@@ -39,7 +39,7 @@ impl Maintenance<'_> {
             .client
             .query_one(sql, parameters)
             .await
-            .map_err(|error| told(sql, &error))?;
+            .map_err(|error| describe(sql, &error))?;
         Ok(row.get(0))
     }
 
@@ -58,7 +58,7 @@ impl Maintenance<'_> {
                 &[],
             )
             .await
-            .map_err(|error| told("segments()", &error))?;
+            .map_err(|error| describe("segments()", &error))?;
         let (low, scan, current): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
         if low < scan {
             return self.reclaim(low, current).await;
@@ -82,7 +82,7 @@ impl Maintenance<'_> {
                 &[&low, &self.verified.1],
             )
             .await
-            .map_err(|error| told("reclaim()", &error))?;
+            .map_err(|error| describe("reclaim()", &error))?;
         let (state, page): (String, i64) = (row.get(0), row.get(1));
         let stuck = state == "open" && page == self.verified.1;
         if state == "open" || state == "locked" {
@@ -210,7 +210,7 @@ pub async fn empty_all_slots(client: &Client) -> Result<Turned, String> {
                     &[],
                 )
                 .await
-                .map_err(|error| told("segments()", &error))?;
+                .map_err(|error| describe("segments()", &error))?;
             return Ok(Turned {
                 ready: row.get(0),
                 scheduled: row.get(1),

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use tokio_postgres::{Client, Error, Statement};
 
 use super::Stress;
-use super::session::{connect, is_serialization, told};
+use super::session::{connect, describe, is_serialization};
 
 /// Queues that are always worked, and the one that nobody works at first.
 pub const QUEUES: [&str; 3] = ["a", "b", "c"];
@@ -61,7 +61,12 @@ struct Producer {
 impl Producer {
     async fn new(url: &str) -> Result<Self, String> {
         let client = connect(url).await?;
-        let prepare = async |sql| client.prepare(sql).await.map_err(|error| told(sql, &error));
+        let prepare = async |sql| {
+            client
+                .prepare(sql)
+                .await
+                .map_err(|error| describe(sql, &error))
+        };
         Ok(Self {
             bulk: prepare(BULK).await?,
             single: prepare(SINGLE).await?,
@@ -129,11 +134,11 @@ async fn short(stress: Arc<Stress>) -> Result<(), String> {
     producer
         .say("SET synchronous_commit = off")
         .await
-        .map_err(|error| told("preparing", &error))?;
+        .map_err(|error| describe("preparing", &error))?;
     while stress.producing() {
         short_once(&producer)
             .await
-            .map_err(|error| told("a short producer", &error))?;
+            .map_err(|error| describe("a short producer", &error))?;
         sleep(Duration::from_millis(fastrand::u64(0..6))).await;
     }
     Ok(())
@@ -176,12 +181,12 @@ async fn long(stress: Arc<Stress>, isolation: &str) -> Result<(), String> {
         wait_for_turn(&stress).await;
         if let Err(error) = long_once(&producer, isolation, stress.settings.long).await {
             if !is_serialization(&error) {
-                return Err(told(isolation, &error));
+                return Err(describe(isolation, &error));
             }
             producer
                 .say("ROLLBACK")
                 .await
-                .map_err(|error| told(isolation, &error))?;
+                .map_err(|error| describe(isolation, &error))?;
         }
     }
     Ok(())
@@ -222,7 +227,7 @@ async fn late(stress: Arc<Stress>) -> Result<(), String> {
         sleep(stress.settings.long).await;
         once(stress.settings.long)
             .await
-            .map_err(|error| told("a late producer", &error))?;
+            .map_err(|error| describe("a late producer", &error))?;
     }
     Ok(())
 }
@@ -250,7 +255,7 @@ async fn prepared(stress: Arc<Stress>) -> Result<(), String> {
         sleep(stress.settings.long).await;
         once(stress.settings.long)
             .await
-            .map_err(|error| told("a prepared producer", &error))?;
+            .map_err(|error| describe("a prepared producer", &error))?;
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ pub async fn connect(url: &str) -> Result<Client, String> {
 }
 
 /// What failed, with the server's own words.
-pub fn told(what: &str, error: &Error) -> String {
+pub fn describe(what: &str, error: &Error) -> String {
     match error.as_db_error() {
         Some(error) => format!("{what}: {} {error}", error.code().code()),
         None => format!("{what}: {error}"),

@@ -183,7 +183,7 @@ impl Store {
         Ok(())
     }
 
-    /// Publishes how far the promoter looks, and promotes one page of the current and one of the
+    /// Publishes how far the promoter polls, and promotes one page of the current and one of the
     /// old scheduled slot.
     pub async fn promote(&self, limit: i32) -> anyhow::Result<i64> {
         self.value::<bool>("SELECT posthaste.publish_horizon()", &[])

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use tokio_postgres::Client;
 
 use super::ledger::{Delivery, End};
-use super::session::told;
+use super::session::describe;
 use super::{PATIENCE, Stress};
 
 /// Waits until everything that was committed is closed, or nothing has happened for so long that it
@@ -37,7 +37,7 @@ async fn open(client: &Client, done: usize) -> Result<i64, String> {
             &[],
         )
         .await
-        .map_err(|error| told("counting", &error))?;
+        .map_err(|error| describe("counting", &error))?;
     Ok(row.get::<_, i64>(0) - i64::try_from(done).unwrap_or(i64::MAX))
 }
 
@@ -81,7 +81,7 @@ pub async fn check(stress: &Stress, client: &Client) -> Result<(), String> {
     for key in dead.keys().filter(|key| !expected.contains_key(key)) {
         wrong.add("are dead although their transaction rolled back", *key);
     }
-    if let Err(finding) = wrong.told() {
+    if let Err(finding) = wrong.describe() {
         let some: Vec<i64> = lost
             .into_iter()
             .chain(never_closed(&jobs))
@@ -104,7 +104,7 @@ async fn traces(client: &Client, keys: &[i64]) -> Result<String, String> {
     let rows = client
         .query(include_str!("traces.sql"), &[&keys])
         .await
-        .map_err(|error| told("tracing", &error))?;
+        .map_err(|error| describe("tracing", &error))?;
     Ok(rows
         .iter()
         .map(|row| format!("\n  {}", row.get::<_, &str>(0)))
@@ -152,7 +152,7 @@ async fn nothing_is_left(client: &Client) -> Result<(), String> {
         let row = client
             .query_one(sql, &[])
             .await
-            .map_err(|error| told(what, &error))?;
+            .map_err(|error| describe(what, &error))?;
         let left: i64 = row.get(0);
         if left != 0 {
             return Err(format!("{left} {what} are left"));
@@ -170,7 +170,7 @@ impl Wrong {
         self.0.entry(what).or_default().push(key);
     }
 
-    fn told(self) -> Result<(), String> {
+    fn describe(self) -> Result<(), String> {
         if self.0.is_empty() {
             return Ok(());
         }
@@ -196,6 +196,6 @@ where
     let rows = client
         .query(sql, &[])
         .await
-        .map_err(|error| told(sql, &error))?;
+        .map_err(|error| describe(sql, &error))?;
     Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
 }

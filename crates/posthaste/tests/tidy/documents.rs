@@ -135,8 +135,8 @@ fn documents_name_only_files_that_exist() {
 #[test]
 fn links_resolve_and_all_pages_are_in_the_summary() {
     let checked = script("links.sh");
-    let told = String::from_utf8_lossy(&checked.stderr);
-    assert!(checked.status.success(), "scripts/links.sh:\n{told}");
+    let stderr = String::from_utf8_lossy(&checked.stderr);
+    assert!(checked.status.success(), "scripts/links.sh:\n{stderr}");
 }
 
 #[test]

@@ -203,10 +203,7 @@ fn first_column(text: &str) -> BTreeSet<&str> {
     let named = columns.flat_map(|column| column.split('`').skip(1).step_by(2));
     let mut seen = BTreeMap::new();
     for name in named {
-        assert!(
-            seen.insert(name, ()).is_none(),
-            "`{name}` stands there twice"
-        );
+        assert!(seen.insert(name, ()).is_none(), "`{name}` appears twice");
     }
     seen.into_keys().collect()
 }

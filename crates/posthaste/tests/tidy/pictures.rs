@@ -1,4 +1,5 @@
-//! Pictures are held to what they draw, and to being small, told in words, and fit for both themes.
+//! Pictures are held to what they draw, and to being small, described in words, and fit for both
+//! themes.
 
 use std::collections::BTreeSet;
 

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::{read, root};
 
-/// Lower case, blanks to lines, and nothing else that is no letter: as pages name their headings.
+/// Lower case, blanks to lines, and nothing else that is not a letter: as pages name their
+/// headings.
 fn anchor(heading: &str) -> String {
     let kept = |letter: &char| letter.is_alphanumeric() || "_- ".contains(*letter);
     let name: String = heading.to_lowercase().chars().filter(kept).collect();
@@ -39,7 +40,7 @@ fn every_finding_has_a_section_that_begins_with_its_level_and_meaning() {
     let sections = page.lines().filter_map(|line| line.strip_prefix("### "));
     let sections: Vec<&str> = sections.collect();
     let unique: BTreeSet<&str> = sections.iter().copied().collect();
-    assert_eq!(sections.len(), unique.len(), "a section stands there twice");
+    assert_eq!(sections.len(), unique.len(), "a section appears twice");
     let ids: BTreeSet<&str> = findings.iter().map(|(id, ..)| id.as_str()).collect();
     assert_eq!(ids, unique, "found, and docs/operate/doctor.md");
     let expected = findings

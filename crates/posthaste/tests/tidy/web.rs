@@ -50,10 +50,10 @@ async fn the_tests_of_the_guide_pass() {
     cargo.args(["test", "--quiet", "--workspace", "--all-features"]);
     cargo.args(["--example", "web"]).current_dir(root());
     let tested = cargo.env("DATABASE_URL", database.url()).output().unwrap();
-    let said = String::from_utf8_lossy(&tested.stdout).into_owned();
+    let stdout = String::from_utf8_lossy(&tested.stdout).into_owned();
     let complained = String::from_utf8_lossy(&tested.stderr);
-    assert!(tested.status.success(), "{said}\n{complained}");
-    assert!(said.contains("2 passed"), "{said}");
+    assert!(tested.status.success(), "{stdout}\n{complained}");
+    assert!(stdout.contains("2 passed"), "{stdout}");
     assert_eq!(
         support::unfinished(&client).await,
         0,

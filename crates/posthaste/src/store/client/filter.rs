@@ -161,8 +161,8 @@ mod tests {
             ("\\\\\\", true),
             ("", false),
         ] {
-            let said = refused(new().error_like(pattern));
-            assert_eq!(said.starts_with("error: "), is_refused, "{pattern}");
+            let reason = refused(new().error_like(pattern));
+            assert_eq!(reason.starts_with("error: "), is_refused, "{pattern}");
         }
         assert_eq!(refused(new().state(State::Dead).tag("")), "");
     }

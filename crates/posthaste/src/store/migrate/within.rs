@@ -110,6 +110,6 @@ async fn run<E: Executor>(
 }
 
 pub(super) fn unreadable(error: serde_json::Error) -> Error {
-    let said = format!("the answer cannot be read: {error}");
-    Error::driver(CANNOT)(DriverError::refused(said, None).because(error))
+    let text = format!("the answer cannot be read: {error}");
+    Error::driver(CANNOT)(DriverError::refused(text, None).because(error))
 }

@@ -11,7 +11,7 @@ use crate::handler::RetryLater;
 const DISCARD: i32 = 65;
 /// `EX_TEMPFAIL` of sysexits.h.
 const RETRY: i32 = 75;
-/// So much of the output is kept in memory, and read for the error.
+/// This much of the output is held in memory, and read for the error.
 const KEPT: usize = 8 << 10;
 /// So much of it goes into the error: what the store keeps is 2,000 characters.
 const QUOTED: usize = 1_700;
@@ -38,7 +38,10 @@ pub(super) fn decide(end: End, output: &Tail) -> Result<Outcome, RetryLater> {
     let how = match end {
         End::Exited(0) => return Ok(Outcome::Done),
         End::Exited(DISCARD) => {
-            let reason = output.after(&format!("the command refused it (exit code {DISCARD})"));
+            let reason = output.after(&format!(
+                "the command discarded the job (exit code \
+                                                {DISCARD})"
+            ));
             return Ok(Outcome::Discard { reason });
         }
         End::Exited(RETRY) => format!("the command asked for a retry (exit code {RETRY})"),
@@ -91,7 +94,7 @@ mod tests {
         assert_eq!(
             decide(End::Exited(65), &tail("no such account\n")),
             Ok(Outcome::Discard {
-                reason: "the command refused it (exit code 65): no such account".into()
+                reason: "the command discarded the job (exit code 65): no such account".into()
             })
         );
         for code in (1..=255).filter(|code| *code != 65) {

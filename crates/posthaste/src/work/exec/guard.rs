@@ -31,16 +31,16 @@ impl Guard {
     pub(super) fn watch(&self, group: i32) -> io::Result<()> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.groups.insert(group);
-        let told = state
+        let sent = state
             .send(&format!("+ {group}\n"))
             .or_else(|_| state.begin());
-        if told.is_err() {
+        if sent.is_err() {
             state.groups.remove(&group);
         }
-        told
+        sent
     }
 
-    /// The group has ended. To be said before its leader is reaped: after that its number may be
+    /// The group has ended. To be called before its leader is reaped: after that its number may be
     /// somebody else's.
     pub(super) fn forget(&self, group: i32) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);

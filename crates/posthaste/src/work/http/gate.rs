@@ -24,9 +24,9 @@ struct State {
     breaker: Breaker,
     /// Why the endpoint took nothing last.
     reason: String,
-    /// When that was logged; none since it was logged that it takes jobs again.
-    said: Option<Instant>,
-    last_said: Option<Instant>,
+    /// When that was logged; none since it was logged that it accepts jobs again.
+    logged: Option<Instant>,
+    last_logged: Option<Instant>,
 }
 
 impl Gate {
@@ -65,7 +65,7 @@ impl Gate {
         self.state().reason.clone()
     }
 
-    /// Else when it is to be asked again, if it is not told.
+    /// Else when to ask again without a notification.
     fn admit(&self, now: Instant) -> Result<Pass<'_>, Option<Instant>> {
         let mut state = self.state();
         let breaker = &mut state.breaker;
@@ -93,7 +93,7 @@ pub(super) struct Pass<'a> {
 }
 
 impl Pass<'_> {
-    /// It is the one job that shows whether the endpoint takes jobs again.
+    /// It is the one job that shows whether the endpoint accepts jobs again.
     pub(super) fn is_trial(&self) -> bool {
         self.is_trial
     }
@@ -104,8 +104,8 @@ impl Pass<'_> {
         if !state.breaker.succeeded() {
             return;
         }
-        if state.said.take().is_some() {
-            tracing::info!(endpoint = self.gate.endpoint, "takes jobs again");
+        if state.logged.take().is_some() {
+            tracing::info!(endpoint = self.gate.endpoint, "accepts jobs again");
         }
         drop(state);
         self.gate.changed.notify_waiters();
@@ -117,14 +117,14 @@ impl Pass<'_> {
         let mut state = self.gate.state();
         state.breaker.failed(now, fastrand::f64());
         reason.clone_into(&mut state.reason);
-        let is_known = state.said.is_some()
-            || (state.last_said).is_some_and(|then| now.duration_since(then) < SAID_EVERY);
+        let is_known = state.logged.is_some()
+            || (state.last_logged).is_some_and(|then| now.duration_since(then) < SAID_EVERY);
         if !is_known {
-            (state.said, state.last_said) = (Some(now), Some(now));
+            (state.logged, state.last_logged) = (Some(now), Some(now));
             tracing::warn!(
                 endpoint = self.gate.endpoint,
                 error = reason,
-                "takes no jobs; they wait, no attempt is counted, and one at a time is tried"
+                "accepts no jobs; they wait without counting an attempt, and one at a time is tried"
             );
         }
     }
@@ -132,7 +132,7 @@ impl Pass<'_> {
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
-        // What became of it may have been said, and then this changes nothing.
+        // If its outcome was reported already, this changes nothing.
         if self.is_trial {
             self.gate.state().breaker.release();
             self.gate.changed.notify_waiters();

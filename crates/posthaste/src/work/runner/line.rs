@@ -93,8 +93,8 @@ impl Runner {
         let is_full = self.busy.load(Ordering::SeqCst) >= self.config.concurrency;
         let all_go = is_full && self.limited.is_none();
         let goes = |one: &Delivery| waits_long(one) && (all_go || one.job.expires_at <= now);
-        let (gone, kept) = line.drain(..).partition::<VecDeque<_>, _>(goes);
-        *line = kept;
+        let (gone, waiting) = line.drain(..).partition::<VecDeque<_>, _>(goes);
+        *line = waiting;
         drop(line);
         if all_go {
             // No line is built before runs are known to be fast again.

@@ -1,4 +1,4 @@
-//! One place where a job runs, and the run that is under way there.
+//! One place where a job runs, and its current run.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ const OVERSTAY: Duration = Duration::from_millis(500);
 /// What a handler whose job was cancelled gets to clean up.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
-/// A run under way.
+/// The current run.
 pub(super) struct Run {
     pub(super) ticket: Ticket,
     /// Nothing if no handler knows the job's name.

@@ -46,9 +46,10 @@ impl Store {
                 book.confirmed(id);
             }
             Step::Cancel { .. } => {
-                let said: Option<String> = self.ask("SELECT posthaste.cancel($1)", &[&id]).await?;
-                if said.is_none() || !book.may_be_running(id) {
-                    expect(said.as_deref(), book.cancelled(id))?;
+                let answer: Option<String> =
+                    self.ask("SELECT posthaste.cancel($1)", &[&id]).await?;
+                if answer.is_none() || !book.may_be_running(id) {
+                    expect(answer.as_deref(), book.cancelled(id))?;
                 }
             }
             Step::Redrive { .. } => {

@@ -84,7 +84,7 @@ pub const WHOLE_BATCH: Scenario = Scenario::new("a batch that is closed again", 
         for job in jobs {
             ensure!(
                 !store.settle(job, 8, 0).await?,
-                "a job was given back that had been closed with its batch"
+                "a job was returned that had been closed with its batch"
             );
         }
         come_again(&store, 0).await

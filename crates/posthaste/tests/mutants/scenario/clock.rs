@@ -48,7 +48,7 @@ async fn park(store: Store, due: String) -> anyhow::Result<Store> {
     Ok(store)
 }
 
-/// A job becomes due after the promoter published how far it looks and before it looks, while its
+/// A job becomes due after the promoter published how far it polls and before it polls, while its
 /// enqueuer stands between the clock and the question.
 pub const PUBLISHED_BEFORE_LOOKED: Scenario =
     Scenario::new("due between publishing and looking", |url| {

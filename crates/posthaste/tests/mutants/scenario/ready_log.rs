@@ -7,7 +7,7 @@ use super::Scenario;
 use crate::mutants::{gate, script::Edits};
 use crate::stress::store::Store;
 
-/// Gate 1 stands where an enqueuer has read which segment is current; on both roads.
+/// Gate 1 stands where an enqueuer has read which segment is current; on both paths.
 const AFTER_THE_LOOK: Edits<'_> = &[
     (
         "(SELECT pg_sequence_last_value('posthaste.ready_current'::regclass) AS g OFFSET 0)",
@@ -21,7 +21,7 @@ const AFTER_THE_LOOK: Edits<'_> = &[
     ),
 ];
 
-/// An enqueuer, on either road, is held up at a gate while its segment is left and sealed; its job
+/// An enqueuer, on either path, is held up at a gate while its segment is left and sealed; its job
 /// must be handed out nevertheless.
 async fn sealed_at(url: String, number: i32) -> anyhow::Result<()> {
     let store = Store::new(&url).await?;
@@ -52,7 +52,7 @@ async fn sealed_at(url: String, number: i32) -> anyhow::Result<()> {
 }
 
 /// An enqueuer has read which segment is current and is then held up until that one is sealed; on
-/// both roads.
+/// both paths.
 pub const SEALED_BEFORE_THE_LOCK: Scenario =
     Scenario::new("sealed between the look and the lock", |url| {
         sealed_at(url, 1).boxed_local()
@@ -60,7 +60,7 @@ pub const SEALED_BEFORE_THE_LOCK: Scenario =
     .gated(AFTER_THE_LOOK);
 
 /// A statement has entered its segment and has not written its first row, so that it has no lock on
-/// the slot's table; on both roads.
+/// the slot's table; on both paths.
 pub const SEALED_BEFORE_THE_ROW: Scenario =
     Scenario::new("sealed between the lock and the row", |url| {
         sealed_at(url, 6).boxed_local()
@@ -77,25 +77,25 @@ pub const SEALED_BEFORE_THE_ROW: Scenario =
         ),
     ]);
 
-/// Transactions with jobs in a segment, on both roads, are open, or prepared, while somebody tries
+/// Transactions with jobs in a segment, on both paths, are open, or prepared, while somebody tries
 /// to seal it.
 pub const SEALED_UNDER_AN_OPEN_TRANSACTION: Scenario =
     Scenario::new("an open transaction in the segment", |url| {
         async move {
             let (store, enqueuer) = (Store::new(&url).await?, Store::new(&url).await?);
-            let roads = [
+            let inserts = [
                 "INSERT INTO posthaste.job (name) VALUES ('by the view')",
                 "SELECT posthaste.enqueue('by the function')",
             ];
-            for road in roads {
-                let undone = format!("SAVEPOINT a; {road}; ROLLBACK TO a");
+            for insert in inserts {
+                let undone = format!("SAVEPOINT a; {insert}; ROLLBACK TO a");
                 for (before, after) in [
                     ("SELECT 1", "COMMIT"),
                     ("PREPARE TRANSACTION 'ring'", "COMMIT PREPARED 'ring'"),
                     (undone.as_str(), "COMMIT"),
                 ] {
                     enqueuer.say("BEGIN").await?;
-                    enqueuer.say(road).await?;
+                    enqueuer.say(insert).await?;
                     enqueuer.say(before).await?;
                     store.rotate().await?;
                     while store.seal().await? {}
@@ -103,7 +103,7 @@ pub const SEALED_UNDER_AN_OPEN_TRANSACTION: Scenario =
                     let jobs = store.claim_all().await?;
                     ensure!(
                         jobs.len() == 1,
-                        "{} jobs of 1 are handed out after {road} and {before}",
+                        "{} jobs of 1 are handed out after {insert} and {before}",
                         jobs.len()
                     );
                     store.finish(&jobs).await?;

@@ -64,7 +64,7 @@ async fn externally_ended_waits_end_without_a_poll() {
         )
     };
     let commit = |system: &Played| format!("COMMIT PREPARED '{}'", system.db.name());
-    // The first that does not notify is found by a look. After that there are looks as without a
+    // The first that does not notify is found by a poll. After that there are polls as without a
     // notifier, for a while.
     system.run(&prepare(&system)).await;
     system.after(&commit(&system), 1).await;
@@ -81,7 +81,7 @@ async fn externally_ended_waits_end_without_a_poll() {
     system.worker.stop().await.unwrap();
 }
 
-/// The leader looks for ticks once a second, and for those of the next second on time.
+/// The leader polls for ticks once a second, and for those of the next second on time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ticks_do_not_wait_for_a_poll() {
     let mut system = Played::new().await;
@@ -90,14 +90,14 @@ async fn ticks_do_not_wait_for_a_poll() {
             VALUES ('tick', '@yearly', 'a', clock_timestamp() + interval '1200 ms', now())
             RETURNING (extract(epoch FROM next_at) * 1000000)::bigint";
         let at = number(&system.client, row).await;
-        let looked = "SELECT (extract(epoch FROM looked_at) * 1000000)::bigint
+        let checked = "SELECT (extract(epoch FROM looked_at) * 1000000)::bigint
             FROM posthaste.periodic";
         let mut looked_at = 0;
         let is_over = async || {
-            looked_at = number(&system.client, looked).await;
+            looked_at = number(&system.client, checked).await;
             Ok(looked_at >= at)
         };
-        eventually(SOON, "it is looked at", is_over).await.unwrap();
+        eventually(SOON, "it is checked", is_over).await.unwrap();
         system.run("DELETE FROM posthaste.periodic").await;
         Duration::from_micros((looked_at - at).unsigned_abs())
     })

@@ -1,4 +1,4 @@
-//! A leader that is killed: its session ends with it, and who stands by looks whether it has.
+//! A leader that is killed: its session ends with it, and a standby checks for that.
 
 use std::process::Command;
 

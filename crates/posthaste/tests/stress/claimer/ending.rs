@@ -4,7 +4,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::super::ledger::{End, Handed};
-use super::super::session::told;
+use super::super::session::describe;
 use super::{Batches, Claimer, Job};
 
 impl Claimer {
@@ -59,7 +59,7 @@ impl Claimer {
             .query_one(&self.done, &parameters)
             .await
             .and_then(|row| row.try_get(0))
-            .map_err(|error| told("done()", &error))
+            .map_err(|error| describe("done()", &error))
     }
 
     /// Nothing can be done any more to a job whose batch was closed.
@@ -88,7 +88,7 @@ impl Claimer {
             )
             .await
             .map(drop)
-            .map_err(|error| told("releasing keys", &error))
+            .map_err(|error| describe("releasing keys", &error))
     }
 
     /// Settles jobs of one batch, each in its own way, or all as done.
@@ -151,7 +151,7 @@ impl Claimer {
                 &[&fence.0, &fence.1, &token, &ids, &kinds, &attempts, &waits],
             )
             .await
-            .map_err(|error| told("settle()", &error))?;
+            .map_err(|error| describe("settle()", &error))?;
         Ok(row.get(0))
     }
 }
