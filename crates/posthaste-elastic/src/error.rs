@@ -56,7 +56,7 @@ pub enum ErrorKind {
     TimedOut,
     /// The answer is longer than the client [reads](crate::Client::largest_answer): less at once.
     TooLong,
-    /// The connection broke before an answer came, or what came is no answer that could be
+    /// The connection broke before an answer came, or what came is not an answer that could be
     /// believed.
     Unanswered,
 }

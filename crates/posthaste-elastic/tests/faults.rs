@@ -145,7 +145,7 @@ async fn writes_of_an_isolated_primary_are_kept_or_lost() {
         assert_eq!(kind(outcome), ErrorKind::Unanswered);
         let dirty = read(&client, "a").await.unwrap();
         if dirty.version == 1 {
-            // It was back before anybody looked.
+            // It was back before the next request.
             continue;
         }
         fake.settle();

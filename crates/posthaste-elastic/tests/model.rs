@@ -28,7 +28,7 @@ use system::System;
 /// shrunk.
 fn holds(name: &str, at_least: usize, plan: Plan) {
     let begun = Instant::now();
-    // Depth first: what is left to look at stays small.
+    // Depth first: the frontier stays small.
     let checker = System::new(plan).checker().threads(2).spawn_dfs().join();
     let states = checker.unique_state_count();
     println!("{name}: {states} states in {:?}", begun.elapsed());

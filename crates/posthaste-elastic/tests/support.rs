@@ -20,8 +20,8 @@ pub(crate) async fn fake(seed: u64) -> (FakeElastic, Client) {
     let fake = FakeElastic::start(seed).await.unwrap();
     for id in ["scripted-take", "agreed-take"] {
         fake.script(id, |ctx, params| {
-            let by = params["by"].as_i64().ok_or("by is no number")?;
-            let n = ctx["_source"]["n"].as_i64().ok_or("n is no number")?;
+            let by = params["by"].as_i64().ok_or("by is not a number")?;
+            let n = ctx["_source"]["n"].as_i64().ok_or("n is not a number")?;
             if n < by {
                 ctx["op"] = json!("none");
             } else {

@@ -1,5 +1,5 @@
 //! The two-phase commit on a real server: its scripts do what the model's do, anyone who stops
-//! anywhere leaves nothing behind, and money stays.
+//! anywhere leaves nothing open, and money stays.
 
 mod adopted;
 mod agreement;

@@ -21,7 +21,7 @@ pub(super) const DELETED_AT: &str = "_deleted_at";
 /// All texts, where no field is named.
 const TEXT: &str = "_text";
 
-/// Ids and words that are longer are no terms.
+/// Ids and words that are longer are not terms.
 const LONGEST_ID: usize = 60_000;
 
 #[derive(Clone)]

@@ -1,4 +1,4 @@
-//! What an answer that is no success means. No IO and no clock.
+//! What an answer that is not a success means. No IO and no clock.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -62,9 +62,9 @@ pub(super) fn meaning(status: u16, body: &[u8]) -> (ErrorKind, String) {
     let error = parse_error(body);
     let kind = ErrorKind::from_status(status, error.as_ref().map_or("", ErrorBody::named));
     let reason = match error {
-        Some(error) => format!("the answer was {status}: {}", error.line()),
+        Some(error) => format!("HTTP status {status}: {}", error.line()),
         // A proxy speaks otherwise, and its page says nothing that helps.
-        None => format!("the answer was {status}"),
+        None => format!("HTTP status {status}"),
     };
     (kind, reason)
 }
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(kind, ErrorKind::Refused);
         assert_eq!(
             reason,
-            "the answer was 400: illegal_argument_exception: failed to execute script: \
+            "HTTP status 400: illegal_argument_exception: failed to execute script: \
              unable to find script [nope]"
         );
     }
@@ -100,12 +100,12 @@ mod tests {
     #[test]
     fn plain_text_and_proxy_error_pages_are_accepted() {
         let body = br#"{"error":"alias [a] missing","status":404}"#;
-        let expected = "the answer was 404: alias [a] missing".to_owned();
+        let expected = "HTTP status 404: alias [a] missing".to_owned();
         assert_eq!(meaning(404, body), (ErrorKind::Missing, expected));
         let (kind, reason) = meaning(502, b"<html>Bad gateway</html>");
         assert_eq!(
             (kind, &*reason),
-            (ErrorKind::Unavailable, "the answer was 502")
+            (ErrorKind::Unavailable, "HTTP status 502")
         );
     }
 }

@@ -19,7 +19,7 @@ impl Client {
     ///
     /// # Errors
     /// The request as a whole got no answer that says what became of each. A write that was refused
-    /// is no error.
+    /// is not an error.
     pub async fn bulk(
         &self,
         operations: &[Operation],

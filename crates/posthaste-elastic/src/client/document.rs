@@ -65,7 +65,7 @@ impl Client {
     /// Reads one document, or none if it is not there.
     ///
     /// # Errors
-    /// Also where there is no such index: that is no answer about a document.
+    /// Also where there is no such index: that is not an answer about a document.
     pub async fn get(&self, index: &str, id: &str) -> Result<Option<Document>, Error> {
         let found = self
             .multi_get(index, &[id], Reading::Latest, Source::Whole)

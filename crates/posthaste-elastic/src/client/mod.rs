@@ -171,7 +171,7 @@ impl Client {
 
     fn authorized(self, header: &str) -> Result<Self, Error> {
         let mut value = HeaderValue::from_str(header)
-            .map_err(|_| Error::invalid(NEW, "what is to prove who we are is no header"))?;
+            .map_err(|_| Error::invalid(NEW, "the credentials are not a valid header"))?;
         value.set_sensitive(true);
         Ok(Self {
             authorization: Some(value),

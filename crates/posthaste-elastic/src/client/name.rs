@@ -1,4 +1,4 @@
-//! Names as data: what is no name is refused before it becomes part of an address.
+//! Names as data: what is not a name is refused before it becomes part of an address.
 
 use percent_encoding::percent_decode_str;
 use reqwest::Url;
@@ -30,7 +30,7 @@ pub(super) fn index<'a>(call: &'static str, name: &'a str) -> Result<&'a str, Er
     if is_index_name(name) {
         Ok(name)
     } else {
-        let reason = format!("{name:?} is no name of an index");
+        let reason = format!("{name:?} is not a name of an index");
         Err(Error::invalid(call, reason))
     }
 }
@@ -38,7 +38,7 @@ pub(super) fn index<'a>(call: &'static str, name: &'a str) -> Result<&'a str, Er
 /// The name of a script or a pipeline.
 pub(super) fn thing<'a>(call: &'static str, name: &'a str) -> Result<&'a str, Error> {
     if name.is_empty() || matches!(name, "." | "..") || name.contains(['*', ',', '/']) {
-        let reason = format!("{name:?} is no name of a script or a pipeline");
+        let reason = format!("{name:?} is not a name of a script or a pipeline");
         return Err(Error::invalid(call, reason));
     }
     Ok(name)

@@ -246,14 +246,14 @@ impl Operation {
         name::id(BULK, &self.id)?;
         let reason = match (self.action, self.condition) {
             (_, Condition::Newer(version) | Condition::NotOlder(version)) if version < 0 => {
-                "a version is not negative"
+                "a version must not be negative"
             }
             (Action::Create | Action::Update, Condition::Newer(_) | Condition::NotOlder(_)) => {
-                "only what is indexed or deleted takes a version"
+                "only index and delete operations take a version"
             }
-            (Action::Delete, _) if self.by_alias => "a deletion is not asked for an alias",
+            (Action::Delete, _) if self.by_alias => "a delete operation cannot use require_alias",
             (Action::Create, Condition::Unchanged(_)) => {
-                "what is to be created has not been seen before"
+                "a create operation cannot have a condition on an earlier state"
             }
             (action, condition)
                 if self.retries > 0

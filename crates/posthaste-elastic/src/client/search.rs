@@ -56,7 +56,7 @@ impl PointInTime {
     /// What to sort by last, so that any two documents differ and `search_after` passes none over.
     ///
     /// Elasticsearch 8 sorts by no `_id` unless a setting allows it, but knows where each document
-    /// stands in a point in time; OpenSearch 2 the other way round.
+    /// stands in a point in time; OpenSearch 2 the reverse.
     pub fn last_sort(&self) -> Value {
         json!({(self.last): "asc"})
     }
@@ -158,7 +158,7 @@ impl Client {
     }
 }
 
-/// A search that would leave out what it cannot reach, is no search.
+/// A search that would leave out what it cannot reach, is not a search.
 fn whole(call: Call<'_>) -> Call<'_> {
     call.with("allow_partial_search_results", "false")
 }

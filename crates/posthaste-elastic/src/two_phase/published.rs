@@ -47,7 +47,7 @@ pub(super) fn transaction(id: &str, source: &str) -> Result<ParsedTransaction, S
     let (record, is_published) = match serde_json::from_str::<Record>(source) {
         Ok(record) => (record, false),
         Err(ours) => {
-            // Which of the two it was meant to be, its fields say.
+            // Its fields show which of the two it is.
             let is_theirs = source.contains("src_acct");
             let why = |theirs| if is_theirs { theirs } else { ours.to_string() };
             (record_of(id, source).map_err(why)?, true)
@@ -124,7 +124,7 @@ pub(super) fn listed(account: &Map<String, Value>) -> Result<Vec<String>, String
         for one in several {
             let id = inner.map_or(Some(one), |inner| one.get(inner));
             let id = id.and_then(Value::as_str);
-            let id = id.ok_or_else(|| format!("{field} has something that is no id"))?;
+            let id = id.ok_or_else(|| format!("{field} has something that is not an id"))?;
             if ids.iter().any(|known| known == id) {
                 return Err(format!("it has {id} twice"));
             }
@@ -146,7 +146,7 @@ pub(super) fn account<'a>(
         return Ok(None);
     };
     let balance = account.get("balance").and_then(Value::as_i64);
-    let mut balance = balance.ok_or("its balance is no whole number")?;
+    let mut balance = balance.ok_or("its balance is not a whole number")?;
     let mut holds: Vec<Value> = match account.remove("holds") {
         Some(Value::Array(holds)) => holds,
         _ => Vec::new(),

@@ -52,13 +52,13 @@ impl Coordinator {
     /// shorter one costs attempts, and nothing else.
     ///
     /// # Errors
-    /// Nothing could be found. What could not be ended is no error.
+    /// Nothing could be found. What could not be ended is not an error.
     pub async fn recover(&self, grace: Duration) -> Result<Recovered, Failure> {
         self.recover_while(grace, || true).await
     }
 
     /// As [`recover`](Self::recover), but begins with no further transaction once `goes_on` says
-    /// no: those under way are brought to their ends.
+    /// no: those in progress are finished.
     ///
     /// # Errors
     /// As [`recover`](Self::recover).

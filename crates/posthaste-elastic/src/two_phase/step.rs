@@ -16,7 +16,7 @@ pub enum Step {
     Hold,
     /// Decide that it happens.
     Commit,
-    /// Have it acknowledged that the state which was read is no passing one.
+    /// Have it acknowledged that the state which was read is not a passing one.
     Confirm,
     /// Settle every document.
     Settle,

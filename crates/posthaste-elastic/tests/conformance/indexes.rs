@@ -1,4 +1,4 @@
-//! What is said of whole indexes: aliases, mappings, and who may not write.
+//! Requests about whole indexes: aliases, mappings, and who may not write.
 
 use posthaste_elastic::{AliasChange, Client, ErrorKind, Operation};
 use serde_json::{Value, json};

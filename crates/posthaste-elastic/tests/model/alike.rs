@@ -1,4 +1,4 @@
-//! States that differ in names only are made the same: there are far fewer to look at then.
+//! States that differ in names only are made the same: there are far fewer to explore then.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 

@@ -43,7 +43,7 @@ impl<T: Clone + PartialEq> Cell<T> {
     }
 
     /// How many different views there are, whether a primary is cut off, and whether a copy has
-    /// been left behind.
+    /// been superseded.
     pub fn shape(&self) -> (usize, bool, bool) {
         let is_stale = self.stale.is_some();
         (self.views().len(), self.isolated.is_some(), is_stale)

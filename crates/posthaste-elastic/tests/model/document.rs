@@ -9,7 +9,7 @@ use posthaste_elastic::two_phase::{Document, Effect, Fence, Hold, Request, Respo
 /// As many transactions as the model plays with.
 pub const TRANSACTIONS: usize = 2;
 
-/// What can be told apart of a document.
+/// The distinguishable state of a document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Doc {
     /// Which transactions it holds.

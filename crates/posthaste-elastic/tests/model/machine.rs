@@ -57,7 +57,7 @@ impl Machine {
         }
     }
 
-    /// Only the order of looks does not matter to anybody.
+    /// Only the order of reads does not matter.
     pub fn is_looking(&self) -> bool {
         matches!(self, Self::Ours(execution) if execution.step() == Step::ReadMark)
     }

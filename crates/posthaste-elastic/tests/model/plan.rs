@@ -21,7 +21,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Executors stop for ever or for a while, which is no fault but what executors do.
+    /// Executors stop for ever or for a while, which is not a fault but what executors do.
     pub const STALLS: Self = Self {
         budget: 0,
         lost: false,

@@ -41,7 +41,7 @@ pub struct World {
     /// How transactions ended that are forgotten.
     pub pruned: Vec<Option<State>>,
     faults: u8,
-    /// An executor said how a transaction ended, and it was not so.
+    /// An executor reported a wrong end of a transaction.
     pub lied: bool,
 }
 

@@ -15,7 +15,7 @@ const TWO: Executors = &[(0, Resume, 2), (0, Resume, 2)];
 const WITH_ROLL_BACK: Executors = &[(0, Resume, 2), (0, RollBack, 2)];
 const ONE_EACH: Executors = &[(0, Resume, 2), (1, Resume, 2)];
 
-/// The property breaks; says how many steps the shortest way there has.
+/// The property breaks; returns the length of the shortest path there.
 fn breaks(name: &str, property: &'static str, plan: Plan) {
     let begun = Instant::now();
     let search = System::new(plan).checker();

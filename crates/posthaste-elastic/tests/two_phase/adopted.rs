@@ -221,7 +221,7 @@ async fn interrupted_adoptions_resume() {
         match tokio::time::timeout(patience, coordinator.adopt()).await {
             Ok(Ok(_)) => break,
             Err(_) => died += 1,
-            // What the one before had under way was done after all.
+            // The requests that the previous one had in flight were carried out.
             Ok(Err(Failure::Misconfigured(why))) if why.contains("meanwhile") => {}
             Ok(Err(other)) => panic!("{other}"),
         }

@@ -145,7 +145,7 @@ async fn one(coordinator: &Coordinator, transaction: &Transaction, request: Requ
     let answer = answers[0];
     let Some(((name, had), at)) = name.zip(had).zip(before) else {
         let ran = on_transaction(was, request);
-        // A script has nothing to look at where nothing is.
+        // A script has nothing to read where no document is.
         let expected = match (was, request) {
             (None, Request::Advance(..) | Request::Touch(_)) => Response::Missing,
             _ => ran.answer,

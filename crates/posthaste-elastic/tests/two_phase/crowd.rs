@@ -109,7 +109,7 @@ async fn transactions_wait_for_a_full_document() {
         let next = Transaction::transfer("next", "hot", "b", 1).unwrap();
         async move { coordinator.run(&next).await }
     });
-    // Its eighth attempt, at five requests each: to read, look, touch, hold, and find out why not;
+    // Its eighth attempt, at five requests each: to read, check, touch, hold, and find out why not;
     // the first need not read.
     let before = fake.requests();
     let tried = async || Ok(fake.requests() > before + 38);

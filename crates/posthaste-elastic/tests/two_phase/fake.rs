@@ -1,4 +1,4 @@
-//! The fake, with what the scripts do told by the functions that the model runs; request by request
+//! The fake, with the scripts replaced by the functions that the model runs; request by request
 //! they are held to the server's Painless.
 
 use std::sync::Arc;

@@ -149,7 +149,7 @@ fn unsettled(document: &Document, transaction: &Transaction, effect: usize) -> D
     before
 }
 
-/// A coordinator that reads this document from a copy that is behind.
+/// A coordinator that reads this document from a lagging copy.
 fn with_stale_copy(fake: &Arc<FakeElastic>, id: &'static str, document: &Document) -> Coordinator {
     let (fake, old) = (Arc::clone(fake), serde_json::to_value(document).unwrap());
     let client = carried(move |request| {

@@ -157,7 +157,7 @@ async fn a_page_of_unreadable_transactions_is_reported_and_blocks_nobody() {
     let next = coordinator.recover(MINUTE).await.unwrap();
     assert_eq!((next.finished, next.open.len()), (0, 0), "they are put off");
 
-    // Attempts are no moves.
+    // Attempts are not moves.
     assert_eq!(coordinator.stuck(HOUR).await.unwrap().len(), 0);
     fake.pass(HOUR - MINUTE);
     let recovered = coordinator.recover(MINUTE).await.unwrap();

@@ -134,7 +134,7 @@ async fn replicas_that_have_no_node_to_be_on_are_refused_before_an_index_is_made
 }
 
 #[tokio::test]
-async fn an_auto_created_index_moves_nothing() {
+async fn an_auto_created_index_rejects_transactions() {
     let (fake, coordinator) = fake(3, Marks::Compared).await;
     opened(&coordinator, &[("a", 10), ("b", 0)]).await;
     let transfer = |id| Transaction::transfer(id, "a", "b", 1).unwrap();

@@ -1,5 +1,5 @@
-//! Who asks once more about a transaction that an earlier call has left behind: that nothing can
-//! have moved is said only where it is so.
+//! A repeated call for a transaction that an earlier call left open: it reports that nothing moved
+//! only if that is certain.
 
 use posthaste_elastic::two_phase::{Coordinator, Execution, Failure, State, Step, Transaction};
 use posthaste_testkit::elastic::{FakeElastic, Fault, Faults};
@@ -38,7 +38,7 @@ async fn begun(fake: &FakeElastic, coordinator: &Coordinator) {
     assert!(matches!(result, Err(Failure::Ambiguous(_))), "{result:?}");
 }
 
-/// What the later call was told is no word about the earlier one, whose transfer happens.
+/// The answer to the later call says nothing about the earlier one, whose transfer happens.
 async fn happens_after(fake: &FakeElastic, coordinator: &Coordinator, result: &Failure) {
     assert!(result.may_have_moved(), "{result:?}");
     assert!(!result.may_have_moved_by_this_call(), "{result:?}");

@@ -106,7 +106,7 @@ pub(super) async fn execute(
         match progress {
             Progress::Next | Progress::Again | Progress::Absent => {}
             Progress::Ended(state) => return Some(state),
-            // A copy that is behind does not know the document yet.
+            // A lagging copy does not know the document yet.
             Progress::Missing(_) => return None,
             Progress::Different => panic!("nobody does anything else"),
         }
@@ -124,7 +124,7 @@ fn documents(fake: &FakeElastic) -> BTreeMap<String, Document> {
 /// Plays what this seed says. Returns how each transaction ended.
 async fn play(seed: u64, marks: Marks) -> Vec<Option<State>> {
     let mut random = fastrand::Rng::with_seed(seed);
-    // Marks and waits are drawn behind our back.
+    // Marks and waits are drawn at random.
     fastrand::seed(seed);
     let (fake, coordinator) = fake(random.u64(..), marks).await;
     for document in DOCUMENTS {

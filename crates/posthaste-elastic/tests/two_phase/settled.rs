@@ -39,7 +39,7 @@ async fn recovery_repeats_a_lost_final_update() {
     let first = Transaction::transfer("first", "c", "d", 1).unwrap();
     coordinator.run(&first).await.unwrap();
     let before = fake.requests();
-    // It looks, begins, holds, commits and settles.
+    // It reads, begins, holds, commits and settles.
     fake.plan([None; 5].into_iter().chain([Some(Fault::LostBefore)]));
     let transfer = Transaction::transfer("t", "a", "b", 7).unwrap();
     coordinator.run_to_settled(&transfer).await.unwrap();

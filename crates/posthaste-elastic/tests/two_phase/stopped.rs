@@ -1,4 +1,4 @@
-//! The executor ends after every step of every way, and another one goes on.
+//! The executor ends after every step of every procedure, and another one continues.
 
 use posthaste_elastic::two_phase::{
     Execution, Failure, Progress, Reason, State, Step, Transaction,
@@ -6,7 +6,7 @@ use posthaste_elastic::two_phase::{
 
 use super::{Coordinator, balances, coordinator, opened, state};
 
-/// A way to set about a transaction.
+/// A procedure of a transaction.
 #[derive(Clone, Copy, Debug)]
 enum Operation {
     /// Make it and bring it to its end.

@@ -1,4 +1,4 @@
-//! When a transaction is looked for next, on the server and on the fake: recovery goes by it.
+//! When a transaction is polled next, on the server and on the fake: recovery goes by it.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ async fn each_attempt_puts_the_next_one_off(coordinator: &Coordinator, transacti
     assert_eq!(
         due_in(coordinator, "t", 7).await,
         None,
-        "nobody looks for it any more"
+        "it is no longer polled"
     );
     let before = [
         None,

@@ -1,4 +1,4 @@
-//! Readers between transfers: what they are told has each transaction wholly or not at all.
+//! Readers between transfers see each transaction wholly or not at all.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +22,7 @@ use crate::support::asked;
 const SCHEDULES: [u64; 2] = [100, 300];
 
 /// Reads all documents together again and again while others change them. Returns how often it was
-/// told something, and how often in vain.
+/// given an answer, and how often in vain.
 async fn play(seed: u64) -> (u64, u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let (fake, coordinator) = fake(random.u64(..), Marks::Compared).await;
@@ -31,7 +31,7 @@ async fn play(seed: u64) -> (u64, u64) {
     }
     let transactions = schedules::some_transactions(&mut random);
     let plans = schedules::some_plans(&mut random, &transactions);
-    // What a copy shows that is behind, or a primary that is cut off, nobody who reads can tell.
+    // A reader cannot detect a lagging copy or a primary that is cut off.
     fake.faults(Faults {
         stale: 0.0,
         dirty: 0.0,
@@ -58,7 +58,7 @@ async fn play(seed: u64) -> (u64, u64) {
                 Err(Failure::Unavailable(_) | Failure::Moving) => result.1 += 1,
                 Err(other) => panic!("{other}"),
             }
-            // Nor does an audit disagree with what is merely under way.
+            // Nor does an audit disagree with what is merely in progress.
             if random.u8(..16) == 0
                 && let Ok(audit) = coordinator.audit().await
             {
@@ -69,7 +69,7 @@ async fn play(seed: u64) -> (u64, u64) {
         result
     };
     let result = join(writers, reader).await.1;
-    // Who reads after it was told of an end sees it.
+    // A read after the end was reported sees it.
     fake.faults(Faults::default());
     fake.settle();
     let views = coordinator.views(&DOCUMENTS).await.unwrap();

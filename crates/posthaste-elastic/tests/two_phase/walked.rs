@@ -44,7 +44,7 @@ async fn walks(fake: &FakeElastic, coordinator: &Coordinator) {
     let begun = coordinator.recover_while(Duration::ZERO, || false).await;
     assert_eq!(begun.unwrap().finished, 0);
     assert_eq!(fake.held_moments(), 0, "of walks that ended early");
-    // A search that is refused behind the opening of its moment.
+    // A search that is refused after the opening of its moment.
     let searched = [None, Some(Fault::UnavailableBefore)];
     fake.plan(searched);
     assert!(coordinator.recover(Duration::ZERO).await.is_err());
