@@ -76,7 +76,7 @@ impl Audited {
         self.differences() - self.repaired - self.changed
     }
 
-    /// Counts documents that were not written, by the reason.
+    /// Counts documents that were not written, by reason.
     pub(super) fn count(&mut self, unwritten: impl IntoIterator<Item = (String, String)>) {
         for (_, reason) in unwritten {
             *self.reasons.entry(reason).or_default() += 1;

@@ -1,8 +1,8 @@
-//! How far indexes are behind their tables, and what blocks them.
+//! How far indexes lag their tables, and what blocks them.
 
 use serde::Serialize;
 
-/// How far one index is behind.
+/// How far one index lags.
 #[derive(Clone, Debug, Default)]
 pub struct Behind {
     /// Changes that are due and not seen in the index.

@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use super::decide::Mark;
 use super::index::{Index, IndexError, Write, WriteOutcome};
 
-/// This many writes may be under way, those among them that nobody waits for any more: while the
+/// This many writes may be in flight, those among them that nobody waits for any more: while the
 /// index is down, the next ones are not begun.
 const UNDER_WAY: usize = 64;
 /// A write that nobody waits for any more ends after this many budgets.
@@ -67,7 +67,7 @@ pub struct DirectCounts {
     pub failed: u64,
     /// Not answered within the budget.
     pub late: u64,
-    /// Not begun, because too many were under way.
+    /// Not begun, because too many were in flight.
     pub skipped: u64,
 }
 
@@ -136,12 +136,12 @@ impl Direct {
             document,
         };
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
-            return self.note(&self.counts.skipped, "too many are under way");
+            return self.note(&self.counts.skipped, "too many are in flight");
         };
         let (index, longest) = (Arc::clone(&self.index), self.budget * OUTLIVES);
         let is_filled = Arc::clone(&self.is_filled);
-        // A task of its own: dropped half-way, a write may leave its connection with an answer on
-        // the way.
+        // A task of its own: dropped half-way, a write may leave its connection with an answer
+        // pending.
         let written = tokio::spawn(async move {
             let _slot = slot;
             let late = |_| Err(IndexError("no answer".into()));

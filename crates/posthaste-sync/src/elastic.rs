@@ -205,7 +205,9 @@ impl Elastic {
             return Ok(None);
         };
         if !indexes.is_empty() {
-            return Err(IndexError(format!("{alias} stands for several indexes")));
+            return Err(IndexError(format!(
+                "{alias} is an alias of several indexes"
+            )));
         }
         let known = || {
             let known = self.shared.known.lock();
@@ -374,7 +376,7 @@ impl Index for Elastic {
             document::check(&self.shared.definition).map_err(IndexError)?;
             let Some(current) = self.alias_target(alias).await? else {
                 return Err(IndexError(format!(
-                    "{alias} stands for no index: the next poll of a sync creates one"
+                    "{alias} is not an alias yet: the next poll of a sync creates its index"
                 )));
             };
             let next = self.alias_target(next_alias).await?;

@@ -127,7 +127,11 @@ pub trait Index: Send + Sync + 'static {
         _documents: &'a [(String, String)],
     ) -> BoxFuture<'a, Result<Vec<bool>, IndexError>> {
         let label = self.label();
-        Box::pin(async move { Err(IndexError(format!("{label} does not say what it holds"))) })
+        Box::pin(async move {
+            Err(IndexError(format!(
+                "{label} does not describe its contents"
+            )))
+        })
     }
 
     /// Documents that nobody wrote through this, and that no [`walk`](Self::walk) shows: how many
@@ -160,7 +164,7 @@ pub trait Index: Send + Sync + 'static {
         _most: usize,
     ) -> BoxFuture<'a, Result<Vec<String>, IndexError>> {
         let label = self.label();
-        Box::pin(async move { Err(IndexError(format!("{label} is not searched from here"))) })
+        Box::pin(async move { Err(IndexError(format!("{label} cannot be searched from here"))) })
     }
 }
 

@@ -225,7 +225,7 @@ struct Shared {
     arrived: Notify,
     /// Nothing is to be begun any more.
     stopping: CancellationToken,
-    /// What is under way ends now.
+    /// Work in progress ends now.
     aborted: CancellationToken,
     status: Mutex<SyncStatus>,
     /// The index was empty, and a check of all rows was enqueued since.

@@ -76,7 +76,7 @@ async fn run_polls(shared: &Shared) {
 }
 
 impl Shared {
-    /// Batch after batch, while each is half full and was tried. Two are under way: while the index
+    /// Batch after batch, while each is half full and was tried. Two are in flight: while the index
     /// takes the one, Postgres is asked for the other, and the next one is claimed.
     async fn poll(&self) {
         let limit = self.options.time_limit;
@@ -84,7 +84,7 @@ impl Shared {
             // Where nothing changes, no pass notices that the index is gone.
             filled = tokio::time::timeout(limit, self.fill_once()) =>
                 if let Ok(Err(error)) = filled {
-                tracing::debug!(%error, "nobody knows whether the index is empty");
+                tracing::debug!(%error, "it is not known whether the index is empty");
             },
             () = self.stopping.cancelled() => return,
         }
@@ -281,7 +281,10 @@ impl Shared {
         match forgotten {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => {
-                tracing::debug!(%error, "old deletions could not be pruned; they stay for longer")
+                tracing::debug!(
+                    %error,
+                    "old deletions could not be pruned; they remain until the next run"
+                )
             }
             Err(_) => {
                 tracing::debug!("pruning old deletions timed out; they stay until the next hour")

@@ -291,7 +291,7 @@ async fn searches_show_current_rows() {
         .await;
     all_done(&setup.client).await;
     worker.stop().await.unwrap();
-    // The index is behind now.
+    // The index lags now.
     setup
         .run("UPDATE note SET body = 'green' WHERE id = 2; DELETE FROM note WHERE id = 3")
         .await;
@@ -384,7 +384,7 @@ async fn a_reindex_is_one_statement_and_new_work_overtakes_it() {
         .await;
     all_done(&setup.client).await;
     let writes: Vec<Write> = setup.index.writes.lock().unwrap().clone();
-    // It is in the first batch, and two are under way at once.
+    // It is in the first batch, and two are in flight at once.
     let first_batches = &writes[1..=60];
     assert!(first_batches.iter().any(|one| one.id == "1000"));
     let written = "SELECT count(*) FROM posthaste.search";

@@ -140,7 +140,7 @@ impl<'a> Run<'a> {
                 self.made(row, &mut batch).await?;
             }
             for id in ids {
-                self.unmade(self.places[id], &mut batch).await?;
+                self.take_missing_row(self.places[id], &mut batch).await?;
             }
         }
         self.flush(&mut batch).await?;
@@ -168,7 +168,7 @@ impl<'a> Run<'a> {
     }
 
     /// There was no row for it, if it is not made by now.
-    async fn unmade(&mut self, at: usize, batch: &mut Batch) -> Result<(), IndexError> {
+    async fn take_missing_row(&mut self, at: usize, batch: &mut Batch) -> Result<(), IndexError> {
         let document = &mut self.documents[at];
         if document.is_made || document.is_over() {
             return Ok(());
@@ -198,8 +198,8 @@ impl<'a> Run<'a> {
             Step::Ahead(mark) => {
                 let version = mark.version;
                 let problem = format!(
-                    "the index has version {version}, which Postgres does not know: \
-                     if commits were lost, posthaste.sync_raise() goes beyond it"
+                    "the index has version {version}, which Postgres does not have: if commits \
+                     were lost, run posthaste.sync_raise()"
                 );
                 self.documents[at].outcome = Some(SyncOutcome::Failed(problem));
                 return Ok(());

@@ -61,7 +61,7 @@ pub(super) fn text(write: &Write, now: i64) -> Result<Box<RawValue>, String> {
     let text = format!("{{\"{POSTHASTE_FIELD}\":{ours}{comma}{fields}");
     RawValue::from_string(text).map_err(|error| {
         // Its words may quote the document, and its place is not that in the document.
-        format!("the document is no JSON ({:?})", error.classify())
+        format!("the document is not JSON ({:?})", error.classify())
     })
 }
 

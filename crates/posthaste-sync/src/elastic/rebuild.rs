@@ -23,7 +23,7 @@ pub struct Rebuilt {
     /// The new one.
     pub index: String,
     /// The one that the alias stood for before. It is left as it is, and no longer synced: delete
-    /// it when no pass of before can be under way.
+    /// it when no earlier pass can be in progress.
     pub replaced: String,
     /// What the last walk found, and repaired.
     pub found: Audited,
@@ -54,7 +54,7 @@ impl Elastic {
         self.client().refresh(&new).await?;
         if self.identity(&new).await? != begun {
             return Err(IndexError(format!(
-                "{new} was given up and begun anew meanwhile"
+                "{new} was given up and started again meanwhile"
             )));
         }
         self.switch(&old, &new).await?;
@@ -87,7 +87,7 @@ impl Elastic {
             Some(index) if index == new => Ok(()),
             Some(_) => Err(error.into()),
             None => Err(IndexError(format!(
-                "{}; whether {alias} stands for {new} now is not known",
+                "{}; it is not known whether {alias} now points to {new}",
                 IndexError::from(error).0
             ))),
         }
@@ -171,7 +171,7 @@ impl Elastic {
         let some: Vec<&str> = found.named.iter().map(|(id, _)| &**id).take(10).collect();
         let index = &self.target;
         Err(IndexError(format!(
-            "{left} documents do not become true in {index}; some that differed: {some:?}"
+            "{left} documents still differ in {index}; some of them: {some:?}"
         )))
     }
 
@@ -220,7 +220,10 @@ impl Elastic {
             self.write(&writes).await?;
         }
         let (left, index) = (deletions.len(), &self.target);
-        let problem = format!("{left} deletions were not seen in {index} after they were written");
+        let problem = format!(
+            "{left} deletions were not visible in {index} after they were \
+                               written"
+        );
         Err(IndexError(problem))
     }
 }

@@ -44,7 +44,7 @@ impl Elastic {
                 BulkOutcome::TooLarge(waiting) => waiting,
                 BulkOutcome::TooMany { waiting, .. } if tries == 0 => {
                     for (at, _) in waiting {
-                        answers[at] = retry("the server has too much to do");
+                        answers[at] = retry("the server is overloaded");
                     }
                     return Ok(answers);
                 }

@@ -1,6 +1,6 @@
 -- For each sync: how many changes are due and not done, and for how long the oldest; and what is in
 -- the way, by reason. A job that was tried has another time by now: it was due its delay after it
--- came. What was written waits to be seen, and is not in anybody's way.
+-- came. What was written waits to become visible, and blocks nothing.
 WITH queue AS (
   SELECT s.name AS sync, 'sync.' || s.name AS name, s.delay, true AS is_change
     FROM posthaste.synced s

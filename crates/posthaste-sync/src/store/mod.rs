@@ -17,7 +17,7 @@ use posthaste::{Database, Error};
 
 use crate::source::{Body, Field, RowVersion, SourceError};
 
-/// A sync has two batches under way, and while it asks for them somebody may search.
+/// A sync has two batches in flight, and while it asks for them somebody may search.
 const CONNECTIONS: usize = 4;
 
 /// The connections of one source or index: the pool of deadpool-postgres that the program gave, or
@@ -32,7 +32,7 @@ impl Connections {
     }
 }
 
-/// A connection on which nothing is under way when it goes back to its pool: one whose answer
+/// A connection without a running statement when it goes back to its pool: one whose answer
 /// nobody waits for any more is closed.
 pub(super) struct PooledClient(Option<Object>);
 
@@ -88,7 +88,7 @@ impl Deref for PooledClient {
         // It is there until it is given back, which takes the whole.
         match &self.0 {
             Some(object) => object,
-            None => unreachable!("a connection was used after it was given back"),
+            None => unreachable!("a connection was used after it was returned"),
         }
     }
 }
@@ -114,7 +114,7 @@ const OTHER_DOCUMENTS: &str = "its settings (rows, document) are not those that 
      the new one; else run 'posthaste sync install', and then 'posthaste sync rebuild' or \
      'reindex --all'";
 
-const STANDBY: &str = "the database is a standby, which may be behind: connect to the primary";
+const STANDBY: &str = "the database is a standby, which may lag: connect to the primary";
 
 /// How a transaction begins that decides what is to be done: a row that is hidden from us is not
 /// gone, and values are written alike for each role and database.

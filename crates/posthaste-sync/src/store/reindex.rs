@@ -34,7 +34,7 @@ async fn plan(
     reindex: &Reindex,
     mark: &str,
 ) -> Result<(String, f64), Error> {
-    let failed = "these documents cannot be chosen";
+    let failed = "these documents cannot be selected";
     let queue = reindex_queue(table);
     let made = client
         .query_typed_one(

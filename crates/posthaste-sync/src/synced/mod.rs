@@ -212,7 +212,7 @@ fn read(name: &str, mut fields: Fields, kinds: &[&dyn IndexKind]) -> Result<Sync
     }
     let index: String = fields
         .take("index")?
-        .ok_or("index: is missing; it says where the documents are")?;
+        .ok_or("index: is missing; it is the address of the index")?;
     let target = IndexTarget::read(&index, name, &mut fields, kinds)?;
     let arguments = arguments(name, &mut fields)?;
     let document: BTreeMap<String, String> = fields.take("document")?.unwrap_or_default();
@@ -303,11 +303,11 @@ mod tests {
             ),
             (
                 serde_json::json!({"index": "https://geheim", "fields": {}}),
-                "fields: is no setting of a synced table in Elasticsearch or OpenSearch",
+                "fields: is not a setting of a synced table in Elasticsearch or OpenSearch",
             ),
             (
                 serde_json::json!({"index": "postgres:", "x": "geheim"}),
-                "x: is no setting of a synced table in Postgres",
+                "x: is not a setting of a synced table in Postgres",
             ),
             (
                 serde_json::json!({"index": "postgres:", "period": "0s"}),

@@ -79,7 +79,7 @@ impl ConfiguredRows {
     }
 
     /// One id alone that the statement fails with may be that of no row, and then is in nobody's
-    /// way: the table knows.
+    /// case: the table knows.
     async fn checked<T>(
         &self,
         ids: &[String],
@@ -193,7 +193,8 @@ fn mapped(columns: &str, fields: &[(String, String)]) -> Result<String, String> 
         .iter()
         .map(|(field, column)| {
             let value = columns.get(column);
-            let value = value.ok_or_else(|| format!("document: there is no column {column}"))?;
+            let value =
+                value.ok_or_else(|| format!("document: the table has no column {column}"))?;
             Ok((&**field, *value))
         })
         .collect();
@@ -215,6 +216,6 @@ mod tests {
             r#"{"n":123456789012345678901234567890,"title":"x"}"#
         );
         let error = mapped(r#"{"name": null}"#, &fields).unwrap_err();
-        assert_eq!(error, "document: there is no column size");
+        assert_eq!(error, "document: the table has no column size");
     }
 }

@@ -247,7 +247,7 @@ fn client_kind() -> reqwest::ClientBuilder {
 fn server_and_alias(address: &str) -> (&str, Option<&str>) {
     let address = address.trim_end_matches('/');
     match address.rsplit_once('/') {
-        // The two before the host are no part of a path.
+        // The two before the host are not part of a path.
         Some((server, alias)) if !server.ends_with('/') => (server, Some(alias)),
         _ => (address, None),
     }

@@ -39,7 +39,7 @@ async fn audits_report_differences_and_repair_on_request() {
     assert_eq!((filled.missing, filled.repaired), (100, 100));
     let equal = audited(&setup, false).await;
     assert!(equal.is_equal() && equal.documents == 100, "{equal:?}");
-    // Behind the index's back, and behind Postgres'.
+    // Changed directly in the index, and directly in Postgres.
     setup
         .run(
             "DELETE FROM posthaste.search WHERE id = '7'; UPDATE note SET body = 'other' \
@@ -135,7 +135,7 @@ async fn audits_respect_their_rate_limit() {
     assert!(taken >= std::time::Duration::from_millis(400), "{taken:?}");
 }
 
-/// A table and its index, while others insert behind the end of every page.
+/// A table and its index, while others insert after the end of every page.
 struct Growing {
     setup: Setup,
     table: Table,

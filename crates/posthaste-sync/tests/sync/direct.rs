@@ -9,7 +9,7 @@ use super::setup;
 use super::world::{Request, World};
 use crate::support::{SOON, all_done};
 
-/// Carries out the oldest request that is on its way.
+/// Carries out the oldest request that is in flight.
 fn deliver(world: &World) {
     let mut inner = world.inner();
     if let Request::Write(writes, answer) = inner.in_transit.remove(0) {
@@ -22,7 +22,7 @@ fn deliver(world: &World) {
 
 async fn arrived(world: &World, requests: usize) {
     let there = async || Ok(world.inner().in_transit.len() == requests);
-    eventually(SOON, "it is on its way", there).await.unwrap();
+    eventually(SOON, "it is in flight", there).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

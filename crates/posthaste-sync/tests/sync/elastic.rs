@@ -145,7 +145,7 @@ async fn searches_find_words_but_no_deletions() {
     assert_eq!(found("red fox").await, ["1"]);
     assert_eq!(found("-fox").await, ["2"]);
     assert_eq!(found("\"hen red\" | fox").await, ["1"]);
-    // Half a query is no error.
+    // Half a query is not an error.
     assert_eq!(found("\"fox (").await, ["1"]);
     let all = json!({"match_all": {}});
     assert_eq!(index.search_by(&all, 10).await.unwrap().len(), 2);

@@ -1,4 +1,4 @@
-//! Elasticsearch in the world of the schedules: the fake, whose requests lie on the way like all
+//! Elasticsearch in the world of the schedules: the fake, whose requests are in flight like all
 //! others.
 
 use std::collections::BTreeMap;

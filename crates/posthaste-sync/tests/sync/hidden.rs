@@ -98,7 +98,7 @@ async fn rows_hidden_by_row_security_are_errors_not_deletions() {
     }
     assert!(sources[0].walk(None, 10).await.is_err());
     assert!(sources[0].fill().await.is_err());
-    // It would leave the documents of hidden rows behind.
+    // It would leave the documents of hidden rows in the index.
     let truncate =
         format!("GRANT TRUNCATE ON note TO \"{role}\"; SET ROLE \"{role}\"; TRUNCATE note");
     let refused = setup.client.batch_execute(&truncate).await.unwrap_err();

@@ -1,5 +1,5 @@
-//! Rows and indexes that panic: either way the sync goes on, says so, and nobody else's document
-//! waits for it.
+//! Rows and indexes that panic: in both cases the sync continues, says so, and nobody else's
+//! document waits for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

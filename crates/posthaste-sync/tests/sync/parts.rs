@@ -233,7 +233,7 @@ async fn partitions_are_synced_while_attached() {
             .await,
             5
         );
-        // It has no trigger of TRUNCATE yet; the root's looks after it.
+        // It has no trigger of TRUNCATE yet; the root's covers it.
         let emptied = "BEGIN; TRUNCATE note; ROLLBACK; BEGIN; TRUNCATE note; COMMIT";
         let fill = "INSERT INTO apart SELECT n, 3, 0 FROM generate_series(1, 5) n";
         assert_eq!(enqueues(client, emptied).await, 5);

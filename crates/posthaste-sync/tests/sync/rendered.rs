@@ -14,7 +14,7 @@ const VALUES: &str = "CREATE TABLE doc (id bigint PRIMARY KEY, bytes bytea, days
       tstzrange('2026-01-02 03:04:05+00', '2026-02-03 03:04:05+00'), '2026-01-02 03:04:05+00',
       '-1 day 2 hours', 0.1::real, 1.0 / 3, 1234.5, '{2026-01-02}', 'posthaste.search', 'x')";
 
-/// What a session may be told by its role, its database or its address.
+/// Settings that a session may get from its role, its database or its address.
 const OTHERS: [&str; 9] = [
     "bytea_output = escape",
     "datestyle = 'SQL, DMY'",

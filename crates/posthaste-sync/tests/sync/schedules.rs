@@ -1,8 +1,8 @@
 //! Random schedules: programs change rows, write the index directly and enqueue jobs; passes run
 //! beside each other and die; requests are lost, late, repeated, carried out in part, and answered
-//! with lies. Each schedule is told by its seed. In the end the index must be what Postgres says,
-//! at the latest two looks after the faults stopped, and also after every write that was still on
-//! its way has come.
+//! with lies. Each schedule is identified by its seed. In the end the index must be what Postgres
+//! says, at the latest two polls after the faults stopped, and also after every write that was
+//! still in flight has arrived.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -98,7 +98,7 @@ impl Schedule {
         self.poll();
     }
 
-    /// A program's transaction, and its direct write behind it.
+    /// A program's transaction, and its direct write after it.
     fn change(&mut self) {
         let id = self.rng.u32(0..IDS).to_string();
         let text = self.rng.u64(0..1_000);
@@ -152,7 +152,7 @@ impl Schedule {
         }
     }
 
-    /// A worker dies; what it sent is on its way all the same, and its jobs are claimed again.
+    /// A worker dies; what it sent stays in flight, and its jobs are claimed again.
     fn kill(&mut self) {
         let worker = self.rng.usize(0..self.workers.len());
         if let Some(running) = self.workers[worker].take() {
@@ -319,7 +319,7 @@ impl Schedule {
                 return Err(format!("after two polls: {untrue:#?}"));
             }
         }
-        // Whatever was still on its way comes at last.
+        // Whatever was still in flight arrives at last.
         let late = std::mem::take(&mut self.world.inner().in_transit);
         for request in late {
             let mut inner = self.world.inner();

@@ -139,11 +139,7 @@ async fn unsupported_tables_are_refused_by_cause() {
         SELECT posthaste.sync_table('note')";
     client.batch_execute(tables).await.unwrap();
     for (arguments, code, expected) in [
-        (
-            "'pair'",
-            "42703",
-            "there is no column \"id\", which is to be its key",
-        ),
+        ("'pair'", "42703", "there is no column \"id\" for its key"),
         (
             "'pair', 'a'",
             "22023",
@@ -181,7 +177,7 @@ async fn unsupported_tables_are_refused_by_cause() {
     }
 }
 
-/// A role that replicates fires no trigger that is not told to fire always.
+/// A role that replicates fires only triggers that are set to fire always.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn always_triggers_see_replicated_changes() {
     for server in PgVersion::tried() {

@@ -97,6 +97,6 @@ async fn fields_are_searched_by_name_and_weight_and_deletions_are_never_found() 
     assert_eq!(index.search("*", 10).await.unwrap().len(), 3);
     assert_eq!(index.search("-hen", 10).await.unwrap(), ["3"]);
     assert_eq!(index.search("hen", 1).await.unwrap(), ["2"]);
-    // Half a query is no error.
+    // Half a query is not an error.
     assert_eq!(index.search("whale AND (\"", 10).await.unwrap(), ["3"]);
 }

@@ -12,7 +12,7 @@ async fn new_jobs_do_not_starve_waiting_ones() {
     let mut beat = tokio::time::interval(Duration::from_millis(50));
     let mut jobs = 0;
     while sync.status().total("written") == 0 {
-        assert!(jobs < 1_000, "nothing was looked at");
+        assert!(jobs < 1_000, "nothing was polled");
         beat.tick().await;
         let note = format!("INSERT INTO note VALUES ({jobs}, 'n')");
         setup.run(&note).await;

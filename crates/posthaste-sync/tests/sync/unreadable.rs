@@ -1,4 +1,4 @@
-//! Ids with which nothing can be read: they are in their own way, and in that of no other.
+//! Ids with which nothing can be read block themselves and no other.
 
 use posthaste_sync::{Audit, Audited, Body, Difference, Index, Query, Source, Table, rows_of};
 
@@ -188,8 +188,8 @@ async fn unindexable_documents_are_discarded_with_the_reason() {
     .unwrap();
     worker.stop().await.unwrap();
     assert_eq!(setup.found("word").await, ["1"]);
-    let behind = posthaste_sync::behind(&setup.client).await.unwrap();
-    let problems = &behind["note"].problems;
+    let lagging = posthaste_sync::behind(&setup.client).await.unwrap();
+    let problems = &lagging["note"].problems;
     assert!(problems.iter().any(|one| one.given_up), "{problems:?}");
 }
 

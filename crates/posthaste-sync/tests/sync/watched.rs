@@ -15,7 +15,7 @@ pub struct Watched {
     pub writes: Arc<Mutex<Vec<Write>>>,
     /// The bytes of each document of each write.
     pub requests: Arc<Mutex<Vec<Vec<usize>>>>,
-    /// What was asked for, look by look.
+    /// What was asked for, poll by poll.
     pub proofs: Arc<Mutex<Vec<Proof>>>,
 }
 

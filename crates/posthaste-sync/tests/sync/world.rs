@@ -1,5 +1,5 @@
 //! A table, its jobs and an index in memory, in which the test decides what happens when: each
-//! request to the index or the table lies on the way until it is delivered, is answered at some
+//! request to the index or the table is in flight until it is delivered, is answered at some
 //! later time or never, and is carried out however late.
 
 use std::collections::BTreeMap;
@@ -200,7 +200,7 @@ impl Inner {
         ids.iter().map(seen).collect()
     }
 
-    /// As a copy shows it that lags behind.
+    /// As a lagging copy shows it.
     pub fn read_stale(&self, ids: &[String], back: usize) -> Vec<Option<IndexedVersion>> {
         let since = self.old.len().saturating_sub(back);
         let seen = |id: &String| {
@@ -214,7 +214,7 @@ impl Inner {
     }
 
     /// Documents that are not what Postgres says; those that the index refuses count only when
-    /// nobody looks after them any more.
+    /// nothing handles them any more.
     pub fn untrue(&self) -> Vec<String> {
         let mut found = Vec::new();
         let index = self.stored();

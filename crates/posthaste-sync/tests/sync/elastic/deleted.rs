@@ -1,5 +1,5 @@
 //! Indexes that are deleted under those who write them: they are reported and made anew by their
-//! definition, and never by the guess of a write that was on its way.
+//! definition, and never by the guess of a write that was in flight.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -199,13 +199,13 @@ async fn a_repeatedly_deleted_index_is_recreated_as_defined() {
         let edit = format!("UPDATE note SET body = 'round {round}'");
         rows.batch_execute(&edit).await.unwrap();
         let passes = sync.status().passes;
-        eventually(LONG, "a pass is under way", async || {
+        eventually(LONG, "a pass is in progress", async || {
             Ok(sync.status().passes > passes)
         })
         .await
         .unwrap();
         server.delete_index(&name).await.unwrap();
-        // Where everything was seen before, nobody would look.
+        // If everything had been confirmed before, no check would follow.
         rows.batch_execute(&edit).await.unwrap();
         eventually(LONG, "it is there again", async || {
             Ok(server.index_exists(&name).await?)

@@ -176,7 +176,7 @@ async fn a_mapping_conflict_delays_only_its_document_and_is_reported() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_half_open_connection_costs_one_poll() {
-    let test = "a connection that is half open costs a look and no more";
+    let test = "a half-open connection costs one poll and no more";
     if !are_here(test, &[Receiver::OpenSearch]) {
         return;
     }

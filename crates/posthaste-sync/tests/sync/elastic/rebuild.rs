@@ -74,7 +74,7 @@ impl Source for Begins {
     }
 }
 
-/// A client whose requests are lost after this many, until it is told otherwise.
+/// A client whose requests are lost after this many, until it is reset.
 fn mortal(fake: &Arc<FakeElastic>, left: &Arc<AtomicU64>, after: bool) -> ElasticClient {
     let (fake, left) = (Arc::clone(fake), Arc::clone(left));
     client("http://fake").with_transport(move |request| {
@@ -219,7 +219,7 @@ async fn during_a_rebuild_jobs_wait_for_both_indexes() {
         assert_eq!(Mark::from_number(documents["0"].version).version, 101);
         assert!(documents.contains_key("25"));
     }
-    // Direct writes go where searches look.
+    // Direct writes go to the index that is searched.
     index.write(&[write("25", 999, "direct")]).await.unwrap();
     let version = |name: &str| Mark::from_number(fake.documents(name)["25"].version).version;
     assert_eq!((version("notes-1"), version("notes-2")), (999, 126));
