@@ -65,7 +65,7 @@ pub(crate) async fn flush(
     let error = status.last_error.as_deref().map(storable);
     let rejections = serde_json::json!(status.rejections).to_string();
     let failures = serde_json::json!(status.failures).to_string();
-    let what = "cannot write how a relay goes";
+    let what = "cannot write the status of a relay";
     let sql = include_str!("store/flush_relay.sql");
     attendant
         .fetch(
@@ -117,7 +117,7 @@ pub async fn relays(client: &Client) -> Result<Vec<RelayReport>, Error> {
         .query_typed(include_str!("store/relays.sql"), &[])
         .await;
     let read = || rows?.iter().map(report).collect::<Result<_, _>>();
-    read().map_err(Error::postgres("cannot ask how relays go"))
+    read().map_err(Error::postgres("cannot read the status of relays"))
 }
 
 fn report(row: &Row) -> Result<RelayReport, tokio_postgres::Error> {
@@ -160,7 +160,7 @@ pub(crate) async fn waiting(
             .map(|row| job(row, &queue))
             .collect::<Result<_, _>>()
     };
-    read().map_err(Error::postgres("cannot read what waits"))
+    read().map_err(Error::postgres("cannot read waiting jobs"))
 }
 
 fn job(row: &Row, queue: &Arc<str>) -> Result<(Arc<Job>, Uuid), tokio_postgres::Error> {

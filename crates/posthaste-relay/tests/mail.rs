@@ -102,7 +102,7 @@ impl Log {
         (log, tracing::subscriber::set_default(subscriber))
     }
 
-    /// How often this was said.
+    /// How often this was logged.
     fn count(&self, text: &str) -> usize {
         let error = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         error.matches(text).count()
@@ -261,7 +261,7 @@ async fn a_worker_lost_in_the_middle_of_a_mail_leaves_it_unknown_until_the_provi
     lost.abort();
     let _ = lost.await;
     setup.work_until(id, "unknown").await;
-    // The one that listens is told, and a provider that cannot tell changes nothing.
+    // The listener is notified, and a provider that cannot tell changes nothing.
     let heard = tokio::time::timeout(SOON, told.recv()).await.unwrap();
     assert_eq!(heard, Some(id));
     assert_eq!(setup.reconciler(Mute).pass().await.unwrap(), 0);

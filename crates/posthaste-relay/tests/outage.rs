@@ -109,7 +109,7 @@ fn within_bounds() -> broker::Findings {
         before: [figures(8), figures(7)],
         outage: [figures(5_000), figures(12)],
         relay_share: 0.049,
-        behind: Duration::ZERO,
+        delay: Duration::ZERO,
         drain_began: Some(Duration::from_secs(2)),
     }
 }
@@ -130,7 +130,7 @@ fn kept_with_search() -> search::Findings {
     }
 }
 
-/// One bound is told of, in these words.
+/// One missed bound is reported, in these words.
 fn only(broken: &[String], text: &str) {
     assert!(
         matches!(broken, [one] if one.contains(text)),

@@ -131,7 +131,7 @@ async fn a_destination_that_is_down_counts_no_attempt_and_is_not_hammered() {
         status.down_since.is_some() && status.last_error.is_some(),
         "{status:?}"
     );
-    // Each batch that was under way was tried, and nothing after that.
+    // Each batch that was in flight was tried, and nothing after that.
     let sent = fake.with(|inner| inner.batches.len());
     assert!((1..=4).contains(&sent), "{sent} batches");
     let largest = fake.with(|inner| inner.batches.iter().map(Vec::len).max());

@@ -1,4 +1,4 @@
-//! Trace context on its way to a receiver.
+//! Trace context in messages to a receiver.
 
 use posthaste::{NewJob, enqueue};
 use posthaste_relay::{Route, preview};

@@ -143,7 +143,7 @@ async fn unknown() -> Result<(), Failure> {
 }
 
 async fn resolve(id: &str, to: &str) -> Result<(), Failure> {
-    let id: Uuid = id.parse().map_err(|_| format!("{id:?} is no id"))?;
+    let id: Uuid = id.parse().map_err(|_| format!("{id:?} is not an id"))?;
     let [database, redis] = read(["DATABASE_URL", "REDIS_URL"])?;
     let (_, deliveries) = open(&database).await?;
     let state = deliveries.state(id).await?;

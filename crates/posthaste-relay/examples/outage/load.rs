@@ -28,7 +28,7 @@ pub struct Load<P> {
     paths: &'static [&'static str],
     address: Arc<Mutex<String>>,
     requests: Arc<Mutex<Vec<Request<P>>>>,
-    behind: Mutex<Duration>,
+    delay: Mutex<Duration>,
 }
 
 impl<P: Copy + PartialEq + Send + 'static> Load<P> {
@@ -44,7 +44,7 @@ impl<P: Copy + PartialEq + Send + 'static> Load<P> {
             paths,
             address: Arc::new(Mutex::new(address)),
             requests: Arc::default(),
-            behind: Mutex::default(),
+            delay: Mutex::default(),
         })
     }
 
@@ -62,9 +62,9 @@ impl<P: Copy + PartialEq + Send + 'static> Load<P> {
             tokio::select! {
                 outcome = &mut until => break outcome,
                 due = beat.tick() => {
-                    let mut behind = locked(&self.behind);
-                    *behind = due.elapsed().max(*behind);
-                    drop(behind);
+                    let mut delay = locked(&self.delay);
+                    *delay = due.elapsed().max(*delay);
+                    drop(delay);
                     for path in self.paths {
                         under_way.spawn(self.ask(phase, path));
                     }
@@ -123,8 +123,8 @@ impl<P: Copy + PartialEq + Send + 'static> Load<P> {
     }
 
     /// How long a request that was due waited for a processor to be sent by, at the most.
-    pub fn behind(&self) -> Duration {
-        *locked(&self.behind)
+    pub fn delay(&self) -> Duration {
+        *locked(&self.delay)
     }
 }
 

@@ -300,7 +300,7 @@ pub(crate) fn short(what: &str, text: &str) -> Result<ShortString, Answer> {
         return Ok(text.into());
     }
     Err(Answer::rejected(format!(
-        "{what} has {} bytes, of which AMQP takes {LONGEST}",
+        "{what} has {} bytes, but AMQP allows {LONGEST}",
         text.len()
     )))
 }
@@ -316,14 +316,15 @@ pub(crate) fn fits(message: &Message) -> Result<(), Answer> {
     match bytes <= HEADERS {
         true => Ok(()),
         false => Err(Answer::rejected(format!(
-            "its headers have {bytes} bytes, of which {HEADERS} go to RabbitMQ"
+            "its headers have {bytes} bytes, but RabbitMQ allows {HEADERS}"
         ))),
     }
 }
 
-/// RabbitMQ sends a message by these headers too, and closes the channel where they are no lists.
+/// RabbitMQ sends a message by these headers too, and closes the channel where they are not lists.
 pub(crate) fn rejects_header(name: &str) -> Option<String> {
-    matches!(name, "CC" | "BCC").then(|| "is where RabbitMQ looks for routing keys".into())
+    matches!(name, "CC" | "BCC")
+        .then(|| "is a header in which RabbitMQ expects routing keys".into())
 }
 
 /// RabbitMQ runs higher priorities first, of which it has 256, and we lower ones.

@@ -48,7 +48,8 @@ pub enum Answer {
 
 /// The reason of [`Answer::Backpressure`] where it lies with this process, which the destination
 /// has logged.
-pub(crate) const FILE_LIMIT_REACHED: &str = "this process may open no more files (ulimit -n)";
+pub(crate) const FILE_LIMIT_REACHED: &str = "this process has reached its limit of open files \
+                                             (ulimit -n)";
 
 impl Answer {
     pub(crate) fn unavailable(reason: impl Into<Reason>) -> Self {
@@ -95,7 +96,7 @@ impl Answer {
     }
 
     /// The same for each of them.
-    pub(crate) fn for_all(&self, messages: &[Message]) -> Vec<Self> {
+    pub(crate) fn repeat_for(&self, messages: &[Message]) -> Vec<Self> {
         vec![self.clone(); messages.len()]
     }
 }

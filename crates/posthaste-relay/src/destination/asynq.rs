@@ -253,7 +253,7 @@ impl Destination for Asynq {
 
     fn rejects(&self, message: &Message) -> Option<String> {
         let is_blank = is_blank(&message.kind) || is_blank(self.receiver_queue(message));
-        is_blank.then(|| "asynq takes no task without a type and a queue".into())
+        is_blank.then(|| "an asynq task needs a type and a queue".into())
     }
 
     fn receiver_queue<'a>(&'a self, message: &'a Message) -> Option<&'a str> {

@@ -287,7 +287,7 @@ impl Destination for BullMq {
 
     fn rejects(&self, message: &Message) -> Option<String> {
         let queue = message.queue.as_deref().unwrap_or(&self.queue);
-        let why = "BullMQ has no queue with a colon, or without a name";
+        let why = "a BullMQ queue needs a name without a colon";
         (!is_queue(queue)).then(|| why.into())
     }
 

@@ -243,7 +243,7 @@ fn encode<'a>(message: &'a Message, id: &'a str, options: &Options) -> Task<'a> 
 fn problem(message: &Message, options: &Options) -> Option<String> {
     let queue = options.receiver_queue(message);
     if message.kind.trim().is_empty() || queue.trim().is_empty() {
-        return Some("Celery has no task without a name and a queue".into());
+        return Some("a Celery task needs a name and a queue".into());
     }
     if queue.contains(char::is_control) {
         return Some("the queue's name has a control character in it".into());
@@ -251,7 +251,7 @@ fn problem(message: &Message, options: &Options) -> Option<String> {
     let depth = depth_over(message.payload(), DEEPEST);
     if let Some(depth) = depth.filter(|_| message.is_json()) {
         return Some(format!(
-            "its arguments are nested {depth} deep, of which Python reads {DEEPEST}"
+            "its arguments are nested {depth} levels deep, but Python reads {DEEPEST}"
         ));
     }
     message.header_problem(rejects_header)
@@ -260,13 +260,13 @@ fn problem(message: &Message, options: &Options) -> Option<String> {
 fn rejects_header(name: &str) -> Option<String> {
     (OWN.contains(&name)).then(|| {
         let settings = match name {
-            "timelimit" => "; the route's settings task_time_limit and task_soft_time_limit say it",
-            "expires" => "; the route's setting expires says it",
-            "eta" => "; the route's setting at says it",
-            "task" => "; the route's setting task says it",
+            "timelimit" => "; use the route's settings task_time_limit and task_soft_time_limit",
+            "expires" => "; use the route's setting expires",
+            "eta" => "; use the route's setting at",
+            "task" => "; use the route's setting task",
             _ => "",
         };
-        format!("is a header of Celery's own{settings}")
+        format!("is a header that Celery sets{settings}")
     })
 }
 

@@ -69,7 +69,7 @@ const FIXED: [&str; 5] = [
 /// `min.insync.replicas`. A topic that there is not makes a record wait as if it had failed,
 /// because the one that runs the cluster may create it yet. While the account lacks a right, jobs
 /// wait and count as no attempt. A record that is larger than the topic takes, and a topic with an
-/// impossible name, are rejected for good.
+/// impossible name, are rejected permanently.
 ///
 /// Records with one key go to one partition, the one that Java's clients would choose, and stay in
 /// order there.
@@ -121,7 +121,10 @@ impl Kafka {
     /// promise rests.
     pub fn set(mut self, name: &str, value: &str) -> Result<Self, Error> {
         if FIXED.contains(&name) {
-            return Err(Error::invalid("setting", format!("{name} is the relay's")));
+            return Err(Error::invalid(
+                "setting",
+                format!("{name} is set by the relay"),
+            ));
         }
         self.config.set(name, value);
         if let Some(problem) = self.missing_client_feature() {
@@ -270,7 +273,7 @@ impl Producer {
         Some(KafkaError::Global(code))
     }
 
-    /// Why nothing is known of what was under way.
+    /// Why the outcome of messages in flight is unknown.
     fn lost(&self) -> Answer {
         match self.fatal() {
             Some(cause) => report::answer(&cause, false),
@@ -292,7 +295,7 @@ impl Producer {
         });
         tokio::select! {
             answers = join_all(answers) => answers,
-            () = self.down.token.cancelled() => self.lost().for_all(batch),
+            () = self.down.token.cancelled() => self.lost().repeat_for(batch),
         }
     }
 }
@@ -319,7 +322,7 @@ impl Destination for Kafka {
         Box::pin(async move {
             let producer = match self.open().await {
                 Ok(producer) => producer,
-                Err(reason) => return Answer::unavailable(reason).for_all(batch),
+                Err(reason) => return Answer::unavailable(reason).repeat_for(batch),
             };
             let mut answers = producer.send(batch).await;
             // A broker refuses all records that came in one request, also those of other batches.
@@ -327,7 +330,7 @@ impl Destination for Kafka {
                 let alone = self.create();
                 answers = match &alone {
                     Ok(alone) => alone.send(batch).await,
-                    Err(reason) => Answer::unavailable(reason.clone()).for_all(batch),
+                    Err(reason) => Answer::unavailable(reason.clone()).repeat_for(batch),
                 };
             }
             let is_lost = |answer: &Answer| {

@@ -17,7 +17,7 @@ use crate::message::Message;
 
 /// Writes one line of JSON for each message: `{"id", "name", "kind", "queue", "enqueued_at", "tag",
 /// "attempt", "headers", "payload"}`; the payload is JSON where it is, else a text, and with
-/// `"payload_encoding": "hex"` the digits of bytes that are no text. Accepted is what was written
+/// `"payload_encoding": "hex"` the digits of bytes that are not text. Accepted is what was written
 /// and flushed, so the promise is that of the one that keeps the lines.
 ///
 /// A write that breaks off may leave half a line. A line break ends it before anything else is
@@ -141,14 +141,14 @@ impl<W: AsyncWrite + Unpin + Send + 'static> Destination for Lines<W> {
             for message in batch {
                 match encode(message) {
                     Ok(line) => lines.extend(line),
-                    Err(error) => return Answer::unavailable(error.to_string()).for_all(batch),
+                    Err(error) => return Answer::unavailable(error.to_string()).repeat_for(batch),
                 }
             }
             match self.write(&lines).await {
-                Ok(()) => Answer::Accepted.for_all(batch),
+                Ok(()) => Answer::Accepted.repeat_for(batch),
                 Err(error) => {
                     let reason = Reason::new(Failure::Connect, error.to_string());
-                    Answer::unavailable(reason).for_all(batch)
+                    Answer::unavailable(reason).repeat_for(batch)
                 }
             }
         })

@@ -45,7 +45,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// does (`sync_interval`), so that a crash of all machines that hold the stream loses what came
 /// last. A subject that no stream takes, or one other than expected, makes a message wait as if it
 /// had failed, because the one that runs the stream may create it yet; a message that is too large
-/// is rejected for good. While a stream has no leader, or is full and refuses what is new, and
+/// is rejected permanently. While a stream has no leader, or is full and refuses what is new, and
 /// while the account lacks a right, jobs wait and count as no attempt.
 ///
 /// The account needs to publish to the subjects and to `$JS.API.INFO`, to subscribe to `_INBOX.>`,
@@ -184,7 +184,7 @@ impl Nats {
             bytes += length;
         }
         if bytes > most {
-            let reason = format!("it has {bytes} bytes, of which NATS takes {most} (max_payload)");
+            let reason = format!("it has {bytes} bytes, but NATS allows {most} (max_payload)");
             return Err(Answer::rejected(Reason::new(Failure::TooLarge, reason)));
         }
         Ok(headers)
@@ -319,7 +319,7 @@ impl Destination for Nats {
         Box::pin(async move {
             let live = match self.open().await {
                 Ok(live) => live,
-                Err(reason) => return Answer::unavailable(reason).for_all(batch),
+                Err(reason) => return Answer::unavailable(reason).repeat_for(batch),
             };
             let most = live.client.server_info().max_payload;
             let publish = |message| self.publish(&live, message, most);
@@ -331,7 +331,7 @@ impl Destination for Nats {
                     }
                     answers
                 }
-                Err(reason) => Answer::unavailable(reason).for_all(batch),
+                Err(reason) => Answer::unavailable(reason).repeat_for(batch),
             }
         })
     }

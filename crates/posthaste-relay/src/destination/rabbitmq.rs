@@ -35,9 +35,9 @@ use crate::message::Message;
 /// Accepted is what RabbitMQ has confirmed and not returned. Messages are persistent: a durable
 /// queue has them on its disk by then, quorum queues on most of their disks. A message for which
 /// there is no queue, or no exchange, waits as if it had failed, because the one that runs the
-/// queue may declare it yet; one that is too large for RabbitMQ is rejected for good. Where a full
-/// queue does not confirm, and while an alarm (disk, memory) blocks publishers, jobs wait and count
-/// as no attempt. Nothing is declared: queues and their settings are the receiver's.
+/// queue may declare it yet; one that is too large for RabbitMQ is rejected permanently. Where a
+/// full queue does not confirm, and while an alarm (disk, memory) blocks publishers, jobs wait and
+/// count as no attempt. Nothing is declared: queues and their settings are the receiver's.
 ///
 /// Messages of one batch are published in its order, and RabbitMQ keeps that within an exchange and
 /// a queue.

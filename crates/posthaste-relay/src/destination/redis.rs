@@ -115,8 +115,8 @@ impl Redis {
         let info: String = redis::from_redis_value(answers.into_iter().next()?.ok()?).ok()?;
         let is_cluster = info.lines().any(|line| line.trim() == "cluster_enabled:1");
         is_cluster.then(|| {
-            "cluster-enabled: it is a node of Redis Cluster, which has each queue on another node; \
-             the relay speaks to one server: name a Redis that is none of a cluster"
+            "cluster-enabled: it is a node of Redis Cluster, where queues are on different nodes, \
+             but the relay talks to one server: use a Redis outside a cluster"
                 .into()
         })
     }
@@ -168,7 +168,7 @@ impl Redis {
             Err(error) => vec![UnsafeSetting {
                 setting: "config".into(),
                 lost: format!(
-                    "whether it keeps what it takes cannot be found out ({})",
+                    "its durability settings cannot be read ({})",
                     describe(&error)
                 ),
             }],
@@ -217,20 +217,19 @@ fn judge(settings: &[(String, String)]) -> Vec<UnsafeSetting> {
     if value("maxmemory-policy") != "noeviction" {
         unsafe_names(
             "maxmemory-policy",
-            "when memory is short Redis drops messages that it has acknowledged; \
-             set it to noeviction",
+            "Redis drops acknowledged messages when memory is short; set it to noeviction",
         );
     }
     if value("appendonly") != "yes" {
         unsafe_names(
             "appendonly",
-            "a crash of Redis loses messages that it has acknowledged; set it to yes",
+            "a crash of Redis loses acknowledged messages; set it to yes",
         );
     } else if value("appendfsync") == "no" {
         unsafe_names(
             "appendfsync",
-            "a crash of the machine loses messages that Redis has acknowledged; \
-             set it to everysec, which loses a second, or to always",
+            "a crash of the machine loses acknowledged messages; set it to everysec, which loses a \
+             second, or to always",
         );
     }
     unsafe_settings

@@ -180,12 +180,12 @@ fn encode(
 /// Why Sidekiq could make nothing of a job, or would run something else.
 fn problem(message: &Message, queue: &str) -> Option<String> {
     if message.kind.trim().is_empty() || queue.trim().is_empty() {
-        return Some("Sidekiq has no job without a class and a queue".into());
+        return Some("a Sidekiq job needs a class and a queue".into());
     }
     let depth = depth_over(message.payload(), DEEPEST);
     if let Some(depth) = depth.filter(|_| message.is_json()) {
         return Some(format!(
-            "its arguments are nested {depth} deep, of which Ruby reads {DEEPEST}"
+            "its arguments are nested {depth} levels deep, but Ruby reads {DEEPEST}"
         ));
     }
     message.header_problem(rejects_header)

@@ -34,18 +34,18 @@ const MAX_IDLE_SESSIONS: usize = 32;
 /// | `To`, `Cc`, `Bcc`, `Reply-To` | the headers of these names, each a list of addresses; `To` else the destination's |
 /// | `Subject` | the header `subject`, else the message's kind |
 /// | `Date` | when the job was enqueued |
-/// | text | the payload, as `text/plain; charset=utf-8` unless the header `content-type` says otherwise; bytes that are no text as `application/octet-stream`, in base64 |
+/// | text | the payload, as `text/plain; charset=utf-8` unless the header `content-type` says otherwise; bytes that are not text as `application/octet-stream`, in base64 |
 /// | other headers | the mapping's; no trace context |
 ///
 /// | answer | outcome |
 /// |---|---|
 /// | 250 after the text | accepted |
-/// | 5xx, for one recipient too | rejected for good, and nobody has it |
+/// | 5xx, for one recipient too | rejected permanently, and nobody has it |
 /// | 4xx | later |
 /// | no connection, 421, an answer that is lost before the text | the server is down: no attempt is counted |
 /// | 530, 534, 535, 538, 454 unless for a recipient, 5.4.5, 5.7.8 to 5.7.11, 5.7.13; 5xx for the destination's own sender | it does not know us: no attempt is counted |
 /// | an answer to the text that is lost | ambiguous: [`OnAmbiguous`](crate::OnAmbiguous) decides |
-/// | an address or a header with a line break or NUL, or with more than 998 bytes without a blank | rejected for good, unsent |
+/// | an address or a header with a line break or NUL, or with more than 998 bytes without a blank | rejected permanently, unsent |
 ///
 /// **SMTP knows no duplicates.** A mail is sent once for each attempt, and once more for each time
 /// that the outcome is ambiguous and the route sends again; the one that reads it may see two mails
@@ -131,7 +131,7 @@ impl Smtp {
     /// connection is nobody else's, so that one in doubt is dropped with the future.
     async fn send_one(&self, held: &mut Option<Session>, id: Uuid, mail: &Mail) -> Answer {
         let risk = Answer::Ambiguous {
-            reason: "it was cut short while the server had the text".into(),
+            reason: "the connection broke after the server had received the text".into(),
         };
         loop {
             let used = held.take().or_else(|| self.idle_session());

@@ -42,9 +42,9 @@ const MOST_IDLE: usize = 4_000;
 /// | 2xx | accepted |
 /// | 408, 425, 429, 500, any 5xx with `Retry-After` | later, when `Retry-After` says (a second to a day), else by the back-off |
 /// | 3xx, 401 to 405, 407, 415, 421, 426, 501 to 505, 511 | the destination's own address: it takes nothing for now, no attempt is counted; a message's own: 4xx as other 4xx, else later |
-/// | other 4xx | rejected for good; later with [`again_on_client_errors`](Self::again_on_client_errors) |
+/// | other 4xx | rejected permanently; later with [`again_on_client_errors`](Self::again_on_client_errors) |
 /// | none | the destination's own address: it is down, no attempt is counted; a message's own: later, and no other message waits for it |
-/// | none, as this process may open no more files | again in a moment, no attempt is counted; fewer requests are under way at once from then on |
+/// | none, as this process may open no more files | again in a moment, no attempt is counted; fewer requests are sent at once at once from then on |
 ///
 /// While its own address takes nothing, one message at a time shows whether it takes messages
 /// again. Where others are accepted and one message fails twice, it lies with the message, and an
@@ -54,7 +54,7 @@ const MOST_IDLE: usize = 4_000;
 /// Only public addresses are connected to, see [`AddressPolicy`]. Of an answer, 8 KiB are read at
 /// most. Which TLS there is, is the client's affair.
 ///
-/// Requests of a batch are under way at once. An ordered relay keeps its order with
+/// Requests of a batch are sent concurrently. An ordered relay keeps its order with
 /// [`requests(1)`](Self::requests).
 ///
 /// ```no_run
@@ -138,7 +138,7 @@ impl Webhook {
         Self { time_limit, ..self }
     }
 
-    /// How many requests are under way at once, over all batches; 100 by default. Each has a
+    /// How many requests are in flight at once, over all batches; 100 by default. Each has a
     /// connection, and its body in memory.
     pub fn requests(self, requests: usize) -> Self {
         let requests = requests.max(1);
@@ -169,7 +169,7 @@ impl Webhook {
                     let destination = self.label();
                     tracing::warn!(
                         destination,
-                        "{FILE_LIMIT_REACHED}: fewer requests are under way"
+                        "{FILE_LIMIT_REACHED}: fewer requests are sent at once"
                     );
                 }
                 Answer::full(Reason::new(Failure::Other, FILE_LIMIT_REACHED))
@@ -230,7 +230,7 @@ impl Webhook {
                 self.is_used.store(true, Ordering::Relaxed);
                 Ok(url.clone())
             }
-            (None, None) => Err("the mapping says no address".into()),
+            (None, None) => Err("the mapping yields no address".into()),
         }
     }
 
@@ -302,7 +302,7 @@ impl Webhook {
     }
 }
 
-/// What an answer that is no success says.
+/// What an answer that is not a success says.
 fn failure_for_status(status: StatusCode) -> Failure {
     match status.as_u16() {
         401 | 403 | 407 => Failure::Auth,

@@ -13,9 +13,9 @@ pub(crate) struct SendBuffer {
 }
 
 impl SendBuffer {
-    /// How many more jobs it takes, of twice what can be under way; none while the destination is
+    /// How many more jobs it takes, of twice what can be in flight; none while the destination is
     /// down. A small claim costs nearly what a large one does, so none is asked for before half of
-    /// the room is free: what is under way goes on meanwhile.
+    /// the room is free: sends in flight continue meanwhile.
     pub(crate) fn room(&self, under_way: usize) -> usize {
         if self.breaker.is_half_open() {
             return match self.waiting.is_empty() {
@@ -41,7 +41,7 @@ impl SendBuffer {
         self.waiting.drain(..batch).collect()
     }
 
-    /// These are not under way any more. True: one may be tried in their place.
+    /// These are no longer in flight. True: one may be tried in their place.
     pub(crate) fn ended(&mut self, jobs: usize) -> bool {
         self.under_way -= jobs;
         self.breaker.release()

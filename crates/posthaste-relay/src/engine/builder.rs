@@ -82,7 +82,7 @@ impl RelayBuilder {
         self
     }
 
-    /// How many batches are under way at once; 4 by default, one in [an ordered
+    /// How many batches are in flight at once; 4 by default, one in [an ordered
     /// relay](Self::ordered). As many jobs again wait in the relay for their turn.
     pub fn concurrency(mut self, batches: usize) -> Self {
         self.options.concurrency = batches;
@@ -106,7 +106,7 @@ impl RelayBuilder {
     /// one. Then one relay sends at a time, over all processes, and one batch at a time. While the
     /// destination is down the batch stays in memory, so that nothing overtakes it. A relay that
     /// stops sends what it has in memory first, as far as the grace period goes. What it gives back
-    /// after that comes after what waits, as does a message that is to be tried again. False by
+    /// after that comes after what waits, as does a message that is to be retried. False by
     /// default: many relays send at once, several batches each, in no order except among jobs with
     /// the same ordering key.
     pub fn ordered(mut self, ordered: bool) -> Self {
@@ -114,14 +114,14 @@ impl RelayBuilder {
         self
     }
 
-    /// What becomes of messages of which nobody knows whether they arrived, where duplicates cannot
-    /// be told.
+    /// What to do with messages that may or may not have arrived, where the receiver cannot
+    /// recognize duplicates.
     pub fn on_ambiguous(mut self, on_ambiguous: OnAmbiguous) -> Self {
         self.options.on_ambiguous = on_ambiguous;
         self
     }
 
-    /// The wait before the next attempt of a message that is to be tried again.
+    /// The wait before the next attempt of a message that is to be retried.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.options.backoff = backoff;
         self

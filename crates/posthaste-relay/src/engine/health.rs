@@ -102,7 +102,7 @@ impl Shared {
             {
                 None => Ok(()),
                 Some(unsafe_setting) => Err(DestinationProblem::Unsafe(format!(
-                    "{}: {}: {}; to relay all the same: allow_unsafe = [{:?}]",
+                    "{}: {}: {}; to relay anyway: allow_unsafe = [{:?}]",
                     self.destination.label(),
                     unsafe_setting.setting,
                     unsafe_setting.lost,

@@ -1,5 +1,5 @@
 //! Whether somebody reads the receiver's queues that messages were sent to: messages in a queue
-//! without a worker look delivered.
+//! without a worker seem delivered.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

@@ -111,7 +111,7 @@ fn classify(error: &tokio_postgres::Error, table: &str) -> ReferenceFailure {
     };
     let reason = format!("the row of {table} cannot be read: {}", error.message());
     match error.code().code().get(..2) {
-        // An id that is no number where the table has numbers.
+        // An id that is not a number where the table has numbers.
         Some("22") => ReferenceFailure::Settled(Answer::rejected(reason)),
         // Connections, resources, an operator's hand, and what a deadlock or a failover ends.
         Some("08" | "40" | "53" | "55" | "57" | "58") => ReferenceFailure::Unavailable(reason),

@@ -38,7 +38,7 @@ struct PendingMessage {
     message: Message,
 }
 
-/// Jobs that are under way; not any more when this is dropped, whatever happened.
+/// Jobs that are in flight, until this is dropped.
 struct InFlight {
     shared: Arc<Shared>,
     jobs: usize,

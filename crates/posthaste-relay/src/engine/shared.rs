@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     pub(super) room: Arc<Notify>,
     /// Nothing is to be begun any more.
     pub(super) stopping: CancellationToken,
-    /// What is under way ends now.
+    /// Set when sends in flight must end now.
     pub(super) aborted: CancellationToken,
     /// The destination will never take anything again.
     pub(super) gone: CancellationToken,

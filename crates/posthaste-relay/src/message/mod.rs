@@ -34,11 +34,11 @@ pub struct Message {
     pub at: Option<Timestamp>,
     /// What the route makes of the arguments; none: they go as they are.
     pub(crate) payload: Option<String>,
-    /// A body that is no text.
+    /// A body that is not text.
     pub(crate) bytes: Option<Arc<[u8]>>,
     /// The payload is what was enqueued as arguments, and nobody's own.
     pub(crate) is_call: bool,
-    /// Arguments that the route takes by their names: they are no part of a call.
+    /// Arguments that the route takes by their names: they are not part of a call.
     pub(crate) taken: Arc<[String]>,
 }
 
@@ -82,8 +82,8 @@ impl Message {
         self.bytes.as_deref().unwrap_or(self.payload().as_bytes())
     }
 
-    /// What is sent as the message's body, where that must be a text. Bytes that somebody put into
-    /// `posthaste.outbox` and that are no text stand here as hexadecimal digits.
+    /// What is sent as the message's body, where that must be a string. Bytes that somebody put
+    /// into `posthaste.outbox` and that are not text stand here as hexadecimal digits.
     pub fn payload(&self) -> &str {
         self.payload
             .as_deref()
@@ -92,7 +92,7 @@ impl Message {
 
     /// Whether the payload is JSON: one value and nothing else, wherever it came from. A payload of
     /// `posthaste.outbox`, a row that was read for it and what a template makes may be anything.
-    /// Bytes that are no text are not, even if their digits form JSON.
+    /// Bytes that are not text are not, even if their digits form JSON.
     pub fn is_json(&self) -> bool {
         self.bytes.is_none() && json::is_value(self.payload())
     }
@@ -121,7 +121,7 @@ impl Message {
         }
     }
 
-    /// The body, where it is bytes that are no text.
+    /// The body, where it is bytes that are not text.
     pub(crate) fn bytes(&self) -> Option<&[u8]> {
         self.bytes.as_deref()
     }
@@ -140,7 +140,7 @@ impl Message {
         names.enumerate().find_map(|(n, name)| {
             let is_again = self.headers[..n].iter().any(|(before, _)| before == name);
             match is_again {
-                true => Some(format!("the header {name:?} stands there twice")),
+                true => Some(format!("the header {name:?} appears twice")),
                 false => own(name).map(|why| format!("the header {name:?} {why}")),
             }
         })
@@ -301,7 +301,7 @@ pub(crate) mod tests {
                 (message.body(), message.payload()),
                 (&[0x88, 0x12][..], "8812")
             );
-            assert!(!message.is_json(), "its digits are no number");
+            assert!(!message.is_json(), "its digits are not a number");
         }
     }
 }

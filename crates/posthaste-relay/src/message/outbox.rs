@@ -19,7 +19,7 @@ pub(crate) struct OutboxJob {
     pub(crate) job: Arc<Job>,
     /// The id that receivers see.
     pub(crate) id: Uuid,
-    /// The payload, where it is no text.
+    /// The payload, where it is not text.
     pub(crate) bytes: Option<Arc<[u8]>>,
     /// The row that it is about, where it has no payload of its own.
     pub(crate) reference: Option<Reference>,

@@ -24,8 +24,8 @@ pub(crate) fn scheduled_at(
                 false => format!("the argument {:?}", from.join(", ")),
             };
             format!(
-                "what the route's `at` makes of {from} is no time: it takes 2026-11-21T10:00:00Z, \
-                 with Z or an offset, or seconds since 1970"
+                "the route's `at` yields no valid time from {from}: it accepts \
+                 2026-11-21T10:00:00Z, with Z or an offset, or seconds since 1970"
             )
         }),
     }
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(of(r#"{"at": 7}"#), Ok(second));
         let error = of(r#"{"at": "soon"}"#).expect_err("no time");
         assert!(
-            error.contains("the argument \"at\" is no time: it takes 2026-"),
+            error.contains("no valid time from the argument \"at\": it accepts"),
             "{error}"
         );
         assert!(

@@ -22,9 +22,9 @@ use crate::message::outbox::OutboxJob;
 /// | `{kwargs.to.address}` | one argument: a text as it is, everything else as JSON |
 /// | `{json:kwargs.to.address}` `{json:name}` and so on | the same as JSON always, so a text within quotes |
 ///
-/// `{{` and `}}` stand for braces. A job that lacks an argument that is named is rejected for good.
-/// A payload that is JSON is made of `{json:…}` alone: what any other place brings may have quotes
-/// in
+/// `{{` and `}}` stand for braces. A job that lacks an argument that is named is rejected
+/// permanently. A payload that is JSON is made of `{json:…}` alone: what any other place brings
+/// may have quotes in
 /// it.
 ///
 /// ```
@@ -157,9 +157,9 @@ fn parts(text: &str) -> Result<Vec<Part>, String> {
             continue;
         }
         if brace == "}" {
-            return Err("a } without a {".into());
+            return Err("a } without an opening {".into());
         }
-        let end = rest[at..].find('}').ok_or("a { without a }")? + at;
+        let end = rest[at..].find('}').ok_or("a { without a closing }")? + at;
         if !plain.is_empty() {
             parts.push(Part::Text(std::mem::take(&mut plain)));
         }
@@ -195,7 +195,7 @@ fn parse_placeholder(name: &str) -> Result<Part, String> {
         "enqueued_at" => Field::EnqueuedAt,
         "scheduled_at" => Field::ScheduledAt,
         "expires_at" => Field::ExpiresAt,
-        _ => return Err(format!("{{{name}}} is no place that can be filled")),
+        _ => return Err(format!("{{{name}}} is not a known placeholder")),
     };
     Ok(Part::Field { field, as_json })
 }

@@ -61,12 +61,12 @@ const SCHEMES: [Scheme; 22] = [
 const ALIASES: [(&str, &str); 14] = [
     (
         "redis",
-        "sidekiq://, asynq://, bullmq:// or celery+redis://, by who is to read it",
+        "sidekiq://, asynq://, bullmq:// or celery+redis://, depending on the receiver",
     ),
     (
         "rediss",
-        "sidekiq+rediss://, asynq+rediss://, bullmq+rediss:// or celery+rediss://, \
-         by who is to read it",
+        "sidekiq+rediss://, asynq+rediss://, bullmq+rediss:// or celery+rediss://, depending on \
+         the receiver",
     ),
     ("celery", "celery+redis:// or celery+amqp://"),
     ("rabbitmq", "amqp://, or amqps:// for TLS"),
@@ -76,7 +76,7 @@ const ALIASES: [(&str, &str); 14] = [
     ),
     ("tls", "nats+tls://"),
     ("jetstream", "nats://"),
-    ("kafka+ssl", "kafka://; there is no TLS for it here"),
+    ("kafka+ssl", "kafka://; TLS is not supported for it"),
     ("webhook", "https:// or http://"),
     (
         "mailto",
@@ -115,7 +115,7 @@ impl DestinationAddress {
         let Some((scheme, rest)) = found else {
             let word = text.split_once(':').map_or(text, |(word, _)| word);
             if let Some((_, canonical)) = ALIASES.iter().find(|(alias, _)| *alias == word) {
-                return Err(format!("{word}: is no destination; write {canonical}"));
+                return Err(format!("{word}: is not a destination; write {canonical}"));
             }
             let words: Vec<&str> = SCHEMES.iter().map(|scheme| scheme.word).collect();
             return Err(format!(

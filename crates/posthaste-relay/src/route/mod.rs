@@ -34,7 +34,7 @@ const LEASE: Duration = Duration::from_secs(300);
 /// | `ordered` | `true`: one relay at a time, in order; `false`: any number of relays, no order |
 /// | `ack` | `accepted` (done when the destination has it) or `confirmed` (when `posthaste.confirm` or `posthaste.receive` was called) |
 /// | `lease` | with `confirmed`: how long the confirmation may take until the job is sent again; 5 minutes |
-/// | `batch`, `concurrency` | messages sent together (10), batches under way (4) |
+/// | `batch`, `concurrency` | messages sent together (10), batches in flight (4) |
 /// | `time_limit` | how long a batch may take (30 s) |
 /// | `longest_outage` | after which a message is still to be known where duplicates are dropped (24 h) |
 /// | `on_ambiguous` | `resend`, or for mail `discard`, what may have arrived |
@@ -237,8 +237,8 @@ fn read(name: &str, mut fields: Fields) -> Result<Route, String> {
     // No other destination ever says that nobody can find out.
     if settings.on_ambiguous == OnAmbiguous::Discard && destination.can_deduplicate() {
         return Err(
-            "on_ambiguous: only a route to mail can discard what may have arrived; other \
-             destinations are sent it again under the same id"
+            "on_ambiguous: only a route to mail can discard what may have arrived; to other \
+             destinations it is sent again under the same id"
                 .into(),
         );
     }

@@ -76,6 +76,6 @@ mod tests {
         assert!(show(&route, &message).is_ok());
         message.kind.clear();
         let error = show(&route, &message).expect_err("no class");
-        assert_eq!(error, "Sidekiq has no job without a class and a queue");
+        assert_eq!(error, "a Sidekiq job needs a class and a queue");
     }
 }

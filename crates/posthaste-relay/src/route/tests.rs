@@ -89,18 +89,21 @@ fn invalid_settings_are_refused_by_name() {
     }
     assert_eq!(
         refused("allow_unsafe", &json!("a")),
-        "must be a list of texts"
+        "must be a list of strings"
     );
-    assert_eq!(refused("headers", &json!([1])), "must be a table of texts");
+    assert_eq!(
+        refused("headers", &json!([1])),
+        "must be a table of strings"
+    );
     assert_eq!(
         refused("kind", &json!("geheim {colour}")),
-        "{colour} is no place that can be filled"
+        "{colour} is not a known placeholder"
     );
     assert_eq!(refused("queue", &json!("")), "must have 1 to 255 bytes");
     let unknown = refused("colour", &json!("geheim"));
     assert!(
         unknown.starts_with(
-            "is no setting of a route to stdout; there are ack, allow_unsafe, at, batch,"
+            "is not a setting of a route to stdout; known are ack, allow_unsafe, at, batch,"
         ),
         "{unknown}"
     );
@@ -112,7 +115,7 @@ fn invalid_settings_are_refused_by_name() {
 fn discarding_ambiguous_messages_is_for_mail_only() {
     assert_eq!(
         refused("on_ambiguous", &json!("discard")),
-        "only a route to mail can discard what may have arrived; other destinations are sent it \
+        "only a route to mail can discard what may have arrived; to other destinations it is sent \
          again under the same id"
     );
     let unknown = refused("on_ambiguous", &json!("geheim"));
@@ -138,7 +141,10 @@ fn webhooks_reject_the_kind_setting() {
         let mut fields = Fields::new(given);
         mapping(&mut fields, &to).expect("nobody has asked for it");
         let error = fields.all_known("a webhook").expect_err(name);
-        let start = format!("{name}: is no setting of a webhook; there are at, headers, payload, ");
+        let start = format!(
+            "{name}: is not a setting of a webhook; known are at, headers, \
+                             payload, "
+        );
         assert!(error.starts_with(&start), "{error}");
     }
 }
@@ -273,7 +279,7 @@ mod sidekiq {
         assert!(error.contains("class: is kind by another name"), "{error}");
         let others = json!({"to": "sidekiq://h", "topic": "A"});
         let error = read(&others).expect_err("Kafka's");
-        assert!(error.contains("topic: is no setting of a route to Sidekiq"));
+        assert!(error.contains("topic: is not a setting of a route to Sidekiq"));
         for more in [
             json!({"retry": false, "backtrace": true, "dead": false, "tags": ["a"]}),
             json!({"retry": 0, "backtrace": 20, "headers": {"locale": "de"}}),
@@ -284,16 +290,16 @@ mod sidekiq {
             read(&settings).expect("a route");
         }
         for (more, why) in [
-            (json!({"tags": "a"}), "tags: must be a list of texts"),
+            (json!({"tags": "a"}), "tags: must be a list of strings"),
             (json!({"dead": "no"}), "dead: must be true or false"),
             (
                 json!({"headers": {"retry": "false"}}),
-                "headers.retry: is a key of Sidekiq's own format; the route's setting retry says \
+                "headers.retry: is a key that Sidekiq sets; use the route's setting retry \
                  it",
             ),
             (
                 json!({"headers": {"delivery_id": "{id}"}}),
-                "headers.delivery_id: is a key of Sidekiq's own format",
+                "headers.delivery_id: is a key that Sidekiq sets",
             ),
         ] {
             let mut settings = json!({"to": "sidekiq://h"});

@@ -12,9 +12,9 @@ use crate::destination::reason::Failure;
 pub struct RelayStatus {
     /// Messages that the destination has.
     pub accepted: u64,
-    /// Messages rejected for good.
+    /// Messages rejected permanently.
     pub rejected: u64,
-    /// Messages to be tried again.
+    /// Messages to be retried.
     pub retried: u64,
     /// Messages without an answer, or that a destination took no room for, each time.
     pub unavailable: u64,
@@ -25,7 +25,7 @@ pub struct RelayStatus {
     /// Since when nothing that it was given was taken, whatever the reason; nothing since it took a
     /// message.
     pub failing_since: Option<Timestamp>,
-    /// How many messages were rejected for good, by the reason; the first few reasons by
+    /// How many messages were rejected permanently, by reason; the first few reasons by
     /// themselves, all others together.
     pub rejections: BTreeMap<String, u64>,
     /// How many messages were not taken, each time, by the [kind of failure](crate::Failure).
@@ -50,7 +50,7 @@ impl RelayStatus {
         *self.failures.entry(failure.name().to_owned()).or_default() += messages;
     }
 
-    /// One more was rejected for good.
+    /// One more was rejected permanently.
     pub(crate) fn rejected(&mut self, reason: &str) {
         self.rejected += 1;
         let reason: String = reason

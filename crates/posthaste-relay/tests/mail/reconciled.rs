@@ -87,9 +87,9 @@ async fn the_reconciler_survives_failed_passes_and_lost_connections() {
     setup.queue.take().await.unwrap().unwrap();
     let fails = "UPDATE mail_deliveries SET state = 'failed' WHERE delivery_id = $1";
     client.execute(fails, &[&id]).await.unwrap();
-    // It is told: by itself it looks every hour.
+    // It is notified: it polls only every hour.
     let queued = async || Ok(setup.state(id).await == "queued");
-    eventually(SOON, "it is told", queued).await.unwrap();
+    eventually(SOON, "it is notified", queued).await.unwrap();
     assert!(!reconciling.is_finished());
     reconciling.abort();
 }

@@ -1,4 +1,4 @@
-//! The way of a mail of the mail example through a relay, by the route that stands beside it.
+//! A mail of the mail example passes a relay, by the route of the example.
 
 use std::fs;
 use std::path::PathBuf;

@@ -19,7 +19,7 @@ struct Tasks(ProxiedRedis);
 
 /// The fields of a task that are texts or bytes, by their numbers.
 pub(super) fn fields(redis: &Redis, key: &str) -> HashMap<u64, Vec<u8>> {
-    // As digits, because bytes are no text.
+    // As digits, because bytes are not text.
     let script = "return (string.gsub(redis.call('HGET', KEYS[1], 'msg'), '.', function(sign) \
                   return string.format('%02x', string.byte(sign)) end))";
     let digits = redis.ask(&["EVAL", script, "1", key]).unwrap();

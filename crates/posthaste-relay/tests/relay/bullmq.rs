@@ -93,7 +93,7 @@ async fn invalid_bullmq_queue_names_are_rejected_alone() {
     .await
     .unwrap();
     let (_, _, reason) = outcome().await.unwrap();
-    let why = "BullMQ has no queue with a colon, or without a name";
+    let why = "a BullMQ queue needs a name without a colon";
     assert_eq!(
         (reason.as_deref(), jobs.received().await.len()),
         (Some(why), 2)

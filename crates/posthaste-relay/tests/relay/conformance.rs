@@ -330,7 +330,7 @@ pub async fn a_stop_in_the_middle_of_a_batch_loses_nothing<S: Subject>() {
     let ids = setup.enqueue(&jobs(240)).await;
     setup.subject.delay(Duration::from_millis(20));
     for _ in 0..3 {
-        // However late it is stopped, others are under way.
+        // However late it is stopped, others are in flight.
         let held = Held::new(setup.subject.destination().await);
         let relay = Relay::to(held).time_limit(2 * SOON).start().await.unwrap();
         let worker = worker(&setup.db.pool(2).unwrap()).shutdown_grace(Duration::from_millis(1));
@@ -362,7 +362,7 @@ pub async fn an_ordered_relay_arrives_in_order<S: Subject>() {
     worker.stop().await.unwrap();
 }
 
-/// A late batch comes again, whole or in parts, behind no later one; else the order is the lane's.
+/// A late batch comes again, whole or in parts, after no later one; else the order is the lane's.
 fn is_in_order_but_for_repeats(received: &[String], ids: &[String], batch: usize) {
     let mut arrived = 0;
     for id in received {

@@ -1,5 +1,5 @@
 //! Accounts that lack a right at their destination: jobs wait, no attempt is counted, and what is
-//! to be granted is said.
+//! to be granted is reported.
 
 use std::sync::Arc;
 

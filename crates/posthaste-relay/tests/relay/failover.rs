@@ -16,7 +16,7 @@ use crate::support::{SOON, all_done, number};
 
 const COUNTED: &str = "SELECT coalesce(sum(attempt), 0)::bigint FROM posthaste.job";
 
-/// A stable address: each new connection leads to the server that is behind it then.
+/// A stable address: each new connection leads to its server of that moment.
 struct Stable {
     address: SocketAddr,
     port: Arc<AtomicU16>,

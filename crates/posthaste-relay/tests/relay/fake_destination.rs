@@ -27,7 +27,7 @@ pub(super) enum Does {
     Hang,
 }
 
-/// A destination that keeps what it takes and does as it is told.
+/// A destination that records what it accepts and fails as configured.
 #[derive(Clone, Default)]
 pub(super) struct FakeDestination(Arc<Mutex<Inner>>);
 

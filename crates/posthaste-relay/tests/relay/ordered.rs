@@ -296,7 +296,7 @@ async fn renewing_a_lease_changes_one_row() {
     };
     eventually(SOON, "it is lost", waits).await.unwrap();
     enqueue(client, &["a", "b"]).await;
-    // A look or two of the relay at its queue.
+    // A poll or two of the relay.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(fake.taken().len(), 0);
     // That one ends in good order: its lease does not matter any more.

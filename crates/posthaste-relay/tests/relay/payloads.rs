@@ -1,4 +1,4 @@
-//! Payloads that are no JSON, look like it, or were made to be more than a payload: each arrives as
+//! Payloads that are not JSON, resemble it, or were made to be more than a payload: each arrives as
 //! one value, and the envelope around it is what it always is.
 
 mod brokers;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::redis::ProxiedRedis;
 use crate::support::{all_done, database, worker};
 
-/// An object as it is written: of a key that stands there twice, both.
+/// An object as it is written: of a key that appears twice, both.
 struct Pairs(Vec<(String, Box<RawValue>)>);
 
 impl<'de> Deserialize<'de> for Pairs {

@@ -356,7 +356,7 @@ async fn the_disk_alarm_stops_the_relay_at_once_and_counts_as_no_attempt() {
         let all = rabbitmq.control(&["list_connections", "pid"]).unwrap();
         all.lines().filter(|line| line.starts_with('<')).count()
     };
-    // Each batch that was under way may have met the alarm on a connection of its own.
+    // Each batch that was in flight may have met the alarm on a connection of its own.
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     let (accepted, before) = (relay.status().accepted, connections());
     // As long as the alarm lasts: it is asked again and again, and stays blocked.

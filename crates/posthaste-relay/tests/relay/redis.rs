@@ -1,4 +1,4 @@
-//! What the tests of destinations behind Redis share, and what holds for each of them.
+//! What the tests of destinations on Redis share, and what holds for each of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -133,7 +133,7 @@ impl Route {
         }
     }
 
-    /// Enqueues a job, with what else is said of it in SQL; its delivery id.
+    /// Enqueues a job with more columns in SQL; returns its delivery id.
     pub(super) async fn enqueue(&self, name: &str, kwargs: &str, more: &str) -> String {
         let enqueue = format!(
             "SELECT posthaste.delivery_id(posthaste.enqueue($1, $2::text::jsonb, \
@@ -289,7 +289,7 @@ async fn a_read_only_redis_counts_as_down() {
     probe(Some("READONLY")).await;
     proxied.redis.ask(&["REPLICAOF", "NO", "ONE"]).unwrap();
     probe(None).await;
-    // And looking leaves nothing behind.
+    // And the check leaves no key.
     assert_eq!(proxied.redis.ask(&["DBSIZE"]).unwrap(), json!(0));
 }
 
@@ -320,8 +320,7 @@ async fn a_full_redis_counts_as_no_attempt() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn secrets_in_addresses_never_leak() {
-    let Some(proxied) = ProxiedRedis::start("what is secret in an address is never said").await
-    else {
+    let Some(proxied) = ProxiedRedis::start("secrets of an address are never shown").await else {
         return;
     };
     let url = format!("redis://ada:sesame@{}/3", proxied.proxy.address());

@@ -130,7 +130,7 @@ async fn a_real_sidekiq_class_controls_its_own_retries() {
     let redis = Redis::start(KEEPS).unwrap();
     let _sidekiq = Worker::sidekiq(&redis.url(), &["mail"]).unwrap();
     let ask = |command: &[&str]| redis.ask(command).unwrap();
-    // The class itself says that it is not to be tried again; then the route says that it is.
+    // The class itself says that it is not to be retried; then the route says that it is.
     let mut ids = Vec::new();
     for destination in [
         Sidekiq::new(&redis.url()).unwrap(),

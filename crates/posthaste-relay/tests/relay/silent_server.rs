@@ -27,7 +27,7 @@ async fn a_silent_server_times_out_and_is_disconnected() {
     let destination = RabbitMq::new(&url).unwrap();
     let silent = destination.probe().await.unwrap_err();
     assert!(silent.contains("no connection within 5 s"), "{silent}");
-    // One that gives up sooner leaves nothing behind either.
+    // One that gives up sooner leaks nothing either.
     let brief = std::time::Duration::from_millis(200);
     for _ in 0..5 {
         assert!(

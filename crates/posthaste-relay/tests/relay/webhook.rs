@@ -302,9 +302,9 @@ async fn responses_are_truncated_and_redirects_are_not_followed() {
         .iter()
         .map(|row| (row.get(0), row.get(1), row.get(2)))
         .collect();
-    assert_eq!(errors[0], ("404", "the answer was 404", false));
+    assert_eq!(errors[0], ("404", "HTTP status 404", false));
     assert!(
-        errors[1].1.starts_with("the answer was 500: xxx"),
+        errors[1].1.starts_with("HTTP status 500: xxx"),
         "{errors:?}"
     );
     assert!(errors[1].1.len() < 2_000);
@@ -312,7 +312,7 @@ async fn responses_are_truncated_and_redirects_are_not_followed() {
         errors[2].1.contains("redirects are not followed"),
         "{errors:?}"
     );
-    assert_eq!(errors[3], ("wait", "the answer was 429", true));
+    assert_eq!(errors[3], ("wait", "HTTP status 429", true));
     assert_eq!(setup.server.taken().len(), 0);
     worker.stop().await.unwrap();
 }
@@ -350,7 +350,7 @@ async fn a_thousand_concurrent_requests_never_exceed_the_limit() {
         let held = async || Ok(setup.server.most_at_once().try_into()?);
         reaches(
             SOON,
-            "they are all under way",
+            "they are all in flight",
             requests.try_into().unwrap(),
             held,
         )

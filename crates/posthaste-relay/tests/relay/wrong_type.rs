@@ -16,7 +16,7 @@ pub(super) async fn a_key_of_the_wrong_type_loses_nothing<S: Subject>(
     redis: &Redis,
     key: &str,
 ) {
-    redis.ask(&["SET", key, "in the way"]).unwrap();
+    redis.ask(&["SET", key, "wrong type"]).unwrap();
     let route = Route::to(subject.destination().await).await;
     let id = route.enqueue("mail", "{}", "").await;
     eventually(SOON, "the error is reported", async || {
@@ -41,7 +41,7 @@ pub(super) async fn a_queue_in_the_way_touches_no_other_of_its_batch(
     prefix: &str,
 ) {
     let bad = format!("{prefix}bad");
-    proxied.redis.ask(&["SET", &bad, "in the way"]).unwrap();
+    proxied.redis.ask(&["SET", &bad, "wrong type"]).unwrap();
     let queue = Template::parse("{kwargs.to}").unwrap();
     let route = Route::with(destination, Mapping::default().queue(queue)).await;
     let enqueue = "SELECT posthaste.enqueue('mail', jsonb_build_object('to', t), queue => 'm') \

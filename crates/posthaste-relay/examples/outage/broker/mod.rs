@@ -111,7 +111,7 @@ impl Stage {
             before: WAYS.map(|way| load.figures(Phase::Before, way)),
             outage: WAYS.map(|way| load.figures(Phase::Outage, way)),
             relay_share,
-            behind: load.behind(),
+            delay: load.delay(),
             drain_began: self.listener.first_beyond(replaced, ended),
         })
     }

@@ -38,7 +38,7 @@ pub struct Findings {
     /// Of one core, during the outage.
     pub relay_share: f64,
     /// For how long a request that was due was not sent, as there was no processor for it.
-    pub behind: Duration,
+    pub delay: Duration,
     /// After the end of the alarm; none: never.
     pub drain_began: Option<Duration>,
 }
@@ -112,7 +112,7 @@ impl fmt::Display for Findings {
             ("p99 of them, ms", of(self.outage, |one| ms(one.p99))),
             (
                 "sent late by up to, ms",
-                [self.behind; 2].map(|behind| behind.as_millis().to_string()),
+                [self.delay; 2].map(|delay| delay.as_millis().to_string()),
             ),
             (
                 "relay in the outage, % of a core",

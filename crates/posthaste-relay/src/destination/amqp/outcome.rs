@@ -77,7 +77,7 @@ pub(super) fn resolve(
             }
             (None, PublishResult::Confirmed) => Some(Answer::Accepted),
             (None, PublishResult::NotConfirmed) => Some(Answer::full(
-                "RabbitMQ did not take it: a queue is full, or has failed",
+                "RabbitMQ did not accept it: a queue is full or has failed",
             )),
             (None, PublishResult::Failed(_))
                 if denied_topic.is_some_and(|topic| letter.routing_key != topic) =>

@@ -74,18 +74,18 @@ fn kind(error: &KafkaError) -> Failure {
 pub(super) fn topic_problem(topic: &str) -> Option<&'static str> {
     let is_legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if topic.is_empty() || topic.len() > LONGEST {
-        return Some("is not of 1 to 249 characters");
+        return Some("does not have 1 to 249 characters");
     }
     if topic == "." || topic == ".." {
-        return Some("is a folder's name");
+        return Some("is the name of a directory");
     }
     (!topic.chars().all(is_legal))
-        .then_some("has other characters than letters, digits, dots, dashes and underscores")
+        .then_some("has characters other than letters, digits, dots, dashes and underscores")
 }
 
 /// Why a record has no header of this name from a route: a reader would find two.
 pub(super) fn rejects_header(name: &str) -> Option<String> {
-    matches!(name, "id" | "name").then(|| "is the relay's own".into())
+    matches!(name, "id" | "name").then(|| "is set by the relay".into())
 }
 
 /// What of this the client was built without, as it lists its features. Whether TLS and SASL are

@@ -8,7 +8,7 @@ use super::wire;
 use crate::destination::reason::{Failure, Reason};
 
 /// A connection, and whether it was lost since: its client would open another by itself, and nobody
-/// would know what became of that which was under way.
+/// would know the outcome of what was in flight.
 pub(super) struct NatsConnection {
     pub(super) client: Client,
     pub(super) gone: CancellationToken,

@@ -78,9 +78,9 @@ pub(super) fn header(name: &str, value: &str) -> Option<(HeaderName, HeaderValue
 pub(super) fn rejects_header(name: &str) -> Option<String> {
     let is = |own: &str| name.eq_ignore_ascii_case(own);
     if is("Nats-Expected-Stream") {
-        return Some("is the relay's; the route's setting stream says it".into());
+        return Some("is set by the relay; use the route's setting stream".into());
     }
-    is("Nats-Msg-Id").then(|| "is the delivery id's".into())
+    is("Nats-Msg-Id").then(|| "is set to the delivery id".into())
 }
 
 /// Why nothing can be published to it.
@@ -94,9 +94,12 @@ pub(super) fn subject_problem(subject: &str) -> Option<&'static str> {
         return Some("has a blank in it");
     }
     if subject.split('.').any(str::is_empty) {
-        return Some("is empty between two dots, or whole");
+        return Some("has an empty token");
     }
-    subject.split('.').any(is_wild).then_some("stands for many")
+    subject
+        .split('.')
+        .any(is_wild)
+        .then_some("contains a wildcard")
 }
 
 /// What JetStream answers, whatever it was asked.
@@ -191,8 +194,9 @@ impl Reply {
             weak("storage", lost.into());
         }
         if self.config.no_ack {
-            let lost =
-                "is true, so nobody learns whether the stream has a message; set it to false";
+            let lost = "is true, so the relay cannot know whether the stream has a message; set \
+                        it to \
+                 false";
             weak("no_ack", lost.into());
         }
         let window = Duration::from_nanos(self.config.duplicate_window);
@@ -215,7 +219,7 @@ pub(super) fn answer(payload: &[u8]) -> (Answer, bool) {
     match &reply.error {
         None if !reply.stream.is_empty() => (Answer::Accepted, false),
         None => {
-            let reason = "what took it is no stream: it did not acknowledge it";
+            let reason = "no stream acknowledged it";
             (Answer::retry(Reason::new(Failure::NoRoute, reason)), false)
         }
         Some(error) if error.err_code == TOO_LARGE => {

@@ -14,7 +14,7 @@ pub(crate) type List<'a> = (&'a str, u8);
 
 impl Redis {
     /// Pushes a batch in one go. `encode` makes a list's element of a message or says why it is
-    /// rejected for good, `write` the commands for all elements of a list, which are as many for
+    /// rejected permanently, `write` the commands for all elements of a list, which are as many for
     /// each list. The last one takes the elements: what it took is not sent again, whatever became
     /// of the others, because that would repeat it each time.
     pub(crate) async fn push<'a, E>(
@@ -24,7 +24,7 @@ impl Redis {
         write: impl Fn(&mut Pipeline, List<'a>, &[E]),
     ) -> Vec<Answer> {
         let mut lists: BTreeMap<List<'a>, (Vec<usize>, Vec<E>)> = BTreeMap::new();
-        let mut all = Answer::Accepted.for_all(batch);
+        let mut all = Answer::Accepted.repeat_for(batch);
         for (index, message) in batch.iter().enumerate() {
             let (list, element) = match encode(message) {
                 Ok(encoded) => encoded,

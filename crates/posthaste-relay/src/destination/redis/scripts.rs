@@ -38,7 +38,7 @@ impl<'a> Calls<'a> {
             before: before.len(),
             commands: before,
             called: Vec::with_capacity(batch.len()),
-            answers: Answer::Accepted.for_all(batch),
+            answers: Answer::Accepted.repeat_for(batch),
         }
     }
 

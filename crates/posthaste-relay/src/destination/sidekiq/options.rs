@@ -112,8 +112,8 @@ impl Options {
 /// Why a job has no key of this name from a route.
 pub(super) fn rejects_header(name: &str) -> Option<String> {
     OWN.contains(&name).then(|| match SETTINGS.contains(&name) {
-        true => format!("is a key of Sidekiq's own format; the route's setting {name} says it"),
-        false => "is a key of Sidekiq's own format".into(),
+        true => format!("is a key that Sidekiq sets; use the route's setting {name}"),
+        false => "is a key that Sidekiq sets".into(),
     })
 }
 

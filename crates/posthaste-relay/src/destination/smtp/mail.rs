@@ -59,7 +59,7 @@ impl Mail {
     ) -> Result<Self, String> {
         let headers = Headers::read(message)?;
         let own = headers.get("from");
-        let from = own.or(from).ok_or("there is no sender")?;
+        let from = own.or(from).ok_or("the mail has no sender")?;
         let from: Mailbox = one_of("from", from)?;
         // The same at each attempt, so that a reader's program can tell duplicates.
         let id = format!("<{}@{}>", message.id, from.email.domain());
@@ -97,16 +97,16 @@ impl Mail {
             Some(bytes) => text.body(in_base64(bytes)),
             None => text.body(lines(message.payload())),
         });
-        let mail = mail.map_err(|_| "there is no recipient")?;
+        let mail = mail.map_err(|_| "the mail has no recipient")?;
         Ok(Self {
             sender: mail
                 .envelope()
                 .from()
                 .cloned()
-                .ok_or("there is no sender")?,
+                .ok_or("the mail has no sender")?,
             recipients: mail.envelope().to().to_vec(),
             has_our_sender: own.is_none(),
-            text: folded(&without_end(mail.formatted()))?,
+            text: folded(&without_final_line_breaks(mail.formatted()))?,
         })
     }
 }
@@ -114,7 +114,7 @@ impl Mail {
 /// Why a mail has no header of this name from a route.
 pub(super) fn rejects_header(name: &str) -> Option<String> {
     let is = |list: &[&str]| list.iter().any(|one| name.eq_ignore_ascii_case(one));
-    (is(&OURS) && !is(&READ)).then(|| "is not the route's to give".into())
+    (is(&OURS) && !is(&READ)).then(|| "cannot be set by a route".into())
 }
 
 /// What the route gives beside the text. None of it can end its line.
@@ -209,7 +209,7 @@ fn lines(text: &str) -> String {
 
 /// The end of the last line comes with the mark that ends the mail, and the line break before it is
 /// lettre's.
-fn without_end(mut text: Vec<u8>) -> Vec<u8> {
+fn without_final_line_breaks(mut text: Vec<u8>) -> Vec<u8> {
     for _ in 0..2 {
         let end = text.strip_suffix(b"\r\n").map_or(text.len(), <[u8]>::len);
         text.truncate(end);

@@ -1,5 +1,5 @@
 //! A mail server: its address, the connection, and the SMTP dialogue. Each step of a mail is taken
-//! by itself, so that it is known what was under way when something broke.
+//! by itself, so that it is known what was in flight when something broke.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -212,13 +212,13 @@ impl Session {
         let mut parameters = Vec::new();
         if mail.has_utf8_addresses() {
             if !knows(Extension::SmtpUtfEight) {
-                return Err("the server takes no addresses in other letters than ASCII's");
+                return Err("the server accepts only ASCII addresses");
             }
             parameters.push(MailParameter::SmtpUtfEight);
         }
         if !mail.text.is_ascii() {
             if !knows(Extension::EightBitMime) {
-                return Err("the server takes ASCII only");
+                return Err("the server accepts ASCII only");
             }
             parameters.push(MailParameter::Body(MailBodyParameter::EightBitMime));
         }

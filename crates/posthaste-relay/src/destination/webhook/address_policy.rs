@@ -10,7 +10,7 @@ use posthaste::Error;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{ClientBuilder, Url};
 
-/// What is no public address of a host: networks of IPv4.
+/// What is not a public address of a host: networks of IPv4.
 const CLOSED: [Ipv4Net; 17] = [
     v4([0, 0, 0, 0], 8),
     v4([10, 0, 0, 0], 8),
@@ -159,7 +159,7 @@ impl fmt::Debug for AddressPolicy {
 
 /// The address is none of those that may be connected to.
 #[derive(Debug, thiserror::Error)]
-#[error("it is no public address, and not allowed by name")]
+#[error("it is not a public address, and not allowed by name")]
 pub(super) struct Forbidden;
 
 impl Forbidden {

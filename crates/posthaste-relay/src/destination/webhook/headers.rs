@@ -35,11 +35,11 @@ pub(super) fn encode(
 /// affair.
 pub(super) fn rejects(name: &str) -> Option<String> {
     let Ok(name) = HeaderName::try_from(name) else {
-        return Some("is no header's name".into());
+        return Some("is not a valid header name".into());
     };
     let frames = [HOST, CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING].contains(&name);
     let is_ours = http::OURS.contains(&name.as_str());
-    (frames || is_ours).then(|| "is not the route's to give".into())
+    (frames || is_ours).then(|| "cannot be set by a route".into())
 }
 
 #[cfg(test)]

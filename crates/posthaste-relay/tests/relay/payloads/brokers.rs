@@ -13,8 +13,8 @@ use super::*;
 /// What brokers take at most is a little less than 1 MiB, with the headers.
 const LARGEST: usize = 1_000_000;
 
-/// Each has come once, with its bytes, which are those that the preview has shown; and said what
-/// they are, where the receiver is told that.
+/// Each has come once, with its bytes, which are those that the preview has shown, and with its
+/// type where the format has one.
 fn all_came(
     mut put: BTreeMap<String, Put>,
     arrived: impl IntoIterator<Item = (String, Vec<u8>, Option<String>)>,

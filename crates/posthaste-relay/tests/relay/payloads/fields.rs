@@ -21,7 +21,7 @@ const TEXT: &str = r#"a","retry":0,"x":""#;
 type Stands = Vec<(&'static str, &'static str, String)>;
 
 /// Sends a job that brings the text for its kind, a header, its ordering key and whatever these
-/// settings name; the delivery id, or why it was refused, which the preview has said too.
+/// settings name; the delivery id, or why it was refused, which the preview shows too.
 async fn sent_with(settings: Value) -> Result<String, String> {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();

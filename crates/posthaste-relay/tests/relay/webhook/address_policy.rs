@@ -147,7 +147,7 @@ async fn host_names_are_checked_on_every_connection() {
     let beside = Server::at(([127, 0, 0, 2], port).into()).await;
     let address_policy = AddressPolicy::public().allow("127.0.0.1").unwrap();
     let address_policy = address_policy.names(Names::default());
-    // No connection is kept, so that each request looks the name up.
+    // No connection is cached, so that each request resolves the name.
     let webhook = Webhook::to_each(client().pool_max_idle_per_host(0), address_policy).unwrap();
     let (_, worker) = setup.work(each(webhook)).await;
     let url = format!("http://rebinds.example:{port}/hook");

@@ -30,7 +30,7 @@ async fn messages_wait_without_attempts_during_backpressure() {
             async move || Ok(server.refused() >= times)
         };
         eventually(SOON, "it is asked", asked(1)).await.unwrap();
-        // What was under way, and then one at a time.
+        // What was in flight, and then one at a time.
         let begun = 2 * 50 * 4;
         let (before, since) = (setup.server.refused(), std::time::Instant::now());
         eventually(SOON, "it is tried again", asked(before + 4))
