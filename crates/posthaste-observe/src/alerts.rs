@@ -45,8 +45,8 @@ impl Alerts {
     }
 
     /// Alerts that another process began: they fire until their findings have been absent.
-    pub fn resume(&mut self, told: impl IntoIterator<Item = Fingerprint>) {
-        for (kind, subject) in told {
+    pub fn resume(&mut self, notified: impl IntoIterator<Item = Fingerprint>) {
+        for (kind, subject) in notified {
             let finding = Finding::new(kind, kind.meaning(), "").about(&subject, 0);
             let firing = Firing {
                 finding,

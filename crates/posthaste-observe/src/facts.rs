@@ -21,7 +21,7 @@ pub struct Server {
     pub at: Timestamp,
     /// The role of the session.
     pub role: String,
-    /// The managed platform that it runs on, where that can be told.
+    /// The managed platform that it runs on, if it is recognized.
     pub platform: Option<String>,
     /// The role can see what other sessions do.
     pub sees_sessions: bool,

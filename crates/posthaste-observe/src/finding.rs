@@ -64,7 +64,7 @@ macro_rules! kinds {
                 match self { $(Self::$kind => $meaning,)* }
             }
 
-            /// The words behind a number of several.
+            /// The words after a number of several.
             fn several(self) -> &'static str {
                 match self { $(Self::$kind => $several,)* }
             }
@@ -177,8 +177,8 @@ kinds! {
         "No process runs a capture, and the server keeps its log.";
     CapturePaused "capture.paused" Warning "captures are paused"
         "A capture is paused, and the server keeps its log.";
-    CaptureBehind "capture.behind" Warning "captures are behind"
-        "A capture is far behind the server's log.";
+    CaptureBehind "capture.behind" Warning "captures lag"
+        "A capture lags far behind the server's log.";
     CaptureGap "capture.gap" Warning "captures have gaps"
         "Changes were not captured, and nobody has accepted that.";
     TransactionPrepared "transaction.prepared" Error "prepared transactions never ended"

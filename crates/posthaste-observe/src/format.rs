@@ -38,17 +38,17 @@ pub fn span(seconds: f64) -> String {
 /// A number in groups of three.
 pub fn count(number: i64) -> String {
     let digits = number.unsigned_abs().to_string();
-    let mut said = String::new();
+    let mut grouped = String::new();
     for (at, digit) in digits.chars().enumerate() {
         if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            said.push(',');
+            grouped.push(',');
         }
-        said.push(digit);
+        grouped.push(digit);
     }
     if number < 0 {
-        said.insert(0, '-');
+        grouped.insert(0, '-');
     }
-    said
+    grouped
 }
 
 /// So many of something, with the word that fits.
@@ -113,21 +113,21 @@ pub fn state(state: State) -> &'static str {
 
 /// A text of one line: what would break or turn a line becomes a sign that shows.
 pub fn plain(text: &str, most: usize) -> String {
-    let mut said: String = text.chars().take(most).map(shown).collect();
+    let mut escaped: String = text.chars().take(most).map(shown).collect();
     if text.chars().nth(most).is_some() {
-        said.push('…');
+        escaped.push('…');
     }
-    said
+    escaped
 }
 
 /// As [`plain`], with its lines.
 pub fn lines(text: &str, most: usize) -> String {
     let keep = |one: char| if one == '\n' { one } else { shown(one) };
-    let mut said: String = text.chars().take(most).map(keep).collect();
+    let mut escaped: String = text.chars().take(most).map(keep).collect();
     if text.chars().nth(most).is_some() {
-        said.push('…');
+        escaped.push('…');
     }
-    said
+    escaped
 }
 
 /// Controls, and what turns the direction of writing, are seen and do nothing.
@@ -183,21 +183,21 @@ mod tests {
 
     #[test]
     fn ages_use_the_fitting_unit() {
-        let told = [-1.0, 0.24, 41.0, 720.0, 7_200.0, 864_000.0].map(age);
-        assert_eq!(told, ["0.0 s", "0.2 s", "41 s", "12 min", "2 h", "10 d"]);
+        let texts = [-1.0, 0.24, 41.0, 720.0, 7_200.0, 864_000.0].map(age);
+        assert_eq!(texts, ["0.0 s", "0.2 s", "41 s", "12 min", "2 h", "10 d"]);
     }
 
     #[test]
     fn short_ages_show_seconds() {
-        let told = [41.0, 120.0, 134.2, 720.0].map(spelled);
-        assert_eq!(told, ["41 s", "2 min", "2 min 14 s", "12 min"]);
+        let texts = [41.0, 120.0, 134.2, 720.0].map(spelled);
+        assert_eq!(texts, ["41 s", "2 min", "2 min 14 s", "12 min"]);
     }
 
     #[test]
     fn numbers_stand_in_groups_of_three() {
-        let told = [0, 12, 999, 1_000, 18_402, 1_234_567, -1_000].map(count);
+        let texts = [0, 12, 999, 1_000, 18_402, 1_234_567, -1_000].map(count);
         assert_eq!(
-            told,
+            texts,
             ["0", "12", "999", "1,000", "18,402", "1,234,567", "-1,000"]
         );
     }

@@ -6,9 +6,9 @@ use crate::finding::{Finding, Kind};
 use crate::format::{bytes, counted, plain};
 use crate::snapshot::Snapshot;
 
-/// A capture that nobody runs is meant to be run now and then, until this much log waits for it.
+/// A capture without a process may be run periodically, until this much log waits for it.
 const KEPT: i64 = 64 << 20;
-/// One that runs is behind when this much is not captured.
+/// A running one lags when this much is not captured.
 const BEHIND: i64 = 1 << 30;
 
 pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
@@ -25,14 +25,15 @@ fn state(capture: &Overview) -> Option<Finding> {
     let is_paused = capture.paused_at.is_some();
     let found = if let Some(reason) = &capture.stopped {
         let summary = format!("Capture {name} has stopped: {}.", plain(reason, 400));
-        let remedy = "Do what it says. Until then the server keeps its log, or changes are lost.";
+        let remedy = "Follow the remedy that the error gives. Until then the server retains its \
+                      log, or changes are lost.";
         Finding::new(Kind::CaptureStopped, summary, remedy)
     } else if capture.is_missing || capture.wal_status == "lost" {
         let summary = format!(
             "Capture {name}: its slot {} is lost.",
             plain(&capture.slot, 80)
         );
-        let remedy = "Run 'posthaste capture begin' with its name, and bring over what changed \
+        let remedy = "Run 'posthaste capture begin' with its name, and transfer what changed \
                       meanwhile.";
         Finding::new(Kind::CaptureStopped, summary, remedy)
     } else if is_paused && waiting <= BEHIND {
@@ -47,10 +48,10 @@ fn state(capture: &Overview) -> Option<Finding> {
                       run 'posthaste capture remove'.";
         Finding::new(Kind::CaptureNotRunning, summary, remedy)
     } else if waiting > BEHIND {
-        let is_paused = if is_paused { "paused, and " } else { "" };
-        let summary = format!("Capture {name} is {is_paused}{} behind.", bytes(waiting));
-        let remedy = "Check its log, and which transactions are open for long: the server sends a \
-                      transaction when it commits.";
+        let is_paused = if is_paused { "is paused and " } else { "" };
+        let summary = format!("Capture {name} {is_paused}lags by {}.", bytes(waiting));
+        let remedy = "Check its log, and long-running transactions: the server sends a transaction \
+                      when it commits.";
         Finding::new(Kind::CaptureBehind, summary, remedy)
     } else {
         return None;
@@ -65,7 +66,7 @@ fn gap(capture: &Overview) -> Option<Finding> {
     let name = plain(&capture.name, 80);
     let gaps = counted(capture.gaps, "gap", "gaps");
     let summary = format!("Capture {name} has {gaps} in what it captured.");
-    let remedy = "Look at 'posthaste capture gaps', bring over what is missing, and accept the gap \
+    let remedy = "Run 'posthaste capture gaps', transfer what is missing, and accept the gap \
                   there.";
     Some(Finding::new(Kind::CaptureGap, summary, remedy).about(&capture.name, 0))
 }

@@ -61,9 +61,8 @@ fn failing_job(most: &FailingJobs, jobs: i64) -> Finding {
     let error = error.map_or_else(String::new, |error| format!(": {}", plain(error, 160)));
     let retried = counted(jobs, "job", "jobs");
     let times = count(most.attempts);
-    let summary = format!(
-        "Queue {name} is retrying {retried} in vain, one after {times} failed attempts{error}"
-    );
+    let summary =
+        format!("Queue {name} keeps retrying {retried}, one after {times} failed attempts{error}");
     let remedy = "Fix the cause, or cancel them. Otherwise they fail until they have used up their \
                   attempts.";
     Finding::new(Kind::JobsFailing, summary, remedy).about(&most.queue, jobs)

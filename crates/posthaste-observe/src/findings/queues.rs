@@ -136,8 +136,8 @@ fn failing_in(window: &Window, thresholds: &Thresholds, sums: Sums) -> Option<Fi
         counted(attempts, "attempt", "attempts"),
         spelled(window.seconds)
     );
-    let remedy = "Fix the cause. Failed jobs are tried again by themselves, later and later, until \
-                  they have used up their attempts.";
+    let remedy = "Fix the cause. Failed jobs are retried with growing delays until they have used \
+                  up their attempts.";
     let jobs = sums.retrying + sums.available;
     Some(Finding::new(Kind::QueueFailing, summary, remedy).about(&window.queue, jobs))
 }

@@ -118,7 +118,7 @@ pub(super) fn check_findings(checks: &Checks) -> Vec<Finding> {
         found.push(Finding::new(
             Kind::ServerPlatform,
             format!("The server runs on {platform}."),
-            "Nothing is to be done: the owner of a database needs no other rights there.",
+            "Nothing to do: posthaste needs no more rights than the owner of a database has.",
         ));
     }
     if checks.is_pooled {

@@ -4,7 +4,7 @@ use crate::checks::Checks;
 use crate::finding::{Finding, Kind};
 use crate::snapshot::Snapshot;
 
-/// This many segments behind the oldest are reported.
+/// This many untruncated segments are reported.
 const SEGMENTS: i64 = 3;
 /// Seconds that a clock stepped back, or ahead, before it is reported.
 const STEPPED_BACK: i64 = 2;
@@ -66,7 +66,8 @@ fn other_site(why: &str) -> Finding {
     Finding::new(
         Kind::StoreSite,
         format!("A process waits and does nothing here: {why}."),
-        "If this database is a copy that is to be worked, run 'posthaste adopt' there once, with \
+        "If this database is a copy that workers should run, run 'posthaste adopt' there once, \
+         with \
          '--discard' to remove the jobs that came with it. If it is the original, correct [site] \
          or DATABASE_URL of that process.",
     )

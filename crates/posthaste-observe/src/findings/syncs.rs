@@ -25,7 +25,7 @@ fn finding(snapshot: &Snapshot, thresholds: &Thresholds, sync: &Sync) -> Option<
             age(worst.seconds),
             plain(&worst.reason, 300)
         );
-        let remedy = "Fix what the error names. The jobs are tried again by themselves.";
+        let remedy = "Fix what the error names. The jobs are retried automatically.";
         return Some(
             Finding::new(Kind::SyncFailing, summary, remedy).about(&sync.name, worst.jobs),
         );

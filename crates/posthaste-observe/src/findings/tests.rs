@@ -171,7 +171,7 @@ fn a_queue_fails_from_half_of_ten_failed_attempts_on() {
                 seconds: 600.0,
                 failed,
                 completed,
-                error: Some("the answer was 500".into()),
+                error: Some("HTTP status 500".into()),
                 ..Window::default()
             });
         })

@@ -1,7 +1,7 @@
 -- Segments of the ready log: how many are in use, how many of these are full and wait to be
 -- emptied, and how many have been held for more than a second, by a transaction with jobs in them
--- that no claim can leave behind, or by a lock on tables that are to be emptied. While there is one
--- segment, nobody's locks are looked at.
+-- that no claim can pass, or by a lock on tables that are to be emptied. While there is one
+-- segment, no locks are read.
 WITH at AS MATERIALIZED (SELECT * FROM posthaste.segments()),
 held AS MATERIALIZED (
   SELECT l.objid::bigint AS segment, right(c.relname::text, 1) AS slot

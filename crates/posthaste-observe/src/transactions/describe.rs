@@ -205,11 +205,14 @@ mod tests {
 
     #[test]
     fn a_step_is_told_by_its_outcome() {
-        let told = |step, outcome| action_sentence(step, &outcome, "session 7");
-        assert_eq!(told(Step::Warn, Outcome::Done), "warned about session 7");
-        let dry = told(Step::Terminate, Outcome::DryRun);
+        let sentence = |step, outcome| action_sentence(step, &outcome, "session 7");
+        assert_eq!(
+            sentence(Step::Warn, Outcome::Done),
+            "warned about session 7"
+        );
+        let dry = sentence(Step::Terminate, Outcome::DryRun);
         assert_eq!(dry, "dry run: would terminate session 7");
-        let failed = told(Step::Cancel, Outcome::Failed("no answer".into()));
+        let failed = sentence(Step::Cancel, Outcome::Failed("no answer".into()));
         assert_eq!(
             failed,
             "could not cancel the statement of session 7: no answer"
