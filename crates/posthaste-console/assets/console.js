@@ -13,7 +13,7 @@ const kept = new Set(["n", "wide", "state"]);
 const waiting = new Map();
 let state = "as it was when it loaded";
 
-function told() {
+function showState() {
   if (!live) return;
   const count = selected();
   const isStale = document.body.classList.contains("stale");
@@ -39,7 +39,7 @@ function showCell([key, text, name]) {
   void cell.offsetWidth;
   // An action that ended, or rests, has another page.
   if (/^bulk\.\d+\.state$/.test(key) && document.querySelector("progress")) location.reload();
-  if (key !== "as_of" && !/\.(seen|told|fails)$/.test(key)) cell.classList.add("new");
+  if (key !== "as_of" && !/\.(seen|reported|fails)$/.test(key)) cell.classList.add("new");
 }
 
 function showVerdicts(verdicts) {
@@ -77,7 +77,7 @@ function showFault(text) {
   else fault.hidden = !text;
   fault.textContent = text;
   document.body.classList.toggle("stale", Boolean(text));
-  told();
+  showState();
 }
 
 const shows = {
@@ -119,8 +119,8 @@ function listen(address) {
         release();
       });
     }
-    events.onopen = () => { state = "live, every 2 s"; told(); };
-    events.onerror = () => { state = "not live: no connection"; told(); };
+    events.onopen = () => { state = "live, every 2 s"; showState(); };
+    events.onerror = () => { state = "not live: no connection"; showState(); };
   };
   const close = () => { events?.close(); events = undefined; };
   open();
@@ -167,7 +167,7 @@ function act(key) {
 }
 
 function changed() {
-  told();
+  showState();
   release();
 }
 
@@ -210,6 +210,6 @@ document.addEventListener("change", (event) => {
   if (event.target.type === "checkbox") changed();
 });
 
-told();
+showState();
 if (document.body.dataset.live) listen(document.body.dataset.live);
 if (document.getElementById("charts")) setInterval(showCharts, 60000);

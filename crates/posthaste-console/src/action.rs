@@ -55,12 +55,12 @@ impl Kind {
         }
     }
 
-    /// What was done to them, behind their number.
+    /// The verb that follows their number.
     pub(crate) fn done(self) -> &'static str {
         match self {
             Self::Retry => "let run",
             Self::Cancel => "cancelled",
-            Self::Redrive => "sent to work again",
+            Self::Redrive => "redriven",
             Self::Delete => "deleted",
         }
     }
@@ -138,8 +138,8 @@ pub(crate) struct Action {
 }
 
 impl Action {
-    /// Which jobs are meant.
-    pub(crate) fn meant(&self) -> Result<Filter, String> {
+    /// The filter that selects its jobs.
+    pub(crate) fn job_filter(&self) -> Result<Filter, String> {
         Filter::kept(&self.filter, self.started_at)
     }
 

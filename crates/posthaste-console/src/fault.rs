@@ -28,7 +28,11 @@ impl Fault {
 
     /// What was asked for makes no sense.
     pub(crate) fn bad(what: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, what, "Go back and change it.")
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            what,
+            "Go back and correct your input.",
+        )
     }
 }
 
@@ -37,16 +41,16 @@ impl From<StoreError> for Fault {
         let (status, then) = match &error {
             StoreError::Unreachable(_) => (
                 StatusCode::SERVICE_UNAVAILABLE,
-                "Jobs are safe where they are. Is it up, and may this machine reach it?",
+                "Jobs are safe. Check that Postgres is running and reachable from this machine.",
             ),
             StoreError::Late(_) => (
                 StatusCode::SERVICE_UNAVAILABLE,
-                "Nothing was changed. It is busy, or somebody's lock is in the way: try again, or \
-                 ask for less.",
+                "Nothing was changed. Postgres is busy, or a lock blocks the query: try again, or \
+                 select less.",
             ),
             StoreError::ReadOnly => (
                 StatusCode::SERVICE_UNAVAILABLE,
-                "Act in the console of the primary.",
+                "Use the console of the primary to make changes.",
             ),
             StoreError::Schema(_) => (
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -54,12 +58,12 @@ impl From<StoreError> for Fault {
             ),
             StoreError::Denied(_) => (
                 StatusCode::FORBIDDEN,
-                "Give its role the rights: posthaste migrate --roles.",
+                "Grant its role the rights: run posthaste migrate --roles.",
             ),
-            StoreError::Refused(_) => (StatusCode::BAD_REQUEST, "Go back and change it."),
+            StoreError::Refused(_) => (StatusCode::BAD_REQUEST, "Go back and correct your input."),
             StoreError::Failed(_) => (
                 StatusCode::INTERNAL_SERVER_ERROR,
-                "Nothing was changed. posthaste doctor may know more.",
+                "Nothing was changed. Run posthaste doctor to find the cause.",
             ),
         };
         Self::new(status, error.to_string(), then)

@@ -191,7 +191,7 @@ impl Figures {
     pub(crate) fn as_of(&self) -> Cell {
         let (at, took) = (self.snapshot.server.at, self.snapshot.took);
         let text = format!(
-            "As of {} UTC, exact, read in {}",
+            "Exact counts as of {} UTC, read in {}",
             words::time(at, at),
             words::span(took.as_secs_f64())
         );

@@ -63,7 +63,7 @@ impl Filter {
         now: Timestamp,
     ) -> Result<(), String> {
         if value.contains('\0') {
-            return Err("a filter has no NUL".to_owned());
+            return Err("a filter must not contain NUL".to_owned());
         }
         let Some(key) = key else {
             match value.parse() {
@@ -81,18 +81,18 @@ impl Filter {
             "since" => self.since = Some(Since::parse(value, now)?),
             "id" => {
                 let id = value.parse();
-                self.id = Some(id.map_err(|_| format!("id:{value} is no number"))?);
+                self.id = Some(id.map_err(|_| format!("id:{value} is not a number"))?);
             }
             "state" => {
                 let state = State::from_str(&value);
-                self.state = Some(state.map_err(|_| format!("there is no state {value}"))?);
+                self.state = Some(state.map_err(|_| format!("{value} is not a state"))?);
             }
-            _ => return Err(format!("there is no condition {key}:{KEYS}")),
+            _ => return Err(format!("{key} is not a condition{KEYS}")),
         }
         Ok(())
     }
 
-    /// The pattern of LIKE that says the same of the last error.
+    /// The LIKE pattern of the last error.
     pub(crate) fn error_pattern(&self) -> Option<String> {
         let part = self.error.as_ref()?;
         let mut pattern = String::from("%");
@@ -139,11 +139,11 @@ impl Filter {
             ("--state", &state),
             ("--error", &pattern),
         ];
-        let said = options.into_iter().filter_map(|(option, value)| {
+        let given = options.into_iter().filter_map(|(option, value)| {
             let value = value.as_ref()?;
             Some(format!(" {option} {}", shell(value)))
         });
-        said.collect()
+        given.collect()
     }
 }
 
@@ -162,7 +162,7 @@ impl Filter {
             ("last_error", "LIKE", &pattern),
             (since_when, ">=", &since),
         ];
-        let said: Vec<String> = all
+        let conditions: Vec<String> = all
             .into_iter()
             .filter_map(|(column, is, value)| {
                 let value = value.as_ref()?.replace('\'', "''");
@@ -170,14 +170,14 @@ impl Filter {
                 Some(format!("{column} {is} '{value}'"))
             })
             .collect();
-        match said.is_empty() {
+        match conditions.is_empty() {
             true => "true".to_owned(),
-            false => said.join(" AND "),
+            false => conditions.join(" AND "),
         }
     }
 }
 
-const KEYS: &str = ": there are queue, name, tag, state, error, text, since and id";
+const KEYS: &str = "; known are queue, name, tag, state, error, text, since and id";
 
 /// As it is typed.
 impl std::fmt::Display for Filter {
@@ -297,14 +297,14 @@ mod tests {
 
     #[test]
     fn filter_errors_name_the_word() {
-        let said = |typed: &str| read(typed).unwrap_err();
-        assert_eq!(said("state:lost"), "there is no state lost");
-        assert!(said("until:11:30").starts_with("there is no condition until:"));
-        assert!(said("since:noon").starts_with("since:noon is no time"));
-        assert_eq!(said("name:\"a"), "a quote is not closed");
-        assert_eq!(said("id:x"), "id:x is no number");
-        assert!(said("name:a\0").contains("NUL"));
-        assert!(said(&"a".repeat(1_001)).contains("at most"));
+        let refusal = |typed: &str| read(typed).unwrap_err();
+        assert_eq!(refusal("state:lost"), "lost is not a state");
+        assert!(refusal("until:11:30").starts_with("until:11:30 is not a condition"));
+        assert!(refusal("since:noon").starts_with("since:noon is not a time"));
+        assert_eq!(refusal("name:\"a"), "a quote is not closed");
+        assert_eq!(refusal("id:x"), "id:x is not a number");
+        assert!(refusal("name:a\0").contains("NUL"));
+        assert!(refusal(&"a".repeat(1_001)).contains("at most"));
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Fields {
         }
     }
 
-    /// A number, clamped; what is no number is refused.
+    /// A number, clamped; what is not a number is refused.
     pub(crate) fn number(
         &self,
         name: &'static str,
@@ -60,7 +60,7 @@ impl Fields {
             return Ok(None);
         };
         let number: Result<u64, _> = text.trim().parse();
-        let number = number.map_err(|_| Fault::bad(format!("{name} is no number")))?;
+        let number = number.map_err(|_| Fault::bad(format!("{name} is not a number")))?;
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         Ok(Some(number.clamp(least, most)))
     }
@@ -78,7 +78,7 @@ impl Fields {
         }
         let ids = ids.iter().map(|id| id.parse().map(JobId));
         let ids: Result<Vec<JobId>, _> = ids.collect();
-        ids.map_err(|_| Fault::bad("a job's number is no number"))
+        ids.map_err(|_| Fault::bad("a job id is not a number"))
     }
 
     /// Where to go afterwards: a page of this console.

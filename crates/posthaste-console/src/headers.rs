@@ -1,4 +1,4 @@
-//! What a browser may do with what it gets; and a page for whoever gets none.
+//! What a browser may do with what it gets; and a page for refused requests.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! The web console of posthaste: what a person on call sees and does.
 //!
 //! It is a [`Router`](axum::Router) that a program serves beside, or instead of, its own pages. It
-//! reads exact counters and bounded windows, never whole tables; one look at the database is shared
+//! reads exact counters and bounded windows, never whole tables; one read of the database is shared
 //! by all who watch. Everything can be read and done without a script.
 //!
 //! ```no_run

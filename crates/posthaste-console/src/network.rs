@@ -14,7 +14,7 @@ use ipnet::IpNet;
 /// let network: Network = "10.20.0.0/16".parse()?;
 /// assert!(network.contains([10, 20, 3, 4].into()));
 /// assert!(!network.contains([10, 21, 3, 4].into()));
-/// assert!("0.0.0.0/0".parse::<Network>().is_err(), "everybody is no network");
+/// assert!("0.0.0.0/0".parse::<Network>().is_err(), "everybody is not a network");
 /// # Ok::<(), posthaste_console::NotANetwork>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

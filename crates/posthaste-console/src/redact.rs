@@ -189,7 +189,7 @@ fn cut(text: &str) -> String {
     }
 }
 
-/// A text as it was meant.
+/// A text as it was intended.
 fn unquoted(text: &str) -> String {
     serde_json::from_str(text).unwrap_or_else(|_| text.to_owned())
 }

@@ -8,10 +8,10 @@ use deadpool_postgres::Pool;
 use crate::app::App;
 use crate::store;
 
-/// Whether the sample of this minute is still to be taken is looked for this often.
+/// How often it is checked whether the sample of this minute is still to be taken.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Takes them as long as the console is there, unless everybody may only look. Without a runtime
+/// Takes samples as long as the console runs, unless it is read-only for all. Without a runtime
 /// nobody does.
 pub(crate) fn begin(app: &Arc<App>) {
     if !app.settings.lets_anybody_act() {

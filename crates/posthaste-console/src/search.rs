@@ -24,11 +24,11 @@ const SEARCHED: usize = 500;
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) jobs: Vec<JobRow>,
-    /// Where the next page begins; nothing where everything was looked at.
+    /// Where the next page begins; none where everything was read.
     pub(crate) next: Option<Cursor>,
     /// There may be more, but this took its time.
     pub(crate) is_cut: bool,
-    /// Where this page was to go on is no place any more.
+    /// Where this page was to go on is not a place any more.
     pub(crate) is_gone: bool,
     /// The part that was not read, in a sentence; empty where all was.
     pub(crate) lacks: &'static str,
@@ -117,7 +117,7 @@ impl JobSearch<'_> {
         Ok(found)
     }
 
-    /// Whether a job that is meant may lie there.
+    /// Whether a matching job may be there.
     fn is_worth(&self, place: &Cursor) -> bool {
         let is_there = |state| self.sums.is_none_or(|sums| sums.of(state) > 0);
         match self.filter.state {
@@ -143,20 +143,21 @@ impl JobSearch<'_> {
         match self.window(session, place, 0, Some(claims), found).await {
             Err(StoreError::Late(_)) => {
                 session.undo().await?;
-                found.lacks = "Running jobs are not listed: they were not read within two seconds.";
+                found.lacks = "Running jobs are missing: reading them took longer than two \
+                               seconds.";
                 Ok(None)
             }
             read => {
                 if store::has_more_claims(session, claims).await? {
-                    found.lacks = "Of running jobs, those of the newest 20,000 claims of a \
-                                   segment and those that run for long are listed.";
+                    found.lacks = "The list has the running jobs of the newest 20,000 claims of a \
+                                   segment, and long-running jobs.";
                 }
                 read
             }
         }
     }
 
-    /// Looks once, and says where to look next in this place.
+    /// Reads once, and returns where to read next in this place.
     async fn window(
         &self,
         session: &Session,
@@ -205,7 +206,7 @@ impl JobSearch<'_> {
     }
 
     /// Whether a text stands in the arguments that are shown. Of those that are hidden nobody
-    /// learns a letter this way.
+    /// reveals a letter by that.
     fn says(&self, job: &JobRow, text: &str) -> bool {
         let kwargs = job.kwargs.as_deref().unwrap_or_default();
         self.secrets

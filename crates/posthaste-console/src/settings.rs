@@ -41,7 +41,7 @@ pub struct Settings {
     pub two_phase: Option<Arc<Coordinator>>,
 }
 
-/// Nobody may act, only this machine may look, and what is usually secret is hidden.
+/// Read-only, for this machine only, and what is usually secret is hidden.
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -79,7 +79,7 @@ impl Settings {
         "ssn",
     ];
 
-    /// Whether there is anybody who may do more than look.
+    /// Whether anybody may make changes.
     pub(crate) fn lets_anybody_act(&self) -> bool {
         let by_name = match &self.access {
             Access::Proxy(proxy) => !proxy.operators.is_empty(),
@@ -160,7 +160,7 @@ pub struct Proxy {
     pub networks: Vec<Network>,
     /// The header in which it names who asks.
     pub header: String,
-    /// These people may act, although others may only look.
+    /// These users may make changes, while others are read-only.
     pub operators: Vec<String>,
 }
 

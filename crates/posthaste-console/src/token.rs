@@ -75,7 +75,7 @@ impl TokenAuth {
             })
     }
 
-    /// A cookie that lets in whoever brings it, for a while.
+    /// A cookie that authenticates its bearer for a while.
     pub(crate) fn cookie(&self, is_secure: bool) -> Option<String> {
         let since = now().to_string();
         let signature = self.signed(&since)?.finalize().into_bytes();

@@ -1,5 +1,5 @@
-//! One look at transactions over documents for all who watch: the search server holds them, and
-//! Postgres knows nothing of them.
+//! One read of transactions over documents, shared by all viewers: the search server holds them,
+//! and Postgres knows nothing of them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 use posthaste_elastic::two_phase::{Coordinator, Listed, Stuck};
 use tokio::sync::Mutex;
 
-/// A look is taken no more often than this: each has the server show what was written.
+/// A read is no more frequent than this: each has the server show what was written.
 const EVERY: Duration = Duration::from_secs(5);
 /// After one that failed the next waits for longer: the server may have too much to do.
 const AFTER_FAILURE: Duration = Duration::from_secs(30);
 /// So long may it take.
 pub(crate) const WITHIN: Duration = Duration::from_secs(2);
-/// What has not moved for so long should be looked at by a person.
+/// What has not moved for so long needs attention.
 pub(crate) const UNMOVED: Duration = Duration::from_secs(3_600);
-/// The most of these that are looked into, each with its documents.
+/// The most of these that are read with their documents.
 pub(crate) const STUCK: usize = 20;
 /// The most of all open ones that are shown.
 pub(crate) const OPEN: usize = 100;

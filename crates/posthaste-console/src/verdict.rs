@@ -112,7 +112,7 @@ fn failed(action: &Action) -> Option<Verdict> {
     let error = action.last_error.as_ref()?;
     let jobs = counted(action.jobs, "job", "jobs");
     let what = format!("{} stopped after {jobs}.", action.kind.title());
-    let then = format!("{}. Continue it, or end it.", plain(error, 200));
+    let then = format!("{}. Continue or end it.", plain(error, 200));
     let has_failed = action.progress == Progress::Failed;
     has_failed.then(|| of_action(action, Level::Warn, what, then))
 }

@@ -1,4 +1,4 @@
-//! Where a list of jobs goes on: through the places where jobs lie, one bounded look at a time. No
+//! The position of a list of jobs in the places that hold jobs, one bounded read at a time. No
 //! IO.
 
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use posthaste::State;
 
 use crate::words;
 
-/// Pages of a table that the first look reads at most, and each that follows one without a find
+/// Pages of a table that the first read has at most, and each that follows one without a find
 /// twice as many, up to the most.
 pub(crate) const PAGES: i64 = 128;
 pub(crate) const MOST_PAGES: i64 = 2_048;
@@ -46,7 +46,7 @@ impl Tid {
         format!("({},{})", self.page, self.line)
     }
 
-    /// Where a look at this many pages ends that begins before this place.
+    /// Where a read of this many pages ends that begins before this place.
     pub(crate) fn window(self, pages: i64) -> Self {
         Self {
             page: (self.page - pages).max(0),
@@ -113,7 +113,7 @@ impl std::fmt::Display for Cursor {
     }
 }
 
-/// What is no place is not guessed at.
+/// What is not a place is not guessed at.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NoPlace;
 

@@ -1,4 +1,4 @@
-//! What actions do to the database, and what is said of them.
+//! What actions do to the database, and what is logged about them.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -364,8 +364,8 @@ async fn each_action_is_logged_with_user_target_and_count() {
     let all = [("do", "delete"), ("filter", "name:old state:dead")];
     done_at_once(&console, &all).await;
     eventually(SOON, "all lines are there", async || {
-        let said = String::from_utf8(log.0.lock().unwrap().clone())?;
-        let lines = said
+        let text = String::from_utf8(log.0.lock().unwrap().clone())?;
+        let lines = text
             .lines()
             .filter(|line| line.contains("posthaste::console::audit"));
         let lines: Vec<&str> = lines.collect();

@@ -128,7 +128,7 @@ async fn ten_thousand_wrong_jobs_are_cancelled_while_no_worker_runs_and_one_sees
         "{overview}"
     );
     assert!(overview.contains("href=\"/bulk/1\""), "{overview}");
-    // Jobs that come later are not meant.
+    // Jobs that come later are not selected.
     waiting(&client, "wrong", 50).await;
     holder.lets_go().await;
     let page = ended(&console, &path, "finished").await;
@@ -189,7 +189,7 @@ async fn jobs_that_die_again_are_not_redriven_again() {
     let of_it = "INSERT INTO posthaste.unique_key (key, id) VALUES ('held', 1)";
     let holder = Holder::of(&database, of_it).await;
     let console = console(&database).await;
-    // Whichever state: those that end as cancelled meanwhile would be met behind the dead ones.
+    // Whichever state: those that end as cancelled meanwhile would be met after the dead ones.
     let fields = [
         ("do", "redrive"),
         ("filter", "name:old"),

@@ -41,7 +41,7 @@ async fn pages_without_samples_explain_how_to_get_them() {
     let page = console.page("/").await;
     assert!(page.contains("No samples of this\nhour yet."), "{page}");
     assert!(page.contains("posthaste work") && page.contains("posthaste console --operate"));
-    assert_eq!(samples(&client).await, 0, "an observer only looks");
+    assert_eq!(samples(&client).await, 0, "an observer is read-only");
 }
 
 #[tokio::test]
@@ -107,7 +107,7 @@ async fn a_store_that_began_to_count_anew_has_no_negative_rate() {
     assert!(!page.contains("-133"), "{page}");
 }
 
-/// How often somebody has looked who leads: while nobody has asked for a page, only whether a
+/// How often the leader was read: while nobody has asked for a page, only whether a
 /// sample is due. The server says so some seconds later.
 const TRIED: &str = "SELECT coalesce(sum(seq_scan + idx_scan), 0)::bigint FROM pg_stat_user_tables
     WHERE schemaname = 'posthaste' AND relname = 'leader'";
@@ -132,14 +132,14 @@ async fn a_console_takes_no_samples_while_a_worker_leads() {
     let client = database.client().await.unwrap();
     enqueue(&client, "mail.send", "mail", "{}").await;
     support::lead(&client).await;
-    let looks = console(&database).await;
-    eventually(SOON, "it has looked whether one is due", async || {
+    let observer = console(&database).await;
+    eventually(SOON, "it has checked whether one is due", async || {
         Ok(client.query_one(TRIED, &[]).await?.get::<_, i64>(0) > 0)
     })
     .await
     .unwrap();
     assert_eq!(samples(&client).await, 0);
-    drop(looks);
+    drop(observer);
     client
         .batch_execute("UPDATE posthaste.leader SET until = clock_timestamp()")
         .await
@@ -160,7 +160,7 @@ async fn a_role_that_may_not_write_sees_charts_and_causes_no_error() {
     posthaste::grant_roles(&mut client).await.unwrap();
     let pool = database.pool_as("posthaste_observer", 2).unwrap();
     let console = console_of(pool, operator()).await;
-    // Nobody has asked for a page yet: it would have taken a sample, or looked for what to act on.
+    // Nobody has asked for a page yet: it would have taken a sample, or polled for actions.
     let ended = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
                   AND query = 'COMMIT' AND state = 'idle' AND pid <> pg_backend_pid()";
     eventually(SOON, "it has begun by itself", async || {

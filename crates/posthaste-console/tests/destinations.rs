@@ -5,12 +5,12 @@ use tokio_postgres::Client;
 
 use crate::support::{console, console_with, database, enqueue};
 
-/// A living worker whose relay told this.
+/// A living worker whose relay reported this.
 pub async fn relay(client: &Client, queue: &str, state: &str, error: Option<&str>) {
     let worker = "INSERT INTO posthaste.worker (name, queues) VALUES ('relay', ARRAY[$1]) \
                   RETURNING id";
     let worker: i64 = client.query_one(worker, &[&queue]).await.unwrap().get(0);
-    let told = "INSERT INTO posthaste.relay (slot, worker, queue, route, destination, state, \
+    let insert = "INSERT INTO posthaste.relay (slot, worker, queue, route, destination, state, \
                   accepted, rejected, retried, unavailable, down_since, failing_since, last_error, \
                   rejections, failures) \
                 SELECT (SELECT posthaste.volume('relay')), $1, $2::text, 'to-' || $2::text, \
@@ -18,7 +18,7 @@ pub async fn relay(client: &Client, queue: &str, state: &str, error: Option<&str
                   CASE WHEN $3 = 'down' THEN clock_timestamp() - interval '12 min' END, NULL, $4, \
                   '{\"410 Gone\": 2}', '{}'";
     client
-        .execute(told, &[&worker, &queue, &state, &error])
+        .execute(insert, &[&worker, &queue, &state, &error])
         .await
         .unwrap();
 }

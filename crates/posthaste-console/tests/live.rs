@@ -6,15 +6,15 @@ use reqwest::Response;
 use crate::support::{self, SOON, console, database, enqueue};
 
 /// Reads a stream until it says something.
-async fn until(stream: &mut Response, said: &mut String, text: &str) {
+async fn until(stream: &mut Response, received: &mut String, text: &str) {
     let reads = async {
-        while !said.contains(text) {
+        while !received.contains(text) {
             let chunk = stream.chunk().await.unwrap().expect("the stream goes on");
-            said.push_str(std::str::from_utf8(&chunk).unwrap());
+            received.push_str(std::str::from_utf8(&chunk).unwrap());
         }
     };
     let within = tokio::time::timeout(SOON, reads).await;
-    assert!(within.is_ok(), "no {text} in {said}");
+    assert!(within.is_ok(), "no {text} in {received}");
 }
 
 #[tokio::test]
@@ -29,18 +29,18 @@ async fn changed_figures_are_pushed_to_open_pages() {
         assert_eq!(stream.headers()["content-type"], "text/event-stream");
         streams.push((stream, String::new()));
     }
-    for (stream, said) in &mut streams {
-        until(stream, said, r#"["queue.mail.available","1",""]"#).await;
+    for (stream, received) in &mut streams {
+        until(stream, received, r#"["queue.mail.available","1",""]"#).await;
     }
     enqueue(&client, "mail.send", "mail", "{}").await;
-    for (stream, said) in &mut streams {
-        until(stream, said, r#"["queue.mail.available","2",""]"#).await;
-        let (_, later) = said.split_once("queue.mail.available").unwrap();
+    for (stream, received) in &mut streams {
+        until(stream, received, r#"["queue.mail.available","2",""]"#).await;
+        let (_, later) = received.split_once("queue.mail.available").unwrap();
         assert!(!later.contains("queue.mail.scheduled\",\"0\",\"zero\"],[\"queue.mail.scheduled"));
         assert_eq!(
-            said.matches("[\"queue.mail.retrying\"").count(),
+            received.matches("[\"queue.mail.retrying\"").count(),
             1,
-            "{said}"
+            "{received}"
         );
     }
 }
@@ -52,18 +52,18 @@ async fn open_pages_show_database_outages() {
     let database = crate::support::migrated(&server).await;
     let console = console(&database).await;
     let mut stream = console.get("/events").await;
-    let mut said = String::new();
-    until(&mut stream, &mut said, "event: cells").await;
+    let mut received = String::new();
+    until(&mut stream, &mut received, "event: cells").await;
     server.stop_fast().unwrap();
     until(
         &mut stream,
-        &mut said,
+        &mut received,
         "event: fault\ndata: \"No figures since ",
     )
     .await;
     assert_eq!(console.get("/").await.status(), 503);
     server.restart().unwrap();
-    until(&mut stream, &mut said, "event: fault\ndata: \"\"").await;
+    until(&mut stream, &mut received, "event: fault\ndata: \"\"").await;
     eventually(SOON, "the page is there again", async || {
         Ok(console.get("/").await.status() == 200)
     })
@@ -76,12 +76,12 @@ async fn one_database_read_serves_all_viewers() {
     let database = database().await;
     let client = database.client().await.unwrap();
     let console = console(&database).await;
-    let looks = tokio::task::JoinSet::from_iter((0..40).map(|n| {
+    let requests = tokio::task::JoinSet::from_iter((0..40).map(|n| {
         let path = if n % 2 == 0 { "/" } else { "/queues" };
         let request = console.http.get(format!("{}{path}", console.base));
         async move { request.send().await.unwrap().text().await.unwrap() }
     }));
-    let pages = looks.join_all().await;
+    let pages = requests.join_all().await;
     let as_of = |page: &String| {
         let rest = page.split("As of ").nth(1).unwrap();
         rest.split('<').next().unwrap().to_owned()

@@ -26,7 +26,7 @@ async fn a_queue_keeps_done_jobs_for_as_long_as_it_is_told() {
     assert_eq!(to, "/queues?did=keep&jobs=0");
     assert_eq!(kept().await, Some(172_800));
     let page = console.page(&to).await;
-    assert!(page.contains("Done jobs are kept for 2 d."), "{page}");
+    assert!(page.contains("Completed jobs are kept for 2 d."), "{page}");
     assert!(
         page.contains("<option value=\"86400\" selected>days"),
         "{page}"
@@ -116,14 +116,14 @@ async fn settings_tell_versions_and_limits_and_no_secret() {
     let answer = request.bearer_auth("a long secret").send().await.unwrap();
     let page = answer.text().await.unwrap();
     for part in [
-        "who knows the token",
+        "holders of the token",
         "Operator",
         "<dd>pin</dd>",
         env!("CARGO_PKG_VERSION"),
         "functions",
         "at most 90 a minute",
         "<td>24 h</td>",
-        "nothing: the oldest is truncated in time",
+        "none: the oldest segment is truncated in time",
     ] {
         assert!(page.contains(part), "no {part} in {page}");
     }
@@ -151,7 +151,7 @@ async fn a_job_page_shows_its_neighbours_in_order() {
     let first = format!("/jobs/{}", ids[0]);
     eventually(SOON, "all have their turns", async || {
         let page = console.page(&first).await;
-        Ok(page.contains("Waits behind it") && page.contains("3 more."))
+        Ok(page.contains("Jobs after it") && page.contains("3 more."))
     })
     .await
     .unwrap();
@@ -162,7 +162,7 @@ async fn a_job_page_shows_its_neighbours_in_order() {
     );
     assert!(!page.contains("step 12<"), "{page}");
     let last = console.page(&format!("/jobs/{}", ids[13])).await;
-    assert!(last.contains("Nobody waits behind it."), "{last}");
+    assert!(last.contains("No jobs are waiting after it."), "{last}");
     assert!(last.contains("12 jobs wait before it."), "{last}");
     worker.stop().await.unwrap();
 }

@@ -228,10 +228,10 @@ async fn an_observers_role_in_the_database_is_enough_to_read_every_page() {
         .post("/jobs/cancel", &[("id", &id.to_string())])
         .await;
     assert_eq!(refused.status(), StatusCode::FORBIDDEN);
-    let said = refused.text().await.unwrap();
+    let body = refused.text().await.unwrap();
     assert!(
-        said.contains("the database role of the console may not do that"),
-        "{said}"
+        body.contains("the database role of the console may not do that"),
+        "{body}"
     );
 }
 

@@ -76,7 +76,7 @@ async fn a_name_counts_only_where_the_proxy_sends_one_and_only_one() {
             "{page}"
         );
     }
-    // Neither a token nor a cookie is a way past the proxy.
+    // Neither a token nor a cookie bypasses the proxy.
     for (name, value) in [
         ("authorization", "Bearer "),
         ("cookie", "posthaste_console=1.00"),
@@ -170,14 +170,14 @@ async fn only_operators_act_and_the_log_names_them() {
         .await;
     assert_eq!(answer.status(), StatusCode::SEE_OTHER);
     assert_eq!(state(&client, id).await, "cancelled");
-    let said = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-    let lines: Vec<&str> = said
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let lines: Vec<&str> = text
         .lines()
         .filter(|line| line.contains("an action"))
         .collect();
-    assert_eq!(lines.len(), 1, "{said}");
+    assert_eq!(lines.len(), 1, "{text}");
     assert!(
         lines[0].contains("who=\"ada\"") && lines[0].contains("peer=\"127.0.0.2\""),
-        "{said}"
+        "{text}"
     );
 }

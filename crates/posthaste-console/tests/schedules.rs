@@ -136,11 +136,11 @@ async fn a_periodic_job_that_cannot_be_read_is_shown_with_the_reason() {
     let client = database.client().await.unwrap();
     put(&client, "nightly", "2 hours").await;
     let fail = "SELECT posthaste.fail_ticks('{nightly}', '{30 3 1 1 *}', '{Europe/Berlin}', \
-                '{there is no time zone \"Europe/Berlin\"}')";
+                '{no time zone is named \"Europe/Berlin\"}')";
     let fail = fail.replace("\"Europe/Berlin\"", "<Europe/Berlin>");
     client.batch_execute(&fail).await.unwrap();
     let page = console(&database).await.page("/periodic").await;
-    let shown = "invalid: there is no time zone &#60;Europe/Berlin&#62;";
+    let shown = "invalid: no time zone is named &#60;Europe/Berlin&#62;";
     assert!(page.contains(shown), "{page}");
 }
 
@@ -158,7 +158,7 @@ async fn a_periodic_job_that_is_off_comes_on_no_tick_until_it_is_switched_on() {
         page.contains("It is off:") && page.contains("Switch on"),
         "{page}"
     );
-    // One whose tick is past as well says when the leader has looked; a program brings the first
+    // One whose tick is past as well says when the leader has checked; a program brings the first
     // one along again.
     let other = "INSERT INTO posthaste.periodic (name, schedule, job, next_at) \
                  VALUES ('other', '* * * * *', 'other', now() - interval '1 minute')";

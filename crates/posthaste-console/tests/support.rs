@@ -117,8 +117,8 @@ impl Console {
             .headers()
             .get("location")
             .map(|to| to.to_str().unwrap().to_owned());
-        let said = answer.text().await.unwrap_or_default();
-        assert_eq!(status, StatusCode::SEE_OTHER, "{path}: {said}");
+        let body = answer.text().await.unwrap_or_default();
+        assert_eq!(status, StatusCode::SEE_OTHER, "{path}: {body}");
         to.expect("somewhere to go")
     }
 }

@@ -124,7 +124,7 @@ async fn documents_of_one_user_are_shown_first_and_then_looked_at_again() {
     assert_eq!(waiting(&client).await, [4, 8, 12, 16, 20]);
     let page = console.page(&to).await;
     assert!(
-        page.contains("5 documents are to be looked at again"),
+        page.contains("5 documents are to be checked again"),
         "{page}"
     );
     assert!(page.contains("5 left"), "{page}");

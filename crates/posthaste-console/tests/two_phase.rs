@@ -245,7 +245,7 @@ async fn long_transaction_lists_are_cut_and_say_so() {
     for _ in 0..10 {
         console.page("/two-phase").await;
     }
-    assert!(fake.requests() - before <= 2 * asked, "one look is shared");
+    assert!(fake.requests() - before <= 2 * asked, "one read is shared");
     assert!(asked < 60, "{asked} requests for a page");
     assert_eq!(fake.held_moments(), 0, "nothing is left open there");
 }
@@ -272,7 +272,7 @@ async fn a_search_server_that_does_not_answer_delays_a_page_by_two_seconds_and_i
     let started = Instant::now();
     let page = console.page("/two-phase").await;
     assert!(started.elapsed() < Duration::from_secs(30));
-    assert!(page.contains("The search server did not tell."), "{page}");
+    assert!(page.contains("The search server did not answer."), "{page}");
     assert!(page.contains("no answer within two seconds"), "{page}");
     let before = asked.load(Ordering::SeqCst);
     assert!(before > 0);
@@ -287,6 +287,6 @@ async fn lost_search_servers_are_reported_without_the_password() {
     drop(gone);
     let (_database, console) = console(&coordinator).await;
     let page = console.page("/two-phase").await;
-    assert!(page.contains("The search server did not tell."), "{page}");
+    assert!(page.contains("The search server did not answer."), "{page}");
     assert!(!page.contains("geheim"), "{page}");
 }

@@ -75,7 +75,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Nothing done, nothing looked at.
+    /// Nothing done, nothing read.
     fn here(&self) -> Step {
         Step {
             jobs: 0,

@@ -18,7 +18,7 @@ use crate::collector::Collector;
 use crate::redact::Secrets;
 use crate::store::{self, StoreError};
 
-/// How often one looks for actions that others left.
+/// How often a console polls for actions that others left.
 const EVERY: Duration = Duration::from_secs(5);
 /// How long one waits for a database that does not answer.
 const TROUBLE: Duration = Duration::from_secs(10);
@@ -106,7 +106,7 @@ async fn drive(driver: Weak<Driver>, wake: Arc<Notify>) {
             Ok(Some(pause)) => tokio::time::sleep(pause).await,
             Ok(None) => drop(tokio::time::timeout(EVERY, wake.notified()).await),
             Err(error) => {
-                tracing::debug!(%error, "actions by filter could not be looked at");
+                tracing::debug!(%error, "actions by filter could not be read");
                 tokio::time::sleep(TROUBLE).await;
             }
         }
@@ -165,7 +165,7 @@ impl Driver {
     }
 }
 
-/// The next behind the one that was last, else the first.
+/// The one after the last, else the first.
 fn in_turn(due: &[i32], last: i32) -> Option<i32> {
     let next = due.iter().find(|id| **id > last);
     next.or(due.first()).copied()

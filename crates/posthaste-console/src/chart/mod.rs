@@ -68,7 +68,7 @@ impl Over {
         }
     }
 
-    /// Samples that are further apart are no neighbours: one in between is missing.
+    /// Samples that are further apart are not neighbours: one in between is missing.
     fn neighbours(self) -> f64 {
         f64::from(self.span()) * 60.0 * 2.5
     }
@@ -110,7 +110,7 @@ pub(crate) struct Chart {
     pub(crate) scale: [String; 3],
     pub(crate) lines: Vec<ChartLine>,
     /// The chart in words.
-    pub(crate) said: String,
+    pub(crate) description: String,
 }
 
 /// One line, and its figures.
@@ -201,7 +201,7 @@ fn chart(
     Chart {
         title,
         scale: [top, top / 2.0, 0.0].map(|value| scale::label(unit, value)),
-        said: format!(
+        description: format!(
             "{title}, the last {}: {}",
             over.name(),
             each.collect::<Vec<_>>().join("; ")

@@ -3,7 +3,7 @@
 use super::Unit;
 use crate::words;
 
-/// Ends of a scale of times, in seconds: they and their halves are said in a whole unit.
+/// Ends of a scale of times, in seconds: they and their halves are labelled in a whole unit.
 const TIMES: [f64; 16] = [
     0.2, 1.0, 2.0, 4.0, 10.0, 20.0, 60.0, 120.0, 240.0, 600.0, 1_200.0, 3_600.0, 7_200.0, 14_400.0,
     43_200.0, 86_400.0,
@@ -75,8 +75,8 @@ mod tests {
         for unit in [0.1, 5.0, 59.0, 100.0, 3_000.0, 50_000.0, 100_000.0, 6e5] {
             let top = top(Unit::Seconds, unit);
             assert!(top >= unit);
-            let said = [top, top / 2.0].map(|at| label(Unit::Seconds, at));
-            assert!(said.iter().all(|one| !one.contains('.')), "{said:?}");
+            let labels = [top, top / 2.0].map(|at| label(Unit::Seconds, at));
+            assert!(labels.iter().all(|one| !one.contains('.')), "{labels:?}");
         }
     }
 

@@ -43,7 +43,7 @@ fn totals_become_jobs_a_second_and_waits_a_mean() {
     assert_eq!(line(&charts, "oldest waiting job").last, "0 s");
     assert_eq!(charts.missed, "");
     assert_eq!(
-        charts.all[0].said,
+        charts.all[0].description,
         "Jobs a second, the last hour: enqueued 1.0, between 1.0 and 1.0; \
          done 1.0, between 1.0 and 1.0; failed attempts 0, between 0 and 0"
     );

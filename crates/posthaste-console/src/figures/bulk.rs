@@ -61,7 +61,7 @@ fn state(action: &Action) -> (&'static str, &'static str) {
         Progress::Running if !action.is_ours => ("of another database", "paused"),
         Progress::Running if action.stopped_by.is_some() => ("stopping", "paused"),
         Progress::Running if action.last_error.is_some() => ("tries again", "retrying"),
-        Progress::Running if !action.is_driven => ("waits for a console", "paused"),
+        Progress::Running if !action.is_driven => ("waiting for a console", "paused"),
         Progress::Running => ("running", "running"),
         Progress::Finished => ("finished", "completed"),
         Progress::Stopped => ("stopped", "paused"),

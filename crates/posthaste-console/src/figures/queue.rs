@@ -7,7 +7,7 @@ use posthaste_observe::{Snapshot, Sums, Thresholds};
 use super::{Cell, Past};
 use crate::words;
 
-/// A rate is told over this many seconds.
+/// A rate is computed over this many seconds.
 const RATE_OVER: f64 = 20.0;
 
 /// A queue, as a line of a table.
@@ -17,7 +17,7 @@ pub(crate) struct QueueLine {
     pub(crate) sums: Sums,
     pub(crate) cells: Vec<Cell>,
     pub(crate) state: Cell,
-    /// Jobs done at each look, as the points of a line; empty where nothing was.
+    /// Jobs done at each read, as the points of a line; empty where nothing was.
     pub(crate) line: String,
     pub(crate) is_paused: bool,
     /// What its rate is limited to, in words.
@@ -114,7 +114,7 @@ fn limit_words(rate: i32, per: f64, burst: Option<i32>) -> String {
     }
 }
 
-/// How many jobs of a queue come and are done a second, over the last looks.
+/// How many jobs of a queue come and are done a second, over the last reads.
 fn rates(past: &VecDeque<Past>, queue: &str) -> Option<(f64, f64)> {
     let last = past.back()?;
     let since = |one: &&Past| words::seconds(one.at, last.at) <= RATE_OVER;
@@ -128,7 +128,7 @@ fn rates(past: &VecDeque<Past>, queue: &str) -> Option<(f64, f64)> {
     Some((rate(first.come, last.come), rate(first.done, last.done)))
 }
 
-/// Jobs done a second at each look, as points of a line of 88 by 20.
+/// Jobs done a second at each read, as points of a line of 88 by 20.
 fn points(past: &VecDeque<Past>, queue: &str) -> String {
     let rates: Vec<f64> = past
         .iter()

@@ -19,7 +19,7 @@ pub(crate) struct RelayLine {
     pub(crate) is_failing: bool,
     /// Since when its queue is paused.
     pub(crate) paused: Option<String>,
-    /// Messages rejected for good, by the reason.
+    /// Messages rejected permanently, by reason.
     pub(crate) rejections: Vec<(String, String)>,
     pub(crate) cells: Vec<Cell>,
     /// What the page of destinations shows: how it stands, and what it did since it was started.
@@ -51,7 +51,7 @@ pub(super) fn line(snapshot: &Snapshot, relay: &RelayReport, thresholds: &Thresh
     let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let none = || "–".to_owned();
     let lasts = since.map(|since| words::seconds(since, now).max(0.0));
-    let told = words::seconds(relay.updated_at, now).max(0.0);
+    let age = words::seconds(relay.updated_at, now).max(0.0);
     let sums = snapshot.by_queue();
     let sums = sums.get(relay.queue.as_str()).copied().unwrap_or_default();
     let status = &relay.status;
@@ -88,7 +88,7 @@ pub(super) fn line(snapshot: &Snapshot, relay: &RelayReport, thresholds: &Thresh
             rejected,
             Cell::number(key("retried"), number(status.retried)).wide(),
             Cell::number(key("unavailable"), number(status.unavailable)).wide(),
-            Cell::new(key("told"), format!("{} ago", words::age(told)), ""),
+            Cell::new(key("reported"), format!("{} ago", words::age(age)), ""),
         ],
         state: Cell::new(key("state"), word.to_owned(), class),
     }

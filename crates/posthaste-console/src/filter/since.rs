@@ -4,7 +4,7 @@ use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-/// A moment, as it was typed and as it was meant.
+/// A moment, as typed and as a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Since {
     pub(crate) typed: String,
@@ -30,7 +30,7 @@ impl Since {
         match at {
             Some(at) => Ok(Self { typed, at }),
             None => Err(format!(
-                "since:{typed} is no time: 11:30, 2026-11-24, 2026-11-24T11:30 and 2h are"
+                "since:{typed} is not a time: write 11:30, 2026-11-24, 2026-11-24T11:30 or 2h"
             )),
         }
     }

@@ -41,8 +41,8 @@ pub(crate) async fn authenticate(
     if app.settings.access == Access::Loopback && !origin::is_loopback(headers) {
         return Fault::new(
             StatusCode::FORBIDDEN,
-            "this console is open by a loopback address only",
-            "Ask for it as http://127.0.0.1 or http://localhost, or give it a token.",
+            "this console is reachable by a loopback address only",
+            "Open it as http://127.0.0.1 or http://localhost, or configure a token.",
         )
         .into_response();
     }
@@ -52,8 +52,8 @@ pub(crate) async fn authenticate(
     if !reads && !is_ours {
         return Fault::new(
             StatusCode::FORBIDDEN,
-            "another site asked for this, or it is not known which",
-            "Act from the console's own pages; a program sends its own Origin, or a bearer token.",
+            "the request came from another site or without an Origin",
+            "Use the pages of the console; programs send its Origin or a bearer token.",
         )
         .into_response();
     }
@@ -75,7 +75,7 @@ pub(crate) async fn authenticate(
     }
     let answer = match reads {
         true => timeout(LONGEST, next.run(request)).await,
-        // An action goes on, and is told of in the log, when the one who asked has gone.
+        // An action continues and is logged even if its client has disconnected.
         false => {
             let acts = tokio::spawn(next.run(request));
             let acted = timeout(LONGEST, acts).await;
@@ -86,7 +86,7 @@ pub(crate) async fn authenticate(
         Fault::new(
             StatusCode::GATEWAY_TIMEOUT,
             "the database does not answer",
-            "An action may be done all the same: look before you try again.",
+            "The action may have been done anyway: check before you try again.",
         )
         .into_response()
     })
@@ -108,7 +108,7 @@ fn role(app: &App, who: &str) -> Role {
     }
 }
 
-/// A person is sent to the form, a program is told.
+/// A browser is redirected to the form, a program gets 401.
 fn turned_away(request: &Request) -> Response {
     let wants_page = request.headers().get("accept").is_some_and(|accept| {
         accept
@@ -124,7 +124,7 @@ fn turned_away(request: &Request) -> Response {
     }
     let mut response = Fault::new(
         StatusCode::UNAUTHORIZED,
-        "this console wants its token",
+        "this console requires its token",
         "Send it as Authorization: Bearer, or sign in at /login.",
     )
     .into_response();

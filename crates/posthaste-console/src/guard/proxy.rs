@@ -21,14 +21,17 @@ pub(super) fn named(
         let peer = peer.map_or_else(|| "you".to_owned(), |peer| peer.to_canonical().to_string());
         return Err(Fault::new(
             StatusCode::FORBIDDEN,
-            format!("this console is asked by its proxy only, and {peer} is another"),
-            "Come by the proxy.",
+            format!(
+                "this console accepts requests of its proxy only, and {peer} is another \
+                     address"
+            ),
+            "Requests must come through the configured proxy.",
         ));
     }
     name(proxy, headers).ok_or_else(|| {
         Fault::new(
             StatusCode::UNAUTHORIZED,
-            "the proxy does not say who you are",
+            "the proxy did not send your user name",
             format!("It must send one name in the header {}.", proxy.header),
         )
     })

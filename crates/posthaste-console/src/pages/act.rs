@@ -65,9 +65,9 @@ async fn cancelled(app: &App, ids: &[JobId]) -> Result<usize, StoreError> {
     let (mut left, mut ended) = (ids.to_vec(), 0);
     while !left.is_empty() {
         let met = match cancelled_once(app, &left).await {
-            // What was ended before is done, and is told of.
+            // What was ended before is done, and is reported.
             Err(error) if ended > 0 => {
-                tracing::warn!(%error, "not all jobs that were chosen could be cancelled");
+                tracing::warn!(%error, "not all selected jobs could be cancelled");
                 break;
             }
             met => met?,

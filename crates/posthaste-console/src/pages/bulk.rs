@@ -23,7 +23,7 @@ use crate::words;
 
 /// Jobs of one action.
 const MOST: u32 = 50_000_000;
-/// Kept jobs that are looked at to count those with an error.
+/// Dead jobs that are read to count those with an error.
 const COUNTED: i64 = 200_000;
 
 /// Its button.
@@ -32,28 +32,26 @@ fn button(kind: Kind) -> &'static str {
         Kind::Retry => "Retry them",
         Kind::Cancel => "Cancel them",
         Kind::Redrive => "Redrive them",
-        Kind::Delete => "Delete them for good",
+        Kind::Delete => "Delete them permanently",
     }
 }
 
 fn says(kind: Kind) -> &'static str {
     match kind {
         Kind::Retry => {
-            "They run as soon as a worker is free, and keep their counted attempts; each is let \
-             run once."
+            "They run as soon as a worker is free and keep their counted attempts. Each is retried \
+             once."
         }
         Kind::Cancel => {
-            "Those that wait never run. Those that run are told to end, and are ended five \
-             seconds later. They are kept as cancelled, and can be redriven."
+            "Waiting jobs never run. Running jobs are asked to stop and are ended after five \
+             seconds. They are kept as cancelled and can be redriven."
         }
         Kind::Redrive => {
-            "They are sent to work again, once, the first that were given up first. Each keeps \
-             its id and delivery id, and has all its attempts before it. One whose unique key \
-             another job now holds stays where it is."
+            "They are redriven once, the oldest first. Each keeps its id and delivery id and gets \
+             all its attempts again. A job whose unique key another job holds is not redriven."
         }
         Kind::Delete => {
-            "They are gone for good, with arguments and errors, the first that were given up \
-             first. Nobody can redrive them."
+            "They are deleted with arguments and errors, the oldest first, and cannot be redriven."
         }
     }
 }
@@ -99,7 +97,7 @@ pub(crate) async fn preview(
 ) -> Result<Response, Fault> {
     let kind = read(&fields)?;
     let figures = app.collector.seen().await?;
-    let filter = meant(&fields, kind, &figures)?;
+    let filter = job_filter(&fields, kind, &figures)?;
     let number = count(&app, &figures, kind, &filter).await?;
     let at_most = fields.number("at_most", (1, MOST))?;
     let at_most = at_most.unwrap_or_else(|| number.most(kind, &figures, &filter));
@@ -127,16 +125,16 @@ pub(crate) async fn preview(
 }
 
 fn read(fields: &Fields) -> Result<Kind, Fault> {
-    let what = "a filter is followed by retry, cancel, redrive or delete";
+    let what = "an action by filter is retry, cancel, redrive or delete";
     Kind::read(fields.text("do")?).ok_or_else(|| Fault::bad(what))
 }
 
 /// The filter, if it says something that the database can act by.
-fn meant(fields: &Fields, kind: Kind, figures: &Figures) -> Result<Filter, Fault> {
+fn job_filter(fields: &Fields, kind: Kind, figures: &Figures) -> Result<Filter, Fault> {
     let typed = fields.get("filter").unwrap_or_default();
     let filter = Filter::parse(typed, figures.snapshot.server.at).map_err(Fault::bad)?;
     if filter.text.is_some() || filter.id.is_some() {
-        let what = "nobody acts by a text in arguments, or by a number, on all at once";
+        let what = "actions by filter cannot use text: or id:";
         return Err(Fault::new(
             StatusCode::BAD_REQUEST,
             what,
@@ -144,7 +142,7 @@ fn meant(fields: &Fields, kind: Kind, figures: &Figures) -> Result<Filter, Fault
         ));
     }
     if kind == Kind::Delete && filter.state.is_none() {
-        return Err(Fault::bad("to delete, say which: state:dead"));
+        return Err(Fault::bad("choose a state to delete, such as state:dead"));
     }
     if filter
         .state
@@ -187,7 +185,8 @@ impl Number {
         }
     }
 
-    /// No more are meant: as many as were counted, else as there are without what nobody counts by.
+    /// At most this many match: as many as were counted, else as there are without what nobody
+    /// counts by.
     fn most(&self, kind: Kind, figures: &Figures, filter: &Filter) -> u32 {
         let jobs = self.exact().unwrap_or_else(|| known(kind, figures, filter));
         u32::try_from(jobs).unwrap_or(MOST).clamp(1, MOST)
@@ -198,8 +197,8 @@ impl Number {
 fn known(kind: Kind, figures: &Figures, filter: &Filter) -> i64 {
     let sums = figures.snapshot.sums_of(|counter| filter.counts(counter));
     let states = kind.states().iter();
-    let meant = states.filter(|state| filter.state.is_none_or(|one| one == **state));
-    meant.map(|state| sums.of(*state)).sum()
+    let matching = states.filter(|state| filter.state.is_none_or(|one| one == **state));
+    matching.map(|state| sums.of(*state)).sum()
 }
 
 async fn count(
@@ -232,7 +231,7 @@ pub(crate) async fn begin(
     check_may_act(&app, &visit).await?;
     let kind = read(&fields)?;
     let figures = app.collector.seen().await?;
-    let filter = meant(&fields, kind, &figures)?;
+    let filter = job_filter(&fields, kind, &figures)?;
     let number = count(&app, &figures, kind, &filter).await?;
     let at_most = fields.number("at_most", (1, MOST))?;
     let at_most = at_most.unwrap_or_else(|| number.most(kind, &figures, &filter));

@@ -27,10 +27,10 @@ const LISTED: i64 = 200;
 struct One {
     frame: Frame,
     line: BulkLine,
-    /// What was done to the jobs, behind their number.
+    /// The verb that follows the number of jobs.
     verb: &'static str,
     at_most: String,
-    /// Those that are meant, in the list.
+    /// The list of matching jobs.
     jobs: String,
     stopped_by: Option<String>,
     is_ours: bool,
@@ -138,7 +138,7 @@ async fn known(app: &App, id: &str) -> Result<Action, Fault> {
         Err(_) => None,
     };
     action.ok_or_else(|| {
-        let what = "no such action is known";
+        let what = "this action does not exist";
         let then = "The newest 200 are kept: /bulk-actions lists them.";
         Fault::new(StatusCode::NOT_FOUND, what, then)
     })

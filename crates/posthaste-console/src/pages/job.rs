@@ -27,7 +27,7 @@ const ERROR: usize = 8_000;
 /// At most this many attempts are shown.
 const ATTEMPTS: usize = 50;
 
-/// Of those who wait behind it: how many are shown at most, and how many are counted.
+/// Of the jobs that wait for it: how many are shown at most, and how many are counted.
 const BEHIND: usize = 10;
 const COUNTED: i64 = 200;
 
@@ -52,7 +52,7 @@ struct JobPage {
     /// Where the other jobs of its queue and of its name are.
     queue_link: String,
     name_link: String,
-    /// Who waits behind it, where it has an ordering key.
+    /// The jobs that wait for it, if it has an ordering key.
     order: Option<Order>,
     arguments: Vec<Piece>,
     bytes: String,
@@ -119,11 +119,11 @@ pub(crate) async fn show(
 }
 
 fn unknown(id: &str) -> Fault {
-    let then = "It may be done and forgotten: a queue keeps its done jobs for as long as you say \
-                (posthaste queues keep). Or there never was one.";
+    let then = "It may be completed and no longer kept (posthaste queues keep sets for how long), \
+                or it never existed.";
     Fault::new(
         StatusCode::NOT_FOUND,
-        format!("job {id} is not known"),
+        format!("job {id} was not found"),
         then,
     )
 }
@@ -155,7 +155,7 @@ async fn read(app: &App, id: JobId) -> Result<Option<Read>, StoreError> {
     }))
 }
 
-/// Whether it has ended, so that nobody waits behind it.
+/// Whether it has ended, so that no job waits for it.
 fn is_over(state: JobState) -> bool {
     matches!(
         state,
@@ -174,7 +174,7 @@ struct Order {
     more: Option<String>,
 }
 
-/// A job that waits behind it.
+/// A job that waits for it.
 struct Behind {
     id: i64,
     name: String,
@@ -273,8 +273,8 @@ fn failed(failure: &Failure) -> String {
     let attempt = failure.attempt;
     match failure.outcome.as_str() {
         "retried" => format!("Attempt {attempt} failed{by}"),
-        "dead" => format!("Attempt {attempt} failed{by}: it was the last"),
-        "discarded" => format!("Attempt {attempt}: its handler{by} gave it up"),
+        "dead" => format!("Attempt {attempt} failed{by}; it was the last one"),
+        "discarded" => format!("Attempt {attempt}: discarded by its handler{by}"),
         "cancelled" => format!("Attempt {attempt}{by} was cancelled"),
         "crashed" => format!("Attempt {attempt}: its worker died{by}"),
         other => format!("Attempt {attempt} ended{by}: {}", words::plain(other, 40)),
@@ -296,25 +296,25 @@ fn ending(job: &FoundJob, now: Timestamp) -> TimelineEntry {
     let (class, what, time) = match job.state {
         JobState::Scheduled => ("", "Due".to_owned(), due),
         JobState::Retrying => ("", format!("Attempt {next} is due"), due),
-        JobState::Available => ("", "Waits for a worker".to_owned(), due),
+        JobState::Available => ("", "Waiting for a worker".to_owned(), due),
         JobState::Blocked => (
             "",
-            "Waits until the job before it of its key has ended".to_owned(),
+            "Waiting for the previous job with its ordering key".to_owned(),
             due,
         ),
         JobState::Running => ("busy", "Runs".to_owned(), String::new()),
-        JobState::Awaiting => ("busy", "Awaits its confirmation".to_owned(), String::new()),
+        JobState::Awaiting => ("busy", "Waiting for confirmation".to_owned(), String::new()),
         JobState::Quarantined => (
             "bad",
-            "Its worker died; it is run alone next".to_owned(),
+            "Its worker died; it runs alone next".to_owned(),
             String::new(),
         ),
         JobState::Completed => ("ok", "Done".to_owned(), ended),
-        JobState::Dead => ("bad", "Dead: no attempt is left".to_owned(), ended),
+        JobState::Dead => ("bad", "Dead: no attempts left".to_owned(), ended),
         JobState::Discarded => ("bad", "Discarded by its handler".to_owned(), ended),
         JobState::Expired => (
             "bad",
-            "Expired before a worker had it".to_owned(),
+            "Expired before a worker claimed it".to_owned(),
             words::time(job.expires_at, now),
         ),
         JobState::Cancelled => ("bad", "Cancelled".to_owned(), ended),

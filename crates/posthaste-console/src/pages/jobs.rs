@@ -124,7 +124,7 @@ pub(crate) async fn scheduled(
     let figures = app.collector.seen().await?;
     let parsed = typed(&fields, &figures).and_then(|filter| match filter.state {
         Some(state) if !LATER.contains(&state) => Err(format!(
-            "here are scheduled and retrying jobs, none {state}"
+            "this page lists scheduled and retrying jobs, not {state} ones"
         )),
         _ => Ok(filter),
     });
@@ -153,7 +153,7 @@ pub(crate) async fn dead(
     let figures = app.collector.seen().await?;
     let parsed = typed(&fields, &figures).and_then(|filter| match filter.state {
         Some(state) if !KEPT.contains(&state) => Err(format!(
-            "here are dead, discarded, expired and cancelled jobs, none {state}"
+            "this page lists dead, discarded, expired and cancelled jobs, not {state} ones"
         )),
         state => Ok(filter.with_state(state.or(Some(JobState::Dead)))),
     });
@@ -183,9 +183,9 @@ async fn list(
     let sums = figures.snapshot.sums_of(|counter| filter.counts(counter));
     let limit = fields.number("limit", (1, MOST))?.unwrap_or(PAGE);
     let at = fields.get("at").map(str::parse::<Cursor>).transpose();
-    let at = at.map_err(|_| Fault::bad("a list does not go on from there"))?;
+    let at = at.map_err(|_| Fault::bad("this page of the list does not exist"))?;
     let is_continued = at.is_some();
-    let look = JobSearch {
+    let search = JobSearch {
         filter: &filter,
         sums: Some(&sums),
         secrets: &app.secrets,
@@ -196,7 +196,7 @@ async fn list(
     // A filter that is not understood selects no job, so that nothing can be done to others.
     let found = match problem {
         Some(_) => Found::default(),
-        None => look.take(&app.pool).await?,
+        None => search.take(&app.pool).await?,
     };
     let is_kept = filter.state.is_some_and(|state| KEPT.contains(&state));
     let (title, current) = match (path, filter.state) {
@@ -249,7 +249,7 @@ fn chips(path: &str, filter: &Filter, sums: &Sums) -> Vec<Chip> {
     };
     let chips = states.iter().map(|state| {
         let is_on = filter.state == Some(*state);
-        // Once more on it, and all states are meant again.
+        // Once more on it, and it selects all states again.
         let other = if is_on && path != "/dead" {
             None
         } else {
@@ -287,7 +287,7 @@ fn bulk(path: &str, filter: &Filter, sums: &Sums, is_kept: bool) -> Vec<Bulk> {
         Some(state) if waits.contains(&state) => &[("retry", "Retry"), ("cancel", "Cancel")],
         // No filter says "scheduled or retrying", and without a state it means those that run too.
         None if path == "/scheduled" => &[],
-        // All of everything is no filter.
+        // All of everything is not a filter.
         None if *filter == Filter::default() => &[],
         _ => &[("cancel", "Cancel")],
     };

@@ -1,4 +1,4 @@
-//! Figures as they change, to pages that are open: by server-sent events, from the look that all
+//! Figures as they change, to pages that are open: by server-sent events, from the read that all
 //! share.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -23,8 +23,8 @@ use crate::words;
 /// A stream ends after this, and the page asks for a new one: by then its login may be over.
 const LASTS: Duration = Duration::from_secs(1_800);
 
-/// What a page was told.
-struct Told {
+/// What a page has received.
+struct PageState {
     app: Arc<App>,
     since: Instant,
     cells: BTreeMap<String, (String, &'static str)>,
@@ -41,10 +41,10 @@ pub(crate) async fn events(
     State(app): State<Arc<App>>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Fault> {
     let place = Arc::clone(&app.streams).try_acquire_owned().map_err(|_| {
-        let what = "too many pages are kept up to date";
+        let what = "too many pages are open for live updates";
         Fault::new(StatusCode::SERVICE_UNAVAILABLE, what, "Close some.")
     })?;
-    let told = Told {
+    let state = PageState {
         app,
         since: Instant::now(),
         cells: BTreeMap::new(),
@@ -55,14 +55,14 @@ pub(crate) async fn events(
         is_first: true,
         _one_of_many: place,
     };
-    let events = futures_util::stream::unfold(told, |told| async move {
-        let (event, told) = told.next().await?;
-        Some((Ok(event), told))
+    let events = futures_util::stream::unfold(state, |state| async move {
+        let (event, state) = state.next().await?;
+        Some((Ok(event), state))
     });
     Ok(Sse::new(events).keep_alive(KeepAlive::default()))
 }
 
-impl Told {
+impl PageState {
     async fn next(mut self) -> Option<(Event, Self)> {
         loop {
             if let Some(event) = self.waiting.pop_front() {

@@ -55,7 +55,7 @@ struct FaultPage {
 
 /// A page that says why there is none.
 pub(crate) fn fault(app: &App, visit: &Visit, fault: Fault) -> Response {
-    let mut frame = Frame::without_figures(app, visit, "This did not work", "");
+    let mut frame = Frame::without_figures(app, visit, "Something went wrong", "");
     // A database that is down comes back; the answer to a form is not asked for again.
     frame.retries = fault.status == StatusCode::SERVICE_UNAVAILABLE && visit.is_read;
     page(
@@ -71,26 +71,26 @@ pub(crate) fn fault(app: &App, visit: &Visit, fault: Fault) -> Response {
 pub(crate) async fn not_found() -> Fault {
     Fault::new(
         StatusCode::NOT_FOUND,
-        "there is no such page",
-        "The margin has all there are.",
+        "this page does not exist",
+        "Use the menu to find a page.",
     )
 }
 
-/// Another method was meant.
+/// The path needs another method.
 pub(crate) async fn method_not_allowed(method: Method) -> Fault {
-    let what = format!("this is not asked for by {method}");
+    let what = format!("{method} is not allowed here");
     Fault::new(
         StatusCode::METHOD_NOT_ALLOWED,
         what,
-        "The margin has all pages there are.",
+        "Use the menu to find a page.",
     )
 }
 
 /// Refuses an action where nobody may act.
 async fn check_may_act(app: &App, visit: &Visit) -> Result<(), Fault> {
     if visit.role != Role::Operator {
-        let what = "an observer looks and does not act";
-        let then = "Start the console for operators to act, or use the command.";
+        let what = "this console is read-only";
+        let then = "Start it with --operate to make changes, or use the command line.";
         return Err(Fault::new(StatusCode::FORBIDDEN, what, then));
     }
     let seen = app.collector.seen().await?;

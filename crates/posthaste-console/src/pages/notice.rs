@@ -18,36 +18,44 @@ pub(super) fn read(fields: &Fields) -> Option<String> {
         counted(jobs, "job runs", "jobs run"),
     );
     Some(match fields.get("did")? {
-        "retry" if jobs == 0 => "No job was let run: none of them waits for its time.".to_owned(),
+        "retry" if jobs == 0 => {
+            "No job was retried: none of them is scheduled or retrying.".to_owned()
+        }
         "retry" => format!("{runs} as soon as a worker is free."),
-        "cancel" if jobs == 0 => "No job was cancelled: they had ended before.".to_owned(),
-        "cancel" => format!("{job} cancelled; workers end what runs within five seconds."),
-        "redrive" if jobs == 0 => "No job was sent to work again.".to_owned(),
-        "redrive" => format!("{job} sent to work again, with all attempts."),
+        "cancel" if jobs == 0 => "No job was cancelled: they had already ended.".to_owned(),
+        "cancel" => format!("{job} cancelled; workers end running ones within five seconds."),
+        "redrive" if jobs == 0 => "No job was redriven.".to_owned(),
+        "redrive" => format!("{job} redriven with all attempts."),
         "delete" if jobs == 0 => "No job was deleted.".to_owned(),
-        "delete" => format!("{job} deleted for good."),
-        "run" if jobs == 0 => "Nothing was enqueued: it is no more.".to_owned(),
-        "run" => "Its job was enqueued once, beside its schedule.".to_owned(),
-        "off" if jobs == 0 => "Nothing was changed: it is no more.".to_owned(),
-        "off" => "It is off: no job comes of it until it is switched on.".to_owned(),
-        "on" if jobs == 0 => "Nothing was changed: it is on, or it is no more.".to_owned(),
-        "on" => "It is on again, from now.".to_owned(),
-        "reindex" if jobs == 0 => "No document is so: nothing is to be looked at.".to_owned(),
+        "delete" => format!("{job} deleted permanently."),
+        "run" if jobs == 0 => "Nothing was enqueued: the periodic job no longer exists.".to_owned(),
+        "run" => "Its job was enqueued once, in addition to the schedule.".to_owned(),
+        "off" if jobs == 0 => "Nothing was changed: the periodic job no longer exists.".to_owned(),
+        "off" => "The periodic job is off: it enqueues nothing until it is switched on.".to_owned(),
+        "on" if jobs == 0 => "Nothing was changed: the periodic job is already on, or no longer \
+                              exists."
+            .to_owned(),
+        "on" => "The periodic job is on again, starting now.".to_owned(),
+        "reindex" if jobs == 0 => "No documents match.".to_owned(),
         "reindex" => format!(
-            "{} to be looked at again, behind everything new.",
+            "{} to be checked again, after all new changes.",
             counted(jobs, "document is", "documents are")
         ),
-        "rest" | "wake" if jobs == 0 => "Nothing was changed: it is so, or no more.".to_owned(),
-        "rest" => "The capture is paused, and the server keeps its log.".to_owned(),
-        "wake" => "The capture is not paused any more.".to_owned(),
-        "accept" if jobs == 0 => "Nothing was changed: it is accepted, or no more.".to_owned(),
+        "rest" | "wake" if jobs == 0 => {
+            "Nothing changed: the capture already is in this state, or no longer exists.".to_owned()
+        }
+        "rest" => "The capture is paused. The server keeps its log.".to_owned(),
+        "wake" => "The capture is resumed.".to_owned(),
+        "accept" if jobs == 0 => {
+            "Nothing changed: the gap is already accepted, or no longer exists.".to_owned()
+        }
         "accept" => "The gap is accepted.".to_owned(),
-        "pause" => "The queue is paused. Running jobs go on.".to_owned(),
-        "resume" => "The queue is not paused any more.".to_owned(),
-        "keep" => "Done jobs of the queue are kept for so long.".to_owned(),
-        "forget" => "Done jobs of the queue are not kept any more.".to_owned(),
-        "limit" => "The rate is set, for all workers together.".to_owned(),
-        "unlimit" => "The queue has no rate any more.".to_owned(),
+        "pause" => "The queue is paused. Running jobs continue.".to_owned(),
+        "resume" => "The queue is resumed.".to_owned(),
+        "keep" => "Completed jobs of the queue are kept for this time.".to_owned(),
+        "forget" => "Completed jobs of the queue are no longer kept.".to_owned(),
+        "limit" => "The rate limit is set for all workers together.".to_owned(),
+        "unlimit" => "The rate limit is removed.".to_owned(),
         _ => return None,
     })
 }

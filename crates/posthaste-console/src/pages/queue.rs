@@ -36,8 +36,8 @@ pub(crate) async fn show(
     let name = fields.name("queue")?;
     let line = figures.queues.iter().find(|line| line.name == name);
     let line = line.cloned().ok_or_else(|| {
-        let what = format!("there is no queue {}", words::plain(&name, 60));
-        let then = "A queue is here once a job was enqueued in it.";
+        let what = format!("queue {} does not exist", words::plain(&name, 60));
+        let then = "A queue appears once a job was enqueued in it.";
         Fault::new(StatusCode::NOT_FOUND, what, then)
     })?;
     let shown = words::plain(&name, 60);

@@ -94,8 +94,8 @@ async fn synced(app: &App, fields: &Fields) -> Result<String, Fault> {
         true => Ok(table.to_owned()),
         false => Err(Fault::new(
             StatusCode::NOT_FOUND,
-            format!("no table is synced as {}", words::plain(table, 60)),
-            "Index sync has all there are.",
+            format!("no sync is named {}", words::plain(table, 60)),
+            "The page Index sync lists all.",
         )),
     }
 }
@@ -111,7 +111,7 @@ fn chosen(fields: &Fields) -> Result<Reindex, Fault> {
         .iter()
         .any(|name| fields.get(name).is_some_and(|value| value.contains('\0')))
     {
-        return Err(Fault::bad("documents are not chosen by a NUL"));
+        return Err(Fault::bad("a value must not contain NUL"));
     }
     match fields.text("by")? {
         "all" => Ok(all),
@@ -127,7 +127,7 @@ fn chosen(fields: &Fields) -> Result<Reindex, Fault> {
         "time" => {
             let (since, until) = (text("since"), text("until"));
             if since.is_none() && until.is_none() {
-                return Err(Fault::bad("say since when, or until when"));
+                return Err(Fault::bad("give a start or an end time"));
             }
             Ok(Reindex {
                 column: Some(fields.text("column")?.to_owned()),
@@ -136,13 +136,11 @@ fn chosen(fields: &Fields) -> Result<Reindex, Fault> {
                 ..all
             })
         }
-        _ => Err(Fault::bad(
-            "documents are chosen by all, ids, value or time",
-        )),
+        _ => Err(Fault::bad("choose documents by all, ids, value or time")),
     }
 }
 
-/// Ids that stand on lines of their own, or behind commas.
+/// Ids on lines of their own, or separated by commas.
 fn ids(typed: &str) -> Result<Vec<String>, Fault> {
     let ids = typed
         .split(['\n', '\r', ','])
@@ -150,7 +148,7 @@ fn ids(typed: &str) -> Result<Vec<String>, Fault> {
         .filter(|id| !id.is_empty());
     let ids: Vec<String> = ids.map(str::to_owned).collect();
     match ids.len() {
-        0 => Err(Fault::bad("there is no id")),
+        0 => Err(Fault::bad("no id is given")),
         1..=IDS => Ok(ids),
         _ => Err(Fault::bad(format!("at most {IDS} ids at once"))),
     }
@@ -158,7 +156,7 @@ fn ids(typed: &str) -> Result<Vec<String>, Fault> {
 
 /// The command that does the same.
 fn command(table: &str, reindex: &Reindex) -> String {
-    let mut said = format!("posthaste sync reindex {}", shell(table));
+    let mut command = format!("posthaste sync reindex {}", shell(table));
     let condition = match (&reindex.column, &reindex.equals) {
         (Some(column), Some(value)) => {
             let column = column.replace('"', "\"\"");
@@ -176,19 +174,19 @@ fn command(table: &str, reindex: &Reindex) -> String {
         ("--since", &reindex.since),
         ("--until", &reindex.until),
     ];
-    let before = said.len();
+    let before = command.len();
     for (option, value) in options {
         if let Some(value) = value {
-            said.push_str(&format!(" {option} {}", shell(value)));
+            command.push_str(&format!(" {option} {}", shell(value)));
         }
     }
-    if said.len() == before {
-        said.push_str(" --all");
+    if command.len() == before {
+        command.push_str(" --all");
     }
     if !reindex.force {
-        said.push_str(" --only-different");
+        command.push_str(" --only-different");
     }
-    said
+    command
 }
 
 #[cfg(test)]

@@ -72,12 +72,12 @@ pub(crate) async fn show(
 fn console(app: &App) -> Vec<Fact> {
     let settings = &app.settings;
     let access = match &settings.access {
-        Access::Loopback => "anybody on this machine".to_owned(),
-        Access::Token(_) => "who knows the token".to_owned(),
+        Access::Loopback => "everyone on this machine".to_owned(),
+        Access::Token(_) => "holders of the token".to_owned(),
         Access::Proxy(proxy) => {
             let networks: Vec<String> = proxy.networks.iter().map(ToString::to_string).collect();
             let header = words::plain(&proxy.header, 60);
-            format!("whom {} names in {header}", networks.join(", "))
+            format!("users named by {} in {header}", networks.join(", "))
         }
     };
     let role = match &settings.access {
@@ -85,7 +85,7 @@ fn console(app: &App) -> Vec<Fact> {
             let operators = proxy.operators.iter().map(|one| words::plain(one, 60));
             let operators: Vec<String> = operators.collect();
             let role = settings.role.name();
-            format!("{role}; these may act: {}", operators.join(", "))
+            format!("{role}; operators: {}", operators.join(", "))
         }
         _ => settings.role.name().to_owned(),
     };
@@ -105,7 +105,7 @@ fn console(app: &App) -> Vec<Fact> {
         ),
         (
             "Statements",
-            "2 s to look, 10 s to count, 30 s to act".to_owned(),
+            "2 s for reads, 10 s for counts, 30 s for actions".to_owned(),
         ),
     ];
     facts.extend(settings.thresholds.shown());
@@ -128,7 +128,7 @@ fn database(figures: &Figures, installed: &store::Installed) -> Vec<Fact> {
         ("Database", words::plain(&server.database, 80)),
         ("Postgres", words::plain(&server.version, 80)),
         ("It is", role.to_owned()),
-        ("Sessions are seen", sees.to_owned()),
+        ("Sees other sessions", sees.to_owned()),
         (
             "Failed attempts are kept for",
             words::age(installed.keep_attempts),
@@ -144,14 +144,14 @@ fn log(log: &store::Log, behind: i64) -> Vec<Fact> {
     let segments = |number: i64| words::counted(number, "segment", "segments");
     let ready = format!("{}, {} of them sealed", segments(log.ready), log.sealed);
     let state = match behind {
-        ..3 => "nothing: the oldest is truncated in time",
-        _ => "something: the oldest cannot be truncated, posthaste doctor names it",
+        ..3 => "none: the oldest segment is truncated in time",
+        _ => "yes: the oldest segment cannot be truncated; run posthaste doctor",
     };
     vec![
         ("Ready", ready),
         ("Overflow", segments(log.overflow)),
         ("Scheduled", segments(log.scheduled)),
-        ("In its way is", state.to_owned()),
+        ("Blocked", state.to_owned()),
         ("It fills", words::bytes(log.bytes)),
         ("Kept jobs fill", words::bytes(log.dead_bytes)),
     ]

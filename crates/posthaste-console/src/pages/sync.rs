@@ -1,4 +1,4 @@
-//! Index sync: how far each index is behind its table, and what is in the way.
+//! Index sync: how far each index lags its table, and its problems.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ struct Table {
     audited: String,
     differs: bool,
     reindex_queue: String,
-    /// Documents of re-indexes that are still to be looked at.
+    /// Documents of re-indexes that are still to be checked.
     left: Cell,
     is_left: bool,
     done: String,
@@ -70,7 +70,7 @@ struct Reason {
 struct SyncPage {
     frame: Frame,
     tables: Vec<Table>,
-    /// Whether it was read in time what is in the way.
+    /// Whether the problems were read in time.
     is_whole: bool,
     took: String,
 }

@@ -26,7 +26,7 @@ struct Row {
     detail: String,
     lasts: String,
     is_long: bool,
-    behind: String,
+    transactions: String,
     remedy: String,
 }
 
@@ -119,7 +119,7 @@ fn row(holder: &Holder, long: f64) -> Row {
         detail: words::plain(&holder_detail(holder), 200),
         lasts: holder.seconds.map_or_else(|| "–".to_owned(), words::age),
         is_long: holder.seconds.is_some_and(|seconds| seconds > long),
-        behind: words::count(holder.transactions.unwrap_or(0)),
+        transactions: words::count(holder.transactions.unwrap_or(0)),
         remedy: match holder.kind {
             HolderKind::Prepared => "in its database: ROLLBACK PREPARED or COMMIT PREPARED".into(),
             HolderKind::Slot => "unless it is needed: SELECT pg_drop_replication_slot(name)".into(),
@@ -155,12 +155,12 @@ pub(super) fn queue_pays(segments: i64) -> String {
 }
 
 /// What it costs the user's own tables.
-pub(super) fn tables_pay(behind: i64) -> String {
-    match behind {
-        0 => "Nothing yet: no transaction has begun since.".to_owned(),
-        behind => format!(
+pub(super) fn tables_pay(transactions: i64) -> String {
+    match transactions {
+        0 => "Nothing yet: no transaction has started since.".to_owned(),
+        transactions => format!(
             "Rows that died within the last {} cannot be removed.",
-            words::counted(behind, "transaction", "transactions")
+            words::counted(transactions, "transaction", "transactions")
         ),
     }
 }

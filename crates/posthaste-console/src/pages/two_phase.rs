@@ -1,4 +1,4 @@
-//! Transactions over several documents: which are open, what stands in their way, and what to do.
+//! Transactions over several documents: which are open, what blocks them, and what to do.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ struct Row {
     unmoved: String,
     attempts: String,
     next: String,
-    /// What stands in its way, each with what to do.
+    /// What blocks it, each with what to do.
     blockers: Vec<(String, String)>,
 }
 
@@ -80,21 +80,21 @@ pub(crate) async fn show(
         },
         shown: seen
             .and_then(Result::ok)
-            .map(|look| shown(&look, Timestamp::now())),
+            .map(|overview| shown(&overview, Timestamp::now())),
     };
     Ok(page(StatusCode::OK, &two_phase))
 }
 
-fn shown(look: &Overview, now: Timestamp) -> Shown {
-    let is_stuck = |id: &str| look.stuck.iter().any(|one| one.id == id);
-    let open = look.open.iter().take(OPEN);
+fn shown(overview: &Overview, now: Timestamp) -> Shown {
+    let is_stuck = |id: &str| overview.stuck.iter().any(|one| one.id == id);
+    let open = overview.open.iter().take(OPEN);
     let open = open.filter(|one| !is_stuck(&one.id));
     Shown {
-        stuck: look.stuck.iter().map(|one| stuck(one, now)).collect(),
+        stuck: overview.stuck.iter().map(|one| stuck(one, now)).collect(),
         open: open.map(|one| row(&one.id, &one.record, now)).collect(),
-        has_more_stuck: look.stuck.len() >= STUCK,
-        has_more: look.open.len() > OPEN,
-        took: words::span(look.took.as_secs_f64()),
+        has_more_stuck: overview.stuck.len() >= STUCK,
+        has_more: overview.open.len() > OPEN,
+        took: words::span(overview.took.as_secs_f64()),
     }
 }
 
@@ -124,7 +124,7 @@ fn row(id: &str, record: &Result<Record, String>, now: Timestamp) -> Row {
             id,
             state: "unreadable".to_owned(),
             class: "failing",
-            means: "somebody else has written it",
+            means: "another client has written it",
             effects: words::plain(why, 200),
             ..Row::default()
         },
@@ -135,7 +135,7 @@ fn stuck(stuck: &Stuck, now: Timestamp) -> Row {
     let blockers: Vec<(String, String)> = match (&stuck.record, stuck.blockers.is_empty()) {
         (Err(_), true) => vec![(
             "it cannot be read".to_owned(),
-            "put the document right, or delete it if nobody needs it".to_owned(),
+            "correct the document, or delete it if it is not needed".to_owned(),
         )],
         (Ok(record), true) => vec![waits(record, now)],
         _ => stuck.blockers.iter().map(blocker).collect(),
@@ -146,12 +146,12 @@ fn stuck(stuck: &Stuck, now: Timestamp) -> Row {
     }
 }
 
-/// Nothing stands in its way: then it is recovery's turn.
+/// Nothing blocks it: it waits for recovery.
 fn waits(record: &Record, now: Timestamp) -> (String, String) {
     let late = seconds(record.next_attempt_at.as_deref(), now).is_none_or(|ago| ago > LATE);
     let what = match late {
-        true => "nothing; recovery has not come for it",
-        false => "nothing; recovery comes again",
+        true => "nothing; recovery has not run yet",
+        false => "nothing; recovery runs again",
     };
     let then = match late {
         true => "posthaste two-phase recover",
@@ -177,15 +177,15 @@ fn blocker(blocker: &Blocker) -> (String, String) {
 fn meaning(state: Where) -> (&'static str, &'static str) {
     match state {
         Where::Created => ("scheduled", "not begun"),
-        Where::Pending => ("running", "its documents are asked to hold it"),
-        Where::Committed => ("completed", "decided: it happens"),
-        Where::Terminating => ("retrying", "decided: it does not happen"),
-        Where::Finished => ("completed", "it has happened"),
-        Where::RolledBack => ("idle", "it never happens"),
+        Where::Pending => ("running", "documents are being prepared"),
+        Where::Committed => ("completed", "decided: commit"),
+        Where::Terminating => ("retrying", "decided: roll back"),
+        Where::Finished => ("completed", "committed"),
+        Where::RolledBack => ("idle", "rolled back"),
     }
 }
 
-/// What it does. The values that it sets are told to nobody.
+/// What it does. The values that it sets are not shown.
 fn effects(effects: &[Effect]) -> String {
     let one = |effect: &Effect| {
         let document = words::plain(&effect.document, 64);

@@ -1,5 +1,5 @@
 -- Who waits for its turn of an ordering key ($1), the next first: those that have a place in the
--- order, behind the one whose turn it is.
+-- order, after the one whose turn it is.
 WITH stand AS MATERIALIZED (
   SELECT coalesce((SELECT s.turn FROM posthaste.stand($1::text) s), -1::bigint) AS turn
 )

@@ -41,7 +41,7 @@ pub(crate) async fn begin_action(
         next.ok_or_else(|| StoreError::Failed("the database answered nothing".to_owned()))?;
     let (id, at_work): (i32, i64) = (next.try_get("id")?, next.try_get("running")?);
     if at_work >= AT_WORK {
-        let what = format!("{at_work} actions are at work: wait for one, or stop one");
+        let what = format!("{at_work} actions are running: wait for one, or stop one");
         return Err(StoreError::Refused(what));
     }
     let kind = begun.kind.name();
@@ -131,7 +131,7 @@ pub(crate) async fn advance(
         (&step.is_over, Type::BOOL),
     ];
     let moved = moved(session, include_str!("bulk_advance.sql"), &values).await?;
-    moved.ok_or_else(|| StoreError::Failed(format!("action {id} is no more")))
+    moved.ok_or_else(|| StoreError::Failed(format!("action {id} no longer exists")))
 }
 
 /// A batch failed: the action rests for this many seconds, or ends.
@@ -210,7 +210,7 @@ fn read(row: &Row) -> Result<Action, StoreError> {
     let kind = Kind::read(kind);
     Ok(Action {
         id: row.try_get("id")?,
-        kind: kind.ok_or_else(|| StoreError::Schema("an action is not known".to_owned()))?,
+        kind: kind.ok_or_else(|| StoreError::Schema("an action is unknown".to_owned()))?,
         filter: row.try_get("filter")?,
         at_most: row.try_get("at_most")?,
         expected: row.try_get("expected")?,

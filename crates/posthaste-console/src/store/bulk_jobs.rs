@@ -8,16 +8,16 @@ use super::{Session, StoreError};
 use crate::filter::Filter;
 use crate::words;
 
-/// Kept jobs that one look reads at most.
-const LOOKED_AT: i64 = 20_000;
+/// Dead jobs that one query reads at most.
+const MOST_READ: i64 = 20_000;
 
-/// Kept jobs that are meant, and where the next look begins; nothing at the end.
+/// Dead jobs that match, and where the next read begins; none at the end.
 pub(crate) struct NextKept {
     pub(crate) ids: Vec<i64>,
     pub(crate) next: Option<(Timestamp, i64)>,
 }
 
-/// Jobs that were given up so, behind this time and number and until a time, the first first.
+/// Jobs that ended in this state, after this time and number and until a time, the oldest first.
 pub(crate) async fn next_kept(
     session: &Session,
     state: State,
@@ -37,7 +37,7 @@ pub(crate) async fn next_kept(
         (&filter.name, Type::TEXT),
         (&filter.tag, Type::TEXT),
         (&error, Type::TEXT),
-        (&LOOKED_AT, Type::INT8),
+        (&MOST_READ, Type::INT8),
         (&most, Type::INT8),
     ];
     let sql = include_str!("bulk_kept.sql");
@@ -45,8 +45,8 @@ pub(crate) async fn next_kept(
     let (mut ids, mut last, mut end) = (Vec::new(), None, None);
     for row in rows {
         let place: (Timestamp, i64) = (row.try_get("died_at")?, row.try_get("id")?);
-        match row.try_get::<_, Option<i64>>("looked_at")? {
-            Some(looked_at) => end = (looked_at >= LOOKED_AT).then_some(place),
+        match row.try_get::<_, Option<i64>>("scanned")? {
+            Some(scanned) => end = (scanned >= MOST_READ).then_some(place),
             None => {
                 ids.push(place.1);
                 last = Some(place);

@@ -1,22 +1,22 @@
 -- Jobs that were given up so ($1) until $4, those first that were given up first: of the next few
--- thousand ($9) behind this time and number, those that are meant, at most $10. At the end the last
--- that was looked at, and how many were. A condition that is NULL is none.
+-- thousand ($9) after this time and number, those that match, at most $10. At the end the last
+-- that was read, and how many were. A condition that is NULL is none.
 WITH near AS MATERIALIZED (
   SELECT d.id, d.died_at, d.queue, d.name, d.tag, d.last_error
     FROM posthaste.dead d
    WHERE d.state = $1::text AND d.died_at >= $2::timestamptz
      AND (d.died_at, d.id) > ($2::timestamptz, $3::bigint) AND d.died_at <= $4::timestamptz
    ORDER BY d.died_at, d.id LIMIT $9::bigint
-), meant AS MATERIALIZED (
+), matching AS MATERIALIZED (
   SELECT n.id, n.died_at FROM near n
    WHERE ($5::text IS NULL OR n.queue = $5::text) AND ($6::text IS NULL OR n.name = $6::text)
      AND ($7::text IS NULL OR n.tag = $7::text) AND ($8::text IS NULL OR n.last_error LIKE $8::text)
    ORDER BY n.died_at, n.id LIMIT $10::bigint
-), looked AS (
+), scanned AS (
   SELECT n.id, n.died_at, count(*) OVER () AS rows
     FROM near n ORDER BY n.died_at DESC, n.id DESC LIMIT 1
 )
-SELECT m.id, m.died_at, NULL::bigint AS looked_at FROM meant m
+SELECT m.id, m.died_at, NULL::bigint AS scanned FROM matching m
 UNION ALL
-SELECT l.id, l.died_at, l.rows FROM looked l
- ORDER BY looked_at NULLS FIRST, died_at, id
+SELECT l.id, l.died_at, l.rows FROM scanned l
+ ORDER BY scanned NULLS FIRST, died_at, id

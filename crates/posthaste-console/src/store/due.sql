@@ -1,6 +1,6 @@
 -- Jobs that are due later, the next first: of the next few thousand after this time and number
--- ($9), those that are meant. What was sent to work is before the promoter's cursor, and is not
--- looked at. At the end a row without a name: the last that was looked at, and how many were. A
+-- ($9), those that match. What was promoted is before the promoter's cursor, and is not
+-- read. At the end a row without a name: the last that was read, and how many were. A
 -- condition that is NULL is none.
 WITH cursor AS MATERIALIZED (
   (SELECT 6::smallint AS slot, p.* FROM posthaste.promote_cursor_6 p ORDER BY p.page DESC LIMIT 1)
@@ -27,7 +27,7 @@ WITH cursor AS MATERIALIZED (
       ORDER BY s.scheduled_at, s.id LIMIT $9::bigint)) n
    WHERE n.scheduled_at < '9999-01-01Z'
    ORDER BY n.scheduled_at, n.id LIMIT $9::bigint
-), meant AS MATERIALIZED (
+), matching AS MATERIALIZED (
   SELECT n.id, n.scheduled_at, n.name, coalesce(n.own_queue, n.queue) AS queue,
          coalesce(n.own_priority, n.priority) AS priority,
          CASE WHEN n.attempt > 0 THEN 'retrying' ELSE 'scheduled' END AS state, n.attempt,
@@ -48,15 +48,15 @@ WITH cursor AS MATERIALIZED (
                                          c.at_xid, c.at_due, c.at_id, c.late_done, c.exhausted),
                       false)
    ORDER BY n.scheduled_at, n.id LIMIT $10::bigint
-), looked AS (
+), scanned AS (
   SELECT n.id, n.scheduled_at, count(*) OVER () AS rows
     FROM near n ORDER BY n.scheduled_at DESC, n.id DESC LIMIT 1
 )
 SELECT m.id, m.scheduled_at, m.name, m.queue, m.priority, m.state, m.attempt, m.max_attempts,
        m.enqueued_at, m.tag, m.last_error, m.kwargs, m.kwargs_bytes
-  FROM meant m
+  FROM matching m
 UNION ALL
 SELECT l.id, l.scheduled_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
        l.rows::integer
-  FROM looked l
+  FROM scanned l
  ORDER BY scheduled_at, id

@@ -8,14 +8,14 @@ pub(crate) enum StoreError {
     /// No connection.
     #[error("the database does not answer: {0}")]
     Unreachable(String),
-    /// It took too long, or somebody's lock was in the way.
+    /// It took too long, or was blocked by a lock.
     #[error("the database did not answer within {0}")]
     Late(&'static str),
     /// It only reads.
     #[error("this database is a read-only replica")]
     ReadOnly,
     /// The schema is missing, or older or newer than this console.
-    #[error("the schema of posthaste is not what this console needs: {0}")]
+    #[error("the schema of posthaste does not match this console: {0}")]
     Schema(String),
     /// The role of the connection may not.
     #[error("the database role of the console may not do that: {0}")]
@@ -29,17 +29,17 @@ pub(crate) enum StoreError {
 }
 
 impl StoreError {
-    fn of(code: Option<&str>, said: String) -> Self {
+    fn of(code: Option<&str>, text: String) -> Self {
         match code {
             Some("57014" | "55P03") => Self::Late("its time limit"),
             Some("25006") => Self::ReadOnly,
-            Some("42P01" | "42883" | "3F000" | "42703") => Self::Schema(said),
-            Some("42501") => Self::Denied(said),
-            Some(code) if code.starts_with("22") || code.starts_with("54") => Self::Refused(said),
+            Some("42P01" | "42883" | "3F000" | "42703") => Self::Schema(text),
+            Some("42501") => Self::Denied(text),
+            Some(code) if code.starts_with("22") || code.starts_with("54") => Self::Refused(text),
             Some(code) if code.starts_with("08") || code.starts_with("57P") => {
-                Self::Unreachable(said)
+                Self::Unreachable(text)
             }
-            _ => Self::Failed(said),
+            _ => Self::Failed(text),
         }
     }
 }
@@ -57,14 +57,14 @@ impl StoreError {
 
 impl From<posthaste::Error> for StoreError {
     fn from(error: posthaste::Error) -> Self {
-        let said = with_causes(&error);
+        let text = with_causes(&error);
         if error.is_invalid() {
-            return Self::Refused(said);
+            return Self::Refused(text);
         }
         if error.is_connection() {
-            return Self::Unreachable(said);
+            return Self::Unreachable(text);
         }
-        Self::of(error.sqlstate().map(|code| code.code()), said)
+        Self::of(error.sqlstate().map(|code| code.code()), text)
     }
 }
 
@@ -80,11 +80,11 @@ impl From<posthaste_observe::Error> for StoreError {
 
 impl From<tokio_postgres::Error> for StoreError {
     fn from(error: tokio_postgres::Error) -> Self {
-        let said = with_causes(&error);
+        let text = with_causes(&error);
         if error.is_closed() {
-            return Self::Unreachable(said);
+            return Self::Unreachable(text);
         }
-        Self::of(error.code().map(|code| code.code()), said)
+        Self::of(error.code().map(|code| code.code()), text)
     }
 }
 
@@ -94,16 +94,16 @@ impl From<deadpool_postgres::PoolError> for StoreError {
     }
 }
 
-/// An error with its sources, each said once.
+/// An error with its sources, each once.
 fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut said = error.to_string();
+    let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         let more = error.to_string();
-        if !said.contains(&more) {
-            said = format!("{said}: {more}");
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
         }
         cause = error.source();
     }
-    said
+    text
 }

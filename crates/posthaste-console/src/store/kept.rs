@@ -8,7 +8,7 @@ use super::{Session, StoreError};
 use crate::filter::Filter;
 use crate::words;
 
-/// How many kept jobs are meant; and whether only some were looked at.
+/// How many dead jobs match; and whether only some were read.
 pub(crate) async fn kept_count(
     pool: &Pool,
     filter: &Filter,
@@ -31,9 +31,9 @@ pub(crate) async fn kept_count(
     let Some(row) = rows.first() else {
         return Ok((0, false));
     };
-    let (meant, looked_at): (i64, i64) = (row.try_get("meant")?, row.try_get("looked_at")?);
+    let (matching, scanned): (i64, i64) = (row.try_get("matching")?, row.try_get("scanned")?);
     session.end().await?;
-    Ok((meant, looked_at >= most))
+    Ok((matching, scanned >= most))
 }
 
 /// Deletes these, of those that are kept; how many.

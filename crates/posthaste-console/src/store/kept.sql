@@ -1,6 +1,6 @@
 -- Jobs that were given up so ($1), those first that were given up last: of the next few thousand
--- before this time and number ($8), those that are meant. At the end a row without a name: the last
--- that was looked at, and how many were. A condition that is NULL is none.
+-- before this time and number ($8), those that match. At the end a row without a name: the last
+-- that was read, and how many were. A condition that is NULL is none.
 WITH near AS MATERIALIZED (
   SELECT d.id, d.died_at, d.queue, d.name, d.tag, d.last_error
     FROM posthaste.dead d
@@ -8,20 +8,20 @@ WITH near AS MATERIALIZED (
      AND (d.died_at, d.id) < ($2::timestamptz, $3::bigint)
      AND d.died_at >= coalesce($10::timestamptz, '-infinity')
    ORDER BY d.died_at DESC, d.id DESC LIMIT $8::bigint
-), meant AS MATERIALIZED (
+), matching AS MATERIALIZED (
   SELECT n.id FROM near n
    WHERE ($4::text IS NULL OR n.queue = $4::text) AND ($5::text IS NULL OR n.name = $5::text)
      AND ($6::text IS NULL OR n.tag = $6::text) AND ($7::text IS NULL OR n.last_error LIKE $7::text)
    ORDER BY n.died_at DESC, n.id DESC LIMIT $9::bigint
-), looked AS (
+), scanned AS (
   SELECT n.id, n.died_at, count(*) OVER () AS rows FROM near n ORDER BY n.died_at, n.id LIMIT 1
 )
 SELECT d.id, d.died_at, d.name, d.queue, d.priority, d.state, d.attempt, d.max_attempts,
        d.enqueued_at, d.scheduled_at, d.tag, left(d.last_error, 400) AS last_error,
        CASE WHEN d.kwargs_bytes <= 4096 THEN d.kwargs::text END AS kwargs, d.kwargs_bytes
-  FROM posthaste.dead d WHERE d.id = ANY (ARRAY(SELECT m.id FROM meant m))
+  FROM posthaste.dead d WHERE d.id = ANY (ARRAY(SELECT m.id FROM matching m))
 UNION ALL
 SELECT l.id, l.died_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
        l.rows::integer
-  FROM looked l
+  FROM scanned l
  ORDER BY died_at DESC, id DESC

@@ -1,4 +1,4 @@
-//! Jobs, a bounded look at a time.
+//! Jobs, one bounded read at a time.
 
 use jiff::Timestamp;
 use posthaste::State;
@@ -10,10 +10,10 @@ use crate::filter::Filter;
 use crate::window::{Cursor, Tid};
 use crate::words;
 
-/// Kept jobs that one look reads at most.
-const LOOKED_AT: i64 = 20_000;
-/// Jobs that are due later, of which one look reads whole rows.
-const LOOKED_AT_DUE: i64 = 5_000;
+/// Dead jobs that one query reads at most.
+const MOST_READ: i64 = 20_000;
+/// Jobs that are due later, of which one query reads whole rows.
+const MOST_DUE_READ: i64 = 5_000;
 
 /// A job in a list.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ pub(crate) struct JobRow {
     pub(crate) kwargs_bytes: i32,
     /// When it was given up.
     pub(crate) died_at: Option<Timestamp>,
-    /// Where a list goes on behind it.
+    /// Where a list continues after it.
     pub(crate) place: Cursor,
 }
 
@@ -41,7 +41,7 @@ impl JobRow {
     fn read(row: &Row, place: Cursor) -> Result<Self, StoreError> {
         let state: String = row.try_get("state")?;
         let state = state.parse();
-        let state = state.map_err(|_| StoreError::Schema("a state is not known".to_owned()))?;
+        let state = state.map_err(|_| StoreError::Schema("a state is unknown".to_owned()))?;
         Ok(Self {
             id: row.try_get("id")?,
             name: row.try_get("name")?,
@@ -114,7 +114,7 @@ pub(crate) async fn slot(
     let rows = session.client()?.query_typed(sql, &values).await?;
     let read = rows.iter().map(|row| {
         let at: String = row.try_get("at")?;
-        let nowhere = || StoreError::Failed(format!("{at} is no place"));
+        let nowhere = || StoreError::Failed(format!("{at} is not a position"));
         JobRow::read(row, Cursor::Slot(slot, Tid::read(&at).ok_or_else(nowhere)?))
     });
     read.collect()
@@ -128,7 +128,7 @@ pub(crate) async fn has_more_claims(session: &Session, claims: i64) -> Result<bo
     Ok(row.try_get(0)?)
 }
 
-/// Jobs of a place that goes by numbers, below that number; of so many claims where that is said.
+/// Jobs of a place that goes by numbers, below that number; of a number of claims if one is given.
 pub(crate) async fn numbered(
     session: &Session,
     place: &Cursor,
@@ -163,10 +163,10 @@ pub(crate) async fn numbered(
     read.collect()
 }
 
-/// What one look at kept jobs, or at those that are due later, found.
+/// The result of one read of dead jobs, or of those that are due later.
 pub(crate) struct KeptPage {
     pub(crate) jobs: Vec<JobRow>,
-    /// Where the look ended, and whether it was at its bound there.
+    /// Where the read ended, and whether it reached its bound there.
     pub(crate) end: Option<(Timestamp, i64)>,
     pub(crate) is_bounded: bool,
 }
@@ -189,7 +189,7 @@ pub(crate) async fn kept(
         (&filter.name, Type::TEXT),
         (&filter.tag, Type::TEXT),
         (&error, Type::TEXT),
-        (&LOOKED_AT, Type::INT8),
+        (&MOST_READ, Type::INT8),
         (&limit, Type::INT8),
         (&since, Type::TIMESTAMPTZ),
     ];
@@ -197,7 +197,7 @@ pub(crate) async fn kept(
         .client()?
         .query_typed(include_str!("kept.sql"), &values)
         .await?;
-    let mut kept = KeptPage::read(&rows, "died_at", LOOKED_AT, |at, id| {
+    let mut kept = KeptPage::read(&rows, "died_at", MOST_READ, |at, id| {
         Cursor::Kept(state, at, id)
     })?;
     for job in &mut kept.jobs {
@@ -209,7 +209,7 @@ pub(crate) async fn kept(
 }
 
 impl KeptPage {
-    /// Jobs, and a row without a name that says where the look ended.
+    /// Jobs, and a row without a name that says where the read ended.
     fn read(
         rows: &[Row],
         column: &str,
@@ -252,10 +252,10 @@ pub(crate) async fn due(
         (&state, Type::TEXT),
         (&error, Type::TEXT),
         (&since, Type::TIMESTAMPTZ),
-        (&LOOKED_AT_DUE, Type::INT8),
+        (&MOST_DUE_READ, Type::INT8),
         (&limit, Type::INT8),
     ];
     let sql = include_str!("due.sql");
     let rows = session.client()?.query_typed(sql, &values).await?;
-    KeptPage::read(&rows, "scheduled_at", LOOKED_AT_DUE, Cursor::Due)
+    KeptPage::read(&rows, "scheduled_at", MOST_DUE_READ, Cursor::Due)
 }

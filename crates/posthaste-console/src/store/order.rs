@@ -1,4 +1,4 @@
-//! Who waits behind whom.
+//! Jobs that wait for others of their ordering key.
 
 use jiff::Timestamp;
 use tokio_postgres::Row;

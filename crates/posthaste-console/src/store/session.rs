@@ -25,12 +25,12 @@ const ACTION: &str = "30s";
 pub(crate) struct Session(Option<Object>);
 
 impl Session {
-    /// To look: nothing can be written.
+    /// Read-only.
     pub(crate) async fn read(pool: &Pool) -> Result<Self, StoreError> {
         Self::begin(pool, READ_ONLY, PAGE).await
     }
 
-    /// To look at what all pages share.
+    /// For the snapshot that all pages share.
     pub(crate) async fn read_shared(pool: &Pool) -> Result<Self, StoreError> {
         Self::begin(pool, READ_ONLY, SHARED).await
     }

@@ -1,4 +1,4 @@
-//! Synced tables, what is in the way of their indexes, and re-indexes.
+//! Synced tables, problems of their indexes, and re-indexes.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ fn read(row: &Row) -> Result<Synced, tokio_postgres::Error> {
     })
 }
 
-/// What is in the way of syncs, by their names.
+/// Problems of syncs, by their names.
 pub(crate) async fn behind(pool: &Pool) -> Result<BTreeMap<String, Behind>, StoreError> {
     let session = Session::read(pool).await?;
     let behind = posthaste_sync::behind(session.client()?).await?;
@@ -83,7 +83,7 @@ pub(crate) async fn plan_reindex(
     Ok(plan)
 }
 
-/// Begins it: how many documents are to be looked at.
+/// Begins it: how many documents are to be checked.
 pub(crate) async fn begin_reindex(
     pool: &Pool,
     table: &str,

@@ -1,4 +1,4 @@
--- Who may only look looks. Where a worker leads it takes the samples.
+-- A read-only role only reads. Where a worker leads it takes the samples.
 SELECT CASE WHEN pg_catalog.current_setting('transaction_read_only') = 'off'
                  AND pg_catalog.has_table_privilege('posthaste.sample', 'INSERT')
                  AND pg_catalog.has_table_privilege('posthaste.sample', 'DELETE')

@@ -178,7 +178,7 @@ async fn schedules_are_run_and_switched_and_an_index_is_looked_at_again_by_click
     assert_eq!(sync::waiting(&client).await, Vec::<i64>::new());
     window.click("form[action=\"/sync/reindex\"] button").await;
     window
-        .until_it_says("2 documents are to be looked at again")
+        .until_it_says("2 documents are to be checked again")
         .await;
     assert_eq!(sync::waiting(&client).await, [3, 7]);
     window.close().await;

@@ -25,12 +25,12 @@ async fn a_token_session_lasts_until_sign_out() {
         assert_eq!(window.barriers(&[]).await, Vec::<String>::new());
         assert_eq!(window.stands_out().await, Vec::<String>::new());
     }
-    // The page that asks for it is no fault of anybody's.
+    // The page that asks for it is not a fault of anybody's.
     let asked = window.complaints().await;
-    assert!(asked.iter().all(|said| said.contains("401")), "{asked:?}");
+    assert!(asked.iter().all(|text| text.contains("401")), "{asked:?}");
     window.fill("input[name=token]", "a short one").await;
     window.click("button").await;
-    window.until_it_says("That is not the token.").await;
+    window.until_it_says("Wrong token.").await;
     assert_eq!(window.barriers(&[]).await, Vec::<String>::new());
     window.fill("input[name=token]", "a long secret").await;
     window.press("\u{e007}").await;

@@ -60,8 +60,8 @@ impl Driver {
 
     /// Tells the browser what only Chromium knows.
     pub async fn tell(&self, method: &str, parameters: Value) -> anyhow::Result<()> {
-        let told = json!({ "cmd": method, "params": parameters });
-        self.post("/goog/cdp/execute", told).await.map(drop)
+        let command = json!({ "cmd": method, "params": parameters });
+        self.post("/goog/cdp/execute", command).await.map(drop)
     }
 
     /// What the browser has logged since it was asked before, as (level, message).

@@ -1,4 +1,4 @@
-//! Figures that change while somebody looks.
+//! Figures that change while the page is open.
 
 use super::kit::Window;
 use crate::support::{console, database, enqueue};

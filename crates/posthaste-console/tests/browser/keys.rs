@@ -17,7 +17,7 @@ async fn jobs_are_found_opened_selected_retried_and_cancelled_by_keys() {
         return;
     };
     let later = schedules::later(&client, "later", 60).await;
-    // A list is as old as the last look at the database, so its job is there before the first.
+    // A list is as old as the last read of the database, so its job is there before the first.
     let dead = given_up(&client, "dead", "mail.send", "refused").await;
     let wrong = enqueue(&client, "wrong", "mail", "{}").await;
     enqueue(&client, "right", "mail", "{}").await;

@@ -87,17 +87,17 @@ impl Window {
 
     /// Waits until an expression holds in the page, whichever page that is by then.
     pub async fn until(&self, what: &str, expression: &str) {
-        // The page looks by itself for a second, which costs less than to ask it again and again.
+        // The page polls by itself for a second, which costs less than to ask it again and again.
         let script = format!(
             "const done = arguments[0]; const end = Date.now() + 1000; \
-             const look = () => ({expression}) ? done(true) \
-               : Date.now() > end ? done(false) : setTimeout(look, 20); look();"
+             const poll = () => ({expression}) ? done(true) \
+               : Date.now() > end ? done(false) : setTimeout(poll, 20); poll();"
         );
         let holds = eventually(SOON, what, async || {
             let answer = self.driver.run_until_done(&script, Vec::new()).await?;
             Ok(answer == Value::Bool(true))
         });
-        self.told(holds.await).await;
+        self.expect(holds.await).await;
     }
 
     /// Waits until the page says this.
@@ -157,8 +157,8 @@ impl Window {
     }
 
     async fn tell(&self, method: &str, parameters: Value) {
-        let told = self.driver.tell(method, parameters).await;
-        told.unwrap_or_else(|error| panic!("{method}: {error:#}"));
+        let answer = self.driver.tell(method, parameters).await;
+        answer.unwrap_or_else(|error| panic!("{method}: {error:#}"));
     }
 
     /// What the browser complained of since it was asked before: faults of scripts, what the
@@ -189,16 +189,16 @@ impl Window {
 
     /// Waits until a query says true.
     pub async fn until_true(&self, client: &Client, sql: &str) {
-        self.told(until_true(client, sql).await).await;
+        self.expect(until_true(client, sql).await).await;
     }
 
     /// Waits until a job is in this state.
     pub async fn until_state(&self, client: &Client, id: i64, state: &str) {
-        self.told(until_state(client, id, state).await).await;
+        self.expect(until_state(client, id, state).await).await;
     }
 
     /// Fails with what the page says where something did not come.
-    async fn told(&self, came: anyhow::Result<()>) {
+    async fn expect(&self, came: anyhow::Result<()>) {
         if let Err(error) = came {
             let at = self.value("location.href").await;
             panic!("{error:#}: at {at}: {}", self.text("body").await);

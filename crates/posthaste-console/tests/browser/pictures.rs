@@ -29,7 +29,7 @@ fn the_pictures_of_the_guide_are_there_and_weigh_little() {
     assert!(shown.len() > 3, "{shown:?}");
     for name in shown {
         let picture = std::fs::read(folder().join(&name)).unwrap_or_default();
-        assert!(picture.starts_with(b"\x89PNG"), "{name} is no picture");
+        assert!(picture.starts_with(b"\x89PNG"), "{name} is not a picture");
         assert!(
             u64::try_from(picture.len()).unwrap() <= MOST,
             "{name} is too large"

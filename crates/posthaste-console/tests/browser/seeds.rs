@@ -43,8 +43,8 @@ impl Store {
         until_state(&client, awaited, "awaiting")
             .await
             .expect("it waits");
-        let told = until_true(&client, include_str!("told.sql"));
-        told.await.expect("all are done that can be");
+        let done = until_true(&client, include_str!("settled.sql"));
+        done.await.expect("all are done that can be");
         Self {
             database,
             worker,

@@ -17,17 +17,17 @@ impl Doomed {
     async fn begin(database: &TestDb) -> Self {
         let pool = database.pool(4).unwrap();
         let (kill, killed) = oneshot::channel();
-        let (tell, told) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Runtime::new().unwrap();
             runtime.block_on(async {
                 let console = support::console_of(pool, support::operator()).await;
-                let _ = tell.send(console);
+                let _ = sender.send(console);
                 let _ = killed.await;
             });
             runtime.shutdown_background();
         });
-        let console = told.await.unwrap();
+        let console = receiver.await.unwrap();
         Self {
             console,
             kill,
@@ -124,7 +124,7 @@ async fn a_copy_of_a_database_does_not_go_on_by_itself() {
                     (VALUES (1, 'old'), (2, 'none')) v(n, name)";
     client.batch_execute(copied).await.unwrap();
     let console = console(&database).await;
-    // The one that is of this database has ended; so the other one was looked at.
+    // The one that is of this database has ended; so the other one was checked.
     ended(&console, "/bulk/2", "finished").await;
     let page = ended(&console, "/bulk/1", "of another database").await;
     assert!(page.contains("This database is a copy"), "{page}");

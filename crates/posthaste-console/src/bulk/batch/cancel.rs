@@ -16,7 +16,7 @@ const PASSES: i32 = 50;
 impl Batch<'_> {
     pub(super) async fn cancel(&self) -> Result<Step, StoreError> {
         let place = self.action.place.as_deref();
-        let look = JobSearch {
+        let search = JobSearch {
             filter: &self.filter,
             sums: None,
             secrets: self.secrets,
@@ -24,7 +24,7 @@ impl Batch<'_> {
             is_by_due: false,
             limit: self.limit,
         };
-        let found = look.within(self.session).await?;
+        let found = search.within(self.session).await?;
         let ids = self.to_cancel(&found).await?;
         let (mut done, mut are_left) = (0, false);
         if !ids.is_empty() {
@@ -48,22 +48,22 @@ impl Batch<'_> {
         })
     }
 
-    /// Those that had come when it began, and were not told to end before.
+    /// Those that had come when it began, and were not asked to end before.
     async fn to_cancel(&self, found: &Found) -> Result<Vec<i64>, StoreError> {
         let old = found.jobs.iter();
         let old = old.filter(|job| job.enqueued_at <= self.action.started_at);
         let running = old.clone().filter(|job| job.state == State::Running);
         let running: Vec<i64> = running.map(|job| job.id).collect();
-        let told: HashSet<i64> = match running.is_empty() {
+        let asked: HashSet<i64> = match running.is_empty() {
             true => HashSet::new(),
             false => {
-                let told = store::being_cancelled(self.session, &running).await?;
-                told.into_iter().collect()
+                let asked = store::being_cancelled(self.session, &running).await?;
+                asked.into_iter().collect()
             }
         };
         Ok(old
             .map(|job| job.id)
-            .filter(|id| !told.contains(id))
+            .filter(|id| !asked.contains(id))
             .collect())
     }
 

@@ -11,7 +11,7 @@ use crate::action::Step;
 use crate::store::{self, StoreError};
 use crate::window::Cursor;
 
-/// Jobs of a look that had come when it began, and where the next one begins.
+/// Jobs of one read that had come when the action began, and where the next read begins.
 struct Met {
     ids: Vec<i64>,
     next: Option<Cursor>,
@@ -63,7 +63,7 @@ impl Batch<'_> {
             Some(last) => Some(last),
             None => end.map(|(at, id)| Cursor::Due(at, id)),
         };
-        let behind = match self.filter.state {
+        let after = match self.filter.state {
             None => Some(Cursor::InFlight(i64::MAX)),
             Some(_) => None,
         };
@@ -71,7 +71,7 @@ impl Batch<'_> {
         let old = old.filter(|job| job.enqueued_at <= self.action.started_at);
         Ok(Met {
             ids: old.map(|job| job.id).collect(),
-            next: next.or(behind),
+            next: next.or(after),
         })
     }
 
