@@ -1,4 +1,4 @@
-//! A connection for somebody who looks at a database again and again.
+//! A connection for a process that polls a database.
 
 use std::time::Duration;
 
@@ -9,24 +9,25 @@ use crate::connect::Address;
 /// A database that answers slower than this is asked again, by a new connection.
 pub(crate) const WITHIN: Duration = Duration::from_secs(10);
 
-/// Begins a look. Whoever gives it up after [`WITHIN`] closes the connection, which a server does
-/// not notice while a statement runs: without a bound of the statement's own they would pile up.
+/// Begins a read. A caller that gives up after [`WITHIN`] closes the connection, which a server
+/// does not notice while a statement runs: without a bound of the statement's own they would pile
+/// up.
 const BEGIN: &str = "BEGIN READ ONLY; SET LOCAL statement_timeout = '8s'";
 
-/// Looks, in a transaction in which no statement takes long. After an error the connection is to be
+/// Reads in a transaction in which no statement takes long. After an error the connection must be
 /// dropped.
 pub(crate) async fn bounded<T>(
     client: &Client,
-    look: impl Future<Output = anyhow::Result<T>>,
+    read: impl Future<Output = anyhow::Result<T>>,
 ) -> anyhow::Result<T> {
     client.batch_execute(BEGIN).await?;
-    let found = look.await?;
+    let found = read.await?;
     client.batch_execute("COMMIT").await?;
     Ok(found)
 }
 
-/// The connection of the last look, if that went well: by one that failed or was given up the
-/// answer to something that was asked before might still come.
+/// The connection of the last read, if that succeeded: on one that failed or was abandoned the
+/// answer to an earlier query might still arrive.
 pub(crate) struct CachedConnection {
     address: Address,
     client: Option<Client>,
@@ -40,7 +41,7 @@ impl CachedConnection {
         }
     }
 
-    /// That connection, else a new one: [`keep`](Self::keep) it after a look that went well.
+    /// That connection, else a new one: [`keep`](Self::keep) it after a successful read.
     pub(crate) async fn take(&mut self) -> anyhow::Result<Client> {
         match self.client.take() {
             Some(client) => Ok(client),

@@ -80,17 +80,20 @@ impl Config {
         require(&all, name)?;
         let mut all = all.into_iter();
         all.find(|one| one.name == name)
-            .context("there is no such capture")
+            .context("this capture is not installed")
     }
 
     fn all(&self) -> anyhow::Result<Vec<Capture>> {
         let place = self.config.display();
         match file::read(&self.config, Wanted::Captures)? {
             Some(file) if !file.captures.is_empty() => Ok(file.captures),
-            Some(_) => bail!("{place}: has no capture. Write [capture.<name>] and outbox =."),
+            Some(_) => bail!(
+                "{place}: has no capture. Add a section [capture.<name>] with \
+                              outbox."
+            ),
             None => bail!(
-                "there is no file {place}. Write one, with [capture.<name>] and outbox =, or name \
-                 another with --config."
+                "{place} does not exist. Create it with a section [capture.<name>], or name \
+                 another file with --config."
             ),
         }
     }
@@ -101,7 +104,10 @@ fn require(all: &[Capture], name: &str) -> anyhow::Result<()> {
         return Ok(());
     }
     let names: Vec<&str> = all.iter().map(|one| &*one.name).collect();
-    bail!("there is no capture {name}; there are {}", names.join(", "))
+    bail!(
+        "no capture is named {name}; the file has {}",
+        names.join(", ")
+    )
 }
 
 /// Begins to run each of them.

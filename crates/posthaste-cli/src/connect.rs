@@ -1,5 +1,5 @@
-//! From a database URL to connections, and the errors of a connection that was refused, said
-//! plainly. What the URL may hold, and the TLS, are the library's (`posthaste::connect`).
+//! From a database URL to connections, and plain errors for refused
+//! connections. What the URL may hold, and the TLS, are the library's (`posthaste::connect`).
 
 use std::io;
 
@@ -94,7 +94,7 @@ impl Address {
         }
     }
 
-    /// Why the server did not let it in, in one line with the way out.
+    /// Why the server refused the connection, in one line with the remedy.
     fn explain(&self, error: &tokio_postgres::Error) -> anyhow::Error {
         let place = self.place();
         let user = self.config.get_user().unwrap_or("(this system user)");
@@ -143,7 +143,7 @@ impl Address {
     }
 }
 
-/// What the driver said, if it was the driver.
+/// The error of the driver, if it was the driver.
 fn refusal(error: &posthaste::Error) -> Option<&tokio_postgres::Error> {
     let mut cause: &(dyn std::error::Error + 'static) = error;
     loop {

@@ -32,7 +32,7 @@ pub(crate) struct Choice {
     pg_bin: Option<PathBuf>,
 }
 
-/// An address that answers, and the server behind it where that is ours.
+/// An address that answers, and its server where that is our own.
 pub(crate) struct Database {
     address: Address,
     url: String,
@@ -71,12 +71,12 @@ impl Database {
         self.private.as_ref().map(LocalPostgres::folder)
     }
 
-    /// Where files belong that are kept beside this database.
+    /// The folder for files that belong to this database.
     pub(crate) fn folder(&self) -> &Path {
         self.private_folder().unwrap_or(Path::new(FOLDER))
     }
 
-    /// The address as others are told it: a secret.
+    /// The address for other programs: a secret.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }

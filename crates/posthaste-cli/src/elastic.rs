@@ -42,36 +42,37 @@ pub(crate) struct ServerUrl {
 
 /// What the file says.
 #[derive(Debug, Default)]
-struct Said {
+struct Settings {
     elastic: Option<String>,
     api_key: Option<String>,
     documents: Option<String>,
     transactions: Option<String>,
 }
 
-impl Said {
+impl Settings {
     fn of(table: impl IntoIterator<Item = (String, Value)>) -> anyhow::Result<Self> {
-        let mut said = Self::default();
+        let mut settings = Self::default();
         for (setting, value) in table {
             let place = match setting.as_str() {
-                "elastic" => &mut said.elastic,
-                "api_key" => &mut said.api_key,
-                "documents" => &mut said.documents,
-                "transactions" => &mut said.transactions,
+                "elastic" => &mut settings.elastic,
+                "api_key" => &mut settings.api_key,
+                "documents" => &mut settings.documents,
+                "transactions" => &mut settings.transactions,
                 _ => bail!(
-                    "{TWO_PHASE}: {setting}: is no setting; there are elastic, api_key, documents, \
+                    "{TWO_PHASE}: {setting}: is not a setting; known are elastic, api_key, \
+                     documents, \
                      transactions"
                 ),
             };
             let Value::String(value) = value else {
-                bail!("{TWO_PHASE}: {setting}: must be a text");
+                bail!("{TWO_PHASE}: {setting}: must be a string");
             };
             if setting == "api_key" {
                 failure::conceal(&value);
             }
             *place = Some(value);
         }
-        Ok(said)
+        Ok(settings)
     }
 }
 
@@ -89,7 +90,7 @@ impl ServerUrl {
     /// The file that is asked for what nobody typed; one that was named must be there.
     pub(crate) fn file(&self) -> anyhow::Result<&Path> {
         match &self.config {
-            Some(named) if !named.exists() => bail!("there is no file {}.", named.display()),
+            Some(named) if !named.exists() => bail!("{} does not exist.", named.display()),
             Some(named) => Ok(named),
             None => Ok(Path::new(FILE)),
         }
@@ -111,11 +112,11 @@ impl ServerUrl {
     pub(crate) fn named(&self) -> anyhow::Result<Option<Coordinator>> {
         let file = self.file()?;
         let table = file::table(file, TWO_PHASE)?;
-        let said =
-            Said::of(table.unwrap_or_default()).with_context(|| file.display().to_string())?;
+        let settings =
+            Settings::of(table.unwrap_or_default()).with_context(|| file.display().to_string())?;
         // An empty variable is how a shell unsets one for a single command.
         let given = self.elastic.as_ref().filter(|url| !url.is_empty());
-        let Some(url) = given.or(said.elastic.as_ref()) else {
+        let Some(url) = given.or(settings.elastic.as_ref()) else {
             return Ok(None);
         };
         if let Some(password) = file::password_of(url) {
@@ -125,14 +126,21 @@ impl ServerUrl {
             reqwest::Client::builder().user_agent(concat!("posthaste/", env!("CARGO_PKG_VERSION")));
         let mut client = Client::new(kind, url)?;
         // The key is for the server of the file: another one is not to see it.
-        if let (None, Some(key)) = (given, &said.api_key) {
+        if let (None, Some(key)) = (given, &settings.api_key) {
             client = client.api_key(key)?;
         }
-        let name = |typed: &Option<String>, said: Option<String>, usual: &str| {
-            typed.clone().or(said).unwrap_or_else(|| usual.to_owned())
+        let name = |typed: &Option<String>, configured: Option<String>, usual: &str| {
+            typed
+                .clone()
+                .or(configured)
+                .unwrap_or_else(|| usual.to_owned())
         };
-        let documents = name(&self.documents_index, said.documents, "documents");
-        let transactions = name(&self.transactions_index, said.transactions, "transactions");
+        let documents = name(&self.documents_index, settings.documents, "documents");
+        let transactions = name(
+            &self.transactions_index,
+            settings.transactions,
+            "transactions",
+        );
         Ok(Some(Coordinator::new(client, &documents, &transactions)))
     }
 }
@@ -143,8 +151,8 @@ mod tests {
 
     use super::*;
 
-    fn describe(table: Value) -> anyhow::Result<Said> {
-        Said::of(table.as_object().cloned().unwrap_or_default())
+    fn describe(table: Value) -> anyhow::Result<Settings> {
+        Settings::of(table.as_object().cloned().unwrap_or_default())
     }
 
     #[test]
@@ -157,8 +165,8 @@ mod tests {
             (Some("accounts"), None)
         );
         for (wrong, part) in [
-            (json!({"url": "geheim"}), "two_phase: url: is no setting"),
-            (json!({"elastic": ["geheim"]}), "elastic: must be a text"),
+            (json!({"url": "geheim"}), "two_phase: url: is not a setting"),
+            (json!({"elastic": ["geheim"]}), "elastic: must be a string"),
         ] {
             let error = format!("{:#}", describe(wrong).unwrap_err());
             assert!(error.contains(part) && !error.contains("geheim"), "{error}");

@@ -112,8 +112,8 @@ pub(crate) fn with_examples(command: Command) -> Command {
 
 fn with_example(command: Command, words: &[&str], example: &str) -> Command {
     let Some((first, rest)) = words.split_first() else {
-        let said = command.get_after_help().map(|said| format!("{said}\n\n"));
-        return command.after_help(format!("{}Example: {example}", said.unwrap_or_default()));
+        let help = command.get_after_help().map(|help| format!("{help}\n\n"));
+        return command.after_help(format!("{}Example: {example}", help.unwrap_or_default()));
     };
     command.mut_subcommand(first, |one| with_example(one, rest, example))
 }
@@ -221,7 +221,7 @@ mod tests {
                 "queue" => assert_eq!(values.len(), 2, "{values:?}"),
                 _ => assert_eq!(values.len(), 1, "--{option}: {values:?}"),
             }
-            // Lengths of time are written the same way.
+            // Durations are written alike.
             assert!(
                 !values.contains("SECONDS") && !values.contains("AGE"),
                 "--{option}"
@@ -262,9 +262,9 @@ mod tests {
         let jobs = help
             .find_subcommand("jobs")
             .and_then(|jobs| jobs.find_subcommand("list"));
-        let said = jobs
+        let shown = jobs
             .and_then(|list| list.get_after_help())
             .map(ToString::to_string);
-        assert!(said.is_some_and(|said| said.contains("Example: posthaste jobs list")));
+        assert!(shown.is_some_and(|help| help.contains("Example: posthaste jobs list")));
     }
 }

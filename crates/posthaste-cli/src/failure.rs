@@ -1,4 +1,4 @@
-//! What a person reads when a command fails: one plain line, the way out in it, and no secret.
+//! What a person reads when a command fails: one plain line, with the remedy and without secrets.
 
 use std::sync::Mutex;
 
@@ -39,9 +39,9 @@ pub(crate) fn line(error: &anyhow::Error) -> String {
     let mut causes: Vec<String> = Vec::new();
     for cause in error.chain() {
         if let Some(remedy) = remedy(cause) {
-            // What the library said about the same refusal helps nobody who reads the remedy.
+            // The remedy replaces the message of the library about the same error.
             if let Some(refusal) = cause.downcast_ref::<DbError>() {
-                causes.retain(|said| !said.contains(refusal.message()));
+                causes.retain(|text| !text.contains(refusal.message()));
             }
             // In our own words a password that is one of them hides nothing.
             causes.push(one_line(&remedy));
@@ -52,7 +52,7 @@ pub(crate) fn line(error: &anyhow::Error) -> String {
         let bare = cause
             .downcast_ref::<DbError>()
             .map_or(text.as_str(), DbError::message);
-        let repeated = causes.iter().any(|said| said.contains(bare));
+        let repeated = causes.iter().any(|text| text.contains(bare));
         if !repeated && text != "db error" {
             causes.push(text);
         }
@@ -60,28 +60,29 @@ pub(crate) fn line(error: &anyhow::Error) -> String {
     causes.join(": ")
 }
 
-/// The one line for arguments that could not be understood, and which commands were meant.
-pub(crate) fn usage_line(error: &clap::Error, meant: &[String]) -> String {
+/// The one line for arguments that could not be understood, with the commands that were probably
+/// intended.
+pub(crate) fn usage_line(error: &clap::Error, suggested: &[String]) -> String {
     let rendered = error.to_string();
-    let mut said: Vec<&str> = rendered
+    let mut lines: Vec<&str> = rendered
         .lines()
         .map(str::trim)
         .take_while(|text| !text.starts_with("Usage:") && !text.starts_with("For more information"))
         .filter(|text| !text.is_empty())
         .collect();
-    if meant.is_empty() {
-        let said = one_line(&said.join("; ").replace(":; ", ": "));
-        return redact(&format!("{said}. Try 'posthaste --help'."));
+    if suggested.is_empty() {
+        let text = one_line(&lines.join("; ").replace(":; ", ": "));
+        return redact(&format!("{text}. Try 'posthaste --help'."));
     }
     // Its own guesses are other ones.
-    said.truncate(1);
-    let said = one_line(&said.join(""));
-    redact(&format!("{said}. {}", did_you_mean(meant)))
+    lines.truncate(1);
+    let text = one_line(&lines.join(""));
+    redact(&format!("{text}. {}", did_you_mean(suggested)))
 }
 
 /// The one line where a command is missing.
-pub(crate) fn no_command_line(meant: &[String]) -> String {
-    format!("a command is missing. {}", did_you_mean(meant))
+pub(crate) fn no_command_line(suggested: &[String]) -> String {
+    format!("a command is missing. {}", did_you_mean(suggested))
 }
 
 fn did_you_mean(commands: &[String]) -> String {
@@ -125,7 +126,7 @@ fn without_url_passwords(text: &str) -> String {
     clean
 }
 
-/// What the system said, as a part of a sentence: without its number, in lower case.
+/// The message of the system as a part of a sentence: without its number, in lower case.
 pub(crate) fn reason(error: &(dyn std::error::Error + 'static)) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
@@ -229,7 +230,7 @@ mod tests {
     #[test]
     fn a_concealed_word_is_never_shown() {
         conceal("correct horse");
-        assert_eq!(redact("said correct horse twice"), "said *** twice");
+        assert_eq!(redact("wrote correct horse twice"), "wrote *** twice");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::{failure, variables};
 
-/// Where it is looked for.
+/// The default file.
 pub(crate) const FILE: &str = "posthaste.toml";
 
 /// The table of transactions over documents.
@@ -121,7 +121,7 @@ fn parsed(text: &str) -> anyhow::Result<Map<String, Value>> {
     })?;
     match serde_json::to_value(file)? {
         Value::Object(file) => Ok(file),
-        _ => bail!("is no table"),
+        _ => bail!("is not a table"),
     }
 }
 
@@ -136,7 +136,7 @@ pub(crate) fn parse(text: &str, wanted: Wanted<'_>) -> anyhow::Result<File> {
     let captures = tables(&mut file, "capture")?;
     if let Some(unknown) = file.keys().next() {
         bail!(
-            "{unknown}: is not known here; there are [route.<name>], [sync.<name>], \
+            "{unknown}: is not a section; known are [route.<name>], [sync.<name>], \
              [capture.<name>], [{TWO_PHASE}], [{CONSOLE}], [{OBSERVE}], [{SITE}] and [{TXWATCH}]"
         );
     }
@@ -186,7 +186,7 @@ fn require_routes(routes: &[(String, Settings)], wanted: Wanted<'_>) -> anyhow::
     match named.iter().find(|one| !names.contains(&&***one)) {
         Some(unknown) if !names.is_empty() => {
             bail!(
-                "there is no route {unknown}; there are {}",
+                "no route is named {unknown}; the file has {}",
                 names.join(", ")
             )
         }
@@ -301,7 +301,7 @@ mod tests {
             assert!(error.contains("POSTHASTE_IS_NOT_THERE"), "{error}");
         }
         let error = of(Wanted::Routes(&["c".to_owned()])).unwrap_err();
-        assert_eq!(error.to_string(), "there is no route c; there are a, b");
+        assert_eq!(error.to_string(), "no route is named c; the file has a, b");
         let only = super::parse(
             "[route.b]\nto = '${NOT}'\n[sync.s]\nindex = 'postgres:'",
             Wanted::Tables,
@@ -354,14 +354,14 @@ mod tests {
         }
         for (a, b) in same {
             let error = format!("{:#}", both(a, b).unwrap_err());
-            let said = "syncs a and b have the same index";
-            assert!(error.contains(said) && !error.contains("geheim"), "{error}");
+            let part = "syncs a and b have the same index";
+            assert!(error.contains(part) && !error.contains("geheim"), "{error}");
         }
     }
 
     #[test]
     fn file_errors_name_the_key_and_quote_no_value() {
-        for (text, said) in [
+        for (text, expected) in [
             ("[routes.a]", "routes: is not known here"),
             ("route = 'geheim'", "route: must be tables"),
             ("sync = 'geheim'", "sync: must be tables"),
@@ -372,24 +372,24 @@ mod tests {
             ),
             (
                 "[sync.a]\nindex = 'postgres:'\ncolour = 'geheim'",
-                "sync a: colour: is no setting of a synced table in Postgres",
+                "sync a: colour: is not a setting of a synced table in Postgres",
             ),
             ("[route]\na = 'geheim'", "route.a: must be a table"),
             ("[route.a]\nto = 'geheim", "line 2: "),
             ("[route.a]\nto = 'geheim'", "route a: to: must begin with"),
             (
                 "[route.a]\nto = 'stdout:'\nx = 'geheim'",
-                "route a: x: is no setting",
+                "route a: x: is not a setting",
             ),
             (
                 "[route.a]\nto = 'stdout:'\n[route.b]\nto = 'stdout:'\nqueue = 'a'",
                 "routes a and b both relay the queue a",
             ),
             ("[route.a]\nto = '${POSTHASTE_IS_NOT_THERE}'", "route a: to"),
-            ("[route.a]\nto = 1979-05-27", "route a: to: must be a text"),
+            ("[route.a]\nto=1979-05-27", "route a: to: must be a string"),
         ] {
             let error = format!("{:#}", parse(text).unwrap_err());
-            assert!(error.contains(said), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
             assert!(!error.contains("geheim"), "{error}");
         }
     }

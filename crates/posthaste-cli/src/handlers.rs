@@ -18,7 +18,7 @@ const SECRET: &str = "POSTHASTE_WEBHOOK_SECRET";
 /// reported.
 const LAST_WORDS: Duration = Duration::from_secs(15);
 
-/// How many jobs of a queue run at once, unless it is said.
+/// How many jobs of a queue run at once by default.
 const CONCURRENCY: u16 = 32;
 /// The queue that is worked on, unless one is named.
 const QUEUE: &str = "default";
@@ -197,10 +197,12 @@ fn queue(text: &str) -> Result<(String, u16), String> {
 fn assignment(text: &str) -> Result<(String, String), String> {
     let (pattern, target) = text.split_once('=').unwrap_or((text, ""));
     if pattern.is_empty() || target.trim().is_empty() {
-        return Err("write a job name, =, and what handles it".to_owned());
+        return Err("write NAME=HANDLER: a job name and what handles it".to_owned());
     }
     if pattern.trim_end_matches('*').contains('*') || pattern.ends_with("**") {
-        return Err(format!("\"{pattern}\": a * may only end a name"));
+        return Err(format!(
+            "\"{pattern}\": a * is allowed only at the end of a name"
+        ));
     }
     Ok((pattern.to_owned(), target.trim().to_owned()))
 }
@@ -230,7 +232,7 @@ fn found(program: &str) -> anyhow::Result<PathBuf> {
         .find(|place| Exec::new(place).is_ok())
         .and_then(|place| std::path::absolute(place).ok())
         .ok_or_else(|| {
-            anyhow!("there is no command {program} on PATH. Write its path, such as ./{program}.")
+            anyhow!("no command {program} is on PATH. Write its path, such as ./{program}.")
         })
 }
 
@@ -266,7 +268,7 @@ mod tests {
     fn only_bare_command_names_are_searched_in_path() {
         assert!(found("sh").unwrap().is_absolute());
         let absent = found("posthaste-absent").unwrap_err().to_string();
-        assert!(absent.contains("there is no command posthaste-absent"));
+        assert!(absent.contains("no command posthaste-absent"));
         assert!(command("./posthaste-absent x").is_err());
     }
 }

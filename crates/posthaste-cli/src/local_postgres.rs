@@ -1,7 +1,7 @@
 //! A Postgres of our own, for a first run on a machine where nobody set a database up.
 //!
 //! It listens on loopback only, on a free port that the folder remembers, asks for a random
-//! password kept in a file of mode 0600, and is as durable as any other (`fsync`,
+//! password stored in a file of mode 0600, and is as durable as any other (`fsync`,
 //! `synchronous_commit`). Every program that uses it holds a shared lock on `users`; the last one
 //! to leave stops it. A program that was killed cannot, so the next one adopts what it finds
 //! running.
@@ -27,7 +27,7 @@ use home::Home;
 use postmaster::{Postmaster, Sighting};
 
 const USER: &str = "posthaste";
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_EVERY: Duration = Duration::from_millis(20);
 const WATCH_EVERY: Duration = Duration::from_millis(500);
 const STOP_WITHIN: Duration = Duration::from_secs(30);
 const LOCK_WITHIN: Duration = Duration::from_secs(120);
@@ -69,7 +69,7 @@ impl LocalPostgres {
     }
 
     async fn open_in_turn(home: Home, pg_bin: Option<&Path>) -> anyhow::Result<Self> {
-        // Before we look: from here on nobody else takes itself for the last user.
+        // Before the check: from here on no other process takes itself for the last user.
         let users = lock_file(&home, "users")?;
         users.lock_shared().context("cannot lock the users file")?;
         home.write(".gitignore", b"*\n")
@@ -79,7 +79,7 @@ impl LocalPostgres {
         }
         let password = home.read("password").with_context(|| {
             format!(
-                "{} has lost its password file. Remove that folder to begin anew",
+                "{} has lost its password file. Remove that folder to start over",
                 home.folder.display()
             )
         })?;
@@ -116,7 +116,7 @@ impl LocalPostgres {
         &self.address
     }
 
-    /// The address as others are told it: a secret.
+    /// The address for other programs: a secret.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
@@ -183,7 +183,7 @@ impl LocalPostgres {
                 let _ = child.wait().await;
             }
             while postmaster::find(&data) == Sighting::Running(self.server.clone()) {
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(POLL_EVERY).await;
             }
         };
         tokio::time::timeout(limit, gone).await.is_ok()
@@ -215,11 +215,11 @@ impl Turn {
             match file.try_lock() {
                 Ok(()) => return Ok(Self(file)),
                 Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
-                    tokio::time::sleep(LOOK_EVERY).await;
+                    tokio::time::sleep(POLL_EVERY).await;
                 }
                 Err(TryLockError::WouldBlock) => bail!(
                     "another posthaste has been starting or stopping the Postgres in {} for two \
-                     minutes. End it, then try again.",
+                     minutes. Stop it, then try again.",
                     home.folder.display()
                 ),
                 Err(TryLockError::Error(error)) => {

@@ -22,7 +22,7 @@ use crate::observe::Otlp;
 use crate::terminal::Terminal;
 
 /// The pool reports each connection that a server closes, also where that was asked for. What
-/// people did in the console is always told, and that what failed goes on again.
+/// people did in the console is always logged, and so are recoveries.
 const FILTER: &str = "warn,deadpool.postgres=error,posthaste::console::audit=info,\
     posthaste::heartbeat=info,posthaste_relay::engine::health=info";
 

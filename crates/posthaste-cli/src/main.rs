@@ -136,7 +136,7 @@ impl Command {
         }
     }
 
-    /// What it does goes on, so that somebody may want to look at it.
+    /// It is long-running, so it may be observed.
     fn exports_telemetry(&self) -> bool {
         matches!(
             self,
@@ -211,23 +211,23 @@ fn main() -> ExitCode {
     }
 }
 
-/// One line, behind the commands where there were none.
+/// One line, after the list of commands where none was given.
 fn misunderstood(error: &clap::Error) -> ExitCode {
     let typed = std::env::args_os().skip(1);
     let typed: Vec<String> = typed
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
-    let meant = suggestions::meant(&Arguments::command(), &typed, error);
+    let suggested = suggestions::suggest(&Arguments::command(), &typed, error);
     if error.kind() == NO_COMMAND {
-        if meant.is_empty() {
+        if suggested.is_empty() {
             error.exit();
         }
         // With standard error closed there is nobody left to tell.
         let _ = error.print();
     }
     let line = match error.kind() {
-        NO_COMMAND => failure::no_command_line(&meant),
-        _ => failure::usage_line(error, &meant),
+        NO_COMMAND => failure::no_command_line(&suggested),
+        _ => failure::usage_line(error, &suggested),
     };
     fail(failure::USAGE, &line)
 }
@@ -385,7 +385,7 @@ fn fail(code: u8, line: &str) -> ExitCode {
     let line = line.trim_start_matches("error: ");
     let line = match Format::of_environment() {
         Ok(Format::Json) => log_line::line(Level::ERROR, line),
-        _ => format!("error: {}", terminal::tame(line)),
+        _ => format!("error: {}", terminal::escape_control(line)),
     };
     terminal::last_line(&line);
     ExitCode::from(code)

@@ -1,5 +1,5 @@
 //! What options of several commands have in common: lengths of time and rates are written the same
-//! way everywhere.
+//! form everywhere.
 
 use std::time::Duration;
 

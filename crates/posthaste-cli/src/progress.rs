@@ -58,7 +58,7 @@ fn style(template: &str) -> ProgressStyle {
 struct LogState {
     last: Instant,
     last_done: Option<u64>,
-    /// What was done already when we began to look: no part of the rate.
+    /// Steps that were done before the progress began: not part of the rate.
     first_done: Option<u64>,
 }
 
@@ -107,7 +107,7 @@ impl Progress {
         }
     }
 
-    /// `done` steps are behind us.
+    /// `done` steps are done.
     pub(crate) fn set(&self, done: u64) {
         if let Some(bar) = &self.bar {
             bar.set_position(done);

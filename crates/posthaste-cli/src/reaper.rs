@@ -38,9 +38,9 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         .build()?;
     runtime.block_on(async {
         let mut ended = signal(SignalKind::child())?;
-        let (told, mut heard) = unbounded_channel();
+        let (sender, mut received) = unbounded_channel();
         for (kind, passed) in PASSED_ON {
-            pass_on(kind, passed, told.clone())?;
+            pass_on(kind, passed, sender.clone())?;
         }
         // A group of its own: what a terminal sends to the group in front comes once.
         let child = Command::new(std::env::current_exe()?)
@@ -55,7 +55,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
             }
             tokio::select! {
                 _ = ended.recv() => {}
-                Some(signal) = heard.recv() => {
+                Some(signal) = received.recv() => {
                     // One that has just ended hears nothing more.
                     let _ = kill_process(program, signal);
                 }
@@ -65,10 +65,14 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
 }
 
 /// A signal that is ignored stays so, also for the program.
-fn pass_on(kind: SignalKind, passed: Signal, told: UnboundedSender<Signal>) -> anyhow::Result<()> {
+fn pass_on(
+    kind: SignalKind,
+    passed: Signal,
+    sender: UnboundedSender<Signal>,
+) -> anyhow::Result<()> {
     if let Some(mut listener) = signals::listener(kind)? {
         tokio::spawn(async move {
-            while listener.recv().await.is_some() && told.send(passed).is_ok() {}
+            while listener.recv().await.is_some() && sender.send(passed).is_ok() {}
         });
     }
     Ok(())
@@ -82,7 +86,7 @@ fn put_in_front(program: Pid) {
         (false, true) => error.as_fd(),
         (false, false) => return,
     };
-    // Where it is no terminal of ours, the program is not stopped by it either.
+    // Where it is not a terminal of ours, the program is not stopped by it either.
     let _ = tcsetpgrp(terminal, program);
 }
 

@@ -30,7 +30,7 @@ impl fmt::Display for Started {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "route {}: {} to {}", self.name, self.queue, self.label)?;
         match self.relay.misconfiguration() {
-            Some(problem) => write!(f, "; it waits until this is mended: {problem}"),
+            Some(problem) => write!(f, "; it waits until this is fixed: {problem}"),
             None => Ok(()),
         }
     }
@@ -52,12 +52,12 @@ pub(crate) fn read(file: &Path, named: &[String]) -> anyhow::Result<Vec<Route>> 
     let place = file.display();
     match file::read(file, Wanted::Routes(named))? {
         Some(file) if file.routes.is_empty() => {
-            bail!("{place}: has no route. Write [route.<name>], queue = and to =.")
+            bail!("{place}: has no route. Add a section [route.<name>] with queue and to.")
         }
         Some(file) => Ok(file.routes),
         None => bail!(
-            "there is no file {place}. Write one, with [route.<name>], queue = and to =, \
-             or name another with --config."
+            "{place} does not exist. Create it with a section [route.<name>], or name another \
+             file with --config."
         ),
     }
 }
@@ -94,8 +94,8 @@ async fn start_one(route: Route, pool: &Pool) -> anyhow::Result<Started> {
     let (name, queue) = (route.name().to_owned(), route.queue().to_owned());
     let label = route.label();
     if let Some(how_long) = route.keep() {
-        let kept = keep(pool, &queue, how_long).await;
-        kept.with_context(|| format!("route {name}: keep"))?;
+        let outcome = keep(pool, &queue, how_long).await;
+        outcome.with_context(|| format!("route {name}: keep"))?;
     }
     let relay = route.relay().database(pool.clone()).wait_if_misconfigured();
     let relay = relay.start().await;

@@ -1,5 +1,5 @@
 //! `--sandbox`: prints what would be done instead of doing it. Nothing is claimed, sent or
-//! maintained, so it needs no site: a copy can be looked at as it is.
+//! maintained, so it needs no site: a copy can be inspected as it is.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::handlers::Handlers;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
-/// How often it looks.
+/// How often it polls.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Of each queue the oldest jobs that wait, because none of them goes away.
 const MOST: u32 = 1_000;
@@ -94,16 +94,16 @@ pub(crate) async fn relay(
 }
 
 fn begin(terminal: &Terminal) -> anyhow::Result<()> {
-    let text = "nothing is run or sent: these lines say what would be; Ctrl-C stops";
+    let text = "sandbox: these lines show what would run or be sent; nothing is; Ctrl-C stops";
     terminal.event("sandbox", text, &serde_json::json!({}))
 }
 
 async fn until_stopped(
     signals: &Signals,
-    mut look: impl AsyncFnMut() -> anyhow::Result<()>,
+    mut poll: impl AsyncFnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     while !signals.stop().is_cancelled() {
-        look().await?;
+        poll().await?;
         tokio::select! {
             () = tokio::time::sleep(PAUSE) => {}
             () = signals.stop().cancelled() => {}

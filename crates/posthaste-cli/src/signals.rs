@@ -41,16 +41,16 @@ impl Signals {
             stop: CancellationToken::new(),
             last_word: Arc::default(),
         };
-        let told = signals.clone();
+        let listener = signals.clone();
         std::thread::Builder::new()
             .name("posthaste-signals".into())
-            .spawn(move || runtime.block_on(told.hear(heard, terminal)))?;
+            .spawn(move || runtime.block_on(listener.hear(heard, terminal)))?;
         Ok(signals)
     }
 
     async fn hear(self, mut heard: Heard, terminal: Terminal) {
         heard.next().await;
-        terminal.note("stopping in good order; a second signal ends at once");
+        terminal.note("stopping gracefully; a second signal stops at once");
         self.stop.cancel();
         heard.next().await;
         if let Ok(last_word) = self.last_word.lock()
@@ -78,8 +78,8 @@ impl Signals {
 
     /// What is still to be done when the second signal comes.
     pub(crate) fn leave(&self, last_word: Option<LastWord>) {
-        if let Ok(mut kept) = self.last_word.lock() {
-            *kept = last_word;
+        if let Ok(mut slot) = self.last_word.lock() {
+            *slot = last_word;
         }
     }
 }
@@ -120,8 +120,8 @@ fn heard(kind: SignalKind) -> anyhow::Result<Signal> {
     signal(kind).context("cannot listen for signals")
 }
 
-/// Whether a process with this status, as Linux tells it, ignores a signal. Elsewhere nothing is
-/// told, and every signal is heard.
+/// Whether a process with this status (of Linux) ignores a signal. Other systems report no status,
+/// and every signal is handled.
 fn ignores(status: &str, signal: i32) -> bool {
     let mask = status
         .lines()

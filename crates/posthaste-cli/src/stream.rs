@@ -1,5 +1,5 @@
 //! A stream that a thread writes: a reader that stops reading (a full pipe, a paused terminal)
-//! holds up nobody. What does not fit into the bounded buffer is dropped, counted and said.
+//! holds up nobody. What does not fit into the bounded buffer is dropped, counted and reported.
 
 use std::collections::VecDeque;
 use std::io;
@@ -160,7 +160,7 @@ mod tests {
     fn writes_never_wait_and_what_is_dropped_is_counted() {
         let (stream, permit, taken) = read_by_permission();
         let line = vec![b'x'; BUFFER / 4];
-        // Four fit; of the others nothing is kept.
+        // Four fit; the others are dropped.
         (0..10).for_each(|_| stream.write(&line));
         assert!(!stream.flush(SHORT), "nobody reads");
         (0..4).for_each(|_| permit.send(()).unwrap());

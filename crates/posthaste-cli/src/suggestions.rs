@@ -1,4 +1,4 @@
-//! Which command was meant, where the words that were typed name none.
+//! Commands to suggest when the words that were typed name none.
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -9,9 +9,9 @@ const INSTEAD: [(&str, &str, &str); 2] = [
     ("relay run", "--dry-run", "relay preview"),
 ];
 
-/// The commands that somebody may have meant who typed this and got this error; none where the
+/// The commands that were probably intended by what caused this error; none where the
 /// error says enough.
-pub(crate) fn meant(root: &Command, typed: &[String], error: &clap::Error) -> Vec<String> {
+pub(crate) fn suggest(root: &Command, typed: &[String], error: &clap::Error) -> Vec<String> {
     let place = Position::of(root, typed);
     match error.kind() {
         ErrorKind::InvalidSubcommand => {
@@ -167,7 +167,11 @@ mod tests {
             let all = ["posthaste".to_owned()].into_iter().chain(words.clone());
             let error = Arguments::command().try_get_matches_from(all).unwrap_err();
             let root = Arguments::command();
-            assert_eq!(meant(&root, &words, &error).join("|"), commands, "{typed}");
+            assert_eq!(
+                suggest(&root, &words, &error).join("|"),
+                commands,
+                "{typed}"
+            );
         }
     }
 }

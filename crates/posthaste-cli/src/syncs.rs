@@ -14,7 +14,7 @@ use tokio_postgres::types::{ToSql, Type};
 use crate::connect::Address;
 use crate::database::Database;
 use crate::file::{self, FILE, Wanted};
-use crate::terminal::{Terminal, named};
+use crate::terminal::{Terminal, escape_name};
 
 /// For rows and, where it is Postgres, for the index.
 const CONNECTIONS: usize = 4;
@@ -32,7 +32,7 @@ pub(crate) struct Started {
     pub(crate) name: String,
     pub(crate) label: String,
     /// Of changes, and of re-indexes: these have a queue of their own, which can be paused and
-    /// never stands in the way of changes.
+    /// never blocks changes.
     pub(crate) syncs: [(String, IndexSync); 2],
 }
 
@@ -72,12 +72,15 @@ impl Config {
         match name {
             Some(name) => {
                 let mut chosen = chosen(tables, &[name.to_owned()])?;
-                chosen.pop().context("there is no such table")
+                chosen.pop().context("this table is not synced")
             }
             None if tables.len() > 1 => {
-                bail!("name one of the synced tables: {}", names(&tables))
+                bail!("several tables are synced; name one: {}", names(&tables))
             }
-            None => tables.into_iter().next().context("there is no such table"),
+            None => tables
+                .into_iter()
+                .next()
+                .context("this table is not synced"),
         }
     }
 }
@@ -97,12 +100,12 @@ pub(crate) fn read(file: &Path) -> anyhow::Result<Vec<Synced>> {
     let place = file.display();
     match file::read(file, Wanted::Tables)? {
         Some(file) if file.tables.is_empty() => {
-            bail!("{place}: has no synced table. Write [sync.<name>], table = and index =.")
+            bail!("{place}: has no synced table. Add a section [sync.<name>] with table and index.")
         }
         Some(file) => Ok(file.tables),
         None => bail!(
-            "there is no file {place}. Write one, with [sync.<name>], table = and index =, \
-             or name another with --config."
+            "{place} does not exist. Create it with a section [sync.<name>], or name another \
+             file with --config."
         ),
     }
 }
@@ -112,7 +115,7 @@ pub(crate) fn chosen(tables: Vec<Synced>, names: &[String]) -> anyhow::Result<Ve
     let is_known = |name: &&String| !tables.iter().any(|one| one.name() == **name);
     if let Some(unknown) = names.iter().find(is_known) {
         bail!(
-            "there is no synced table {unknown}; there are {}",
+            "no synced table is named {unknown}; the file has {}",
             self::names(&tables)
         );
     }
@@ -155,7 +158,7 @@ pub(crate) fn open(table: &Synced, address: &Address, access: Access) -> anyhow:
     })
 }
 
-/// Begins to sync each of them, looking at least this often where that is said.
+/// Begins to sync each of them, polling at least this often if `every` is given.
 pub(crate) async fn start(
     tables: Vec<Synced>,
     address: &Address,
@@ -206,7 +209,7 @@ pub(crate) async fn is_installed(client: &Client, table: &Synced) -> anyhow::Res
         bail!(
             "sync {name}: its triggers are on {}, and not on {wanted}. Where that took its name: \
              SELECT posthaste.unsync_table('{name}'), then 'posthaste sync install'.",
-            named(&prepared)
+            escape_name(&prepared)
         );
     }
     Ok(())

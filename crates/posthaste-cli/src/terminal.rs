@@ -13,9 +13,7 @@ use serde::Serialize;
 use tracing::Level;
 use tracing_subscriber::fmt::MakeWriter;
 
-pub(crate) use posthaste_observe::format::{
-    escape_control as tame, escape_json as tame_json, escape_name as named,
-};
+pub(crate) use posthaste_observe::format::{escape_control, escape_json, escape_name};
 
 use crate::failure::{Ended, USAGE};
 use crate::log_line::{self, Format};
@@ -30,8 +28,8 @@ const REMARKS: Duration = Duration::from_millis(200);
 /// The second signal waits this long.
 const AT_ONCE: Duration = Duration::from_millis(100);
 
-/// Behind a number, where nobody read standard error.
-const DROPPED: &str = "lines of the log were dropped, because nobody read them";
+/// Follows a number, when standard error was not read.
+const DROPPED: &str = "log lines were dropped because standard error was not read";
 
 /// The last line of a program, on standard error: waited for as long as at any end.
 pub(crate) fn last_line(line: &str) {
@@ -139,7 +137,7 @@ impl Terminal {
 
     /// A result that only programs get.
     pub(crate) fn document(&self, value: &impl Serialize) -> anyhow::Result<()> {
-        self.print(&tame_json(&serde_json::to_string(value)?))
+        self.print(&escape_json(&serde_json::to_string(value)?))
     }
 
     /// Something that happened: `text` for a person on standard error, and a line of JSON for a
@@ -178,9 +176,9 @@ impl Terminal {
     /// A result: `text` for a person, `value` for a program, never both.
     pub(crate) fn result(&self, text: impl Display, value: &impl Serialize) -> anyhow::Result<()> {
         let line = if self.json {
-            tame_json(&serde_json::to_string(value)?)
+            escape_json(&serde_json::to_string(value)?)
         } else {
-            tame(&text.to_string())
+            escape_control(&text.to_string())
         };
         self.print(&line)
     }
@@ -197,7 +195,7 @@ impl Terminal {
         self.result(if all.is_empty() { none } else { &text }, &all)
     }
 
-    /// A line on standard output. A reader that has seen enough (`| head`) is no failure.
+    /// A line on standard output. A reader that has seen enough (`| head`) is not a failure.
     pub(crate) fn print(&self, line: &str) -> anyhow::Result<()> {
         match self.printed(&format!("{}\n", line.trim_end())) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
@@ -224,7 +222,7 @@ impl Terminal {
         };
         let is_stuck = !self.events.flush(patience);
         if is_stuck && !self.is_stuck.swap(is_stuck, Ordering::Relaxed) {
-            tracing::warn!("standard output is not read; what does not fit is dropped");
+            tracing::warn!("standard output is not being read; lines that do not fit are dropped");
         }
         self.is_stuck.store(is_stuck, Ordering::Relaxed);
         self.events.error().map_or(Ok(()), Err)
@@ -242,7 +240,7 @@ impl Terminal {
     /// A remark on standard error, where the log is.
     pub(crate) fn note(&self, line: &str) {
         let line = match self.log {
-            Format::Text => tame(line),
+            Format::Text => escape_control(line),
             Format::Json => log_line::line(Level::INFO, line),
         };
         self.remarks.write(format!("{line}\n").as_bytes());

@@ -33,8 +33,13 @@ pub(crate) fn filled(
     let mut rest = setting;
     while let Some((before, after)) = rest.split_once("${") {
         let start = setting.len() - after.len() - "${".len();
-        let (name, after) = after.split_once('}').context("a ${ without a }")?;
-        let value = variable(name).with_context(|| format!("there is no variable {name}"))?;
+        let (name, after) = after.split_once('}').context("a ${ without a closing }")?;
+        let value = variable(name).with_context(|| {
+            format!(
+                "the environment variable {name} is \
+                                                            not set"
+            )
+        })?;
         filled.text.push_str(before);
         let part = part(&setting[..start], after);
         match part.set() {
@@ -89,7 +94,7 @@ fn part(before: &str, after: &str) -> Part {
         return Part::Whole;
     }
     let is_end = |c: char| matches!(c, '/' | '?' | '#');
-    let Some((_, behind)) = url.split_once(is_end) else {
+    let Some((_, rest)) = url.split_once(is_end) else {
         let authority = after.split(is_end).next().unwrap_or_default();
         let authority = authority.split(',').next().unwrap_or_default();
         return match authority.rsplit_once('@') {
@@ -104,7 +109,7 @@ fn part(before: &str, after: &str) -> Part {
     match is_in_path {
         true if is_name => Part::Name,
         true => Part::Path,
-        false if url.ends_with(['?', '&']) && !behind.ends_with('=') => Part::Pairs,
+        false if url.ends_with(['?', '&']) && !rest.ends_with('=') => Part::Pairs,
         false => Part::Value,
     }
 }
@@ -189,7 +194,7 @@ mod tests {
             assert_eq!(of(setting), expected, "{setting}");
         }
         let missing = filled("a${B}", |_| None).unwrap_err().to_string();
-        assert_eq!(missing, "there is no variable B");
+        assert_eq!(missing, "the environment variable B is not set");
         assert!(filled("${A", |_| None).is_err());
     }
 

@@ -60,7 +60,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "HEADER")]
     user_header: Option<HeaderName>,
 
-    /// Let this person act, whom the proxy names, while others only look. May be given many times
+    /// Let this user, as named by the proxy, make changes; all others are read-only. May be given
+    /// many times
     #[arg(long, value_name = "NAME")]
     operator: Vec<String>,
 
@@ -99,29 +100,29 @@ impl Options {
         }
     }
 
-    /// These, and for what they do not say, those of a file: the way in is of one of both as a
+    /// These, completed by those of a file: the authentication is of one of both as a
     /// whole, and so is TLS.
-    pub(crate) fn or(self, said: Self) -> Self {
-        let has_way_in = self.token_file.is_some() || !self.trust_proxy.is_empty();
-        let way_in = if has_way_in { &self } else { &said };
+    pub(crate) fn or(self, file: Self) -> Self {
+        let has_access = self.token_file.is_some() || !self.trust_proxy.is_empty();
+        let access = if has_access { &self } else { &file };
         let has_tls = self.tls_cert.is_some() || self.tls_key.is_some() || self.without_tls;
-        let tls = if has_tls { &self } else { &said };
+        let tls = if has_tls { &self } else { &file };
         Self {
-            listen: self.listen.or(said.listen),
-            operate: self.operate || said.operate,
-            token_file: way_in.token_file.clone(),
-            trust_proxy: way_in.trust_proxy.clone(),
-            user_header: self.user_header.clone().or(way_in.user_header.clone()),
+            listen: self.listen.or(file.listen),
+            operate: self.operate || file.operate,
+            token_file: access.token_file.clone(),
+            trust_proxy: access.trust_proxy.clone(),
+            user_header: self.user_header.clone().or(access.user_header.clone()),
             operator: match self.operator.is_empty() {
-                true => way_in.operator.clone(),
+                true => access.operator.clone(),
                 false => self.operator.clone(),
             },
             tls_cert: tls.tls_cert.clone(),
             tls_key: tls.tls_key.clone(),
             without_tls: tls.without_tls,
-            redact: [self.redact.clone(), said.redact.clone()].concat(),
-            name: self.name.clone().or(said.name),
-            is_of_file: said.is_of_file && !has_way_in && !has_tls,
+            redact: [self.redact.clone(), file.redact.clone()].concat(),
+            name: self.name.clone().or(file.name),
+            is_of_file: file.is_of_file && !has_access && !has_tls,
         }
     }
 
@@ -144,7 +145,7 @@ impl Options {
         let has_proxy = !self.trust_proxy.is_empty();
         if self.token_file.is_some() && has_proxy {
             bail!(
-                "{} and {} are two ways in: give one of them.",
+                "{} and {} exclude each other: give one of them.",
                 of("token-file"),
                 of("trust-proxy")
             );
@@ -164,7 +165,7 @@ impl Options {
         }
         if has_tls && self.without_tls {
             bail!(
-                "{} with {}: which is it?",
+                "{} and {} exclude each other.",
                 of("tls-cert"),
                 of("without-tls")
             );
@@ -205,8 +206,8 @@ impl Options {
         failure::conceal(token);
         if token.len() < SHORTEST_TOKEN {
             bail!(
-                "{}: a token has {SHORTEST_TOKEN} letters at least: head -c 24 /dev/urandom | \
-                 base64 makes one.",
+                "{}: a token has at least {SHORTEST_TOKEN} characters: head -c 24 /dev/urandom | \
+                 base64 generates one.",
                 file.display()
             );
         }
@@ -257,9 +258,9 @@ impl Options {
             listen: self.address(),
             certificate: self.certificate(terminal)?,
             acts: match acts {
-                true => "to look at and to act".to_owned(),
-                false if self.is_of_file => "to look at".to_owned(),
-                false => "to look at; --operate lets people act too".to_owned(),
+                true => "for viewing and acting".to_owned(),
+                false if self.is_of_file => "read-only".to_owned(),
+                false => "read-only; --operate allows actions".to_owned(),
             },
             router: router(database.pool(CONNECTIONS)?, settings),
         })
@@ -307,7 +308,7 @@ fn warn_if_everybody_reads(file: &Path, terminal: &Terminal) {
     if mode & 0o004 != 0 {
         let file = file.display();
         terminal.note(&format!(
-            "{file} can be read by every user of this machine: chmod 600 {file}"
+            "every user of this machine can read {file}: run chmod 600 {file}"
         ));
     }
 }

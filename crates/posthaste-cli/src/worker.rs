@@ -28,7 +28,7 @@ pub(crate) struct Settings {
     pub(crate) relays: Vec<(String, Relay)>,
     /// Syncs, with the queues of their tables.
     pub(crate) syncs: Vec<(String, IndexSync)>,
-    /// Who is told how it goes.
+    /// Who is informed of its status.
     pub(crate) served: Option<Served>,
 }
 

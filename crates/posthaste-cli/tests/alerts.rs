@@ -15,7 +15,7 @@ use crate::stage::{self, BOUND, Stage};
 const LASTING: &str = "4";
 const BUSY: &str = "60";
 
-/// Everything that a queue needs, and the one that looks at it.
+/// A database with its client, and the commands that watch it.
 struct Played {
     stage: Stage,
     database: TestDb,
@@ -104,12 +104,12 @@ impl Played {
             "--once",
         ];
         arguments.extend(more);
-        let said = self.stage.run_on(&self.database, &arguments).await?;
-        let firing: Vec<Value> = serde_json::from_str(&said.out)?;
+        let output = self.stage.run_on(&self.database, &arguments).await?;
+        let firing: Vec<Value> = serde_json::from_str(&output.out)?;
         let names = firing.iter().filter_map(|one| one["id"].as_str());
         let firing: BTreeSet<String> = names.map(str::to_owned).collect();
         let code = if firing.is_empty() { 0 } else { 3 };
-        assert_eq!(said.code, Some(code), "{said:?}");
+        assert_eq!(output.code, Some(code), "{output:?}");
         Ok(firing)
     }
 }
@@ -190,10 +190,10 @@ async fn an_expired_job_fires_until_it_is_deleted_and_enqueues_an_alert() -> any
     played.until_busy().await?;
     let notify = ["--notify", "alerts"];
     assert_eq!(played.alerts(&notify).await?, only(&["jobs.expired"]));
-    let told = "SELECT count(*) FROM posthaste.job WHERE queue = 'alerts'
+    let notified = "SELECT count(*) FROM posthaste.job WHERE queue = 'alerts'
                    AND name = 'posthaste.alert' AND kwargs ->> 'id' = 'jobs.expired'
                    AND kwargs ->> 'event' = 'begins' AND kwargs ->> 'subject' = 'mail'";
-    assert_eq!(number(&played.client, told).await?, 1);
+    assert_eq!(number(&played.client, notified).await?, 1);
     played
         .client
         .batch_execute("DELETE FROM posthaste.dead")
@@ -229,12 +229,12 @@ async fn a_job_that_used_up_its_attempts_fires_without_any_option() -> anyhow::R
     })
     .await?;
     let firing = ["alerts", "--lasting", LASTING, "--once"];
-    let said = played.stage.run_on(&played.database, &firing).await?;
+    let output = played.stage.run_on(&played.database, &firing).await?;
     assert!(
-        said.out.contains("begins: jobs.dead: Queue mail"),
-        "{said:?}"
+        output.out.contains("begins: jobs.dead: Queue mail"),
+        "{output:?}"
     );
-    assert_eq!(said.code, Some(3), "{said:?}");
+    assert_eq!(output.code, Some(3), "{output:?}");
     Ok(())
 }
 

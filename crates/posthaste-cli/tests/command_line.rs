@@ -140,8 +140,8 @@ async fn arguments_that_are_not_understood_exit_with_2_and_one_line() -> anyhow:
              to 1000. Try 'posthaste --help'.",
         ),
     ] {
-        let said = stage.run(arguments).await?;
-        assert_eq!((said.code, said.err.as_str()), (Some(2), line));
+        let output = stage.run(arguments).await?;
+        assert_eq!((output.code, output.err.as_str()), (Some(2), line));
     }
     Ok(())
 }
@@ -181,16 +181,19 @@ async fn unknown_commands_get_a_suggestion() -> anyhow::Result<()> {
         ),
     ] {
         let words: Vec<&str> = typed.split(' ').collect();
-        let said = stage.run(&words).await?;
-        assert_eq!((said.code, said.err), (Some(2), format!("error: {line}")));
+        let output = stage.run(&words).await?;
+        assert_eq!(
+            (output.code, output.err),
+            (Some(2), format!("error: {line}"))
+        );
     }
     for noun in ["relay", "sync"] {
-        let said = stage.run(&[noun]).await?;
+        let output = stage.run(&[noun]).await?;
         let line = format!("error: a command is missing. Did you mean 'posthaste {noun} run'?");
-        assert_eq!(said.code, Some(2), "{said:?}");
+        assert_eq!(output.code, Some(2), "{output:?}");
         assert!(
-            said.err.contains("Commands:") && said.err.ends_with(&line),
-            "{said:?}"
+            output.err.contains("Commands:") && output.err.ends_with(&line),
+            "{output:?}"
         );
     }
     Ok(())
@@ -384,10 +387,10 @@ async fn writes_on_a_replica_point_to_the_primary() -> anyhow::Result<()> {
         &["up"],
         &["up", "--exec", "x=/bin/true"],
     ] {
-        let said = stage
+        let output = stage
             .run_with_url(&replica.url(database.name()), arguments)
             .await?;
-        let line = said.failure()?;
+        let line = output.failure()?;
         assert!(
             line.contains("connect to the primary"),
             "{arguments:?}: {line}"

@@ -100,8 +100,8 @@ async fn other_machines_are_served_only_behind_a_token_and_a_proxy() -> anyhow::
         .get(&url)
         .bearer_auth("a-long-secret-token-of-ours");
     assert_eq!(asked.send().await?.status(), 200);
-    let said = child.stderr().join("\n");
-    assert!(!said.contains("a-long-secret"), "{said}");
+    let stderr = child.stderr().join("\n");
+    assert!(!stderr.contains("a-long-secret"), "{stderr}");
     Ok(())
 }
 
@@ -175,7 +175,7 @@ async fn over_tls_it_serves_other_machines_by_its_token_and_its_cookie_goes_over
     let pair = cookie.split(';').next().unwrap_or_default();
     let page = http.get(&url).header("cookie", pair).send().await?;
     assert_eq!(page.status(), 200);
-    // A client that speaks HTTP to it gets no page, and is in nobody's way.
+    // A client that speaks plain HTTP gets no page and blocks no other client.
     let plain = client()?.get(url.replace("https", "http")).send().await;
     assert!(plain.is_err(), "{plain:?}");
     let silent = tokio::net::TcpStream::connect(format!("127.0.0.1:{port}")).await?;
@@ -211,8 +211,8 @@ async fn a_new_certificate_is_shown_and_a_bad_one_leaves_the_old_one() -> anyhow
     assert!(shows(&first).await?);
     put(&stage, &second)?;
     assert!(shows(&second).await? && !shows(&first).await?);
-    let said = child.stderr().join("\n");
-    assert!(!said.contains("PRIVATE KEY"), "{said}");
+    let stderr = child.stderr().join("\n");
+    assert!(!stderr.contains("PRIVATE KEY"), "{stderr}");
     Ok(())
 }
 
@@ -226,21 +226,29 @@ async fn a_certificate_that_cannot_be_used_is_told_at_the_start_and_an_open_key_
     stage.write("other.pem", &other.1)?;
     stage.write("text.pem", "geheim")?;
     let start = ["console", "--listen", "127.0.0.1:0", "--tls-cert"];
-    for (cert, key, said) in [
+    for (cert, key, expected) in [
         ("none.pem", "key.pem", "none.pem: no such file"),
-        ("text.pem", "key.pem", "text.pem: has none in PEM"),
-        ("cert.pem", "text.pem", "text.pem: has none in PEM"),
+        (
+            "text.pem",
+            "key.pem",
+            "text.pem: contains none in PEM format",
+        ),
+        (
+            "cert.pem",
+            "text.pem",
+            "text.pem: contains none in PEM format",
+        ),
         ("cert.pem", "none.pem", "none.pem: no such file"),
         (
             "cert.pem",
             "other.pem",
-            "other.pem is no key of the certificate in cert.pem",
+            "other.pem does not match the certificate in cert.pem",
         ),
-        ("key.pem", "key.pem", "key.pem: has none in PEM"),
+        ("key.pem", "key.pem", "key.pem: contains none in PEM format"),
     ] {
         let all = [&start[..], &[cert, "--tls-key", key]].concat();
         let failure = stage.run_on(&database, &all).await?.failure()?;
-        assert!(failure.contains(said), "{cert} {key}: {failure}");
+        assert!(failure.contains(expected), "{cert} {key}: {failure}");
         assert!(
             !failure.contains("geheim") && failure.lines().count() == 1,
             "{failure}"
@@ -260,14 +268,14 @@ async fn a_certificate_that_cannot_be_used_is_told_at_the_start_and_an_open_key_
         .stderr()
         .iter()
         .find(|line| line.contains("chmod 600 key.pem"))
-        .context("nothing said of a key that everybody reads")?;
+        .context("no warning about a key that is readable by all")?;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn users_named_by_a_trusted_proxy_are_admitted_and_logged() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
-    for (options, said) in [
+    for (options, expected) in [
         (
             &["--listen", "0.0.0.0:0", "--trust-proxy", "127.0.0.1"][..],
             "--without-tls",
@@ -279,7 +287,7 @@ async fn users_named_by_a_trusted_proxy_are_admitted_and_logged() -> anyhow::Res
         let all = [&["console"][..], options].concat();
         let refused = stage.run_on(&database, &all).await?;
         assert_ne!(refused.code, Some(0));
-        assert!(refused.err.contains(said), "{options:?}: {refused:?}");
+        assert!(refused.err.contains(expected), "{options:?}: {refused:?}");
     }
     stage
         .run_on(&database, &["jobs", "enqueue", "a", "--queue", "mail"])

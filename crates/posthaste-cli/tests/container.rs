@@ -127,8 +127,8 @@ impl Buildah<'_> {
 
 fn good(command: &mut Command) -> anyhow::Result<String> {
     let output = command.output()?;
-    let told = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{command:?}: {told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{command:?}: {stderr}");
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
@@ -223,7 +223,7 @@ async fn the_container_file_is_built_without_a_daemon_and_run_until_it_is_ready(
     let probe: Vec<&str> = probe.iter().map(String::as_str).collect();
     assert!(probe.concat().contains(&address), "{probe:?}");
     eventually(BOUND, "its own probe finds it ready", async || {
-        Ok(good(&mut buildah.run(&container, "", &probe)).is_ok_and(|said| said == "ready"))
+        Ok(good(&mut buildah.run(&container, "", &probe)).is_ok_and(|text| text == "ready"))
     })
     .await?;
     let client = database.client().await?;

@@ -40,16 +40,16 @@ async fn every_command_says_that_a_copy_is_another_sites_until_it_is_adopted() -
     let line = copied.error_line("another site works", BOUND).await?;
     assert!(line.contains("posthaste adopt"), "{line}");
     eventually(BOUND, "it is not ready, and says why", async || {
-        let (status, said) = got(&root, "/ready").await?;
-        Ok(status == 503 && said.contains("works this store, not"))
+        let (status, output) = got(&root, "/ready").await?;
+        Ok(status == 503 && output.contains("works this store, not"))
     })
     .await?;
     for command in ["status", "doctor"] {
-        let said = stage.run_with_url(&url, &[command, "--json"]).await?;
-        let document: Value = serde_json::from_str(&said.out)?;
+        let output = stage.run_with_url(&url, &[command, "--json"]).await?;
+        let document: Value = serde_json::from_str(&output.out)?;
         let findings = document["findings"].as_array().cloned().unwrap_or_default();
         let has = findings.iter().any(|one| one["id"] == "store.site");
-        assert!(has, "{command}: {}", said.out);
+        assert!(has, "{command}: {}", output.out);
     }
     let metrics = stage.spawn_at(&url, &["exporter", "--listen", "127.0.0.1:0"]);
     let mut exporter = metrics?;

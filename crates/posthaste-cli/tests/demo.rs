@@ -23,9 +23,7 @@ async fn a_first_run_needs_nothing_and_proves_itself() -> anyhow::Result<()> {
     );
     assert!(report.contains("retried    0\ndead       0\n"), "{report}");
     assert!(
-        report.ends_with(
-            "proof      60 of 60 listed files equal what sha256sum -z says; none differs"
-        ),
+        report.ends_with("proof      60 of 60 listed files match sha256sum -z; none differs"),
         "{report}"
     );
     Ok(())
@@ -129,11 +127,11 @@ async fn differences_are_named_and_fail_the_run() -> anyhow::Result<()> {
         )
         .await?;
     fs::remove_file(path_of(&client, 3).await?)?;
-    let said = stage
+    let output = stage
         .run_on(&database, &["demo", "--once", "--json", "files"])
         .await?;
-    assert_eq!(said.code, Some(1), "{said:?}");
-    let report: Value = serde_json::from_str(&said.out)?;
+    assert_eq!(output.code, Some(1), "{output:?}");
+    let report: Value = serde_json::from_str(&output.out)?;
     assert_eq!(
         (&report["same"], &report["differing"]),
         (&Value::from(16), &Value::from(4))
@@ -148,9 +146,10 @@ async fn differences_are_named_and_fail_the_run() -> anyhow::Result<()> {
         assert!(examples.contains(how), "{how}: {examples}");
     }
     assert!(
-        said.err
+        output
+            .err
             .contains("error: the table differs from sha256sum in 4 of 20 files, the first being "),
-        "{said:?}"
+        "{output:?}"
     );
     Ok(())
 }

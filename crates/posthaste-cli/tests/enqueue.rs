@@ -94,15 +94,15 @@ async fn lines_of_json_become_jobs_whether_from_a_file_or_from_standard_input() 
     let database = stage::database().await?;
     let path = stage.write("jobs.ndjson", &lines(2_500))?;
     let path = path.to_string_lossy();
-    let said = stage
+    let output = stage
         .run_on(
             &database,
             &["jobs", "enqueue", "--file", &path, "--batch", "1000"],
         )
         .await?
         .good()?;
-    assert_eq!(said, "enqueued 2500 jobs");
-    let said = stage
+    assert_eq!(output, "enqueued 2500 jobs");
+    let output = stage
         .feed(
             &database,
             &["jobs", "enqueue", "--file", "-", "--json"],
@@ -110,7 +110,7 @@ async fn lines_of_json_become_jobs_whether_from_a_file_or_from_standard_input() 
         )
         .await?
         .good()?;
-    assert_eq!(said, r#"{"jobs":300,"lines":300}"#);
+    assert_eq!(output, r#"{"jobs":300,"lines":300}"#);
     let client = database.client().await?;
     assert_eq!(
         number(
@@ -163,14 +163,14 @@ async fn a_wrong_line_stops_the_rest_and_says_where_to_go_on() -> anyhow::Result
         200
     );
     stage.write("jobs.ndjson", &text.replace("queu\"", "queue\""))?;
-    let said = stage
+    let output = stage
         .run_on(
             &database,
             &["jobs", "enqueue", "--file", &path, "--skip", "200"],
         )
         .await?
         .good()?;
-    assert_eq!(said, "enqueued 52 jobs");
+    assert_eq!(output, "enqueued 52 jobs");
     assert_eq!(
         number(&client, "SELECT count(*) FROM posthaste.job").await?,
         252
@@ -207,12 +207,12 @@ async fn a_signal_stops_between_two_transactions() -> anyhow::Result<()> {
     .await?;
     child.interrupt()?;
     assert_eq!(child.exit(stage::BOUND).await?.code(), Some(1));
-    let said = child.stderr().join("\n");
+    let stderr = child.stderr().join("\n");
     let ending = format!(
         "error: stopped by a signal. The first 20 lines of {} are enqueued: go on with --skip 20.",
         pipe.display()
     );
-    assert!(said.ends_with(&ending), "{said}");
+    assert!(stderr.ends_with(&ending), "{stderr}");
     Ok(())
 }
 

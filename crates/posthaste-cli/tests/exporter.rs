@@ -262,16 +262,16 @@ async fn silent_databases_are_reported_within_a_scrape() -> anyhow::Result<()> {
     assert_eq!(up().await?.0, (200, Some(1.0)));
     proxy.half_open();
     let mut took = Duration::ZERO;
-    eventually(BOUND, "it is told", async || {
-        let (told, now) = up().await?;
+    eventually(BOUND, "the failure is reported", async || {
+        let (reported, now) = up().await?;
         took = now;
-        Ok(told == (200, Some(0.0)))
+        Ok(reported == (200, Some(0.0)))
     })
     .await?;
     // What a shared machine adds is not the exporter's.
     assert!(took < Duration::from_secs(20), "{took:?}");
     alerts
-        .error_line("the alerts could not be looked at", BOUND)
+        .error_line("alerts could not be evaluated", BOUND)
         .await?;
     // Both end in good order, whatever they wait for.
     alerts.terminate()?;

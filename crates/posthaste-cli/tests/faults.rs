@@ -69,8 +69,8 @@ impl Surfaces {
     /// The findings of a command.
     async fn by_command(&self, command: &[&str]) -> anyhow::Result<Ids> {
         let arguments = [&["--json"], command].concat();
-        let said = self.stage.run_with_url(&self.url, &arguments).await?;
-        let document: Value = serde_json::from_str(&said.out).context(said.err)?;
+        let output = self.stage.run_with_url(&self.url, &arguments).await?;
+        let document: Value = serde_json::from_str(&output.out).context(output.err)?;
         let findings = document.get("findings").unwrap_or(&document);
         let findings = findings.as_array().context("no findings")?.iter();
         ids(findings.filter_map(|one| one["id"].as_str()))

@@ -20,7 +20,7 @@ use crate::tls;
 const SECRET: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 /// Whatever proxy the machine uses, it does not lead to its own loopback.
 const NO_PROXY: (&str, &str) = ("NO_PROXY", "127.0.0.1");
-/// Tells who it and its child are, and then takes its time.
+/// Tells who it and its child are, and then reads all.
 const LONG: &str = "sleep 600 & echo $$ $! >pids.new; mv pids.new pids; wait";
 
 fn script(stage: &Stage, text: &str) -> anyhow::Result<()> {
@@ -29,7 +29,7 @@ fn script(stage: &Stage, text: &str) -> anyhow::Result<()> {
     Ok(fs::rename(file, stage.folder.join("command"))?)
 }
 
-/// The processes that the script told of.
+/// The processes that the script reported.
 async fn pids(stage: &Stage) -> anyhow::Result<Vec<u32>> {
     let file = stage.folder.join("pids");
     eventually(BOUND, "the command runs", async || Ok(file.exists())).await?;
@@ -193,7 +193,7 @@ async fn a_command_gets_its_words_and_nothing_that_opens_the_database() -> anyho
     let client = database.client().await?;
     script(
         &stage,
-        "{ echo \"words: $*\"; env; cat; } >said.new; mv said.new said",
+        "{ echo \"words: $*\"; env; cat; } >input.new; mv input.new input",
     )?;
     let secrets = [
         ("PGPASSWORD", "geheim"),
@@ -207,14 +207,14 @@ async fn a_command_gets_its_words_and_nothing_that_opens_the_database() -> anyho
     done(&client).await?;
     worker.terminate()?;
     assert!(worker.exit(BOUND).await?.success());
-    let said = fs::read_to_string(stage.folder.join("said"))?;
-    assert!(said.starts_with("words: -v twice\n"), "{said}");
-    assert!(said.ends_with("{\"to\": 7}\n"), "{said}");
+    let output = fs::read_to_string(stage.folder.join("input"))?;
+    assert!(output.starts_with("words: -v twice\n"), "{output}");
+    assert!(output.ends_with("{\"to\": 7}\n"), "{output}");
     for there in ["KEPT=plain\n", "POSTHASTE_JOB_NAME=mail.send\n"] {
-        assert!(said.contains(there), "{said}");
+        assert!(output.contains(there), "{output}");
     }
     for absent in ["DATABASE_URL", "geheim", "PGSSLKEY"] {
-        assert!(!said.contains(absent), "{said}");
+        assert!(!output.contains(absent), "{output}");
     }
     Ok(())
 }
@@ -244,10 +244,10 @@ async fn requests_are_signed_and_the_secret_is_never_shown() -> anyhow::Result<(
     let (headers, body) = &seen[0];
     standardwebhooks::Webhook::new(SECRET)?.verify(body.as_bytes(), headers)?;
     assert_eq!(body, "{\"to\": 7}");
-    let said = [worker.stdout(), worker.stderr()].concat().join("\n");
-    assert!(said.contains("connected to"), "it logged: {said}");
+    let output = [worker.stdout(), worker.stderr()].concat().join("\n");
+    assert!(output.contains("connected to"), "it logged: {output}");
     for secret in [&SECRET[6..30], "geheim"] {
-        assert!(!said.contains(secret), "{secret} was shown");
+        assert!(!output.contains(secret), "{secret} was shown");
     }
     Ok(())
 }
@@ -308,11 +308,11 @@ async fn serve_tls(
 async fn a_worker_without_handlers_is_refused_and_told_what_to_give() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     for arguments in [&["work"][..], &["work", "--queue", "mail"]] {
-        let said = stage.run(arguments).await?;
+        let output = stage.run(arguments).await?;
         let line = "error: posthaste work needs a handler. Give --exec NAME=COMMAND, which runs a \
                     command for each job of this name, or --http NAME=URL, which posts each job \
                     there; '*' is every name.";
-        assert_eq!((said.code, said.err.as_str()), (Some(2), line));
+        assert_eq!((output.code, output.err.as_str()), (Some(2), line));
     }
     Ok(())
 }
@@ -332,8 +332,8 @@ async fn a_worker_takes_jobs_of_the_queue_default_alone_unless_others_are_named(
     .await?;
     worker.terminate()?;
     assert!(worker.exit(BOUND).await?.success());
-    let said = worker.stderr().join("\n");
-    assert!(said.contains("working on queue default;"), "{said}");
+    let stderr = worker.stderr().join("\n");
+    assert!(stderr.contains("working on queue default;"), "{stderr}");
     let left = client
         .query_one("SELECT queue, state FROM posthaste.job", &[])
         .await?;
@@ -353,15 +353,15 @@ async fn impossible_settings_fail_at_startup() -> anyhow::Result<()> {
     for (arguments, line) in [
         (
             &["--exec", "x=./absent"][..],
-            format!("error: --exec x: there is no command {place}/absent: no such file"),
+            format!("error: --exec x: cannot run the command {place}/absent: no such file"),
         ),
         (
             &["--exec", "x=./plain"],
-            format!("error: --exec x: there is no command {place}/plain: it may not be executed"),
+            format!("error: --exec x: cannot run the command {place}/plain: it is not executable"),
         ),
         (
             &["--exec", "x=absent-4711 word"],
-            "error: --exec x: there is no command absent-4711 on PATH. Write its path, \
+            "error: --exec x: no command absent-4711 is on PATH. Write its path, \
              such as ./absent-4711."
                 .into(),
         ),
@@ -388,8 +388,8 @@ async fn impossible_settings_fail_at_startup() -> anyhow::Result<()> {
         ),
     ] {
         let arguments = [&["work"], arguments].concat();
-        let said = stage.run_on(&database, &arguments).await?.failure()?;
-        assert_eq!(said, line);
+        let output = stage.run_on(&database, &arguments).await?.failure()?;
+        assert_eq!(output, line);
     }
     Ok(())
 }

@@ -53,9 +53,9 @@ fn start(stage: &Stage, database: &TestDb, arguments: &[&str]) -> anyhow::Result
 
 async fn said_once(child: &mut Child) -> anyhow::Result<()> {
     child.error_line(SAID, BOUND).await?;
-    let said = child.stderr();
-    let lines = said.iter().filter(|line| line.contains(SAID));
-    ensure!(lines.count() == 1, "{said:#?}");
+    let stderr = child.stderr();
+    let lines = stderr.iter().filter(|line| line.contains(SAID));
+    ensure!(lines.count() == 1, "{stderr:#?}");
     Ok(())
 }
 
@@ -224,10 +224,10 @@ async fn a_relay_to_many_hosts_keeps_few_connections() -> anyhow::Result<()> {
         number(&client, "SELECT count(*) FROM posthaste.attempt").await?,
         0
     );
-    let said = child.stderr();
+    let stderr = child.stderr();
     ensure!(
-        !said.iter().any(|line| line.contains("ulimit")),
-        "{said:#?}"
+        !stderr.iter().any(|line| line.contains("ulimit")),
+        "{stderr:#?}"
     );
     Ok(())
 }

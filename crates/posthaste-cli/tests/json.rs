@@ -9,9 +9,9 @@ use posthaste_testkit::receivers::{self, OpenSearch, Receiver};
 use posthaste_testkit::{Child, PgServer, PgVersion, TestDb};
 use serde_json::Value;
 
-use crate::stage::{BOUND, Said, Stage};
+use crate::stage::{BOUND, CommandOutput, Stage};
 
-/// What the list or a run says of a command.
+/// The output of a command, by the list or by a run.
 #[derive(Debug, Default, PartialEq)]
 struct Form {
     /// `document`, `list`, `lines` or `refused`.
@@ -37,10 +37,10 @@ fn documented() -> anyhow::Result<BTreeMap<String, Form>> {
     };
     let mut forms = BTreeMap::new();
     for line in list.lines().filter(|line| !line.starts_with('#')) {
-        let (command, said) = line.split_once("  ").context("no form")?;
-        let (said, keys) = said.split_once(':').unwrap_or((said, ""));
-        let kind = KINDS.into_iter().find(|kind| said.trim() == *kind);
-        let kind = kind.with_context(|| format!("{command}: {said}"))?;
+        let (command, form) = line.split_once("  ").context("no form")?;
+        let (form, keys) = form.split_once(':').unwrap_or((form, ""));
+        let kind = KINDS.into_iter().find(|kind| form.trim() == *kind);
+        let kind = kind.with_context(|| format!("{command}: {form}"))?;
         let (always, perhaps) = keys.split_once('[').unwrap_or((keys, ""));
         let form = Form {
             kind,
@@ -48,7 +48,7 @@ fn documented() -> anyhow::Result<BTreeMap<String, Form>> {
             perhaps: words(perhaps),
         };
         let twice = forms.insert(command.to_owned(), form);
-        ensure!(twice.is_none(), "{command} stands there twice");
+        ensure!(twice.is_none(), "{command} appears twice");
     }
     Ok(forms)
 }
@@ -61,7 +61,7 @@ struct Runs {
 }
 
 impl Runs {
-    async fn run(&self, line: &str) -> anyhow::Result<Said> {
+    async fn run(&self, line: &str) -> anyhow::Result<CommandOutput> {
         let words: Vec<&str> = line.split(' ').chain(["--json"]).collect();
         self.stage.run_on(&self.database, &words).await
     }
@@ -76,13 +76,13 @@ impl Runs {
         let base = item.split(" --").next().unwrap_or_default();
         let option = item.strip_prefix(base).unwrap_or_default();
         let line = format!("{base}{option} {more}");
-        let said = self.run(line.trim()).await?;
-        self.ended(item, said).with_context(|| line)
+        let output = self.run(line.trim()).await?;
+        self.ended(item, output).with_context(|| line)
     }
 
-    fn ended(&mut self, item: &str, said: Said) -> anyhow::Result<Value> {
-        ensure!(matches!(said.code, Some(0 | 3)), "{said:?}");
-        let value: Value = serde_json::from_str(&said.out).with_context(|| said.out.clone())?;
+    fn ended(&mut self, item: &str, output: CommandOutput) -> anyhow::Result<Value> {
+        ensure!(matches!(output.code, Some(0 | 3)), "{output:?}");
+        let value: Value = serde_json::from_str(&output.out).with_context(|| output.out.clone())?;
         let (kind, all) = match &value {
             Value::Array(all) => ("list", all.as_slice()),
             one => ("document", std::slice::from_ref(one)),
@@ -137,9 +137,12 @@ impl Runs {
     }
 
     async fn refused(&mut self, item: &str, more: &str) -> anyhow::Result<()> {
-        let said = self.run(&format!("{item} {more}")).await?;
-        ensure!(said.code == Some(2) && said.out.is_empty(), "{said:?}");
-        ensure!(said.err.contains("leave --json out"), "{said:?}");
+        let output = self.run(&format!("{item} {more}")).await?;
+        ensure!(
+            output.code == Some(2) && output.out.is_empty(),
+            "{output:?}"
+        );
+        ensure!(output.err.contains("leave --json out"), "{output:?}");
         let kind = "refused";
         self.saw(
             item,
@@ -188,9 +191,9 @@ async fn every_command_prints_the_documented_keys() -> anyhow::Result<()> {
         let (kind, keys) = (seen.kind, &seen.keys);
         let known: BTreeSet<String> = form.keys.union(&form.perhaps).cloned().collect();
         // What a preview shows is what each destination gets.
-        let as_said =
+        let is_as_listed =
             (form.keys.is_subset(keys) && keys.is_subset(&known)) || item == "relay preview";
-        if form.kind != kind || !as_said {
+        if form.kind != kind || !is_as_listed {
             wrong.push(format!(
                 "{item} is {kind} of {keys:?}, and the list has {form:?}"
             ));

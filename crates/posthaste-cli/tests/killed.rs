@@ -11,7 +11,7 @@ use crate::tree;
 const KILLS: i64 = 20;
 const FILES: i64 = 1_000;
 
-/// One at a time, so that there are twenty moments to be told apart; what a killed worker had is
+/// One at a time, so that there are twenty distinct moments; what a killed worker had is
 /// rescued soon, so that the test ends soon.
 const DEMO: &str = "demo --once --json --concurrency 1 --rescue-after 3 files";
 const JOIN: &str = "demo --join --concurrency 1 --rescue-after 3";

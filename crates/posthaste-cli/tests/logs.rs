@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use posthaste_testkit::{Child, eventually};
 use serde_json::{Map, Value};
 
-use crate::stage::{self, BOUND, Said, Stage};
+use crate::stage::{self, BOUND, CommandOutput, Stage};
 
 /// In the arguments of jobs, and in no line.
 const MARK: &str = "geheim7719";
@@ -54,9 +54,9 @@ async fn every_line_is_a_json_document_with_documented_fields_where_that_is_aske
         .env("POSTHASTE_LOG_FORMAT", "json");
     let mut worker = Child::spawn(&mut command)?;
     eventually(BOUND, "each job's line is there", async || {
-        let said = worker.stderr().join("\n");
+        let stderr = worker.stderr().join("\n");
         let all = ["a job is done", "a job is dead", "no handler knows"];
-        Ok(all.iter().all(|one| said.contains(one)))
+        Ok(all.iter().all(|one| stderr.contains(one)))
     })
     .await?;
     worker.terminate()?;
@@ -107,7 +107,7 @@ async fn every_line_is_a_json_document_with_documented_fields_where_that_is_aske
     let unknown = of("no handler knows this job name; its jobs are rescheduled")?;
     assert_eq!(unknown["queue"], HOSTILE);
     // What it tells people is a line too.
-    of("stopping in good order; a second signal ends at once")?;
+    of("stopping gracefully; a second signal stops at once")?;
     Ok(())
 }
 
@@ -115,10 +115,10 @@ async fn every_line_is_a_json_document_with_documented_fields_where_that_is_aske
 async fn invalid_log_settings_fail_at_startup() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let run = async |name: &str, value: &str, arguments: &[&str]| {
-        Said::by(Child::spawn(stage.command(arguments).env(name, value))?).await
+        CommandOutput::by(Child::spawn(stage.command(arguments).env(name, value))?).await
     };
     let status = ["status", "--database-url", "postgres://127.0.0.1:1/x"];
-    for (name, value, told) in [
+    for (name, value, expected) in [
         (
             "POSTHASTE_LOG_FORMAT",
             "jsn",
@@ -130,21 +130,25 @@ async fn invalid_log_settings_fail_at_startup() -> anyhow::Result<()> {
             "error: POSTHASTE_LOG cannot be understood: ",
         ),
     ] {
-        let said = run(name, value, &status).await?;
-        assert_eq!(said.code, Some(2), "{said:?}");
-        assert!(said.err.starts_with(told), "{said:?}");
+        let output = run(name, value, &status).await?;
+        assert_eq!(output.code, Some(2), "{output:?}");
+        assert!(output.err.starts_with(expected), "{output:?}");
     }
     for name in ["POSTHASTE_LOG_FORMAT", "POSTHASTE_LOG"] {
-        let said = run(name, "", &status).await?;
-        assert_eq!(said.code, Some(1), "{said:?}");
-        assert!(said.err.starts_with("error: "), "{said:?}");
+        let output = run(name, "", &status).await?;
+        assert_eq!(output.code, Some(1), "{output:?}");
+        assert!(output.err.starts_with("error: "), "{output:?}");
     }
     for (arguments, code) in [(&status[..], 1), (&["stauts"][..], 2)] {
-        let said = run("POSTHASTE_LOG_FORMAT", "json", arguments).await?;
-        assert_eq!((said.code, said.out.as_str()), (Some(code), ""), "{said:?}");
-        let lines: Vec<_> = said.err.lines().collect();
-        assert_eq!(lines.len(), 1, "{said:?}");
-        assert_eq!(document(lines[0])?["level"], "error", "{said:?}");
+        let output = run("POSTHASTE_LOG_FORMAT", "json", arguments).await?;
+        assert_eq!(
+            (output.code, output.out.as_str()),
+            (Some(code), ""),
+            "{output:?}"
+        );
+        let lines: Vec<_> = output.err.lines().collect();
+        assert_eq!(lines.len(), 1, "{output:?}");
+        assert_eq!(document(lines[0])?["level"], "error", "{output:?}");
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use posthaste_testkit::receivers::{Encrypts, Guarded, Receiver, Smtp, are_here};
 use posthaste_testkit::{Child, TestDb, eventually, number};
 use serde_json::Value;
 
-use crate::stage::{self, BOUND, Said, Stage};
+use crate::stage::{self, BOUND, CommandOutput, Stage};
 
 const USER: &str = "ada@example.com";
 const PASSWORD: &str = "p:w @geheim%";
@@ -44,7 +44,7 @@ impl Setup {
         }))
     }
 
-    /// A server that is guarded so, a route to it for this login, and a mail on its way.
+    /// A server that requires this protection, a route to it with this login, and an enqueued mail.
     async fn serve(&self, scheme: &str, login: &str) -> anyhow::Result<Smtp> {
         let server = Smtp::start_guarded(&self.guarded)?;
         let port = server.port();
@@ -53,7 +53,7 @@ impl Setup {
         Ok(server)
     }
 
-    /// A route to this address, and a mail on its way.
+    /// A route to this address, and an enqueued mail.
     async fn route(&self, to: &str) -> anyhow::Result<()> {
         let route = format!(
             "[route.mail]\nto = \"{to}\"\nmail_from = \"us@example.com\"\n\
@@ -79,24 +79,29 @@ impl Setup {
     /// has the password.
     async fn complaint(&self, trusts: bool) -> anyhow::Result<String> {
         let mut relay = self.relay(&[], trusts)?;
-        let mut said = String::new();
+        let mut output = String::new();
         eventually(BOUND, "it says what is wrong", async || {
             let status = self.stage.run_on(&self.database, &["status", "--json"]);
             let status: Value = serde_json::from_str(&status.await?.good()?)?;
             let error = status["relays"][0]["last_error"].as_str();
-            said = error.unwrap_or_default().to_owned();
-            Ok(!said.is_empty())
+            output = error.unwrap_or_default().to_owned();
+            Ok(!output.is_empty())
         })
         .await?;
         relay.terminate()?;
         relay.exit(BOUND).await?;
-        for line in relay.stdout().iter().chain(&relay.stderr()).chain([&said]) {
+        for line in relay
+            .stdout()
+            .iter()
+            .chain(&relay.stderr())
+            .chain([&output])
+        {
             assert!(!line.contains("geheim"), "{line}");
         }
         let client = self.database.client().await?;
         let waiting = "SELECT count(*) FROM posthaste.job WHERE attempt = 0";
         assert_eq!(number(&client, waiting).await?, 1);
-        Ok(said)
+        Ok(output)
     }
 }
 
@@ -105,7 +110,9 @@ async fn arrives(test: &str, encrypts: Encrypts, scheme: &str) -> anyhow::Result
         return Ok(());
     };
     let server = setup.serve(scheme, LOGIN).await?;
-    Said::by(setup.relay(&["--once"], true)?).await?.good()?;
+    CommandOutput::by(setup.relay(&["--once"], true)?)
+        .await?
+        .good()?;
     let mails = server.effects()?;
     assert_eq!(mails.len(), 1);
     assert_eq!(mails[0].all["encrypted"], true);
@@ -133,8 +140,8 @@ async fn passwords_are_not_sent_after_a_stripped_starttls() -> anyhow::Result<()
         return Ok(());
     };
     let server = setup.serve("smtp", LOGIN).await?;
-    let said = setup.complaint(true).await?;
-    assert!(said.contains("STARTTLS"), "{said}");
+    let output = setup.complaint(true).await?;
+    assert!(output.contains("STARTTLS"), "{output}");
     assert_eq!(server.logins(), Vec::<String>::new());
     Ok(())
 }
@@ -152,8 +159,8 @@ async fn servers_with_unknown_certificates_get_no_password() -> anyhow::Result<(
             return Ok(());
         };
         let server = setup.serve(scheme, LOGIN).await?;
-        let said = setup.complaint(false).await?;
-        assert!(said.contains("certificate: UnknownIssuer"), "{said}");
+        let output = setup.complaint(false).await?;
+        assert!(output.contains("certificate: UnknownIssuer"), "{output}");
         assert_eq!(server.logins(), Vec::<String>::new());
     }
     Ok(())
@@ -167,8 +174,8 @@ async fn a_password_that_is_wrong_lets_the_mail_wait() -> anyhow::Result<()> {
             return Ok(());
         };
         let server = setup.serve(scheme, "ada%40example.com:geheim").await?;
-        let said = setup.complaint(true).await?;
-        assert!(said.contains("uthentication"), "{said}");
+        let output = setup.complaint(true).await?;
+        assert!(output.contains("uthentication"), "{output}");
         assert!(server.effects()?.is_empty());
     }
     Ok(())

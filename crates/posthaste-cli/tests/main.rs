@@ -1,4 +1,4 @@
-//! The command, looked at from outside: what it prints, what it exits with, what it leaves in the
+//! The command, observed from outside: what it prints, what it exits with, what it leaves in the
 //! database and on the disk.
 
 mod alerts;

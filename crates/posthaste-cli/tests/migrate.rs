@@ -44,10 +44,10 @@ async fn eight_migrations_at_once_all_succeed() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::empty_database().await?;
     let runs = (0..8).map(|_| stage.run_on(&database, &["migrate"]));
-    let said: Vec<_> = futures_util::future::join_all(runs).await;
+    let outputs: Vec<_> = futures_util::future::join_all(runs).await;
     let mut applied = 0;
-    for said in said {
-        applied += usize::from(said?.good()?.starts_with("applied "));
+    for output in outputs {
+        applied += usize::from(output?.good()?.starts_with("applied "));
     }
     assert_eq!(applied, 1, "one of them does it, the others find it done");
     Ok(())
@@ -70,19 +70,19 @@ async fn roles_without_createrole_get_the_sql_to_run() -> anyhow::Result<()> {
         .replace("postgres://postgres@", "postgres://keeper@");
     let roles = "SELECT count(*) FROM pg_roles WHERE rolname LIKE 'posthaste%'";
 
-    let said = stage
+    let output = stage
         .run_with_url(&as_keeper, &["migrate", "--roles"])
         .await?;
-    assert!(said.err.contains("may not make or grant"), "{said:?}");
-    let printed = said.good()?;
+    assert!(output.err.contains("may not create or grant"), "{output:?}");
+    let printed = output.good()?;
     assert_eq!(number(&superuser, roles).await?, 0);
-    let said = stage
+    let output = stage
         .run_with_url(&as_keeper, &["migrate", "--roles", "--json"])
         .await?;
-    let told: Value = serde_json::from_str(&said.good()?)?;
-    assert_eq!(told["roles"], false);
+    let document: Value = serde_json::from_str(&output.good()?)?;
+    assert_eq!(document["roles"], false);
     assert_eq!(
-        told["sql"].as_str().map(str::trim),
+        document["sql"].as_str().map(str::trim),
         Some(printed.trim()),
         "programs get the same"
     );
@@ -130,16 +130,16 @@ async fn blocked_migrations_do_not_block_others_for_long() -> anyhow::Result<()>
                 Ok(number(&other, waits).await? == 1)
             })
             .await?;
-            let behind = format!("SET statement_timeout = '5s'; {hold}");
-            other.batch_execute(&behind).await?;
+            let with_timeout = format!("SET statement_timeout = '5s'; {hold}");
+            other.batch_execute(&with_timeout).await?;
         }
         user.batch_execute("COMMIT").await?;
         anyhow::Ok(())
     };
-    let (said, others) = tokio::join!(migration, others);
+    let (output, others) = tokio::join!(migration, others);
     others?;
-    let said = said?.good()?;
-    assert_eq!(said, "applied functions");
+    let output = output?.good()?;
+    assert_eq!(output, "applied functions");
     Ok(())
 }
 
@@ -204,12 +204,12 @@ async fn printed_migrations_build_the_same_schema_statement_by_statement() -> an
         .arg(&script)
         .args(["-c", "SHOW search_path", alone.url()])
         .output()?;
-    let said = String::from_utf8_lossy(&done.stdout);
+    let output = String::from_utf8_lossy(&done.stdout);
     assert!(done.status.success(), "{done:?}");
     assert_eq!(
-        said.trim_end().lines().last(),
+        output.trim_end().lines().last(),
         Some("app, public"),
-        "{said}"
+        "{output}"
     );
     stage.run_on(&by_us, &["migrate"]).await?.good()?;
     assert_eq!(objects(&alone).await?, objects(&by_us).await?);

@@ -75,16 +75,16 @@ async fn jobs_are_shown_cancelled_and_sent_to_work_again() -> anyhow::Result<()>
     let unknown = run(&["jobs", "show", "999999"]).await?.failure()?;
     assert_eq!(
         unknown,
-        "error: job 999999 is forgotten, or there never was one."
+        "error: job 999999 does not exist, or ended and is no longer kept."
     );
     let later = "SELECT posthaste.enqueue('later', queue => 'q1', \
                  scheduled_at => now() + interval '1 day')::text";
     let later: String = client.query_one(later, &[]).await?.get(0);
     let other = run(&["jobs", "retry", &later, "--queue", "q2"]).await?;
     assert_eq!(other.code, Some(1));
-    let stays = "stays scheduled: it is not as the options say, or beyond --limit";
+    let stays = "stays scheduled: it does not match the options, or is beyond --limit";
     assert!(other.out.contains(stays), "{}", other.out);
-    assert_eq!(other.err, "error: 1 of 1 jobs stay as they were.");
+    assert_eq!(other.err, "error: 1 of 1 jobs were not changed.");
     let dead = "INSERT INTO posthaste.dead (id, died_at, enqueued_at, scheduled_at, expires_at, \
                 priority, attempt, kwargs_bytes, crashes, state, queue, name, tag, kwargs) \
                 SELECT nextval('posthaste.job_id'), now(), now(), now(), 'infinity', 0, 1, 2, 0, \
@@ -92,18 +92,19 @@ async fn jobs_are_shown_cancelled_and_sent_to_work_again() -> anyhow::Result<()>
     let dead = client.query(dead, &[]).await?;
     let dead: Vec<&str> = dead.iter().map(|row| row.get(0)).collect();
     let redriven = run(&[&["jobs", "redrive"], &dead[..]].concat()).await?;
-    let sent = "1200 jobs are sent to work again";
+    let sent = "1200 jobs redriven";
     assert_eq!(redriven.good()?.trim(), sent, "all that were named");
     let again = run(&["jobs", "redrive", dead[0], dead[1]]).await?;
     assert_eq!(
         again.err,
         format!(
-            "error: not kept, not as the options say, or another job has their unique key: {}, {}.",
+            "error: not redriven, because they are not kept, do not match the options, or another \
+             job holds their unique key: {}, {}.",
             dead[0], dead[1]
         )
     );
     let nothing = run(&["jobs", "redrive"]).await?;
-    assert_eq!(nothing.code, Some(2), "all of them only when that is said");
+    assert_eq!(nothing.code, Some(2), "changing all jobs needs --all");
     let unknown = run(&["jobs", "list", "--state", "lost"]).await?;
     assert_eq!(unknown.code, Some(2), "there is no such state");
     let waiting = run(&["jobs", "redrive", "--state", "scheduled"]).await?;
@@ -116,12 +117,13 @@ async fn jobs_are_shown_cancelled_and_sent_to_work_again() -> anyhow::Result<()>
             .await?
             .good()?
             .trim(),
-        "1 job is sent to work again"
+        "1 job redriven"
     );
     assert_eq!(
         run(&["jobs", "redrive", &id]).await?.err,
         format!(
-            "error: not kept, not as the options say, or another job has their unique key: {id}."
+            "error: not redriven, because they are not kept, do not match the options, or another \
+             job holds their unique key: {id}."
         )
     );
     Ok(())
@@ -140,13 +142,13 @@ async fn jobs_are_cancelled_by_condition_only() -> anyhow::Result<()> {
                 SELECT posthaste.enqueue('mail.send', queue => 'other')";
     client.batch_execute(jobs).await?;
     let all = run(&["jobs", "cancel"]).await?;
-    assert_eq!(all.code, Some(2), "all of them only when that is said");
+    assert_eq!(all.code, Some(2), "changing all jobs needs --all");
     let ended = run(&["jobs", "cancel", "--state", "dead"]).await?;
-    assert_eq!(ended.failure()?, "error: jobs that are dead have ended.");
+    assert_eq!(ended.failure()?, "error: dead jobs have already ended.");
     let cancelled = async |conditions: &[&str]| {
         let cancel = [&["jobs", "cancel"][..], conditions].concat();
-        let said = run(&cancel).await?.good()?;
-        let lines = said.lines().filter(|line| line.ends_with("is cancelled"));
+        let output = run(&cancel).await?.good()?;
+        let lines = output.lines().filter(|line| line.ends_with("is cancelled"));
         anyhow::Ok(lines.count())
     };
     let send = ["--name", "mail.send", "--queue", "default"];
@@ -165,7 +167,7 @@ async fn jobs_are_cancelled_by_condition_only() -> anyhow::Result<()> {
     assert_eq!(cancelled(&scheduled).await?, 1);
     assert_eq!(cancelled(&send).await?, 3, "also what waits for its turn");
     let again = [&["jobs", "cancel"][..], &send].concat();
-    assert_eq!(run(&again).await?.good()?.trim(), "no waiting job is so");
+    assert_eq!(run(&again).await?.good()?.trim(), "no waiting job matches");
     let left = "SELECT name || ' ' || queue FROM posthaste.job WHERE state = 'available'
                  ORDER BY 1";
     let left = client.query(left, &[]).await?;
@@ -179,15 +181,15 @@ async fn queues_are_paused_resumed_and_limited() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;
     let run = async |arguments: &[&str]| stage.run_on(&database, arguments).await;
-    for (arguments, said) in [
+    for (arguments, expected) in [
         (["queues", "pause", "mail"], "queue mail is paused"),
         (["queues", "pause", "mail"], "queue mail was paused already"),
         (["queues", "resume", "mail"], "queue mail is not paused"),
         (["queues", "resume", "mail"], "queue mail was not paused"),
     ] {
-        assert_eq!(run(&arguments).await?.good()?.trim(), said);
+        assert_eq!(run(&arguments).await?.good()?.trim(), expected);
     }
-    for (arguments, said) in [
+    for (arguments, expected) in [
         (
             &["queues", "limit", "mail", "90/m", "--burst", "3"][..],
             "queue mail: at most 90 jobs in 60 s, 3 at once",
@@ -202,7 +204,7 @@ async fn queues_are_paused_resumed_and_limited() -> anyhow::Result<()> {
         ),
         (&["queues", "list"], "queue mail is not paused"),
     ] {
-        assert_eq!(run(arguments).await?.good()?.trim(), said);
+        assert_eq!(run(arguments).await?.good()?.trim(), expected);
     }
     let refused = run(&["queues", "limit", "mail", "often"]).await?;
     assert_eq!(refused.code, Some(2));
@@ -244,12 +246,13 @@ async fn a_job_is_shown_with_its_failed_attempts_and_let_run_now() -> anyhow::Re
     assert_eq!(shown["failures"][0]["worker_name"], "the worker");
 
     let nothing = run(&["jobs", "retry"]).await?;
-    assert_eq!(nothing.code, Some(2), "all of them only when that is said");
+    assert_eq!(nothing.code, Some(2), "changing all jobs needs --all");
     let retried = run(&["jobs", "retry", "4", "999999"]).await?;
     assert_eq!(retried.code, Some(1));
     assert_eq!(
         retried.out.trim(),
-        "job 4 runs as soon as a worker is free\njob 999999 is forgotten, or there never was one"
+        "job 4 runs as soon as a worker is free\njob 999999 does not exist, or ended and is no \
+         longer kept"
     );
     assert_eq!(retried.err, "error: 1 of 2 jobs could not be found.");
     let retried: Value = serde_json::from_str(
@@ -259,14 +262,14 @@ async fn a_job_is_shown_with_its_failed_attempts_and_let_run_now() -> anyhow::Re
         .await?
         .good()?,
     )?;
-    assert_eq!(retried, serde_json::json!([]), "a name is no pattern");
+    assert_eq!(retried, serde_json::json!([]), "a name is not a pattern");
     let waiting = ["jobs", "retry", "--name", "mail.send", "--limit", "2"];
     let retried = run(&waiting).await?.good()?;
     assert_eq!(retried.lines().count(), 2, "{retried}");
     run(&["jobs", "cancel", "4"]).await?.good()?;
     assert_eq!(
         run(&["jobs", "retry", "4"]).await?.good()?.trim(),
-        "job 4 had ended before: cancelled; redrive it"
+        "job 4 is already cancelled; redrive it to run it again"
     );
     Ok(())
 }

@@ -114,9 +114,9 @@ async fn metrics(State(taken): State<Taken>, body: Bytes) {
 
 impl Collector {
     async fn start() -> anyhow::Result<Self> {
-        let (told, spans) = mpsc::unbounded_channel();
+        let (sender, spans) = mpsc::unbounded_channel();
         let taken = Taken {
-            spans: told,
+            spans: sender,
             points: Arc::default(),
             resource: Arc::default(),
             requests: Arc::default(),
@@ -314,11 +314,12 @@ async fn the_exporter_sends_the_metrics_of_the_database() -> anyhow::Result<()> 
     Ok(())
 }
 
-/// How often it was said that nothing is taken.
+/// How often the log reports that the collector takes nothing.
 fn warnings(child: &Child) -> usize {
-    let said = child.stderr();
-    let said = said.iter();
-    said.filter(|line| line.contains("the collector of OpenTelemetry"))
+    let stderr = child.stderr();
+    stderr
+        .iter()
+        .filter(|line| line.contains("the OpenTelemetry collector"))
         .count()
 }
 

@@ -7,7 +7,7 @@ use anyhow::{Context as _, ensure};
 use posthaste_testkit::{Child, PgServer, PgVersion, TestDb, eventually, number, ran};
 use serde_json::Value;
 
-use crate::stage::{BOUND, Said, Stage};
+use crate::stage::{BOUND, CommandOutput, Stage};
 use crate::tree;
 
 /// A folder, a database behind the pooler, and which commands were run on it.
@@ -18,7 +18,7 @@ struct Pooled {
 }
 
 impl Pooled {
-    async fn run(&mut self, line: &str) -> anyhow::Result<Said> {
+    async fn run(&mut self, line: &str) -> anyhow::Result<CommandOutput> {
         let arguments: Vec<&str> = line.split(' ').collect();
         let words = arguments.iter().take_while(|word| !word.starts_with('-'));
         let words: Vec<&str> = words.copied().collect();
@@ -30,8 +30,8 @@ impl Pooled {
 
     /// What a command that went well has printed.
     async fn good(&mut self, line: &str) -> anyhow::Result<String> {
-        let said = self.run(line).await?;
-        said.good().with_context(|| line.to_owned())
+        let output = self.run(line).await?;
+        output.good().with_context(|| line.to_owned())
     }
 }
 
@@ -52,7 +52,7 @@ async fn every_command_passes_through_pgbouncer() -> anyhow::Result<()> {
         url,
         commands: BTreeSet::new(),
     };
-    // Twice: what the first round left in a session would be in the way of the second.
+    // Twice: session state that the first round left would break the second.
     for _ in 0..2 {
         round(&mut pooled, &db).await?;
     }
@@ -111,7 +111,7 @@ async fn round(pooled: &mut Pooled, db: &TestDb) -> anyhow::Result<()> {
             .starts_with("1 job")
     );
     pooled.good(&format!("jobs retry {id}")).await?;
-    ensure!(pooled.good("jobs retry --all").await? == "no waiting job is so");
+    ensure!(pooled.good("jobs retry --all").await? == "no waiting job matches");
     let status: Value = serde_json::from_str(&pooled.good("status --json").await?)?;
     ensure!(status["queues"]["default"]["available"] == 30, "{status}");
     let alerts = pooled.run("alerts --once --lasting 1").await?;
@@ -129,7 +129,7 @@ async fn round(pooled: &mut Pooled, db: &TestDb) -> anyhow::Result<()> {
     work(pooled, db, "work").await?;
     pooled.good("jobs enqueue mail.send").await?;
     work(pooled, db, "up").await?;
-    // A pooler is told, and no failure.
+    // The report names the pooler, not a failure.
     ensure!(pooled.good("doctor").await?.contains("pooler"));
     ensure!(
         pooled
@@ -152,7 +152,7 @@ async fn served(pooled: &mut Pooled, command: &str, path: &str, shown: &str) -> 
     let root: Vec<&str> = address.split('/').take(3).collect();
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().no_proxy().build()?;
-    // More than one look, each by another session.
+    // More than one poll, each by another session.
     for _ in 0..3 {
         let page = client
             .get(format!("{}{path}", root.join("/")))
@@ -172,8 +172,8 @@ async fn relay(pooled: &mut Pooled) -> anyhow::Result<()> {
     pooled.stage.write("posthaste.toml", route)?;
     pooled.good("jobs enqueue x --queue lines").await?;
     ensure!(pooled.good("relay preview").await?.contains("\"x\""));
-    let said = pooled.good("relay run --once --no-notify").await?;
-    ensure!(said.ends_with("lines: 1 sent"), "{said}");
+    let output = pooled.good("relay run --once --no-notify").await?;
+    ensure!(output.ends_with("lines: 1 sent"), "{output}");
     std::fs::remove_file(pooled.stage.folder.join("posthaste.toml"))?;
     Ok(())
 }

@@ -139,7 +139,7 @@ async fn a_server_that_was_killed_is_started_again_with_all_that_was_committed()
     stage.run(&["migrate"]).await?.good()?;
     let mut worker = stage.spawn(&["work", "--queue", "nothing", "--exec", "x=true"])?;
     worker.error_line("working on", BOUND).await?;
-    stage.run(&["jobs", "enqueue", "kept"]).await?.good()?;
+    stage.run(&["jobs", "enqueue", "stored"]).await?.good()?;
     let server = stage.server()?;
     worker.kill()?;
     kill_group(server)?;
@@ -272,16 +272,16 @@ async fn folders_without_server_programs_are_reported() -> anyhow::Result<()> {
         .failure()?;
     assert_eq!(
         line,
-        "error: --pg-bin /nowhere holds no Postgres: postgres and initdb are not there. \
+        "error: --pg-bin /nowhere holds no Postgres: postgres and initdb are missing. \
          Point it at the bin directory of one."
     );
     let mut command = stage.command(&["migrate"]);
     command.env("PATH", "/nowhere");
-    let said = stage::Said::by(posthaste_testkit::Child::spawn(&mut command)?).await?;
+    let output = stage::CommandOutput::by(posthaste_testkit::Child::spawn(&mut command)?).await?;
     // On a machine whose packages hold a Postgres it is found without PATH.
     assert!(
-        said.code == Some(0) || said.err.contains("no Postgres found"),
-        "{said:?}"
+        output.code == Some(0) || output.err.contains("no Postgres found"),
+        "{output:?}"
     );
     Ok(())
 }

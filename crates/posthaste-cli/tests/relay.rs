@@ -89,17 +89,17 @@ async fn routes_to_unread_receiver_queues_are_reported() -> anyhow::Result<()> {
     )?;
     let mut relay = relay(&stage, &database).await?;
     enqueue(&database.client().await?, 3).await?;
-    let said = relay
+    let output = relay
         .error_line("no worker reads this queue", BOUND)
         .await?;
-    assert!(said.contains("queue=\"default\""), "{said}");
+    assert!(output.contains("queue=\"default\""), "{output}");
     relay.terminate()?;
     assert!(relay.exit(BOUND).await?.success());
     let lines = relay.stderr();
-    let said = lines
+    let output = lines
         .iter()
         .filter(|line| line.contains("reads this queue"));
-    assert_eq!(said.count(), 1, "{lines:#?}");
+    assert_eq!(output.count(), 1, "{lines:#?}");
     Ok(())
 }
 
@@ -118,9 +118,9 @@ async fn a_relay_whose_reader_has_gone_ends_and_counts_as_no_attempt() -> anyhow
     command.env("DATABASE_URL", database.url());
     let mut relay = Child::spawn(&mut command)?;
     assert_eq!(relay.exit(BOUND).await?.code(), Some(1));
-    let said = relay.stderr().join("\n");
-    let reason = "error: route audit: lines takes nothing any more: Broken pipe. Its jobs wait";
-    assert!(said.contains(reason), "{said}");
+    let stderr = relay.stderr().join("\n");
+    let reason = "error: route audit: lines no longer accepts messages: Broken pipe. Its jobs wait";
+    assert!(stderr.contains(reason), "{stderr}");
     let waiting = number(&client, "SELECT count(*) FROM posthaste.job").await?;
     assert!(waiting > 0);
     let counted = "SELECT count(*) FROM posthaste.job WHERE attempt > 0";
@@ -155,8 +155,8 @@ async fn once_ends_when_the_queues_are_empty_and_says_what_was_sent() -> anyhow:
     let client = database.client().await?;
     stage.write("posthaste.toml", LINES)?;
     enqueue(&client, 500).await?;
-    let said = stage.run_on(&database, &["relay", "run", "--once"]).await?;
-    let out = said.good()?;
+    let output = stage.run_on(&database, &["relay", "run", "--once"]).await?;
+    let out = output.good()?;
     let mut lines: Vec<String> = out.lines().map(Into::into).collect();
     assert_eq!(lines.pop().as_deref(), Some("audit: 500 sent"));
     let numbers: BTreeSet<i64> = sent(&lines)?.into_iter().collect();
@@ -197,19 +197,19 @@ async fn file_errors_are_one_line() -> anyhow::Result<()> {
     let failure = async |arguments: &[&str]| stage.run_on(&database, arguments).await?.failure();
     let none = failure(&["relay", "run"]).await?;
     assert!(
-        none.contains("there is no file posthaste.toml. Write one"),
+        none.contains("posthaste.toml does not exist. Write one"),
         "{none}"
     );
     stage.write("posthaste.toml", LINES)?;
     let unknown = failure(&["relay", "run", "mail"]).await?;
-    assert!(unknown.contains(": there is no route mail; there are audit"));
+    assert!(unknown.contains(": no route is named mail; the file has audit"));
     stage.write(
         "posthaste.toml",
         "[route.a]\nto = \"sidekiq://:geheim@h\"\ncolour = 1\n",
     )?;
     let setting = failure(&["relay", "run"]).await?;
     assert!(
-        setting.contains("posthaste.toml: route a: colour: is no setting of a route to Sidekiq"),
+        setting.contains("posthaste.toml: route a: colour: is not a setting of a route to Sidekiq"),
         "{setting}"
     );
     assert!(!setting.contains("geheim"), "{setting}");
@@ -235,7 +235,7 @@ async fn evicting_redis_servers_are_refused_unless_allowed() -> anyhow::Result<(
         command
             .env("DATABASE_URL", database.url())
             .env("REDIS", redis.url());
-        stage::Said::by(Child::spawn(&mut command)?).await
+        stage::CommandOutput::by(Child::spawn(&mut command)?).await
     };
     let refused = run().await?.failure()?;
     assert!(
@@ -243,7 +243,7 @@ async fn evicting_redis_servers_are_refused_unless_allowed() -> anyhow::Result<(
         "{refused}"
     );
     assert!(
-        refused.contains("to relay all the same: allow_unsafe = [\"appendonly\"]"),
+        refused.contains("to relay anyway: allow_unsafe = [\"appendonly\"]"),
         "{refused}"
     );
     stage.write(
@@ -274,8 +274,8 @@ async fn a_route_that_is_refused_stops_no_other_and_begins_when_it_is_mended() -
     client.batch_execute(other).await?;
     let mut relay = relay(&stage, &database).await?;
     relay.line("audit.n", BOUND).await?;
-    let said = relay.stderr().join("\n");
-    assert!(said.contains("it waits until this is mended"), "{said}");
+    let stderr = relay.stderr().join("\n");
+    assert!(stderr.contains("it waits until this is fixed"), "{stderr}");
     eventually(BOUND, "the status says why", async || {
         let status = stage.run_on(&database, &["status"]).await?.good()?;
         let says = |line: &str| line.contains(" down ") && line.contains("appendonly");
@@ -307,7 +307,7 @@ async fn rejection_reasons_are_logged_and_counted() -> anyhow::Result<()> {
     let once = stage.run_on(&database, &["relay", "run", "--once"]).await?;
     let once = once.good()?;
     let lines: Vec<&str> = once.lines().collect();
-    let counts = "audit: 0 sent, 4 rejected for good";
+    let counts = "audit: 0 sent, 4 rejected permanently";
     assert!(lines[0].starts_with(counts), "{once}");
     assert!(
         lines[1..].contains(&"  3 rejected: the job has no argument \"x\""),
@@ -319,7 +319,7 @@ async fn rejection_reasons_are_logged_and_counted() -> anyhow::Result<()> {
     );
     let status = stage.run_on(&database, &["status"]).await?.good()?;
     assert!(
-        status.contains("\naudit: 3 rejected for good: "),
+        status.contains("\naudit: 3 rejected permanently: "),
         "{status}"
     );
     Ok(())
@@ -389,11 +389,11 @@ async fn a_route_keeps_what_it_has_sent_and_reads_rows_that_it_is_referred_to() 
         INSERT INTO posthaste.outbox (type, table_name, table_id)
           VALUES ('placed', 'orders', '4711')";
     client.batch_execute(orders).await?;
-    let said = stage.run_on(&database, &["relay", "run", "--once"]).await?;
-    let out = said.good()?;
+    let output = stage.run_on(&database, &["relay", "run", "--once"]).await?;
+    let out = output.good()?;
     let line: Value = serde_json::from_str(out.lines().next().unwrap_or_default())?;
     assert_eq!(line["payload"], serde_json::json!({"id": 4711, "total": 7}));
-    let kept = "SELECT count(*) FROM posthaste.outbox WHERE completed_at IS NOT NULL";
-    assert_eq!(number(&client, kept).await?, 1);
+    let completed = "SELECT count(*) FROM posthaste.outbox WHERE completed_at IS NOT NULL";
+    assert_eq!(number(&client, completed).await?, 1);
     Ok(())
 }

@@ -20,7 +20,7 @@ use crate::stage::{self, BOUND, Stage};
 
 /// In the arguments, in headers and in passwords.
 const MARK: &str = "geheim7719";
-/// What is logged where nothing is said, and all of ours.
+/// The default log filter, and every message of our own crates.
 const LOG: &str = "warn,deadpool_postgres=error,posthaste=trace";
 
 /// A route to each destination that is there, under its queue's name.
@@ -173,8 +173,8 @@ async fn destinations_log_neither_payloads_nor_secrets() -> anyhow::Result<()> {
         Ok(relays(fails).await? == routes.len())
     })
     .await?;
-    let told = stage.run_on(&database, &["status", "--json"]).await?;
-    let told = told.good()?;
+    let status = stage.run_on(&database, &["status", "--json"]).await?;
+    let status = status.good()?;
     relay.terminate()?;
     relay.exit(BOUND).await?;
     let (out, err) = (relay.stdout(), relay.stderr());
@@ -186,19 +186,19 @@ async fn destinations_log_neither_payloads_nor_secrets() -> anyhow::Result<()> {
         .iter()
         .chain(&err)
         .map(String::as_str)
-        .chain(told.lines())
+        .chain(status.lines())
     {
         assert!(!line.contains(MARK), "{line}");
     }
     Ok(())
 }
 
-/// A search server that refuses everybody, and says what it was told.
+/// A search server that rejects every request and echoes its credentials.
 async fn refuses() -> anyhow::Result<std::net::SocketAddr> {
     let answer = async |headers: HeaderMap, body: String| {
-        let told = headers.get("authorization");
-        let told = told.and_then(|told| told.to_str().ok()).unwrap_or_default();
-        (StatusCode::UNAUTHORIZED, format!("not {told}: {body}"))
+        let key = headers.get("authorization");
+        let key = key.and_then(|key| key.to_str().ok()).unwrap_or_default();
+        (StatusCode::UNAUTHORIZED, format!("not {key}: {body}"))
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -206,7 +206,7 @@ async fn refuses() -> anyhow::Result<std::net::SocketAddr> {
     Ok(address)
 }
 
-/// Stops it, and looks at all that it wrote and that is known of it in the database.
+/// Stops it, and reads all that it printed and all that the database has about it.
 async fn says_no_secret(mut child: Child, stage: &Stage, database: &TestDb) -> anyhow::Result<()> {
     let status = stage
         .run_on(database, &["status", "--json"])
@@ -220,10 +220,10 @@ async fn says_no_secret(mut child: Child, stage: &Stage, database: &TestDb) -> a
     let errors: String = client.query_one(errors, &[]).await?.try_get(0)?;
     child.terminate()?;
     child.exit(BOUND).await?;
-    let said = [child.stdout(), child.stderr(), vec![status, doctor, errors]].concat();
+    let output = [child.stdout(), child.stderr(), vec![status, doctor, errors]].concat();
     // A password travels as base64 too.
     for secret in [MARK, "YWRhOmdlaGVpbTc3MTk", &MARK.to_uppercase()] {
-        for line in &said {
+        for line in &output {
             anyhow::ensure!(!line.contains(secret), "{line}");
         }
     }
@@ -250,8 +250,8 @@ async fn sync_errors_show_no_password() -> anyhow::Result<()> {
         client.execute(row, &[&MARK]).await?;
         eventually(BOUND, "it fails, and says why", async || {
             let status = stage.run_on(&database, &["status", "--json"]).await?;
-            let told: Value = serde_json::from_str(&status.good()?)?;
-            Ok(told["syncs"][0]["problems"][0]["reason"].is_string())
+            let document: Value = serde_json::from_str(&status.good()?)?;
+            Ok(document["syncs"][0]["problems"][0]["reason"].is_string())
         })
         .await?;
         says_no_secret(sync, &stage, &database).await?;
@@ -270,7 +270,7 @@ async fn http_worker_errors_show_neither_payload_nor_password() -> anyhow::Resul
     let enqueue = "SELECT posthaste.enqueue('mail', jsonb_build_object('text', $1::text))";
     client.execute(enqueue, &[&MARK]).await?;
     worker.error_line("takes no jobs", BOUND).await?;
-    eventually(BOUND, "the reason is kept", async || {
+    eventually(BOUND, "the reason is recorded", async || {
         let failed = "SELECT count(*) FROM posthaste.job WHERE last_error <> ''";
         Ok(number(&client, failed).await? > 0)
     })

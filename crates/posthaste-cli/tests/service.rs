@@ -29,7 +29,7 @@ fn settings(unit: &str) -> BTreeMap<&str, &str> {
 }
 
 /// The variables of a file for EnvironmentFile=, and those of lines that are comments there; of
-/// several with one name the first that is no comment counts.
+/// several with one name the first that is not a comment counts.
 fn variables(text: &str) -> (BTreeMap<String, String>, Vec<(String, String)>) {
     let (mut set, mut others) = (BTreeMap::new(), Vec::new());
     for line in text.lines() {
@@ -142,7 +142,7 @@ async fn gets_ready(process: &mut Child) -> anyhow::Result<()> {
 fn systemd_accepts_the_unit_as_well_confined() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let unit = fs::read_to_string(operate("systemd/posthaste@.service"))?;
-    // It looks whether the program is there.
+    // It checks that the program exists.
     let program = stage.program().to_str().context("an odd path")?;
     let unit = unit.replace("/usr/local/bin/posthaste ", &format!("{program} "));
     let path = stage.write("posthaste@mail.service", &unit)?;
@@ -153,8 +153,8 @@ fn systemd_accepts_the_unit_as_well_confined() -> anyhow::Result<()> {
         let mut analyze = Command::new("systemd-analyze");
         match analyze.args(arguments).arg(&path).output() {
             Ok(output) => {
-                let told = String::from_utf8_lossy(&output.stderr);
-                let is_quiet = arguments[0] != "verify" || told.is_empty();
+                let stderr = String::from_utf8_lossy(&output.stderr);
+                let is_quiet = arguments[0] != "verify" || stderr.is_empty();
                 ensure!(
                     output.status.success() && is_quiet,
                     "{arguments:?}: {output:?}"

@@ -44,9 +44,9 @@ pub(crate) struct Stage {
     program: PathBuf,
 }
 
-/// What a command that ended has said.
+/// The exit code and output of a command that ended.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct CommandOutput {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
@@ -138,7 +138,7 @@ impl Stage {
         &self.program
     }
 
-    /// A command that a shell starts behind a line of its own.
+    /// A command that a shell starts after it has run `line`.
     pub(crate) fn started_by(&self, line: &str, arguments: &[&str]) -> Command {
         self.through("sh", &format!("{line}; exec \"$@\""), arguments)
     }
@@ -175,8 +175,8 @@ impl Stage {
     }
 
     /// Runs a command with a private Postgres to its end.
-    pub(crate) async fn run(&self, arguments: &[&str]) -> anyhow::Result<Said> {
-        Said::by(self.spawn(arguments)?).await
+    pub(crate) async fn run(&self, arguments: &[&str]) -> anyhow::Result<CommandOutput> {
+        CommandOutput::by(self.spawn(arguments)?).await
     }
 
     /// Runs a command on another database to its end.
@@ -184,13 +184,17 @@ impl Stage {
         &self,
         database: &TestDb,
         arguments: &[&str],
-    ) -> anyhow::Result<Said> {
-        Said::by(self.spawn_on(database, arguments)?).await
+    ) -> anyhow::Result<CommandOutput> {
+        CommandOutput::by(self.spawn_on(database, arguments)?).await
     }
 
     /// Runs a command with this `DATABASE_URL` to its end.
-    pub(crate) async fn run_with_url(&self, url: &str, arguments: &[&str]) -> anyhow::Result<Said> {
-        Said::by(self.spawn_at(url, arguments)?).await
+    pub(crate) async fn run_with_url(
+        &self,
+        url: &str,
+        arguments: &[&str],
+    ) -> anyhow::Result<CommandOutput> {
+        CommandOutput::by(self.spawn_at(url, arguments)?).await
     }
 
     /// All commands that the help names, by their words.
@@ -229,10 +233,10 @@ impl Stage {
         database: &TestDb,
         arguments: &[&str],
         input: &str,
-    ) -> anyhow::Result<Said> {
+    ) -> anyhow::Result<CommandOutput> {
         let mut command = self.command(arguments);
         command.env("DATABASE_URL", database.url());
-        Said::by(Child::spawn_fed(&mut command, input.into())?).await
+        CommandOutput::by(Child::spawn_fed(&mut command, input.into())?).await
     }
 
     pub(crate) fn private(&self, name: &str) -> PathBuf {
@@ -274,7 +278,7 @@ impl Drop for Stage {
     }
 }
 
-impl Said {
+impl CommandOutput {
     pub(crate) async fn by(mut child: Child) -> anyhow::Result<Self> {
         let status = child.exit(BOUND).await?;
         Ok(Self {
@@ -328,7 +332,7 @@ pub(crate) async fn with_roles(stage: &Stage) -> anyhow::Result<(PgServer, TestD
     Ok((server, db, client))
 }
 
-/// A server on which somebody may look, and the database's address for them.
+/// A server with a read-only role, and the address of the database for that role.
 pub(crate) async fn somebody_who_looks(
     stage: &Stage,
 ) -> anyhow::Result<(PgServer, TestDb, String)> {

@@ -160,9 +160,9 @@ async fn unserved_queues_are_reported_by_worker_status_and_doctor() -> anyhow::R
         let enqueue = ["jobs", "enqueue", "letter", "--queue", queue];
         stage.run_on(&database, &enqueue).await?.good()?;
     }
-    let line = "jobs wait in a queue that no worker works on";
-    let told = worker.error_line(line, BOUND).await?;
-    assert!(told.contains("queue=\"mial\""), "{told}");
+    let line = "jobs wait in a queue that no worker serves";
+    let warning = worker.error_line(line, BOUND).await?;
+    assert!(warning.contains("queue=\"mial\""), "{warning}");
     let status = stage.run_on(&database, &["status"]).await?.good()?;
     let finding = "ERROR queue.no_worker: Queue mial has no worker: 1 job waiting";
     assert!(status.contains(finding), "{status}");
@@ -222,11 +222,11 @@ async fn hostile_names_do_not_act_on_the_terminal() -> anyhow::Result<()> {
         &["queues", "limit", evil, "none"],
         &["queues", "keep", evil, "1 day"],
     ] {
-        let said = stage.run_on(&database, arguments).await?;
-        assert_eq!(said.code, Some(0), "{arguments:?}: {said:?}");
+        let output = stage.run_on(&database, arguments).await?;
+        assert_eq!(output.code, Some(0), "{arguments:?}: {output:?}");
         let acts = |letter: char| letter.is_control() && letter != '\n';
-        assert!(!said.out.contains(acts), "{arguments:?}: {said:?}");
-        assert!(said.out.contains("[2Jx"), "{arguments:?}: {said:?}");
+        assert!(!output.out.contains(acts), "{arguments:?}: {output:?}");
+        assert!(output.out.contains("[2Jx"), "{arguments:?}: {output:?}");
     }
     Ok(())
 }
@@ -252,33 +252,33 @@ async fn the_leader_logs_jobs_that_end_without_a_worker_in_groups() -> anyhow::R
     let arguments = ["work", "--queue", "default", "--exec", "x=/bin/true"];
     let mut worker = stage.spawn_on(&database, &arguments)?;
     let all = [
-        ("late", 3, "a job is expired, in no worker's hands job="),
-        ("crowd", 1, "jobs are expired, in no worker's hands jobs=20"),
+        ("late", 3, "a job expired while no worker held it job="),
+        ("crowd", 1, "jobs expired while no worker held them jobs=20"),
         ("orphan", 1, "its worker died 2 times while it had this job"),
         ("unconfirmed", 1, "it was not confirmed in time"),
     ];
-    let lines = |said: &[String], name: &str| -> Vec<String> {
+    let lines = |log: &[String], name: &str| -> Vec<String> {
         let named = format!("name=\"{name}\" queue=");
-        let lines = said.iter().filter(|line| line.contains(&named));
+        let lines = log.iter().filter(|line| line.contains(&named));
         lines.cloned().collect()
     };
     eventually(BOUND, "each kind has its lines", async || {
-        let said = worker.stderr();
-        let has = |(name, most, _): &(&str, usize, _)| lines(&said, name).len() == *most;
+        let stderr = worker.stderr();
+        let has = |(name, most, _): &(&str, usize, _)| lines(&stderr, name).len() == *most;
         Ok(all.iter().all(has))
     })
     .await?;
     worker.terminate()?;
     worker.exit(BOUND).await?;
-    let said = worker.stderr();
-    for (name, most, told) in all {
-        let lines = lines(&said, name);
-        assert_eq!(lines.len(), most, "{said:?}");
+    let stderr = worker.stderr();
+    for (name, most, expected) in all {
+        let lines = lines(&stderr, name);
+        assert_eq!(lines.len(), most, "{stderr:?}");
         for line in lines {
-            assert!(line.contains("WARN") && line.contains(told), "{line}");
+            assert!(line.contains("WARN") && line.contains(expected), "{line}");
         }
     }
-    assert!(!said.concat().contains("geheim"), "{said:?}");
+    assert!(!stderr.concat().contains("geheim"), "{stderr:?}");
     Ok(())
 }
 
@@ -299,11 +299,11 @@ async fn pauses_are_shown_everywhere() -> anyhow::Result<()> {
         assert!(status.contains(&line), "{status}");
     }
     let json = async |command: &str| {
-        let said = stage
+        let output = stage
             .run_on(&database, &["--json", command])
             .await?
             .good()?;
-        anyhow::Ok(serde_json::from_str::<serde_json::Value>(&said)?)
+        anyhow::Ok(serde_json::from_str::<serde_json::Value>(&output)?)
     };
     let status = json("status").await?;
     assert_eq!(status["queues"]["mail"]["is_paused"], true);
@@ -330,9 +330,9 @@ async fn status_says_when_many_jobs_are_not_counted_yet() -> anyhow::Result<()> 
     let database = stage::database().await?;
     let many = "INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 30000)";
     database.client().await?.batch_execute(many).await?;
-    let said = stage.run_on(&database, &["status"]).await?.good()?;
+    let output = stage.run_on(&database, &["status"]).await?.good()?;
     let note = "many jobs are not counted yet: the numbers of waiting jobs are too low";
-    assert!(said.lines().any(|line| line == note), "{said}");
+    assert!(output.lines().any(|line| line == note), "{output}");
     let json = stage.run_on(&database, &["status", "--json"]).await?;
     let report: serde_json::Value = serde_json::from_str(&json.good()?)?;
     assert_eq!(report["queues"]["default"]["available"], 20_000);

@@ -67,8 +67,8 @@ async fn a_worker_started_by_nohup_or_in_the_background_hears_sigterm_only() -> 
     .await?;
     child.terminate()?;
     assert!(child.exit(BOUND).await?.success());
-    let said = child.stderr().join("\n");
-    assert_eq!(said.matches("stopping in good order").count(), 1, "{said}");
+    let stderr = child.stderr().join("\n");
+    assert_eq!(stderr.matches("stopping gracefully").count(), 1, "{stderr}");
     Ok(())
 }
 
@@ -192,9 +192,9 @@ async fn a_run_that_is_stopped_before_its_proof_fails_if_the_proof_was_asked_for
     let mut child = busy(&stage, &["demo", "files", "--once", "--grace", "1"]).await?;
     child.terminate()?;
     assert_eq!(child.exit(BOUND).await?.code(), Some(1));
-    let said = child.stderr();
+    let stderr = child.stderr();
     assert_eq!(
-        said.last().map(String::as_str),
+        stderr.last().map(String::as_str),
         Some("error: stopped before the proof. Run the same command again to continue.")
     );
     Ok(())

@@ -60,7 +60,7 @@ async fn from_nothing_to_found(index: &str) -> anyhow::Result<()> {
     let (stage, database, client) = with_pages(index).await?;
     let ours = async |arguments: &[&str]| good(&stage, &database, arguments).await;
     let begun = ours(&["sync", "reindex", "pages", "--all"]).await?;
-    assert_eq!(begun, "pages: 20 documents are to be written again");
+    assert_eq!(begun, "pages: 20 documents will be written again");
     client
         .batch_execute(
             "INSERT INTO page (title, body) VALUES ('new', 'haste');
@@ -188,18 +188,18 @@ async fn an_index_is_searched_and_audited_beside_the_sync_that_writes_it_which_s
         repair.contains("20 missing; all repaired, equal now"),
         "{repair}"
     );
-    let kept = async || {
-        let kept = "SELECT concat_ws(' ', name, rows, documents, differed, repaired, contents)
+    let recorded = async || {
+        let query = "SELECT concat_ws(' ', name, rows, documents, differed, repaired, contents)
                       FROM posthaste.audited";
-        anyhow::Ok(client.query_one(kept, &[]).await?.get::<_, String>(0))
+        anyhow::Ok(client.query_one(query, &[]).await?.get::<_, String>(0))
     };
-    assert_eq!(kept().await?, "pages 41 41 20 20 f");
+    assert_eq!(recorded().await?, "pages 41 41 20 20 f");
     assert!(
         good(&stage, &database, &["sync", "audit", "--contents"])
             .await?
             .ends_with("; equal")
     );
-    assert_eq!(kept().await?, "pages 41 41 0 0 t");
+    assert_eq!(recorded().await?, "pages 41 41 0 0 t");
     Ok(())
 }
 
@@ -239,8 +239,8 @@ async fn failed_documents_set_the_exit_code_of_a_sync() -> anyhow::Result<()> {
     let once = stage.run_on(&database, &["sync", "run", "--once"]).await?;
     assert_eq!(once.code, Some(3), "{once:?}");
     assert!(once.out.contains("19 jobs completed"), "{once:?}");
-    let said = "error: pages: documents could not be made, or were refused";
-    assert!(once.err.contains(said), "{once:?}");
+    let expected = "error: pages: documents could not be built or were rejected";
+    assert!(once.err.contains(expected), "{once:?}");
     // Once it can be made, nothing is left to say.
     client
         .batch_execute(
@@ -259,7 +259,7 @@ async fn missing_prerequisites_are_reported_with_a_remedy() -> anyhow::Result<()
     let failure = async |arguments: &[&str]| stage.run_on(&database, arguments).await?.failure();
     let none = failure(&["sync", "run"]).await?;
     assert!(
-        none.contains("there is no file posthaste.toml. Write one, with [sync.<name>]"),
+        none.contains("posthaste.toml does not exist. Write one, with [sync.<name>]"),
         "{none}"
     );
     stage.write("posthaste.toml", "[route.a]\nto = 'stdout:'\n")?;
@@ -297,15 +297,15 @@ async fn missing_prerequisites_are_reported_with_a_remedy() -> anyhow::Result<()
             &format!("{written}{setting} = 'nosuch'\n"),
         )?;
         let missing = failure(&["sync", "install"]).await?;
-        let said = "page: there is no column \"nosuch\", which is to be its";
-        assert!(missing.contains(said), "{missing}");
+        let expected = "page: there is no column \"nosuch\" for its";
+        assert!(missing.contains(expected), "{missing}");
         assert!(!missing.contains("posthaste migrate"), "{missing}");
     }
     let document = format!("{written}document = {{ title = 'nosuch' }}\n");
     stage.write("posthaste.toml", &document)?;
     let installed = stage.run_on(&database, &["sync", "install"]).await?;
-    let said = "sync pages: the document of the first row cannot be made: ";
-    assert!(installed.err.contains(said), "{installed:?}");
+    let expected = "sync pages: the document of the first row cannot be made: ";
+    assert!(installed.err.contains(expected), "{installed:?}");
     assert!(installed.err.contains("no column nosuch"), "{installed:?}");
     stage.write("posthaste.toml", &written)?;
     good(&stage, &database, &["sync", "install"]).await?;
@@ -315,11 +315,11 @@ async fn missing_prerequisites_are_reported_with_a_remedy() -> anyhow::Result<()
         "{no_index}"
     );
     let nothing = failure(&["sync", "reindex", "pages"]).await?;
-    assert!(nothing.contains("say which documents: --all"), "{nothing}");
+    assert!(nothing.contains("choose documents: --all"), "{nothing}");
     let unknown = failure(&["sync", "audit", "books"]).await?;
     assert_eq!(
         unknown,
-        "error: there is no synced table books; there are pages"
+        "error: no synced table is named books; the file has pages"
     );
     client
         .batch_execute("ALTER TABLE page DISABLE TRIGGER posthaste_update_pages")
@@ -352,7 +352,7 @@ async fn thousands_of_packages_come_into_the_index_however_often_the_process_is_
     let up: Vec<&str> = up.split(' ').collect();
     let mut command = stage.command(&up);
     let child = Child::spawn(command.env("DATABASE_URL", database.url()))?;
-    let report: Value = serde_json::from_str(&stage::Said::by(child).await?.good()?)?;
+    let report: Value = serde_json::from_str(&stage::CommandOutput::by(child).await?.good()?)?;
     let report = &report["packages"];
     assert_eq!(
         (&report["packages"], &report["problem"]),

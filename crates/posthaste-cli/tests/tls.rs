@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use posthaste_testkit::{Child, PgServer, PgVersion, eventually};
 
-use crate::stage::{BOUND, Said, Stage};
+use crate::stage::{BOUND, CommandOutput, Stage};
 
 const ONLY_TLS: &str = "hostssl all all 127.0.0.1/32 trust\n";
 
@@ -44,7 +44,9 @@ async fn tls_is_used_where_it_is_offered_and_checked_where_that_is_asked_for() -
     command
         .env("DATABASE_URL", with("?sslmode=verify-full"))
         .env("SSL_CERT_FILE", &certificate);
-    Said::by(Child::spawn(&mut command)?).await?.good()?;
+    CommandOutput::by(Child::spawn(&mut command)?)
+        .await?
+        .good()?;
     // The certificate is for the address, and not for the name.
     let asked = |mode: &str| with(&format!("{mode}sslrootcert={}", certificate.display()));
     let by_name = |mode: &str| asked(mode).replace("127.0.0.1", "localhost");

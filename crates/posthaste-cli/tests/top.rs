@@ -19,8 +19,8 @@ async fn top_shows_late_queues_findings_and_holders_of_rows() -> anyhow::Result<
     client.batch_execute(JOBS).await?;
     let keeps = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class";
     reader.batch_execute(keeps).await?;
-    let said = stage.run_on(&database, &["--json", "top"]).await?.good()?;
-    let frame: Value = serde_json::from_str(&said)?;
+    let output = stage.run_on(&database, &["--json", "top"]).await?.good()?;
+    let frame: Value = serde_json::from_str(&output)?;
     let first = &frame["queues"][0];
     assert_eq!(first["queue"], "mail", "{frame}");
     assert_eq!(
@@ -35,13 +35,13 @@ async fn top_shows_late_queues_findings_and_holders_of_rows() -> anyhow::Result<
     let mut holders = holders.map(|one| &one["holder"]);
     assert!(holders.any(|one| one == "transaction"), "{frame}");
 
-    let said = stage.run_on(&database, &["top", "--once"]).await?.good()?;
-    assert!(said.contains("ERROR worker.none"), "{said}");
-    assert!(said.contains("VACUUM waits for: transaction"), "{said}");
-    let late = said.lines().find(|line| line.starts_with("mail"));
+    let output = stage.run_on(&database, &["top", "--once"]).await?.good()?;
+    assert!(output.contains("ERROR worker.none"), "{output}");
+    assert!(output.contains("VACUUM waits for: transaction"), "{output}");
+    let late = output.lines().find(|line| line.starts_with("mail"));
     assert!(
         late.is_some_and(|line| line.ends_with("no worker")),
-        "{said}"
+        "{output}"
     );
     let piped = stage.run_on(&database, &["top"]).await?.failure()?;
     assert!(piped.contains("no terminal"), "{piped}");
@@ -90,7 +90,7 @@ impl Pressed {
         Ok(Self { top, keys })
     }
 
-    /// Presses these keys and waits until this stands on the screen, behind what stood there.
+    /// Presses these keys and waits until this appears on the screen after it.
     async fn press(&mut self, keys: &[u8], shown: &str) -> anyhow::Result<()> {
         let before = self.top.stdout().join("\n").len();
         self.keys.write_all(keys)?;
@@ -112,17 +112,17 @@ async fn keys_select_sort_pause_and_act_only_if_enabled() -> anyhow::Result<()> 
         "SELECT posthaste.enqueue('c', queue => 'zz', scheduled_at => now() + interval '1 day')";
     client.batch_execute(last).await?;
     let paused = "SELECT count(*) FROM posthaste.queue WHERE paused_at IS NOT NULL";
-    let mut looks = Pressed::start(&stage, &database, &[])?;
-    looks.press(b"j", "> mail").await?;
-    looks.press(b"\x1b[B", "> later").await?;
-    looks.press(b"k", "> mail").await?;
-    looks.press(b"p", "start it with --operate").await?;
-    looks.press(b"ssss", "by name").await?;
-    looks.press(b" ", "held").await?;
-    looks.press(b"?", "look no more, and again").await?;
-    assert_eq!(number(&client, paused).await?, 0, "it only looks");
-    looks.keys.write_all(b"q")?;
-    assert!(looks.top.exit(BOUND).await?.success());
+    let mut reader = Pressed::start(&stage, &database, &[])?;
+    reader.press(b"j", "> mail").await?;
+    reader.press(b"\x1b[B", "> later").await?;
+    reader.press(b"k", "> mail").await?;
+    reader.press(b"p", "start it with --operate").await?;
+    reader.press(b"ssss", "by name").await?;
+    reader.press(b" ", "held").await?;
+    reader.press(b"?", "pause and continue updates").await?;
+    assert_eq!(number(&client, paused).await?, 0, "read-only");
+    reader.keys.write_all(b"q")?;
+    assert!(reader.top.exit(BOUND).await?.success());
 
     std::fs::remove_file(stage.folder.join("keys"))?;
     let mut operates = Pressed::start(&stage, &database, &["--operate"])?;

@@ -5,7 +5,7 @@ use posthaste_testkit::ran;
 use posthaste_testkit::receivers::{self, OpenSearch, Receiver};
 use serde_json::Value;
 
-use crate::stage::{BOUND, Said, Stage};
+use crate::stage::{BOUND, CommandOutput, Stage};
 
 /// Commands on indexes of their own, unless this machine has no OpenSearch.
 struct Place {
@@ -32,7 +32,7 @@ async fn at_the_fake(
     stage: &Stage,
     fake: &FakeElastic,
     arguments: &[&str],
-) -> anyhow::Result<Said> {
+) -> anyhow::Result<CommandOutput> {
     let (mut all, url) = (vec!["two-phase"], fake.url());
     all.extend(arguments);
     all.extend(["--elastic", &url]);
@@ -40,7 +40,7 @@ async fn at_the_fake(
 }
 
 impl Place {
-    async fn run(&self, arguments: &[&str]) -> anyhow::Result<Said> {
+    async fn run(&self, arguments: &[&str]) -> anyhow::Result<CommandOutput> {
         let mut all = vec!["two-phase"];
         all.extend(arguments);
         self.stage.run(&all).await
@@ -106,13 +106,13 @@ async fn a_transaction_is_made_listed_recovered_and_audited_without_a_database()
     let nobody = place.run(&["balance", "alice", "nobody"]).await?;
     assert_eq!(nobody.code, Some(1), "{nobody:?}");
     assert!(nobody.out.contains("nobody"), "{nobody:?}");
-    assert_eq!(nobody.err, "error: 1 of 2 documents are not there.");
+    assert_eq!(nobody.err, "error: 1 of 2 documents do not exist.");
     let same = place.run(&["open", "alice=1000"]).await?.good()?;
-    assert_eq!(same, "alice was there, opened with 1000");
+    assert_eq!(same, "alice exists, opened with 1000");
     let other = place.run(&["open", "alice=7", "carol=1"]).await?;
     assert_eq!(other.code, Some(1), "{other:?}");
-    let said = "alice was there, opened with 1000\ncarol is opened with 1";
-    assert_eq!(other.out, said);
+    let expected = "alice exists, opened with 1000\nopened carol with 1";
+    assert_eq!(other.out, expected);
     assert!(other.err.contains("another opening balance"), "{other:?}");
     let poor = [
         "create",
@@ -163,7 +163,7 @@ async fn a_transaction_is_made_listed_recovered_and_audited_without_a_database()
     let wrong = place.run(&["prune", "--older-than", "soon"]).await?;
     assert_eq!(wrong.code, Some(2), "{wrong:?}");
     let pruned = place.run(&["prune", "--older-than", "1h"]).await?.good()?;
-    assert_eq!(pruned, "0 forgotten, 0 as old are kept");
+    assert_eq!(pruned, "0 deleted, 0 equally old ones kept");
     ran::note("two-phase-cli");
     Ok(())
 }
@@ -184,10 +184,10 @@ async fn an_audit_that_finds_something_ends_with_3_and_names_it() -> anyhow::Res
     let wrong = wrong.header("content-type", "application/json");
     let wrong = wrong.body(r#"{"balance":7,"opened":0}"#).send().await?;
     assert!(wrong.status().is_success());
-    let said = place.run(&["audit"]).await?;
-    assert_eq!(said.code, Some(3), "{said:?}");
-    assert!(said.out.contains("document bob: it has 7;"), "{said:?}");
-    assert_eq!(said.err, "error: 1 disagreements were found.");
+    let output = place.run(&["audit"]).await?;
+    assert_eq!(output.code, Some(3), "{output:?}");
+    assert!(output.out.contains("document bob: it has 7;"), "{output:?}");
+    assert_eq!(output.err, "error: 1 inconsistencies were found.");
     Ok(())
 }
 
@@ -218,20 +218,20 @@ async fn recovery_reports_a_pass_despite_a_failed_listing() -> anyhow::Result<()
     let (stage, fake) = (Stage::new()?, FakeElastic::start(1).await?);
     let run = async |arguments: &[&str]| at_the_fake(&stage, &fake, arguments).await;
     run(&["prepare", "--replicas", "0"]).await?.good()?;
-    // Both indexes are looked at, one is refreshed, then it is asked which server it is, and for
+    // Both indexes are checked, one is refreshed, then the server is asked for its version and for
     // those that are due at a moment that is opened and closed; then the server is gone for a
     // moment.
     let before = [None; 7].into_iter();
     fake.plan(before.chain([Some(Fault::UnavailableBefore)]));
-    let said = run(&["recover", "--once"]).await?;
-    assert_eq!(said.code, Some(1), "{said:?}");
+    let output = run(&["recover", "--once"]).await?;
+    assert_eq!(output.code, Some(1), "{output:?}");
     assert!(
-        said.out.starts_with("0 finished, 0 rolled back"),
-        "{said:?}"
+        output.out.starts_with("0 finished, 0 rolled back"),
+        "{output:?}"
     );
-    assert!(said.err.contains("is not known"), "{said:?}");
-    let said = run(&["recover", "--once"]).await?.good()?;
-    assert!(!said.contains("is not known"), "{said}");
+    assert!(output.err.contains("is not known"), "{output:?}");
+    let output = run(&["recover", "--once"]).await?.good()?;
+    assert!(!output.contains("is not known"), "{output}");
     Ok(())
 }
 
@@ -248,24 +248,24 @@ async fn transactions_stuck_for_an_hour_are_listed() -> anyhow::Result<()> {
     fake.pass(young);
     refreshed();
     let unmoved = ["list", "--unmoved", "3600"];
-    assert_eq!(run(&unmoved).await?, "no transaction is so");
-    let said = run(&["recover", "--once"]).await?;
+    assert_eq!(run(&unmoved).await?, "no transaction matches");
+    let output = run(&["recover", "--once"]).await?;
     assert!(
-        said.contains("1 still open") && !said.contains("for an hour"),
-        "{said}"
+        output.contains("1 still open") && !output.contains("for an hour"),
+        "{output}"
     );
     fake.pass(young);
     refreshed();
-    let said = run(&unmoved).await?;
-    assert!(said.starts_with("rent is created since "), "{said}");
+    let output = run(&unmoved).await?;
+    assert!(output.starts_with("rent is created since "), "{output}");
     assert!(
-        said.ends_with("the document alice cannot be read"),
-        "{said}"
+        output.ends_with("the document alice cannot be read"),
+        "{output}"
     );
-    let said = run(&["recover", "--once"]).await?;
+    let output = run(&["recover", "--once"]).await?;
     assert!(
-        said.contains("\nfor an hour: rent is created since "),
-        "{said}"
+        output.contains("\nnot moved for an hour: rent is created since "),
+        "{output}"
     );
     Ok(())
 }
@@ -294,15 +294,15 @@ async fn errors_are_one_line_without_secrets() -> anyhow::Result<()> {
         ],
         &["two-phase", "audit", "--elastic", "ftp://geheim+4711"],
     ] {
-        let said = stage.run(arguments).await?.failure()?;
+        let output = stage.run(arguments).await?.failure()?;
         let place = format!("cannot connect to 127.0.0.1:{port}: ");
         assert!(
-            said.contains(&place) || arguments[3].starts_with("ftp"),
-            "{said}"
+            output.contains(&place) || arguments[3].starts_with("ftp"),
+            "{output}"
         );
         assert!(
-            said.lines().count() == 1 && !said.contains("geheim"),
-            "{said}"
+            output.lines().count() == 1 && !output.contains("geheim"),
+            "{output}"
         );
     }
     stage.write(
@@ -311,11 +311,11 @@ async fn errors_are_one_line_without_secrets() -> anyhow::Result<()> {
     )?;
     let absent = ["two-phase", "audit", "--config", "typo.toml"];
     let absent = stage.run(&absent).await?.failure()?;
-    assert_eq!(absent, "error: there is no file typo.toml.");
-    let said = stage.run(&["two-phase", "audit"]).await?.failure()?;
+    assert_eq!(absent, "error: typo.toml does not exist.");
+    let output = stage.run(&["two-phase", "audit"]).await?.failure()?;
     assert!(
-        said.contains("key: is no setting") && !said.contains("geheim"),
-        "{said}"
+        output.contains("key: is not a setting") && !output.contains("geheim"),
+        "{output}"
     );
     for wrong in [
         &["two-phase", "create", "t"][..],
@@ -343,8 +343,8 @@ async fn errors_are_one_line_without_secrets() -> anyhow::Result<()> {
             "--transfer",
         ];
         arguments.extend(wrong);
-        let said = stage.run(&arguments).await?.failure()?;
-        assert!(said.contains(rule), "{said}");
+        let output = stage.run(&arguments).await?.failure()?;
+        assert!(output.contains(rule), "{output}");
     }
     Ok(())
 }

@@ -6,14 +6,14 @@ use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually, number
 use serde_json::Value;
 use tokio_postgres::Client;
 
-use crate::stage::{self, Said, Stage};
+use crate::stage::{self, CommandOutput, Stage};
 
 /// A transaction of this role is open for long enough at once.
 const RULES: &str = "act = true\nevery = '1s'\nterminations_per_minute = 100\n\
                      [[txwatch.rule]]\napplication = 'pg_dump'\n\
                      [[txwatch.rule]]\nwarn = '0s'\nterminate = '1s'\n";
 
-/// A server on which roles that are no superusers hold transactions.
+/// A server on which roles that are not superusers hold transactions.
 async fn server_with_roles(stage: &Stage) -> anyhow::Result<(PgServer, TestDb, Client)> {
     let settings = [("max_prepared_transactions", "4"), ("wal_level", "logical")];
     let server = PgServer::start(PgVersion::any(), &settings)?;
@@ -39,12 +39,12 @@ fn url_of(url: &str, role: &str, application: &str) -> String {
     format!("{url}{sign}application_name={application}")
 }
 
-async fn once(stage: &Stage, db: &TestDb, more: &[&str]) -> anyhow::Result<(Said, Value)> {
+async fn once(stage: &Stage, db: &TestDb, more: &[&str]) -> anyhow::Result<(CommandOutput, Value)> {
     let arguments = [&["--json", "txwatch", "--once"], more].concat();
     let url = url_of(db.url(), "watcher", "watch");
-    let said = stage.run_with_url(&url, &arguments).await?;
-    let pass = serde_json::from_str(&said.out).unwrap_or_default();
-    Ok((said, pass))
+    let output = stage.run_with_url(&url, &arguments).await?;
+    let pass = serde_json::from_str(&output.out).unwrap_or_default();
+    Ok((output, pass))
 }
 
 fn texts(pass: &Value, list: &str) -> Vec<String> {
@@ -64,22 +64,22 @@ async fn the_default_warns_and_touches_nobody() -> anyhow::Result<()> {
         "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 'geheim' FROM pg_class LIMIT 1",
     )
     .await?;
-    let (said, pass) = once(&stage, &db, &[]).await?;
-    assert_eq!(said.code, Some(3), "{said:?}");
+    let (output, pass) = once(&stage, &db, &[]).await?;
+    assert_eq!(output.code, Some(3), "{output:?}");
     let findings = texts(&pass, "findings");
     assert_eq!(findings.len(), 1, "{pass}");
     assert!(findings[0].contains("(app, report, from "), "{pass}");
     assert!(findings[0].contains("VACUUM cannot remove rows"), "{pass}");
     let query = pass["findings"][0]["query"].as_str().unwrap_or_default();
     assert!(query.contains("SELECT ? FROM pg_class"), "{query}");
-    assert!(!said.out.contains("geheim") && !said.err.contains("geheim"));
+    assert!(!output.out.contains("geheim") && !output.err.contains("geheim"));
     // A dry run records nothing and ends nobody.
     held.batch_execute("SELECT 1").await?;
     let recorded = "SELECT count(*) FROM posthaste.txwatch_action";
     assert_eq!(number(&owner, recorded).await?, 0);
     held.batch_execute("COMMIT").await?;
-    let (said, _) = once(&stage, &db, &[]).await?;
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let (output, _) = once(&stage, &db, &[]).await?;
+    assert_eq!(output.code, Some(0), "{output:?}");
     Ok(())
 }
 
@@ -164,9 +164,12 @@ async fn old_transactions_end_and_the_allowed_stay() -> anyhow::Result<()> {
     let expected = [("warn", "done"), ("terminate", "done")];
     assert_eq!(steps, expected.map(|(a, b)| (a.to_owned(), b.to_owned())));
     watching.terminate()?;
-    let said = Said::by(watching).await?;
-    assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(said.out.contains("\"action\":\"terminate\""), "{said:?}");
+    let output = CommandOutput::by(watching).await?;
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert!(
+        output.out.contains("\"action\":\"terminate\""),
+        "{output:?}"
+    );
     let doctor = stage.run_with_url(db.url(), &["--json", "status"]).await?;
     let status: Value = serde_json::from_str(&doctor.out)?;
     let ended = status["findings"].as_array().into_iter().flatten();
@@ -190,8 +193,8 @@ async fn a_second_supervisor_does_not_act() -> anyhow::Result<()> {
     let held = connect(&url_of(db.url(), "app", "report")).await?;
     held.batch_execute("BEGIN; SELECT posthaste.enqueue('n', '{}')")
         .await?;
-    let (said, pass) = once(&stage, &db, &[]).await?;
-    assert_eq!(said.code, Some(3), "{said:?}");
+    let (output, pass) = once(&stage, &db, &[]).await?;
+    assert_eq!(output.code, Some(3), "{output:?}");
     let problems = pass["problems"].to_string();
     assert!(problems.contains("another txwatch acts"), "{pass}");
     held.batch_execute("COMMIT").await?;
@@ -235,7 +238,7 @@ async fn a_reader_on_a_follower_is_found_and_ended_there() -> anyhow::Result<()>
     })
     .await?;
     watching.terminate()?;
-    Said::by(watching).await?;
+    CommandOutput::by(watching).await?;
     Ok(())
 }
 
@@ -247,11 +250,11 @@ async fn acting_needs_rights_and_names_them() -> anyhow::Result<()> {
         .batch_execute("REVOKE pg_signal_backend FROM watcher")
         .await?;
     stage.write("posthaste.toml", &format!("[txwatch]\n{RULES}"))?;
-    let (said, _) = once(&stage, &db, &[]).await?;
-    assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.err.contains("GRANT pg_signal_backend"), "{said:?}");
-    let (said, _) = once(&stage, &db, &["--dry-run"]).await?;
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let (output, _) = once(&stage, &db, &[]).await?;
+    assert_eq!(output.code, Some(1), "{output:?}");
+    assert!(output.err.contains("GRANT pg_signal_backend"), "{output:?}");
+    let (output, _) = once(&stage, &db, &["--dry-run"]).await?;
+    assert_eq!(output.code, Some(0), "{output:?}");
     Ok(())
 }
 
@@ -260,10 +263,10 @@ async fn timeouts_are_printed_and_set_for_a_role() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let (_server, db, _owner) = server_with_roles(&stage).await?;
     let arguments = ["txwatch", "--timeouts", "app", "--longest", "5m", "--apply"];
-    let said = stage.run_with_url(db.url(), &arguments).await?.good()?;
+    let output = stage.run_with_url(db.url(), &arguments).await?.good()?;
     assert!(
-        said.contains("ALTER ROLE \"app\" SET idle_in_transaction_session_timeout = '300s';"),
-        "{said}"
+        output.contains("ALTER ROLE \"app\" SET idle_in_transaction_session_timeout = '300s';"),
+        "{output}"
     );
     let app = connect(&url_of(db.url(), "app", "x")).await?;
     let row = app.query_one("SHOW statement_timeout", &[]).await?;

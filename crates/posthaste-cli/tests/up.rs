@@ -10,13 +10,13 @@ const OPEN_JOBS: &str = "SELECT count(*) FROM posthaste.job";
 async fn without_a_file_and_a_handler_it_stays_up_and_says_that_jobs_wait() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let mut up = stage.spawn(&["up"])?;
-    let said = up.error_line("private Postgres started", BOUND).await?;
+    let output = up.error_line("private Postgres started", BOUND).await?;
     let url = format!("DATABASE_URL=$(cat {})", stage.private("url").display());
-    assert!(said.ends_with(&url), "{said}");
-    let said = up.error_line("jobs wait", BOUND).await?;
+    assert!(output.ends_with(&url), "{output}");
+    let output = up.error_line("jobs wait", BOUND).await?;
     assert!(
-        said.contains("--exec") && said.contains("--http") && said.contains("posthaste.toml"),
-        "{said}"
+        output.contains("--exec") && output.contains("--http") && output.contains("posthaste.toml"),
+        "{output}"
     );
     // The schema is there, for who comes with that address and for the commands in this folder.
     let client = stage.client().await?;
@@ -56,12 +56,13 @@ async fn a_queue_that_nothing_would_take_from_is_refused_before_anything_is_made
 -> anyhow::Result<()> {
     let stage = Stage::new()?;
     for command in ["up", "demo"] {
-        let said = stage.run(&[command, "--queue", "mail"]).await?;
-        assert_eq!(said.code, Some(2), "{said:?}");
+        let output = stage.run(&[command, "--queue", "mail"]).await?;
+        assert_eq!(output.code, Some(2), "{output:?}");
         assert!(
-            said.err
+            output
+                .err
                 .starts_with("error: --queue needs a handler. Give "),
-            "{said:?}"
+            "{output:?}"
         );
     }
     assert!(!stage.folder.join(".posthaste").exists());

@@ -36,16 +36,16 @@ pub(crate) async fn run(
     let pool = address.pool(1)?;
     let adopted = posthaste::adopt(&pool, site.as_deref(), arguments.force, arguments.discard);
     let adopted = adopted.await?;
-    let mut said = match &adopted.from {
-        Some(site) => format!("the store was {site}'s and is this site's now"),
-        None => "no site had the store; it is this site's now".to_owned(),
+    let mut text = match &adopted.from {
+        Some(site) => format!("this site adopted the store of site {site}"),
+        None => "this site adopted the store, which belonged to no site".to_owned(),
     };
     if let Some(jobs) = adopted.discarded {
-        said += &format!("; {jobs} unfinished jobs were discarded");
+        text += &format!("; {jobs} unfinished jobs were discarded");
     }
     let result = Adopted {
         from: adopted.from,
         discarded: adopted.discarded,
     };
-    terminal.result(said, &result)
+    terminal.result(text, &result)
 }

@@ -1,6 +1,6 @@
 //! `posthaste alerts`: reads the store again and again, and reports which findings begin and end.
 
-mod told;
+mod notified;
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::failure::Ended;
 use crate::observe::alerts::{Scope, line};
 use crate::observe::pending::{Event, PendingAlertEvents, What};
 use crate::signals::Signals;
-use crate::terminal::{Terminal, tame};
+use crate::terminal::{Terminal, escape_control};
 use crate::thresholds;
 
 /// Report when something is wrong, and when it is over: errors and warnings of posthaste doctor
@@ -39,13 +39,13 @@ const READS: u32 = 20;
 
 struct Watch<'a> {
     arguments: &'a Arguments,
-    kept: CachedConnection,
+    connection: CachedConnection,
     terminal: &'a Terminal,
     thresholds: Thresholds,
     history: History,
     alerts: Alerts,
     pending: PendingAlertEvents,
-    /// It is known what other processes told.
+    /// The notifications of other processes were read.
     is_resumed: bool,
     begun: Instant,
 }
@@ -60,7 +60,7 @@ pub(crate) async fn run(
     let lasting = scope.lasting;
     let mut watch = Watch {
         arguments,
-        kept: CachedConnection::at(database.address()),
+        connection: CachedConnection::at(database.address()),
         terminal,
         thresholds: scope.thresholds(thresholds::read()?),
         history: History::default(),
@@ -69,30 +69,30 @@ pub(crate) async fn run(
         is_resumed: false,
         begun: Instant::now(),
     };
-    let Some(first) = watch.look_until(signals).await else {
+    let Some(first) = watch.poll_until(signals).await else {
         return watch.stopped();
     };
     first?;
-    terminal.event("looking", "looking; Ctrl-C stops", &json!({}))?;
-    let mut looks = tokio::time::interval((lasting / READS).max(Duration::from_secs(1)));
-    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    looks.tick().await;
+    terminal.event("watching", "watching; Ctrl-C stops", &json!({}))?;
+    let mut ticks = tokio::time::interval((lasting / READS).max(Duration::from_secs(1)));
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    ticks.tick().await;
     loop {
         tokio::select! {
             () = signals.stop().cancelled() => return watch.stopped(),
             error = database.gone() => return Err(error),
-            _ = looks.tick() => {}
+            _ = ticks.tick() => {}
         }
-        let Some(looked) = watch.look_until(signals).await else {
+        let Some(polled) = watch.poll_until(signals).await else {
             return watch.stopped();
         };
-        match looked {
+        match polled {
             Ok(()) => {}
             Err(error) if arguments.once => return Err(error),
-            // It comes back: what was read and what is to be told is kept.
+            // It comes back: readings and pending notifications are retained.
             Err(error) => {
                 let error = format!("{error:#}");
-                tracing::warn!(error, "the alerts could not be looked at");
+                tracing::warn!(error, "alerts could not be evaluated");
             }
         }
         if arguments.once && watch.history.spans(lasting) {
@@ -115,7 +115,7 @@ fn ended(line: String) -> anyhow::Error {
 }
 
 impl Arguments {
-    /// Whether it looks until somebody stops it.
+    /// Whether it runs until it is stopped.
     pub(crate) fn is_long_running(&self) -> bool {
         !self.once
     }
@@ -123,24 +123,24 @@ impl Arguments {
 
 impl Watch<'_> {
     /// None: it was asked to stop meanwhile.
-    async fn look_until(&mut self, signals: &Signals) -> Option<anyhow::Result<()>> {
+    async fn poll_until(&mut self, signals: &Signals) -> Option<anyhow::Result<()>> {
         tokio::select! {
-            looked = tokio::time::timeout(WITHIN, self.look()) => {
-                Some(looked.unwrap_or_else(|_| Err(anyhow!("the database does not answer"))))
+            polled = tokio::time::timeout(WITHIN, self.poll()) => {
+                Some(polled.unwrap_or_else(|_| Err(anyhow!("the database does not answer"))))
             }
             () = signals.stop().cancelled() => None,
         }
     }
 
-    async fn look(&mut self) -> anyhow::Result<()> {
-        let client = self.kept.take().await;
+    async fn poll(&mut self) -> anyhow::Result<()> {
+        let client = self.connection.take().await;
         let client = client.context("the database could not be read")?;
-        self.look_by(&client).await?;
-        self.kept.keep(client);
+        self.poll_by(&client).await?;
+        self.connection.keep(client);
         Ok(())
     }
 
-    async fn look_by(&mut self, client: &Client) -> anyhow::Result<()> {
+    async fn poll_by(&mut self, client: &Client) -> anyhow::Result<()> {
         self.resume(client).await?;
         let snapshot = cached_connection::bounded(client, async {
             let mut snapshot = Snapshot::read(client).await?;
@@ -153,7 +153,7 @@ impl Watch<'_> {
         if left_out > 0 {
             tracing::warn!(
                 jobs = left_out,
-                "alerts were never enqueued: too many were owed"
+                "alert notifications were dropped: too many were pending"
             );
         }
         while let Some(event) = self.pending.to_print() {
@@ -161,7 +161,7 @@ impl Watch<'_> {
             let printed = match self.terminal.is_json() {
                 // With --once, what fires at the end is one document.
                 true => self.terminal.line(what, &fields(event)?),
-                false => self.terminal.print(&tame(&text(event))),
+                false => self.terminal.print(&escape_control(&text(event))),
             };
             // A full disk holds up no job.
             if let Err(error) = printed {
@@ -172,9 +172,10 @@ impl Watch<'_> {
         }
         while let Some(event) = self.pending.to_enqueue() {
             if let Some(notify) = &self.arguments.notify {
-                told::tell(client, notify, event)
-                    .await
-                    .context("an alert could not be enqueued, and is at the next look")?;
+                notified::notify(client, notify, event).await.context(
+                    "an alert notification could not be enqueued; it is tried again at \
+                              the next poll",
+                )?;
             }
             self.pending.is_enqueued();
         }
@@ -195,27 +196,31 @@ impl Watch<'_> {
         self.alerts.update(at, found)
     }
 
-    /// Learns once which alerts other processes have told, so that it tells their ends.
+    /// Reads once which alerts other processes have notified, to notify their ends.
     async fn resume(&mut self, client: &Client) -> anyhow::Result<()> {
         let Some(notify) = self.arguments.notify.as_ref().filter(|_| !self.is_resumed) else {
             return Ok(());
         };
-        let told = told::told(client, notify).await;
-        let mut told = told.context("what was told before could not be read")?;
+        let open = notified::read(client, notify).await;
+        let mut open = open.context("earlier alert notifications could not be read")?;
         let scope = &self.arguments.scope;
-        told.retain(|(kind, subject)| scope.judges(*kind, subject, &self.thresholds));
-        self.alerts.resume(told);
+        open.retain(|(kind, subject)| scope.judges(*kind, subject, &self.thresholds));
+        self.alerts.resume(open);
         let at = self.begun.elapsed().as_secs_f64();
         self.pending.resume(self.alerts.update(at, Vec::new()));
         self.is_resumed = true;
         Ok(())
     }
 
-    /// What nobody will be told of is said before it ends.
+    /// Logs, before it ends, the notifications that will not be delivered.
     fn stopped(&self) -> anyhow::Result<()> {
         match self.pending.owed() {
             0 => {}
-            jobs => tracing::warn!(jobs, "stops, and could not enqueue the last alerts"),
+            jobs => tracing::warn!(
+                jobs,
+                "stopping; the last alert notifications could not be \
+                                          enqueued"
+            ),
         }
         ensure!(!self.arguments.once, "stopped.");
         Ok(())
@@ -226,7 +231,7 @@ impl Watch<'_> {
 fn fields(event: &Event) -> anyhow::Result<Value> {
     let mut fields = serde_json::to_value(&event.finding)?;
     let Some(object) = fields.as_object_mut() else {
-        bail!("a finding is no object");
+        bail!("a finding is not an object");
     };
     object.insert("text".into(), json!(text(event)));
     Ok(fields)

@@ -1,6 +1,6 @@
 //! `posthaste capture`: what is committed in the database becomes jobs, as posthaste.toml says.
 
-mod look;
+mod inspect;
 mod operate;
 mod run;
 
@@ -10,7 +10,8 @@ use crate::database::Database;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
-/// Turn committed rows and messages into jobs, as posthaste.toml says: install, run, look, repair
+/// Turn committed rows and messages into jobs, as posthaste.toml says: install, run, inspect,
+/// repair
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -21,9 +22,9 @@ pub(crate) struct Arguments {
 enum Command {
     Install(operate::Install),
     Run(run::Arguments),
-    Preview(look::Preview),
-    Status(look::Status),
-    Gaps(look::Gaps),
+    Preview(inspect::Preview),
+    Status(inspect::Status),
+    Gaps(inspect::Gaps),
     Pause(operate::Pause),
     Resume(operate::Resume),
     Begin(operate::Begin),
@@ -52,9 +53,9 @@ pub(crate) async fn run(
     match &arguments.command {
         Command::Install(arguments) => operate::install(arguments, database, terminal).await,
         Command::Run(arguments) => run::run(arguments, database, terminal, signals).await,
-        Command::Preview(arguments) => look::preview(arguments, database, terminal).await,
-        Command::Status(_) => look::status(database, terminal).await,
-        Command::Gaps(arguments) => look::gaps(arguments, database, terminal).await,
+        Command::Preview(arguments) => inspect::preview(arguments, database, terminal).await,
+        Command::Status(_) => inspect::status(database, terminal).await,
+        Command::Gaps(arguments) => inspect::gaps(arguments, database, terminal).await,
         Command::Pause(arguments) => operate::pause(arguments, database, terminal).await,
         Command::Resume(arguments) => operate::resume(arguments, database, terminal).await,
         Command::Begin(arguments) => operate::begin(arguments, database, terminal).await,

@@ -7,7 +7,7 @@ use crate::terminal::Terminal;
 use crate::web::Options;
 
 /// Serve the web console until Ctrl-C, as you say or [console] of posthaste.toml does; unless one
-/// says more, to this machine only, and only to look
+/// says more, to this machine only, and read-only
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -25,8 +25,8 @@ impl Arguments {
 
     /// As typed, and for the rest as the file says.
     fn options(&self) -> anyhow::Result<Options> {
-        let said = Options::of_file(self.place.file()?)?;
-        Ok(self.options.clone().or(said.unwrap_or_default()))
+        let file = Options::of_file(self.place.file()?)?;
+        Ok(self.options.clone().or(file.unwrap_or_default()))
     }
 }
 
@@ -38,7 +38,7 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     let options = arguments.options()?;
     let console = options.open(&arguments.place, database.address(), terminal)?;
-    // A database that cannot be reached at the start is a mistake to be told; one that is lost
+    // A database that cannot be reached at the start is an error; one that is lost
     // later comes back.
     let client = database.address().connect().await?;
     posthaste::check_schema(&client).await?;

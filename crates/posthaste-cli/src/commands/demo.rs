@@ -3,7 +3,7 @@
 //! A list of real files; a row and a job for each file in the same
 //! transaction; a worker that writes size and SHA-256 in the transaction that completes the job;
 //! and at the end the table against `sha256sum`. If asked, a second run: a search index that is
-//! kept true to a table of packages.
+//! kept equal to a table of packages.
 
 mod digest;
 mod handler;
@@ -35,10 +35,10 @@ use packages::Packages;
 use report::Report;
 use run::{Figures, Run};
 
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_EVERY: Duration = Duration::from_millis(200);
 /// After this long without progress we ask whether any job is left at all.
 const QUIET: Duration = Duration::from_secs(5);
-/// A file of a terabyte takes its time.
+/// A file of a terabyte reads all.
 const TIMEOUT: Duration = Duration::from_secs(3_600);
 /// The handler holds a connection for two short moments, so fewer than run at once are enough.
 const CONNECTIONS: usize = 16;
@@ -183,7 +183,7 @@ async fn stay(
         terminal.note(&crate::failure::line(&error));
     }
     let queues = worker.queues().unwrap_or_default();
-    let text = format!("the worker goes on with {queues}; Ctrl-C stops it");
+    let text = format!("the worker continues with {queues}; Ctrl-C stops it");
     terminal.event("working", &text, &worker.working())?;
     tokio::select! {
         () = signals.stop().cancelled() => Ok(()),
@@ -266,7 +266,7 @@ fn announce(run: &Run, terminal: &Terminal) {
     }
     if run.unreadable_folders > 0 {
         terminal.note(&format!(
-            "{} folders could not be read and are left out",
+            "{} folders could not be read and are skipped",
             run.unreadable_folders
         ));
     }
@@ -304,7 +304,7 @@ async fn watch(
         }
         // A question that takes long is asked seldom: the answer belongs to the database, the
         // machine to the worker.
-        tokio::time::sleep(LOOK_EVERY.max(asked.elapsed() * 10)).await;
+        tokio::time::sleep(POLL_EVERY.max(asked.elapsed() * 10)).await;
     }
 }
 

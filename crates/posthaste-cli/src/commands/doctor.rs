@@ -19,7 +19,7 @@ use crate::thresholds;
 /// Find what is wrong with the database, the queue and what surrounds them, and how to mend it
 ///
 /// Ends with 0 when there is no error (warnings and hints do not count), with 3 when there is one,
-/// with 1 when it could not look.
+/// with 1 when it could not check.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Report transactions and locks that are older than this, and syncs that have failed for

@@ -25,7 +25,7 @@ pub(crate) async fn run(
     signals: &Signals,
 ) -> anyhow::Result<()> {
     let address = database.address();
-    // A database that cannot be reached at the start is a mistake to be told; one that is lost
+    // A database that cannot be reached at the start is an error; one that is lost
     // later comes back.
     drop(address.connect().await?);
     let collector = Collector::new(

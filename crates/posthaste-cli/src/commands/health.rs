@@ -31,13 +31,13 @@ pub(crate) async fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::R
         ),
     };
     let status = answer.status();
-    let said = answer.text().await.unwrap_or_default();
-    let said = crate::terminal::tame(said.trim());
+    let body = answer.text().await.unwrap_or_default();
+    let body = crate::terminal::escape_control(body.trim());
     if !status.is_success() {
         if terminal.is_json() {
-            terminal.document(&json!({ "ready": false, "said": said }))?;
+            terminal.document(&json!({ "ready": false, "answer": body }))?;
         }
-        bail!("{}: {said} ({})", arguments.url, status.as_u16());
+        bail!("{}: {body} ({})", arguments.url, status.as_u16());
     }
-    terminal.result(&said, &json!({ "ready": true, "said": said }))
+    terminal.result(&body, &json!({ "ready": true, "answer": body }))
 }

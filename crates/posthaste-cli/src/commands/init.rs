@@ -32,11 +32,11 @@ pub(crate) fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<
     match written {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            bail!("there is a {file} here already; it was left as it is.");
+            bail!("{file} already exists and was not changed.");
         }
         Err(error) => return Err(anyhow!("{file}: {}", failure::reason(&error))),
     }
-    let text = format!("{file} is written; posthaste up runs what it says");
+    let text = format!("wrote {file}; 'posthaste up' runs it");
     terminal.result(text, &json!({ "file": file.to_string() }))
 }
 

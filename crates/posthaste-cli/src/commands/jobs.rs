@@ -1,5 +1,4 @@
-//! `posthaste jobs`: enqueue jobs, look at them, let them run now, cancel them, send kept ones to
-//! work again.
+//! `posthaste jobs`: enqueue, list, retry, cancel and redrive jobs.
 
 mod enqueue;
 mod result;
@@ -18,9 +17,9 @@ use serde::Serialize;
 
 use crate::database::Database;
 use crate::signals::Signals;
-use crate::terminal::{Terminal, named};
+use crate::terminal::{Terminal, escape_name};
 
-/// Enqueue jobs, look at them, run them now, cancel them, run given-up ones again
+/// Enqueue, list, show, retry, cancel and redrive jobs
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -88,7 +87,7 @@ struct Chosen {
 }
 
 impl Chosen {
-    /// All that were named, where it is not said.
+    /// By default all that were named.
     fn limit(&self) -> u32 {
         let named = u32::try_from(self.ids.len()).unwrap_or(u32::MAX);
         let usual = if named == 0 { 1_000 } else { named };
@@ -124,7 +123,7 @@ struct JobSelector {
 }
 
 impl JobSelector {
-    /// Whether nothing is said of them.
+    /// Whether no condition is given.
     fn is_any(&self) -> bool {
         let texts = [&self.queue, &self.name, &self.tag, &self.error];
         texts.iter().all(|text| text.is_none()) && self.state.is_none()
@@ -227,10 +226,13 @@ struct List(Vec<JobRow>);
 impl fmt::Display for List {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
-            return write!(f, "no such jobs");
+            return write!(f, "no jobs match");
         }
         let wide = |of: fn(&JobRow) -> &str, least: usize| {
-            let widths = self.0.iter().map(|line| named(of(line)).chars().count());
+            let widths = self
+                .0
+                .iter()
+                .map(|line| escape_name(of(line)).chars().count());
             widths.max().unwrap_or(0).clamp(least, 40)
         };
         let (name, queue) = (wide(|line| &line.name, 4), wide(|line| &line.queue, 5));
@@ -241,8 +243,8 @@ impl fmt::Display for List {
         )?;
         for line in &self.0 {
             let error = line.last_error.as_deref().unwrap_or_default();
-            let error: String = named(error).chars().take(80).collect();
-            let (job, of_queue) = (named(&line.name), named(&line.queue));
+            let error: String = escape_name(error).chars().take(80).collect();
+            let (job, of_queue) = (escape_name(&line.name), escape_name(&line.queue));
             write!(
                 f,
                 "\n{:>12}  {job:name$}  {of_queue:queue$}  {:10}  {:>8}  {error}",
@@ -273,9 +275,9 @@ struct Redriven {
 impl fmt::Display for Redriven {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.redriven {
-            0 => write!(f, "no kept job is so"),
-            1 => write!(f, "1 job is sent to work again"),
-            jobs => write!(f, "{jobs} jobs are sent to work again"),
+            0 => write!(f, "no ended job matches"),
+            1 => write!(f, "1 job redriven"),
+            jobs => write!(f, "{jobs} jobs redriven"),
         }
     }
 }
@@ -298,7 +300,8 @@ async fn redrive(
         .collect();
     ensure!(
         left.is_empty(),
-        "not kept, not as the options say, or another job has their unique key: {}.",
+        "not redriven, because they are not kept, do not match the options, or another job holds \
+         their unique key: {}.",
         few(&left)
     );
     Ok(())

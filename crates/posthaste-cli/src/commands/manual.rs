@@ -28,7 +28,7 @@ pub(crate) fn print(
             .get_display_name()
             .unwrap_or_default()
             .replace('-', " ");
-        page = inner.ok_or_else(|| anyhow!("{name} has no command {word}."))?;
+        page = inner.ok_or_else(|| anyhow!("no command is named '{name} {word}'."))?;
     }
     let mut text = Vec::new();
     clap_mangen::Man::new(page).render(&mut text)?;

@@ -56,7 +56,7 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     if let Some(folder) = database.private_folder() {
         terminal.note(&format!(
-            "no DATABASE_URL: this is a private Postgres, with its data in {}",
+            "DATABASE_URL is not set: using a private Postgres with its data in {}",
             folder.display()
         ));
     }
@@ -80,7 +80,8 @@ pub(crate) async fn run(
                     .is_some_and(|state| state.code() == "42501") =>
             {
                 terminal.note(
-                    "this role may not make or grant roles; let one that may run what follows:",
+                    "this role may not create or grant roles. Have a role that may run the \
+                     following:",
                 );
                 text = posthaste::roles_sql();
                 sql = Some(text.clone());

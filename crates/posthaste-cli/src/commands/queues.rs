@@ -10,7 +10,7 @@ use tokio_postgres::types::Type;
 
 use crate::database::Database;
 use crate::options;
-use crate::terminal::{Terminal, named};
+use crate::terminal::{Terminal, escape_name};
 
 /// Show queues; pause, resume and limit them, keep their completed jobs
 #[derive(clap::Args)]
@@ -45,7 +45,7 @@ enum Command {
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
         burst: Option<i32>,
     },
-    /// Keep completed jobs of a queue for a while, so that you can look them up
+    /// Keep completed jobs of a queue for a while, so that you can find them
     Keep {
         /// The name of the queue
         queue: String,
@@ -123,12 +123,12 @@ pub(crate) async fn run(
                     &[(queue, Type::TEXT), (&interval, Type::TEXT)],
                 )
                 .await?;
-            let kept = Kept {
+            let retention = Kept {
                 queue: queue.clone(),
                 keep: how_long.as_ref().map(|(typed, _)| typed.clone()),
                 changed: row.try_get(0)?,
             };
-            return terminal.result(&kept, &kept);
+            return terminal.result(&retention, &retention);
         }
     };
     let queue = Queue {
@@ -197,8 +197,8 @@ struct Limited {
 impl fmt::Display for Limited {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.limit {
-            Some(limit) => write!(f, "queue {}: {limit}", named(&self.queue)),
-            None => write!(f, "queue {} has no limit", named(&self.queue)),
+            Some(limit) => write!(f, "queue {}: {limit}", escape_name(&self.queue)),
+            None => write!(f, "queue {} has no limit", escape_name(&self.queue)),
         }
     }
 }
@@ -219,7 +219,7 @@ struct Queue {
 
 impl fmt::Display for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let queue = named(&self.queue);
+        let queue = escape_name(&self.queue);
         match (self.paused, self.changed) {
             (true, Some(false)) => write!(f, "queue {queue} was paused already"),
             (true, _) => write!(f, "queue {queue} is paused"),
@@ -246,7 +246,7 @@ struct Kept {
 
 impl fmt::Display for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let queue = named(&self.queue);
+        let queue = escape_name(&self.queue);
         match &self.keep {
             Some(keep) => write!(f, "completed jobs of queue {queue} are kept for {keep}"),
             None => write!(f, "completed jobs of queue {queue} are not kept"),

@@ -25,6 +25,6 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     let mut client = database.address().connect().await?;
     let jobs = posthaste::rebase(&mut client, arguments.force).await?;
-    let said = format!("{jobs} unfinished jobs were taken over; workers may be started");
-    terminal.result(said, &Rebased { jobs })
+    let text = format!("{jobs} unfinished jobs were taken over; workers may be started");
+    terminal.result(text, &Rebased { jobs })
 }

@@ -24,7 +24,7 @@ use crate::failure;
 use crate::options::between;
 use crate::signals::Signals;
 use crate::site;
-use crate::terminal::{Terminal, named};
+use crate::terminal::{Terminal, escape_name};
 use crate::thresholds;
 use report::{Report, add};
 use routes::RouteRow;
@@ -50,13 +50,13 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// It goes on until somebody stops it, which is no failure then.
+    /// It goes on until somebody stops it, which is not a failure then.
     pub(crate) fn watches(&self) -> bool {
         self.watch.is_some()
     }
 }
 
-/// What jobs are told apart by.
+/// The columns by which jobs are grouped.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum By {
     Queue,
@@ -144,14 +144,14 @@ pub(crate) async fn run(
     let Some(pause) = arguments.watch else {
         return show(arguments, database, &client, terminal).await;
     };
-    let mut kept = CachedConnection::at(database.address());
-    kept.keep(client);
+    let mut connection = CachedConnection::at(database.address());
+    connection.keep(client);
     while !terminal.is_unread() {
         let shown = async {
-            let client = kept.take().await?;
+            let client = connection.take().await?;
             cached_connection::bounded(&client, show(arguments, database, &client, terminal))
                 .await?;
-            kept.keep(client);
+            connection.keep(client);
             anyhow::Ok(())
         };
         let shown = tokio::select! {
@@ -194,7 +194,7 @@ async fn show(
     }
     if arguments.by.contains(&By::Queue) {
         for queue in &counters.paused {
-            text = format!("{text}\nqueue {} is paused", named(queue));
+            text = format!("{text}\nqueue {} is paused", escape_name(queue));
         }
     }
     if !relays.is_empty() {
@@ -237,7 +237,7 @@ impl Table {
         let mut groups: BTreeMap<Vec<String>, (Figures, Option<f64>)> = BTreeMap::new();
         let waits = by.iter().all(|by| matches!(by, By::Queue | By::Priority));
         for counter in &counters.jobs {
-            let key: Vec<String> = by.iter().map(|by| named(&by.of(counter))).collect();
+            let key: Vec<String> = by.iter().map(|by| escape_name(&by.of(counter))).collect();
             let alike = |queue: &str, priority: i32| {
                 (!by.contains(&By::Queue) || queue == counter.queue)
                     && (!by.contains(&By::Priority) || priority == counter.priority)
@@ -277,7 +277,7 @@ impl Table {
     }
 }
 
-/// What another program said, as a part of a line.
+/// The output of another program, as a part of a line.
 pub(crate) fn one_line(text: &str) -> String {
     text.replace(|letter: char| letter.is_control(), " ")
 }

@@ -18,7 +18,7 @@ use crate::failure;
 use crate::observe::frame::{Completed, Frame};
 use crate::options::between;
 use crate::signals::Signals;
-use crate::terminal::{Terminal, named};
+use crate::terminal::{Terminal, escape_name};
 use crate::thresholds;
 use screen::Screen;
 use view::{Action, Asked, Key, View};
@@ -39,14 +39,14 @@ pub(crate) struct Arguments {
     once: bool,
 }
 
-/// Between the two looks of `--once`.
+/// Between the two reads of `--once`.
 const SECOND: Duration = Duration::from_secs(1);
 /// What is printed and not drawn is as long and as wide as it is.
 const ALL: usize = usize::MAX;
 
-/// What looks.
+/// The reader of the database.
 struct Reader {
-    kept: CachedConnection,
+    connection: CachedConnection,
     thresholds: Thresholds,
     then: Option<Completed>,
     begun: Instant,
@@ -59,7 +59,7 @@ pub(crate) async fn run(
     signals: &Signals,
 ) -> anyhow::Result<()> {
     let mut reader = Reader {
-        kept: CachedConnection::at(database.address()),
+        connection: CachedConnection::at(database.address()),
         thresholds: thresholds::read()?,
         then: None,
         begun: Instant::now(),
@@ -75,7 +75,7 @@ pub(crate) async fn run(
         return terminal.result(frame.lines(&title, ALL, ALL, None).join("\n"), &frame);
     }
     if !std::io::stdout().is_terminal() {
-        bail!("standard output is no terminal: --once prints what there is now");
+        bail!("standard output is not a terminal; --once prints one frame");
     }
     let (pressed, keys) = mpsc::unbounded_channel();
     let screen = Screen::open(pressed)?;
@@ -110,11 +110,11 @@ struct Drawn {
 }
 
 impl Drawn {
-    /// Draws, looks and does what keys say, until somebody quits.
+    /// Draws, reads and handles keys until the user quits.
     async fn go_on(&mut self, reader: &mut Reader, every: Duration) -> anyhow::Result<()> {
-        let mut looks = tokio::time::interval(every);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        looks.tick().await;
+        let mut ticks = tokio::time::interval(every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks.tick().await;
         loop {
             self.draw()?;
             tokio::select! {
@@ -123,7 +123,7 @@ impl Drawn {
                     Asked::Quit => return Ok(()),
                     Asked::Act(action) => self.act(reader, &action).await,
                 },
-                _ = looks.tick(), if !self.view.is_held() => {
+                _ = ticks.tick(), if !self.view.is_held() => {
                     if !self.refresh(reader).await? {
                         return Ok(());
                     }
@@ -142,34 +142,35 @@ impl Drawn {
     /// Looks; false if somebody quits meanwhile. Other keys move and sort, and none acts.
     async fn refresh(&mut self, reader: &mut Reader) -> anyhow::Result<bool> {
         let mut reading = pin!(reader.read());
-        let looked = loop {
+        let read = loop {
             tokio::select! {
-                looked = &mut reading => break looked,
+                outcome = &mut reading => break outcome,
                 Some(key) = self.keys.recv() => {
                     match self.view.press(key, &mut self.shown) {
                         Asked::Nothing => {}
                         Asked::Quit => return Ok(false),
-                        Asked::Act(_) => self.view.say("it looks just now: once more".to_owned()),
+                        Asked::Act(_) => self.view.show("a read is in progress; press the key \
+                                                        again".to_owned()),
                     }
                     self.draw()?;
                 }
             }
         };
-        self.trouble = match looked {
+        self.trouble = match read {
             Ok(frame) => {
                 self.shown = frame;
                 self.view.order(&mut self.shown);
                 None
             }
-            Err(error) => Some(format!("this is old: {error:#}")),
+            Err(error) => Some(format!("outdated: {error:#}")),
         };
         Ok(true)
     }
 
     async fn act(&mut self, reader: &mut Reader, action: &Action) {
         let done = tokio::time::timeout(WITHIN, reader.act(action)).await;
-        let queue = named(&action.queue);
-        let said = match (done, action.pauses) {
+        let queue = escape_name(&action.queue);
+        let message = match (done, action.pauses) {
             (Err(_), _) => "the database does not answer".to_owned(),
             (Ok(Err(error)), _) => failure::line(&error),
             (Ok(Ok(true)), true) => format!("queue {queue} is paused"),
@@ -177,33 +178,33 @@ impl Drawn {
             (Ok(Ok(true)), false) => format!("queue {queue} is not paused"),
             (Ok(Ok(false)), false) => format!("queue {queue} was not paused"),
         };
-        self.view.say(said);
+        self.view.show(message);
     }
 }
 
 impl Reader {
     /// Whether that changed anything.
     async fn act(&mut self, action: &Action) -> anyhow::Result<bool> {
-        let client = self.kept.take().await?;
+        let client = self.connection.take().await?;
         let mut queues = posthaste::Client::new(posthaste::Unnamed(&client));
         let changed = match action.pauses {
             true => queues.pause(&action.queue).await?,
             false => queues.resume(&action.queue).await?,
         };
-        self.kept.keep(client);
+        self.connection.keep(client);
         Ok(changed)
     }
 
     async fn read(&mut self) -> anyhow::Result<Frame> {
         let read = async {
-            let client = self.kept.take().await?;
+            let client = self.connection.take().await?;
             let snapshot = cached_connection::bounded(&client, async {
                 let mut snapshot = Snapshot::read(&client).await?;
                 snapshot.read_syncs(&client).await?;
                 Ok(snapshot)
             });
             let snapshot = snapshot.await?;
-            self.kept.keep(client);
+            self.connection.keep(client);
             anyhow::Ok(snapshot)
         };
         let read = tokio::time::timeout(WITHIN, read).await;

@@ -19,7 +19,7 @@ use crate::elastic::ServerUrl;
 use crate::failure;
 use crate::options::duration;
 use crate::signals::Signals;
-use crate::terminal::{Terminal, named};
+use crate::terminal::{Terminal, escape_name};
 
 /// Change several documents of Elasticsearch or OpenSearch together or not at all
 ///
@@ -123,7 +123,7 @@ async fn short(
         Command::Show { id } => list::show(id, coordinator, terminal).await,
         Command::RollBack { id } => {
             let rolled_back = coordinator.roll_back(id).await;
-            rolled_back.map_err(|failure| told(failure, id))?;
+            rolled_back.map_err(|failure| explain(failure, id))?;
             ended(terminal, id, State::RolledBack)
         }
         Command::Balance { documents } => balance(documents, coordinator, terminal).await,
@@ -131,8 +131,8 @@ async fn short(
         Command::Prune { older_than } => {
             let pruned = coordinator.prune(*older_than).await?;
             let Pruned { forgotten, kept } = pruned;
-            let said = format!("{forgotten} forgotten, {kept} as old are kept");
-            terminal.result(said, &pruned)
+            let text = format!("{forgotten} deleted, {kept} equally old ones kept");
+            terminal.result(text, &pruned)
         }
         Command::Adopt => {
             let adopted = Taken(coordinator.adopt().await?);
@@ -155,11 +155,11 @@ struct Opened<'a> {
 
 impl fmt::Display for Opened<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let document = named(self.document);
+        let document = escape_name(self.document);
         match (self.made, self.opened) {
-            (true, Some(balance)) => write!(f, "{document} is opened with {balance}"),
-            (_, Some(balance)) => write!(f, "{document} was there, opened with {balance}"),
-            (_, None) => write!(f, "{document} was there, opened by somebody else"),
+            (true, Some(balance)) => write!(f, "opened {document} with {balance}"),
+            (_, Some(balance)) => write!(f, "{document} exists, opened with {balance}"),
+            (_, None) => write!(f, "{document} exists, not opened by posthaste"),
         }
     }
 }
@@ -192,7 +192,7 @@ async fn open(
     terminal.results(&all, "no documents")?;
     anyhow::ensure!(
         others == 0,
-        "{others} of {} documents were there with another opening balance, and are left so.",
+        "{others} of {} documents exist with another opening balance and were not changed.",
         all.len()
     );
     Ok(())
@@ -210,16 +210,16 @@ fn ended(terminal: &Terminal, id: &str, state: State) -> anyhow::Result<()> {
 }
 
 /// What went wrong, and for a program whether anything may have moved.
-fn told(failure: Failure, id: &str) -> anyhow::Error {
+fn explain(failure: Failure, id: &str) -> anyhow::Error {
     let line = format!("{id}: {}", failure::redact(&failure.to_string()));
     let more = match failure {
         _ if failure.may_have_moved_by_this_call() => "",
         Failure::Absent(_) => {
-            " This call moved nothing; one whose creation is late may still come, and happen."
+            " This call moved nothing; a delayed creation of it may still arrive and be applied."
         }
         _ if failure.may_have_moved() => {
-            " This call moved nothing; what an earlier one of this name has done, \
-             'posthaste two-phase show' says."
+            " This call moved nothing; 'posthaste two-phase show' shows what an earlier one of \
+             this name did."
         }
         _ => " Nothing was moved.",
     };
@@ -252,7 +252,7 @@ async fn balance(
     let absent = absent.count();
     anyhow::ensure!(
         absent == 0,
-        "{absent} of {} documents are not there.",
+        "{absent} of {} documents do not exist.",
         balances.0.len()
     );
     Ok(())

@@ -61,18 +61,18 @@ impl Arguments {
         };
         match file::read(named, Wanted::All)? {
             Some(file) => Ok(file),
-            None => bail!("there is no file {}.", named.display()),
+            None => bail!("{} does not exist.", named.display()),
         }
     }
 
     /// The web console, if one is asked for.
     fn console(&self, database: &Database, terminal: &Terminal) -> anyhow::Result<Option<Console>> {
         let file = self.config.clone().unwrap_or_else(|| FILE.into());
-        let said = Options::of_file(&file)?;
+        let file_options = Options::of_file(&file)?;
         let options = match self.console.map(Options::at) {
-            Some(typed) => typed.or(said.unwrap_or_default()),
-            None => match said {
-                Some(said) => said,
+            Some(typed) => typed.or(file_options.unwrap_or_default()),
+            None => match file_options {
+                Some(options) => options,
                 None => return Ok(None),
             },
         };
@@ -165,8 +165,8 @@ pub(crate) async fn run(
     let settings = arguments.prepare(database, terminal).await?;
     if settings.is_idle() {
         let text = format!(
-            "jobs wait: no handler was given (--exec, --http), and there is no {FILE} with a \
-             route or a sync; Ctrl-C stops"
+            "jobs will wait: give a handler (--exec, --http), or a {FILE} with a route or a sync; \
+             Ctrl-C stops"
         );
         terminal.event("working", &text, &json!({ "queues": [] }))?;
         return tokio::select! {
@@ -181,7 +181,7 @@ pub(crate) async fn run(
     let text = match worker.queues() {
         Some(queues) => format!("working on {queues}; Ctrl-C stops"),
         None => {
-            "only routes and syncs take jobs: no handler was given (--exec, --http); Ctrl-C stops"
+            "running routes and syncs only; --exec or --http would run other jobs; Ctrl-C stops"
                 .to_owned()
         }
     };

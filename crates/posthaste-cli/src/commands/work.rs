@@ -47,7 +47,7 @@ pub(crate) async fn run(
         return sandbox::work(&arguments.handlers, database, terminal, signals).await;
     }
     let handlers = arguments.handlers.open()?;
-    // A database that cannot be reached at the start is a mistake to be told; one that is lost
+    // A database that cannot be reached at the start is an error; one that is lost
     // later comes back.
     drop(database.address().connect().await?);
     let served = arguments.listen.serve(None, terminal).await?;

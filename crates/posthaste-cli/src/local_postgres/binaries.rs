@@ -90,13 +90,13 @@ impl Binaries {
         let whole = ["postgres", "initdb"]
             .iter()
             .all(|name| directory.join(name).is_file());
-        anyhow::ensure!(whole, "postgres and initdb are not there");
+        anyhow::ensure!(whole, "postgres and initdb are missing");
         let output = Command::new(directory.join("postgres"))
             .arg("--version")
             .output()
             .context("postgres does not run")?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let major = major_of(&text).context("postgres does not say its version")?;
+        let major = major_of(&text).context("postgres does not report its version")?;
         Ok(Self { directory, major })
     }
 }

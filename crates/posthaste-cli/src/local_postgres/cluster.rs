@@ -14,7 +14,7 @@ use crate::connect::Address;
 const DRAFT: &str = "data.new-";
 
 /// Makes the data directory beside its place and moves it there whole: a kill in between leaves
-/// nothing that looks like a database.
+/// nothing that resembles a database.
 pub(crate) fn make(home: &Home, binaries: &Binaries) -> anyhow::Result<()> {
     home.check_runs(binaries)?;
     remove_drafts(home);
@@ -49,18 +49,18 @@ pub(crate) fn make(home: &Home, binaries: &Binaries) -> anyhow::Result<()> {
         .context("cannot run initdb")?;
     fs::remove_file(&secret)?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         bail!(
             "initdb could not make a database in {}: {}",
             home.folder.display(),
-            said.trim()
+            stderr.trim()
         );
     }
     fs::rename(&draft, home.data()).context("cannot move the new data directory to its place")
 }
 
-/// What killed programs left behind. Their initdb may still be writing there, so each draft has a
-/// name of its own, and what cannot be removed now is removed another time.
+/// Removes the drafts of killed programs. Their initdb may still be writing there, so each draft
+/// has a name of its own, and what cannot be removed now is removed another time.
 fn remove_drafts(home: &Home) {
     let Ok(entries) = fs::read_dir(&home.folder) else {
         return;

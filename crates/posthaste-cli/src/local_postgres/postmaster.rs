@@ -17,7 +17,7 @@ pub(crate) struct Postmaster {
 pub(crate) enum Sighting {
     /// No file: nothing runs.
     Absent,
-    /// A file, and no server of this data directory behind it.
+    /// A file without a running server of this data directory.
     Stale,
     /// A process that is at home in this data directory.
     Running(Postmaster),
@@ -48,7 +48,7 @@ pub(crate) fn find(data: &Path) -> Sighting {
     }
 }
 
-/// Asks the server to end: `fast` rolls open transactions back, the other way is a crash that its
+/// Asks the server to end: `fast` rolls open transactions back, the other mode is a crash that its
 /// log repairs at the next start.
 pub(crate) fn ask_to_end(pid: i32, fast: bool) {
     let signal = if fast { Signal::INT } else { Signal::QUIT };

@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail};
 use tokio::process::Child;
 use tokio_postgres::error::SqlState;
 
-use super::LOOK_EVERY;
+use super::POLL_EVERY;
 use super::binaries::Binaries;
 use super::home::Home;
 use super::postmaster::{self, Postmaster, Sighting};
@@ -24,7 +24,7 @@ const RECOVER_WITHIN: Duration = Duration::from_secs(900);
 const LARGEST_LOG: u64 = 16 << 20;
 
 /// The server that already runs on this data directory, once it answers as ours. None when there
-/// is nothing, or only what a kill or a reboot left behind.
+/// is nothing, or only the remains of a kill or a reboot.
 pub(crate) async fn find_running(
     home: &Home,
     password: &str,
@@ -44,7 +44,7 @@ pub(crate) async fn find_running(
                 PortOwner::OursStarting => seen_starting = true,
                 PortOwner::Other => bail!(
                     "something that is not the private Postgres of {} answers on its port {}. \
-                     End it, or remove that folder to begin anew.",
+                     End it, or remove that folder to start over.",
                     home.folder.display(),
                     server.port
                 ),
@@ -59,10 +59,10 @@ pub(crate) async fn find_running(
         };
         anyhow::ensure!(
             Instant::now() < limit,
-            "the private Postgres runs and does not answer. See {}.",
+            "the private Postgres is running but does not answer. See {}.",
             home.log().display()
         );
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_EVERY).await;
     }
 }
 
@@ -77,7 +77,7 @@ pub(crate) async fn start(
         .read("port")
         .and_then(|text| text.parse().ok())
         .filter(|port| is_free(*port));
-    // Between our look at a port and the server's bind somebody else may take it.
+    // Another process may take the port between our check and the server's bind.
     for _ in 0..5 {
         let chosen = match port.take() {
             Some(port) => port,
@@ -179,7 +179,7 @@ async fn answers(
                 home.log().display()
             );
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_EVERY).await;
     }
 }
 
@@ -230,13 +230,13 @@ fn last_complaint(log: &Path, start: u64) -> String {
     let read = || -> std::io::Result<Vec<u8>> {
         let mut file = File::open(log)?;
         file.seek(SeekFrom::Start(start))?;
-        let mut said = Vec::new();
-        file.read_to_end(&mut said)?;
-        Ok(said)
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)?;
+        Ok(text)
     };
-    let said = read().unwrap_or_default();
-    let said = String::from_utf8_lossy(&said);
-    let fatal = said
+    let text = read().unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let fatal = text
         .lines()
         .rev()
         .find_map(|line| line.split_once("FATAL: "));

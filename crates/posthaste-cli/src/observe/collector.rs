@@ -16,7 +16,7 @@ use crate::failure;
 /// A read is shared for at least this long.
 const EVERY: Duration = Duration::from_secs(4);
 /// A database that answers slower than this is not waited for: Prometheus waits for ten seconds,
-/// and is to be told that the database is down.
+/// and is to see that the database is down.
 const WITHIN: Duration = Duration::from_secs(8);
 
 /// Metrics of a whole database, read no more often than that costs little.
@@ -31,7 +31,7 @@ struct Database {
 
 struct State {
     labels: Labels,
-    kept: CachedConnection,
+    connection: CachedConnection,
 }
 
 impl Collector {
@@ -41,7 +41,7 @@ impl Collector {
             thresholds,
             state: Mutex::new(State {
                 labels: Labels::default(),
-                kept: CachedConnection::at(&address),
+                connection: CachedConnection::at(&address),
             }),
         };
         Self(posthaste_observe::Collector::new(database, EVERY, WITHIN))
@@ -76,7 +76,7 @@ impl Source for Database {
 impl Database {
     async fn metrics(&self) -> anyhow::Result<Vec<Metric>> {
         let mut state = self.state.lock().await;
-        let client = state.kept.take().await?;
+        let client = state.connection.take().await?;
         let begun = Instant::now();
         let snapshot = cached_connection::bounded(&client, async {
             let mut snapshot = Snapshot::read(&client).await?;
@@ -84,7 +84,7 @@ impl Database {
             Ok(snapshot)
         });
         let snapshot = snapshot.await?;
-        state.kept.keep(client);
+        state.connection.keep(client);
         let mut watched = snapshot.clone();
         watched.leave_out_tags(&self.asked.exempt);
         let found = findings(&watched, &self.thresholds);

@@ -170,7 +170,7 @@ fn jobs(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
     }
     let help = "Jobs in each state now.";
     all.metric("posthaste_jobs", "gauge", help, &now);
-    let help = "Jobs that ended since the installation, by how.";
+    let help = "Jobs that ended since the installation, by final state.";
     all.metric("posthaste_jobs_finished_total", "counter", help, &finished);
     let help = "Attempts that failed and were counted.";
     all.metric("posthaste_attempts_failed_total", "counter", help, &failed);
@@ -235,9 +235,9 @@ fn waits(all: &mut All, snapshot: &Snapshot, unworked: &BTreeSet<&str>, labels: 
         }
     }
     let name = "posthaste_oldest_available_age_seconds";
-    let help = "For how long the next job of a queue has waited; 0 where none waits.";
+    let help = "How long the next job of a queue has waited; 0 where none waits.";
     all.metric(name, "gauge", help, &ages);
-    let help = "1 where jobs wait in a queue that no worker works on.";
+    let help = "1 where jobs wait in a queue that no worker serves.";
     all.metric("posthaste_queue_unworked", "gauge", help, &unserved);
     let help = "1 where a queue is paused.";
     all.metric("posthaste_queue_paused", "gauge", help, &paused);
@@ -283,13 +283,13 @@ fn relays(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
             lag.insert(key, waits);
         }
     }
-    let help = "For how long the next job of a relay's queue has waited.";
+    let help = "How long the next job of a relay's queue has waited.";
     all.metric("posthaste_relay_lag_seconds", "gauge", help, &lag);
     let help = "1 while a relay of the queue sends or stands by.";
     all.metric("posthaste_relay_up", "gauge", help, &up);
-    let help = "Messages that the destination took, since the relay was started.";
+    let help = "Messages that the destination accepted since the relay was started.";
     all.metric("posthaste_relay_accepted_total", "counter", help, &accepted);
-    let help = "Messages that were not taken, each time, by why, since the relay was started.";
+    let help = "Rejections of messages since the relay was started, by reason.";
     all.metric("posthaste_relay_failures_total", "counter", help, &failures);
 }
 
@@ -303,11 +303,11 @@ fn syncs(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
         failing.insert(key.clone(), sync.failing_seconds().unwrap_or(0.0));
         given_up.insert(key, sync.given_up() as f64);
     }
-    let help = "For how long the oldest change has been due and not seen in the index.";
+    let help = "How long the oldest change has been due and not visible in the index.";
     all.metric("posthaste_sync_lag_seconds", "gauge", help, &lag);
-    let help = "Changes that are due and not yet seen in the index.";
+    let help = "Changes that are due and not yet visible in the index.";
     all.metric("posthaste_sync_due", "gauge", help, &due);
-    let help = "For how long writes to the index have failed; 0 while they do not.";
+    let help = "How long writes to the index have failed; 0 while they succeed.";
     all.metric("posthaste_sync_failing_seconds", "gauge", help, &failing);
     let help = "Changes that were given up.";
     all.metric("posthaste_sync_given_up", "gauge", help, &given_up);
@@ -327,7 +327,7 @@ fn store(all: &mut All, snapshot: &Snapshot) {
         (by("transaction"), segments.by_transaction as f64),
         (by("lock"), segments.by_lock as f64),
     ]);
-    let help = "Full segments that somebody has held for more than a second.";
+    let help = "Full segments that a session has held for more than a second.";
     all.metric("posthaste_segments_blocked", "gauge", help, &series);
     let (mut ages, mut seconds) = (Series::new(), Series::new());
     // What a replica holds by a slot is the slot's.
@@ -343,11 +343,12 @@ fn store(all: &mut All, snapshot: &Snapshot) {
             *longest = longest.max(open);
         }
     }
-    let help =
-        "How many transactions back rows are kept from being removed, by the kind of holder.";
+    let help = "Age, in transactions, of the oldest snapshot that keeps rows from being removed, \
+                by the \
+         kind of holder.";
     all.metric("posthaste_xmin_age", "gauge", help, &ages);
     let name = "posthaste_oldest_transaction_age_seconds";
-    let help = "For how long the oldest transaction of a kind has been open.";
+    let help = "How long the oldest transaction of a kind has been open.";
     all.metric(name, "gauge", help, &seconds);
 }
 

@@ -1,4 +1,4 @@
-//! `posthaste top`: one look at a whole database. Snapshots in, lines out: no IO and no clock.
+//! `posthaste top`: one view of a whole database. Snapshots in, lines out: no IO and no clock.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use posthaste_observe::{Snapshot, Thresholds, findings};
 use serde::Serialize;
 
 use super::labels::holder_kind;
-use crate::terminal::named;
+use crate::terminal::escape_name;
 use crate::thresholds::urgent;
 
 /// Jobs that were completed, by queue, at one moment in seconds since some beginning.
@@ -181,7 +181,7 @@ impl Frame {
     }
 
     /// Lines of at most `columns` columns; where there are more than `rows`, the queues that are
-    /// least late are left out, and how many is said. One that is chosen is among them.
+    /// least late are left out and counted. The chosen one is always shown.
     pub(crate) fn lines(
         &self,
         title: &str,
@@ -191,7 +191,7 @@ impl Frame {
     ) -> Vec<String> {
         let sum = |of: fn(&QueueRow) -> i64| self.queues.iter().map(of).sum::<i64>();
         let mut lines = vec![
-            named(title),
+            escape_name(title),
             format!(
                 "{} available, {} running, {} scheduled, {} retrying; {} completed a second",
                 sum(|line| line.available),
@@ -206,12 +206,15 @@ impl Frame {
             urgent
                 .iter()
                 .take(FINDINGS.min(rows / 6))
-                .map(|line| named(line)),
+                .map(|line| escape_name(line)),
         );
         let mut below: Vec<String> = Vec::new();
         for one in &self.carried {
             let lag = one.lag_seconds.map_or("-".to_owned(), age);
-            below.push(named(&format!("{}: {}, lag {lag}", one.what, one.state)));
+            below.push(escape_name(&format!(
+                "{}: {}, lag {lag}",
+                one.what, one.state
+            )));
         }
         if self.segments_sealed > 0 {
             below.push(format!(
@@ -227,7 +230,7 @@ impl Frame {
         }
         lines.push(String::new());
         lines.push(head());
-        // What stands below gives way to the queue that is the latest.
+        // The lines below make room for the most late queue.
         let taken = lines.len() + below.len() + usize::from(!below.is_empty());
         let room = rows.saturating_sub(taken).max(2);
         let shown = match self.queues.len() {
@@ -282,7 +285,7 @@ impl QueueRow {
             format!(
                 "{}{}",
                 if is_chosen { "> " } else { "" },
-                named(&self.queue)
+                escape_name(&self.queue)
             ),
             self.available,
             self.running,
@@ -300,12 +303,12 @@ impl Pin {
     }
 
     fn text(&self) -> String {
-        let (holder, transactions) = (named(&self.holder), self.transactions);
+        let (holder, transactions) = (escape_name(&self.holder), self.transactions);
         let since = self
             .seconds
             .map(|seconds| format!("open for {}, ", age(seconds)));
         let since = since.unwrap_or_default();
-        format!("{holder} ({since}{transactions} transactions behind)")
+        format!("{holder} ({since}{transactions} transactions old)")
     }
 }
 

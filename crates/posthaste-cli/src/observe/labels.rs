@@ -23,7 +23,7 @@ pub(crate) struct Asked {
     #[arg(long = "priorities-of", value_name = "QUEUE")]
     pub(crate) priorities_of: Vec<String>,
 
-    /// Leave jobs with this tag out of what the alerts look at; a * at its end stands for any
+    /// Leave jobs with this tag out of alerts; a * at its end stands for any
     /// text. May be given many times
     #[arg(long = "exempt-tag", value_name = "TAG")]
     pub(crate) exempt: Vec<String>,
@@ -41,13 +41,13 @@ pub(crate) struct Labels {
 impl Labels {
     /// The label of a queue.
     pub(crate) fn queue(&mut self, queue: &str) -> String {
-        kept(&mut self.queues, QUEUES, queue)
+        admit(&mut self.queues, QUEUES, queue)
     }
 
     /// The label of what a queue has of this kind, such as a `name`.
     pub(crate) fn of(&mut self, kind: &'static str, queue: &str, value: &str) -> String {
         let known = self.others.entry((kind, queue.to_owned())).or_default();
-        kept(known, OF_A_QUEUE, value)
+        admit(known, OF_A_QUEUE, value)
     }
 
     /// A queue has a relay to this destination.
@@ -64,7 +64,7 @@ impl Labels {
     }
 }
 
-fn kept(known: &mut BTreeSet<String>, most: usize, value: &str) -> String {
+fn admit(known: &mut BTreeSet<String>, most: usize, value: &str) -> String {
     if known.contains(value) {
         return value.to_owned();
     }

@@ -48,7 +48,7 @@ struct Shared {
     failures: AtomicU64,
 }
 
-/// What a process said last.
+/// The last status of a process.
 #[derive(Clone)]
 struct Health {
     at: Instant,
@@ -61,7 +61,7 @@ impl Health {
     /// Why it is not ready. One that says nothing any more stands still.
     fn trouble(self) -> Option<String> {
         if self.at.elapsed() > PATIENCE {
-            return Some("the process stands still".to_owned());
+            return Some("the process does not respond".to_owned());
         }
         let silent = || (self.unanswered_for > PATIENCE).then_some("the database does not answer");
         self.refused.or_else(|| silent().map(str::to_owned))
@@ -118,7 +118,7 @@ impl Listen {
 }
 
 impl Served {
-    /// How the process goes now; to be said all the time.
+    /// The status of the process now; to be updated all the time.
     pub(crate) fn say(&self, unanswered_for: Duration, refused: Option<String>) {
         let mut health = self.0.health.lock().unwrap_or_else(PoisonError::into_inner);
         *health = Health {
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(trouble(0, 9), None);
         let silent = Some("the database does not answer".to_owned());
         assert_eq!(trouble(0, 11), silent);
-        let still = Some("the process stands still".to_owned());
+        let still = Some("the process does not respond".to_owned());
         assert_eq!(trouble(11, 0), still);
         let refused = Some("another site works this store".to_owned());
         let waiting = Health {

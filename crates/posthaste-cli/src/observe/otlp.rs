@@ -74,7 +74,7 @@ impl Otlp {
         match variable("OTEL_EXPORTER_OTLP_PROTOCOL").as_deref() {
             None | Some("http/protobuf") => {}
             Some(other) => bail!(
-                "OTEL_EXPORTER_OTLP_PROTOCOL is {other}: this program speaks http/protobuf alone"
+                "OTEL_EXPORTER_OTLP_PROTOCOL is {other}: this program supports http/protobuf only"
             ),
         }
         let post = Post::new(runtime.clone())?;
@@ -130,7 +130,7 @@ impl Otlp {
 
     /// Sends what is left, or gives it up where nobody takes it in time.
     pub(crate) fn end(self) {
-        // That it could not be sent was said.
+        // The failure was logged.
         let _ = self.spans.shutdown_with_timeout(LAST);
         let _ = self.metrics.shutdown_with_timeout(LAST);
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use posthaste_observe::{Finding, Kind};
 
-/// While nobody can be told at most this many are kept; the oldest are left out.
+/// At most this many wait while notifications fail; the oldest are dropped.
 const MOST: usize = 1000;
 
 /// Whether an alert begins or ends.
@@ -44,7 +44,8 @@ pub(crate) struct PendingAlertEvents {
 }
 
 impl PendingAlertEvents {
-    /// What fires now. How many events were left out because nobody could be told for too long.
+    /// What fires now. Returns how many events were dropped because notifications failed for too
+    /// long.
     pub(crate) fn fires(&mut self, now: Vec<Finding>) -> usize {
         let now: BTreeMap<_, _> = now
             .into_iter()
@@ -70,7 +71,7 @@ impl PendingAlertEvents {
         surplus
     }
 
-    /// Another process has told that these began: they are not told again.
+    /// Another process has notified that these began: they are not notified again.
     pub(crate) fn resume(&mut self, firing: Vec<Finding>) {
         let firing = firing.into_iter();
         self.firing
@@ -133,8 +134,11 @@ mod tests {
         alerts.update(0.0, Vec::new())
     }
 
-    /// Everything that can be told now, where enqueues go well for so many.
-    fn told(pending: &mut PendingAlertEvents, mut enqueues: usize) -> (Vec<String>, Vec<String>) {
+    /// Everything that is delivered now, if this many enqueues succeed.
+    fn deliver(
+        pending: &mut PendingAlertEvents,
+        mut enqueues: usize,
+    ) -> (Vec<String>, Vec<String>) {
         let line = |event: &Event| {
             let (number, what) = (event.number, event.what.name());
             format!("{number} {what} {}", event.finding.subject)
@@ -157,26 +161,26 @@ mod tests {
         let mut pending = PendingAlertEvents::default();
         pending.fires(late(&["mail"]));
         assert_eq!(
-            told(&mut pending, 0),
+            deliver(&mut pending, 0),
             (vec!["0 begins mail".into()], vec![])
         );
         pending.fires(late(&["mail"]));
         assert_eq!(
-            told(&mut pending, 0),
+            deliver(&mut pending, 0),
             (vec![], vec![]),
             "it is printed once"
         );
         pending.fires(late(&["post"]));
-        let (printed, enqueued) = told(&mut pending, 1);
+        let (printed, enqueued) = deliver(&mut pending, 1);
         assert_eq!(printed, ["1 begins post", "2 ends mail"]);
-        assert_eq!(enqueued, ["0 begins mail"], "the oldest is told first");
+        assert_eq!(enqueued, ["0 begins mail"], "the oldest is delivered first");
         assert_eq!((pending.owed(), pending.firing().len()), (2, 1));
         pending.fires(late(&["post"]));
-        let (printed, enqueued) = told(&mut pending, 9);
+        let (printed, enqueued) = deliver(&mut pending, 9);
         assert!(printed.is_empty(), "{printed:?}");
         assert_eq!(enqueued, ["1 begins post", "2 ends mail"]);
         pending.fires(vec![]);
-        assert_eq!(told(&mut pending, 9).1, ["3 ends post"]);
+        assert_eq!(deliver(&mut pending, 9).1, ["3 ends post"]);
         assert_eq!((pending.owed(), pending.firing().len()), (0, 0));
     }
 
@@ -185,9 +189,9 @@ mod tests {
         let mut pending = PendingAlertEvents::default();
         pending.resume(late(&["mail", "post"]));
         pending.fires(late(&["mail", "post"]));
-        assert_eq!(told(&mut pending, 9), (vec![], vec![]));
+        assert_eq!(deliver(&mut pending, 9), (vec![], vec![]));
         pending.fires(late(&["post"]));
-        assert_eq!(told(&mut pending, 9).1, ["0 ends mail"]);
+        assert_eq!(deliver(&mut pending, 9).1, ["0 ends mail"]);
     }
 
     #[test]
@@ -206,7 +210,7 @@ mod tests {
         for n in 0..MOST + 3 {
             let queues: &[&str] = if n % 2 == 0 { &["mail"] } else { &[] };
             left_out += pending.fires(late(queues));
-            told(&mut pending, 0);
+            deliver(&mut pending, 0);
         }
         assert_eq!((left_out, pending.owed()), (3, MOST));
         assert_eq!(pending.to_enqueue().map(|event| event.number), Some(3));

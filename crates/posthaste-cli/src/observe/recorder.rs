@@ -18,7 +18,7 @@ const HISTOGRAMS: [(&str, &str); 2] = [
     ),
     (
         posthaste::metrics::RUN_SECONDS,
-        "How long runs took, by what came of them.",
+        "How long runs took, by outcome.",
     ),
 ];
 
@@ -116,7 +116,7 @@ impl Recorder {
         }
         metrics::describe_counter!(
             posthaste_sync::DOCUMENTS_TOTAL,
-            "Documents that a sync looked at, by what came of it and why."
+            "Documents that a sync checked, by outcome and reason."
         );
         Ok(Self(handle))
     }

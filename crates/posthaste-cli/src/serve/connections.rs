@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 /// That connections were closed to make room is logged no more often than this.
-const SAID_EVERY: Duration = Duration::from_secs(60);
+const WARN_EVERY: Duration = Duration::from_secs(60);
 /// Connections that have asked for something stay longer than those that have not.
 const HAS_ASKED: u64 = 1 << 63;
 
@@ -26,7 +26,7 @@ struct State {
     /// By when each asked last, the idlest first.
     open: BTreeMap<u64, CancellationToken>,
     next: u64,
-    said: Option<Instant>,
+    warned_at: Option<Instant>,
 }
 
 impl Connections {
@@ -70,13 +70,13 @@ impl Connections {
         };
         closing.cancel();
         let now = Instant::now();
-        let is_said = |then| now.duration_since(then) < SAID_EVERY;
-        if !state.said.is_some_and(is_said) {
-            state.said = Some(now);
+        let is_recent = |then| now.duration_since(then) < WARN_EVERY;
+        if !state.warned_at.is_some_and(is_recent) {
+            state.warned_at = Some(now);
             tracing::warn!(
                 server = self.server,
                 most = self.most,
-                "too many connections: those that asked for nothing for the longest are closed"
+                "too many connections: those idle for the longest are closed"
             );
         }
     }

@@ -43,7 +43,7 @@ pub(super) fn log(decision: &Decision<'_>, outcome: &Outcome) {
     }
 }
 
-/// Fails where the role lacks what acting needs, or where this is no primary.
+/// Fails where the role lacks what acting needs, or where this is not a primary.
 pub(super) async fn check(client: &Client, acts: bool) -> anyhow::Result<()> {
     let row = client
         .query_typed_one(include_str!("rights.sql"), &[])

@@ -29,13 +29,13 @@ impl Timeouts {
             Timeout {
                 name: "idle_in_transaction_session_timeout",
                 value: value.clone(),
-                reason: "ends sessions that wait in an open transaction; not those whose \
-                         statement runs, nor prepared transactions",
+                reason: "ends sessions that are idle in a transaction; not sessions that run a \
+                         statement, and not prepared transactions",
             },
             Timeout {
                 name: "statement_timeout",
                 value: value.clone(),
-                reason: "cancels each statement that runs longer; not a transaction of many short \
+                reason: "cancels statements that run longer; not transactions of many short \
                          statements. A session may set another value",
             },
         ];

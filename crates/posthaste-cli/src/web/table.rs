@@ -60,7 +60,8 @@ impl Options {
             "redact" => self.redact = texts(value)?,
             "name" => self.name = Some(text(value)?),
             _ => bail!(
-                "is no setting; there are listen, operate, token_file, trust_proxy, user_header, \
+                "is not a setting; known are listen, operate, token_file, trust_proxy, \
+                 user_header, \
                  operators, tls_cert, tls_key, without_tls, redact, name"
             ),
         }
@@ -71,7 +72,7 @@ impl Options {
 fn text(value: Value) -> anyhow::Result<String> {
     match value {
         Value::String(text) => Ok(text),
-        _ => bail!("must be a text"),
+        _ => bail!("must be a string"),
     }
 }
 
@@ -143,7 +144,7 @@ mod tests {
 
     #[test]
     fn console_table_errors_name_the_key_and_quote_no_value() {
-        for (table, said) in [
+        for (table, expected) in [
             (
                 json!({"listen": "geheim"}),
                 "console: listen: must be an address",
@@ -152,12 +153,12 @@ mod tests {
                 json!({"operate": "geheim"}),
                 "operate: must be true or false",
             ),
-            (json!({"geheim": 1}), "is no setting; there are listen"),
+            (json!({"geheim": 1}), "is not a setting; known are listen"),
             (
                 json!({"trust_proxy": "0.0.0.0/0"}),
                 "trust_proxy: it must be an address",
             ),
-            (json!({"trust_proxy": [1]}), "trust_proxy: must be a text"),
+            (json!({"trust_proxy": [1]}), "trust_proxy: must be a string"),
             (
                 json!({"user_header": "no header"}),
                 "must be the name of a header",
@@ -196,7 +197,7 @@ mod tests {
             ),
         ] {
             let error = format!("{:#}", of(table.clone()).unwrap_err());
-            assert!(error.contains(said), "{table}: {error}");
+            assert!(error.contains(expected), "{table}: {error}");
             let quoted = error.replace("console: geheim:", "");
             assert!(!quoted.contains("geheim"), "{error}");
         }

@@ -69,7 +69,7 @@ impl Certificate {
     fn now(&self) -> Arc<CertifiedKey> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let now = stamps(&self.cert, &self.key);
-        // A file that is about to be put in its place is looked for by the next one who comes.
+        // A file that is just being replaced is read at the next connection.
         if now.is_some() && now != last.then {
             last.then = now;
             match pair(&self.cert, &self.key) {
@@ -91,8 +91,8 @@ fn stamps(cert: &Path, key: &Path) -> Option<[Stamp; 2]> {
 fn pair(cert: &Path, key: &Path) -> anyhow::Result<CertifiedKey> {
     let wrong = |file: &Path, error: PemError| match error {
         PemError::Io(error) => anyhow!("{}: {}", file.display(), failure::reason(&error)),
-        PemError::NoItemsFound => anyhow!("{}: has none in PEM", file.display()),
-        _ => anyhow!("{}: is no good PEM", file.display()),
+        PemError::NoItemsFound => anyhow!("{}: contains none in PEM format", file.display()),
+        _ => anyhow!("{}: is not valid PEM", file.display()),
     };
     let chain = CertificateDer::pem_file_iter(cert).and_then(Iterator::collect);
     let chain: Vec<_> = chain
@@ -106,7 +106,7 @@ fn pair(cert: &Path, key: &Path) -> anyhow::Result<CertifiedKey> {
         .context("the private key cannot be read")?;
     CertifiedKey::from_der(chain, secret, &default_provider()).map_err(|error| {
         let (cert, key) = (cert.display(), key.display());
-        anyhow!("{key} is no key of the certificate in {cert}: {error}")
+        anyhow!("{key} does not match the certificate in {cert}: {error}")
     })
 }
 

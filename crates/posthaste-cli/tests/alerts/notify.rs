@@ -90,12 +90,12 @@ async fn undelivered_alerts_are_delivered_once_with_their_end() -> anyhow::Resul
         ],
     )?;
     child.error_line("looking", BOUND).await?;
-    let told = "SELECT count(*) FROM posthaste.job
+    let notified = "SELECT count(*) FROM posthaste.job
                  WHERE queue = 'alerts' AND kwargs ->> 'id' = 'queue.long'";
     let enqueue = "SELECT posthaste.enqueue('slow', queue => 'mail')";
     let cancel = "SELECT posthaste.cancel(id) FROM posthaste.job WHERE queue = 'mail'";
 
-    // Three alerts: what could not be told meanwhile is told afterwards, in its order.
+    // Three alerts: notifications that failed meanwhile are delivered later, in order.
     let_write(&client, &database, false).await?;
     for _ in 0..2 {
         client.batch_execute(enqueue).await?;
@@ -107,18 +107,18 @@ async fn undelivered_alerts_are_delivered_once_with_their_end() -> anyhow::Resul
     assert!(failed.contains("could not be enqueued"), "{failed}");
     client.batch_execute(enqueue).await?;
     child.line(BEGINS, BOUND).await?;
-    assert_eq!(number(&client, told).await?, 0);
+    assert_eq!(number(&client, notified).await?, 0);
     let_write(&client, &database, true).await?;
-    eventually(BOUND, "what was owed is told", async || {
-        Ok(number(&client, told).await? >= 5)
+    eventually(BOUND, "pending notifications are delivered", async || {
+        Ok(number(&client, notified).await? >= 5)
     })
     .await?;
     // The database is lost, and nothing begins again.
     let_write(&client, &database, true).await?;
     client.batch_execute(cancel).await?;
     child.line(ENDS, BOUND).await?;
-    eventually(BOUND, "its end is told", async || {
-        Ok(number(&client, told).await? >= 6)
+    eventually(BOUND, "its end is notified", async || {
+        Ok(number(&client, notified).await? >= 6)
     })
     .await?;
     child.terminate()?;
@@ -156,14 +156,17 @@ async fn the_successor_of_a_killed_process_tells_the_ends_of_its_alerts() -> any
         "--notify",
         "alerts",
     ];
-    let told = async || -> anyhow::Result<Vec<String>> {
+    let events = async || -> anyhow::Result<Vec<String>> {
         let jobs = "SELECT kwargs ->> 'event' FROM posthaste.job
                      WHERE queue = 'alerts' AND kwargs ->> 'id' = 'queue.long' ORDER BY id";
         let rows = client.query(jobs, &[]).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     };
     let until = async |expected: &[&str]| {
-        eventually(BOUND, "it is told", async || Ok(told().await? == expected)).await
+        eventually(BOUND, "it is notified", async || {
+            Ok(events().await? == expected)
+        })
+        .await
     };
     client
         .batch_execute("SELECT posthaste.enqueue('slow', queue => 'mail')")
@@ -181,11 +184,11 @@ async fn the_successor_of_a_killed_process_tells_the_ends_of_its_alerts() -> any
         .spawn()?;
     until(&["begins"]).await?;
     first.kill().await?;
-    // It fires still, and is not told again.
+    // It still fires, and is not notified again.
     let mut second = stage.spawn_on(&database, &arguments)?;
     second.error_line("looking", BOUND).await?;
     client.batch_execute("SELECT pg_sleep(2.5)").await?;
-    assert_eq!(told().await?, ["begins"]);
+    assert_eq!(events().await?, ["begins"]);
     second.terminate()?;
     assert!(second.exit(BOUND).await?.success());
     let cancel = "SELECT posthaste.cancel(id) FROM posthaste.job WHERE queue = 'mail'";

@@ -43,7 +43,7 @@ async fn up_serves_the_console_from_the_same_process() -> anyhow::Result<()> {
     let (mut up, port) = started(&stage, &database, &all).await?;
     let url = format!("http://127.0.0.1:{port}/queues");
     let page = client()?.get(&url).send().await?;
-    assert_eq!(page.status(), 200, "this machine only, and only to look");
+    assert_eq!(page.status(), 200, "this machine only, and read-only");
     assert!(page.text().await?.contains("Observer"));
     up.terminate()?;
     assert!(up.exit(BOUND).await?.success());

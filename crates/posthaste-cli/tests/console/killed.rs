@@ -12,9 +12,9 @@ const CANCELLED: &str = "SELECT posthaste.enqueue('old') FROM generate_series(1,
 async fn another_process_ends_what_a_killed_one_has_begun_and_no_job_counts_twice()
 -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
-    let (looks, holds) = (database.client().await?, database.client().await?);
+    let (observer, holds) = (database.client().await?, database.client().await?);
     for statement in CANCELLED.split(';') {
-        looks.batch_execute(statement).await?;
+        observer.batch_execute(statement).await?;
     }
     let hold = "BEGIN; SELECT FROM posthaste.dead WHERE id = (
                   SELECT id FROM posthaste.dead ORDER BY died_at, id OFFSET 2500 LIMIT 1
@@ -31,27 +31,27 @@ async fn another_process_ends_what_a_killed_one_has_begun_and_no_job_counts_twic
                  AND wait_event_type = 'Lock'";
     let is_at_it = async || {
         let some = number(
-            &looks,
+            &observer,
             "SELECT sum(jobs)::bigint FROM posthaste.bulk_action",
         )
         .await?;
-        Ok(some > 0 && number(&looks, waits).await? > 0)
+        Ok(some > 0 && number(&observer, waits).await? > 0)
     };
     eventually(BOUND, "it is in the middle of a batch", is_at_it).await?;
     first.kill()?;
     holds.batch_execute("ROLLBACK").await?;
     // As if the time had gone by for which it had the action.
     let later = "UPDATE posthaste.bulk_action SET driven_until = now() - interval '1 s'";
-    looks.batch_execute(later).await?;
+    observer.batch_execute(later).await?;
     let (mut second, _) = console(&stage, &database, &["--operate"]).await?;
     let ended = "SELECT count(*) FROM posthaste.bulk_action
                   WHERE state = 'finished' AND jobs = 5000";
     eventually(BOUND, "the other ends it", async || {
-        Ok(number(&looks, ended).await? == 1)
+        Ok(number(&observer, ended).await? == 1)
     })
     .await?;
     assert_eq!(
-        number(&looks, "SELECT count(*) FROM posthaste.dead").await?,
+        number(&observer, "SELECT count(*) FROM posthaste.dead").await?,
         0
     );
     second.terminate()?;

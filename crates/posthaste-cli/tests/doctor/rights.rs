@@ -23,29 +23,29 @@ async fn missing_rights_are_reported_without_guesses() -> anyhow::Result<()> {
         )
         .await?;
     for user in ["nobody_special", "lone"] {
-        let said = ask(&stage, &url_of(&db, user)).await?;
-        said.finds("error", "rights.none");
-        said.finds("hint", "rights.sessions");
-        assert_eq!(said.findings.len(), 2, "{user}: {}", said.text);
+        let report = ask(&stage, &url_of(&db, user)).await?;
+        report.finds("error", "rights.none");
+        report.finds("hint", "rights.sessions");
+        assert_eq!(report.findings.len(), 2, "{user}: {}", report.text);
     }
     let nobody = url_of(&db, "nobody_special");
     client
         .batch_execute("GRANT posthaste_producer TO nobody_special")
         .await?;
-    let said = ask(&stage, &nobody).await?;
-    said.finds("hint", "rights.partial");
+    let report = ask(&stage, &nobody).await?;
+    report.finds("hint", "rights.partial");
     assert_eq!(
-        (said.code, said.findings.len()),
+        (report.code, report.findings.len()),
         (Some(0), 2),
         "{}",
-        said.text
+        report.text
     );
     client
         .batch_execute("GRANT posthaste_worker TO nobody_special")
         .await?;
-    let said = ask(&stage, &nobody).await?;
-    said.finds("hint", "worker.idle");
-    assert_eq!(said.findings.len(), 1, "{}", said.text);
+    let report = ask(&stage, &nobody).await?;
+    report.finds("hint", "worker.idle");
+    assert_eq!(report.findings.len(), 1, "{}", report.text);
     Ok(())
 }
 
@@ -67,16 +67,16 @@ async fn a_transaction_that_began_before_the_clock_went_back_is_named_once() -> 
         .batch_execute("BEGIN; SELECT posthaste.enqueue('x'); PREPARE TRANSACTION 'forgotten'")
         .await?;
     server.turn_clock(0)?;
-    let said = stage
+    let output = stage
         .run_with_url(db.url(), &["doctor", "--older-than", "1h"])
         .await?
         .out;
-    for told in [
+    for finding in [
         "A lock on the queue's tables has been held since before the clock stepped back: ",
         "A transaction has been open since before the clock stepped back: ",
         "was prepared before the clock stepped back and has not ended",
     ] {
-        assert_eq!(said.matches(told).count(), 1, "{told}: {said}");
+        assert_eq!(output.matches(finding).count(), 1, "{finding}: {output}");
     }
     Ok(())
 }

@@ -34,14 +34,14 @@ async fn the_doctor_names_a_schema_where_everybody_may_create_and_calls_nothing_
             .batch_execute("GRANT CREATE ON SCHEMA public TO PUBLIC")
             .await?;
         client.batch_execute(TRAPS).await?;
-        // What is only looked at where somebody is in the way is looked at too.
+        // A waiting lock makes the doctor read who holds it, too.
         let holder = db.client().await?;
         holder
             .batch_execute("BEGIN; INSERT INTO posthaste.job (name) VALUES ('x')")
             .await?;
-        let said = ask(&stage, db.url()).await?;
-        said.finds("hint", "server.open_schema");
-        said.finds("hint", "transaction.lock");
+        let report = ask(&stage, db.url()).await?;
+        report.finds("hint", "server.open_schema");
+        report.finds("hint", "transaction.lock");
         are_untouched(&client, &["doctor"]).await?;
     }
     Ok(())
@@ -82,7 +82,7 @@ async fn no_command_calls_what_somebody_has_put_into_public() -> anyhow::Result<
                  SELECT posthaste.enqueue('n', queue => 'a')"
             ))
             .await?;
-        for (arguments, said) in [
+        for (arguments, expected) in [
             ("status", "ERROR worker.none: No worker is running"),
             ("queues list", ""),
             ("queues limit q 5/s", ""),
@@ -90,15 +90,15 @@ async fn no_command_calls_what_somebody_has_put_into_public() -> anyhow::Result<
             ("sync install", "pages"),
             (
                 "sync reindex pages --column kind --since 2",
-                "pages: 10 documents are to be written again",
+                "pages: 10 documents will be written again",
             ),
             (
                 "sync reindex pages --column kind --since 1 --until 2",
-                "pages: 10 documents are to be written again",
+                "pages: 10 documents will be written again",
             ),
             (
                 "sync reindex pages --column marked --since 2",
-                "pages: 10 documents are to be written again",
+                "pages: 10 documents will be written again",
             ),
             ("sync reindex pages --progress", "left"),
             ("sync run --once", "pages"),
@@ -114,7 +114,7 @@ async fn no_command_calls_what_somebody_has_put_into_public() -> anyhow::Result<
             let ended = stage.run_with_url(db.url(), &arguments).await?;
             are_untouched(&client, &arguments).await?;
             assert!(
-                ended.out.contains(said),
+                ended.out.contains(expected),
                 "{arguments:?}: {} {}",
                 ended.out,
                 ended.err

@@ -26,9 +26,9 @@ async fn a_copy_gets_a_single_finding() -> anyhow::Result<()> {
         Ok(admin.batch_execute(&copy).await.is_ok())
     })
     .await?;
-    let said = ask(&stage, &server.url("its_copy")).await?;
-    said.finds("error", "store.restored");
-    assert_eq!(said.findings.len(), 1, "{}", said.text);
+    let report = ask(&stage, &server.url("its_copy")).await?;
+    report.finds("error", "store.restored");
+    assert_eq!(report.findings.len(), 1, "{}", report.text);
     Ok(())
 }
 
@@ -48,9 +48,9 @@ async fn the_doctor_says_when_no_worker_can_start_for_lack_of_a_function() -> an
     let as_runner = server
         .url(db.name())
         .replace("postgres://postgres@", "postgres://runner@");
-    let said = ask(&stage, &as_runner).await?;
-    said.finds("error", "rights.functions");
-    assert_eq!(said.code, Some(3), "{}", said.text);
+    let report = ask(&stage, &as_runner).await?;
+    report.finds("error", "rights.functions");
+    assert_eq!(report.code, Some(3), "{}", report.text);
     // Also to somebody who may do everything.
     ask(&stage, db.url())
         .await?
@@ -64,13 +64,13 @@ async fn the_doctor_says_when_no_worker_can_start_for_lack_of_a_function() -> an
         .run_with_url(db.url(), &["migrate", "--roles"])
         .await?
         .good()?;
-    let said = ask(&stage, db.url()).await?;
-    assert!(!said.has("error", "rights.outdated"), "{}", said.text);
-    let said = ask(&stage, &as_runner).await?;
-    assert!(!said.has("error", "rights.functions"), "{}", said.text);
+    let report = ask(&stage, db.url()).await?;
+    assert!(!report.has("error", "rights.outdated"), "{}", report.text);
+    let report = ask(&stage, &as_runner).await?;
+    assert!(!report.has("error", "rights.functions"), "{}", report.text);
     let as_looker = as_runner.replace("runner@", "looker@");
-    let looked = stage.run_with_url(&as_looker, &["status"]).await?;
-    looked.good()?;
+    let status = stage.run_with_url(&as_looker, &["status"]).await?;
+    status.good()?;
     let enqueue = "SET ROLE posthaste_producer; SELECT posthaste.enqueue('x')";
     Ok(client.batch_execute(enqueue).await?)
 }
@@ -96,17 +96,17 @@ async fn a_schema_that_is_older_is_called_older_and_not_missing() -> anyhow::Res
     let older = "UPDATE posthaste.migration SET version = '0.0.0', checksum = 'x'
                   WHERE name = 'functions'";
     db.client().await?.batch_execute(older).await?;
-    let said = ask(&stage, db.url()).await?;
-    said.finds("error", "schema.mismatch");
+    let report = ask(&stage, db.url()).await?;
+    report.finds("error", "schema.mismatch");
     assert!(
-        said.text.contains("older than this program"),
+        report.text.contains("older than this program"),
         "{}",
-        said.text
+        report.text
     );
     let work = ["work", "--exec", "x=true"];
-    let said = stage.run_on(&db, &work).await?.failure()?;
-    assert!(said.contains("older than this program"), "{said}");
-    assert!(said.contains("posthaste migrate"), "{said}");
+    let output = stage.run_on(&db, &work).await?.failure()?;
+    assert!(output.contains("older than this program"), "{output}");
+    assert!(output.contains("posthaste migrate"), "{output}");
     Ok(())
 }
 
@@ -114,11 +114,11 @@ async fn a_schema_that_is_older_is_called_older_and_not_missing() -> anyhow::Res
 async fn the_doctor_names_the_platform_where_it_can_be_told() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let (server, db, client) = stage::with_roles(&stage).await?;
-    let said = ask(&stage, db.url()).await?;
-    assert!(!said.has("hint", "server.platform"), "{}", said.text);
+    let report = ask(&stage, db.url()).await?;
+    assert!(!report.has("hint", "server.platform"), "{}", report.text);
     client.batch_execute("CREATE ROLE rdsadmin").await?;
-    let said = ask(&stage, &server.url(db.name())).await?;
-    said.finds("hint", "server.platform");
-    assert!(said.text.contains("Amazon RDS"), "{}", said.text);
+    let report = ask(&stage, &server.url(db.name())).await?;
+    report.finds("hint", "server.platform");
+    assert!(report.text.contains("Amazon RDS"), "{}", report.text);
     Ok(())
 }

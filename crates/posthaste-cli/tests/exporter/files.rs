@@ -67,13 +67,17 @@ async fn every_metric_that_a_rule_or_a_dashboard_names_is_served() -> anyhow::Re
     let (_exporter, of_database) = exporter(&stage, &database).await?;
     let served = posthaste_testkit::eventually;
     let run = "posthaste_run_seconds_count";
-    served(BOUND, "a job has run and a relay has told", async || {
-        let (worker, database) = (
-            got(&of_worker, "/metrics").await?,
-            got(&of_database, "/metrics").await?,
-        );
-        Ok(worker.1.contains(run) && database.1.contains("posthaste_relay_up{"))
-    })
+    served(
+        BOUND,
+        "a job has run and a relay has reported",
+        async || {
+            let (worker, database) = (
+                got(&of_worker, "/metrics").await?,
+                got(&of_database, "/metrics").await?,
+            );
+            Ok(worker.1.contains(run) && database.1.contains("posthaste_relay_up{"))
+        },
+    )
     .await?;
     let worker = got(&of_worker, "/metrics").await?.1;
     let database = got(&of_database, "/metrics").await?.1;

@@ -18,22 +18,25 @@ use crate::stage::{self, BOUND, Stage};
 
 /// The receiver of Alertmanager: its URL, and what it got.
 async fn webhook() -> anyhow::Result<(String, mpsc::UnboundedReceiver<Value>)> {
-    let (told, heard) = mpsc::unbounded_channel::<Value>();
-    let hear = async |State(told): State<mpsc::UnboundedSender<Value>>, body: String| {
-        let _ = told.send(serde_json::from_str(&body).unwrap_or(Value::String(body)));
+    let (sender, received) = mpsc::unbounded_channel::<Value>();
+    let hear = async |State(sender): State<mpsc::UnboundedSender<Value>>, body: String| {
+        let _ = sender.send(serde_json::from_str(&body).unwrap_or(Value::String(body)));
     };
-    let router = Router::new().route("/", post(hear)).with_state(told);
+    let router = Router::new().route("/", post(hear)).with_state(sender);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}/", listener.local_addr()?);
     tokio::spawn(async move { axum::serve(listener, router).await });
-    Ok((url, heard))
+    Ok((url, received))
 }
 
 /// What it gets next: status, name, finding and subject of each alert.
-async fn next(heard: &mut mpsc::UnboundedReceiver<Value>) -> anyhow::Result<Vec<[String; 4]>> {
-    let told = tokio::time::timeout(BOUND, heard.recv()).await?;
-    let told = told.context("the webhook has ended")?;
-    let alerts = told["alerts"].as_array().context("no alerts")?.iter();
+async fn next(received: &mut mpsc::UnboundedReceiver<Value>) -> anyhow::Result<Vec<[String; 4]>> {
+    let notification = tokio::time::timeout(BOUND, received.recv()).await?;
+    let notification = notification.context("the webhook has ended")?;
+    let alerts = notification["alerts"]
+        .as_array()
+        .context("no alerts")?
+        .iter();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     Ok(alerts
         .map(|one| {

@@ -96,7 +96,7 @@ async fn documents_of_a_sync_are_counted_by_their_tag_and_reason() -> anyhow::Re
     })
     .await?;
     let (_, text) = got(&root, "/metrics").await?;
-    // The first look at an empty index may have written them under another tag.
+    // The first check of an empty index may have written them under another tag.
     let written = text.lines().filter(|line| {
         line.starts_with("posthaste_sync_documents_total{")
             && line.contains("outcome=\"written\",reason=\"missing\"}")

@@ -66,11 +66,11 @@ async fn the_first_process_of_a_container_waits_for_what_commands_leave_behind()
         Ok(ended.is_empty() && within.is_empty())
     })
     .await?;
-    let told = Command::new("kill").arg(first.to_string()).status()?;
-    anyhow::ensure!(told.success(), "{told}");
+    let killed = Command::new("kill").arg(first.to_string()).status()?;
+    anyhow::ensure!(killed.success(), "{killed}");
     assert_eq!(outer.exit(BOUND).await?.code(), Some(0));
-    let said = outer.stderr().join("\n");
-    assert!(said.contains("stopping in good order"), "{said}");
+    let stderr = outer.stderr().join("\n");
+    assert!(stderr.contains("stopping gracefully"), "{stderr}");
     Ok(())
 }
 
@@ -90,9 +90,11 @@ async fn a_rolling_deploy_logs_a_line_for_each_unknown_name_and_not_for_each_job
     .await?;
     worker.terminate()?;
     assert!(worker.exit(BOUND).await?.success());
-    let said = worker.stderr();
-    let lines = said.iter().filter(|line| line.contains("no handler knows"));
-    assert_eq!(lines.count(), 2, "{said:?}");
+    let stderr = worker.stderr();
+    let lines = stderr
+        .iter()
+        .filter(|line| line.contains("no handler knows"));
+    assert_eq!(lines.count(), 2, "{stderr:?}");
     Ok(())
 }
 
@@ -113,10 +115,10 @@ async fn a_command_that_cannot_be_started_is_said_once_a_minute() -> anyhow::Res
     .await?;
     worker.terminate()?;
     assert!(worker.exit(BOUND).await?.success());
-    let said = worker.stderr();
-    let lines = said
+    let stderr = worker.stderr();
+    let lines = stderr
         .iter()
         .filter(|line| line.contains("jobs could not be tried"));
-    assert_eq!(lines.count(), 1, "{said:?}");
+    assert_eq!(lines.count(), 1, "{stderr:?}");
     Ok(())
 }

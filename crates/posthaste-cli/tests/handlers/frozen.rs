@@ -109,7 +109,7 @@ async fn a_worker_that_was_stopped_begins_nothing_that_others_have_rescued() -> 
     one.error_line("it goes on under a new id", BOUND).await?;
     other.terminate()?;
     assert!(other.exit(BOUND).await?.success());
-    // It works on, and what it had in hand has been looked at before that.
+    // It continues, after it has checked the jobs that it still held.
     enqueue(&client, 50).await?;
     done(&client).await?;
     one.terminate()?;

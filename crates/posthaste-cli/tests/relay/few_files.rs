@@ -14,7 +14,7 @@ use super::*;
 
 /// Far fewer than there are requests at once.
 const FEW: &str = "ulimit -n 96";
-const LACKS: &str = "this process may open no more files (ulimit -n)";
+const LACKS: &str = "this process has reached its limit of open files (ulimit -n)";
 const JOBS: i32 = 400;
 
 /// Answers nobody until it is opened, and then everybody.
@@ -53,8 +53,8 @@ impl Receiver {
         taken.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Lets all through once somebody has said that it lacks files, and waits until each job is
-    /// done; what was logged.
+    /// Lets all through once a process has reported a lack of file descriptors, and waits until
+    /// each job is done; what was logged.
     async fn gets_all(&self, child: &mut Child, client: &Client) -> anyhow::Result<Vec<String>> {
         child.error_line(LACKS, BOUND).await?;
         self.opened.send_replace(true);
@@ -88,12 +88,12 @@ async fn relays_out_of_file_descriptors_send_with_fewer_connections() -> anyhow:
     enqueue(&client, JOBS).await?;
     let mut command = stage.started_by(FEW, &["relay", "run"]);
     let mut relay = Child::spawn(command.env("DATABASE_URL", database.url()))?;
-    let said = receiver.gets_all(&mut relay, &client).await?;
-    let lacks = said.iter().filter(|line| line.contains(LACKS));
-    assert_eq!(lacks.count(), 1, "{said:#?}");
-    // Of the webhook nothing else is said.
-    let blamed = said.iter().filter(|line| line.contains("destination="));
-    assert_eq!(blamed.count(), 1, "{said:#?}");
+    let output = receiver.gets_all(&mut relay, &client).await?;
+    let lacks = output.iter().filter(|line| line.contains(LACKS));
+    assert_eq!(lacks.count(), 1, "{output:#?}");
+    // The webhook causes no other log line.
+    let blamed = output.iter().filter(|line| line.contains("destination="));
+    assert_eq!(blamed.count(), 1, "{output:#?}");
     Ok(())
 }
 

@@ -21,7 +21,7 @@ async fn a_password_with_any_letters_is_taken_as_it_is_and_never_said() -> anyho
         let mut command = stage.command(&["relay", "run", "--once"]);
         command.env("DATABASE_URL", database.url());
         command.env("PW", password);
-        stage::Said::by(Child::spawn(&mut command)?).await
+        stage::CommandOutput::by(Child::spawn(&mut command)?).await
     };
     let route = format!("[route.a]\nto = \"sidekiq://:${{PW}}@127.0.0.1:{port}/0\"\n");
     stage.write("posthaste.toml", &route)?;
@@ -31,8 +31,8 @@ async fn a_password_with_any_letters_is_taken_as_it_is_and_never_said() -> anyho
     let route = format!("[route.a]\nto = \"sidekiq://:${{PW}}@127.0.0.1:{port}/x y\"\n");
     stage.write("posthaste.toml", &route)?;
     let refused = run("geheim/7719").await?;
-    let said = format!("{refused:?}");
-    assert!(!said.contains("geheim"), "{said}");
-    assert_ne!(refused.code, Some(0), "{said}");
+    let expected = format!("{refused:?}");
+    assert!(!expected.contains("geheim"), "{expected}");
+    assert_ne!(refused.code, Some(0), "{expected}");
     Ok(())
 }

@@ -64,7 +64,7 @@ async fn previews_show_rejections_with_reasons() -> anyhow::Result<()> {
     client.batch_execute(rows).await?;
     let dry = ["relay", "preview"];
     let shown = stage.run_on(&database, &dry).await?.good()?;
-    let why = "\"error\":\"BullMQ has no queue with a colon, or without a name\"";
+    let why = "\"error\":\"a BullMQ queue needs a name without a colon\"";
     assert!(shown.contains(why), "{shown}");
     Ok(())
 }
@@ -80,9 +80,9 @@ async fn routes_without_jobs_name_the_queues_that_have_some() -> anyhow::Result<
         while 1 jobs wait in default";
     let preview = stage.run_on(&database, &["relay", "preview"]).await?;
     assert!(preview.err.contains(why), "{}", preview.err);
-    let said = stage.run_on(&database, &["relay", "run", "--once"]).await?;
-    assert!(said.err.contains(why), "{}", said.err);
-    assert_eq!(said.good()?, "audit: 0 sent");
+    let output = stage.run_on(&database, &["relay", "run", "--once"]).await?;
+    assert!(output.err.contains(why), "{}", output.err);
+    assert_eq!(output.good()?, "audit: 0 sent");
     let mut running = relay(&stage, &database).await?;
     let err = running.stderr().join("\n");
     assert!(err.contains(why), "{err}");
@@ -91,9 +91,9 @@ async fn routes_without_jobs_name_the_queues_that_have_some() -> anyhow::Result<
     let led = "INSERT INTO posthaste.route (pattern, queue) VALUES ('m*', 'a')";
     client.batch_execute(led).await?;
     client.batch_execute(staged).await?;
-    let said = stage.run_on(&database, &["relay", "run", "--once"]).await?;
-    assert!(!said.err.contains("default"), "{}", said.err);
-    assert!(said.good()?.ends_with("audit: 1 sent"));
+    let output = stage.run_on(&database, &["relay", "run", "--once"]).await?;
+    assert!(!output.err.contains("default"), "{}", output.err);
+    assert!(output.good()?.ends_with("audit: 1 sent"));
     Ok(())
 }
 
@@ -107,23 +107,23 @@ async fn once_does_not_wait_for_a_destination_that_takes_nothing_or_a_queue_that
     let nothing = stage.run_on(&database, &["relay", "run", "--once"]).await?;
     assert_eq!(nothing.good()?, "audit: 0 sent");
     enqueue(&client, 2).await?;
-    let said = stage.run_on(&database, &["relay", "run", "--once"]).await?;
+    let output = stage.run_on(&database, &["relay", "run", "--once"]).await?;
     assert_eq!(
-        (said.code, said.out.trim()),
+        (output.code, output.out.trim()),
         (Some(1), "audit: 0 sent"),
-        "{said:?}"
+        "{output:?}"
     );
     let why = "error: route audit: sidekiq at 127.0.0.1:1/0 takes nothing: Redis: ";
-    assert!(said.err.contains(why), "{}", said.err);
+    assert!(output.err.contains(why), "{}", output.err);
     let waiting = "SELECT count(*) FROM posthaste.job WHERE attempt = 0";
     assert_eq!(number(&client, waiting).await?, 2);
     stage.write("posthaste.toml", LINES)?;
     let pause = stage.run_on(&database, &["queues", "pause", "a"]).await?;
     pause.good()?;
-    let said = stage.run_on(&database, &["relay", "run", "--once"]).await?;
+    let output = stage.run_on(&database, &["relay", "run", "--once"]).await?;
     let why = "route audit: 2 jobs wait in a, which is paused";
-    assert!(said.err.contains(why), "{}", said.err);
-    assert_eq!(said.good()?, "audit: 0 sent");
+    assert!(output.err.contains(why), "{}", output.err);
+    assert_eq!(output.good()?, "audit: 0 sent");
     Ok(())
 }
 
@@ -155,13 +155,13 @@ async fn once_waits_for_no_turn_that_comes_after_a_job_that_is_not_due() -> anyh
           scheduled_at => now() + interval '1 day');
         SELECT posthaste.enqueue('n', queue => 'a', ordering_key => 'free')";
     client.batch_execute(jobs).await?;
-    let said = stage.run_on(&database, &["relay", "run", "--once"]).await?;
-    let said = said.good()?;
-    let mut lines = said.lines().rev();
+    let output = stage.run_on(&database, &["relay", "run", "--once"]).await?;
+    let output = output.good()?;
+    let mut lines = output.lines().rev();
     let (b, a) = (lines.next(), lines.next());
-    assert_eq!(a, Some("a: 1 sent"), "{said}");
-    let again = "b: 0 sent, 1 to be tried again; ";
-    assert!(b.is_some_and(|b| b.starts_with(again)), "{said}");
+    assert_eq!(a, Some("a: 1 sent"), "{output}");
+    let again = "b: 0 sent, 1 to be retried; ";
+    assert!(b.is_some_and(|b| b.starts_with(again)), "{output}");
     let blocked = "SELECT count(*) FROM posthaste.job WHERE state = 'blocked'";
     assert_eq!(number(&client, blocked).await?, 3);
     Ok(())
@@ -174,12 +174,12 @@ async fn permanent_rejections_show_their_reason() -> anyhow::Result<()> {
     let route = "[route.audit]\nqueue = \"a\"\nto = \"stdout:\"\nkind = \"{kwargs.kind}\"\n";
     stage.write("posthaste.toml", route)?;
     enqueue(&client, 2).await?;
-    let said = stage
+    let output = stage
         .run_on(&database, &["relay", "run", "--once"])
         .await?
         .good()?;
-    let why = "audit: 0 sent, 2 rejected for good; \
+    let why = "audit: 0 sent, 2 rejected permanently; \
         the last error: the job has no argument \"kind\"";
-    assert_eq!(said, why);
+    assert_eq!(output, why);
     Ok(())
 }

@@ -29,7 +29,7 @@ async fn a_window_of_time_takes_the_rows_in_it_and_the_progress_says_what_is_lef
     let window =
         "sync reindex pages --column edited_at --since 2001-01-06T00:00Z --until 2001-01-11T00:00Z";
     let begun = ours(window).await?;
-    assert_eq!(begun, "pages: 5 documents are to be written again");
+    assert_eq!(begun, "pages: 5 documents will be written again");
     let taken = "SELECT count(*) FROM posthaste.job WHERE queue = 'sync.pages.reindex' \
                  AND (kwargs ->> 'id')::integer BETWEEN 5 AND 9";
     assert_eq!(number(&client, taken).await?, 5);
@@ -58,15 +58,16 @@ async fn unmakeable_rows_and_invalid_ids_do_not_stop_an_audit() -> anyhow::Resul
         .run_on(&database, &["sync", "audit", "--repair"])
         .await?;
     assert_eq!(repair.code, Some(3), "{repair:?}");
-    let said = "20 rows, 19 documents, 19 missing, 1 unreadable; 19 repaired, the others DIFFER";
-    assert!(repair.out.contains(said), "{repair:?}");
+    let expected =
+        "20 rows, 19 documents, 19 missing, 1 unreadable; 19 repaired, the others DIFFER";
+    assert!(repair.out.contains(expected), "{repair:?}");
     client
         .batch_execute("UPDATE posthaste.search SET id = 'abc' WHERE id = '3'")
         .await?;
     let audit = stage.run_on(&database, &["sync", "audit"]).await?;
     assert_eq!(audit.code, Some(3), "{audit:?}");
-    let said = "1 missing, 1 orphaned, 1 unreadable; they DIFFER";
-    assert!(audit.out.contains(said), "{audit:?}");
+    let expected = "1 missing, 1 orphaned, 1 unreadable; they DIFFER";
+    assert!(audit.out.contains(expected), "{audit:?}");
     client
         .batch_execute("DELETE FROM page WHERE id = 7")
         .await?;
@@ -167,7 +168,7 @@ async fn reindexes_are_shown_paused_and_cancelled() -> anyhow::Result<()> {
     ours(&["sync", "reindex", "pages", "--all"]).await?;
     let mut sync = stage.spawn_on(&database, &["sync", "run"])?;
     let far = ours(&["sync", "reindex", "pages", "--wait"]).await?;
-    // Sums since the installation are a moment behind.
+    // Sums since the installation lag by a moment.
     assert!(far.starts_with("pages: 0 left, "), "{far}");
     // What was asked for is written again although nothing has changed, and counted by itself.
     let again = "SELECT count(*) FROM posthaste.search WHERE pass >= 2";
@@ -246,9 +247,9 @@ async fn dropped_tables_are_named_by_every_command() -> anyhow::Result<()> {
         .await?;
     let _sync = stage.spawn_on(&database, &["sync", "run"])?;
     eventually(BOUND, "its jobs say so", async || {
-        let said = "SELECT count(*) FROM posthaste.job
+        let query = "SELECT count(*) FROM posthaste.job
                      WHERE last_error LIKE '%the table of sync pages was dropped%'";
-        Ok(number(&client, said).await? > 0)
+        Ok(number(&client, query).await? > 0)
     })
     .await
 }

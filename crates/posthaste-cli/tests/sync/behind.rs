@@ -1,4 +1,4 @@
-//! What is said of an index that is behind, or that somebody else has changed; and searches in one
+//! What is reported of an index that lags or that somebody else has changed; and searches in one
 //! that is.
 
 use std::time::SystemTime;
@@ -83,15 +83,16 @@ async fn index_failures_are_shown_with_time_and_reason() -> anyhow::Result<()> {
     let shown = good(&stage, &database, &["status"]).await?;
     assert!(shown.contains("fails for"), "{shown}");
     let doctor = ["doctor", "--older-than", "1"];
-    let told = stage.run_on(&database, &doctor).await?;
+    let output = stage.run_on(&database, &doctor).await?;
     assert!(
-        told.out
+        output
+            .out
             .contains("sync.failing: Sync pages is failing: 5 jobs fail for"),
-        "{told:?}"
+        "{output:?}"
     );
     sync.terminate()?;
     sync.exit(BOUND).await?;
-    // What was in the way is forgotten with the jobs.
+    // The obstacle is forgotten with the jobs.
     stage.write("posthaste.toml", &format!("{TABLE}index = 'postgres:'\n"))?;
     good(&stage, &database, &["sync", "install"]).await?;
     eventually(BOUND, "all is in the index", async || {
@@ -101,8 +102,8 @@ async fn index_failures_are_shown_with_time_and_reason() -> anyhow::Result<()> {
     .await?;
     let line = status().await?;
     assert_eq!(line["problems"], Value::Array(Vec::new()), "{line}");
-    let told = stage.run_on(&database, &doctor).await?;
-    assert!(!told.out.contains("Sync pages"), "{told:?}");
+    let output = stage.run_on(&database, &doctor).await?;
+    assert!(!output.out.contains("Sync pages"), "{output:?}");
     Ok(())
 }
 
@@ -116,7 +117,7 @@ async fn change_pages(client: &Client) -> anyhow::Result<SystemTime> {
     Ok(client.query_one(sql, &[]).await?.get(0))
 }
 
-/// Whether it is later than this. A look at the status is dear, and shows no such age before.
+/// Whether it is later than this. Reading the status is slow, and it shows no such age before.
 async fn is_past(client: &Client, moment: SystemTime) -> anyhow::Result<bool> {
     let sql = "SELECT clock_timestamp() > $1";
     Ok(client.query_one(sql, &[&moment]).await?.get(0))
@@ -199,11 +200,13 @@ async fn an_audit_of_contents_finds_what_was_changed_where_no_trigger_fires() ->
     let equal = good(&stage, &database, &["sync", "audit"]).await?;
     assert_eq!(equal, "pages: 20 rows, 20 documents; equal");
     let audit = ["sync", "audit", "--contents"];
-    let told = stage.run_on(&database, &audit).await?;
-    assert_eq!(told.code, Some(3), "{told:?}");
+    let output = stage.run_on(&database, &audit).await?;
+    assert_eq!(output.code, Some(3), "{output:?}");
     assert!(
-        told.out.contains("1 altered; they DIFFER\n  altered     7"),
-        "{told:?}"
+        output
+            .out
+            .contains("1 altered; they DIFFER\n  altered     7"),
+        "{output:?}"
     );
     let repair = [&audit[..], &["--repair"]].concat();
     let repaired = good(&stage, &database, &repair).await?;
@@ -243,7 +246,7 @@ async fn a_second_sync_does_not_touch_the_first() -> anyhow::Result<()> {
     );
     // A trigger of one that calls what the other has is not its own.
     let doctor = async || stage.run_on(&database, &["doctor"]).await;
-    let told = "Sync pages: triggers are missing";
+    let finding = "Sync pages: triggers are missing";
     assert!(!doctor().await?.out.contains("sync.triggers"));
     client
         .batch_execute(
@@ -252,10 +255,10 @@ async fn a_second_sync_does_not_touch_the_first() -> anyhow::Result<()> {
                EXECUTE FUNCTION posthaste.sync_update_titles()",
         )
         .await?;
-    let said = doctor().await?.out;
+    let output = doctor().await?.out;
     assert!(
-        said.contains(told) && !said.contains("Sync titles"),
-        "{said}"
+        output.contains(finding) && !output.contains("Sync titles"),
+        "{output}"
     );
     ours(&["sync", "install"]).await?;
     client
@@ -280,7 +283,7 @@ async fn an_id_with_a_comma_is_one_id() -> anyhow::Result<()> {
         "sync", "reindex", "pages", "--id", "a,b", "--id", "c", "--ids", "d,e",
     ];
     let begun = good(&stage, &database, &again).await?;
-    assert_eq!(begun, "pages: 4 documents are to be written again");
+    assert_eq!(begun, "pages: 4 documents will be written again");
     let one = "SELECT count(*) FROM posthaste.job WHERE kwargs ->> 'id' = 'a,b'";
     assert_eq!(number(&client, one).await?, 1);
     Ok(())
@@ -300,9 +303,9 @@ async fn a_partition_without_a_syncs_triggers_is_named_until_they_are_installed_
         .await?;
     good(&stage, &database, &["sync", "install"]).await?;
     let named = async |part: &str| -> anyhow::Result<bool> {
-        let said = stage.run_on(&database, &["doctor"]).await?.out;
-        let told = format!("Sync pages: triggers are missing, disabled or foreign on {part}.");
-        Ok(said.contains(&told))
+        let output = stage.run_on(&database, &["doctor"]).await?.out;
+        let finding = format!("Sync pages: triggers are missing, disabled or foreign on {part}.");
+        Ok(output.contains(&finding))
     };
     assert!(!named("").await?);
     for (done, undone, part) in [
@@ -323,8 +326,8 @@ async fn a_partition_without_a_syncs_triggers_is_named_until_they_are_installed_
             Some(undone) => client.batch_execute(undone).await?,
             None => drop(good(&stage, &database, &["sync", "install"]).await?),
         }
-        let said = stage.run_on(&database, &["doctor"]).await?.out;
-        assert!(!said.contains("sync.triggers"), "{said}");
+        let output = stage.run_on(&database, &["doctor"]).await?.out;
+        assert!(!output.contains("sync.triggers"), "{output}");
     }
     // What came past the triggers is found, and so is what went with its partition.
     client

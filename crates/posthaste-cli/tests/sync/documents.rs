@@ -28,10 +28,10 @@ async fn a_sync_with_an_old_file_makes_no_document_after_an_install_of_a_new_one
         BOUND,
         "the old process says why it does nothing",
         async || {
-            let said = "SELECT count(*) FROM posthaste.job WHERE kwargs ->> 'id' = '1'
+            let query = "SELECT count(*) FROM posthaste.job WHERE kwargs ->> 'id' = '1'
                      AND attempt = 0 AND last_error LIKE '%start it again with the new one%'";
             // The job that wrote the row first may not have seen its document yet.
-            Ok(number(&client, said).await? >= 1)
+            Ok(number(&client, query).await? >= 1)
         },
     )
     .await?;
@@ -56,10 +56,10 @@ async fn an_install_names_columns_that_the_index_takes_in_no_document() -> anyho
     let index = "index = 'http://127.0.0.1:9/pages'\n";
     let all = TABLE.replace("document =", "# document =");
     stage.write("posthaste.toml", &format!("{all}{index}"))?;
-    let told = stage.run_on(&database, &["sync", "install"]).await?;
-    assert!(told.err.contains("the field \"_id\""), "{told:?}");
+    let output = stage.run_on(&database, &["sync", "install"]).await?;
+    assert!(output.err.contains("the field \"_id\""), "{output:?}");
     stage.write("posthaste.toml", &format!("{TABLE}{index}"))?;
-    let told = stage.run_on(&database, &["sync", "install"]).await?;
-    assert!(!told.err.contains("_id"), "{told:?}");
+    let output = stage.run_on(&database, &["sync", "install"]).await?;
+    assert!(!output.err.contains("_id"), "{output:?}");
     Ok(())
 }

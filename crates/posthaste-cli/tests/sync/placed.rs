@@ -1,4 +1,4 @@
-//! Where an index lies: on a server behind TLS, in another database.
+//! Indexes elsewhere: on a server with TLS, in another database.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::{TABLE, good, with_pages};
-use crate::stage::{self, Said, Stage};
+use crate::stage::{self, CommandOutput, Stage};
 use crate::tls;
 
 const NO_PROXY: (&str, &str) = ("NO_PROXY", "127.0.0.1");
@@ -32,9 +32,9 @@ async fn a_search_server_behind_tls_is_written_to_and_asked_only_if_its_certific
         &server,
     ];
     for stranger in [&["sync", "audit"][..], &prepare] {
-        let said = run(&stage, &database, stranger, &[NO_PROXY]).await?;
-        let said = said.failure()?;
-        assert!(said.contains("invalid peer certificate"), "{said}");
+        let output = run(&stage, &database, stranger, &[NO_PROXY]).await?;
+        let output = output.failure()?;
+        assert!(output.contains("invalid peer certificate"), "{output}");
     }
     assert_eq!(fake.requests(), 0);
     for friend in [
@@ -54,10 +54,10 @@ async fn run(
     database: &TestDb,
     arguments: &[&str],
     environment: &[(&str, &str)],
-) -> anyhow::Result<Said> {
+) -> anyhow::Result<CommandOutput> {
     let mut command = stage.command(arguments);
     command.env("DATABASE_URL", database.url());
-    Said::by(Child::spawn(command.envs(environment.iter().copied()))?).await
+    CommandOutput::by(Child::spawn(command.envs(environment.iter().copied()))?).await
 }
 
 /// The fake, for those who trust this certificate.

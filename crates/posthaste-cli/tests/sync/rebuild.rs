@@ -22,7 +22,7 @@ struct Setup {
     url: String,
 }
 
-/// A table of this many rows, which are all in an index behind this alias; none: this machine has
+/// A table of this many rows, which are all in an index with this alias; none: this machine has
 /// no server.
 async fn setup(test: &str, alias: &'static str, rows: u32) -> anyhow::Result<Option<Setup>> {
     if !receivers::are_here(test, &[Receiver::OpenSearch]) {
@@ -190,13 +190,16 @@ async fn rebuilds_with_another_definition_must_be_abandoned_first() -> anyhow::R
     assert_eq!(setup.index().await?, ["pages-defined-1"]);
     let give_up = ["sync", "rebuild", "pages", "--give-up"];
     let given_up = setup.ours(&give_up).await?;
-    assert_eq!(given_up, "pages: the index that was begun is deleted");
+    assert_eq!(given_up, "pages: the unfinished index is deleted");
     assert!(!setup.server.index_exists("pages-defined-2").await?);
-    assert_eq!(setup.ours(&give_up).await?, "pages: no index was begun");
+    assert_eq!(
+        setup.ours(&give_up).await?,
+        "pages: no rebuild is in progress"
+    );
     let done = setup.ours(&rebuild).await?;
     assert_eq!(
         done,
-        "pages: pages-defined-2 with 300 rows stands in the place of pages-defined-1"
+        "pages: pages-defined-2 with 300 rows replaced pages-defined-1"
     );
     let audit = setup.ours(&["sync", "audit"]).await?;
     assert_eq!(audit, "pages: 300 rows, 300 documents; equal");

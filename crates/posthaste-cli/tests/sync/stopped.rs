@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::stage::{self, BOUND, Stage};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_demo_that_is_stopped_while_packages_load_goes_on_with_them() -> anyhow::Result<()> {
+async fn a_stopped_demo_resumes_loading_packages() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::empty_database().await?);
     std::fs::create_dir(stage.folder.join("files"))?;
     stage.write("files/one", "x")?;
@@ -17,7 +17,7 @@ async fn a_demo_that_is_stopped_while_packages_load_goes_on_with_them() -> anyho
     let client = database.client().await?;
     eventually(BOUND, "some packages are loaded", async || {
         let far = "SELECT coalesce(max(loaded), 0) FROM public.package_run";
-        // Until then there is no such table.
+        // Until then this table is not synced.
         Ok(number(&client, far).await.is_ok_and(|loaded| loaded > 0))
     })
     .await?;
@@ -30,7 +30,7 @@ async fn a_demo_that_is_stopped_while_packages_load_goes_on_with_them() -> anyho
     let up = format!("{} --once", up);
     let mut command = stage.command(&up.split(' ').collect::<Vec<_>>());
     let child = Child::spawn(command.env("DATABASE_URL", database.url()))?;
-    let report: Value = serde_json::from_str(&stage::Said::by(child).await?.good()?)?;
+    let report: Value = serde_json::from_str(&stage::CommandOutput::by(child).await?.good()?)?;
     assert_eq!(
         (&report["run"], &report["listed"], &report["same"]),
         (&1.into(), &1.into(), &1.into()),

@@ -88,8 +88,8 @@ impl fmt::Display for Shown {
             begins,
         } = &self.0;
         match was_there {
-            true => write!(f, "{name}: is installed, and captured up to {begins}"),
-            false => write!(f, "{name}: captures from {begins} on, by the slot {slot}"),
+            true => write!(f, "{name}: already installed, captured up to {begins}"),
+            false => write!(f, "{name}: capturing from {begins} on, with slot {slot}"),
         }
     }
 }
@@ -179,7 +179,7 @@ pub(super) async fn skip(
     let skipped = capture.skip(&database.address().database(), at).await;
     skipped.map_err(|error| anyhow!("capture {name}: {error}"))?;
     let more = json!({ "capture": name, "position": at.to_string() });
-    terminal.result(format!("{name}: passes the change at {at}"), &more)
+    terminal.result(format!("{name}: skips the change at {at}"), &more)
 }
 
 pub(super) async fn remove(

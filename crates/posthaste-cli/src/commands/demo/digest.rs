@@ -64,7 +64,7 @@ fn read(path: &Path) -> io::Result<Finding> {
     })
 }
 
-const REPLACED: &str = "no regular file any more";
+const REPLACED: &str = "no longer a regular file";
 
 fn lasting(error: &io::Error) -> Option<&'static str> {
     match error.kind() {

@@ -10,7 +10,7 @@ use super::digest::{self, Finding};
 use super::run::FileDigest;
 use crate::failure;
 
-/// What went wrong is kept with the job, so it is said as it would be on a terminal.
+/// The error is stored with the job, so it reads as it would on a terminal.
 pub(crate) async fn file_digest(pool: Pool, context: Context, job: Arc<Job>) -> HandlerResult {
     let outcome = digest_and_complete(&pool, &context, &job).await;
     outcome.map_err(|error| failure::line(&error).into())

@@ -1,5 +1,5 @@
 //! The second run on real input: tens of thousands of packages in a table, and an index that is
-//! kept true to it while the process that does it is killed, documents vanish behind its back and
+//! kept equal to it while the process that does it is killed, documents are deleted directly and
 //! rows are changed and deleted.
 
 mod input;
@@ -37,7 +37,7 @@ const LOG: &str = "packages.log";
 /// This often the loading process is killed, the last time when everything is committed and not yet
 /// indexed.
 const KILLS: i32 = 5;
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_EVERY: Duration = Duration::from_millis(50);
 const QUERY: &str = "message queue";
 
 const TABLES: [(&str, &str); 2] = [
@@ -221,8 +221,8 @@ impl Load {
         terminal: &Terminal,
     ) -> anyhow::Result<(i32, u64)> {
         terminal.note(
-            "the process that loads packages is killed on purpose: a warning of a dead worker is \
-             of it",
+            "the loader process is killed on purpose; warnings about a dead worker below come from \
+             that",
         );
         let progress = terminal.progress("indexing", Some(self.packages), Unit::Rows);
         let (loaded, ..) = far(client, self.run).await?;
@@ -245,7 +245,7 @@ impl Load {
                     self.ended(status)?;
                     break;
                 }
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(POLL_EVERY).await;
             }
             tokio::time::sleep(Duration::from_millis(fastrand::u64(0..700))).await;
             if child.try_wait()?.is_none() {
@@ -280,9 +280,9 @@ impl Load {
         if status.success() {
             return Ok(());
         }
-        let said = std::fs::read_to_string(self.folder.join(LOG)).unwrap_or_default();
-        let said = said.lines().last().unwrap_or("it said nothing");
-        Err(anyhow!("the loading process failed: {said}"))
+        let log = std::fs::read_to_string(self.folder.join(LOG)).unwrap_or_default();
+        let last = log.lines().last().unwrap_or("it printed nothing");
+        Err(anyhow!("the loading process failed: {last}"))
     }
 }
 
@@ -301,7 +301,7 @@ async fn install(client: &Client, folder: &Path, packages: u64) -> anyhow::Resul
     std::fs::write(&file, settings(packages))
         .with_context(|| format!("cannot write {}", file.display()))?;
     let mut tables = syncs::read(&file)?;
-    let table = tables.pop().context("there is no table")?;
+    let table = tables.pop().context("the table does not exist")?;
     let install = table.install_statement(client).await?;
     client.batch_execute(&install).await?;
     Ok(table)
@@ -318,7 +318,7 @@ fn settings(packages: u64) -> String {
          deleted = \"hidden\"\n\
          delay = \"1s\"\n\
          period = \"1s\"\n\
-         # What a killed process had in its hands is looked at together, a batch at a time.\n\
+         # Jobs that a killed process held are checked together, a batch at a time.\n\
          batch = {batch}\n\
          index = \"postgres:demo_package\"\n\
          document = {{ name = \"name\", summary = \"summary\", details = \"details\" }}\n\
@@ -348,7 +348,7 @@ pub(super) struct Report {
 impl Report {
     pub(super) fn verdict(&self) -> anyhow::Result<()> {
         match &self.problem {
-            Some(problem) => bail!("the index is not true: {problem}."),
+            Some(problem) => bail!("the index differs: {problem}."),
             None => Ok(()),
         }
     }
@@ -368,8 +368,8 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "killed     {} times; {} documents removed behind its back, of which the audit found \
-             and repaired {}",
+            "killed     {} times; {} documents deleted directly in the index, {} of them still \
+             missing when the audit repaired them",
             self.kills,
             count(self.removed),
             count(self.missing)
@@ -382,7 +382,7 @@ impl fmt::Display for Report {
                 count(self.documents),
                 self.digest.get(..16).unwrap_or_default()
             )?,
-            Some(problem) => writeln!(f, "index      NOT TRUE: {problem}")?,
+            Some(problem) => writeln!(f, "index      DIFFERS: {problem}")?,
         }
         write!(
             f,

@@ -100,7 +100,7 @@ impl fmt::Display for Report {
         }
         write!(
             f,
-            "proof      {} of {} listed files equal what sha256sum -z says",
+            "proof      {} of {} listed files match sha256sum -z",
             count(self.same),
             count(self.listed)
         )?;

@@ -147,7 +147,7 @@ async fn sha256sum(claims: &[Claim]) -> anyhow::Result<HashMap<Vec<u8>, Truth>> 
     let mut sizes = HashMap::new();
     let mut list = Vec::new();
     for claim in claims {
-        // What is no regular file any more is not offered: sha256sum would wait for ever on a pipe.
+        // What is no longer a regular file is not offered: sha256sum would wait for ever on a pipe.
         let Ok(metadata) = fs::symlink_metadata(&claim.path) else {
             continue;
         };
@@ -161,13 +161,14 @@ async fn sha256sum(claims: &[Claim]) -> anyhow::Result<HashMap<Vec<u8>, Truth>> 
     if list.is_empty() {
         return Ok(HashMap::new());
     }
-    let said = run_xargs(list).await?;
+    let output = run_xargs(list).await?;
     let mut truths = HashMap::new();
-    for line in said
+    for line in output
         .split(|byte| *byte == 0)
         .filter(|line| !line.is_empty())
     {
-        let (sha256, name) = parse(line).context("sha256sum said something that is no digest")?;
+        let (sha256, name) =
+            parse(line).context("sha256sum printed a line that is not a digest")?;
         let size = sizes
             .get(name)
             .copied()
@@ -187,9 +188,7 @@ async fn run_xargs(list: Vec<u8>) -> anyhow::Result<Vec<u8>> {
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
-        .context(
-            "cannot run xargs. Install findutils and coreutils: the proof is made with them",
-        )?;
+        .context("cannot run xargs. Install findutils and coreutils, which the comparison needs")?;
     let mut stdin = child.stdin.take().context("xargs has no input")?;
     let mut stdout = child.stdout.take().context("xargs has no output")?;
     // Both ends at once: xargs stops reading while its output is not taken.
@@ -197,20 +196,23 @@ async fn run_xargs(list: Vec<u8>) -> anyhow::Result<Vec<u8>> {
         stdin.write_all(&list).await?;
         stdin.shutdown().await
     };
-    let mut said = Vec::new();
-    let (written, read) = tokio::join!(write, stdout.read_to_end(&mut said));
+    let mut output = Vec::new();
+    let (written, read) = tokio::join!(write, stdout.read_to_end(&mut output));
     let status = child.wait().await?;
     match status.code() {
         // 123: sha256sum could not read some file. Its line is missing, which is the answer.
         Some(0 | 123) => {}
         Some(126 | 127) => {
-            bail!("sha256sum is not on this machine. Install coreutils: the proof is made with it.")
+            bail!(
+                "sha256sum is not on this machine. Install coreutils, which the comparison \
+                   needs."
+            )
         }
         _ => bail!("sha256sum failed ({status}). Run the command again."),
     }
     written.context("xargs did not take the list of files")?;
-    read.context("cannot read what sha256sum says")?;
-    Ok(said)
+    read.context("cannot read the output of sha256sum")?;
+    Ok(output)
 }
 
 /// One line of `sha256sum -z`: the digest, a space, a space or an asterisk, the name.

@@ -42,7 +42,7 @@ pub(super) async fn cancel(
         true => after_cancel,
         // One that waits may be none of those that the conditions choose.
         false => |state| match state {
-            None => "does not match, is completed, or there never was one".into(),
+            None => "does not match, is completed, or does not exist".into(),
             state => after_cancel(state),
         },
     };
@@ -53,8 +53,8 @@ fn after_cancel(state: &Option<String>) -> String {
     match state.as_deref() {
         Some("cancelled") => "is cancelled".into(),
         Some("running") => "is running; its worker is asked to end it".into(),
-        Some(state) => format!("had ended before: {state}"),
-        None => "is completed, or there never was one".into(),
+        Some(state) => format!("is already {state}"),
+        None => "is completed or does not exist".into(),
     }
 }
 
@@ -75,10 +75,7 @@ async fn unended(client: &tokio_postgres::Client, chosen: &Chosen) -> anyhow::Re
     let mut ids = Vec::new();
     let states = match chosen.which.state {
         Some(state) => {
-            ensure!(
-                UNENDED.contains(&state),
-                "jobs that are {state} have ended."
-            );
+            ensure!(UNENDED.contains(&state), "{state} jobs have already ended.");
             vec![state]
         }
         None => UNENDED.to_vec(),
@@ -130,19 +127,19 @@ pub(super) async fn retry(
     let left = met.iter().filter(stays).count();
     show_each(terminal, met, &chosen.ids, |state| match state.as_deref() {
         Some("available") => "runs as soon as a worker is free".into(),
-        Some("blocked") => "runs when it has its turn".into(),
+        Some("blocked") => "runs when the jobs before it in its order have ended".into(),
         Some("quarantined") => "is run alone as soon as a worker is idle".into(),
         Some("awaiting") => "waits for its confirmation".into(),
         Some(state @ ("running" | "completed")) => format!("is {state}"),
         Some(state @ ("scheduled" | "retrying")) => {
-            format!("stays {state}: it is not as the options say, or beyond --limit")
+            format!("stays {state}: it does not match the options, or is beyond --limit")
         }
-        Some(state) => format!("had ended before: {state}; redrive it"),
-        None => "is forgotten, or there never was one".into(),
+        Some(state) => format!("is already {state}; redrive it to run it again"),
+        None => "does not exist, or ended and is no longer kept".into(),
     })?;
     ensure!(
         left == 0,
-        "{left} of {} jobs stay as they were.",
+        "{left} of {} jobs were not changed.",
         chosen.ids.len()
     );
     Ok(())
@@ -169,7 +166,7 @@ fn show_each(
     let answers: Vec<JobResult> = answers
         .map(|(id, state)| JobResult { id, state, says })
         .collect();
-    terminal.results(&answers, "no waiting job is so")?;
+    terminal.results(&answers, "no waiting job matches")?;
     ensure!(
         unknown_ids.is_empty(),
         "{} of {} jobs could not be found.",

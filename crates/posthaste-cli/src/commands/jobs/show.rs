@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::JobRow;
-use crate::terminal::{Terminal, named};
+use crate::terminal::{Terminal, escape_name};
 
 #[derive(Serialize)]
 struct Shown {
@@ -108,7 +108,7 @@ impl fmt::Display for Shown {
             ("last error", none(line.last_error.clone())),
             ("kwargs", self.kwargs.get().to_owned()),
         ] {
-            writeln!(text, "{label:14}{}", named(&value))?;
+            writeln!(text, "{label:14}{}", escape_name(&value))?;
         }
         f.write_str(text.trim_end())?;
         table(f, &self.failures)
@@ -120,7 +120,7 @@ fn table(f: &mut fmt::Formatter<'_>, failures: &[Failed]) -> fmt::Result {
     if failures.is_empty() {
         return Ok(());
     }
-    let name = |failure: &Failed| named(failure.worker_name.as_deref().unwrap_or_default());
+    let name = |failure: &Failed| escape_name(failure.worker_name.as_deref().unwrap_or_default());
     let wide = failures.iter().map(|one| name(one).chars().count()).max();
     let wide = wide.unwrap_or(0).clamp(6, 40);
     write!(
@@ -136,7 +136,7 @@ fn table(f: &mut fmt::Formatter<'_>, failures: &[Failed]) -> fmt::Result {
             failure.at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             failure.outcome,
             name(failure),
-            named(failure.error.as_deref().unwrap_or_default())
+            escape_name(failure.error.as_deref().unwrap_or_default())
         )?;
     }
     Ok(())
@@ -152,7 +152,7 @@ pub(super) async fn show(
     let job = jobs
         .find(id)
         .await?
-        .with_context(|| format!("job {id} is forgotten, or there never was one."))?;
+        .with_context(|| format!("job {id} does not exist, or ended and is no longer kept."))?;
     let shown = Shown::of(job, jobs.failures(id).await?)?;
     terminal.result(&shown, &shown)
 }

@@ -1,4 +1,4 @@
-//! Whether jobs went another way than the routes do.
+//! Whether jobs went into queues that no route reads.
 
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
@@ -15,31 +15,31 @@ pub(super) struct Fed<'a> {
     pub(super) came: u64,
 }
 
-/// What looks as if jobs went another way: a line for each route of which there is something to
+/// What suggests that jobs went into other queues: a line for each route with something to
 /// say.
 pub(super) async fn misrouted(client: &Client, routes: &[Fed<'_>]) -> anyhow::Result<Vec<String>> {
     let counters = posthaste::Client::new(client).counters().await?;
-    let mut said = Vec::new();
+    let mut lines = Vec::new();
     let in_default = left(&counters, DEFAULT);
     let is_relayed = routes.iter().any(|one| one.queue == DEFAULT);
     for (one, is_led_to) in routes.iter().zip(have_patterns(client, routes).await?) {
         let (name, queue) = (one.route, one.queue);
         let left = left(&counters, queue);
         if left > 0 && counters.paused.iter().any(|paused| paused == queue) {
-            said.push(format!(
+            lines.push(format!(
                 "route {name}: {left} jobs wait in {queue}, which is paused"
             ));
         }
         if one.came == 0 && left == 0 && in_default > 0 && !is_led_to && !is_relayed {
-            said.push(format!(
-                "route {name}: nothing is in {queue}, and no pattern of posthaste.route leads \
-                 there, while {in_default} jobs wait in {DEFAULT}. If they are for this route: \
+            lines.push(format!(
+                "route {name}: queue {queue} is empty and no pattern in posthaste.route maps to \
+                 it, while {in_default} jobs wait in {DEFAULT}. If they are for this route: \
                  INSERT INTO posthaste.route (pattern, queue) VALUES ('…', '{queue}'); jobs that \
                  are there already stay there"
             ));
         }
     }
-    Ok(said)
+    Ok(lines)
 }
 
 /// Whether a pattern of posthaste.route leads to the queue of each.

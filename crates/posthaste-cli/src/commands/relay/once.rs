@@ -1,4 +1,4 @@
-//! When a relay that is to run once is at its end, and what is said of it then.
+//! When a relay with --once has finished, and its report.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,13 +13,13 @@ use tokio_postgres::types::Type;
 use crate::commands::status::one_line;
 use crate::routes::Started;
 
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_EVERY: Duration = Duration::from_millis(200);
 /// A job that found its destination down is rescheduled for a second, and waits nowhere until then.
 const RESCHEDULED_FOR: Duration = Duration::from_secs(2);
 /// A destination that takes nothing for this long is not waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Jobs of a queue that a relay would take now or has, or that wait behind their ordering key.
+/// Jobs of a queue that a relay would take now or has, or that wait for one of their ordering key.
 pub(super) fn left(counters: &Counters, queue: &str) -> i64 {
     let jobs = counters.jobs.iter().filter(|of| of.queue == queue);
     jobs.map(|of| of.available + of.blocked + of.running + of.quarantined)
@@ -27,8 +27,8 @@ pub(super) fn left(counters: &Counters, queue: &str) -> i64 {
 }
 
 /// Whether one of these relayed queues has a job that its relay would take now or has. A job that
-/// is blocked counts as long as it may get its turn without anybody else: the leader has not looked
-/// at it yet, or the one before it is itself on its way. Whole slots are read for that only where
+/// is blocked counts as long as it may get its turn without anybody else: the leader has not polled
+/// it yet, or the one before it is itself being sent. Whole slots are read for that only where
 /// the queue has nothing else.
 async fn moves(
     client: &Client,
@@ -58,13 +58,13 @@ struct Course {
 }
 
 /// Completes when no job of the routes waits or is under way. Jobs of a queue that is paused are
-/// not waited for, nor are those behind one of their ordering key that is not due or that no relay
+/// not waited for, nor are those after one of their ordering key that is not due or that no relay
 /// here takes. An error when what is left is for destinations that take nothing.
 pub(super) async fn until_empty(client: &Client, relays: &[Started]) -> anyhow::Result<()> {
     let mut empty_since: Option<Instant> = None;
     let mut courses: Vec<Option<Course>> = relays.iter().map(|_| None).collect();
     loop {
-        let looked = Instant::now();
+        let begun = Instant::now();
         let counters = posthaste::Client::new(client).counters().await?;
         let is_paused = |queue: &str| counters.paused.iter().any(|paused| paused == queue);
         let queues = relays.iter().map(|one| one.queue.as_str());
@@ -102,7 +102,7 @@ pub(super) async fn until_empty(client: &Client, relays: &[Started]) -> anyhow::
         }
         if !is_busy && let Some((one, reason)) = stuck.first() {
             bail!(
-                "route {}: {} takes nothing: {reason}. Its jobs wait; this counts as no attempt",
+                "route {}: {} accepts nothing: {reason}. Its jobs wait; no attempt is counted",
                 one.name,
                 one.label
             );
@@ -115,8 +115,8 @@ pub(super) async fn until_empty(client: &Client, relays: &[Started]) -> anyhow::
                 return Ok(());
             }
         }
-        // Where a look reads much, it takes a sixth of the time.
-        tokio::time::sleep(LOOK_EVERY.max(looked.elapsed() * 5)).await;
+        // A slow poll takes at most a sixth of the time.
+        tokio::time::sleep(POLL_EVERY.max(begun.elapsed() * 5)).await;
     }
 }
 
@@ -162,8 +162,8 @@ impl fmt::Display for Report {
             let end = if n > 0 { "\n" } else { "" };
             write!(f, "{end}{}: {} sent", sent.route, sent.accepted)?;
             for (count, what) in [
-                (sent.rejected, "rejected for good"),
-                (sent.retried, "to be tried again"),
+                (sent.rejected, "rejected permanently"),
+                (sent.retried, "to be retried"),
             ] {
                 if count > 0 {
                     write!(f, ", {count} {what}")?;
@@ -174,7 +174,7 @@ impl fmt::Display for Report {
             {
                 write!(f, "; the last error: {error}")?;
             }
-            // One reason was just said.
+            // One reason was just printed.
             for (reason, count) in sent.rejections.iter().filter(|_| sent.rejections.len() > 1) {
                 write!(f, "\n  {count} rejected: {}", one_line(reason))?;
             }

@@ -138,7 +138,7 @@ async fn warn_about_misrouted(
 
 /// Completes when one of the destinations will never take anything again: it says which, and why.
 /// The one that runs the command mends what it was connected to and runs it again; with other
-/// routes gone on with, that one would look as if it were down for a while.
+/// routes gone on with, that one would seem to be down for a while.
 async fn first_gone(relays: &[Started]) -> anyhow::Error {
     let gone = relays.iter().map(|one| {
         Box::pin(async move {
@@ -146,8 +146,8 @@ async fn first_gone(relays: &[Started]) -> anyhow::Error {
             let reason = one.relay.status().last_error.unwrap_or_default();
             let reason = reason.split(" (os error").next().unwrap_or_default();
             anyhow!(
-                "route {}: {} takes nothing any more: {reason}. Its jobs wait; this counts as no \
-                 attempt",
+                "route {}: {} no longer accepts messages: {reason}. Its jobs wait; no attempt is \
+                 counted",
                 one.name,
                 one.label
             )

@@ -10,7 +10,7 @@ use posthaste_relay::RelayReport;
 use serde::Serialize;
 
 use super::oldest;
-use crate::terminal::named;
+use crate::terminal::escape_name;
 
 /// One relay.
 #[derive(Serialize)]
@@ -29,7 +29,7 @@ pub(super) struct RouteRow {
     down_since: Option<jiff::Timestamp>,
     /// Since when nothing was taken.
     failing_since: Option<jiff::Timestamp>,
-    /// Messages rejected for good, by the reason.
+    /// Messages rejected permanently, by reason.
     rejections: BTreeMap<String, u64>,
     last_error: Option<String>,
     updated_at: jiff::Timestamp,
@@ -69,8 +69,8 @@ pub(super) struct Table<'a>(pub(super) &'a [RouteRow]);
 impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |line: &RouteRow| match line.route.is_empty() {
-            true => named(&line.queue),
-            false => named(&line.route),
+            true => escape_name(&line.queue),
+            false => escape_name(&line.route),
         };
         let width = |cells: &mut dyn Iterator<Item = usize>, least: usize| {
             cells.max().unwrap_or(0).max(least)
@@ -95,13 +95,13 @@ impl fmt::Display for Table<'_> {
                 name(line),
                 line.destination,
                 line.state,
-                named(error)
+                escape_name(error)
             )?;
         }
         for line in self.0 {
             for (reason, count) in &line.rejections {
-                let (name, reason) = (name(line), named(reason));
-                write!(f, "\n{name}: {count} rejected for good: {reason}")?;
+                let (name, reason) = (name(line), escape_name(reason));
+                write!(f, "\n{name}: {count} rejected permanently: {reason}")?;
             }
         }
         Ok(())

@@ -13,7 +13,7 @@ use crate::commands::sync::behind::{self, Problem};
 pub(super) struct SyncRow {
     sync: String,
     table: String,
-    /// Changes to be looked at now.
+    /// Changes that are due.
     due: i64,
     /// Changes that are not due yet, and documents that were written and are to be seen.
     scheduled: i64,
@@ -72,7 +72,7 @@ impl fmt::Display for Table<'_> {
             for one in line.problems.iter().take(behind::SHOWN) {
                 let (jobs, since, reason) = (one.jobs, age(one.seconds), &one.reason);
                 match one.given_up {
-                    false => write!(f, "\n  fails for {since}, {jobs} jobs: {reason}")?,
+                    false => write!(f, "\n  failing for {since}, {jobs} jobs: {reason}")?,
                     true => write!(f, "\n  {jobs} jobs given up: {reason}")?,
                 }
             }

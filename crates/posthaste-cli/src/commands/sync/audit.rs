@@ -35,7 +35,7 @@ pub(super) struct Arguments {
     #[command(flatten)]
     config: Config,
 
-    /// Write and delete what differs, and look again. An index in a folder must have no other
+    /// Write and delete what differs, and compare again. An index in a folder must have no other
     /// writer
     #[arg(long)]
     repair: bool,
@@ -78,7 +78,7 @@ pub(super) async fn run(
         if let Err(error) = keep(&client, table.name(), &found, arguments.contents).await {
             let table = table.name();
             terminal.note(&format!(
-                "the console does not see what the audit of {table} found: {}",
+                "the audit of {table} could not be recorded for the console: {}",
                 failure::line(&error.into())
             ));
         }
@@ -148,7 +148,7 @@ pub(crate) struct Report {
     named: Vec<Named>,
     /// Why documents were not written by this audit, and how many for each reason.
     reasons: BTreeMap<String, u64>,
-    /// What is in the way of the sync itself.
+    /// What blocks the sync itself.
     problems: Vec<Problem>,
 }
 

@@ -1,4 +1,4 @@
-//! How far indexes are behind their tables, as people are told.
+//! How far indexes lag their tables, for reports.
 
 pub(crate) use posthaste_sync::{Behind, Problem, behind};
 

@@ -62,8 +62,8 @@ pub(super) async fn run(
             for field in fields.iter().filter(|_| is_elastic) {
                 if let Some(reason) = Elastic::unfit_field(field) {
                     terminal.note(&format!(
-                        "sync {name}: the index takes no document with the field \"{field}\": \
-                         {reason}. Name the fields by 'document' in posthaste.toml, and install \
+                        "sync {name}: the index rejects documents with the field \"{field}\": \
+                         {reason}. List the fields under 'document' in posthaste.toml, and install \
                          again"
                     ));
                 }
@@ -78,9 +78,8 @@ pub(super) async fn run(
     terminal.results(&all, "no tables")?;
     if !arguments.dry_run {
         terminal.note(
-            "'posthaste sync run' fills an index that is empty, and 'posthaste sync reindex TABLE \
-             --all' one that is not. A 'sync run' that runs already must be started again to see a \
-             new table",
+            "'posthaste sync run' fills an empty index; 'posthaste sync reindex TABLE --all' fills \
+             one that is not empty. Restart a running 'sync run' to make it see a new table",
         );
     }
     Ok(())
@@ -130,7 +129,7 @@ async fn first(table: &Synced, database: &Database) -> anyhow::Result<First> {
 impl fmt::Display for Installed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.is_done {
-            true => write!(f, "{}: each change enqueues its index job now", self.table),
+            true => write!(f, "{}: each change now enqueues an index job", self.table),
             false => write!(f, "{};", self.statement),
         }
     }

@@ -22,7 +22,7 @@ use crate::terminal::Terminal;
 
 /// Build an index of Elasticsearch or OpenSearch anew, by the definition in the file
 ///
-/// The old index is searched and kept equal meanwhile; then the alias stands for the new one. Run
+/// The old index is searched and synced meanwhile; then the alias stands for the new one. Run
 /// it again if it was ended before: it goes on. Exit code 0: the alias stands for the new index; 1:
 /// it does not, and nothing has changed for searches, unless the error says that this is not
 /// known.
@@ -58,8 +58,8 @@ pub(super) async fn run(
         .with_context(|| format!("sync {name}: index"))?;
     let Some(index) = index else {
         bail!(
-            "sync {name}: only an index on Elasticsearch or OpenSearch is made anew beside the old \
-             one. Any other: stop the sync, delete the index, and run 'posthaste sync reindex \
+            "sync {name}: only an index on Elasticsearch or OpenSearch can be rebuilt beside the \
+             old one. For others, stop the sync, delete the index, and run 'posthaste sync reindex \
              {name} --all'."
         );
     };
@@ -87,8 +87,8 @@ pub(super) async fn run(
     let done = Done::new(name, rebuilt);
     terminal.result(&done, &done)?;
     terminal.note(&format!(
-        "{} is not kept true any more: delete it when no batch of before can be under way, \
-         in five minutes",
+        "{} is no longer updated: delete it in five minutes, when no earlier batch can still be in \
+         flight",
         done.replaced
     ));
     Ok(())
@@ -105,14 +105,14 @@ struct GivenUp {
 async fn give_up(name: &str, index: &Elastic, terminal: &Terminal) -> anyhow::Result<()> {
     let was_begun = index.give_up_rebuild().await?;
     let line = match was_begun {
-        true => format!("{name}: the index that was begun is deleted"),
-        false => format!("{name}: no index was begun"),
+        true => format!("{name}: the unfinished index is deleted"),
+        false => format!("{name}: no rebuild is in progress"),
     };
     let table = name.to_owned();
     terminal.result(line, &GivenUp { table, was_begun })
 }
 
-/// How many rows there are, as the planner guesses; none: it has never looked.
+/// How many rows there are, as the planner estimates; none: it was never analyzed.
 async fn about(client: &Client, name: &str) -> anyhow::Result<Option<u64>> {
     let row = client
         .query_typed_one(include_str!("rows.sql"), &[(&name, Type::TEXT)])
@@ -147,7 +147,7 @@ impl Source for Watched {
     ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
         Box::pin(async move {
             if after.is_none() {
-                // The first walk, or one more that looks whether the last has repaired everything.
+                // The first walk, or one more that checks that the last has repaired everything.
                 self.walked.store(0, Ordering::Relaxed);
             }
             self.progress.set(self.walked.load(Ordering::Relaxed));
@@ -204,9 +204,6 @@ impl fmt::Display for Done {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (table, index, replaced) = (&self.table, &self.index, &self.replaced);
         let rows = HumanCount(self.rows);
-        write!(
-            f,
-            "{table}: {index} with {rows} rows stands in the place of {replaced}"
-        )
+        write!(f, "{table}: {index} with {rows} rows replaced {replaced}")
     }
 }

@@ -1,7 +1,7 @@
-//! `posthaste sync reindex`: documents of a synced table are looked at again, behind everything
+//! `posthaste sync reindex`: documents of a synced table are checked again, after everything
 //! new; how far it is; pause, resume, cancel.
 
-mod told;
+mod progress;
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -14,15 +14,15 @@ use serde::ser::SerializeStruct as _;
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
-use self::told::{Own, Progress};
+use self::progress::{Own, Progress};
 use crate::database::Database;
 use crate::progress::Unit;
 use crate::syncs::{self, Config};
 use crate::terminal::Terminal;
 
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_EVERY: Duration = Duration::from_millis(500);
 
-/// Write documents of a synced table again, behind everything new: by ids, by time, by any
+/// Write documents of a synced table again, after all new changes: by ids, by time, by any
 /// condition
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -135,7 +135,7 @@ pub(super) async fn run(
     }
     if !progress && !arguments.wait && !arguments.which.is_given() {
         bail!(
-            "say which documents: --all, --ids, --id, --where, or --column with --since or \
+            "choose documents: --all, --ids, --id, --where, or --column with --since or \
              --until; or --progress, --pause, --resume, --cancel"
         );
     }
@@ -147,8 +147,8 @@ pub(super) async fn run(
         let jobs = plan.begin(&client).await;
         let jobs = jobs.with_context(|| format!("the re-index of {name} did not begin"))?;
         let what = match arguments.only_different {
-            true => "are compared, and written where they differ",
-            false => "are to be written again",
+            true => "will be compared, and written where they differ",
+            false => "will be written again",
         };
         let line = format!("{name}: {jobs} documents {what}");
         if !arguments.wait {
@@ -255,14 +255,14 @@ async fn rest(
         false => queues.resume(queue).await?,
     };
     let line = match paused {
-        true => format!("{name}: re-indexes rest; changes go on being synced"),
-        false => format!("{name}: re-indexes go on"),
+        true => format!("{name}: re-indexes are paused; changes are still synced"),
+        false => format!("{name}: re-indexes continue"),
     };
     let table = name.to_owned();
     terminal.result(line, &Rests { table, paused })
 }
 
-/// Those that run are looked at in a moment, and then wait or are gone.
+/// Those that run are checked in a moment, and then wait or are gone.
 async fn cancel_all(client: &Client, queue: &str) -> anyhow::Result<usize> {
     let mut cancelled = 0;
     loop {
@@ -283,7 +283,7 @@ async fn cancel_all(client: &Client, queue: &str) -> anyhow::Result<usize> {
     }
 }
 
-/// Jobs of a queue that are not completed. Counters would be cheaper, and are a moment behind:
+/// Jobs of a queue that are not completed. Counters would be cheaper, but lag by a moment:
 /// nothing is left when nothing is there.
 struct Left {
     open: i64,
@@ -323,6 +323,6 @@ async fn wait(
             .get_or_insert_with(|| (left, terminal.progress("indexing", Some(left), Unit::Jobs)));
         bar.set(total.saturating_sub(left));
         // A question that takes long is asked seldom.
-        tokio::time::sleep(LOOK_EVERY.max(asked.elapsed() * 10)).await;
+        tokio::time::sleep(POLL_EVERY.max(asked.elapsed() * 10)).await;
     }
 }

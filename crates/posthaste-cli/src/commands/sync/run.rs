@@ -21,8 +21,8 @@ use crate::syncs::{self, Config, Started};
 use crate::terminal::Terminal;
 use crate::worker::{self, Settings, StopGrace};
 
-const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// With --once nobody waits a minute for the look that sees what was written.
+const POLL_EVERY: Duration = Duration::from_millis(200);
+/// With --once the poll that sees what was written comes at once, not after a minute.
 const ONCE_EVERY: Duration = Duration::from_secs(1);
 /// What the program ends with after --once when documents failed.
 const FAILED: u8 = 3;
@@ -37,8 +37,8 @@ pub(super) struct Arguments {
     #[command(flatten)]
     config: Config,
 
-    /// End when what is due now is in the index and was seen there; exit code 3 if documents could
-    /// not be made, or were refused
+    /// End when what is due now is in the index and was seen there; exit code 3 if documents
+    /// could not be built or were rejected
     #[arg(long)]
     once: bool,
 
@@ -128,7 +128,7 @@ pub(in crate::commands) async fn until_seen(
             return Ok(());
         }
         // A question that takes long is asked seldom.
-        tokio::time::sleep(LOOK_EVERY.max(asked.elapsed() * 5)).await;
+        tokio::time::sleep(POLL_EVERY.max(asked.elapsed() * 5)).await;
     }
 }
 
@@ -143,8 +143,8 @@ fn all_indexed(report: &[Did]) -> anyhow::Result<()> {
         return Ok(());
     }
     let line = format!(
-        "{}: documents could not be made, or were refused; their jobs are tried again, \
-         after longer and longer waits. 'posthaste jobs list' says why.",
+        "{}: documents could not be built or were rejected; their jobs are retried with growing \
+         delays. 'posthaste jobs list' shows why.",
         failed.join(", ")
     );
     let code = FAILED;
@@ -215,7 +215,7 @@ impl fmt::Display for Did {
             write!(f, ", {} times failed", self.failed)?;
         }
         if self.rejected > 0 {
-            write!(f, ", {} rejected for good", self.rejected)?;
+            write!(f, ", {} rejected permanently", self.rejected)?;
         }
         match &self.last_error {
             Some(error) => write!(f, "; last error: {error}"),

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::database::Database;
 use crate::syncs::{self, Config, Sides};
-use crate::terminal::{Terminal, named};
+use crate::terminal::{Terminal, escape_name};
 
 /// So much of a document stands on a person's line.
 const LINE: usize = 120;
@@ -86,6 +86,6 @@ impl fmt::Display for SearchHit {
             false => letter,
         });
         let plain: String = plain.take(LINE).collect();
-        write!(f, "{}  {plain}", named(&self.id))
+        write!(f, "{}  {plain}", escape_name(&self.id))
     }
 }

@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 
 use crate::observe::frame::{Frame, QueueRow};
-use crate::terminal::named;
+use crate::terminal::escape_name;
 
 /// A key that means something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +133,7 @@ pub(crate) struct View {
     sort: Sort,
     is_held: bool,
     has_help: bool,
-    said: Option<String>,
+    message: Option<String>,
 }
 
 impl View {
@@ -144,18 +144,18 @@ impl View {
             sort: Sort::default(),
             is_held: false,
             has_help: false,
-            said: None,
+            message: None,
         }
     }
 
-    /// Whether it looks no more until somebody says so.
+    /// Whether updates are paused.
     pub(crate) fn is_held(&self) -> bool {
         self.is_held
     }
 
     /// What came of an action, until the next key.
-    pub(crate) fn say(&mut self, said: String) {
-        self.said = Some(said);
+    pub(crate) fn show(&mut self, message: String) {
+        self.message = Some(message);
     }
 
     /// Puts the queues of a frame in order.
@@ -166,7 +166,7 @@ impl View {
     }
 
     pub(crate) fn press(&mut self, key: Key, frame: &mut Frame) -> Asked {
-        self.said = None;
+        self.message = None;
         if key != Key::Quit && std::mem::take(&mut self.has_help) {
             return Asked::Nothing;
         }
@@ -201,11 +201,11 @@ impl View {
     fn act(&mut self, pauses: bool) -> Asked {
         match &self.chosen {
             _ if !self.operates => {
-                self.said = Some("only looking: start it with --operate to act".to_owned());
+                self.message = Some("read-only: start it with --operate to act".to_owned());
                 Asked::Nothing
             }
             None => {
-                self.said = Some("choose a queue first: j and k".to_owned());
+                self.message = Some("choose a queue first: j and k".to_owned());
                 Asked::Nothing
             }
             Some(queue) => Asked::Act(Action {
@@ -228,8 +228,8 @@ impl View {
             let cut = |line: &str| line.chars().take(columns).collect();
             return help.lines().take(rows).map(cut).collect();
         }
-        let title = match &self.said {
-            Some(said) => named(said),
+        let title = match &self.message {
+            Some(message) => escape_name(message),
             None => {
                 let held = if self.is_held { ", held" } else { "" };
                 format!("{title}{held}, by {}", self.sort.name())
@@ -246,7 +246,7 @@ impl View {
         format!(
             "keys\n\nj, down  the next queue\nk, up    the queue before\n\
              s        sort: late, available, completed, dead, name\n\
-             space    look no more, and again\n{acts}?        this\nq        quit\n\n\
+             space    pause and continue updates\n{acts}?        this\nq        quit\n\n\
              any key goes back"
         )
     }
@@ -318,10 +318,10 @@ mod tests {
     #[test]
     fn actions_need_the_option_and_a_selected_queue() {
         let mut frame = frame(&[("a", 3.0, 1)]);
-        let mut looks = View::new(false);
-        looks.press(Key::Down, &mut frame);
-        assert_eq!(looks.press(Key::Pause, &mut frame), Asked::Nothing);
-        let lines = looks.lines(&frame, "posthaste", 200, 30);
+        let mut view = View::new(false);
+        view.press(Key::Down, &mut frame);
+        assert_eq!(view.press(Key::Pause, &mut frame), Asked::Nothing);
+        let lines = view.lines(&frame, "posthaste", 200, 30);
         assert!(lines[0].contains("--operate"), "{lines:?}");
         let mut operates = View::new(true);
         assert_eq!(operates.press(Key::Pause, &mut frame), Asked::Nothing);

@@ -46,17 +46,19 @@ impl fmt::Display for Report {
         if audit.unopened > 0 {
             write!(
                 f,
-                "\n{} documents do not say what they were opened with, and their balances were not \
-                 judged",
+                "\n{} documents have no opening balance, so their balances were not checked",
                 audit.unopened
             )?;
         }
         for document in &audit.not_judged {
-            write!(f, "\nnot judged: document {document}, written at each look")?;
+            write!(
+                f,
+                "\nnot checked: document {document}, written during each read"
+            )?;
         }
         let unnamed = audit.moving - audit.not_judged.len() as u64;
         if unnamed > 0 {
-            write!(f, "\nnot judged: {unnamed} more")?;
+            write!(f, "\nnot checked: {unnamed} more")?;
         }
         Ok(())
     }
@@ -74,14 +76,14 @@ fn judged(audit: &Audit) -> anyhow::Result<()> {
         let wrong = audit.disagreements.len() as u64 + audit.more;
         return Err(Ended {
             code: SOMETHING_IS_WRONG,
-            line: format!("{wrong} disagreements were found."),
+            line: format!("{wrong} inconsistencies were found."),
         }
         .into());
     }
     anyhow::ensure!(
         audit.moving == 0,
-        "{} documents were written at each look, and were not judged. Run it again when less is \
-         going on.",
+        "{} documents were written during each read and were not checked. Run it again when there \
+         are fewer writes.",
         audit.moving
     );
     Ok(())
@@ -102,9 +104,9 @@ mod tests {
             not_judged: vec!["hot".into(); 1_000],
             ..Audit::default()
         };
-        let said = Report(moving.clone()).to_string();
-        assert!(said.contains("not judged: document hot,"), "{said}");
-        assert!(said.ends_with("not judged: 1 more"), "{said}");
+        let text = Report(moving.clone()).to_string();
+        assert!(text.contains("not checked: document hot,"), "{text}");
+        assert!(text.ends_with("not checked: 1 more"), "{text}");
         let ended = judged(&moving).unwrap_err();
         assert_eq!(failure::code(&ended), 1, "{ended}");
         let ghost = Disagreement {

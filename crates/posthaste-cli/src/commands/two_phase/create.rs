@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use posthaste_elastic::two_phase::{Coordinator, Effect, State, Transaction};
 use serde_json::{Map, Value};
 
-use super::{ended, told};
+use super::{ended, explain};
 use crate::terminal::Terminal;
 
 /// Write a transaction down, for recovery to finish; the same one again changes nothing
@@ -42,14 +42,14 @@ pub(super) fn amount(text: &str) -> Result<(String, i64), String> {
     let (document, amount) = text.rsplit_once('=').ok_or("write DOCUMENT=N")?;
     let amount = amount
         .parse()
-        .map_err(|_| format!("{amount:?} is no whole number"))?;
+        .map_err(|_| format!("{amount:?} is not a whole number"))?;
     Ok((document.to_owned(), amount))
 }
 
 /// `DOCUMENT=JSON`.
 fn fields(text: &str) -> Result<(String, Map<String, Value>), String> {
     let (document, fields) = text.split_once('=').ok_or("write DOCUMENT=JSON")?;
-    let fields = serde_json::from_str(fields).map_err(|error| format!("no object: {error}"))?;
+    let fields = serde_json::from_str(fields).map_err(|error| format!("not an object: {error}"))?;
     Ok((document.to_owned(), fields))
 }
 
@@ -84,7 +84,7 @@ pub(super) async fn run(
     terminal: &Terminal,
 ) -> anyhow::Result<()> {
     let transaction = arguments.transaction()?;
-    let failed = |failure| told(failure, &arguments.id);
+    let failed = |failure| explain(failure, &arguments.id);
     if arguments.run {
         coordinator.run(&transaction).await.map_err(failed)?;
         return ended(terminal, &arguments.id, State::Finished);

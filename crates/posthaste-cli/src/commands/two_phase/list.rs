@@ -1,4 +1,4 @@
-//! `posthaste two-phase list` and `show`: which there are, and what stands in their way.
+//! `posthaste two-phase list` and `show`: which there are, and what blocks them.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(super) struct Arguments {
     state: Vec<State>,
 
     /// Show open ones whose state has not changed for this long, the oldest first, each with what
-    /// stands in its way
+    /// blocks it
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     unmoved: Option<Duration>,
 
@@ -49,7 +49,7 @@ pub(super) async fn run(
     if let Some(time) = arguments.unmoved {
         let stuck = coordinator.stuck(time).await?;
         let lines: Vec<Unmoved> = stuck.into_iter().map(Unmoved).collect();
-        return terminal.results(&lines, "no transaction is so");
+        return terminal.results(&lines, "no transaction matches");
     }
     let listed = coordinator
         .list(&arguments.state, usize::from(arguments.limit))
@@ -58,7 +58,7 @@ pub(super) async fn run(
     terminal.result(&list, &list)
 }
 
-/// One that a person should look at, with what stands in its way.
+/// One that needs attention, with what blocks it.
 #[derive(Serialize)]
 #[serde(transparent)]
 pub(super) struct Unmoved(pub(super) Stuck);
@@ -81,8 +81,8 @@ impl fmt::Display for Unmoved {
         }
         let blockers: Vec<String> = stuck.blockers.iter().map(ToString::to_string).collect();
         match (&stuck.record, blockers.is_empty()) {
-            (Err(_), true) => write!(f, "somebody else has written it"),
-            (Ok(_), true) => write!(f, "nothing stands in its way; it waits for recovery"),
+            (Err(_), true) => write!(f, "another client has written it"),
+            (Ok(_), true) => write!(f, "nothing blocks it; it waits for recovery"),
             _ => write!(f, "{}", blockers.join(", ")),
         }
     }
@@ -95,7 +95,7 @@ struct List(Vec<Listed>);
 impl fmt::Display for List {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
-            return write!(f, "no such transactions");
+            return write!(f, "no transactions match");
         }
         let wide = self.0.iter().map(|one| one.id.len()).max();
         let wide = wide.unwrap_or(0).max("transaction".len());
@@ -191,7 +191,7 @@ pub(super) async fn show(
     terminal: &Terminal,
 ) -> anyhow::Result<()> {
     let record = coordinator.get(id).await?;
-    let record = record.with_context(|| format!("there is no transaction {id}."))?;
+    let record = record.with_context(|| format!("transaction {id} does not exist."))?;
     let shown = Shown { id, record };
     terminal.result(&shown, &shown)
 }

@@ -1,4 +1,4 @@
-//! `posthaste two-phase recover`: brings to their ends what others have left behind.
+//! `posthaste two-phase recover`: finishes transactions that others have left open.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::options::{between, duration};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
-/// From then on a person should look at a transaction.
+/// From then on a transaction needs attention.
 const UNMOVED: Duration = Duration::from_secs(3600);
 /// This often those are named.
 const NAME_EVERY: Duration = Duration::from_secs(600);
@@ -52,7 +52,7 @@ struct Pass {
     unmoved: Vec<Unmoved>,
     /// Why those are not known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    not_looked: Option<String>,
+    not_read: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -68,7 +68,7 @@ impl Pass {
             why: failure::redact(&failure.to_string()),
         });
         // What was recovered was recovered, whether or not more could be found out afterwards.
-        let (unmoved, not_looked) = match stuck {
+        let (unmoved, not_read) = match stuck {
             Ok(stuck) => (stuck.into_iter().map(Unmoved).collect(), None),
             Err(failure) => (Vec::new(), Some(failure::redact(&failure.to_string()))),
         };
@@ -77,13 +77,13 @@ impl Pass {
             rolled_back: recovered.rolled_back,
             open: open.collect(),
             unmoved,
-            not_looked,
+            not_read,
         }
     }
 
     fn says_anything(&self) -> bool {
-        let told = self.finished + self.rolled_back + self.open.len() + self.unmoved.len();
-        told > 0 || self.not_looked.is_some()
+        let reported = self.finished + self.rolled_back + self.open.len() + self.unmoved.len();
+        reported > 0 || self.not_read.is_some()
     }
 }
 
@@ -103,10 +103,13 @@ impl fmt::Display for Pass {
             write!(f, "\n{}: {}", open.id, open.why)?;
         }
         for unmoved in &self.unmoved {
-            write!(f, "\nfor an hour: {unmoved}")?;
+            write!(f, "\nnot moved for an hour: {unmoved}")?;
         }
-        if let Some(why) = &self.not_looked {
-            write!(f, "\nwhat has not moved for an hour is not known: {why}")?;
+        if let Some(why) = &self.not_read {
+            write!(
+                f,
+                "\ntransactions that have not moved for an hour could not be listed: {why}"
+            )?;
         }
         Ok(())
     }
@@ -139,8 +142,11 @@ pub(super) async fn run(
             Ok((_, pass)) if arguments.once => {
                 terminal.result(&pass, &pass)?;
                 signals.none_came()?;
-                return match pass.not_looked {
-                    Some(_) => anyhow::bail!("what has not moved for an hour is not known."),
+                return match pass.not_read {
+                    Some(_) => anyhow::bail!(
+                        "transactions that have not moved for an hour could \
+                                              not be listed."
+                    ),
                     None => Ok(()),
                 };
             }
@@ -148,7 +154,7 @@ pub(super) async fn run(
                 if pass.says_anything() {
                     terminal.outcome("pass", &pass, &pass)?;
                 }
-                if is_time && pass.not_looked.is_none() {
+                if is_time && pass.not_read.is_none() {
                     named = Some(Instant::now());
                 }
             }
@@ -179,8 +185,8 @@ mod tests {
         };
         let pass = Pass::new(recovered, Err(Failure::Moving));
         assert!(pass.says_anything());
-        let said = pass.to_string();
-        assert!(said.starts_with("7 finished, "), "{said}");
-        assert!(said.contains("an hour is not known: "), "{said}");
+        let text = pass.to_string();
+        assert!(text.starts_with("7 finished, "), "{text}");
+        assert!(text.contains("an hour could not be listed: "), "{text}");
     }
 }

@@ -136,7 +136,7 @@ pub(crate) fn observe(collector: Collector) {
         reads.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             reads.tick().await;
-            // What could not be read is not told as it was.
+            // A value that could not be read is not reported again.
             let read = collector.metrics().await;
             let up = Metric::database_up(read.is_ok());
             let read = read.unwrap_or_default();
@@ -154,9 +154,10 @@ pub(crate) fn observe(collector: Collector) {
 
 /// No less often than it is sent.
 fn often() -> Duration {
-    let told = super::variable("OTEL_METRIC_EXPORT_INTERVAL");
-    let told = told.and_then(|text| text.parse().ok());
-    told.map_or(READS, Duration::from_millis)
+    let interval = super::variable("OTEL_METRIC_EXPORT_INTERVAL");
+    let interval = interval.and_then(|text| text.parse().ok());
+    interval
+        .map_or(READS, Duration::from_millis)
         .clamp(Duration::from_millis(100), READS)
 }
 
@@ -164,7 +165,7 @@ fn often() -> Duration {
 fn tell(metric: &Metric, last: &Last) {
     let meter = opentelemetry::global::meter(SCOPE);
     let (name, help, last) = (metric.name, metric.help, Arc::clone(last));
-    let look = move |observer: &dyn AsyncInstrument<f64>| {
+    let observe = move |observer: &dyn AsyncInstrument<f64>| {
         let last = last.lock().unwrap_or_else(PoisonError::into_inner);
         for (labels, value) in last.get(name).into_iter().flatten() {
             let attributes: Vec<KeyValue> = labels
@@ -177,11 +178,11 @@ fn tell(metric: &Metric, last: &Last) {
     match metric.kind {
         "counter" => {
             let counter = meter.f64_observable_counter(name).with_description(help);
-            let _made = counter.with_callback(look).build();
+            let _made = counter.with_callback(observe).build();
         }
         _ => {
             let gauge = meter.f64_observable_gauge(name).with_description(help);
-            let _made = gauge.with_callback(look).build();
+            let _made = gauge.with_callback(observe).build();
         }
     }
 }

@@ -10,10 +10,10 @@ use tokio::runtime::Handle;
 
 /// A collector that does not answer is given up after this.
 const WITHIN: Duration = Duration::from_secs(10);
-/// So much of an answer is read: nobody looks at it.
+/// At most this much of an answer is read: it is only for errors.
 const ANSWER: usize = 64 << 10;
 
-/// The way to the collector, shared by spans and metrics.
+/// The connection to the collector, shared by spans and metrics.
 #[derive(Clone, Debug)]
 pub(super) struct Post {
     client: reqwest::Client,
@@ -37,9 +37,9 @@ impl Post {
         match wrong {
             Some(error) if !failed => tracing::warn!(
                 error,
-                "the collector of OpenTelemetry takes nothing, and what it misses is lost"
+                "the OpenTelemetry collector accepts no data; data of this time is lost"
             ),
-            None if failed => tracing::info!("the collector of OpenTelemetry takes it again"),
+            None if failed => tracing::info!("the OpenTelemetry collector accepts data again"),
             _ => {}
         }
     }
@@ -52,7 +52,7 @@ impl HttpClient for Post {
         let answer = sent.await.map_err(HttpError::from).and_then(|sent| sent);
         self.learn(match &answer {
             Ok(answer) if answer.status().is_success() => None,
-            Ok(answer) => Some(format!("the answer was {}", answer.status().as_u16())),
+            Ok(answer) => Some(format!("HTTP status {}", answer.status().as_u16())),
             Err(error) => Some(error.to_string()),
         });
         answer
@@ -66,15 +66,15 @@ async fn send(
     let request = reqwest::Request::try_from(request)?;
     let answer = client.execute(request).await;
     let mut answer = answer.map_err(|error| posthaste::__private::http::describe(&error))?;
-    let mut said = Vec::new();
+    let mut body = Vec::new();
     while let Some(chunk) = answer.chunk().await? {
-        said.extend_from_slice(&chunk);
-        if said.len() > ANSWER {
-            said.truncate(ANSWER);
+        body.extend_from_slice(&chunk);
+        if body.len() > ANSWER {
+            body.truncate(ANSWER);
             break;
         }
     }
-    let mut response = Response::new(Bytes::from(said));
+    let mut response = Response::new(Bytes::from(body));
     *response.status_mut() = answer.status();
     *response.headers_mut() = std::mem::take(answer.headers_mut());
     Ok(response)

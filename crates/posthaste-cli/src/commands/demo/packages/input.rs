@@ -34,13 +34,13 @@ pub(super) fn of_this_machine(to: &Path) -> anyhow::Result<Option<u64>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error).context("cannot run apt-cache"),
     };
-    let said = asked.stdout.take().context("apt-cache has no output")?;
-    let mut said = BufReader::new(said);
+    let output = asked.stdout.take().context("apt-cache has no output")?;
+    let mut output = BufReader::new(output);
     let mut lines = Lines::to(to)?;
     let (mut line, mut stanza) = (Vec::new(), String::new());
     loop {
         line.clear();
-        let is_end = said.read_until(b'\n', &mut line)? == 0;
+        let is_end = output.read_until(b'\n', &mut line)? == 0;
         let text = String::from_utf8_lossy(&line);
         if !text.trim().is_empty() {
             stanza.push_str(&text);

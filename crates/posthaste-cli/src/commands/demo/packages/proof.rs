@@ -1,4 +1,4 @@
-//! What is done to the index behind everybody's back, and the proof that it is true in the end.
+//! Deletions directly in the index, and the proof that it equals the table in the end.
 
 use posthaste_sync::{Access, Audit, Audited, Index, Synced};
 use sha2::{Digest as _, Sha256};
@@ -85,7 +85,7 @@ impl Proof {
             ));
         }
         if !self.after.is_equal() {
-            return Some("the audit has not repaired everything".into());
+            return Some("the audit did not repair everything".into());
         }
         (self.postgres != self.index).then(|| {
             let ((rows, _), (documents, _)) = (&self.postgres, &self.index);

@@ -1,4 +1,4 @@
--- The process of load $3 was killed, $4 times now. Removes up to $2 documents behind $1 from the
+-- The process of load $3 was killed, $4 times now. Removes up to $2 documents after $1 from the
 -- index, as no posthaste would, and says how many were removed in all.
 WITH gone AS (
   DELETE FROM posthaste.search s

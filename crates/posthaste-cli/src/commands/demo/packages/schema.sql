@@ -2,7 +2,7 @@
 --   package      one row per package, written together with its index job by the triggers of
 --                posthaste.sync_table
 --   package_run  one load: how many rows are to come and how many are committed, in the
---                transactions of the rows themselves; what was changed on the way and done to it
+--                transactions of the rows themselves; what was changed meanwhile and done to it
 -- Two programs may begin at once, so they take turns here.
 BEGIN;
 SELECT pg_advisory_xact_lock(1885893478, 0);
@@ -14,7 +14,7 @@ CREATE TABLE IF NOT EXISTS public.package (
   section text,
   summary text,
   details text
-) WITH (fillfactor = 80); -- some rows are changed on the way
+) WITH (fillfactor = 80); -- some rows are changed meanwhile
 COMMENT ON COLUMN public.package.posthaste_version IS 'posthaste: versions of rows';
 CREATE TABLE IF NOT EXISTS public.package_run (
   id      bigint  GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

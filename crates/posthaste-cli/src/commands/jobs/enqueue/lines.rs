@@ -94,8 +94,8 @@ pub(super) async fn enqueue(
     let (jobs, lines) = (feed.enqueued, feed.committed_line);
     drop(feed);
     if let Err(error) = fed {
-        let (told, where_now) = (failure::line(&error), resume_hint(plan, jobs, lines));
-        bail!("{}. {where_now}.", told.trim_end_matches('.'));
+        let (message, where_now) = (failure::line(&error), resume_hint(plan, jobs, lines));
+        bail!("{}. {where_now}.", message.trim_end_matches('.'));
     }
     let text = format!("enqueued {jobs} jobs");
     terminal.result(text, &Enqueued { jobs, lines })
@@ -214,7 +214,7 @@ impl Lines {
     }
 }
 
-/// One line: the names of the columns, and nothing else, so that a slip of the pen is told.
+/// One line: the names of the columns, and nothing else, so that a misspelt one is an error.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct JobLine<'a> {

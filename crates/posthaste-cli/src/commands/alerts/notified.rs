@@ -1,6 +1,6 @@
-//! Which alerts were told by jobs: the statement that enqueues the job of a beginning notes it, and
-//! the statement that enqueues the job of an end removes the note. A statement that changes no note
-//! enqueues nothing, so of several processes one tells of each.
+//! Which alerts were notified by jobs: the statement that enqueues the job of a beginning notes
+//! it, and the statement that enqueues the job of an end removes the note. A statement that
+//! changes no note enqueues nothing, so of several processes one tells of each.
 
 use anyhow::ensure;
 use posthaste_observe::Kind;
@@ -11,9 +11,9 @@ use tokio_postgres::types::{ToSql, Type};
 use super::fields;
 use crate::observe::pending::{Event, What};
 
-/// The alerts whose beginning this queue was told and not yet their end. An error for a role that
-/// may not note more.
-pub(super) async fn told(client: &Client, notify: &str) -> anyhow::Result<Vec<(Kind, String)>> {
+/// The alerts whose beginning was notified to this queue and not yet their end. An error for a
+/// role that may not note more.
+pub(super) async fn read(client: &Client, notify: &str) -> anyhow::Result<Vec<(Kind, String)>> {
     let may = client
         .query_typed_one(include_str!("may_tell.sql"), &[])
         .await?;
@@ -21,20 +21,20 @@ pub(super) async fn told(client: &Client, notify: &str) -> anyhow::Result<Vec<(K
         may.try_get::<_, bool>(0)?,
         "--notify notes in posthaste.alert what it tells: it needs the role posthaste_worker."
     );
-    let sql = include_str!("told.sql");
+    let sql = include_str!("notified.sql");
     let rows = client.query_typed(sql, &[(&notify, Type::TEXT)]).await?;
-    let mut told = Vec::new();
+    let mut open = Vec::new();
     for row in rows {
         // A kind that only another version knows is that version's to end.
         if let Some(kind) = Kind::by_id(row.try_get(0)?) {
-            told.push((kind, row.try_get(1)?));
+            open.push((kind, row.try_get(1)?));
         }
     }
-    Ok(told)
+    Ok(open)
 }
 
 /// Enqueues the job of an event, unless a process has done so.
-pub(super) async fn tell(client: &Client, notify: &str, event: &Event) -> anyhow::Result<()> {
+pub(super) async fn notify(client: &Client, notify: &str, event: &Event) -> anyhow::Result<()> {
     let mut fields = fields(event)?;
     fields["event"] = json!(event.what.name());
     let (fields, id) = (fields.to_string(), event.finding.kind.id());

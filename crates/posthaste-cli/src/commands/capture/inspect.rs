@@ -51,7 +51,7 @@ struct Message {
     name: String,
     key: Option<String>,
     headers: BTreeMap<String, String>,
-    /// Bytes that are no text are shown with replacements.
+    /// Bytes that are not text are shown with replacements.
     body: String,
 }
 
@@ -89,7 +89,7 @@ impl fmt::Display for Shown<Overview> {
         let megabytes = |bytes: &Option<i64>| bytes.unwrap_or(0) as f64 / 1_048_576.0;
         write!(
             f,
-            "{name}: {state}, captured up to {done}, {:.1} MiB behind, the server keeps {:.1} MiB",
+            "{name}: {state}, captured up to {done}, lag {:.1} MiB, retained log {:.1} MiB",
             megabytes(unconfirmed_bytes),
             megabytes(kept_bytes)
         )?;
@@ -143,7 +143,7 @@ pub(super) async fn preview(
         body: String::from_utf8_lossy(&event.body).into_owned(),
     };
     let messages: Vec<Message> = events.into_iter().map(message).collect();
-    terminal.results(&messages, "nothing waits to be captured")
+    terminal.results(&messages, "nothing is waiting to be captured")
 }
 
 pub(super) async fn status(database: &Database, terminal: &Terminal) -> anyhow::Result<()> {
@@ -162,7 +162,7 @@ pub(super) async fn gaps(
     if let Some(number) = arguments.accept
         && !accept(&client, number).await?
     {
-        anyhow::bail!("there is no gap {number} that is not accepted");
+        anyhow::bail!("no unaccepted gap has the number {number}");
     }
     let gaps = posthaste_capture::gaps(&client, arguments.capture.as_deref()).await?;
     let left = gaps.iter().filter(|gap| gap.accepted_at.is_none()).count();

@@ -1,4 +1,4 @@
-//! What people are told of re-indexes.
+//! The progress of re-indexes.
 
 use std::fmt;
 
