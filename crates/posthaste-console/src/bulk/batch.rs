@@ -45,7 +45,7 @@ impl BatchRunner {
             session.end().await?;
             return Ok(None);
         };
-        let filter = action.meant().map_err(StoreError::Refused)?;
+        let filter = action.job_filter().map_err(StoreError::Refused)?;
         let left = usize::try_from(action.at_most - action.jobs).unwrap_or(0);
         let batch = Batch {
             secrets: &self.secrets,
