@@ -22,6 +22,7 @@ test: ## Run the tests that every commit must pass, on PostgreSQL 18, and on 15 
 test-full: ## Run every test, also those that take minutes
 	@scripts/setup.sh test receivers
 	@scripts/setup.sh container
+	@scripts/setup.sh peers
 	@scripts/test.sh --full $(ARGS)
 
 test-first: ## Run what needs no server: unit tests, and the rules of the tree
@@ -55,6 +56,7 @@ two-phase: ## Check the two-phase commit: the model in full, schedules, the real
 bench: ## Measure against the rivals, into docs/benchmarks; ARGS go to the bench
 	@scripts/setup.sh bench
 	cargo build --quiet --release -p posthaste-cli
+	cargo build --quiet --release -p posthaste-bench --bins --examples
 	cargo run --release -p posthaste-bench -- $(ARGS)
 
 fmt: ## Format

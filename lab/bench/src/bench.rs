@@ -31,7 +31,7 @@ pub(crate) async fn run(server: &PgServer, options: &RunOptions) -> Result<()> {
         plan: Plan::from_options(options),
     };
     let archive = Archive::below(&options.docs);
-    let mut report = opening(&bench).await?;
+    let mut report = opening(server, bench.plan.quick).await?;
     let path = archive.vacant(
         report.started_at.get(..10).unwrap_or("undated"),
         bench.plan.quick,
@@ -54,11 +54,10 @@ pub(crate) async fn run(server: &PgServer, options: &RunOptions) -> Result<()> {
     Ok(())
 }
 
-async fn opening(bench: &Bench<'_>) -> Result<Report> {
+/// A report without bars.
+pub(crate) async fn opening(server: &PgServer, quick: bool) -> Result<Report> {
     let instruments = instruments();
-    let client = Database::named(&bench.server.url("postgres"))?
-        .connect()
-        .await?;
+    let client = Database::named(&server.url("postgres"))?.connect().await?;
     let mut settings = BTreeMap::new();
     for row in client.query(instruments.get("settings")?, &[]).await? {
         settings.insert(row.get(0), row.get(1));
@@ -73,12 +72,12 @@ async fn opening(bench: &Bench<'_>) -> Result<Report> {
         format: 1,
         started_at: Timestamp::now().to_string(),
         finished_at: None,
-        quick: bench.plan.quick,
+        quick,
         revision: revision(),
         machine: Machine::describe()?,
         server: ServerFacts {
             version,
-            file_system: file_system(&bench.server.data())?,
+            file_system: file_system(&server.data())?,
             settings,
         },
         taint_rule: taint::rule(),

@@ -13,6 +13,7 @@ mod gauge;
 mod load;
 mod machine;
 mod options;
+mod peers;
 mod pin;
 mod processes;
 mod report;
@@ -69,6 +70,9 @@ fn obey(line: CommandLine) -> Result<ExitCode> {
         }
         Some(Command::FleetWorker(options)) => {
             runtime()?.block_on(scale::work(&options))?;
+        }
+        Some(Command::Peers(options)) => {
+            runtime()?.block_on(interruptible(peers::run(&options)))?;
         }
         Some(Command::WorkBacklog(options)) => {
             runtime()?.block_on(bars::memory::work_backlog(&options))?;

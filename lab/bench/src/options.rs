@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use posthaste_testkit::PgVersion;
 
 use crate::degrade::DegradeOptions;
+use crate::peers::PeersOptions;
 use crate::scale::{FleetWorkerOptions, ScaleOptions};
 
 /// Measures posthaste against the shapes that other Postgres queues use.
@@ -33,6 +34,8 @@ pub(crate) enum Command {
     /// Work and count, for `scale`.
     #[command(hide = true)]
     FleetWorker(FleetWorkerOptions),
+    /// Measure posthaste beside other Postgres queues, each by its own library.
+    Peers(PeersOptions),
     /// Work a backlog in a process of its own and print memory samples as JSON; the bar `memory`
     /// starts it.
     #[command(hide = true)]

@@ -16,6 +16,7 @@ use crate::rounds::Run;
 use crate::verdict::{Judgement, Verdict, Weight};
 
 pub(crate) use archive::Archive;
+pub(crate) use figures::figures as figures_of;
 pub(crate) use markdown::{judgement_line, page};
 
 /// Everything one invocation measured.

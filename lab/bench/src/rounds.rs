@@ -112,11 +112,13 @@ pub(crate) fn counted_rounds(runs: &[Run], wanted: u32) -> (BTreeSet<u32>, bool)
     (runs.iter().map(|run| run.round).collect(), true)
 }
 
-fn order(contestants: usize, round: u32) -> impl Iterator<Item = usize> {
+/// The order in which contestants are played in a round.
+pub(crate) fn order(contestants: usize, round: u32) -> impl Iterator<Item = usize> {
     (0..contestants).map(move |place| (place + round as usize - 1) % contestants)
 }
 
-fn announce(run: &Run) {
+/// Says what a run came to.
+pub(crate) fn announce(run: &Run) {
     let figures: Vec<String> = run
         .figures
         .iter()

@@ -12,7 +12,7 @@ use crate::statistics::Spread;
 
 /// The figures that the page shows of a bar: a table with the fewest columns, or a sentence where
 /// there was one contestant.
-pub(super) fn figures(text: &mut String, bar: &Bar) {
+pub(crate) fn figures(text: &mut String, bar: &Bar) {
     let rounds = counted_rounds(&bar.runs, bar.rounds_wanted).0.len();
     let contestants = contestants(&bar.runs);
     let measured: BTreeMap<&str, BTreeMap<&str, Spread>> = contestants
@@ -26,10 +26,9 @@ pub(super) fn figures(text: &mut String, bar: &Bar) {
             format!("{}{range}", number(spread.median))
         })
     };
-    let shown: Vec<(&str, &str)> = crate::bars::figures(&bar.name)
-        .iter()
+    let shown: Vec<(&str, &str)> = super::markdown::columns(&bar.name)
+        .into_iter()
         .filter(|(name, _)| measured.values().any(|all| all.contains_key(name)))
-        .copied()
         .collect();
     let has_figures = |one: &&str| shown.iter().any(|(name, _)| !cell(one, name).is_empty());
     let contestants: Vec<&str> = contestants.into_iter().filter(has_figures).collect();

@@ -68,10 +68,9 @@ fn newest_bars(reports: &[(String, Report)]) -> Vec<(&str, &Report, &Bar)> {
         }
     }
     let place = |name: &str| {
-        crate::bars::ORDER
-            .iter()
-            .position(|known| *known == name)
-            .unwrap_or(usize::MAX)
+        let bar = crate::bars::ORDER.iter().position(|known| *known == name);
+        let row = crate::peers::place(name).map(|row| crate::bars::ORDER.len() + row);
+        bar.or(row).unwrap_or(usize::MAX)
     };
     shown.sort_by_key(|(_, _, bar)| place(&bar.name));
     shown
@@ -115,7 +114,7 @@ fn heading(bar: &Bar) -> String {
 
 fn section(text: &mut String, file: &str, bar: &Bar) {
     let _ = writeln!(text, "\n## {}\n", heading(bar));
-    let _ = writeln!(text, "{}\n", wrapped(crate::bars::about(&bar.name), ""));
+    let _ = writeln!(text, "{}\n", wrapped(&about(&bar.name), ""));
     let parameters: String = bar
         .parameters
         .iter()
@@ -134,8 +133,8 @@ fn section(text: &mut String, file: &str, bar: &Bar) {
     };
     let (rounds, _) = counted_rounds(&bar.runs, bar.rounds_wanted);
     let origin = format!(
-        "`make bench ARGS=\"--only {}\"`; {parameters}rounds {}{tainted}; {}.",
-        bar.name,
+        "`make bench ARGS=\"{}\"`; {parameters}rounds {}{tainted}; {}.",
+        arguments(&bar.name),
         rounds.len(),
         link(file)
     );
@@ -145,6 +144,24 @@ fn section(text: &mut String, file: &str, bar: &Bar) {
     }
     requirements(text, bar);
     figures(text, bar);
+}
+
+/// What is measured, in words: by a bar or in a row of `peers`.
+fn about(name: &str) -> String {
+    [crate::bars::about(name), crate::peers::about(name)].concat()
+}
+
+/// The figures of a table, with their labels.
+pub(super) fn columns(name: &str) -> Vec<(&'static str, &'static str)> {
+    [crate::bars::figures(name), crate::peers::figures(name)].concat()
+}
+
+/// What makes the bench measure it.
+fn arguments(name: &str) -> String {
+    match crate::peers::place(name) {
+        Some(_) => "peers".to_owned(),
+        None => format!("--only {name}"),
+    }
 }
 
 fn requirements(text: &mut String, bar: &Bar) {
