@@ -362,7 +362,7 @@ mod tests {
     #[test]
     fn file_errors_name_the_key_and_quote_no_value() {
         for (text, expected) in [
-            ("[routes.a]", "routes: is not known here"),
+            ("[routes.a]", "routes: is not a section"),
             ("route = 'geheim'", "route: must be tables"),
             ("sync = 'geheim'", "sync: must be tables"),
             ("[sync]\na = 'geheim'", "sync.a: must be a table"),

@@ -104,7 +104,7 @@ async fn refusals_of_the_server_name_what_to_correct() -> anyhow::Result<()> {
 async fn wrong_passwords_are_reported_but_not_shown() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let mut worker = stage.spawn(&["up", "--json"])?;
-    worker.error_line("jobs wait", stage::BOUND).await?;
+    worker.error_line("jobs will wait", stage::BOUND).await?;
     let url = std::fs::read_to_string(stage.private("url"))?;
     let place = url.trim().split(['@', '/']).nth(3).unwrap_or_default();
     let wrong = format!("postgres://posthaste:{SECRET}@{place}/posthaste");
@@ -289,7 +289,7 @@ async fn every_command_has_a_manual_page_with_its_example() -> anyhow::Result<()
     );
     let unknown = stage.run(&["manual", "jobs", "lsit"]).await?.failure()?;
     assert!(
-        unknown.contains("posthaste jobs has no command lsit"),
+        unknown.contains("no command is named 'posthaste jobs lsit'"),
         "{unknown}"
     );
     let help = stage.run(&["jobs", "list", "--help"]).await?.good()?;

@@ -37,7 +37,7 @@ async fn every_command_says_that_a_copy_is_another_sites_until_it_is_adopted() -
     let url = copy.url(database.name());
     let mut copied = stage.spawn_at(&url, &work)?;
     let root = served(&mut copied).await?;
-    let line = copied.error_line("another site works", BOUND).await?;
+    let line = copied.error_line("another site owns", BOUND).await?;
     assert!(line.contains("posthaste adopt"), "{line}");
     eventually(BOUND, "it is not ready, and says why", async || {
         let (status, output) = got(&root, "/ready").await?;

@@ -20,7 +20,7 @@ use crate::tls;
 const SECRET: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
 /// Whatever proxy the machine uses, it does not lead to its own loopback.
 const NO_PROXY: (&str, &str) = ("NO_PROXY", "127.0.0.1");
-/// Tells who it and its child are, and then reads all.
+/// Tells who it and its child are, and then takes its time.
 const LONG: &str = "sleep 600 & echo $$ $! >pids.new; mv pids.new pids; wait";
 
 fn script(stage: &Stage, text: &str) -> anyhow::Result<()> {

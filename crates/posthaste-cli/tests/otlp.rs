@@ -340,7 +340,7 @@ async fn a_collector_that_is_down_is_said_once_and_slows_no_job() -> anyhow::Res
         })
         .await?;
     }
-    worker.error_line("takes nothing", BOUND).await?;
+    worker.error_line("accepts no data", BOUND).await?;
     worker.terminate()?;
     assert!(worker.exit(BOUND).await?.success());
     assert_eq!(warnings(&worker), 1, "{:?}", worker.stderr());

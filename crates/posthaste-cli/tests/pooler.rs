@@ -138,7 +138,7 @@ async fn round(pooled: &mut Pooled, db: &TestDb) -> anyhow::Result<()> {
             .starts_with("0 unfinished")
     );
     let adopted = pooled.good("adopt --force --discard").await?;
-    ensure!(adopted.contains("is this site's now"), "{adopted}");
+    ensure!(adopted.contains("this site adopted the store"), "{adopted}");
     Ok(())
 }
 

@@ -269,7 +269,7 @@ async fn http_worker_errors_show_neither_payload_nor_password() -> anyhow::Resul
     let mut worker = Child::spawn(command.env("DATABASE_URL", database.url()))?;
     let enqueue = "SELECT posthaste.enqueue('mail', jsonb_build_object('text', $1::text))";
     client.execute(enqueue, &[&MARK]).await?;
-    worker.error_line("takes no jobs", BOUND).await?;
+    worker.error_line("accepts no jobs", BOUND).await?;
     eventually(BOUND, "the reason is recorded", async || {
         let failed = "SELECT count(*) FROM posthaste.job WHERE last_error <> ''";
         Ok(number(&client, failed).await? > 0)

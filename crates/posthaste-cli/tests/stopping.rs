@@ -36,7 +36,7 @@ async fn a_second_signal_ends_at_once_and_takes_the_private_server_along() -> an
     let server = stage.server()?;
     child.interrupt()?;
     child
-        .error_line("a second signal ends at once", BOUND)
+        .error_line("a second signal stops at once", BOUND)
         .await?;
     assert!(is_alive(server), "the running job lost its database");
     child.interrupt()?;

@@ -44,7 +44,7 @@ async fn top_shows_late_queues_findings_and_holders_of_rows() -> anyhow::Result<
         "{output}"
     );
     let piped = stage.run_on(&database, &["top"]).await?.failure()?;
-    assert!(piped.contains("no terminal"), "{piped}");
+    assert!(piped.contains("not a terminal"), "{piped}");
     Ok(())
 }
 

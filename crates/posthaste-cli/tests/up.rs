@@ -13,7 +13,7 @@ async fn without_a_file_and_a_handler_it_stays_up_and_says_that_jobs_wait() -> a
     let output = up.error_line("private Postgres started", BOUND).await?;
     let url = format!("DATABASE_URL=$(cat {})", stage.private("url").display());
     assert!(output.ends_with(&url), "{output}");
-    let output = up.error_line("jobs wait", BOUND).await?;
+    let output = up.error_line("jobs will wait", BOUND).await?;
     assert!(
         output.contains("--exec") && output.contains("--http") && output.contains("posthaste.toml"),
         "{output}"
@@ -76,7 +76,7 @@ async fn a_file_that_init_wrote_works_at_once_and_is_never_written_over() -> any
     let file = stage.folder.join("posthaste.toml");
     let written = std::fs::read_to_string(&file)?;
     let mut up = stage.spawn_on(&database, &["up"])?;
-    up.error_line("only routes and syncs take jobs", BOUND)
+    up.error_line("running routes and syncs only", BOUND)
         .await?;
     // As the head of the file says.
     let enqueue = [
@@ -94,7 +94,7 @@ async fn a_file_that_init_wrote_works_at_once_and_is_never_written_over() -> any
     up.terminate()?;
     assert!(up.exit(BOUND).await?.success());
     let again = stage.run(&["init"]).await?.failure()?;
-    assert!(again.contains("left as it is"), "{again}");
+    assert!(again.contains("was not changed"), "{again}");
     assert_eq!(std::fs::read_to_string(&file)?, written);
     Ok(())
 }

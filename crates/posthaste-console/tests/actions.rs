@@ -317,7 +317,7 @@ async fn a_filter_of_kept_jobs_is_deleted_and_says_which_state_is_meant() {
         .post("/bulk", &[("do", "delete"), ("filter", "name:b")])
         .await;
     assert_eq!(whichever.status(), StatusCode::BAD_REQUEST);
-    assert!(whichever.text().await.unwrap().contains("say which"));
+    assert!(whichever.text().await.unwrap().contains("choose a state"));
 }
 
 /// What was logged.

@@ -83,7 +83,7 @@ async fn one_database_read_serves_all_viewers() {
     }));
     let pages = requests.join_all().await;
     let as_of = |page: &String| {
-        let rest = page.split("As of ").nth(1).unwrap();
+        let rest = page.split("counts as of ").nth(1).unwrap();
         rest.split('<').next().unwrap().to_owned()
     };
     let mut seen: Vec<String> = pages.iter().map(as_of).collect();

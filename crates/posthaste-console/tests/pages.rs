@@ -55,7 +55,7 @@ async fn a_filter_that_is_not_understood_selects_no_job() {
         .await
         .page("/jobs?filter=since:never")
         .await;
-    assert!(page.contains("The filter is not understood"), "{page}");
+    assert!(page.contains("The filter is invalid"), "{page}");
     assert!(!page.contains("name=\"id\""), "{page}");
 }
 

@@ -53,7 +53,7 @@ async fn scheduled_jobs_are_listed_by_time_across_pages() {
     let none = console.page("/scheduled?filter=state:retrying").await;
     assert_eq!(numbers(&none), Vec::<i64>::new());
     let other = console.page("/scheduled?filter=state:running").await;
-    assert!(other.contains("The filter is not understood"), "{other}");
+    assert!(other.contains("The filter is invalid"), "{other}");
     assert_eq!(
         console.get("/scheduled?at=due-x").await.status(),
         StatusCode::BAD_REQUEST
@@ -155,7 +155,7 @@ async fn a_periodic_job_that_is_off_comes_on_no_tick_until_it_is_switched_on() {
     assert_eq!(to, "/periodic?did=off&jobs=1");
     let page = console.page(&to).await;
     assert!(
-        page.contains("It is off:") && page.contains("Switch on"),
+        page.contains("The periodic job is off:") && page.contains("Switch on"),
         "{page}"
     );
     // One whose tick is past as well says when the leader has checked; a program brings the first

@@ -50,7 +50,7 @@ async fn a_synced_table_shows_its_lag_and_obstacles() {
         "data-cell=\"queue.sync.page.scheduled\">1</td>",
         "1 job given up",
         "the mapping refuses it",
-        "there was none yet",
+        "none has run yet",
         "posthaste sync audit page",
         "<option>edited_at</option>",
         "<option>own&#34;er</option>",

@@ -99,7 +99,7 @@ async fn without_a_search_server_the_page_says_how_to_name_one_and_with_one_that
     let database = database().await;
     let console = console_with(&database, Settings::default()).await;
     let page = console.page("/two-phase").await;
-    assert!(page.contains("No search server is named"), "{page}");
+    assert!(page.contains("No search server is configured"), "{page}");
     assert!(page.contains("posthaste console --elastic"), "{page}");
     let (_fake, coordinator) = prepared().await;
     let (_database, console) = self::console(&coordinator).await;
@@ -176,7 +176,7 @@ async fn stuck(coordinator: &Arc<Coordinator>, index: &str) {
         "<code>posthaste two-phase open gone=0</code>",
         "the document alice ",
         "<code>posthaste two-phase balance alice</code>",
-        "recovery has not come for it",
+        "recovery has not run yet",
         "<code>posthaste two-phase recover</code>",
         "alice -5,000, bob +5,000",
         "alice -5, bob +5, carol sets 1 field",
@@ -239,7 +239,7 @@ async fn long_transaction_lists_are_cut_and_say_so() {
     let page = console.page("/two-phase").await;
     let rows = page.matches("data-row").count();
     assert!((100..=120).contains(&rows), "{rows}");
-    assert!(page.contains("Only the oldest were looked into"), "{page}");
+    assert!(page.contains("Only the oldest were read"), "{page}");
     assert!(page.contains("There are more"), "{page}");
     let asked = fake.requests() - before;
     for _ in 0..10 {

@@ -347,7 +347,7 @@ async fn a_command_that_does_not_exist_is_refused_and_one_that_vanishes_counts_a
     let worker = start(&db, command).await;
     put(&client, "any", &json!({})).await;
     eventually(SOON, "it was rescheduled", async || {
-        Ok(job(&client).await.2.contains("there is no command"))
+        Ok(job(&client).await.2.contains("cannot run the command"))
     })
     .await
     .unwrap();

@@ -38,7 +38,7 @@ use run::{Figures, Run};
 const POLL_EVERY: Duration = Duration::from_millis(200);
 /// After this long without progress we ask whether any job is left at all.
 const QUIET: Duration = Duration::from_secs(5);
-/// A file of a terabyte reads all.
+/// A file of a terabyte takes its time.
 const TIMEOUT: Duration = Duration::from_secs(3_600);
 /// The handler holds a connection for two short moments, so fewer than run at once are enough.
 const CONNECTIONS: usize = 16;

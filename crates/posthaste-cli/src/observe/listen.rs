@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(trouble(0, 11), silent);
         let still = Some("the process does not respond".to_owned());
         assert_eq!(trouble(11, 0), still);
-        let refused = Some("another site works this store".to_owned());
+        let refused = Some("another site owns this store".to_owned());
         let waiting = Health {
             refused: refused.clone(),
             ..health(0, 0)

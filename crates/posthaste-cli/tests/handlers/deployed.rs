@@ -118,7 +118,7 @@ async fn a_command_that_cannot_be_started_is_said_once_a_minute() -> anyhow::Res
     let stderr = worker.stderr();
     let lines = stderr
         .iter()
-        .filter(|line| line.contains("jobs could not be tried"));
+        .filter(|line| line.contains("jobs could not be started"));
     assert_eq!(lines.count(), 1, "{stderr:?}");
     Ok(())
 }

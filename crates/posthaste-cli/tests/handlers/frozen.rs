@@ -106,7 +106,7 @@ async fn a_worker_that_was_stopped_begins_nothing_that_others_have_rescued() -> 
         .await?;
     done(&client).await?;
     one.resume()?;
-    one.error_line("it goes on under a new id", BOUND).await?;
+    one.error_line("it continues under a new id", BOUND).await?;
     other.terminate()?;
     assert!(other.exit(BOUND).await?.success());
     // It continues, after it has checked the jobs that it still held.

@@ -81,7 +81,7 @@ async fn index_failures_are_shown_with_time_and_reason() -> anyhow::Result<()> {
     )
     .await?;
     let shown = good(&stage, &database, &["status"]).await?;
-    assert!(shown.contains("fails for"), "{shown}");
+    assert!(shown.contains("failing for"), "{shown}");
     let doctor = ["doctor", "--older-than", "1"];
     let output = stage.run_on(&database, &doctor).await?;
     assert!(
@@ -168,7 +168,7 @@ async fn blocked_indexes_are_reported_as_behind() -> anyhow::Result<()> {
     })
     .await?;
     let shown = good(&stage, &database, &["status"]).await?;
-    assert!(shown.contains("fails for"), "{shown}");
+    assert!(shown.contains("failing for"), "{shown}");
     let doctor = stage
         .run_on(&database, &["doctor", "--older-than", "1"])
         .await?;

@@ -153,7 +153,7 @@ async fn unsupported_tables_are_refused_by_cause() {
         (
             "'note', name => 'x', deleted => 'gone'",
             "22023",
-            "\"gone\" is to say which rows",
+            "\"gone\", which marks deleted rows",
         ),
         (
             "'note', name => 'x', deleted => 'went'",
@@ -163,7 +163,7 @@ async fn unsupported_tables_are_refused_by_cause() {
         (
             "'note', name => 'x', draw => false",
             "22023",
-            "says otherwise whether \"posthaste_version\"",
+            "the other value of draw for \"posthaste_version\"",
         ),
     ] {
         let install = format!("SELECT posthaste.sync_table({arguments})");

@@ -120,7 +120,7 @@ async fn redis(stands: &mut Stands) {
     stands.push(("asynq", "x", value[1..].to_owned()));
 
     let refused = sent_with(to("bullmq")).await.unwrap_err();
-    assert!(refused.contains("no queue with a colon"), "{refused}");
+    assert!(refused.contains("name without a colon"), "{refused}");
     let to_mail =
         json!({ "to": proxied.url().replace("redis", "bullmq"), "receiver_queue": "mail" });
     let id = sent_with(to_mail).await.unwrap();

@@ -129,7 +129,7 @@ async fn private_addresses_are_unreachable_in_any_notation() {
     let left = "SELECT name, state, coalesce(last_error, '') FROM posthaste.job ORDER BY id";
     for row in setup.client.query(left, &[]).await.unwrap() {
         let (name, state, error): (&str, &str, &str) = (row.get(0), row.get(1), row.get(2));
-        let is_reported = error.contains("no public address") || error.contains("must be http");
+        let is_reported = error.contains("not a public address") || error.contains("must be http");
         assert!(
             state == "discarded" && is_reported,
             "{name} is {state}: {error}"
@@ -173,7 +173,7 @@ async fn jobs_wait_while_a_destination_resolves_to_a_private_address() {
     let (relay, worker) = setup.work(posthaste_relay::Relay::to(webhook)).await;
     let is_reported = async || {
         let error = relay.status().last_error;
-        Ok(error.is_some_and(|error| error.contains("no public address")))
+        Ok(error.is_some_and(|error| error.contains("not a public address")))
     };
     eventually(SOON, "the error is reported", is_reported)
         .await

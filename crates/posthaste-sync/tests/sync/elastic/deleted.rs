@@ -112,7 +112,7 @@ async fn writes_never_create_a_missing_index_and_the_next_poll_does() {
     };
     let outcomes = over(&deletes).await;
     let is_told = |outcome: &SyncOutcome| match outcome {
-        SyncOutcome::Rescheduled(why) => why.contains("stands for no index"),
+        SyncOutcome::Rescheduled(why) => why.contains("is not an alias yet"),
         _ => false,
     };
     assert!(outcomes.iter().all(is_told), "{:?}", outcomes[0]);
@@ -175,7 +175,7 @@ async fn only_a_fill_recreates_a_deleted_index() {
     let SyncOutcome::Rescheduled(why) = &outcomes[0] else {
         panic!("{outcomes:?}");
     };
-    assert!(why.contains("stands for no index"), "{why}");
+    assert!(why.contains("is not an alias yet"), "{why}");
     assert!(!server.index_exists("notes-1").await.unwrap());
     assert!(index.is_empty().await.unwrap());
     fill(&Immediate(world), &index).await.unwrap();

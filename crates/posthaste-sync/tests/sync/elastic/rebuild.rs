@@ -276,7 +276,7 @@ async fn a_rebuild_with_refused_documents_keeps_the_old_index() {
         .await;
     let error = error.unwrap_err().0;
     assert!(
-        error.contains("30 documents do not become true in notes-2"),
+        error.contains("30 documents still differ in notes-2"),
         "{error}"
     );
     assert_eq!(fake.documents("notes"), fake.documents("notes-1"));
@@ -311,11 +311,11 @@ async fn rebuilds_with_another_definition_are_not_resumed() {
     // The same one goes on with it, and nobody has deleted it.
     let error = defined("long").rebuild(&immediate, audit).await;
     let error = error.unwrap_err().0;
-    assert!(error.contains("do not become true in notes-2"), "{error}");
+    assert!(error.contains("still differ in notes-2"), "{error}");
     assert!(index.give_up_rebuild().await.unwrap());
     let error = defined("keyword").rebuild(&immediate, audit).await;
     let error = error.unwrap_err().0;
-    assert!(error.contains("do not become true in notes-2"), "{error}");
+    assert!(error.contains("still differ in notes-2"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
