@@ -8,12 +8,18 @@
 //! `relay.*`, `sync.*`, `transaction.replica`), which their own tests have.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::post;
 use posthaste_observe::{Kind, Level, is_alert};
 use posthaste_testkit::{Child, PgServer, PgVersion, TestDb};
 use serde_json::Value;
+use tokio::net::TcpListener;
 
 use crate::exporter::{got, served};
 use crate::stage::{BOUND, Stage};
@@ -166,6 +172,7 @@ async fn every_surface_reports_the_same_findings() -> anyhow::Result<()> {
                                       scheduled_at => now() - interval '2 s',
                                       expires_at => now() - interval '1 s');
              SELECT posthaste.enqueue('ok', queue => 'unserved');
+             SELECT posthaste.enqueue('hook', queue => 'hooks') FROM generate_series(1, 2);
              SELECT posthaste.pause('paused');
              SELECT posthaste.enqueue('ok', queue => 'paused');
              INSERT INTO posthaste.txwatch_action (server, kind, pid, action, rule, result)
@@ -181,6 +188,8 @@ async fn every_surface_reports_the_same_findings() -> anyhow::Result<()> {
              BEGIN; SELECT pg_current_xact_id()",
         )
         .await?;
+    let is_repaired = Arc::new(AtomicBool::new(false));
+    let endpoint = endpoint(Arc::clone(&is_repaired)).await?;
     let work = [
         "work",
         "--queue",
@@ -195,23 +204,45 @@ async fn every_surface_reports_the_same_findings() -> anyhow::Result<()> {
         "fails=false",
         "--exec",
         "ok=true",
+        "--queue",
+        "hooks=1",
+        "--http",
+        &endpoint,
     ];
-    let _worker = surfaces.stage.spawn_at(db.url(), &work)?;
-    surfaces
-        .all_report(&[
-            "jobs.dead",
-            "jobs.expired",
-            "jobs.failing",
-            "queue.failing",
-            "queue.late",
-            "queue.long",
-            "queue.no_worker",
-            "queue.paused",
-            "queue.slow",
-            "transaction.ended",
-            "transaction.long",
-            "transaction.prepared",
-            "transaction.slot",
-        ])
-        .await
+    let mut command = surfaces.stage.command(&work);
+    command.env("DATABASE_URL", db.url());
+    // Whatever proxy the machine uses, it does not lead to its own loopback.
+    let _worker = Child::spawn(command.env("NO_PROXY", "127.0.0.1"))?;
+    let lasting = [
+        "jobs.dead",
+        "jobs.expired",
+        "jobs.failing",
+        "queue.failing",
+        "queue.late",
+        "queue.long",
+        "queue.no_worker",
+        "queue.paused",
+        "queue.slow",
+        "transaction.ended",
+        "transaction.long",
+        "transaction.prepared",
+        "transaction.slot",
+    ];
+    let with_endpoint = [&lasting[..], &["worker.failing"]].concat();
+    surfaces.all_report(&with_endpoint).await?;
+    is_repaired.store(true, Ordering::SeqCst);
+    surfaces.all_report(&lasting).await
+}
+
+/// The option of an endpoint that refuses its callers until it is repaired.
+async fn endpoint(is_repaired: Arc<AtomicBool>) -> anyhow::Result<String> {
+    let answer = post(async move || match is_repaired.load(Ordering::SeqCst) {
+        true => StatusCode::OK,
+        false => StatusCode::UNAUTHORIZED,
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let routes = Router::new().route("/", answer);
+    tokio::spawn(async move { axum::serve(listener, routes).await });
+    Ok(format!("hook=http://{address}/"))
 }

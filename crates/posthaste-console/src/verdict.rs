@@ -77,7 +77,7 @@ fn link(finding: &Finding) -> String {
         Kind::QueueNoWorker | Kind::QueueLate | Kind::QueueFailing | Kind::QueuePaused => {
             "/queues".to_owned()
         }
-        Kind::WorkerSilent | Kind::WorkerNoLeader => "/workers".to_owned(),
+        Kind::WorkerSilent | Kind::WorkerNoLeader | Kind::WorkerFailing => "/workers".to_owned(),
         Kind::RelayStopped | Kind::RelaySilent | Kind::RelayDown | Kind::RelayFailing => {
             "/destinations".to_owned()
         }

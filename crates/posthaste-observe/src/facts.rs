@@ -110,6 +110,10 @@ pub struct Worker {
     pub queues: Vec<String>,
     /// It does maintenance for all.
     pub leads: bool,
+    /// Since when an endpoint of it accepts no jobs.
+    pub failing_since: Option<Timestamp>,
+    /// Why.
+    pub last_error: Option<String>,
 }
 
 impl Worker {

@@ -129,6 +129,8 @@ kinds! {
         "No worker does maintenance.";
     WorkerSilent "worker.silent" Warning "workers are silent"
         "A worker has stopped sending heartbeats.";
+    WorkerFailing "worker.failing" Error "workers have endpoints that accept nothing"
+        "An HTTP endpoint of a worker accepts no jobs.";
     QueueNoWorker "queue.no_worker" Error "queues have no worker"
         "Jobs are waiting in a queue that no worker serves.";
     QueueLate "queue.late" Error "queues are late"

@@ -30,6 +30,7 @@ use crate::maintenance::Maintenance;
 use crate::metrics::Runs;
 use crate::notifier::{self, Notifier};
 use crate::parts::admission::Admission;
+use crate::parts::failing_endpoints::FailingEndpoints;
 use crate::parts::gate::Gate;
 use crate::parts::notifications::Notifications;
 use crate::parts::oldest_unanswered::OldestUnanswered;
@@ -55,6 +56,7 @@ pub(crate) struct Start {
     pub(crate) admission: Arc<Admission>,
     /// The answers to heartbeats, for the one that asks how the worker is.
     pub(crate) owed: Arc<OldestUnanswered>,
+    pub(crate) failing: Arc<FailingEndpoints>,
     pub(crate) stop: CancellationToken,
 }
 
@@ -82,6 +84,7 @@ struct Process {
     /// What was done and not flushed yet.
     stats: Arc<Stats>,
     owed: Arc<OldestUnanswered>,
+    failing: Arc<FailingEndpoints>,
     pulse: Arc<Pulse>,
     watched: Watched,
     ends: Ends,
@@ -140,6 +143,7 @@ impl Process {
             notifications: Arc::default(),
             stats: Arc::default(),
             owed: start.owed,
+            failing: start.failing,
             pulse: Arc::default(),
             watched: Watched::new(start.stop),
             ends: Ends::default(),
@@ -160,6 +164,7 @@ impl Process {
             registration: Arc::clone(&self.claimer.registration),
             config: Arc::clone(&self.config),
             owed: Arc::clone(&self.owed),
+            failing: Arc::clone(&self.failing),
             pulse: Arc::clone(&self.pulse),
             doubted: Arc::clone(&self.claimer.unanswered.doubted),
             admission: Arc::clone(&self.admission),

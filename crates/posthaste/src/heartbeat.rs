@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::identity::{Identity, Moment, Registration};
 use crate::parts::admission::Admission;
 use crate::parts::doubted::Doubted;
+use crate::parts::failing_endpoints::FailingEndpoints;
 use crate::parts::oldest_unanswered::OldestUnanswered;
 use crate::parts::pulse::Pulse;
 use crate::parts::watched::Watched;
@@ -26,6 +27,8 @@ pub(crate) struct Heartbeat {
     pub(crate) config: Arc<Config>,
     /// The answers to its beats.
     pub(crate) owed: Arc<OldestUnanswered>,
+    /// What it reports.
+    pub(crate) failing: Arc<FailingEndpoints>,
     /// Whether the engine moves.
     pub(crate) pulse: Arc<Pulse>,
     /// Told when the server may have forgotten what it had answered.
@@ -164,7 +167,7 @@ async fn beat_once(
     failures: &mut u32,
 ) -> Option<bool> {
     let sent = Moment::now();
-    let beaten = store::beat(link, worker).await;
+    let beaten = store::beat(link, worker, heartbeat.failing.summary().as_deref()).await;
     heartbeat.admission.note(&beaten);
     if beaten.is_ok() && std::mem::take(failures) > 0 {
         tracing::info!(worker, "the database answers heartbeats again");

@@ -81,7 +81,7 @@ impl Registration {
             return Ok(worker);
         }
         let sent = Moment::now();
-        if store::beat(&self.link, worker.id).await?.is_some() {
+        if store::beat(&self.link, worker.id, None).await?.is_some() {
             worker.tenure.renew(sent);
             return Ok(worker);
         }

@@ -2,6 +2,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod doubted;
+pub(crate) mod failing_endpoints;
 pub(crate) mod gate;
 pub(crate) mod notifications;
 pub(crate) mod oldest_unanswered;

@@ -149,6 +149,7 @@ impl<S> TestRun<S> {
             stopping: self.stopping.clone(),
             cancelled: self.cancelled.clone(),
             completed: Arc::clone(&self.completed),
+            failing: Arc::default(),
         };
         Context::new(Arc::new(run)).with_state(&self.state)
     }

@@ -423,3 +423,37 @@ fn captures_that_stopped_lost_their_slot_or_are_behind_are_found() {
         assert_eq!(found(|store| store.captures.push(one)), expected);
     }
 }
+
+#[test]
+fn an_endpoint_that_accepts_no_jobs_is_found_while_jobs_wait_for_it() {
+    let fail = |snapshot: &mut Snapshot| {
+        let mut failing = worker(1.0, &["mail"]);
+        failing.failing_since = Some(snapshot.server.at);
+        failing.last_error = Some("http://host: the answer was 401".into());
+        snapshot.workers.push(failing);
+    };
+    assert!(found(|store| fail(store)).is_empty());
+    assert_eq!(
+        found(|store| {
+            fail(store);
+            wait_in(store, "mail", 3, 1.0);
+        }),
+        [Kind::WorkerFailing]
+    );
+    let others = found(|store| {
+        fail(store);
+        wait_in(store, "other", 3, 1.0);
+        store.workers.push(worker(1.0, &["other"]));
+    });
+    assert!(others.is_empty(), "it does not serve the queue");
+    let mut failing = healthy();
+    fail(&mut failing);
+    wait_in(&mut failing, "mail", 3, 1.0);
+    let finding = &findings(&failing, &Thresholds::default())[0];
+    assert!(
+        finding
+            .summary
+            .ends_with("3 jobs waiting: http://host: the answer was 401")
+    );
+    assert_eq!(finding.jobs, 3);
+}

@@ -1,7 +1,8 @@
 //! Findings about workers as a whole.
 
+use crate::facts::Worker;
 use crate::finding::{Finding, Kind};
-use crate::format::{age, counted, plain, time};
+use crate::format::{age, counted, plain, seconds, time};
 use crate::snapshot::Snapshot;
 use crate::thresholds::Thresholds;
 
@@ -19,6 +20,7 @@ pub(super) fn findings(snapshot: &Snapshot, thresholds: &Thresholds) -> Vec<Find
     }
     for worker in &snapshot.workers {
         if worker.is_alive(thresholds) {
+            found.extend(failing(snapshot, worker));
             continue;
         }
         let (name, id) = (plain(&worker.name, 80), worker.id);
@@ -36,6 +38,28 @@ pub(super) fn findings(snapshot: &Snapshot, thresholds: &Thresholds) -> Vec<Find
         found.push(Finding::new(Kind::WorkerSilent, summary, remedy).about(&worker.name, 0));
     }
     found
+}
+
+/// Nothing where no job waits for the endpoint: only a job shows that it accepts jobs again.
+fn failing(snapshot: &Snapshot, worker: &Worker) -> Option<Finding> {
+    let since = worker.failing_since?;
+    let sums = snapshot.sums_of(|counter| worker.serves(&counter.queue));
+    let waiting = sums.available + sums.blocked + sums.scheduled + sums.retrying + sums.running;
+    if waiting == 0 {
+        return None;
+    }
+    let (name, id) = (plain(&worker.name, 80), worker.id);
+    let time = age(seconds(since, snapshot.server.at).max(0.0));
+    let jobs = counted(waiting, "job", "jobs");
+    let error = plain(worker.last_error.as_deref().unwrap_or_default(), 160);
+    let summary = format!(
+        "An HTTP endpoint of worker {name} ({id}) has accepted no jobs for {time}; {jobs} \
+         waiting: {error}"
+    );
+    let remedy = "Correct the address or the secret of 'posthaste work --http', or repair the \
+                  endpoint. Jobs wait without counting an attempt.";
+    let finding = Finding::new(Kind::WorkerFailing, summary, remedy);
+    Some(finding.about(&worker.name, waiting).since(since))
 }
 
 /// Nothing where all jobs are those of relays and syncs, which have findings of their own.

@@ -211,6 +211,8 @@ fn worker(row: &Row) -> Result<Worker, PgError> {
         silent: row.try_get("silent")?,
         queues: row.try_get("queues")?,
         leads: row.try_get("leads")?,
+        failing_since: row.try_get("failing_since")?,
+        last_error: row.try_get("last_error")?,
     })
 }
 

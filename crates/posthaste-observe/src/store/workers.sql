@@ -2,7 +2,7 @@
 -- came with a copy. A replica, or a role that may not ask which store this is, sees all.
 SELECT w.id, w.name, w.started_at,
        extract(epoch FROM clock_timestamp() - w.seen_at)::double precision AS silent,
-       w.queues, l.worker IS NOT NULL AS leads
+       w.queues, l.worker IS NOT NULL AS leads, w.failing_since, w.last_error
   FROM (SELECT CASE WHEN NOT pg_is_in_recovery()
                      AND has_function_privilege('posthaste.cluster()'::text, 'EXECUTE'::text)
                     THEN posthaste.session_identity() END AS identity OFFSET 0) here,

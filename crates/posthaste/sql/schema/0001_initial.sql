@@ -178,7 +178,10 @@ CREATE TABLE posthaste.worker (
   name       text        NOT NULL,
   -- It may claim there and nowhere else.
   identity   text        NOT NULL,
-  queues     text[]      NOT NULL DEFAULT '{}'  -- what it works on; none: it does not say
+  queues     text[]      NOT NULL DEFAULT '{}', -- what it works on; none: it does not say
+  -- since when an endpoint of it accepts no jobs, and why
+  failing_since timestamptz,
+  last_error text
 ) WITH (fillfactor = 50);
 
 -- The elected leader of maintenance. A lease by the server's clock spares idle work; each duty has

@@ -30,6 +30,7 @@ fn of(queues: Vec<Arc<QueueState>>) -> (Process, UnboundedReceiver<Settled>) {
         periodic: Vec::new(),
         admission: Arc::default(),
         owed: Arc::default(),
+        failing: Arc::default(),
         stop: CancellationToken::new(),
     })
 }

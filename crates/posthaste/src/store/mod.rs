@@ -93,10 +93,14 @@ pub(crate) async fn register(
 
 /// The worker lives: which store its heartbeat came to, as posthaste.session_identity() says it;
 /// none when it was declared dead.
-pub(crate) async fn beat(link: &ReconnectingClient, worker: i64) -> Result<Option<String>, Error> {
+pub(crate) async fn beat(
+    link: &ReconnectingClient,
+    worker: i64,
+    failing: Option<&str>,
+) -> Result<Option<String>, Error> {
     let what = "cannot send a heartbeat";
     let rows = link
-        .fetch(what, include_str!("beat.sql"), &[&worker])
+        .fetch(what, include_str!("beat.sql"), &[&worker, &Prose(failing)])
         .await?;
     let here = rows.first().map(|row| row.try_get(0)).transpose();
     here.map_err(Error::postgres(what))

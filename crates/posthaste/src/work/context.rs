@@ -10,6 +10,7 @@ use uuid::Uuid;
 use crate::error::{Error, ErrorKind};
 use crate::executor::{Executor, Value};
 use crate::job::Job;
+use crate::parts::failing_endpoints::FailingEndpoints;
 use crate::store::{COMPLETE, Fence};
 
 /// What a run of a job knows, and what it can do besides returning.
@@ -30,6 +31,12 @@ pub(crate) struct Run {
     pub(crate) stopping: CancellationToken,
     pub(crate) cancelled: CancellationToken,
     pub(crate) completed: Arc<AtomicBool>,
+    /// Those of the worker.
+    #[cfg_attr(
+        not(feature = "http"),
+        expect(dead_code, reason = "only HTTP endpoints are reported")
+    )]
+    pub(crate) failing: Arc<FailingEndpoints>,
 }
 
 impl<S> Clone for Context<S> {
@@ -88,6 +95,12 @@ impl<S> Context<S> {
     /// `posthaste.delivery_id(id)` in SQL.
     pub fn delivery_id(&self) -> Uuid {
         self.run.delivery_id
+    }
+
+    /// The worker's endpoints that accept no jobs.
+    #[cfg(feature = "http")]
+    pub(crate) fn failing_endpoints(&self) -> &FailingEndpoints {
+        &self.run.failing
     }
 
     /// Completes when the worker was asked to stop: a long handler may end early and return

@@ -112,7 +112,11 @@ impl Http {
     + 'static {
         move |context, job| {
             let http = self.clone();
-            Box::pin(async move { http.run(&context, &job).await })
+            Box::pin(async move {
+                let result = http.run(&context, &job).await;
+                http.report(&context);
+                result
+            })
         }
     }
 
@@ -134,7 +138,8 @@ impl Http {
             () = context.stopping() => None,
         };
         let Some(pass) = pass else {
-            return Err(RetryLater::without_attempt(SOON, self.gate.reason()).into());
+            let reason = self.gate.reason().unwrap_or_default();
+            return Err(RetryLater::without_attempt(SOON, reason).into());
         };
         let left = self.time_limit.saturating_sub(began.elapsed());
         let _turn = self.turns.next().await;
@@ -153,6 +158,12 @@ impl Http {
             }
             Err(error) => Err(self.not_answered(&error, pass).into()),
         }
+    }
+
+    /// Lets the worker's heartbeat report whether the endpoint takes jobs.
+    fn report<S>(&self, context: &Context<S>) {
+        let key = Arc::as_ptr(&self.gate) as usize;
+        context.failing_endpoints().note(key, self.gate.summary());
     }
 
     /// What there was instead of an answer.

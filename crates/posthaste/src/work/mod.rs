@@ -21,6 +21,7 @@ use crate::database::Database;
 use crate::engine::{self, Start};
 use crate::error::{Error, ErrorKind};
 use crate::parts::admission::Admission;
+use crate::parts::failing_endpoints::FailingEndpoints;
 use crate::parts::oldest_unanswered::OldestUnanswered;
 use crate::parts::queue::QueueState;
 use crate::shutdown::Signals;
@@ -75,11 +76,12 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         let stop = CancellationToken::new();
         let handlers = Arc::new(self.handlers);
         let runtime = tokio::runtime::Handle::current();
+        let failing = Arc::<FailingEndpoints>::default();
         let worked = self.queues.into_iter().map(|queue| {
             let name = queue.name.clone();
             let (handlers, runtime) = (Arc::clone(&handlers), runtime.clone());
-            let probe = self.probe.clone();
-            let runner = Runner::start(queue, handlers, runtime, stop.clone(), probe);
+            let (probe, failing) = (self.probe.clone(), Arc::clone(&failing));
+            let runner = Runner::start(queue, handlers, runtime, stop.clone(), probe, failing);
             QueueState::new(&name, Arc::new(runner))
         });
         let queues: Vec<_> = worked.chain(self.consumed).map(Arc::new).collect();
@@ -96,6 +98,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
             periodic,
             admission: Arc::clone(&admission),
             owed: Arc::clone(&owed),
+            failing: Arc::clone(&failing),
             stop: stop.clone(),
         };
         let (ended, end) = tokio::sync::oneshot::channel();

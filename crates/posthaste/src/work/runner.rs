@@ -25,6 +25,7 @@ use crate::error::panic_text;
 use crate::handler;
 use crate::job::{Job, JobId};
 use crate::log_limit::{FEW, LogLimit};
+use crate::parts::failing_endpoints::FailingEndpoints;
 use crate::retry::{Backoff, RunResult};
 use line::LINE;
 use slot::{Run, Slot, overstayed};
@@ -35,6 +36,7 @@ pub(crate) struct Runner {
     handlers: Arc<Handlers>,
     runtime: Handle,
     probe: Option<TestProbe>,
+    failing: Arc<FailingEndpoints>,
     line: Mutex<VecDeque<Delivery>>,
     arrived: Notify,
     running: Mutex<Vec<Arc<Slot>>>,
@@ -56,6 +58,7 @@ impl Runner {
         runtime: Handle,
         stopping: CancellationToken,
         probe: Option<TestProbe>,
+        failing: Arc<FailingEndpoints>,
     ) -> Arc<Self> {
         let concurrency = config.concurrency;
         let limited = handlers.are_limited().then(Mutex::default);
@@ -64,6 +67,7 @@ impl Runner {
             handlers,
             runtime,
             probe,
+            failing,
             line: Mutex::default(),
             arrived: Notify::new(),
             running: Mutex::default(),
@@ -112,6 +116,7 @@ impl Runner {
             stopping: self.stopping.clone(),
             cancelled: cancelled.clone(),
             completed: Arc::default(),
+            failing: Arc::clone(&self.failing),
         });
         *slot.current() = Some(Run {
             ticket,

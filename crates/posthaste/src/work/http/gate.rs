@@ -22,8 +22,8 @@ pub(super) struct Gate {
 #[derive(Default)]
 struct State {
     breaker: Breaker,
-    /// Why the endpoint took nothing last.
-    reason: String,
+    /// Why the endpoint accepts nothing; none while it accepts jobs.
+    reason: Option<String>,
     /// When that was logged; none since it was logged that it accepts jobs again.
     logged: Option<Instant>,
     last_logged: Option<Instant>,
@@ -60,9 +60,16 @@ impl Gate {
         }
     }
 
-    /// Why jobs are held back.
-    pub(super) fn reason(&self) -> String {
+    /// Why jobs are held back; nothing while they are let through.
+    pub(super) fn reason(&self) -> Option<String> {
         self.state().reason.clone()
+    }
+
+    /// As [`reason`](Self::reason), with where the endpoint is.
+    pub(super) fn summary(&self) -> Option<String> {
+        let endpoint = &self.endpoint;
+        let reason = self.state().reason.clone();
+        reason.map(|reason| format!("{endpoint}: {reason}"))
     }
 
     /// Else when to ask again without a notification.
@@ -104,6 +111,7 @@ impl Pass<'_> {
         if !state.breaker.succeeded() {
             return;
         }
+        state.reason = None;
         if state.logged.take().is_some() {
             tracing::info!(endpoint = self.gate.endpoint, "accepts jobs again");
         }
@@ -116,7 +124,7 @@ impl Pass<'_> {
         let now = Instant::now();
         let mut state = self.gate.state();
         state.breaker.failed(now, fastrand::f64());
-        reason.clone_into(&mut state.reason);
+        state.reason = Some(reason.to_owned());
         let is_known = state.logged.is_some()
             || (state.last_logged).is_some_and(|then| now.duration_since(then) < SAID_EVERY);
         if !is_known {

@@ -1,0 +1,56 @@
+//! Endpoints of this process that accept no jobs.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What the store keeps of all reasons together.
+const LONGEST: usize = 1_000;
+
+/// Why which endpoints accept no jobs, for the heartbeat, which reports it.
+#[derive(Debug, Default)]
+pub(crate) struct FailingEndpoints(Mutex<BTreeMap<usize, String>>);
+
+impl FailingEndpoints {
+    /// Notes why the endpoint with this key accepts no jobs; nothing where it accepts them.
+    #[cfg(any(feature = "http", test))]
+    pub(crate) fn note(&self, key: usize, reason: Option<String>) {
+        let mut reasons = self.reasons();
+        match reason {
+            Some(reason) => reasons.insert(key, reason),
+            None => reasons.remove(&key),
+        };
+    }
+
+    /// All reasons as one text; nothing where every endpoint accepts jobs.
+    pub(crate) fn summary(&self) -> Option<String> {
+        let reasons = self.reasons();
+        let all: Vec<&str> = reasons.values().map(String::as_str).collect();
+        let text = all.join("; ").replace('\0', "");
+        (!all.is_empty()).then(|| text.chars().take(LONGEST).collect())
+    }
+
+    fn reasons(&self) -> MutexGuard<'_, BTreeMap<usize, String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FailingEndpoints, LONGEST};
+
+    #[test]
+    fn the_summary_names_each_failing_endpoint_until_it_accepts_jobs() {
+        let failing = FailingEndpoints::default();
+        assert_eq!(failing.summary(), None);
+        failing.note(1, Some("a: 401".into()));
+        failing.note(2, Some("b: 404\0".into()));
+        failing.note(1, Some("a: 403".into()));
+        assert_eq!(failing.summary().unwrap(), "a: 403; b: 404");
+        failing.note(1, None);
+        assert_eq!(failing.summary().unwrap(), "b: 404");
+        failing.note(2, Some("ü".repeat(2 * LONGEST)));
+        assert_eq!(failing.summary().unwrap().chars().count(), LONGEST);
+        failing.note(2, None);
+        assert_eq!(failing.summary(), None);
+    }
+}
