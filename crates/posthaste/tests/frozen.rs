@@ -181,25 +181,59 @@ async fn a_claim_whose_jobs_were_never_read_is_given_back_or_found_and_counts_as
     }
 }
 
-/// Cancel and retry answer for each job, in a transaction that has locked lanes or the promoter.
+/// Whether no other transaction writes into a table of this database.
+fn is_unwritten(table: &str) -> String {
+    format!(
+        "SELECT NOT EXISTS (SELECT FROM pg_locks
+            WHERE relation = '{table}'::regclass AND mode = 'RowExclusiveLock'
+              AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"
+    )
+}
+
+/// These answer for each job, in a transaction that has locked lanes, the promoter or rows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_reads_no_answer_of_its_cancel_or_retry_loses_its_locks() {
-    for (call, lock) in [
+    let claim = "INSERT INTO posthaste.worker (name) VALUES ('w');
+        INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 1001);
+        SELECT count(*) FROM posthaste.claim('default', '{0}',
+          (SELECT max(id) FROM posthaste.worker),
+          '00000000-0000-0000-0000-000000000001', 5000, 16000000)";
+    let two = "SELECT posthaste.enqueue('n', scheduled_at => now() + at)
+            FROM unnest('{0, 1 hour}'::interval[]) at";
+    let cancelled = format!("{two}; SELECT count(*) FROM posthaste.cancel_many('{{1}}')");
+    let [dead, done] = ["posthaste.dead", "posthaste.job_done_0"].map(is_unwritten);
+    let cases: [(&str, &str, &str); 4] = [
         (
+            two,
             "SELECT count(*) FROM posthaste.cancel_many('{1}')",
             "SELECT pg_try_advisory_xact_lock(1885893475, posthaste.lane_key('default', 0))",
         ),
         (
+            two,
             "SELECT count(*) FROM posthaste.retry('{2}')",
             "SELECT pg_try_advisory_xact_lock(1885893476, 2)",
         ),
-    ] {
+        (
+            &cancelled,
+            "SELECT count(*) FROM posthaste.redrive('{1}')",
+            &dead,
+        ),
+        (
+            claim,
+            "SELECT posthaste.settle(0::smallint, max(c.batch), c.token,
+               ARRAY(SELECT generate_series(1, 1001)::bigint), array_fill(0::smallint, '{1001}'),
+               NULL, NULL, NULL, NULL, NULL) FROM posthaste.claim_0 c GROUP BY c.token",
+            &done,
+        ),
+    ];
+    for (jobs, call, lock) in cases {
         let scene = Scene::new(false).await;
-        let jobs = "SELECT posthaste.enqueue('n', scheduled_at => now() + at)
-            FROM unnest('{0, 1 hour}'::interval[]) at";
-        scene.client.batch_execute(jobs).await.unwrap();
+        // Each a transaction of its own: a claim sees what others have committed.
+        for step in jobs.split(';') {
+            scene.client.batch_execute(step).await.unwrap();
+        }
         let frozen = connect(&scene.proxy.url(scene.db.name())).await.unwrap();
-        let answer = RequestMatcher::statement("generate_series");
+        let answer = RequestMatcher::statement("repeat('x', 1000)");
         let stalled = scene.proxy.stall_answer_to(answer);
         let (sent, long) = tokio::sync::oneshot::channel();
         let asked = tokio::spawn(async move {
@@ -217,6 +251,44 @@ async fn a_client_that_reads_no_answer_of_its_cancel_or_retry_loses_its_locks() 
         assert!(!is_free().await.unwrap(), "{call} locks it");
         eventually(SOON, "it is free", is_free).await.unwrap();
         asked.abort();
+    }
+}
+
+/// What an answer may have is what a server sends to a client that reads nothing.
+#[tokio::test]
+async fn a_claim_answers_with_no_more_bytes_than_it_may() {
+    let scene = Scene::new(false).await;
+    let client = &scene.client;
+    let worker = hand(client).await;
+    // Lanes, jobs of each, bytes of the arguments, letters of the name; and the jobs in the answer.
+    for (lanes, jobs, bytes, letters, answered) in [
+        (1, 16, 1_000, 1, 16),
+        (1, 30, 1_000, 1, 0),
+        (1, 100, 1, 60, 100),
+        (1, 120, 1, 60, 0),
+        (6, 8, 1_000, 1, 16),
+        (30, 1, 1_000, 1, 5),
+    ] {
+        let enqueue = "INSERT INTO posthaste.job (name, priority, kwargs)
+            SELECT repeat('n', $4::integer), lane, jsonb_build_object('k', repeat('x', $3::integer))
+              FROM generate_series(1, $1::integer) lane, generate_series(1, $2::integer)";
+        let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 4] =
+            [&lanes, &jobs, &bytes, &letters];
+        client.execute(enqueue, &parameters).await.unwrap();
+        let claim = "SELECT c.id, octet_length(concat(c.name, c.kwargs)) + 128
+              FROM posthaste.claim('default', ARRAY(SELECT generate_series(1, $2::integer)), $1,
+                gen_random_uuid(), 5000, 100000000, 20480) c";
+        let rows = client.query(claim, &[&worker, &lanes]).await.unwrap();
+        let sent = rows.iter().filter_map(|row| {
+            let id: Option<i64> = row.get(0);
+            id.map(|_| row.get::<_, i32>(1))
+        });
+        let sent: Vec<i32> = sent.collect();
+        assert_eq!(sent.len(), answered, "{lanes} lanes of {jobs}");
+        assert!(
+            sent.iter().sum::<i32>() <= 20_480,
+            "{lanes} lanes of {jobs}"
+        );
     }
 }
 

@@ -107,8 +107,8 @@ $f$;
 -- with fewer jobs than p_limit, nothing was left in these lanes.
 --
 -- Lanes stay locked while the answer is sent, and a client that stands still reads nothing. With
--- p_answer, jobs of at most twice as many bytes are in the answer. Of each batch beyond, it has one
--- row without an id but with a slot: once the claim has committed, posthaste.claimed_jobs reads it.
+-- p_answer, jobs of at most so many bytes are in the answer. Of each batch beyond, it has one row
+-- without an id but with a slot: once the claim has committed, posthaste.claimed_jobs reads it.
 -- The session remembers which these are, so that a statement that is sent behind the claim can read
 -- them without knowing the answer.
 CREATE OR REPLACE FUNCTION posthaste.claim(
@@ -130,7 +130,8 @@ DECLARE
   v_most integer;     -- what the next batch may have
   v_more posthaste.claimed;
   v_size bigint; v_lanes integer := 0;
-  v_answer integer := p_answer;  -- what the next batch may add to the answer
+  v_answer integer := p_answer;  -- what more batches may add to the answer
+  v_share integer;               -- what of it is the next batch's
   v_is_sent boolean;
   v_taken bigint := 0;
   v_slots integer[] := '{}'; v_batches bigint[] := '{}';
@@ -183,6 +184,10 @@ BEGIN
         END IF;
         v_is_sent := p_answer IS NULL OR NOT b.o_mixed AND b.o_bytes + 128 * b.o_n <= v_answer;
         v_rows := b.o_n;
+        -- Names and keys are counted only where the rows are read: half of what is left has room
+        -- for them.
+        v_share := CASE WHEN 2 * (b.o_bytes + 128 * b.o_n) <= v_answer THEN v_answer / 2
+                        ELSE v_answer END;
         IF v_is_sent OR b.o_mixed THEN
           CASE v_slot
             -- repeat: slots 0..5
@@ -191,16 +196,17 @@ BEGIN
                 RETURN QUERY SELECT * FROM posthaste.handed_out_0(b.o_batch, p_token, b.o_mixed) h;
               ELSIF v_is_sent THEN
                 RETURN QUERY
-                  SELECT * FROM posthaste.handed_out_short_0(b.o_batch, p_token, v_answer) h;
+                  SELECT * FROM posthaste.handed_out_short_0(b.o_batch, p_token, v_share) h;
               ELSE
                 PERFORM FROM posthaste.handed_out_0(b.o_batch, p_token, true) h;
               END IF;
             -- end
           END CASE;
           GET DIAGNOSTICS v_rows = ROW_COUNT;
-          v_answer := v_answer / 2;
           IF v_is_sent AND v_rows = 0 AND NOT b.o_mixed THEN
             v_is_sent := false; v_rows := b.o_n;
+          ELSIF v_is_sent THEN
+            v_answer := v_answer - v_share;
           END IF;
         END IF;
         IF v_rows > 0 AND NOT v_is_sent THEN

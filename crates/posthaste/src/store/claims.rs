@@ -25,10 +25,10 @@ pub(crate) struct Claim {
     pub(crate) again: Option<Duration>,
 }
 
-/// Bytes of rows that a claim may answer with; posthaste.claim at most doubles it. Its lanes are
-/// locked until all of the answer is sent, so it has to fit into what the server may send to a
-/// client that reads nothing: the server's own buffer of 8 kB and a socket's of 16 kB.
-const ANSWER: i32 = 10 * 1024;
+/// Bytes of rows that a claim may answer with. Its lanes are locked until all of the answer is
+/// sent, so it has to fit into what the server may send to a client that reads nothing. Over a link
+/// that acknowledges nothing that was at least 40 kB (decision 36).
+const ANSWER: i32 = 20 * 1024;
 
 /// Batches of a claim whose jobs are still to be read by [`claimed_jobs`].
 #[derive(Default)]
