@@ -1,10 +1,10 @@
 //! Who works on an action: one console at a time, and another when that one is gone.
 
-use posthaste_testkit::TestDb;
+use posthaste_testkit::{PgServer, PgVersion, Proxy, RequestMatcher, TestDb, eventually};
 use tokio::sync::oneshot;
 
-use super::{Holder, dead, done, ended, held, nth_dead, number};
-use crate::support::{self, Console, console, database};
+use super::{Holder, dead, done, ended, held, nth_dead, number, waiting};
+use crate::support::{self, Console, SOON, console, database};
 
 /// A console that is killed: nothing of it goes on, whatever it is at.
 struct Doomed {
@@ -135,4 +135,35 @@ async fn a_copy_of_a_database_does_not_go_on_by_itself() {
     console.act("/bulk/1/stop", &[]).await;
     console.act("/bulk/1/go-on", &[]).await;
     assert_eq!(done(&ended(&console, "/bulk/1", "finished").await), "10");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_console_that_stands_still_amid_a_batch_loses_its_locks() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    waiting(&client, "wrong", 100).await;
+    let server = PgServer::shared(PgVersion::any()).unwrap();
+    let proxy = Proxy::start(server.address()).await.unwrap();
+    let url = proxy.url(database.name());
+    let manager = deadpool_postgres::Manager::new(url.parse().unwrap(), tokio_postgres::NoTls);
+    let pool = deadpool_postgres::Pool::builder(manager).build().unwrap();
+    let console = support::console_of(pool, support::operator()).await;
+    let cancel = RequestMatcher::statement("FROM posthaste.cancel_many(");
+    let stalled = proxy.stall_answer_to(cancel);
+    let fields = [
+        ("do", "cancel"),
+        ("filter", "name:wrong"),
+        ("at_most", "100"),
+    ];
+    let path = console.act("/bulk", &fields).await;
+    stalled.wait(SOON).await.unwrap();
+    let is_free = async || -> anyhow::Result<bool> {
+        let lane = "SELECT pg_try_advisory_xact_lock(1885893475, posthaste.lane_key('mail', 0))";
+        Ok(client.query_one(lane, &[]).await?.get(0))
+    };
+    assert!(!is_free().await.unwrap(), "the batch locks the lane");
+    eventually(SOON, "the lane is free", is_free).await.unwrap();
+    proxy.restore().await.unwrap();
+    let page = ended(&console, &path, "finished").await;
+    assert_eq!(done(&page), "100");
 }
