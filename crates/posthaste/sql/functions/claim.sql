@@ -125,6 +125,8 @@ DECLARE
   v_rows bigint;
   v_expired boolean;  -- the lane goes on behind a batch that had expired
   v_closed bigint := 0; v_left integer := p_limit;
+  v_begun timestamptz;
+  v_is_held boolean;  -- the lane, before anything was read
   v_queue posthaste.queue;
   v_bytes bigint := p_bytes;
   v_most integer;     -- what the next batch may have
@@ -162,10 +164,19 @@ BEGIN
     END IF;
   END IF;
   FOREACH v_priority IN ARRAY p_priorities LOOP
-    CONTINUE WHEN NOT posthaste.sees(p_queue, v_priority, p_worker);
+    v_begun := clock_timestamp();
+    v_is_held := false;
+    -- A single lane that is free is locked at once: a check before it would cost as much again. Of
+    -- many the empty ones would stay locked while the others are claimed from.
+    IF cardinality(p_priorities) = 1 THEN
+      v_is_held := pg_try_advisory_xact_lock(1885893475, posthaste.lane_key(p_queue, v_priority));
+    END IF;
+    IF NOT v_is_held THEN
+      CONTINUE WHEN NOT posthaste.sees(p_queue, v_priority, p_worker);
+      PERFORM posthaste.hold_lane(p_queue, v_priority);
+    END IF;
     -- From here on nobody moves a job of the lane, and all slots are read as of one moment: what is
     -- committed into two segments between two looks would be found in the newer one first.
-    PERFORM posthaste.hold_lane(p_queue, v_priority);
     v_now := posthaste.cursor_snapshot();
     FOREACH v_slot IN ARRAY posthaste.scan_slots() LOOP
       v_expired := false; v_most := v_left; v_size := v_bytes;
@@ -249,6 +260,10 @@ BEGIN
         RETURN;
       END IF;
     END LOOP;
+    -- What was walked in vain is passed over from now on.
+    IF v_is_held AND v_taken = 0 AND clock_timestamp() - v_begun > interval '2 ms' THEN
+      PERFORM posthaste.sees(p_queue, v_priority, p_worker);
+    END IF;
     v_lanes := v_lanes + 1;
     IF v_lanes = 100 THEN v_more.batch := 0; RETURN NEXT v_more; RETURN; END IF;
   END LOOP;

@@ -11,7 +11,7 @@
 -- each other.
 CREATE OR REPLACE FUNCTION posthaste.lane_key(queue text, priority integer)
 RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $f$
-  SELECT hashtext(queue || ' ' || priority)
+  SELECT hashtext(queue || ' ' || priority::text)
 $f$;
 
 -- Waits for the lane and keeps it. What is read afterwards is read in a statement of its own: the

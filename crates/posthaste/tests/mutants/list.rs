@@ -4,8 +4,8 @@ use super::scenario::{
     BEATING_WORKER, CLAIM_AND_SETTLE_AT_ONCE, CLOCK_STEPS_BACK, CLOSED_SCHEDULED_SEGMENT,
     CLOSED_UNCLAIMED, COUNTED, COUNTED_LATE, COUNTED_TURNS, EXPIRED_AHEAD_OF_TIME,
     FOREIGN_ACKNOWLEDGEMENT, FULL_READY_LOG, IN_FLIGHT_AND_GIVEN_BACK, LATE_AND_DUE,
-    LATE_TO_THE_CURSOR, LATE_TO_THE_LOCK, LONG_WINDOW, LOST_TRUNCATION, MOVED_TO_OVERFLOW,
-    ONE_INSTANT, ORDERING, PUBLISHED_BEFORE_LOOKED, PUBLISHED_IN_BETWEEN,
+    LATE_TO_THE_CURSOR, LATE_TO_THE_LOCK, LONG_NAMES, LONG_WINDOW, LOST_TRUNCATION,
+    MOVED_TO_OVERFLOW, ONE_INSTANT, ORDERING, PUBLISHED_BEFORE_LOOKED, PUBLISHED_IN_BETWEEN,
     PUBLISHED_THE_PRESENT_AGAIN, REPEATABLE_READ, REUSED_NUMBER, SEALED_BEFORE_THE_LOCK,
     SEALED_BEFORE_THE_ROW, SEALED_UNDER_AN_OPEN_TRANSACTION, SLOW_LOOK, SPLIT_BATCH,
     SPLITTING_BATCH, STRESS, Scenario, TICK, UNEVEN_SLOT, WHOLE_BATCH,
@@ -72,7 +72,9 @@ CREATE OR REPLACE FUNCTION posthaste.look_@k@(";
         "r.xid < pg_snapshot_xmax(w.hi)\n" => "r.xid < pg_snapshot_xmin(w.hi)\n";
 
     "no lane lock" by STRESS:
-        "PERFORM posthaste.hold_lane(p_queue, v_priority);" => "PERFORM 1;";
+        "PERFORM posthaste.hold_lane(p_queue, v_priority);" => "PERFORM 1;",
+        "v_is_held := pg_try_advisory_xact_lock(1885893475, \
+         posthaste.lane_key(p_queue, v_priority));" => "v_is_held := true;";
 
     "batch number drawn outside the lock" by LATE_TO_THE_LOCK:
         "CONTINUE WHEN NOT posthaste.sees(p_queue, v_priority, p_worker);" =>
@@ -89,6 +91,9 @@ CREATE OR REPLACE FUNCTION posthaste.look_@k@(";
         "IF current_setting('transaction_isolation') <> 'read committed' THEN\n    \
          RAISE EXCEPTION 'posthaste: claim needs" =>
         "IF false THEN\n    RAISE EXCEPTION 'posthaste: claim needs";
+
+    "names that an answer does not count" by LONG_NAMES:
+        "WHERE r.bytes <= p_bytes" => "WHERE true";
 
     "two-bound scan" by LONG_WINDOW:
         "(r.xid, r.id) > (w.from_xid, w.from_id) AND r.xid < v_end" =>

@@ -54,6 +54,24 @@ async fn touched(store: &Store) -> anyhow::Result<u64> {
         .context("the plan tells its buffers")
 }
 
+/// Jobs of which the arguments fit into a claim's answer, and the names do not, are not in it.
+pub const LONG_NAMES: Scenario = Scenario::new("jobs with long names", |url| {
+    async move {
+        let store = Store::new(&url).await?;
+        store.enqueue_many(&"n".repeat(100), 100).await?;
+        let sent: i64 = store
+            .value(
+                "SELECT count(id) FROM posthaste.claim('default', '{0}', \
+                 currval('posthaste.worker_id'), gen_random_uuid(), 100, 16777216, 20480)",
+                &[],
+            )
+            .await?;
+        ensure!(sent == 0, "the lane is locked while {sent} jobs are sent");
+        Ok(())
+    }
+    .boxed_local()
+});
+
 /// While the slow one looks, which the gate holds up, a job comes and is claimed by somebody else.
 async fn claimed_meanwhile(store: Store, slow: Store, gate: gate::Closed) -> anyhow::Result<()> {
     let look = tokio::spawn(async move { slow.claim(10).await });
@@ -70,6 +88,9 @@ async fn claimed_meanwhile(store: Store, slow: Store, gate: gate::Closed) -> any
     store.finish(&jobs).await
 }
 
+/// Claims check a lane before they lock it.
+const CHECK_FIRST: (&str, &str) = ("IF cardinality(p_priorities) = 1 THEN", "IF false THEN");
+
 /// A slow look finds a lane empty; before it moves the cursor, a job comes and is claimed by
 /// somebody else.
 pub const SLOW_LOOK: Scenario = Scenario::new("a slow look at an empty lane", |url| {
@@ -80,10 +101,14 @@ pub const SLOW_LOOK: Scenario = Scenario::new("a slow look at an empty lane", |u
     }
     .boxed_local()
 })
-.gated(&[(
-    "IF clock_timestamp() - v_started > interval '2 ms' THEN\n        PERFORM posthaste.skip_@k@",
-    "IF posthaste.gate(5) = 5 THEN\n        PERFORM posthaste.skip_@k@",
-)]);
+.gated(&[
+    CHECK_FIRST,
+    (
+        "IF clock_timestamp() - v_started > interval '2 ms' THEN\n        \
+         PERFORM posthaste.skip_@k@",
+        "IF posthaste.gate(5) = 5 THEN\n        PERFORM posthaste.skip_@k@",
+    ),
+]);
 
 /// A claimer comes late to the lane's lock: another has claimed meanwhile, and more jobs have come.
 pub const LATE_TO_THE_LOCK: Scenario = Scenario::new("a claimer late to the lane's lock", |url| {
@@ -109,11 +134,14 @@ pub const LATE_TO_THE_LOCK: Scenario = Scenario::new("a claimer late to the lane
     }
     .boxed_local()
 })
-.gated(&[(
-    "PERFORM posthaste.hold_lane(p_queue, v_priority);",
-    "IF p_limit = 10 THEN PERFORM posthaste.gate(6); END IF;\n    \
-     PERFORM posthaste.hold_lane(p_queue, v_priority);",
-)]);
+.gated(&[
+    CHECK_FIRST,
+    (
+        "PERFORM posthaste.hold_lane(p_queue, v_priority);",
+        "IF p_limit = 10 THEN PERFORM posthaste.gate(6); END IF;\n    \
+         PERFORM posthaste.hold_lane(p_queue, v_priority);",
+    ),
+]);
 
 /// Between a look's beginning and its sight of the cursor, a job comes and is claimed by somebody
 /// else.
@@ -128,10 +156,13 @@ pub const LATE_TO_THE_CURSOR: Scenario = Scenario::new("a look late to the lane'
     }
     .boxed_local()
 })
-.gated(&[(
-    "BEGIN\n  SELECT batch, lo, hi, to_xid, to_id, exhausted INTO w.batch, w.lo, w.hi, w.at_xid, \
-     w.at_id, v_exhausted\n    FROM posthaste.claim_@k@ WHERE",
-    "BEGIN\n  IF @k@ < 4 AND current_setting('test.is_slow', true) = 'yes' THEN PERFORM \
-     posthaste.gate(8); END IF;\n  SELECT batch, lo, hi, to_xid, to_id, exhausted INTO w.batch, \
-     w.lo, w.hi, w.at_xid, w.at_id, v_exhausted\n    FROM posthaste.claim_@k@ WHERE",
-)]);
+.gated(&[
+    CHECK_FIRST,
+    (
+        "BEGIN\n  SELECT batch, lo, hi, to_xid, to_id, exhausted INTO w.batch, w.lo, w.hi, \
+         w.at_xid, w.at_id, v_exhausted\n    FROM posthaste.claim_@k@ WHERE",
+        "BEGIN\n  IF @k@ < 4 AND current_setting('test.is_slow', true) = 'yes' THEN PERFORM \
+         posthaste.gate(8); END IF;\n  SELECT batch, lo, hi, to_xid, to_id, exhausted INTO \
+         w.batch, w.lo, w.hi, w.at_xid, w.at_id, v_exhausted\n    FROM posthaste.claim_@k@ WHERE",
+    ),
+]);
