@@ -40,6 +40,8 @@ pub struct Duty {
     pub share: Option<u32>,
     /// How long after a worker became the leader it is done first, at most.
     first: Duration,
+    /// It is due at its time while jobs come, although the others come later and later.
+    keeps_pace: bool,
     run: for<'a> fn(&'a mut Duties, &'a Maintenance) -> BoxFuture<'a, Outcome>,
 }
 
@@ -61,7 +63,8 @@ struct Outcome {
 pub static DUTIES: [Duty; 15] = [
     Duty::new("note_ids", Every::Round, |_, leader| {
         async move { did(attempt!(&leader.duties, note_ids()) == Some(true)) }.boxed()
-    }),
+    })
+    .keeping_pace(),
     Duty::new("turn_ring", Every::Round, |duties, leader| {
         async move { did(duties.ring.turn(leader, &mut duties.holders).await) }.boxed()
     }),
@@ -110,7 +113,8 @@ pub static DUTIES: [Duty; 15] = [
         .boxed()
     })
     .bounded(500)
-    .after(SETTLED),
+    .after(SETTLED)
+    .keeping_pace(),
     // Times that a clock which was ahead has left.
     Duty::new("mend_times", seconds(60), |_, leader| {
         async move {
@@ -173,6 +177,7 @@ impl Duty {
             every,
             share: None,
             first: Duration::ZERO,
+            keeps_pace: false,
             run,
         }
     }
@@ -184,6 +189,11 @@ impl Duty {
 
     const fn after(mut self, first: Duration) -> Self {
         self.first = first;
+        self
+    }
+
+    const fn keeping_pace(mut self) -> Self {
+        self.keeps_pace = true;
         self
     }
 
@@ -232,6 +242,10 @@ struct Duties {
     due_at: Vec<Instant>,
     /// When something was to be done last.
     did_at: Instant,
+    /// When all duties that are due are done next.
+    round_at: Instant,
+    /// Ids were drawn, or jobs are left to be counted: both go on soon.
+    is_busy: bool,
     /// Since when the next sample waits for counting.
     sample_due_at: Option<Instant>,
     liveness: Liveness,
@@ -251,6 +265,8 @@ impl Duties {
                 .map(|duty| now + duty.every(config).min(duty.first))
                 .collect(),
             did_at: now,
+            round_at: now,
+            is_busy: false,
             sample_due_at: None,
             liveness: Liveness::default(),
             deaths: Deaths::default(),
@@ -261,24 +277,44 @@ impl Duties {
         }
     }
 
-    /// How long to pause: longer and longer while nothing is to be done.
+    /// How long to pause.
     fn pause(&self, shortest: Duration) -> Duration {
+        let until_round = self.round_at.saturating_duration_since(Instant::now());
+        let pause = until_round.max(Duration::from_millis(1));
+        match self.is_busy {
+            true => pause.min(shortest),
+            false => pause,
+        }
+    }
+
+    /// How soon all duties are done again: later and later while nothing is to be done. Jobs
+    /// that come and are worked need nothing of it but a new segment now and then, and a segment
+    /// that took some time to fill may take an eighth longer.
+    fn rest(&self, shortest: Duration) -> Duration {
         (self.did_at.elapsed() / 8).clamp(shortest, shortest * LONGEST_PAUSE)
     }
 
     async fn round(&mut self, leader: &Maintenance) {
+        let is_whole = Instant::now() >= self.round_at;
+        self.is_busy = false;
         for (at, duty) in DUTIES.iter().enumerate() {
             let started = Instant::now();
-            if started < self.due_at[at] {
+            if started < self.due_at[at] || !(is_whole || duty.keeps_pace) {
                 continue;
             }
             let outcome = (duty.run)(self, leader).await;
             let now = Instant::now();
-            if outcome.did_something {
+            if outcome.did_something && duty.keeps_pace {
+                self.is_busy = true;
+            } else if outcome.did_something {
                 self.did_at = now;
             }
             let own = duty.pause(&leader.config, now - started);
             self.due_at[at] = now + outcome.pause.unwrap_or(own);
+        }
+        self.is_busy |= !self.counting.is_complete();
+        if is_whole {
+            self.round_at = Instant::now() + self.rest(leader.config.maintenance_interval);
         }
     }
 
