@@ -198,7 +198,7 @@ impl<'a> Wakeups<'a> {
                 if queue.is_empty() {
                     self.notifier.notifications.promoter.woken.notify_one();
                 } else if let Some(queue) = self.notifier.queues.iter().find(ours) {
-                    queue.sleeper.woken.notify_one();
+                    queue.sleeper.notify();
                 }
                 if self.too_often(queue) {
                     listener.turn_off_for(queue).await?;

@@ -40,10 +40,18 @@ pub(crate) async fn run(
     let mut polled_at = Instant::now();
     let mut took = Duration::ZERO;
     let mut missed: Option<Instant> = None;
+    let mut found_before: Vec<(Arc<QueueState>, u64)> = Vec::new();
     while !stopping.is_cancelled() {
         tokio::select! {
             () = tokio::time::sleep(longest) => {}
             () = stopping.cancelled() => return,
+        }
+        // A notification that was about to arrive when its job was found has come by now.
+        if found_before
+            .drain(..)
+            .any(|(queue, before)| queue.sleeper.notifications() == before)
+        {
+            missed = Some(Instant::now());
         }
         let trusted = missed.is_none_or(|at| at.elapsed() > DOUBT);
         let asleep = queues.iter().filter(|queue| queue.is_sleeping());
@@ -57,14 +65,12 @@ pub(crate) async fn run(
             continue;
         }
         polled_at = Instant::now();
-        let Some(was_missed) = poll(&polls, &due).await else {
+        let Some(found) = poll(&polls, &due).await else {
             // That was not a poll, however long it took.
             took = Duration::ZERO;
             continue;
         };
-        if was_missed {
-            missed = Some(Instant::now());
-        }
+        found_before = found;
         took = polled_at.elapsed();
         if took > SLOW {
             due.iter()
@@ -73,9 +79,16 @@ pub(crate) async fn run(
     }
 }
 
-/// Wakes the queues that have something to do; whether one of them should have been notified. None:
-/// the database did not answer.
-async fn poll(polls: &ReconnectingClient, queues: &[&Arc<QueueState>]) -> Option<bool> {
+/// Wakes the queues that have something to do; those of which there should be a notification, and
+/// how many there were before. None: the database did not answer.
+async fn poll(
+    polls: &ReconnectingClient,
+    queues: &[&Arc<QueueState>],
+) -> Option<Vec<(Arc<QueueState>, u64)>> {
+    let before: Vec<u64> = queues
+        .iter()
+        .map(|queue| queue.sleeper.notifications())
+        .collect();
     let names: Vec<&str> = queues.iter().map(|queue| &*queue.name).collect();
     let queues_with_work = match store::notify::queues_with_work(polls, &names).await {
         Ok(queues_with_work) => queues_with_work,
@@ -84,18 +97,20 @@ async fn poll(polls: &ReconnectingClient, queues: &[&Arc<QueueState>]) -> Option
             return None;
         }
     };
-    let mut missed = false;
-    for queue in queues {
+    let mut found = Vec::new();
+    for (queue, before) in queues.iter().zip(before) {
         let lanes = queues_with_work
             .iter()
             .filter(|(name, _)| **name == *queue.name);
         for (_, priority) in lanes {
-            missed |= queue.is_sleeping() && queue.sleeper.is_on();
+            if queue.is_sleeping() && queue.sleeper.is_on() {
+                found.push((Arc::clone(queue), before));
+            }
             queue.learn(*priority);
             queue.sleeper.woken.notify_one();
         }
     }
-    Some(missed)
+    Some(found)
 }
 
 #[cfg(test)]

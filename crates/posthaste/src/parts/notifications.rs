@@ -1,6 +1,6 @@
 //! Tasks that sleep, and how they ask to be woken.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,23 @@ pub(crate) struct Sleeper {
     /// Notified when there may be something to do.
     pub(crate) woken: Notify,
     sleep: Mutex<Sleep>,
+    /// How many notifications came.
+    notifications: AtomicU64,
 }
 
 impl Sleeper {
     pub(crate) fn sleep<T>(&self, change: impl FnOnce(&mut Sleep) -> T) -> T {
         change(&mut self.sleep.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A notification came.
+    pub(crate) fn notify(&self) {
+        self.notifications.fetch_add(1, Ordering::SeqCst);
+        self.woken.notify_one();
+    }
+
+    pub(crate) fn notifications(&self) -> u64 {
+        self.notifications.load(Ordering::SeqCst)
     }
 
     pub(crate) fn is_on(&self) -> bool {
