@@ -36,7 +36,7 @@ pub struct Overview {
     /// How much log was written since.
     pub unconfirmed_bytes: Option<i64>,
     /// How much log the server keeps for it.
-    pub kept_bytes: Option<i64>,
+    pub retained_bytes: Option<i64>,
     /// Gaps that nobody has accepted.
     pub gaps: i64,
     /// Since when it is paused.

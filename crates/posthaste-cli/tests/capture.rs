@@ -118,7 +118,7 @@ async fn an_outbox_is_installed_captured_looked_at_and_removed() -> anyhow::Resu
     );
     let installed = world.good(&["capture", "install"]).await?;
     assert!(
-        installed.starts_with("orders: captures from "),
+        installed.starts_with("orders: capturing from "),
         "{installed}"
     );
     world.insert("one").await?;
@@ -169,7 +169,7 @@ async fn captures_have_metrics_and_a_paused_one_is_a_finding() -> anyhow::Result
         "posthaste_capture_events_total{capture=\"orders\"} 1\n",
         "posthaste_capture_bytes_total{capture=\"orders\"} ",
         "posthaste_capture_unconfirmed_bytes{capture=\"orders\"} ",
-        "posthaste_capture_kept_bytes{capture=\"orders\"} ",
+        "posthaste_capture_retained_bytes{capture=\"orders\"} ",
         "posthaste_capture_lag_seconds{capture=\"orders\"} ",
         "posthaste_capture_gaps{capture=\"orders\"} 0\n",
         "posthaste_capture_state{capture=\"orders\",state=\"paused\"} 1\n",

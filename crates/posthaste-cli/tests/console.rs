@@ -91,7 +91,7 @@ async fn other_machines_are_served_only_behind_a_token_and_a_proxy() -> anyhow::
     stage.write("short", "abc\n")?;
     let short = ["console", "--token-file", "short"];
     let failure = stage.run_on(&database, &short).await?.failure()?;
-    assert!(failure.contains("16 letters"), "{failure}");
+    assert!(failure.contains("16 characters"), "{failure}");
     stage.write("token", "a-long-secret-token-of-ours\n")?;
     let (child, url) = console(&stage, &database, &["--token-file", "token"]).await?;
     let asked = client()?.get(&url).send().await?;

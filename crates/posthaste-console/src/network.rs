@@ -41,7 +41,7 @@ impl FromStr for Network {
         let network = network.or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
         let network: IpNet = network.ok_or(NotANetwork)?;
         let start = network.addr();
-        // With a bit set after those that count, somebody meant something else.
+        // With a bit set after those that count, it is a typing error.
         let is_good =
             network.prefix_len() > 0 && start == network.network() && start == start.to_canonical();
         is_good.then_some(Self(network)).ok_or(NotANetwork)

@@ -399,7 +399,10 @@ CREATE TABLE posthaste.worker (
   name       text        NOT NULL,
   -- It may claim there and nowhere else.
   identity   text        NOT NULL,
-  queues     text[]      NOT NULL DEFAULT '{}'  -- what it works on; none: it does not say
+  queues     text[]      NOT NULL DEFAULT '{}', -- what it works on; none: it does not say
+  -- since when an endpoint of it accepts no jobs, and why
+  failing_since timestamptz,
+  last_error text
 ) WITH (fillfactor = 50);
 
 -- The elected leader of maintenance. A lease by the server's clock spares idle work; each duty has
@@ -1415,6 +1418,7 @@ CREATE INDEX search_deleted_at ON posthaste.search (index, deleted_at) WHERE del
 CREATE TABLE posthaste.capture (
   installed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   started_at   timestamptz,
+  paused_at    timestamptz,            -- it takes nothing, and the server keeps its log
   epoch  uuid        NOT NULL,   -- in each delivery id; another one after a gap
   runner       uuid,                   -- whose marks count: those of others are refused
   published    oid         NOT NULL,   -- a publication that is younger than the slot's place lacks
@@ -1433,6 +1437,8 @@ CREATE TABLE posthaste.capture (
 -- says which one is written to.
 --   done                 all before it is done: the slot may be confirmed up to here
 --   commit, record, row  the last change that is done, in a transaction that may go on
+--   ended                where the server's log ended then, by which a lag is known in time
+--   events, bytes        captured in this epoch
 CREATE SEQUENCE posthaste.capture_turn MINVALUE 0 START 0;
 SELECT setval('posthaste.capture_turn', 0);
 CREATE TABLE posthaste.capture_mark_0 (
@@ -1440,6 +1446,9 @@ CREATE TABLE posthaste.capture_mark_0 (
   done        pg_lsn      NOT NULL,
   commit      pg_lsn      NOT NULL,
   record      pg_lsn      NOT NULL,
+  ended       pg_lsn      NOT NULL DEFAULT pg_current_wal_lsn(),
+  events      bigint      NOT NULL DEFAULT 0,
+  bytes       bigint      NOT NULL DEFAULT 0,
   row         integer     NOT NULL,
   epoch uuid        NOT NULL
 ) WITH (autovacuum_enabled = off);
@@ -1448,6 +1457,9 @@ CREATE TABLE posthaste.capture_mark_1 (
   done        pg_lsn      NOT NULL,
   commit      pg_lsn      NOT NULL,
   record      pg_lsn      NOT NULL,
+  ended       pg_lsn      NOT NULL DEFAULT pg_current_wal_lsn(),
+  events      bigint      NOT NULL DEFAULT 0,
+  bytes       bigint      NOT NULL DEFAULT 0,
   row         integer     NOT NULL,
   epoch uuid        NOT NULL
 ) WITH (autovacuum_enabled = off);
@@ -1465,6 +1477,25 @@ CREATE TABLE posthaste.capture_gap (
   accepted_by text,
   tables      text[]      NOT NULL
 );
+
+-- Copies of rows that were there before their capture, or are to be sent again. A row changes once
+-- a chunk, in the transaction of the chunk's jobs.
+CREATE TABLE posthaste.capture_copy (
+  id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  begun_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+  ended_at    timestamptz,
+  rows        bigint      NOT NULL DEFAULT 0,
+  expected    bigint      NOT NULL,    -- about so many rows
+  is_cancelled boolean    NOT NULL DEFAULT false,
+  capture     text COLLATE "C" NOT NULL,
+  schema_name text        NOT NULL,
+  table_name  text        NOT NULL,
+  filter      text,                    -- rows for which this SQL expression is true
+  problem     text,                    -- why it does not go on
+  after       text[]                   -- the key of the last row; NULL: it begins
+) WITH (fillfactor = 50);
+CREATE UNIQUE INDEX capture_copy_open ON posthaste.capture_copy (capture, schema_name, table_name)
+ WHERE ended_at IS NULL;
 
 -- Cancel: ends jobs where they wait, and has workers end those that run.
 
@@ -2280,8 +2311,8 @@ $f$;
 -- with fewer jobs than p_limit, nothing was left in these lanes.
 --
 -- Lanes stay locked while the answer is sent, and a client that stands still reads nothing. With
--- p_answer, jobs of at most twice as many bytes are in the answer. Of each batch beyond, it has one
--- row without an id but with a slot: once the claim has committed, posthaste.claimed_jobs reads it.
+-- p_answer, jobs of at most so many bytes are in the answer. Of each batch beyond, it has one row
+-- without an id but with a slot: once the claim has committed, posthaste.claimed_jobs reads it.
 -- The session remembers which these are, so that a statement that is sent behind the claim can read
 -- them without knowing the answer.
 CREATE OR REPLACE FUNCTION posthaste.claim(
@@ -2298,12 +2329,15 @@ DECLARE
   v_rows bigint;
   v_expired boolean;  -- the lane goes on behind a batch that had expired
   v_closed bigint := 0; v_left integer := p_limit;
+  v_begun timestamptz;
+  v_is_held boolean;  -- the lane, before anything was read
   v_queue posthaste.queue;
   v_bytes bigint := p_bytes;
   v_most integer;     -- what the next batch may have
   v_more posthaste.claimed;
   v_size bigint; v_lanes integer := 0;
-  v_answer integer := p_answer;  -- what the next batch may add to the answer
+  v_answer integer := p_answer;  -- what more batches may add to the answer
+  v_share integer;               -- what of it is the next batch's
   v_is_sent boolean;
   v_taken bigint := 0;
   v_slots integer[] := '{}'; v_batches bigint[] := '{}';
@@ -2334,10 +2368,19 @@ BEGIN
     END IF;
   END IF;
   FOREACH v_priority IN ARRAY p_priorities LOOP
-    CONTINUE WHEN NOT posthaste.sees(p_queue, v_priority, p_worker);
+    v_begun := clock_timestamp();
+    v_is_held := false;
+    -- A single lane that is free is locked at once: a check before it would cost as much again. Of
+    -- many the empty ones would stay locked while the others are claimed from.
+    IF cardinality(p_priorities) = 1 THEN
+      v_is_held := pg_try_advisory_xact_lock(1885893475, posthaste.lane_key(p_queue, v_priority));
+    END IF;
+    IF NOT v_is_held THEN
+      CONTINUE WHEN NOT posthaste.sees(p_queue, v_priority, p_worker);
+      PERFORM posthaste.hold_lane(p_queue, v_priority);
+    END IF;
     -- From here on nobody moves a job of the lane, and all slots are read as of one moment: what is
     -- committed into two segments between two looks would be found in the newer one first.
-    PERFORM posthaste.hold_lane(p_queue, v_priority);
     v_now := posthaste.cursor_snapshot();
     FOREACH v_slot IN ARRAY posthaste.scan_slots() LOOP
       v_expired := false; v_most := v_left; v_size := v_bytes;
@@ -2369,6 +2412,10 @@ BEGIN
         END IF;
         v_is_sent := p_answer IS NULL OR NOT b.o_mixed AND b.o_bytes + 128 * b.o_n <= v_answer;
         v_rows := b.o_n;
+        -- Names and keys are counted only where the rows are read: half of what is left has room
+        -- for them.
+        v_share := CASE WHEN 2 * (b.o_bytes + 128 * b.o_n) <= v_answer THEN v_answer / 2
+                        ELSE v_answer END;
         IF v_is_sent OR b.o_mixed THEN
           CASE v_slot
             WHEN 0 THEN
@@ -2376,7 +2423,7 @@ BEGIN
                 RETURN QUERY SELECT * FROM posthaste.handed_out_0(b.o_batch, p_token, b.o_mixed) h;
               ELSIF v_is_sent THEN
                 RETURN QUERY
-                  SELECT * FROM posthaste.handed_out_short_0(b.o_batch, p_token, v_answer) h;
+                  SELECT * FROM posthaste.handed_out_short_0(b.o_batch, p_token, v_share) h;
               ELSE
                 PERFORM FROM posthaste.handed_out_0(b.o_batch, p_token, true) h;
               END IF;
@@ -2385,7 +2432,7 @@ BEGIN
                 RETURN QUERY SELECT * FROM posthaste.handed_out_1(b.o_batch, p_token, b.o_mixed) h;
               ELSIF v_is_sent THEN
                 RETURN QUERY
-                  SELECT * FROM posthaste.handed_out_short_1(b.o_batch, p_token, v_answer) h;
+                  SELECT * FROM posthaste.handed_out_short_1(b.o_batch, p_token, v_share) h;
               ELSE
                 PERFORM FROM posthaste.handed_out_1(b.o_batch, p_token, true) h;
               END IF;
@@ -2394,7 +2441,7 @@ BEGIN
                 RETURN QUERY SELECT * FROM posthaste.handed_out_2(b.o_batch, p_token, b.o_mixed) h;
               ELSIF v_is_sent THEN
                 RETURN QUERY
-                  SELECT * FROM posthaste.handed_out_short_2(b.o_batch, p_token, v_answer) h;
+                  SELECT * FROM posthaste.handed_out_short_2(b.o_batch, p_token, v_share) h;
               ELSE
                 PERFORM FROM posthaste.handed_out_2(b.o_batch, p_token, true) h;
               END IF;
@@ -2403,7 +2450,7 @@ BEGIN
                 RETURN QUERY SELECT * FROM posthaste.handed_out_3(b.o_batch, p_token, b.o_mixed) h;
               ELSIF v_is_sent THEN
                 RETURN QUERY
-                  SELECT * FROM posthaste.handed_out_short_3(b.o_batch, p_token, v_answer) h;
+                  SELECT * FROM posthaste.handed_out_short_3(b.o_batch, p_token, v_share) h;
               ELSE
                 PERFORM FROM posthaste.handed_out_3(b.o_batch, p_token, true) h;
               END IF;
@@ -2412,7 +2459,7 @@ BEGIN
                 RETURN QUERY SELECT * FROM posthaste.handed_out_4(b.o_batch, p_token, b.o_mixed) h;
               ELSIF v_is_sent THEN
                 RETURN QUERY
-                  SELECT * FROM posthaste.handed_out_short_4(b.o_batch, p_token, v_answer) h;
+                  SELECT * FROM posthaste.handed_out_short_4(b.o_batch, p_token, v_share) h;
               ELSE
                 PERFORM FROM posthaste.handed_out_4(b.o_batch, p_token, true) h;
               END IF;
@@ -2421,15 +2468,16 @@ BEGIN
                 RETURN QUERY SELECT * FROM posthaste.handed_out_5(b.o_batch, p_token, b.o_mixed) h;
               ELSIF v_is_sent THEN
                 RETURN QUERY
-                  SELECT * FROM posthaste.handed_out_short_5(b.o_batch, p_token, v_answer) h;
+                  SELECT * FROM posthaste.handed_out_short_5(b.o_batch, p_token, v_share) h;
               ELSE
                 PERFORM FROM posthaste.handed_out_5(b.o_batch, p_token, true) h;
               END IF;
           END CASE;
           GET DIAGNOSTICS v_rows = ROW_COUNT;
-          v_answer := v_answer / 2;
           IF v_is_sent AND v_rows = 0 AND NOT b.o_mixed THEN
             v_is_sent := false; v_rows := b.o_n;
+          ELSIF v_is_sent THEN
+            v_answer := v_answer - v_share;
           END IF;
         END IF;
         IF v_rows > 0 AND NOT v_is_sent THEN
@@ -2472,6 +2520,10 @@ BEGIN
         RETURN;
       END IF;
     END LOOP;
+    -- What was walked in vain is passed over from now on.
+    IF v_is_held AND v_taken = 0 AND clock_timestamp() - v_begun > interval '2 ms' THEN
+      PERFORM posthaste.sees(p_queue, v_priority, p_worker);
+    END IF;
     v_lanes := v_lanes + 1;
     IF v_lanes = 100 THEN v_more.batch := 0; RETURN NEXT v_more; RETURN; END IF;
   END LOOP;
@@ -14277,7 +14329,7 @@ END $f$;
 -- each other.
 CREATE OR REPLACE FUNCTION posthaste.lane_key(queue text, priority integer)
 RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $f$
-  SELECT hashtext(queue || ' ' || priority)
+  SELECT hashtext(queue || ' ' || priority::text)
 $f$;
 
 -- Waits for the lane and keeps it. What is read afterwards is read in a statement of its own: the
@@ -15443,12 +15495,12 @@ ALTER TABLE posthaste.in_flight ENABLE REPLICA TRIGGER refuse_silent;
 ALTER TABLE posthaste.dead ENABLE REPLICA TRIGGER refuse_silent;
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('0001_initial', 'e6d4194b95dd75ce', '0.1.0')
+  VALUES ('0001_initial', 'ad26f98818c34276', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('functions', '3ff06a44f02f308f', '0.1.0')
+  VALUES ('functions', '045af28ebf26c7e2', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
 

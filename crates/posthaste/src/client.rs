@@ -118,7 +118,7 @@ impl<E: Executor> Client<E> {
         store::list(&mut self.0, filter).await
     }
 
-    /// Lists jobs that were given up and are kept (dead, discarded, expired, cancelled), those
+    /// Lists jobs that ended without completing (dead, discarded, expired, cancelled), those
     /// first that were given up last unless the filter says otherwise; 50 of them unless it has a
     /// limit. Each is what [`find`](Self::find) says of it.
     ///

@@ -187,7 +187,7 @@ async fn waits_until_it_is_adopted(way: Way) -> anyhow::Result<()> {
     if way == Way::ColdFiles {
         // The original's worker was alive a moment ago, in the same life of the server.
         let refused = adopt(&copy.pool(1)?, None, false, false).await.unwrap_err();
-        assert!(refused.to_string().contains("lives"), "{refused}");
+        assert!(refused.to_string().contains("is running"), "{refused}");
     }
     let force = way == Way::ColdFiles;
     let before = adopt(&copy.pool(1)?, None, force, false).await?.from;

@@ -157,7 +157,7 @@ async fn rebase_refuses_while_a_worker_lives() {
     .await
     .unwrap();
     let refused = rebase(&mut client, false).await.unwrap_err();
-    assert!(refused.to_string().contains("lives"), "{refused}");
+    assert!(refused.to_string().contains("is running"), "{refused}");
     assert!(
         refused.to_string().contains("Stop all workers"),
         "{refused}"

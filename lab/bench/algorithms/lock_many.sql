@@ -24,7 +24,7 @@ FOR UPDATE SKIP LOCKED;
 -- name: finish
 DELETE FROM job WHERE id = ANY (:ids);
 
--- name: park
+-- name: schedule
 INSERT INTO job (args, run_at)
 SELECT '{}', now() + interval '1 year'
 FROM generate_series(1, :limit::bigint);

@@ -1,9 +1,10 @@
--- posthaste by its public API: `enqueue_many` and `Worker`. Its own statements only park and count jobs.
+-- posthaste by its public API: `enqueue_many` and `Worker`. Of these statements
+-- one schedules jobs and one counts them.
 -- manner: library
 
--- name: park
+-- name: schedule
 INSERT INTO posthaste.job (name, queue, scheduled_at, kwargs)
-SELECT 'parked', 'parked', now() + interval '1 year', '{}' FROM generate_series(1, :limit::bigint);
+SELECT 'later', 'later', now() + interval '1 year', '{}' FROM generate_series(1, :limit::bigint);
 
 -- name: remaining
-SELECT count(*) FROM posthaste.job WHERE queue <> 'parked';
+SELECT count(*) FROM posthaste.job WHERE queue <> 'later';

@@ -48,7 +48,7 @@ DELETE FROM job WHERE queue = '' AND priority = :priority AND run_at = :run_at A
 -- name: release
 SELECT pg_advisory_unlock(:id);
 
--- name: park
+-- name: schedule
 INSERT INTO job (args, run_at)
 SELECT '{}', now() + interval '1 year'
 FROM generate_series(1, :limit::bigint);

@@ -51,7 +51,7 @@ DELETE FROM job WHERE id = :id;
 UPDATE job SET locked_at = NULL, locked_by = NULL
 WHERE locked_at IS NOT NULL AND locked_by NOT IN (SELECT pid FROM pg_stat_activity);
 
--- name: park
+-- name: schedule
 INSERT INTO job (args, run_at)
 SELECT '{}', now() + interval '1 year'
 FROM generate_series(1, :limit::bigint);

@@ -56,7 +56,7 @@ WHERE id = ANY (:ids) AND state = 'running';
 UPDATE job SET state = 'available'
 WHERE state = 'running' AND attempted_at < now() - make_interval(secs => :lease);
 
--- name: park
+-- name: schedule
 INSERT INTO job (args, run_at)
 SELECT '{}', now() + interval '1 year'
 FROM generate_series(1, :limit::bigint);

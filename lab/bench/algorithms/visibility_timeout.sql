@@ -26,7 +26,7 @@ RETURNING id, args;
 -- name: finish
 DELETE FROM job WHERE id = ANY (:ids);
 
--- name: park
+-- name: schedule
 INSERT INTO job (args, vt)
 SELECT '{}', now() + interval '1 year'
 FROM generate_series(1, :limit::bigint);

@@ -109,7 +109,7 @@ pub(crate) async fn overviews(client: &Client) -> Result<Vec<Overview>, posthast
             done: row.try_get(9)?,
             marked_at: row.try_get(10)?,
             unconfirmed_bytes: row.try_get(11)?,
-            kept_bytes: row.try_get(12)?,
+            retained_bytes: row.try_get(12)?,
             gaps: row.try_get(13)?,
             paused_at: row.try_get(14)?,
             events: row.try_get(15)?,

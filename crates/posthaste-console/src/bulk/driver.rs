@@ -146,10 +146,12 @@ impl Driver {
             After::Rest(seconds) => (seconds, false),
             After::End => (0.0, true),
         };
-        let said = error.to_string();
+        let reason = error.to_string();
         tracing::warn!(%error, action = id, "a batch of an action by filter failed");
-        if let Some(moved) = store::fail_action(&self.runner.pool, id, &said, rest, is_end).await? {
-            self.ended(&action, &moved, Some(&said)).await;
+        if let Some(moved) =
+            store::fail_action(&self.runner.pool, id, &reason, rest, is_end).await?
+        {
+            self.ended(&action, &moved, Some(&reason)).await;
         }
         Ok(())
     }

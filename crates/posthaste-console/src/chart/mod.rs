@@ -73,7 +73,7 @@ impl Over {
         f64::from(self.span()) * 60.0 * 2.5
     }
 
-    /// When it begins, half way, and its end.
+    /// Its beginning, middle and end.
     fn times(self, now: Timestamp) -> [String; 3] {
         let format = match self {
             Self::Hour => "%H:%M",

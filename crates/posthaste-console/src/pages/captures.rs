@@ -33,7 +33,7 @@ struct Row {
     events: String,
     lag: String,
     unconfirmed: String,
-    kept: String,
+    retained: String,
     gaps: i64,
     is_paused: bool,
 }
@@ -102,7 +102,7 @@ fn row(one: &Overview) -> Row {
         events: words::count(one.events),
         lag: one.lag_seconds.map_or_else(|| "–".to_owned(), words::age),
         unconfirmed: bytes(one.unconfirmed_bytes),
-        kept: bytes(one.kept_bytes),
+        retained: bytes(one.retained_bytes),
         gaps: one.gaps,
         is_paused: one.paused_at.is_some(),
     }

@@ -7,7 +7,7 @@ const contrast = {
   contrastRatio: { normal: { expected: 4.5 }, large: { expected: 3 } },
 };
 axe.configure({ checks: [{ id: "color-contrast", options: contrast }] });
-// What is said of a place is its HTML; nothing is fetched once more.
+// A place is described by its HTML; nothing is fetched once more.
 const options = { resultTypes: ["violations"], selectors: false, preload: false };
 if (rules.length) options.runOnly = { type: "rule", values: rules };
 const places = (nodes) => nodes.slice(0, 4).map(({ html, failureSummary }) =>

@@ -37,13 +37,14 @@ fn state(capture: &Overview) -> Option<Finding> {
                       meanwhile.";
         Finding::new(Kind::CaptureStopped, summary, remedy)
     } else if is_paused && waiting <= BEHIND {
-        let kept = bytes(capture.kept_bytes.unwrap_or(waiting));
-        let summary = format!("Capture {name} is paused, and the server keeps {kept} for it.");
+        let retained = bytes(capture.retained_bytes.unwrap_or(waiting));
+        let summary = format!("Capture {name} is paused, and the server keeps {retained} for it.");
         let remedy = "Run 'posthaste capture resume' with its name.";
         Finding::new(Kind::CapturePaused, summary, remedy)
     } else if !capture.is_active && !is_paused && waiting > KEPT {
-        let kept = bytes(capture.kept_bytes.unwrap_or(waiting));
-        let summary = format!("Capture {name} is not running, and the server keeps {kept} for it.");
+        let retained = bytes(capture.retained_bytes.unwrap_or(waiting));
+        let summary =
+            format!("Capture {name} is not running, and the server keeps {retained} for it.");
         let remedy = "Start it: 'posthaste capture run' or 'posthaste up'. If you do not need it, \
                       run 'posthaste capture remove'.";
         Finding::new(Kind::CaptureNotRunning, summary, remedy)

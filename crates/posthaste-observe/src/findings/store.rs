@@ -41,11 +41,11 @@ pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
              this ends by itself.",
         ));
     }
-    let behind = snapshot.segments.behind();
-    if behind >= SEGMENTS {
+    let segments = snapshot.segments.behind();
+    if segments >= SEGMENTS {
         found.push(Finding::new(
             Kind::StoreSegments,
-            format!("{behind} segments of the queue cannot be truncated, and disk usage grows."),
+            format!("{segments} segments of the queue cannot be truncated, and disk usage grows."),
             "End the session that holds a lock on the queue's tables, or wait for the oldest \
              running job. Run posthaste doctor to find the session.",
         ));

@@ -364,7 +364,7 @@ fn capture() -> posthaste_capture::Overview {
         done: None,
         marked_at: None,
         unconfirmed_bytes: Some(1 << 20),
-        kept_bytes: Some(2 << 20),
+        retained_bytes: Some(2 << 20),
         gaps: 0,
         paused_at: None,
         events: 7,

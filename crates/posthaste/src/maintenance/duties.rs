@@ -119,7 +119,10 @@ pub static DUTIES: [Duty; 15] = [
     Duty::new("mend_times", seconds(60), |_, leader| {
         async move {
             if let Some(rows @ 1..) = attempt!(&leader.duties, mend_times()) {
-                tracing::warn!(rows, "the server's clock was ahead: set right what it left");
+                tracing::warn!(
+                    rows,
+                    "the server's clock was ahead: corrected what it had written"
+                );
             }
             Outcome::default()
         }
@@ -384,46 +387,4 @@ async fn expire(leader: &Maintenance) -> Outcome {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn samples_wait_for_counting_for_a_bounded_time() {
-        let now = Instant::now();
-        let mut duties = Duties::new(&Config::default());
-        assert!(duties.sample_waits(now));
-        assert!(duties.sample_waits(now + SAMPLE_WAITS / 2));
-        assert!(!duties.sample_waits(now + SAMPLE_WAITS));
-        duties.counting = Counting::complete();
-        assert!(!duties.sample_waits(now + SAMPLE_WAITS));
-    }
-
-    #[test]
-    fn slow_duties_take_a_bounded_part_of_the_time() {
-        let config = Config::default();
-        let duty = |name| DUTIES.iter().find(|one| one.name == name).unwrap();
-        let (fast, slow) = (Duration::from_millis(1), Duration::from_secs(3));
-        assert_eq!(
-            duty("take_sample").pause(&config, fast),
-            Duration::from_secs(5)
-        );
-        assert_eq!(duty("take_sample").pause(&config, slow), slow * 50);
-        assert_eq!(duty("expire").pause(&config, fast), config.expire_interval);
-        assert_eq!(duty("expire").pause(&config, slow), slow * 20);
-        assert_eq!(duty("turn_ring").pause(&config, slow), Duration::ZERO);
-    }
-
-    #[test]
-    fn duties_that_read_whole_slots_let_a_new_leader_settle() {
-        let config = Config::default();
-        let (duties, now) = (Duties::new(&config), Instant::now());
-        let first = |name| {
-            let at = DUTIES.iter().position(|one| one.name == name).unwrap();
-            duties.due_at[at].saturating_duration_since(now)
-        };
-        for name in ["expire", "account", "take_sample", "log_unworked"] {
-            assert!(first(name) > Duration::from_millis(500), "{name}");
-        }
-        assert_eq!(first("turn_ring"), Duration::ZERO);
-    }
-}
+mod tests;

@@ -66,9 +66,11 @@ SELECT pg_catalog.row_to_json(a)::text AS answer
  ORDER BY a.at, a.attempt;
 
 -- beat.sql
--- takes: int8
+-- takes: int8, text
 -- returns: session_identity text
-UPDATE posthaste.worker SET beat = beat + 1, seen_at = clock_timestamp()
+UPDATE posthaste.worker SET beat = beat + 1, seen_at = clock_timestamp(), last_error = $2::text,
+       failing_since = CASE WHEN $2::text IS NOT NULL
+                            THEN coalesce(failing_since, clock_timestamp()) END
  WHERE id = $1 AND stopped_at IS NULL RETURNING posthaste.session_identity();
 
 -- beats.sql
@@ -326,17 +328,20 @@ SELECT pg_catalog.json_build_array(c.id, c.state)::text AS answer
 -- capture.sql
 -- takes: text
 -- returns: slot text, publication text, epoch uuid, stopped text, is_here bool, is_published bool
+-- returns: is_paused bool
 SELECT c.slot, c.publication, c.epoch, c.stopped,
        c.identity OPERATOR(pg_catalog.=) ARRAY[i.now[1], i.now[2], i.now[4]] AS is_here,
        EXISTS (SELECT FROM pg_publication p
-                WHERE p.oid = c.published AND p.pubname = c.publication::name) AS is_published
+                WHERE p.oid = c.published AND p.pubname = c.publication::name) AS is_published,
+       c.paused_at IS NOT NULL AS is_paused
   FROM posthaste.capture c, (SELECT posthaste.current_identity() AS now) i
  WHERE c.name = $1::text;
 
 -- captures.sql
 -- returns: name text, slot text, publication text, installed_at timestamptz, started_at timestamptz
 -- returns: stopped text, is_active bool, is_missing bool, wal_status text, done text
--- returns: at timestamptz, unconfirmed int8, kept int8, gaps int8
+-- returns: at timestamptz, unconfirmed int8, kept int8, gaps int8, paused_at timestamptz
+-- returns: events int8, bytes int8, lag_seconds float8
 SELECT c.name, c.slot, c.publication, c.installed_at, c.started_at, c.stopped,
        coalesce(s.active, false) AS is_active, s.slot_name IS NULL AS is_missing,
        coalesce(s.wal_status, '') AS wal_status, m.done::text, m.at,
@@ -345,7 +350,15 @@ SELECT c.name, c.slot, c.publication, c.installed_at, c.started_at, c.stopped,
        CASE WHEN pg_is_in_recovery() THEN NULL
             ELSE (pg_current_wal_lsn() - s.restart_lsn)::bigint END AS kept,
        (SELECT count(*) FROM posthaste.capture_gap g
-         WHERE g.capture = c.name AND g.accepted_at IS NULL) AS gaps
+         WHERE g.capture = c.name AND g.accepted_at IS NULL) AS gaps,
+       c.paused_at, coalesce(m.events, 0::bigint) AS events, coalesce(m.bytes, 0::bigint) AS bytes,
+       CASE WHEN pg_is_in_recovery() THEN NULL
+            WHEN s.active AND c.stopped IS NULL AND c.paused_at IS NULL
+                 AND (pg_current_wal_lsn() - m.done)::bigint < 16777216::bigint
+                 AND m.at > clock_timestamp() - '90 seconds'::interval THEN 0::float8
+            ELSE greatest(0::float8, extract(epoch FROM clock_timestamp()
+                                             - coalesce(k.at, m.at, c.installed_at))::float8)
+       END AS lag_seconds
   FROM posthaste.capture c
   LEFT JOIN pg_replication_slots s ON s.slot_name = c.slot::name
   LEFT JOIN LATERAL (
@@ -353,6 +366,10 @@ SELECT c.name, c.slot, c.publication, c.installed_at, c.started_at, c.stopped,
                       UNION ALL SELECT * FROM posthaste.capture_mark_1) w
      WHERE w.epoch = c.epoch
      ORDER BY w.commit DESC, w.record DESC, w.row DESC, w.done DESC LIMIT 1) m ON true
+  LEFT JOIN LATERAL (
+    SELECT max(w.at) AS at FROM (SELECT * FROM posthaste.capture_mark_0
+                                  UNION ALL SELECT * FROM posthaste.capture_mark_1) w
+     WHERE w.epoch = c.epoch AND w.ended <= m.done) k ON true
  ORDER BY c.name;
 
 -- claim.sql
@@ -810,6 +827,11 @@ LISTEN posthaste_rest;
 SELECT (pg_catalog.to_regclass('posthaste.store') IS NOT NULL)::text AS answer;
 
 -- in the code
+-- takes: text
+-- returns: ?column? bool
+SELECT c.paused_at IS NOT NULL FROM posthaste.capture c WHERE c.name = $1::text;
+
+-- in the code
 -- returns: id int8
 SELECT id FROM posthaste.cancelling;
 
@@ -1221,8 +1243,8 @@ SELECT EXISTS (SELECT FROM posthaste.claim_0 OFFSET $1::bigint)
 
 -- mark.sql
 -- takes: uuid
--- returns: done text, commit text, record text, row int4
-SELECT m.done::text, m.commit::text, m.record::text, m.row
+-- returns: done text, commit text, record text, row int4, events int8, bytes int8
+SELECT m.done::text, m.commit::text, m.record::text, m.row, m.events, m.bytes
   FROM (SELECT * FROM posthaste.capture_mark_0 UNION ALL SELECT * FROM posthaste.capture_mark_1) m
  WHERE m.epoch = $1::uuid
  ORDER BY m.commit DESC, m.record DESC, m.row DESC, m.done DESC
@@ -1292,6 +1314,16 @@ SELECT coalesce((SELECT t.worker FROM taken t), (SELECT h.worker FROM holder h),
        (SELECT count(*) FROM posthaste.in_flight h
          WHERE h.queue = $1 AND h.state = 'quarantined' AND h.until <= clock_timestamp()
            AND h.expires_at > clock_timestamp());
+
+-- pause.sql
+-- takes: text, bool
+-- returns: is_changed bool
+WITH was AS (SELECT c.name, c.paused_at IS NOT NULL AS is_paused FROM posthaste.capture c
+              WHERE c.name = $1::text FOR UPDATE),
+     done AS (UPDATE posthaste.capture c
+                 SET paused_at = CASE WHEN $2::boolean THEN clock_timestamp() END
+                FROM was WHERE c.name = was.name AND was.is_paused <> $2::boolean)
+SELECT was.is_paused <> $2::boolean AS is_changed FROM was;
 
 -- peek.sql
 -- takes: text, int4, _text
@@ -1427,14 +1459,14 @@ SELECT $1::uuid, $2::text::pg_lsn, $3::text::pg_lsn, $4, $5, $6
    SELECT FROM posthaste.capture_gap g WHERE g.epoch = $1::uuid AND g.ends IS NULL);
 
 -- put_mark_0.sql
--- takes: text, text, text, int4, uuid
-INSERT INTO posthaste.capture_mark_0 (done, commit, record, row, epoch)
-VALUES ($1::text::pg_lsn, $2::text::pg_lsn, $3::text::pg_lsn, $4, $5);
+-- takes: text, text, text, int4, uuid, int8, int8
+INSERT INTO posthaste.capture_mark_0 (done, commit, record, row, epoch, events, bytes)
+VALUES ($1::text::pg_lsn, $2::text::pg_lsn, $3::text::pg_lsn, $4, $5, $6, $7);
 
 -- put_mark_1.sql
--- takes: text, text, text, int4, uuid
-INSERT INTO posthaste.capture_mark_1 (done, commit, record, row, epoch)
-VALUES ($1::text::pg_lsn, $2::text::pg_lsn, $3::text::pg_lsn, $4, $5);
+-- takes: text, text, text, int4, uuid, int8, int8
+INSERT INTO posthaste.capture_mark_1 (done, commit, record, row, epoch, events, bytes)
+VALUES ($1::text::pg_lsn, $2::text::pg_lsn, $3::text::pg_lsn, $4, $5, $6, $7);
 
 -- queues.sql
 -- returns: name text, paused_at timestamptz, rate int4, per float8, burst int4, keep float8
@@ -2342,9 +2374,10 @@ SELECT DISTINCT ON (s.queue) s.queue, s.come, s.done, s.failed,
 
 -- workers.sql
 -- returns: id int8, name text, started_at timestamptz, silent float8, queues _text, leads bool
+-- returns: failing_since timestamptz, last_error text
 SELECT w.id, w.name, w.started_at,
        extract(epoch FROM clock_timestamp() - w.seen_at)::double precision AS silent,
-       w.queues, l.worker IS NOT NULL AS leads
+       w.queues, l.worker IS NOT NULL AS leads, w.failing_since, w.last_error
   FROM (SELECT CASE WHEN NOT pg_is_in_recovery()
                      AND has_function_privilege('posthaste.cluster()'::text, 'EXECUTE'::text)
                     THEN posthaste.session_identity() END AS identity OFFSET 0) here,

@@ -33,8 +33,8 @@ const LEASE: Duration = Duration::from_secs(30);
 /// Workers end when the job that they have is done; slower ones are not waited for.
 const FAREWELL: Duration = Duration::from_secs(10);
 
-/// Jobs that one transaction parks.
-const PARKED_AT_ONCE: i64 = 100_000;
+/// Jobs that one transaction schedules.
+const SCHEDULED_AT_ONCE: i64 = 100_000;
 
 /// What one algorithm did.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -94,7 +94,7 @@ async fn attempt(
     mut note: impl FnMut(&Sample) -> Result<()>,
 ) -> Result<()> {
     let database = prepare(server, algorithm).await?;
-    park(&database, algorithm, scenario.produce.parked).await?;
+    schedule(&database, algorithm, scenario.produce.scheduled).await?;
     let clock = Clock::start();
     let ledger = Arc::new(Ledger::new(clock));
     let (stop, going) = watch::channel(true);
@@ -166,18 +166,18 @@ pub(crate) async fn prepare(server: &PgServer, algorithm: &Algorithm) -> Result<
 }
 
 /// Adds jobs that are due in a year.
-pub(crate) async fn park(database: &Database, algorithm: &Algorithm, jobs: i64) -> Result<()> {
+pub(crate) async fn schedule(database: &Database, algorithm: &Algorithm, jobs: i64) -> Result<()> {
     if jobs == 0 {
         return Ok(());
     }
-    let statement = algorithm.statements.get("park")?;
+    let statement = algorithm.statements.get("schedule")?;
     let client = database.connect().await?;
-    let park = Prepared::new(&client, "park", statement).await?;
-    let mut parked = 0;
-    while parked < jobs {
-        let values = Values::new((jobs - parked).min(PARKED_AT_ONCE), 0.0);
-        park.query(&client, &values).await?;
-        parked += values.limit;
+    let insert = Prepared::new(&client, "schedule", statement).await?;
+    let mut scheduled = 0;
+    while scheduled < jobs {
+        let values = Values::new((jobs - scheduled).min(SCHEDULED_AT_ONCE), 0.0);
+        insert.query(&client, &values).await?;
+        scheduled += values.limit;
     }
     client.batch_execute("VACUUM ANALYZE").await?;
     Ok(())

@@ -89,7 +89,7 @@ pub(crate) struct Produce {
     pub(crate) shape: Shape,
     /// Jobs that are there before the run begins and are due in a year.
     #[serde(default)]
-    pub(crate) parked: i64,
+    pub(crate) scheduled: i64,
 }
 
 /// How jobs come in transactions.
@@ -208,7 +208,7 @@ impl Scenario {
             "work.workers: from 1 to 32"
         );
         ensure!(self.work.batch > 0, "work.batch: at least 1");
-        ensure!(self.produce.parked >= 0, "produce.parked: at least 0");
+        ensure!(self.produce.scheduled >= 0, "produce.scheduled: at least 0");
         for hold in &self.hold {
             ensure!(
                 (hold.rows > 0) == (hold.kind == HoldKind::Bulk),

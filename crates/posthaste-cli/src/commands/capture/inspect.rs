@@ -79,7 +79,7 @@ impl fmt::Display for Shown<Overview> {
             stopped,
             done,
             unconfirmed_bytes,
-            kept_bytes,
+            retained_bytes,
             gaps,
             lag_seconds,
             ..
@@ -91,7 +91,7 @@ impl fmt::Display for Shown<Overview> {
             f,
             "{name}: {state}, captured up to {done}, lag {:.1} MiB, retained log {:.1} MiB",
             megabytes(unconfirmed_bytes),
-            megabytes(kept_bytes)
+            megabytes(retained_bytes)
         )?;
         if let Some(lag) = lag_seconds.filter(|lag| *lag > 0.0) {
             write!(f, ", {} late", age(lag))?;

@@ -30,10 +30,10 @@ const METRICS: [(&str, &str, &str, Figure); 6] = [
         |one| one.unconfirmed_bytes.unwrap_or(0) as f64,
     ),
     (
-        "posthaste_capture_kept_bytes",
+        "posthaste_capture_retained_bytes",
         "gauge",
         "How much log the server keeps for the capture.",
-        |one| one.kept_bytes.unwrap_or(0) as f64,
+        |one| one.retained_bytes.unwrap_or(0) as f64,
     ),
     (
         "posthaste_capture_lag_seconds",

@@ -15,7 +15,7 @@ after = "2s"
 [produce]
 jobs = 100
 every = "1s"
-parked = 1000
+scheduled = 1000
 [work]
 workers = 2
 takes = "1ms"
@@ -42,22 +42,22 @@ async fn works_only_what_is_due(name: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn parked_and_uncommitted_jobs_are_not_worked() -> Result<()> {
+async fn scheduled_and_uncommitted_jobs_are_not_worked() -> Result<()> {
     works_only_what_is_due("posthaste").await?;
     works_only_what_is_due("skip_locked").await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn parked_jobs_do_not_count_as_remaining() -> Result<()> {
+async fn scheduled_jobs_do_not_count_as_remaining() -> Result<()> {
     let settings = [("shared_preload_libraries", "pg_stat_statements")];
     let server = server::start_with(PgVersion::any(), &std::env::temp_dir(), &settings)?;
     for name in algorithm::names() {
         let algorithm = Algorithm::shipped(name)?;
-        if algorithm.statements.get("park").is_err() {
+        if algorithm.statements.get("schedule").is_err() {
             continue;
         }
         let database = run::prepare(&server, &algorithm).await?;
-        run::park(&database, &algorithm, 50).await?;
+        run::schedule(&database, &algorithm, 50).await?;
         let client = database.connect().await?;
         let remaining = algorithm.statements.get("remaining")?;
         let remaining: i64 = client.query_one(remaining, &[]).await?.get(0);
