@@ -162,7 +162,7 @@ fn operations(value: &Value) -> Result<Vec<String>, String> {
 fn text(setting: &str, value: &Value) -> Result<String, String> {
     match value.as_str() {
         Some(text) if !text.is_empty() => Ok(text.to_owned()),
-        _ => Err(format!("{setting}: must be a text")),
+        _ => Err(format!("{setting}: must be a string")),
     }
 }
 

@@ -50,7 +50,7 @@ fn named(file: &Path) -> anyhow::Result<Option<String>> {
     let read = |name| match name {
         None => Ok(None),
         Some(Value::String(name)) if !name.is_empty() => Ok(Some(name)),
-        Some(_) => bail!("name: must be a text"),
+        Some(_) => bail!("name: must be a string"),
     };
     let name = table.remove("name");
     let name = match table.keys().next() {
@@ -74,8 +74,8 @@ mod tests {
             ("[site]\nname = \"production\"", "Ok(Some(\"production\"))"),
             ("[site]", "Ok(None)"),
             ("", "Ok(None)"),
-            ("[site]\nname = 7", "name: must be a text"),
-            ("[site]\nname = \"\"", "name: must be a text"),
+            ("[site]\nname = 7", "name: must be a string"),
+            ("[site]\nname = \"\"", "name: must be a string"),
             (
                 "[site]\nnam = \"x\"",
                 "nam: is not known here; there is name",

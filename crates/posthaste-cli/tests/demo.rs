@@ -230,7 +230,7 @@ async fn it_stays_up_and_works_on_what_is_enqueued_beside_it() -> anyhow::Result
     let database = stage::database().await?;
     tree::make(&stage.folder.join("files"), 20)?;
     let mut child = stage.spawn_on(&database, &["demo", "files", "--exec", "x=true"])?;
-    let goes_on = "the worker goes on with queues default, file;";
+    let goes_on = "the worker continues with queues default, file;";
     child.error_line(goes_on, BOUND).await?;
     let client = database.client().await?;
     stage

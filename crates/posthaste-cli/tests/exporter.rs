@@ -250,7 +250,7 @@ async fn silent_databases_are_reported_within_a_scrape() -> anyhow::Result<()> {
     let proxy = Proxy::start(server.address()).await?;
     let url = proxy.url(database.name());
     let mut alerts = stage.spawn_at(&url, &["alerts", "--lasting", "1"])?;
-    alerts.error_line("looking", BOUND).await?;
+    alerts.error_line("watching", BOUND).await?;
     let mut exporter = stage.spawn_at(&url, &["exporter", "--listen", "127.0.0.1:0"])?;
     let root = served(&mut exporter).await?;
     let up = async || {

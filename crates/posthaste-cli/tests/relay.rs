@@ -197,7 +197,7 @@ async fn file_errors_are_one_line() -> anyhow::Result<()> {
     let failure = async |arguments: &[&str]| stage.run_on(&database, arguments).await?.failure();
     let none = failure(&["relay", "run"]).await?;
     assert!(
-        none.contains("posthaste.toml does not exist. Write one"),
+        none.contains("posthaste.toml does not exist. Create it"),
         "{none}"
     );
     stage.write("posthaste.toml", LINES)?;

@@ -76,12 +76,13 @@ async fn from_nothing_to_found(index: &str) -> anyhow::Result<()> {
     // Why each was written, by the tag of its jobs.
     let counts = did[0]["counts"].as_array().into_iter().flatten();
     // The index was empty: jobs that fill it are beside those of the re-index.
-    let written: u64 = counts
-        .filter(|one| one["what"] == "written" && (one["tag"] == "reindex" || one["tag"] == "fill"))
-        .filter(|one| one["reason"] == "missing")
+    let indexed: u64 = counts
+        .filter(|one| one["tag"] == "reindex" || one["tag"] == "fill")
+        // A pass that failed after its write finds equal documents when it is repeated.
+        .filter(|one| one["reason"] == "missing" || one["reason"] == "equal")
         .filter_map(|one| one["jobs"].as_u64())
         .sum();
-    assert!(written >= 17, "{did}");
+    assert!(indexed >= 17, "{did}");
     let audit: Value = serde_json::from_str(&ours(&["sync", "audit", "--json"]).await?)?;
     assert_eq!(
         (
@@ -259,7 +260,7 @@ async fn missing_prerequisites_are_reported_with_a_remedy() -> anyhow::Result<()
     let failure = async |arguments: &[&str]| stage.run_on(&database, arguments).await?.failure();
     let none = failure(&["sync", "run"]).await?;
     assert!(
-        none.contains("posthaste.toml does not exist. Write one, with [sync.<name>]"),
+        none.contains("posthaste.toml does not exist. Create it with a section [sync.<name>]"),
         "{none}"
     );
     stage.write("posthaste.toml", "[route.a]\nto = 'stdout:'\n")?;

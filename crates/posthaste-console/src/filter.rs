@@ -299,7 +299,7 @@ mod tests {
     fn filter_errors_name_the_word() {
         let refusal = |typed: &str| read(typed).unwrap_err();
         assert_eq!(refusal("state:lost"), "lost is not a state");
-        assert!(refusal("until:11:30").starts_with("until:11:30 is not a condition"));
+        assert!(refusal("until:11:30").starts_with("until is not a condition"));
         assert!(refusal("since:noon").starts_with("since:noon is not a time"));
         assert_eq!(refusal("name:\"a"), "a quote is not closed");
         assert_eq!(refusal("id:x"), "id:x is not a number");

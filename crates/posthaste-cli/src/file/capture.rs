@@ -15,7 +15,7 @@ pub(super) fn read(name: &str, mut settings: Settings) -> anyhow::Result<Capture
             let server = Address::parse(&url).with_context(|| format!("capture {name}: server"))?;
             Some(server.database())
         }
-        Some(_) => bail!("capture {name}: server: must be a text"),
+        Some(_) => bail!("capture {name}: server: must be a string"),
     };
     Ok(Capture::read(name, &settings, server)?)
 }

@@ -177,11 +177,11 @@ mod tests {
             ),
             (
                 json!({"tls_cert": "a", "tls_key": "b", "without_tls": true}),
-                "tls_cert with without_tls",
+                "tls_cert and without_tls exclude each other",
             ),
             (
                 json!({"token_file": "geheim", "trust_proxy": "10.0.0.1"}),
-                "token_file and trust_proxy are two ways in",
+                "token_file and trust_proxy exclude each other",
             ),
             (
                 json!({"listen": "0.0.0.0:1"}),

@@ -18,7 +18,7 @@ async fn two_processes_notify_once_and_no_alert_is_about_their_own_queue() -> an
     let mut both = Vec::new();
     for _ in 0..2 {
         let mut child = stage.spawn_on(&database, &alerts)?;
-        child.error_line("looking", BOUND).await?;
+        child.error_line("watching", BOUND).await?;
         both.push(child);
     }
     let enqueue = "SELECT posthaste.enqueue('slow', queue => 'mail')";
@@ -89,7 +89,7 @@ async fn undelivered_alerts_are_delivered_once_with_their_end() -> anyhow::Resul
             "alerts",
         ],
     )?;
-    child.error_line("looking", BOUND).await?;
+    child.error_line("watching", BOUND).await?;
     let notified = "SELECT count(*) FROM posthaste.job
                  WHERE queue = 'alerts' AND kwargs ->> 'id' = 'queue.long'";
     let enqueue = "SELECT posthaste.enqueue('slow', queue => 'mail')";
@@ -186,7 +186,7 @@ async fn the_successor_of_a_killed_process_tells_the_ends_of_its_alerts() -> any
     first.kill().await?;
     // It still fires, and is not notified again.
     let mut second = stage.spawn_on(&database, &arguments)?;
-    second.error_line("looking", BOUND).await?;
+    second.error_line("watching", BOUND).await?;
     client.batch_execute("SELECT pg_sleep(2.5)").await?;
     assert_eq!(events().await?, ["begins"]);
     second.terminate()?;

@@ -108,7 +108,8 @@ async fn a_command_that_cannot_be_started_is_said_once_a_minute() -> anyhow::Res
     for _ in 0..20 {
         put(&client, "x").await?;
     }
-    let waiting = "SELECT count(*) FROM posthaste.job WHERE last_error LIKE 'there is no command%'";
+    let waiting =
+        "SELECT count(*) FROM posthaste.job WHERE last_error LIKE 'cannot run the command%'";
     eventually(BOUND, "all wait", async || {
         Ok(number(&client, waiting).await? == 20)
     })

@@ -76,7 +76,7 @@ async fn routes_without_jobs_name_the_queues_that_have_some() -> anyhow::Result<
     stage.write("posthaste.toml", LINES)?;
     let staged = "INSERT INTO posthaste.staged_jobs (job_name, job_args) VALUES ('m', '[1]')";
     client.batch_execute(staged).await?;
-    let why = "route audit: nothing is in a, and no pattern of posthaste.route leads there, \
+    let why = "route audit: queue a is empty and no pattern in posthaste.route maps to it, \
         while 1 jobs wait in default";
     let preview = stage.run_on(&database, &["relay", "preview"]).await?;
     assert!(preview.err.contains(why), "{}", preview.err);
@@ -113,7 +113,7 @@ async fn once_does_not_wait_for_a_destination_that_takes_nothing_or_a_queue_that
         (Some(1), "audit: 0 sent"),
         "{output:?}"
     );
-    let why = "error: route audit: sidekiq at 127.0.0.1:1/0 takes nothing: Redis: ";
+    let why = "error: route audit: sidekiq at 127.0.0.1:1/0 accepts nothing: Redis: ";
     assert!(output.err.contains(why), "{}", output.err);
     let waiting = "SELECT count(*) FROM posthaste.job WHERE attempt = 0";
     assert_eq!(number(&client, waiting).await?, 2);

@@ -255,6 +255,6 @@ mod tests {
         assert!(wrong("A", json!(["other"])).contains("not there"));
         assert!(wrong("C", json!(["txn1"])).contains("does not touch"));
         assert!(wrong("A", json!(["txn1", "txn1"])).contains("twice"));
-        assert!(wrong("A", json!([7])).contains("no id"));
+        assert!(wrong("A", json!([7])).contains("not an id"));
     }
 }

@@ -24,7 +24,7 @@ impl Unworked {
             tracing::warn!(
                 queue = &*one.queue,
                 waited = one.seconds as u64,
-                "jobs wait in a queue that no worker works on"
+                "jobs wait in a queue that no worker serves"
             );
             self.0.insert(one.queue, Instant::now());
         }

@@ -192,6 +192,6 @@ mod tests {
         let deep = |depth: usize| format!(r#"{{"a": {}}}"#, deep(depth - 1));
         assert_eq!(of(Mapping::default(), &deep(98)), None);
         let error = of(Mapping::default(), &deep(99)).expect("too deep");
-        assert!(error.contains("99 deep"), "{error}");
+        assert!(error.contains("99 levels deep"), "{error}");
     }
 }

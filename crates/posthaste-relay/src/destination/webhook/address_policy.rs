@@ -90,7 +90,7 @@ impl AddressPolicy {
     /// These too: an address, or a network such as `10.20.0.0/16`.
     pub fn allow(mut self, network: &str) -> Result<Self, Error> {
         let parsed = network_of(network);
-        let wrong = || Error::invalid("allow", format!("{network:?} is no address or network"));
+        let wrong = || Error::invalid("allow", format!("{network:?} is not an address or network"));
         self.allowed.push(parsed.ok_or_else(wrong)?);
         Ok(self)
     }
