@@ -55,7 +55,7 @@ impl<S: Sync> FromRequestParts<S> for Visit {
         visit.ok_or_else(|| {
             Fault::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
-                "the request was not checked",
+                "the request was rejected",
                 "",
             )
         })

@@ -210,7 +210,7 @@ async fn an_interrupted_mail_is_ambiguous_and_its_neighbours_are_not() {
         "{left:?}"
     );
     assert!(
-        left[0].2.starts_with("ambiguous: it was cut short"),
+        left[0].2.starts_with("ambiguous: the connection broke"),
         "{left:?}"
     );
 
