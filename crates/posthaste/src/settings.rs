@@ -95,7 +95,7 @@ impl Fields {
 }
 
 impl Read for String {
-    const WHAT: &'static str = "a text";
+    const WHAT: &'static str = "a string";
     fn read(value: Value) -> Option<Self> {
         match value {
             Value::String(text) => Some(text),

@@ -294,8 +294,7 @@ mod sidekiq {
             (json!({"dead": "no"}), "dead: must be true or false"),
             (
                 json!({"headers": {"retry": "false"}}),
-                "headers.retry: is a key that Sidekiq sets; use the route's setting retry \
-                 it",
+                "headers.retry: is a key that Sidekiq sets; use the route's setting retry",
             ),
             (
                 json!({"headers": {"delivery_id": "{id}"}}),
