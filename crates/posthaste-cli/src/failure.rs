@@ -74,7 +74,7 @@ pub(crate) fn usage_line(error: &clap::Error, suggested: &[String]) -> String {
         let text = one_line(&lines.join("; ").replace(":; ", ": "));
         return redact(&format!("{text}. Try 'posthaste --help'."));
     }
-    // Its own guesses are other ones.
+    // Suggestions of clap are dropped: ours differ.
     lines.truncate(1);
     let text = one_line(&lines.join(""));
     redact(&format!("{text}. {}", did_you_mean(suggested)))

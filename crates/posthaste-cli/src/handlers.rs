@@ -174,7 +174,10 @@ impl Handlers {
         });
         let secrets: Vec<Secret> = secrets.collect::<anyhow::Result<_>>()?;
         if secrets.is_empty() {
-            bail!("{place} holds no secret. Write whsec_ and base64 of 24 to 64 random bytes.");
+            bail!(
+                "{place} contains no secret. Add one per line: whsec_ followed by 24 to 64 random \
+                 bytes in base64."
+            );
         }
         Ok(secrets)
     }

@@ -1,7 +1,6 @@
-//! The first process of a container. The kernel gives it every process whose parent has ended, and
-//! one that nobody waits for keeps its number: in the end nothing can be started. So the first
-//! process does nothing but wait: the program itself runs as its child, and no exit code that the
-//! program waits for is taken from it.
+//! The first process of a container. The kernel makes it the parent of every orphan, and zombies
+//! that it does not reap exhaust the process table. So the first process only reaps: the program
+//! itself runs as its child, and no exit code that the program waits for is taken from it.
 
 use std::io::{self, IsTerminal as _};
 use std::os::fd::AsFd;

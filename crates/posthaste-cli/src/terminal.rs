@@ -222,7 +222,9 @@ impl Terminal {
         };
         let is_stuck = !self.events.flush(patience);
         if is_stuck && !self.is_stuck.swap(is_stuck, Ordering::Relaxed) {
-            tracing::warn!("standard output is not being read; lines that do not fit are dropped");
+            tracing::warn!(
+                "standard output is blocked; lines that do not fit in the buffer are dropped"
+            );
         }
         self.is_stuck.store(is_stuck, Ordering::Relaxed);
         self.events.error().map_or(Ok(()), Err)

@@ -36,8 +36,7 @@ fn base() -> anyhow::Result<String> {
 }
 
 #[test]
-fn a_container_holds_the_program_alone_runs_without_root_and_gets_no_secret() -> anyhow::Result<()>
-{
+fn the_image_has_only_the_program_no_root_and_no_secrets() -> anyhow::Result<()> {
     let all = instructions()?;
     let begin = all
         .iter()

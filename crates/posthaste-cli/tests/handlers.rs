@@ -379,7 +379,8 @@ async fn impossible_settings_fail_at_startup() -> anyhow::Result<()> {
         ),
         (
             &["--http", http, "--secret-file", "empty"],
-            "error: empty holds no secret. Write whsec_ and base64 of 24 to 64 random bytes."
+            "error: empty contains no secret. Add one per line: whsec_ followed by 24 to 64 \
+             random bytes in base64."
                 .into(),
         ),
         (

@@ -103,7 +103,7 @@ impl Pressed {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_select_sort_pause_and_act_only_if_enabled() -> anyhow::Result<()> {
+async fn keys_select_and_sort_but_change_queues_only_with_operate() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     client.batch_execute(JOBS).await?;

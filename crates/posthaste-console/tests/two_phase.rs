@@ -220,7 +220,7 @@ async fn foreign_names_are_escaped() {
 }
 
 #[tokio::test]
-async fn long_transaction_lists_are_cut_and_say_so() {
+async fn long_lists_of_transactions_are_truncated_with_a_notice() {
     let (fake, coordinator) = prepared().await;
     for at in 0..130 {
         let ago = if at < 25 { 2 * HOUR } else { 60 };

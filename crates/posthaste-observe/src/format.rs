@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_from_outside_acts_on_a_terminal() {
+    fn control_characters_are_escaped_for_terminals() {
         let name = "a\u{1b}[2J\nb\u{9b}c\u{202e}d";
         assert_eq!(escape_name(name), r"a\u{1b}[2J\nb\u{9b}c\u{202e}d");
         assert_eq!(escape_control("one\ntwo\r"), "one\ntwo\\r");

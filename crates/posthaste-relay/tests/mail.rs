@@ -44,7 +44,7 @@ use uuid::Uuid;
 use crate::support::{SOON, database};
 use deliveries::Deliveries;
 use queue::{End, Queue};
-use reconcile::{Mute, Provider, Reconciler, told};
+use reconcile::{Provider, Reconciler, UnqueryableProvider, told};
 use worker::{Step, Worker};
 
 const LEASE: Duration = Duration::from_secs(1);
@@ -264,7 +264,10 @@ async fn a_worker_lost_in_the_middle_of_a_mail_leaves_it_unknown_until_the_provi
     // The listener is notified, and a provider that cannot tell changes nothing.
     let heard = tokio::time::timeout(SOON, told.recv()).await.unwrap();
     assert_eq!(heard, Some(id));
-    assert_eq!(setup.reconciler(Mute).pass().await.unwrap(), 0);
+    assert_eq!(
+        setup.reconciler(UnqueryableProvider).pass().await.unwrap(),
+        0
+    );
     assert_eq!(setup.state(id).await, "unknown");
     let provider = Maildir(Arc::clone(&setup.server));
     assert_eq!(setup.reconciler(provider).pass().await.unwrap(), 1);
@@ -321,7 +324,10 @@ async fn a_mail_without_its_row_is_sent_from_the_queue() {
     );
     let allow = "ALTER TABLE mail_deliveries DROP CONSTRAINT no_end";
     setup.client.batch_execute(allow).await.unwrap();
-    assert_eq!(setup.reconciler(Mute).pass().await.unwrap(), 1);
+    assert_eq!(
+        setup.reconciler(UnqueryableProvider).pass().await.unwrap(),
+        1
+    );
     assert_eq!((setup.state(id).await.as_str(), setup.mails()), ("sent", 1));
 }
 
@@ -336,9 +342,12 @@ async fn refused_mails_fail_and_are_retried_only_if_configured() {
         .unwrap();
     let id = setup.order().await;
     setup.work_until(id, "failed").await;
-    assert_eq!(setup.reconciler(Mute).pass().await.unwrap(), 0);
+    assert_eq!(
+        setup.reconciler(UnqueryableProvider).pass().await.unwrap(),
+        0
+    );
     setup.server.order(&json!({})).unwrap();
-    let mut reconciler = setup.reconciler(Mute);
+    let mut reconciler = setup.reconciler(UnqueryableProvider);
     reconciler.retries_failed = true;
     assert_eq!(reconciler.pass().await.unwrap(), 1);
     setup.work_until(id, "sent").await;

@@ -35,7 +35,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         let problem = format!("a poll panicked: {}", panic_text(&*panic));
         tracing::error!(
             error = problem,
-            "a poll failed; the next one follows after a period"
+            "a sync poll panicked; the next one starts after the poll interval"
         );
         shared.status().last_error = Some(problem);
         shared.inbox().is_open = false;

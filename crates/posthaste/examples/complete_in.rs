@@ -41,7 +41,7 @@ async fn main() -> anyhow::Result<()> {
     let worker = Worker::builder(pool)
         .queue(QUEUE, 8)
         .handler("coin.add", move |context, _job| {
-            add_coin(handlers.clone(), context)
+            credit_purse(handlers.clone(), context)
         })
         .start()
         .await?;
@@ -60,7 +60,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn add_coin(pool: Pool, context: Context) -> HandlerResult {
+async fn credit_purse(pool: Pool, context: Context) -> HandlerResult {
     let mut client = pool.get().await?;
     let tx = client.transaction().await?;
     tx.execute("UPDATE purse SET coins = coins + 1", &[])

@@ -153,7 +153,7 @@ where
     let jobs: Vec<Cow<'a, NewJob>> = jobs.into_iter().map(IntoJob::into_job).collect();
     let jobs: Vec<Cow<'_, NewJob>> = jobs.iter().map(|job| due(job, now)).collect();
     jobs.iter().try_for_each(|job| job.check())?;
-    let ordered = ordered_with_unique(&jobs);
+    let ordered = order_sensitive_indices(&jobs);
     let numbered = jobs.iter().map(|job| &**job).enumerate();
     let (ordered, free): (Vec<_>, Vec<_>) =
         numbered.partition(|(place, _)| ordered.contains(place));
@@ -182,7 +182,7 @@ where
 /// The places of jobs whose order counts: those of an ordering key under which one with a unique
 /// key is to run before or after another; and others with the unique keys of these, of which the
 /// first is to hold them.
-fn ordered_with_unique(jobs: &[Cow<'_, NewJob>]) -> HashSet<usize> {
+fn order_sensitive_indices(jobs: &[Cow<'_, NewJob>]) -> HashSet<usize> {
     let mut lines: HashMap<&str, (usize, bool)> = HashMap::new();
     for job in jobs {
         if let Some(key) = &job.ordering_key {

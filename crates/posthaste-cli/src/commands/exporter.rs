@@ -40,6 +40,6 @@ pub(crate) async fn run(
     tokio::select! {
         () = signals.stop().cancelled() => Ok(()),
         error = database.gone() => Err(error),
-        () = served.say_well() => Ok(()),
+        () = served.report_healthy_forever() => Ok(()),
     }
 }

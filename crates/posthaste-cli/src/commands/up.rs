@@ -172,7 +172,7 @@ pub(crate) async fn run(
         return tokio::select! {
             () = signals.stop().cancelled() => Ok(()),
             error = database.gone() => Err(error),
-            () = say_well(settings.served.as_ref()) => Ok(()),
+            () = report_healthy_forever(settings.served.as_ref()) => Ok(()),
         };
     }
     let worker = worker::start(database.address(), settings)
@@ -190,9 +190,9 @@ pub(crate) async fn run(
 }
 
 /// Without a worker nobody else says that all goes well.
-async fn say_well(served: Option<&Served>) {
+async fn report_healthy_forever(served: Option<&Served>) {
     match served {
-        Some(served) => served.say_well().await,
+        Some(served) => served.report_healthy_forever().await,
         None => pending().await,
     }
 }

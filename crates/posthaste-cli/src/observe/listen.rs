@@ -129,8 +129,8 @@ impl Served {
         self.0.recorder.tidy();
     }
 
-    /// Says again and again that all goes well, for a process that waits for others only.
-    pub(crate) async fn say_well(&self) {
+    /// Reports healthy periodically, for a process that only waits for others.
+    pub(crate) async fn report_healthy_forever(&self) {
         loop {
             self.say(Duration::ZERO, None);
             tokio::time::sleep(TELLS).await;

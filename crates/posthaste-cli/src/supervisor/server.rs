@@ -82,7 +82,11 @@ impl Server {
         let error = failure::line(error);
         let server = &*self.name;
         if !self.is_failing {
-            tracing::warn!(server, error, "txwatch cannot read a server");
+            tracing::warn!(
+                server,
+                error,
+                "txwatch cannot query a server; it tries again"
+            );
         }
         self.is_failing = true;
         format!("{server} cannot be read: {error}")

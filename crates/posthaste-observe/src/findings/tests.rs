@@ -94,7 +94,7 @@ fn settings_and_clocks_of_a_server_are_judged() {
 }
 
 #[test]
-fn a_dead_worker_serves_no_queue_wherever_that_is_asked() {
+fn silent_workers_count_as_absent_in_every_finding() {
     let dead = |silent| {
         found(move |store| {
             wait_in(store, "mail", 20, 5.0);

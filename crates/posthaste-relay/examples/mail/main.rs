@@ -48,7 +48,7 @@ use uuid::Uuid;
 
 use deliveries::Deliveries;
 use queue::{LEASE, MAIL, Queue};
-use reconcile::{LOOK, Mute, RESENDS, Reconciler};
+use reconcile::{LOOK, RESENDS, Reconciler, UnqueryableProvider};
 use worker::{OUTAGE, RETRIES, Worker};
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -166,11 +166,14 @@ async fn resolve(id: &str, to: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn reconciler(deliveries: Deliveries, redis: &str) -> Result<Reconciler<Mute>, Failure> {
+fn reconciler(
+    deliveries: Deliveries,
+    redis: &str,
+) -> Result<Reconciler<UnqueryableProvider>, Failure> {
     Ok(Reconciler {
         deliveries,
         queue: Queue::open(redis, MAIL, LEASE)?,
-        provider: Mute,
+        provider: UnqueryableProvider,
         look: LOOK,
         patience: 30.0,
         resends: RESENDS,

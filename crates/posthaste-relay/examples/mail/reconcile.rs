@@ -40,9 +40,9 @@ pub trait Provider {
 }
 
 /// A provider that cannot be asked.
-pub struct Mute;
+pub struct UnqueryableProvider;
 
-impl Provider for Mute {
+impl Provider for UnqueryableProvider {
     async fn has(&self, _id: Uuid) -> Option<bool> {
         None
     }

@@ -8,7 +8,7 @@ use posthaste::Error;
 use posthaste::consumer::ConsumerContext;
 
 use crate::engine::lease::Lease;
-use crate::engine::readers::ReaderWatch;
+use crate::engine::readers::ConsumerWatch;
 use crate::engine::shared::Shared;
 use crate::store;
 use crate::store::status::{RelayState, RelayStatus};
@@ -35,7 +35,7 @@ pub(crate) async fn run(shared: Arc<Shared>, worker: ConsumerContext) {
             }
         }
     };
-    let mut readers = ReaderWatch::new(&shared);
+    let mut readers = ConsumerWatch::new(&shared);
     let asking = async {
         loop {
             readers.poll().await;
@@ -121,7 +121,7 @@ impl<'a> StatusReporter<'a> {
 struct LeaseKeeper<'a> {
     shared: &'a Shared,
     worker: ConsumerContext,
-    /// How often in turn there was no answer.
+    /// Consecutive requests without an answer.
     failures: u32,
     /// The expiry of the lease was logged.
     was_over: bool,

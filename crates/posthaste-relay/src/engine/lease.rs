@@ -60,7 +60,7 @@ impl Lease {
         }
     }
 
-    /// Whether it was this one's turn, and nobody is known to have it since.
+    /// Whether this relay's lease has expired, with no known successor.
     pub(crate) fn is_over(self, now: Instant) -> bool {
         matches!(self, Self::Held { until, .. } if until <= now)
     }

@@ -12,13 +12,13 @@ const EVERY: Duration = Duration::from_secs(60);
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Asks now and then, and says what has changed.
-pub(crate) struct ReaderWatch<'a> {
+pub(crate) struct ConsumerWatch<'a> {
     shared: &'a Shared,
     asked: Option<(Instant, usize)>,
     unread: BTreeSet<String>,
 }
 
-impl<'a> ReaderWatch<'a> {
+impl<'a> ConsumerWatch<'a> {
     pub(crate) fn new(shared: &'a Shared) -> Self {
         Self {
             shared,

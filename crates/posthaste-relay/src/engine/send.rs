@@ -1,5 +1,5 @@
-//! Carries jobs to the destination, in one file because what is sent again is settled as the first.
-//! Sends them in batches, and settles each by its answer.
+//! Sends jobs to the destination in batches, and settles each by its answer. In one file because a
+//! message that is sent again is settled like the first.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -215,7 +215,7 @@ impl Shared {
                 let seconds = limit.as_secs_f64();
                 Some(Answer::late(format!("no answer within {seconds} s")))
             }
-            // Another relay takes over. It lies with no message.
+            // Another relay takes over. No message is at fault.
             () = self.lease_is_over(lease) => {
                 Some(Answer::full("no answer before the relay's lease was over"))
             }
@@ -310,7 +310,7 @@ impl Shared {
         }
     }
 
-    /// In hand, before all others.
+    /// Returns jobs to the front of the buffer.
     fn keep(&self, tickets: impl Iterator<Item = Ticket>) {
         // The job as it was claimed: its message may be about what was in an envelope.
         let jobs = tickets.map(|ticket| Delivery {
@@ -359,7 +359,7 @@ impl Shared {
         }
     }
 
-    /// By what was counted already, or is none.
+    /// Settles without counting a failure: it was counted already, or there is none.
     fn finish(&self, ticket: Ticket, answer: Answer) {
         match answer {
             Answer::Accepted => {

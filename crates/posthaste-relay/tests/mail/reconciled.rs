@@ -10,7 +10,7 @@ use tokio_postgres::Client;
 use uuid::Uuid;
 
 use super::reconcile::{LOOK, Provider, Reconciler};
-use super::{Mute, Setup};
+use super::{Setup, UnqueryableProvider};
 use crate::support::SOON;
 
 /// Mails that have been in this state for a day, and have no task.
@@ -34,7 +34,7 @@ async fn stuck_mails_do_not_block_others() {
     }
     // Its task is lost: the queue has never heard of it.
     let id = setup.ordered().await;
-    let reconciler = setup.reconciler(Mute);
+    let reconciler = setup.reconciler(UnqueryableProvider);
     let mut moved = Vec::new();
     for _ in 0..3 {
         moved.push(reconciler.pass().await.unwrap());
@@ -64,7 +64,7 @@ async fn the_reconciler_survives_failed_passes_and_lost_connections() {
     let reconciler = Reconciler {
         retries_failed: true,
         look: Duration::from_secs(3600),
-        ..setup.reconciler(Mute)
+        ..setup.reconciler(UnqueryableProvider)
     };
     let url = setup.db.url().to_owned();
     let reconciling = tokio::spawn(async move { reconciler.run(&url).await });
@@ -101,12 +101,18 @@ async fn a_pass_drains_everything_and_polls_every_ten_seconds() {
         return;
     };
     waiting(&setup, "queued", 250).await;
-    assert_eq!(setup.reconciler(Mute).pass().await.unwrap(), 250);
+    assert_eq!(
+        setup.reconciler(UnqueryableProvider).pass().await.unwrap(),
+        250
+    );
     let pending = ["LLEN", "asynq:{mail}:pending"];
     assert_eq!(setup.redis.ask(&pending).unwrap(), json!(250));
     assert_eq!(LOOK, Duration::from_secs(10));
     // Nobody tells of a mail whose task is lost.
-    let (reconciler, url) = (setup.reconciler(Mute), setup.db.url().to_owned());
+    let (reconciler, url) = (
+        setup.reconciler(UnqueryableProvider),
+        setup.db.url().to_owned(),
+    );
     let reconciling = tokio::spawn(async move { reconciler.run(&url).await });
     let listens = async || Ok(listener(&setup.client).await.is_some());
     eventually(SOON, "it listens", listens).await.unwrap();

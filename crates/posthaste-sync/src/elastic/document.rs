@@ -88,7 +88,7 @@ pub(super) fn seen(version: i64, source: Option<&RawValue>) -> IndexedVersion {
 }
 
 /// Whether what is stored is this document, and our field beside it.
-pub(super) fn is_of(source: Option<&RawValue>, document: &str) -> bool {
+pub(super) fn matches_document(source: Option<&RawValue>, document: &str) -> bool {
     let stored: Option<Value> = source.and_then(|text| serde_json::from_str(text.get()).ok());
     let Some(Value::Object(mut stored)) = stored else {
         return false;
@@ -240,7 +240,10 @@ mod tests {
             let shown = seen(7 << 12 | 2, Some(&text));
             assert_eq!((shown.mark, shown.token), (write(None).mark, 5));
             assert!(shown.is_live && !shown.is_altered);
-            assert!(is_of(Some(&text), &plain) && !is_of(Some(&text), r#"{"a": [1]}"#));
+            assert!(
+                matches_document(Some(&text), &plain)
+                    && !matches_document(Some(&text), r#"{"a": [1]}"#)
+            );
             // A partial update keeps our field and counts the version up.
             assert!(seen(7 << 12 | 3, Some(&text)).is_altered);
         }

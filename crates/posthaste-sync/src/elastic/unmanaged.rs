@@ -72,7 +72,7 @@ impl Elastic {
             for ((_, document), shown) in part.iter().zip(shown?) {
                 let shown = shown.map_err(|refusal| IndexError(refusal.reason))?;
                 let source = shown.as_ref().and_then(|one| one.source.as_deref());
-                held.push(document::is_of(source, document));
+                held.push(document::matches_document(source, document));
             }
         }
         Ok(held)

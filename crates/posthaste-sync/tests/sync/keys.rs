@@ -101,7 +101,7 @@ async fn differently_written_keys_are_different_ids() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn texts_of_keys_are_compared_as_bytes_under_a_collation_that_ignores_case() {
+async fn text_keys_compare_bytewise_under_case_insensitive_collations() {
     // It has ICU.
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();

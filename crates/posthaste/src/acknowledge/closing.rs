@@ -54,7 +54,7 @@ impl Settled {
         self.disposition == Disposition::Done && !self.is_keyed
     }
 
-    /// Whether it goes on after this time and nothing else is new of it.
+    /// Whether it is rescheduled after this time with no other change.
     fn is_rescheduled(&self, wait: Duration, why: Option<&str>) -> bool {
         let Disposition::Reschedule {
             attempt,

@@ -153,7 +153,7 @@ impl Quarantine {
                         crashes = job.crashes,
                         jobs = claim.jobs.len(),
                         left_out,
-                        "running a job alone whose worker died"
+                        "running a quarantined job alone: its worker died"
                     );
                 }
             }

@@ -1,5 +1,5 @@
-//! Claims of which nothing is in this process although they may be open in the database, because an
-//! answer never came or the server forgot one: what they took is given back.
+//! Claims that this process no longer tracks but that may still be open in the database, because an
+//! answer never came or the server lost one. Their jobs are returned to the queue.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -121,7 +121,8 @@ impl Unanswered {
                 Ok(jobs) if one.is_found => {
                     tracing::warn!(
                         jobs,
-                        "gave back jobs whose acknowledgement the server forgot when it crashed"
+                        "returned jobs to the queue: the server lost their acknowledgements in a \
+                         crash"
                     );
                 }
                 Ok(jobs) => tracing::info!(jobs, "gave back a claim whose answer was lost"),

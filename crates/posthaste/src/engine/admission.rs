@@ -38,7 +38,10 @@ impl Process {
             }
         }
         if let Err(error) = put_all(&self.pool, &periodic).await {
-            tracing::error!(%error, "periodic jobs could not be written; start the worker again");
+            tracing::error!(
+                %error,
+                "the periodic jobs of this worker could not be saved; restart it to save them"
+            );
         }
     }
 }

@@ -186,7 +186,7 @@ async fn quarantined_jobs_wait_for_claims_and_runs_in_progress() {
 }
 
 #[tokio::test]
-async fn unsent_claims_are_not_searched_for() {
+async fn claims_never_sent_are_not_tracked_as_unanswered() {
     let process = process();
     let fetcher = fetcher(&process);
     let claimer = &process.claimer;

@@ -18,8 +18,8 @@ struct Counts {
     wanted: usize,
     /// How many there are at once.
     turns: usize,
-    /// How many of them come to nobody any more when they end.
-    over: usize,
+    /// How many of them to retire instead of releasing them.
+    to_retire: usize,
     /// How many found a file descriptor since the number changed.
     found: usize,
     /// The reduction was logged.
@@ -38,7 +38,7 @@ impl Turns {
             counts: Mutex::new(Counts {
                 wanted: requests,
                 turns: requests,
-                over: 0,
+                to_retire: 0,
                 found: 0,
                 is_said: false,
             }),
@@ -50,24 +50,24 @@ impl Turns {
         loop {
             let turn = self.open.acquire().await.ok()?;
             let mut counts = self.counts();
-            if counts.over == 0 {
+            if counts.to_retire == 0 {
                 return Some(turn);
             }
-            counts.over -= 1;
+            counts.to_retire -= 1;
             turn.forget();
         }
     }
 
-    /// One of those in flight found no file descriptor: from now on there are fewer than the others
-    /// are, by an eighth, which others in the process need as well; never less than one. True the
-    /// first time.
+    /// A request found no file descriptor: cuts the limit to seven eighths of the others in flight,
+    /// because the rest of the process needs descriptors too; never below one. True the first
+    /// time.
     pub fn lower(&self) -> bool {
         let mut counts = self.counts();
         let all = counts.turns + counts.over;
         let others = all.saturating_sub(self.open.available_permits() + 1);
         let fewer = (others - others / 8).clamp(1, counts.turns);
-        counts.over += counts.turns - fewer;
-        counts.over -= self.open.forget_permits(counts.over);
+        counts.to_retire += counts.turns - fewer;
+        counts.to_retire -= self.open.forget_permits(counts.to_retire);
         counts.turns = fewer;
         counts.found = 0;
         !std::mem::replace(&mut counts.is_said, true)
@@ -89,7 +89,7 @@ impl Turns {
         counts.turns += 1;
         counts.is_said &= counts.turns < counts.wanted;
         match counts.over.checked_sub(1) {
-            Some(over) => counts.over = over,
+            Some(to_retire) => counts.over = over,
             None => self.open.add_permits(1),
         }
     }

@@ -12,12 +12,12 @@ const PROMOTE: i32 = 5_000;
 /// Jobs with ordering keys that are given turns in one transaction.
 const ORDERED: i32 = 1_000;
 /// After a job with an ordering key came or ended, they are polled this often for a second.
-const TURNS: Duration = Duration::from_millis(2);
-const TURNING: Duration = Duration::from_secs(1);
+const ORDERING_POLL_INTERVAL: Duration = Duration::from_millis(2);
+const ORDERING_POLL_FOR: Duration = Duration::from_secs(1);
 /// The longest sleep: how late a job may be that notified nobody.
 const LONGEST: Duration = Duration::from_secs(1);
-/// How far ahead it is asked what is due: beyond the longest sleep, so that a poll knows of what it
-/// finds whether that was known before.
+/// The lookahead for due jobs. It exceeds the longest sleep, so that a poll knows whether a job
+/// that it finds was expected.
 const AHEAD: Duration = Duration::from_secs(2);
 /// What is due this much before it was expected should have notified the leader.
 const SURPRISE: Duration = Duration::from_millis(50);
@@ -33,9 +33,9 @@ pub(super) struct Promoter {
     was_woken: bool,
     /// When the next job was to be due, at the earliest.
     due_at: Instant,
-    /// When something was found last of which there was no notification.
+    /// When a job was found last without a notification.
     missed_at: Option<Instant>,
-    /// Until then it is not asked what comes next: a poll at each interval costs less.
+    /// Until then the next due time is not queried: a poll at each interval costs less.
     blind_until: Instant,
 }
 
@@ -75,7 +75,7 @@ impl Promoter {
         }
         let pause = self.look_at.saturating_duration_since(Instant::now());
         if self.is_turning() {
-            pause.min(TURNS)
+            pause.min(ORDERING_POLL_INTERVAL)
         } else {
             pause
         }
@@ -83,7 +83,7 @@ impl Promoter {
 
     async fn advance_ordering(&mut self, leader: &Maintenance) {
         if attempt!(&leader.link, advance_ordering(ORDERED)).is_some_and(|jobs| jobs > 0) {
-            let expected = self.is_turning() || self.found_at.elapsed() < TURNING;
+            let expected = self.is_turning() || self.found_at.elapsed() < ORDERING_POLL_FOR;
             self.should_have_been_notified(leader, expected);
             self.turned_at = Some(Instant::now());
         }
@@ -97,7 +97,8 @@ impl Promoter {
     }
 
     fn is_turning(&self) -> bool {
-        self.turned_at.is_some_and(|at| at.elapsed() < TURNING)
+        self.turned_at
+            .is_some_and(|at| at.elapsed() < ORDERING_POLL_FOR)
     }
 
     /// Promotes what is due, a page of it, and returns how long to pause.

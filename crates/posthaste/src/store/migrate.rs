@@ -300,7 +300,7 @@ pub(crate) async fn require_current(client: &Client) -> Result<(), Error> {
     let server = executor.texts(SERVER, &[]).await;
     let server = server.map_err(Error::driver("cannot read the server's version"))?;
     if let Some(number) = server.first().and_then(|number| number.parse().ok()) {
-        refuse_old(number)?;
+        require_supported_server(number)?;
     }
     let missing = [SqlState::UNDEFINED_TABLE, SqlState::INVALID_SCHEMA_NAME];
     let known = match read_ledger(&mut executor).await? {
@@ -333,7 +333,7 @@ pub(crate) async fn require_current(client: &Client) -> Result<(), Error> {
 }
 
 /// Fails where the server is of this version, as in `server_version_num`, and that is too old.
-fn refuse_old(server: u32) -> Result<(), Error> {
+fn require_supported_server(server: u32) -> Result<(), Error> {
     match server < 150_000 {
         false => Ok(()),
         true => Err(ErrorKind::Schema(format!(
@@ -366,8 +366,8 @@ mod tests {
 
     #[test]
     fn rejects_servers_older_than_15() {
-        let refusal = refuse_old(149_999).unwrap_err().to_string();
+        let refusal = require_supported_server(149_999).unwrap_err().to_string();
         assert!(refusal.contains("PostgreSQL 14.x is too old"), "{refusal}");
-        refuse_old(150_000).unwrap();
+        require_supported_server(150_000).unwrap();
     }
 }

@@ -60,7 +60,7 @@ pub(crate) struct ReconnectingClient {
     /// connection can afford.
     patience: Duration,
     site: Arc<Site>,
-    line: Mutex<OpenConnection>,
+    connection: Mutex<ConnectionState>,
 }
 
 /// A statement with its parameters.
@@ -72,7 +72,7 @@ pub(crate) struct Statement<'a> {
 /// What a statement answered, and one that was sent after it.
 type Answers = (Vec<Row>, Option<Result<Vec<Row>, Error>>);
 
-struct OpenConnection {
+struct ConnectionState {
     client: Option<ClientWrapper>,
     patience: Duration,
     /// For how long nobody connected after the last refusal.
@@ -84,7 +84,7 @@ impl ReconnectingClient {
     /// on the runtime that uses it.
     pub(crate) fn new(pool: Pool, patience: Duration, site: Arc<Site>) -> Self {
         let patience = patience.min(LONGEST);
-        let line = OpenConnection {
+        let line = ConnectionState {
             client: None,
             patience,
             refused_for: Duration::ZERO,
@@ -202,7 +202,7 @@ impl ReconnectingClient {
     }
 }
 
-impl OpenConnection {
+impl ConnectionState {
     fn back_off(&mut self, error: &Error) {
         self.refused_for = match error.is_rollback() || error.is_other_site() {
             true => REFUSED_FOR,

@@ -91,7 +91,7 @@ impl Runner {
         self.runtime.spawn(serve(Arc::downgrade(self), slot));
     }
 
-    /// Those that are worked, and those beyond what a test asked for.
+    /// Splits off the jobs beyond the number that a test requested.
     fn tried(&self, claim: Vec<Delivery>) -> (Vec<Delivery>, Vec<Delivery>) {
         match &self.probe {
             Some(probe) => claim.into_iter().partition(|_| probe.takes()),
@@ -141,7 +141,7 @@ impl Runner {
             () = self.aborted.cancelled() => RunResult::GivenBack,
             () = overstayed(&cancelled) => RunResult::Cancelled,
         };
-        // Of a handler that has called complete_in and is done, its transaction decides.
+        // If the handler called complete_in, its transaction decides the outcome.
         let result = match result {
             RunResult::Returned(Outcome::Done) if run.completed.load(Ordering::SeqCst) => {
                 RunResult::CompletedInTransaction

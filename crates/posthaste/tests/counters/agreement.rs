@@ -168,7 +168,7 @@ pub async fn after_a_late_commit(url: &str) -> Result<(), String> {
 
 /// Jobs of one ordering key, one after the other.
 pub async fn after_turns(url: &str) -> Result<(), String> {
-    const TURNS: &str = "SELECT posthaste.advance_ordering(10)";
+    const ADVANCE_ORDERING: &str = "SELECT posthaste.advance_ordering(10)";
     const DO_ONE: &str = "SELECT posthaste.settle(c.slot, c.batch, t.token, ARRAY[c.id], '{0}',
                             NULL, NULL, NULL, NULL, NULL)
                             FROM (SELECT gen_random_uuid() AS token OFFSET 0) t,
@@ -179,16 +179,16 @@ pub async fn after_turns(url: &str) -> Result<(), String> {
         "SELECT posthaste.enqueue('a', ordering_key => 'k') FROM generate_series(1, 6)",
         ACCOUNT,
         "SELECT posthaste.cancel(2)",
-        TURNS,
+        ADVANCE_ORDERING,
         ACCOUNT,
         DO_ONE,
-        TURNS,
+        ADVANCE_ORDERING,
         "SELECT posthaste.cancel(5)",
         DO_ONE,
-        TURNS,
+        ADVANCE_ORDERING,
         ACCOUNT,
         DO_ONE,
-        TURNS,
+        ADVANCE_ORDERING,
     ];
     agree_after_each(&client, &story).await
 }

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use super::{CANNOT, Due, LEDGER, LOCK, MigrationReport, NOTE, PIN, PLACE, RESTORED, VERSION};
-use super::{read_ledger, refuse_old, refuse_without_rows};
+use super::{read_ledger, refuse_without_rows, require_supported_server};
 use crate::error::Error;
 use crate::error::driver::DriverError;
 use crate::executor::{Executor, Value};
@@ -60,7 +60,7 @@ async fn place<E: Executor>(
     let answers = answers.map_err(Error::driver(failed))?;
     let answer = answers.first().map_or("", |answer| answer);
     let place: TransactionState = serde_json::from_str(answer).map_err(unreadable)?;
-    refuse_old(place.server)?;
+    require_supported_server(place.server)?;
     if !place.has_begun {
         let reason = "is not open: a migration over this connection would be done in parts; begin \
                       a transaction, or use posthaste::migrate()";

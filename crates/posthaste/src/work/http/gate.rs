@@ -132,7 +132,8 @@ impl Pass<'_> {
             tracing::warn!(
                 endpoint = self.gate.endpoint,
                 error = reason,
-                "accepts no jobs; they wait without counting an attempt, and one at a time is tried"
+                "the endpoint accepts no jobs; they wait without counting an attempt, and one at \
+                 a time is tried"
             );
         }
     }

@@ -11,7 +11,7 @@ use crate::work::handlers::HandlerId;
 
 /// A handler that ignores its timeout for this long blocks its thread: its job is taken from it and
 /// another slot takes over.
-const OVERSTAY: Duration = Duration::from_millis(500);
+const TIMEOUT_GRACE: Duration = Duration::from_millis(500);
 
 /// What a handler whose job was cancelled gets to clean up.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
@@ -30,7 +30,7 @@ pub(super) struct Run {
 
 impl Run {
     pub(super) fn is_overdue(&self) -> bool {
-        self.started.elapsed() > self.timeout.saturating_add(OVERSTAY)
+        self.started.elapsed() > self.timeout.saturating_add(TIMEOUT_GRACE)
     }
 }
 
