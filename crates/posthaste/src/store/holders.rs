@@ -70,7 +70,7 @@ pub enum HolderKind {
 ///
 /// ```no_run
 /// # async fn example(client: &tokio_postgres::Client) -> Result<(), posthaste::Error> {
-/// for holder in posthaste::holders(client).await? {
+/// for holder in posthaste::__private::holders(client).await? {
 ///     println!("{:?} {:?}: {:?} s", holder.kind, holder.name, holder.seconds);
 /// }
 /// # Ok(()) }
@@ -87,7 +87,7 @@ pub async fn holders(client: &Client) -> Result<Vec<Holder>, Error> {
 ///
 /// ```no_run
 /// # async fn example(client: &tokio_postgres::Client) -> Result<(), posthaste::Error> {
-/// let all = posthaste::transactions(client).await?;
+/// let all = posthaste::__private::transactions(client).await?;
 /// let harmless = all.iter().filter(|one| one.transactions.is_none());
 /// println!("{} transactions keep nothing", harmless.count());
 /// # Ok(()) }
