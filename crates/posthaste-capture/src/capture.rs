@@ -1,7 +1,6 @@
 //! A capture as a program describes it, and how it goes. Pure.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::{Mutex, MutexGuard};
 use posthaste::Database;
 
 use crate::error::Error;
@@ -70,7 +69,7 @@ impl Shared {
     }
 
     pub(crate) fn status(&self) -> MutexGuard<'_, Status> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

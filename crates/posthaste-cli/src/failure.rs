@@ -1,7 +1,6 @@
 //! What a person reads when a command fails: one plain line, with the remedy and without secrets.
 
-use std::sync::Mutex;
-
+use parking_lot::Mutex;
 use tokio_postgres::error::{DbError, SqlState};
 
 /// What the program ends with when arguments could not be understood.
@@ -27,10 +26,8 @@ static CONCEALED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Keeps `secret` out of every line that [`line`] and [`redact`] make from now on.
 pub(crate) fn conceal(secret: &str) {
-    if secret.len() >= SHORTEST_CONCEALED
-        && let Ok(mut concealed) = CONCEALED.lock()
-    {
-        concealed.push(secret.to_owned());
+    if secret.len() >= SHORTEST_CONCEALED {
+        CONCEALED.lock().push(secret.to_owned());
     }
 }
 
@@ -94,10 +91,8 @@ fn did_you_mean(commands: &[String]) -> String {
 /// `text` without what was concealed and without the password of any connection string in it.
 pub(crate) fn redact(text: &str) -> String {
     let mut text = without_url_passwords(text);
-    if let Ok(concealed) = CONCEALED.lock() {
-        for secret in concealed.iter() {
-            text = text.replace(secret, "***");
-        }
+    for secret in CONCEALED.lock().iter() {
+        text = text.replace(secret, "***");
     }
     text
 }

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::io::{self, IsTerminal as _};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressState, ProgressStyle};
+use parking_lot::Mutex;
 
 use crate::terminal::Terminal;
 
@@ -113,9 +114,7 @@ impl Progress {
             bar.set_position(done);
             return;
         }
-        let Ok(mut line) = self.line.lock() else {
-            return;
-        };
+        let mut line = self.line.lock();
         let first = *line.first_done.get_or_insert(done);
         if line.last.elapsed() >= LINE_EVERY && line.last_done != Some(done) {
             line.last = Instant::now();

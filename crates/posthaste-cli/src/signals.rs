@@ -4,9 +4,10 @@
 //! starts it in the background want it; SIGTERM asks in any case. They are heard on a thread of
 //! their own, which nothing that stands still elsewhere in the process stops.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use anyhow::Context as _;
+use parking_lot::Mutex;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -53,9 +54,7 @@ impl Signals {
         terminal.note("stopping gracefully; a second signal stops at once");
         self.stop.cancel();
         heard.next().await;
-        if let Ok(last_word) = self.last_word.lock()
-            && let Some(last_word) = last_word.as_ref()
-        {
+        if let Some(last_word) = self.last_word.lock().as_ref() {
             last_word.say();
         }
         terminal.flush_at_once();
@@ -78,9 +77,7 @@ impl Signals {
 
     /// What is still to be done when the second signal comes.
     pub(crate) fn leave(&self, last_word: Option<LastWord>) {
-        if let Ok(mut slot) = self.last_word.lock() {
-            *slot = last_word;
-        }
+        *self.last_word.lock() = last_word;
     }
 }
 

@@ -3,8 +3,10 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// Bytes that wait for the reader.
 const BUFFER: usize = 1 << 20;
@@ -33,7 +35,7 @@ struct State {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -88,8 +90,7 @@ impl Stream {
             if left.is_zero() {
                 return false;
             }
-            let waited = self.0.changed.wait_timeout(state, left);
-            (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            self.0.changed.wait_for(&mut state, left);
         }
         true
     }
@@ -125,8 +126,7 @@ impl Shared {
             if let Some(line) = state.waiting.pop_front() {
                 return line;
             }
-            let waited = self.changed.wait(state);
-            state = waited.unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut state);
         }
     }
 }

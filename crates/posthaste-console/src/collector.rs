@@ -1,10 +1,11 @@
 //! One read of the database for all open pages, and rates from those before it.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::Pool;
+use parking_lot::Mutex;
 use posthaste_observe::{Source, Thresholds};
 
 use crate::figures::{Figures, Past};
@@ -56,7 +57,7 @@ impl Source for Database {
 
     async fn read(&self) -> Seen {
         let (snapshot, actions) = store::read_snapshot(&self.pool).await?;
-        let mut before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut before = self.before.lock();
         before.push_back(Past::new(&snapshot));
         if before.len() > REMEMBERED {
             before.pop_front();

@@ -12,11 +12,12 @@ mod walk;
 mod write;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use posthaste_elastic::{Client, Condition, Effect, Error, Operation, Reading, Source};
 use serde_json::{Value, json};
 
@@ -209,10 +210,7 @@ impl Elastic {
                 "{alias} is an alias of several indexes"
             )));
         }
-        let known = || {
-            let known = self.shared.known.lock();
-            known.unwrap_or_else(PoisonError::into_inner)
-        };
+        let known = || self.shared.known.lock();
         if !known().contains(&index) {
             let described = self.client().describe_index(&index).await?;
             if !described.is_some_and(|described| document::is_ours(&described)) {

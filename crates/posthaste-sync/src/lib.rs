@@ -55,10 +55,11 @@ mod table;
 
 mod synced;
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -241,11 +242,11 @@ struct Inbox {
 
 impl Shared {
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inbox.lock()
     }
 
     fn status(&self) -> MutexGuard<'_, SyncStatus> {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+        self.status.lock()
     }
 
     fn give_back_waiting(&self) {

@@ -11,10 +11,11 @@ mod search;
 pub(crate) mod unanswered;
 mod unreadable;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -297,7 +298,7 @@ impl Fetcher {
     }
 
     fn pace(&self) -> MutexGuard<'_, Pace> {
-        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pace.lock()
     }
 }
 

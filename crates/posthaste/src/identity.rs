@@ -2,7 +2,7 @@
 
 mod tenure;
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Mutex, watch};
@@ -34,7 +34,7 @@ pub(crate) struct Registration {
     identity: watch::Sender<Option<Arc<Identity>>>,
     one_at_a_time: Mutex<()>,
     /// A death is logged once, even if two threads notice it.
-    forgetting: std::sync::Mutex<()>,
+    forgetting: parking_lot::Mutex<()>,
 }
 
 impl Registration {
@@ -53,7 +53,7 @@ impl Registration {
             lost: Box::new(lost),
             identity: watch::Sender::new(None),
             one_at_a_time: Mutex::new(()),
-            forgetting: std::sync::Mutex::new(()),
+            forgetting: parking_lot::Mutex::new(()),
         }
     }
 
@@ -103,10 +103,7 @@ impl Registration {
     /// we live under a new id already: that one stays, or nobody would beat for it while its jobs
     /// run.
     pub(crate) fn forget(&self, declared_dead: i64) {
-        let _once = self
-            .forgetting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let _once = self.forgetting.lock();
         let is_it = |worker: &Arc<Identity>| worker.id == declared_dead;
         if !self.identity.borrow().as_ref().is_some_and(is_it) {
             return;

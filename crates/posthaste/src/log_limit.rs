@@ -2,8 +2,9 @@
 //! line says how many were left out.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// All names beyond these are counted as one.
@@ -47,7 +48,7 @@ impl LogLimit {
     }
 
     fn admit_at(&self, name: &str, now: Instant) -> Option<u64> {
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = self.names.lock();
         if !names.contains_key(name) && names.len() >= NAMES {
             names.retain(|_, entry| entry.left_out > 0 || now - entry.since < MINUTE);
         }

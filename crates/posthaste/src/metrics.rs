@@ -19,11 +19,12 @@
 //! ```
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use ::metrics::{Histogram, histogram};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 
 use crate::job::Job;
 use crate::retry::Disposition;
@@ -81,7 +82,7 @@ impl Histograms {
     }
 
     fn run(&self, outcome: &'static str, seconds: f64) {
-        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut runs = self.runs.lock();
         let known = runs.iter().find(|(known, _)| *known == outcome);
         if let Some((_, histogram)) = known {
             return histogram.record(seconds);
@@ -120,7 +121,7 @@ impl Runs {
     }
 
     fn histograms(&self, job: &Job) -> Arc<Histograms> {
-        let mut queues = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = self.0.lock();
         let names = queues.entry(Arc::clone(&job.queue)).or_default();
         if let Some(known) = names.get(&job.name) {
             return Arc::clone(known);
@@ -185,7 +186,7 @@ mod tests {
         }
         assert_eq!((label("new"), label("newer")), (OTHER.into(), OTHER.into()));
         assert_eq!(label("7"), "7");
-        assert_eq!(runs.0.lock().unwrap()["default"].len(), NAMES + 1);
+        assert_eq!(runs.0.lock()["default"].len(), NAMES + 1);
     }
 
     #[test]

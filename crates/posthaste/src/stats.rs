@@ -2,9 +2,10 @@
 //! flushed to the database about once a second, so that no acknowledgement pays for it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::job::Job;
@@ -107,7 +108,7 @@ impl Stats {
                 None => kinds.push((job, sums)),
             }
         }
-        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pending = self.0.lock();
         for (job, sums) in kinds {
             if sums != Sums::default() {
                 pending.entry(kind(job)).or_default().add(sums);
@@ -116,12 +117,12 @@ impl Stats {
     }
 
     fn take(&self) -> Vec<(Kind, Sums)> {
-        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pending = self.0.lock();
         pending.drain().collect()
     }
 
     fn put_back(&self, sums: Vec<(Kind, Sums)>) {
-        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pending = self.0.lock();
         for (kind, one) in sums {
             pending.entry(kind).or_default().add(one);
         }

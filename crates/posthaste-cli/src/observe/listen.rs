@@ -1,8 +1,8 @@
 //! `--listen`: metrics and health over HTTP.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -11,6 +11,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::net::TcpListener;
 
@@ -120,7 +121,7 @@ impl Listen {
 impl Served {
     /// The status of the process now; to be updated all the time.
     pub(crate) fn say(&self, unanswered_for: Duration, refused: Option<String>) {
-        let mut health = self.0.health.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut health = self.0.health.lock();
         *health = Health {
             at: Instant::now(),
             unanswered_for,
@@ -143,8 +144,7 @@ impl Served {
     }
 
     fn health(&self) -> Health {
-        let health = self.0.health.lock();
-        health.unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.health.lock().clone()
     }
 
     async fn of_the_database(&self, collector: &Collector) -> String {

@@ -3,9 +3,10 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
+use parking_lot::Mutex;
 use rustls::ServerConfig;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::{Error as PemError, PemObject as _};
@@ -67,7 +68,7 @@ impl Certificate {
 
     /// The last one that was good.
     fn now(&self) -> Arc<CertifiedKey> {
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         let now = stamps(&self.cert, &self.key);
         // A file that is just being replaced is read at the next connection.
         if now.is_some() && now != last.then {

@@ -66,7 +66,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Coordinator {
     pub(super) store: Store,
-    pub(super) checked_at: std::sync::Mutex<Option<Instant>>,
+    pub(super) checked_at: parking_lot::Mutex<Option<Instant>>,
 }
 
 impl Coordinator {
@@ -79,7 +79,7 @@ impl Coordinator {
         };
         Self {
             store,
-            checked_at: std::sync::Mutex::default(),
+            checked_at: parking_lot::Mutex::default(),
         }
     }
 

@@ -5,8 +5,9 @@
 //! settings. So one that is deleted while others are at work comes back as one that nobody should
 //! work on.
 
-use std::sync::{MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::MutexGuard;
 
 use super::coordinator::Coordinator;
 use super::failure::Failure;
@@ -16,8 +17,7 @@ const AGAIN: Duration = Duration::from_secs(60);
 
 impl Coordinator {
     fn checked_at(&self) -> MutexGuard<'_, Option<Instant>> {
-        let checked_at = self.checked_at.lock();
-        checked_at.unwrap_or_else(PoisonError::into_inner)
+        self.checked_at.lock()
     }
 
     /// Makes the indexes with this many replicas where they are not there, and stores the scripts.

@@ -7,7 +7,6 @@ mod handshake;
 mod outcome;
 
 use std::borrow::Cow;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -16,6 +15,7 @@ use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::types::ShortString;
 use lapin::uri::AMQPUri;
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, Event};
+use parking_lot::{Mutex, MutexGuard};
 use posthaste::Error;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -277,7 +277,7 @@ impl Broker {
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Channel>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle.lock()
     }
 }
 

@@ -5,12 +5,12 @@ mod connection;
 mod credentials;
 mod wire;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_nats::{ConnectErrorKind, Event, HeaderMap, Request, RequestErrorKind, ServerAddr};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use posthaste::Error;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -295,7 +295,7 @@ impl Nats {
     }
 
     fn full(&self) -> MutexGuard<'_, Option<Full>> {
-        self.full.lock().unwrap_or_else(PoisonError::into_inner)
+        self.full.lock()
     }
 }
 

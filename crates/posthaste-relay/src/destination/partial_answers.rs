@@ -2,8 +2,8 @@
 //! still counts.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use uuid::Uuid;
 
 use crate::destination::answer::Answer;
@@ -35,6 +35,6 @@ impl PartialAnswers {
     }
 
     fn answers(&self) -> MutexGuard<'_, HashMap<Uuid, Answer>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

@@ -7,9 +7,10 @@ mod refusal;
 #[cfg(any(feature = "asynq", feature = "bullmq"))]
 mod scripts;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use posthaste::Error;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Pipeline, RedisError, Value};
@@ -140,7 +141,7 @@ impl Redis {
     /// Says once what was refused beside messages that were taken: they are not sent again for it.
     fn log_unrecorded_queue(&self, error: &RedisError) {
         let error = describe(error);
-        let mut last = self.beside.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.beside.lock();
         if last.as_ref() != Some(&error) {
             tracing::warn!(
                 destination = self.label(),
@@ -186,9 +187,7 @@ impl Redis {
     }
 
     fn slot(&self) -> MutexGuard<'_, Slot> {
-        self.connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.connection.lock()
     }
 }
 

@@ -2,8 +2,9 @@
 //! doubt.
 
 use std::ops::Deref;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::OnceCell;
 
 type Slot<T> = Arc<OnceCell<Arc<T>>>;
@@ -54,7 +55,7 @@ impl<T> SharedConnection<T> {
     }
 
     fn slot(&self) -> MutexGuard<'_, Slot<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -5,10 +5,10 @@ mod mail;
 mod reply;
 mod server;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use posthaste::Error;
 use uuid::Uuid;
 
@@ -174,9 +174,7 @@ impl Smtp {
     }
 
     fn sessions(&self) -> MutexGuard<'_, Vec<(Session, Instant)>> {
-        self.idle_session
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.idle_session.lock()
     }
 }
 

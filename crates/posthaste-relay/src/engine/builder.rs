@@ -1,9 +1,10 @@
 //! Describes a relay, and begins it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use posthaste::{Backoff, Database, Error};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;

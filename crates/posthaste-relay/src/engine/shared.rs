@@ -1,8 +1,9 @@
 //! The state that a relay's consumer and its tasks share.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use posthaste::consumer::Delivery;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -46,28 +47,24 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn buffer(&self) -> std::sync::MutexGuard<'_, SendBuffer> {
-        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn buffer(&self) -> parking_lot::MutexGuard<'_, SendBuffer> {
+        self.buffer.lock()
     }
 
-    pub(super) fn status(&self) -> std::sync::MutexGuard<'_, RelayStatus> {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn status(&self) -> parking_lot::MutexGuard<'_, RelayStatus> {
+        self.status.lock()
     }
 
-    pub(super) fn receiver_queues(&self) -> std::sync::MutexGuard<'_, ReceiverQueues> {
-        self.receiver_queues
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn receiver_queues(&self) -> parking_lot::MutexGuard<'_, ReceiverQueues> {
+        self.receiver_queues.lock()
     }
 
-    pub(super) fn logged_reasons(&self) -> std::sync::MutexGuard<'_, RecentReasons> {
-        self.logged_reasons
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn logged_reasons(&self) -> parking_lot::MutexGuard<'_, RecentReasons> {
+        self.logged_reasons.lock()
     }
 
     pub(super) fn lease(&self) -> Lease {
-        *self.lease.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.lease.lock()
     }
 
     /// Whether a job may be sent now: if the relay is ordered, another one may be sending.
@@ -77,14 +74,14 @@ impl Shared {
 
     /// Nothing more is sent or claimed until the lease was asked for again.
     pub(super) fn suspend_lease(&self) {
-        let mut lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lease = self.lease.lock();
         lease.end(Instant::now());
     }
 
     /// From now on the lease is this one; what is in memory and another's is given back. Returns
     /// the one before.
     pub(super) fn set_lease(&self, lease: Lease) -> Lease {
-        let mut held = self.lease.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.lease.lock();
         let before = std::mem::replace(&mut *held, lease);
         drop(held);
         let is_lost = |one: &Delivery| lease.has_lost(one.ticket.worker());

@@ -1,7 +1,5 @@
 //! Walks over what an index shows, page by page.
 
-use std::sync::PoisonError;
-
 use serde_json::{Value, json};
 
 use super::document::{self, ID, POSTHASTE_FIELD};
@@ -49,8 +47,7 @@ impl Elastic {
     /// somebody has copied it. By its own the next page would begin anywhere, and a walk might come
     /// to the same page for ever.
     fn remember(&self, id: &str, sorted_by: Option<&Value>) {
-        let strays = self.shared.strays.lock();
-        let mut strays = strays.unwrap_or_else(PoisonError::into_inner);
+        let mut strays = self.shared.strays.lock();
         let place = (self.target.to_string(), id.to_owned());
         match sorted_by.and_then(Value::as_str) {
             Some(other) if other != id => strays.insert(place, other.to_owned()),
@@ -61,7 +58,6 @@ impl Elastic {
     /// The id that the last document of a page was written with.
     fn stored_id(&self, id: &str) -> String {
         let strays = self.shared.strays.lock();
-        let strays = strays.unwrap_or_else(PoisonError::into_inner);
         let place = (self.target.to_string(), id.to_owned());
         strays.get(&place).cloned().unwrap_or_else(|| id.to_owned())
     }

@@ -2,8 +2,9 @@
 //! queue claims again, so that its jobs stay in front of those that come behind them. What another
 //! queue lost is given back.
 
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::MutexGuard;
 use uuid::Uuid;
 
 use super::pending::PendingClaim;
@@ -122,6 +123,6 @@ impl Fetcher {
 
     /// The claim that is to be looked for before the next one is made.
     fn lost(&self) -> MutexGuard<'_, Option<UnansweredClaim>> {
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lost.lock()
     }
 }

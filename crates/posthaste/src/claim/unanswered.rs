@@ -2,9 +2,10 @@
 //! answer never came or the server lost one. Their jobs are returned to the queue.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -60,7 +61,7 @@ impl Unanswered {
     /// its way, its jobs are in this process, or their acknowledgement has no answer yet.
     pub(super) fn hold(&self, token: Uuid) -> Arc<Uuid> {
         let token = Arc::new(token);
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         if held.tokens.len() >= held.remove_at {
             held.tokens.retain(|one| one.strong_count() > 0);
             held.remove_at = (held.tokens.len() * 2).max(64);
@@ -70,7 +71,7 @@ impl Unanswered {
     }
 
     fn is_held(&self, token: Uuid) -> bool {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held.lock();
         let is_it = |one: &Weak<Uuid>| one.upgrade().is_some_and(|held| *held == token);
         held.tokens.iter().any(is_it)
     }
@@ -80,7 +81,7 @@ impl Unanswered {
     }
 
     fn claims(&self) -> MutexGuard<'_, HashMap<Uuid, Uncertain>> {
-        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+        self.claims.lock()
     }
 
     /// Asks for the open claims of workers that are doubted. Those of which something is in this
@@ -168,7 +169,7 @@ mod tests {
         assert!(unanswered.is_held(one));
         drop(again);
         assert!(!unanswered.is_held(one));
-        let held = unanswered.held.lock().unwrap();
+        let held = unanswered.held.lock();
         assert!(held.tokens.len() <= 64);
     }
 }

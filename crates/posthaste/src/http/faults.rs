@@ -1,7 +1,8 @@
 //! Whether a failure lies with the endpoint or with one job. No IO and no clock.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::job::JobId;
 
@@ -46,7 +47,7 @@ impl Faults {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

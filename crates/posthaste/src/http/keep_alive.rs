@@ -1,8 +1,9 @@
 //! How many connections to many hosts stay open for a next request. No IO and no clock.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::IDLE;
 
@@ -70,7 +71,7 @@ impl KeepAlive {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -1,8 +1,7 @@
 //! How many requests are in flight at once: as many as were asked for, or as many as this process
 //! may have connections.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// The right to a request, which others wait for.
@@ -95,7 +94,7 @@ impl Turns {
     }
 
     fn counts(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock()
     }
 }
 

@@ -1,7 +1,8 @@
 //! Until when nobody else can have rescued the jobs of a worker.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// A moment by two clocks: one of them stands still while the machine sleeps, the other one may be
 /// set back.
@@ -45,7 +46,7 @@ impl Tenure {
     }
 
     fn last(&self) -> MutexGuard<'_, Option<Moment>> {
-        self.renewed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.renewed.lock()
     }
 
     /// A heartbeat that was sent at this moment was answered.

@@ -1,6 +1,6 @@
 //! Whether this process may work the store that it connects to, or another site does.
 
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 use crate::error::Error;
 
@@ -16,11 +16,11 @@ impl Admission {
             Err(error) if error.is_other_site() => Some(error.to_string()),
             Err(_) => return,
         };
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = refused;
+        *self.0.lock() = refused;
     }
 
     pub(crate) fn refused(&self) -> Option<String> {
-        let refused = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = self.0.lock();
         refused.clone()
     }
 }

@@ -1,7 +1,8 @@
 //! Workers of which the database may say more than is in this process.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// The ids that this process has or had, after the server may have forgotten what it had answered.
 #[derive(Debug, Default)]
@@ -22,6 +23,6 @@ impl Doubted {
     }
 
     fn workers(&self) -> MutexGuard<'_, HashSet<i64>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

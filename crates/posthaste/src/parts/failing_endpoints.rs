@@ -1,7 +1,8 @@
 //! Endpoints of this process that accept no jobs.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// What the store keeps of all reasons together.
 const LONGEST: usize = 1_000;
@@ -30,7 +31,7 @@ impl FailingEndpoints {
     }
 
     fn reasons(&self) -> MutexGuard<'_, BTreeMap<usize, String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

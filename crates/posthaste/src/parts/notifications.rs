@@ -1,9 +1,9 @@
 //! Tasks that sleep, and how they ask to be woken.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::sleep::Sleep;
@@ -20,7 +20,7 @@ pub(crate) struct Sleeper {
 
 impl Sleeper {
     pub(crate) fn sleep<T>(&self, change: impl FnOnce(&mut Sleep) -> T) -> T {
-        change(&mut self.sleep.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.sleep.lock())
     }
 
     /// A notification came.

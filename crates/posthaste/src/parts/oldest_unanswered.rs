@@ -1,7 +1,8 @@
 //! Since when the database owes an answer.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// What one loop asks, again and again: the first question since the last answer.
 #[derive(Debug, Default)]
@@ -9,7 +10,7 @@ pub(crate) struct OldestUnanswered(Mutex<Option<Instant>>);
 
 impl OldestUnanswered {
     fn since(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// It is asked. An error is not an answer: what was asked before it still waits.

@@ -1,7 +1,8 @@
 //! When the engine's thread last moved.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// Set by a task on the engine's thread, read by the heartbeat.
 #[derive(Debug)]
@@ -16,12 +17,12 @@ impl Default for Pulse {
 impl Pulse {
     /// The thread moves now.
     pub(crate) fn beat(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.0.lock() = Instant::now();
     }
 
     /// For how long it has not moved.
     pub(crate) fn stood_still(&self) -> Duration {
-        let last = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = *self.0.lock();
         last.elapsed()
     }
 }

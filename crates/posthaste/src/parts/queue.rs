@@ -1,8 +1,9 @@
 //! A queue as the loops see it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::notifications::Sleeper;
@@ -49,10 +50,7 @@ impl QueueState {
 
     /// Known priorities, lowest number first: the order of claiming.
     pub(crate) fn priorities(&self) -> Vec<i32> {
-        self.lanes
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.lanes.lock().clone()
     }
 
     /// Whether only a notification or the watch wakes it.
@@ -78,11 +76,11 @@ impl QueueState {
         lanes.push(0);
         lanes.sort_unstable();
         lanes.dedup();
-        *self.lanes.lock().unwrap_or_else(PoisonError::into_inner) = lanes;
+        *self.lanes.lock() = lanes;
     }
 
     pub(crate) fn learn(&self, priority: i32) {
-        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lanes = self.lanes.lock();
         if let Err(at) = lanes.binary_search(&priority) {
             lanes.insert(at, priority);
         }

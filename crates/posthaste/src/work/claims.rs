@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -206,10 +207,7 @@ impl Held {
     }
 
     fn take(&self) -> Option<Ticket> {
-        self.ticket
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
+        self.ticket.lock().take()
     }
 
     fn end(&self, result: RunResult) {
@@ -246,11 +244,11 @@ impl Inbox {
     }
 
     fn asked(&self) -> MutexGuard<'_, Asked> {
-        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+        self.asked.lock()
     }
 
     fn waiting(&self) -> MutexGuard<'_, Vec<Delivery>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 
     fn take(&self) -> Option<Claim> {
@@ -260,7 +258,7 @@ impl Inbox {
         if taken.is_empty() {
             return None;
         }
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         held.retain(|one| one.strong_count() > 0);
         held.extend(taken.iter().map(Arc::downgrade));
         Some(Claim(taken.into_iter().map(ClaimedJob).collect()))
@@ -268,7 +266,7 @@ impl Inbox {
 
     /// What the program has in its hands.
     fn held(&self) -> Vec<Arc<Held>> {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = self.held.lock();
         held.iter().filter_map(Weak::upgrade).collect()
     }
 

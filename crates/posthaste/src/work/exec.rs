@@ -12,10 +12,11 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -316,7 +317,7 @@ impl Drop for Group {
 
 impl Leader {
     fn signal(&self, signal: Signal) {
-        let reaped = self.reaped.lock().unwrap_or_else(PoisonError::into_inner);
+        let reaped = self.reaped.lock();
         if !*reaped {
             // There is nobody to be killed when all have ended by themselves.
             let _ = kill_process_group(self.pid, signal);
@@ -327,7 +328,7 @@ impl Leader {
     fn reap(&self, mut child: Child) -> io::Result<ExitStatus> {
         let seen = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while matches!(waitid(WaitId::Pid(self.pid), seen), Err(Errno::INTR)) {}
-        let mut reaped = self.reaped.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reaped = self.reaped.lock();
         let _ = kill_process_group(self.pid, Signal::KILL);
         GUARD.forget(self.pid.as_raw_pid());
         *reaped = true;

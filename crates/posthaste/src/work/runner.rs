@@ -7,10 +7,11 @@ mod slot;
 use std::collections::{HashMap, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -84,10 +85,7 @@ impl Runner {
 
     fn open_slot(self: &Arc<Self>) {
         let slot = Arc::new(Slot::default());
-        self.running
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(Arc::clone(&slot));
+        self.running.lock().push(Arc::clone(&slot));
         self.runtime.spawn(serve(Arc::downgrade(self), slot));
     }
 
@@ -180,7 +178,7 @@ impl Runner {
         let Some(limited) = &self.limited else {
             return;
         };
-        let mut limited = limited.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limited = limited.lock();
         if let Some(running) = which.and_then(|which| limited.get_mut(&which)) {
             *running -= 1;
             drop(limited);
@@ -331,11 +329,7 @@ impl Consumer for Arc<Runner> {
     fn abort(&self) {
         self.aborted.cancel();
         // A handler that blocks its thread cannot be ended, but its job can be taken from it.
-        let slots = self
-            .running
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let slots = self.running.lock().clone();
         slots
             .iter()
             .filter_map(|slot| slot.take())
@@ -354,7 +348,7 @@ impl Consumer for Arc<Runner> {
         }
         let tickets = cancelled.into_iter().map(|delivery| delivery.ticket);
         tickets.for_each(Ticket::cancel);
-        let slots = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let slots = self.running.lock();
         let runs = slots.iter().map(|slot| slot.current());
         runs.flat_map(|run| {
             let run = run.as_ref()?;
@@ -366,7 +360,7 @@ impl Consumer for Arc<Runner> {
 
     fn watch(&self) {
         self.shorten_line();
-        let mut slots = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.running.lock();
         let before = slots.len();
         slots.retain(|slot| {
             let mut current = slot.current();

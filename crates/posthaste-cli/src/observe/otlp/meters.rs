@@ -1,7 +1,7 @@
 //! Metrics of the process and of the database, as instruments of OpenTelemetry.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{
@@ -10,6 +10,7 @@ use metrics::{
 };
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Meter};
+use parking_lot::Mutex;
 
 use super::SCOPE;
 use crate::observe::collector::Collector;
@@ -67,7 +68,7 @@ impl Recorder for Meters {
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
         let (name, attributes) = self.named(key);
-        let mut all = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.counters.lock();
         let new = || self.meter.u64_counter(name.clone()).build();
         let instrument = all.entry(name.clone()).or_insert_with(new).clone();
         Counter::from_arc(Arc::new(Counts {
@@ -83,8 +84,7 @@ impl Recorder for Meters {
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
         let (name, attributes) = self.named(key);
-        let all = self.histograms.lock();
-        let mut all = all.unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.histograms.lock();
         let new = || {
             let histogram = self.meter.f64_histogram(name.clone()).with_unit("s");
             histogram.with_boundaries(SECONDS.to_vec()).build()
@@ -147,7 +147,7 @@ pub(crate) fn observe(collector: Collector) {
                 }
             }
             let all = read.map(|one| (one.name, one.series.clone()));
-            *last.lock().unwrap_or_else(PoisonError::into_inner) = all.collect();
+            *last.lock() = all.collect();
         }
     });
 }
@@ -166,7 +166,7 @@ fn tell(metric: &Metric, last: &Last) {
     let meter = opentelemetry::global::meter(SCOPE);
     let (name, help, last) = (metric.name, metric.help, Arc::clone(last));
     let observe = move |observer: &dyn AsyncInstrument<f64>| {
-        let last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = last.lock();
         for (labels, value) in last.get(name).into_iter().flatten() {
             let attributes: Vec<KeyValue> = labels
                 .iter()

@@ -6,13 +6,14 @@ use std::cell::RefCell;
 use std::io;
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use lapin::runtime::default_runtime;
 use lapin::tcp::{AMQPUriTcpExt, AsyncTcpStream, TLSConfig};
 use lapin::uri::AMQPUri;
 use lapin::{Connection, ConnectionProperties};
+use parking_lot::Mutex;
 use tracing::Dispatch;
 use tracing::dispatcher::{self, DefaultGuard};
 
@@ -115,7 +116,7 @@ impl SocketHandle {
         }
     }
 
-    fn socket(&self) -> std::sync::MutexGuard<'_, Option<TcpStream>> {
-        self.0.socket.lock().unwrap_or_else(PoisonError::into_inner)
+    fn socket(&self) -> parking_lot::MutexGuard<'_, Option<TcpStream>> {
+        self.0.socket.lock()
     }
 }

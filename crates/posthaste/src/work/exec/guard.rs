@@ -10,7 +10,8 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 /// The guard of this process.
 pub(super) static GUARD: Guard = Guard(Mutex::new(State {
@@ -29,7 +30,7 @@ impl Guard {
     /// From now on this process group ends with the worker. Fails when there is nobody who could
     /// see to it.
     pub(super) fn watch(&self, group: i32) -> io::Result<()> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         state.groups.insert(group);
         let sent = state
             .send(&format!("+ {group}\n"))
@@ -43,7 +44,7 @@ impl Guard {
     /// The group has ended. To be called before its leader is reaped: after that its number may be
     /// somebody else's.
     pub(super) fn forget(&self, group: i32) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         state.groups.remove(&group);
         // A guard that is gone ends nobody; the next command gets another.
         let _ = state.send(&format!("- {group}\n"));

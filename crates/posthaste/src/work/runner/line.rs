@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::MutexGuard;
 
 use super::Runner;
 use crate::consumer::Delivery;
@@ -21,7 +21,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 impl Runner {
     pub(super) fn line(&self) -> MutexGuard<'_, VecDeque<Delivery>> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+        self.line.lock()
     }
 
     /// How long a line the last runs justify; none where it would be no longer than one job per
@@ -48,7 +48,7 @@ impl Runner {
             let which = self.handlers.get(&delivery.job.name);
             return Some((delivery, which));
         };
-        let mut limited = limited.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limited = limited.lock();
         for at in 0..line.len() {
             let which = self.handlers.get(&line[at].job.name);
             let most = which.and_then(|which| self.handlers.settings(which).concurrency);

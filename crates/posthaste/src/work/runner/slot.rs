@@ -1,9 +1,10 @@
 //! One place where a job runs, and its current run.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use crate::consumer::Ticket;
@@ -45,7 +46,7 @@ pub(super) struct Slot {
 
 impl Slot {
     pub(super) fn current(&self) -> MutexGuard<'_, Option<Run>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        self.current.lock()
     }
 
     pub(super) fn take(&self) -> Option<Run> {
