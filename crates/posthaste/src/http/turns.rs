@@ -62,7 +62,7 @@ impl Turns {
     /// time.
     pub fn lower(&self) -> bool {
         let mut counts = self.counts();
-        let all = counts.turns + counts.over;
+        let all = counts.turns + counts.to_retire;
         let others = all.saturating_sub(self.open.available_permits() + 1);
         let fewer = (others - others / 8).clamp(1, counts.turns);
         counts.to_retire += counts.turns - fewer;
@@ -87,8 +87,8 @@ impl Turns {
         counts.found = 0;
         counts.turns += 1;
         counts.is_said &= counts.turns < counts.wanted;
-        match counts.over.checked_sub(1) {
-            Some(to_retire) => counts.over = over,
+        match counts.to_retire.checked_sub(1) {
+            Some(to_retire) => counts.to_retire = to_retire,
             None => self.open.add_permits(1),
         }
     }

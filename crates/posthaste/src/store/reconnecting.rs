@@ -84,7 +84,7 @@ impl ReconnectingClient {
     /// on the runtime that uses it.
     pub(crate) fn new(pool: Pool, patience: Duration, site: Arc<Site>) -> Self {
         let patience = patience.min(LONGEST);
-        let line = ConnectionState {
+        let connection = ConnectionState {
             client: None,
             patience,
             refused_for: Duration::ZERO,
@@ -93,7 +93,7 @@ impl ReconnectingClient {
             pool,
             patience,
             site,
-            line: Mutex::new(line),
+            connection: Mutex::new(connection),
         }
     }
 
@@ -133,23 +133,23 @@ impl ReconnectingClient {
         first: Statement<'_>,
         second: Option<Statement<'_>>,
     ) -> Result<Answers, Error> {
-        let mut line = self.line.lock().await;
-        let (begun, patience) = (Instant::now(), line.patience);
+        let mut connection = self.connection.lock().await;
+        let (begun, patience) = (Instant::now(), connection.patience);
         // Taken out while in use: if this future is dropped midway, so is the connection.
-        let client = match line.client.take() {
+        let client = match connection.client.take() {
             Some(client) if !client.is_closed() => client,
             _ => match tokio::time::timeout(patience, self.connect()).await {
                 Ok(Ok(client)) => {
-                    line.refused_for = Duration::ZERO;
+                    connection.refused_for = Duration::ZERO;
                     client
                 }
                 Ok(Err(error)) => {
-                    line.back_off(&error);
-                    tokio::time::sleep(line.refused_for).await;
+                    connection.back_off(&error);
+                    tokio::time::sleep(connection.refused_for).await;
                     return Err(error);
                 }
                 Err(_) => {
-                    line.wait_longer();
+                    connection.wait_longer();
                     let silence = format!("no answer within {} s", whole_seconds(patience));
                     let error = Error::from(ErrorKind::Connect(silence.into()));
                     return Err(error.at(|| place(&self.pool)));
@@ -164,17 +164,17 @@ impl ReconnectingClient {
             ),
         );
         let Ok((result, more)) = tokio::time::timeout(patience, sent).await else {
-            line.wait_longer();
+            connection.wait_longer();
             let seconds = whole_seconds(patience);
             return Err(ErrorKind::TimedOut { what, seconds }.into());
         };
         let is_lost =
             |result: &Result<Vec<Row>, Error>| result.as_ref().is_err_and(Error::is_connection);
         if !is_lost(&result) && !more.as_ref().is_some_and(is_lost) {
-            line.client = Some(client);
+            connection.client = Some(client);
         }
         if begun.elapsed() < self.patience {
-            line.patience = (patience / 2).max(self.patience);
+            connection.patience = (patience / 2).max(self.patience);
         }
         Ok((result?, more))
     }
@@ -186,8 +186,8 @@ impl ReconnectingClient {
 
     /// Whether the next statement finds its connection made.
     pub(crate) async fn is_connected(&self) -> bool {
-        let line = self.line.lock().await;
-        line.client
+        let connection = self.connection.lock().await;
+        connection.client
             .as_ref()
             .is_some_and(|client| !client.is_closed())
     }
