@@ -15,7 +15,7 @@ use crate::feed::{Feed, Frame};
 use crate::lsn::Lsn;
 use crate::mark::Mark;
 use crate::position::Timelines;
-use crate::slot::gap;
+use crate::slot::{Slot, gap};
 use crate::store::{IS_STANDBY, Installed, Kept, Store};
 
 /// Under load batches follow each other in this time; after a rest the first goes at once.
@@ -81,8 +81,11 @@ impl<'a> Session<'a> {
             );
             return stop(&store, &reason).await;
         }
+        // The slot is read first: the process that runs the capture may write a mark meanwhile,
+        // and confirm it.
+        let slot = store.slot(&installed.slot).await?;
         let mark = known_mark(&store, &installed).await?;
-        require_slot(capture, &store, &installed, mark).await?;
+        require_slot(capture, &store, &installed, slot.as_ref(), mark).await?;
         let mut feed = open_feed(capture.server.as_ref().unwrap_or(database)).await?;
         let identified = feed.identify().await?;
         let history = feed.history(identified.timeline).await?;
@@ -100,7 +103,8 @@ impl<'a> Session<'a> {
         let runner = Uuid::new_v4();
         let taken = store.take_over(runner, installed.epoch).await?;
         let mark = taken.unwrap_or(mark);
-        require_slot(capture, &store, &installed, mark).await?;
+        let slot = store.slot(&installed.slot).await?;
+        require_slot(capture, &store, &installed, slot.as_ref(), mark).await?;
         shared.set(State::Running);
         tracing::info!(capture = %capture.name, "a capture goes on");
         Ok(Self {
@@ -295,10 +299,10 @@ async fn require_slot(
     capture: &Capture,
     store: &Store,
     installed: &Installed,
+    slot: Option<&Slot>,
     mark: Mark,
 ) -> Result<(), Error> {
-    let slot = store.slot(&installed.slot).await?;
-    let Some(reason) = gap(slot.as_ref(), mark.done) else {
+    let Some(reason) = gap(slot, mark.done) else {
         return Ok(());
     };
     let tables = capture.source.tables();

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use posthaste_capture::State;
+use posthaste_capture::{State, gaps};
 use posthaste_testkit::{PgVersion, eventually};
 
 use super::world::{OUTBOX, SOON, World, outbox};
@@ -162,6 +162,24 @@ async fn a_second_process_stands_by_and_takes_over() {
     world.until_captured(2).await;
     assert_eq!(world.bodies().await, ["a", "b"]);
     assert_eq!(second.status().state, State::Running);
+}
+
+/// The process that runs the capture confirms its marks at any moment.
+#[tokio::test]
+async fn processes_that_stand_by_find_no_gap_while_marks_are_written() {
+    let world = World::new(PgVersion::any(), &[]).await;
+    world.sql(OUTBOX).await;
+    let capture = outbox();
+    world.install(&capture).await;
+    let all: Vec<_> = (0..8).map(|_| world.start(&capture)).collect();
+    for count in 1..=120 {
+        world.sql("INSERT INTO outbox (payload) VALUES ('a')").await;
+        world.until_captured(count).await;
+    }
+    let ended = all.iter().map(posthaste_capture::Running::status);
+    let ended: Vec<_> = ended.filter(|one| one.state == State::Ended).collect();
+    assert!(ended.is_empty(), "{ended:?}");
+    assert!(gaps(&world.client, None).await.unwrap().is_empty());
 }
 
 /// A commit that waits for a standby is in the log, and others do not see it yet.
