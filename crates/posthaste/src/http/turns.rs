@@ -105,7 +105,7 @@ mod tests {
     /// How many there are at once.
     async fn left(turns: &Turns) -> usize {
         let mut held = Vec::new();
-        while turns.open.available_permits() > turns.counts().over {
+        while turns.open.available_permits() > turns.counts().to_retire {
             held.push(turns.next().await.unwrap());
         }
         held.len()

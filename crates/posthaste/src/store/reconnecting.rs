@@ -187,7 +187,8 @@ impl ReconnectingClient {
     /// Whether the next statement finds its connection made.
     pub(crate) async fn is_connected(&self) -> bool {
         let connection = self.connection.lock().await;
-        connection.client
+        connection
+            .client
             .as_ref()
             .is_some_and(|client| !client.is_closed())
     }
