@@ -9,6 +9,7 @@ use ::bytes::Bytes;
 use uuid::Uuid;
 
 use crate::change::{Change, Operation, Place};
+use crate::copying::{CopyTable, MARK, Touched};
 use crate::event::{Draft, Event};
 use crate::lsn::Lsn;
 use crate::pgoutput::{self, Old, Part, Relation, Tuple};
@@ -21,6 +22,10 @@ pub(crate) struct Step {
     pub(crate) events: Vec<Event>,
     /// Where the transaction ended, if this was its commit.
     pub(crate) committed: Option<Lsn>,
+    /// Rows of the table that is copied.
+    pub(crate) touched: Vec<Touched>,
+    /// A mark of a copy, and where it stands.
+    pub(crate) mark: Option<(String, Position)>,
 }
 
 /// A change that cannot become an event; nothing beyond it is looked at.
@@ -41,6 +46,8 @@ pub(crate) struct Assembler<'a> {
     relations: HashMap<u32, Relation>,
     transaction: Option<Transaction>,
     rows: Rows,
+    /// The table that is copied.
+    watched: Option<CopyTable>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +72,33 @@ impl<'a> Assembler<'a> {
             relations: HashMap::new(),
             transaction: None,
             rows: Rows::default(),
+            watched: None,
         }
+    }
+
+    /// Which table is copied.
+    pub(crate) fn watch(&mut self, table: Option<&CopyTable>) {
+        if self.watched.as_ref() != table {
+            self.watched = table.cloned();
+        }
+    }
+
+    /// Rows that were there, as events that stand where the mark of their chunk is.
+    pub(crate) fn read(
+        &self,
+        relation: &Relation,
+        rows: Vec<Tuple>,
+        mark: Position,
+    ) -> Result<Vec<Event>, String> {
+        let mut events = Vec::with_capacity(rows.len());
+        let mut position = mark;
+        for row in rows {
+            let step = self.row(position, relation, Operation::Read, None, Some(row))?;
+            events.extend(step.events);
+            let next = position.row.checked_add(1);
+            position.row = next.ok_or("a chunk has more than 65535 rows")?;
+        }
+        Ok(events)
     }
 
     /// The transaction of which the stream has not brought the end.
@@ -128,6 +161,13 @@ impl<'a> Assembler<'a> {
                 prefix,
                 content,
             } => {
+                if is_transactional && prefix == MARK {
+                    let mark = String::from_utf8_lossy(&content).into_owned();
+                    return Ok(Step {
+                        mark: Some((mark, position)),
+                        ..Step::default()
+                    });
+                }
                 // One outside of a transaction has no commit by which it could be told apart.
                 let draft = match is_transactional {
                     true => self.source.message(&prefix, content),
@@ -138,22 +178,26 @@ impl<'a> Assembler<'a> {
             }
             Part::Other => return Ok(Step::default()),
         };
-        self.row(position, oid, operation, old, new).map(Step::of)
+        let relation = self.relation(oid)?;
+        self.row(position, relation, operation, old, new)
+    }
+
+    fn relation(&self, oid: u32) -> Result<&Relation, String> {
+        let relation = self.relations.get(&oid);
+        relation.ok_or_else(|| "a change is of a table that was not described".to_owned())
     }
 
     fn row(
         &self,
         position: Position,
-        oid: u32,
+        relation: &Relation,
         operation: Operation,
         old: Option<Old>,
         new: Option<Tuple>,
-    ) -> Result<Option<Event>, String> {
+    ) -> Result<Step, String> {
         if position <= self.marked {
-            return Ok(None);
+            return Ok(Step::default());
         }
-        let relation = self.relations.get(&oid);
-        let relation = relation.ok_or("a change is of a table that was not described")?;
         let open = self.transaction.ok_or(OUTSIDE)?;
         let place = Place {
             timeline: self.timelines.at(position.commit),
@@ -166,10 +210,14 @@ impl<'a> Assembler<'a> {
             old,
             new,
         };
-        match self.source.row(relation, &change, place)? {
-            Some(draft) => self.event(draft, position),
-            None => Ok(None),
-        }
+        let watched = self.watched.as_ref();
+        let touched = watched.and_then(|table| table.touched(relation, &change));
+        let draft = self.source.row(relation, &change, place)?;
+        let event = draft.map(|draft| self.event(draft, position)).transpose()?;
+        Ok(Step {
+            touched: touched.into_iter().collect(),
+            ..Step::of(event.flatten())
+        })
     }
 
     /// An event for each table, all of one record. Partitions of one table are that table.
@@ -187,8 +235,10 @@ impl<'a> Assembler<'a> {
             if number > 0 {
                 position.row = self.rows.number(record)?;
             }
-            let event = self.row(position, *oid, Operation::Truncate, None, None)?;
-            step.events.extend(event);
+            let relation = self.relation(*oid)?;
+            let one = self.row(position, relation, Operation::Truncate, None, None)?;
+            step.events.extend(one.events);
+            step.touched.extend(one.touched);
         }
         Ok(step)
     }
@@ -212,7 +262,7 @@ impl Step {
     fn of(event: Option<Event>) -> Self {
         Self {
             events: event.into_iter().collect(),
-            committed: None,
+            ..Self::default()
         }
     }
 }

@@ -24,6 +24,8 @@ pub(crate) enum Operation {
     Update,
     Delete,
     Truncate,
+    /// It was there.
+    Read,
 }
 
 impl Operation {
@@ -33,6 +35,7 @@ impl Operation {
             Self::Update => "update",
             Self::Delete => "delete",
             Self::Truncate => "truncate",
+            Self::Read => "read",
         }
     }
 }

@@ -41,6 +41,8 @@ mod event;
 
 mod source;
 
+mod copying;
+
 mod assemble;
 mod batch;
 mod feed;
@@ -48,6 +50,8 @@ mod requirements;
 
 mod capture;
 mod store;
+
+mod copier;
 
 mod operate;
 mod session;
@@ -60,8 +64,8 @@ pub use capture::{Capture, State, Status, Until};
 pub use error::Error;
 pub use event::Event;
 pub use lsn::Lsn;
-pub use operate::{accept, gaps, overviews, pause, resume};
-pub use overview::{Gap, Installation, Overview};
+pub use operate::{accept, cancel_copy, copies, gaps, overviews, pause, resume};
+pub use overview::{Copying, Gap, Installation, Overview};
 pub use position::Position;
 pub use run::Running;
 pub use source::{CapturedTable, OutboxColumns, Source, TableName};

@@ -7,10 +7,11 @@ use uuid::Uuid;
 use crate::capture::Capture;
 use crate::error::Error;
 use crate::lsn::Lsn;
-use crate::overview::{Gap, Installation, Overview};
+use crate::overview::{Copying, Gap, Installation, Overview};
 use crate::position::Position;
 use crate::requirements::{check_server, check_table};
 use crate::slot::gap;
+use crate::source::TableName;
 use crate::store::{self, Store};
 
 /// All captures of a database.
@@ -26,6 +27,20 @@ pub async fn gaps(client: &Client, name: Option<&str>) -> Result<Vec<Gap>, posth
 /// Notes that somebody knows of a gap; whether one of this number was unknown.
 pub async fn accept(client: &Client, id: i64) -> Result<bool, posthaste::Error> {
     store::operate::accept(client, id).await
+}
+
+/// Copies of rows that were there, the newest first; of one capture, or of all.
+pub async fn copies(client: &Client, name: Option<&str>) -> Result<Vec<Copying>, posthaste::Error> {
+    store::copy::copies(client, name).await
+}
+
+/// Ends the copy of a table; whether one went on.
+pub async fn cancel_copy(
+    client: &Client,
+    name: &str,
+    table: &TableName,
+) -> Result<bool, posthaste::Error> {
+    store::copy::cancel_copy(client, name, table).await
 }
 
 /// Pauses a capture: it takes nothing, and the server keeps its log. Whether it was running;
@@ -166,6 +181,38 @@ impl Capture {
             .begin_again(installed.epoch, Uuid::new_v4(), names, begins, &tables)
             .await?;
         Ok(self.installation(false, begins))
+    }
+
+    /// Asks for the rows that a table has, beside its changes: all, or those for which an SQL
+    /// expression is true. The process that runs the capture reads them. Whether it was begun: a
+    /// copy of the table may go on already.
+    pub async fn copy(
+        &self,
+        database: &Database,
+        table: &TableName,
+        filter: Option<&str>,
+    ) -> Result<bool, Error> {
+        let store = Store::open(database, &self.name).await?;
+        let installed = self.installed(&store).await?;
+        let columns = self.source.copied(table).map_err(Error::stopped)?;
+        let described = store
+            .copy_table(table, columns, &installed.publication)
+            .await?
+            .map_err(Error::stopped)?;
+        // An expression that makes no sense is refused at once.
+        let whole = self.source.copy_filter(table, filter);
+        store
+            .read_page(&described, whole.as_deref(), None, 1, &[])
+            .await?;
+        store.begin_copy(table, filter).await
+    }
+
+    /// Asks for the rows of all its tables.
+    pub async fn copy_all(&self, database: &Database) -> Result<(), Error> {
+        for table in self.source.tables() {
+            self.copy(database, table, None).await?;
+        }
+        Ok(())
     }
 
     /// Passes one change that cannot be captured; it is written down as a gap.

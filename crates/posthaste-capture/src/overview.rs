@@ -48,6 +48,12 @@ pub struct Overview {
     pub bytes: i64,
     /// Commits that are older than this are captured; 0 while it keeps up.
     pub lag_seconds: Option<f64>,
+    /// Rows that copies have handed out that have not ended.
+    pub copied_rows: Option<i64>,
+    /// About how many they are to hand out.
+    pub copy_rows: Option<i64>,
+    /// Why a copy does not go on.
+    pub copy_problem: Option<String>,
 }
 
 impl Overview {
@@ -62,12 +68,41 @@ impl Overview {
             "stopped"
         } else if self.paused_at.is_some() {
             "paused"
+        } else if self.is_active && self.copied_rows.is_some() && self.copy_problem.is_none() {
+            "copying"
         } else if self.is_active {
             "running"
         } else {
             "not running"
         }
     }
+}
+
+/// A copy of rows that were there.
+#[derive(Clone, Debug, Serialize)]
+pub struct Copying {
+    /// Its number.
+    pub id: i64,
+    /// When somebody asked for it.
+    #[serde(serialize_with = "text")]
+    pub begun_at: Timestamp,
+    /// When it ended.
+    #[serde(serialize_with = "maybe_text")]
+    pub ended_at: Option<Timestamp>,
+    /// Rows that it has handed out.
+    pub rows: i64,
+    /// About how many rows the table had when it began.
+    pub expected: i64,
+    /// Somebody ended it.
+    pub is_cancelled: bool,
+    /// The capture.
+    pub capture: String,
+    /// The table.
+    pub table: String,
+    /// Rows for which this SQL expression is true.
+    pub filter: Option<String>,
+    /// Why it does not go on.
+    pub problem: Option<String>,
 }
 
 /// A part of the log that nobody captured.

@@ -70,7 +70,8 @@ impl Capture {
         let mut again = AGAIN_FIRST;
         loop {
             let was = shared.status().events;
-            let ran = self.session(database, until, shared, stopping).await;
+            let session = self.session(database, until, shared, stopping);
+            let ran = Box::pin(session).await;
             let error = match ran {
                 Ok(()) => return Ok(()),
                 Err(error) if stopping.is_cancelled() => {

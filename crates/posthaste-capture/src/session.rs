@@ -1,5 +1,7 @@
 //! One connection's life: from the login until the stream ends.
 
+mod copies;
+
 use std::time::{Duration, Instant};
 
 use posthaste::Database;
@@ -10,6 +12,7 @@ use uuid::Uuid;
 use crate::assemble::{Assembler, Unreadable};
 use crate::batch::Batch;
 use crate::capture::{Capture, Shared, State};
+use crate::copier::Copier;
 use crate::error::Error;
 use crate::feed::{Feed, Frame};
 use crate::lsn::Lsn;
@@ -42,6 +45,7 @@ pub(crate) struct Session<'a> {
     runner: Uuid,
     timelines: Timelines,
     mark: Mark,
+    copier: Copier,
     /// Where the server's log ended when this began.
     pub(crate) end: Lsn,
 }
@@ -97,7 +101,7 @@ impl<'a> Session<'a> {
         {
             feed.keep_alive_every(limit);
         }
-        let options = options(&installed.publication, capture);
+        let options = options(&installed.publication);
         feed.start(&installed.slot, mark.done, &options).await?;
         // Nobody else streams from the slot now; whoever did may still be writing its last batch.
         let runner = Uuid::new_v4();
@@ -117,6 +121,7 @@ impl<'a> Session<'a> {
             runner,
             timelines,
             mark,
+            copier: Copier::new(database.clone(), &capture.name),
             end: identified.end,
         })
     }
@@ -129,7 +134,6 @@ impl<'a> Session<'a> {
         let mut batch = Batch::new(self.mark);
         let rested = Instant::now().checked_sub(BETWEEN_BATCHES);
         let (mut flushed, mut marks) = (rested.unwrap_or_else(Instant::now), 0);
-        let mut looked = Instant::now();
         loop {
             let is_between = assembler.transaction().is_none();
             let is_due = is_between && flushed.elapsed() >= BETWEEN_BATCHES;
@@ -148,11 +152,11 @@ impl<'a> Session<'a> {
                 }
                 marks += 1;
             }
-            if is_between && batch.is_empty() && looked.elapsed() >= TICK {
-                self.look().await?;
-                looked = Instant::now();
+            // All that was handed out is seen by others now.
+            if is_between && batch.is_empty() && !is_stopping {
+                self.copy_on(&mut assembler).await?;
             }
-            if is_stopping || (is_at_end && batch.is_empty()) {
+            if is_stopping || (is_at_end && batch.is_empty() && !self.copier.is_busy()) {
                 return Ok(());
             }
             let wait = match (batch.is_empty(), is_between) {
@@ -215,6 +219,8 @@ impl<'a> Session<'a> {
                 }
             }
         }
+        self.take_copied(step.touched, step.mark, assembler, batch)
+            .await?;
         if let Some(end) = step.committed {
             batch.commit(end);
         }
@@ -246,16 +252,6 @@ impl<'a> Session<'a> {
         self.shared.count(batch.jobs().len() as u64);
         batch.clear();
         self.feed.confirm(batch.marked().done).await
-    }
-
-    /// Sees what operators want of it meanwhile.
-    async fn look(&mut self) -> Result<(), Error> {
-        let store = &self.store;
-        let is_paused = while_alive(&mut self.feed, store.is_paused()).await?;
-        match is_paused {
-            true => Err(Error::paused()),
-            false => Ok(()),
-        }
     }
 
     async fn turn_marks(&mut self) -> Result<(), Error> {
@@ -350,12 +346,9 @@ pub(crate) async fn open_feed(server: &Database) -> Result<Feed, Error> {
     Err(problem.unwrap_or_else(|| Error::lost("the settings name no server")))
 }
 
-fn options(publication: &str, capture: &Capture) -> String {
-    let messages = match capture.source.wants_messages() {
-        true => ", messages 'true'",
-        false => "",
-    };
-    format!("proto_version '1', publication_names '\"{publication}\"'{messages}")
+fn options(publication: &str) -> String {
+    // The marks of copies are messages too.
+    format!("proto_version '1', publication_names '\"{publication}\"', messages 'true'")
 }
 
 /// A time as the server shows a setting.

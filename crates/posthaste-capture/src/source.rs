@@ -80,7 +80,8 @@ impl std::fmt::Display for TableName {
 impl CapturedTable {
     fn wants(&self, operation: Operation) -> bool {
         let name = operation.name();
-        self.operations.is_empty() || self.operations.iter().any(|one| one == name)
+        let is_read = operation == Operation::Read;
+        is_read || self.operations.is_empty() || self.operations.iter().any(|one| one == name)
     }
 }
 
@@ -115,6 +116,37 @@ impl Source {
         matches!(self, Self::Messages(_))
     }
 
+    /// The columns of a table that are captured, none meaning all; an error where it is not.
+    pub(crate) fn copied(&self, table: &TableName) -> Result<&[String], String> {
+        match self {
+            Self::Outbox { table: outbox, .. } if outbox == table => Ok(&[]),
+            Self::Tables(tables) => {
+                let known = tables.iter().find(|one| one.table == *table);
+                known
+                    .map(|one| &*one.columns)
+                    .ok_or_else(|| format!("{table} is not captured"))
+            }
+            _ => Err(format!("{table} is not captured")),
+        }
+    }
+
+    /// Which rows of a table are copied: those that are captured, and for which this is true.
+    pub(crate) fn copy_filter(&self, table: &TableName, more: Option<&str>) -> Option<String> {
+        let captured = match self {
+            Self::Tables(tables) => {
+                let known = tables.iter().find(|one| one.table == *table);
+                known.and_then(|one| one.filter.as_deref())
+            }
+            _ => None,
+        };
+        let filters: Vec<String> = captured
+            .into_iter()
+            .chain(more)
+            .map(|one| format!("({one})"))
+            .collect();
+        (!filters.is_empty()).then(|| filters.join(" AND "))
+    }
+
     /// What becomes of a change of a row; nothing where nobody is to hear of it.
     pub(crate) fn row(
         &self,
@@ -127,7 +159,8 @@ impl Source {
         }
         match self {
             Self::Outbox { table, columns } => {
-                let is_message = table.is(relation) && change.operation == Operation::Insert;
+                let is_row = matches!(change.operation, Operation::Insert | Operation::Read);
+                let is_message = table.is(relation) && is_row;
                 match (&change.new, is_message) {
                     (Some(new), true) => columns.draft(relation, new).map(Some),
                     _ => Ok(None),

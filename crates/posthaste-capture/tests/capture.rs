@@ -1,6 +1,7 @@
 //! Captures against real servers.
 
 mod begun_again;
+mod copies;
 mod faults;
 mod histories;
 mod install;

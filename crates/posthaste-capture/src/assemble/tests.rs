@@ -2,8 +2,10 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use uuid::Uuid;
 
 use super::Assembler;
+use crate::copying::{CopyTable, Touched};
 use crate::event::Event;
 use crate::lsn::Lsn;
+use crate::pgoutput::{Column, Identity, Relation, Value};
 use crate::position::{Position, Timelines};
 use crate::source::{CapturedTable, Source, TableName};
 
@@ -178,4 +180,58 @@ fn a_change_of_a_table_that_nobody_described_is_unreadable() {
     let mut assembler = Assembler::new(&source, EPOCH, timelines, Position::default());
     assembler.take(Lsn(20), begin(30)).unwrap();
     assert!(assembler.take(Lsn(20), insert(9, b'1')).is_err());
+}
+
+fn mark(prefix: &str, content: &str) -> Bytes {
+    let mut message = BytesMut::from(&b"M\x01"[..]);
+    message.put_u64(0);
+    message.put_slice(prefix.as_bytes());
+    message.put_u8(0);
+    message.put_u32(content.len() as u32);
+    message.put_slice(content.as_bytes());
+    message.freeze()
+}
+
+#[test]
+fn marks_of_copies_and_changes_of_the_copied_table_are_handed_out() {
+    let source = source();
+    let timelines = Timelines::read(1, "").unwrap();
+    let mut assembler = Assembler::new(&source, EPOCH, timelines, Position::default());
+    let column = Column {
+        name: "id".into(),
+        kind: 23,
+        is_key: true,
+    };
+    let copied = CopyTable {
+        relation: Relation {
+            oid: 1,
+            schema: "public".into(),
+            name: "t".into(),
+            identity: Identity::Key,
+            columns: vec![column],
+        },
+        keys: vec!["id".into()],
+    };
+    let mut take = |record, message| assembler.take(Lsn(record), message).unwrap();
+    take(1, begin(9));
+    take(1, table(1, "public"));
+    assert!(
+        take(2, insert(1, b'5')).touched.is_empty(),
+        "none is copied"
+    );
+    assembler.watch(Some(&copied));
+    let mut take = |record, message| assembler.take(Lsn(record), message).unwrap();
+    let touched = take(3, insert(1, b'6')).touched;
+    assert_eq!(touched, [Touched::Rows(vec![vec!["6".to_owned()]])]);
+    assert_eq!(take(4, truncate(&[1])).touched, [Touched::All]);
+    assert_eq!(take(5, mark("other", "a")).mark, None);
+    let (content, place) = take(6, mark("posthaste.mark", "a")).mark.unwrap();
+    assert_eq!((&*content, place.record), ("a", Lsn(6)));
+    let rows = ["7", "8"].map(|id| vec![Value::Text(id.into())]);
+    let read = assembler.read(&copied.relation, rows.to_vec(), place);
+    let read = read.unwrap();
+    assert_eq!(read.len(), 2);
+    assert!(read[0].position < read[1].position && read[0].id != read[1].id);
+    let body = String::from_utf8(read[1].body.to_vec()).unwrap();
+    assert!(body.starts_with(r#"{"operation":"read""#), "{body}");
 }

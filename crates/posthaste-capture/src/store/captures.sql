@@ -17,7 +17,8 @@ SELECT c.name, c.slot, c.publication, c.installed_at, c.started_at, c.stopped,
                  AND m.at > clock_timestamp() - '90 seconds'::interval THEN 0::float8
             ELSE greatest(0::float8, extract(epoch FROM clock_timestamp()
                                              - coalesce(k.at, m.at, c.installed_at))::float8)
-       END AS lag_seconds
+       END AS lag_seconds,
+       p.rows AS copied_rows, p.expected AS copy_rows, p.problem AS copy_problem
   FROM posthaste.capture c
   LEFT JOIN pg_replication_slots s ON s.slot_name = c.slot::name
   LEFT JOIN LATERAL (
@@ -29,4 +30,8 @@ SELECT c.name, c.slot, c.publication, c.installed_at, c.started_at, c.stopped,
     SELECT max(w.at) AS at FROM (SELECT * FROM posthaste.capture_mark_0
                                   UNION ALL SELECT * FROM posthaste.capture_mark_1) w
      WHERE w.epoch = c.epoch AND w.ended <= m.done) k ON true
+  LEFT JOIN LATERAL (
+    SELECT sum(y.rows)::bigint AS rows, sum(y.expected)::bigint AS expected,
+           min(y.problem) AS problem
+      FROM posthaste.capture_copy y WHERE y.capture = c.name AND y.ended_at IS NULL) p ON true
  ORDER BY c.name

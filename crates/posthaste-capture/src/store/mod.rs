@@ -1,12 +1,13 @@
 //! The statements. They have no names, so that any pooler will do.
 
+pub(crate) mod copy;
 pub(crate) mod operate;
 pub(crate) mod publish;
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use deadpool_postgres::Client;
+use deadpool_postgres::{Client, ClientWrapper};
 use posthaste::__private::{Parameter, typed};
 use posthaste::{Database, NewJob, enqueue_many};
 use tokio_postgres::Row;
@@ -39,8 +40,6 @@ const LOCK_MARKS: &str = "LOCK TABLE posthaste.capture_mark_0, posthaste.capture
 const RUN: &str = include_str!("run.sql");
 /// For a replication connection, which takes no parameters.
 pub(crate) const IS_STANDBY: &str = "SELECT pg_catalog.pg_is_in_recovery()";
-const IS_PAUSED: &str =
-    "SELECT c.paused_at IS NOT NULL FROM posthaste.capture c WHERE c.name = $1::text";
 const STOP: &str = "UPDATE posthaste.capture SET stopped = $2 WHERE name = $1::text";
 const PUT_MARK: [&str; 2] = [
     include_str!("put_mark_0.sql"),
@@ -83,7 +82,7 @@ pub(crate) enum Kept {
 }
 
 pub(crate) struct Store {
-    client: Client,
+    client: ClientWrapper,
     pub(crate) name: String,
     captured: Captured,
 }
@@ -97,7 +96,8 @@ struct Captured {
 
 impl Store {
     pub(crate) async fn open(database: &Database, name: &str) -> Result<Self, Error> {
-        let client = bounded(database.client()).await?;
+        // It leaves its pool: dropped amid a transaction, it is of no use to others.
+        let client = Client::take(bounded(database.client()).await?);
         let name = name.to_owned();
         Ok(Self {
             client,
@@ -295,14 +295,6 @@ impl Store {
             self.ask(what, SET_TURN, &[&next]).await.map(drop)
         })
         .await
-    }
-
-    pub(crate) async fn is_paused(&self) -> Result<bool, Error> {
-        let rows = self
-            .ask("cannot read the capture", IS_PAUSED, &[&self.name])
-            .await?;
-        let paused = rows.first().map(|row| row.try_get(0));
-        Ok(paused.transpose().map_err(reading)?.unwrap_or(false))
     }
 
     /// Says why the capture does not go on.

@@ -11,7 +11,8 @@ use crate::mark::Mark;
 use crate::overview::{Gap, Overview};
 use crate::position::Position;
 
-const FORGET: &str = "DELETE FROM posthaste.capture WHERE name = $1::text";
+const FORGET: &str = "WITH copies AS (DELETE FROM posthaste.capture_copy WHERE capture = $1::text) \
+     DELETE FROM posthaste.capture WHERE name = $1::text";
 
 impl Store {
     /// The capture begins here.
@@ -115,6 +116,9 @@ pub(crate) async fn overviews(client: &Client) -> Result<Vec<Overview>, posthast
             events: row.try_get(15)?,
             bytes: row.try_get(16)?,
             lag_seconds: row.try_get(17)?,
+            copied_rows: row.try_get(18)?,
+            copy_rows: row.try_get(19)?,
+            copy_problem: row.try_get(20)?,
         })
     })
     .await

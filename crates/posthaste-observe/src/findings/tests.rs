@@ -370,6 +370,9 @@ fn capture() -> posthaste_capture::Overview {
         events: 7,
         bytes: 70,
         lag_seconds: Some(0.0),
+        copied_rows: None,
+        copy_rows: None,
+        copy_problem: None,
     }
 }
 

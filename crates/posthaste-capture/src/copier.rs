@@ -1,0 +1,312 @@
+//! Reads the chunks of a copy on a connection of its own, while the stream goes on, and has each
+//! ready when its mark comes.
+
+use std::time::{Duration, Instant};
+
+use posthaste::Database;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+use uuid::Uuid;
+
+use crate::copying::{CopyTable, Pace, Page, TableCopy, Touched};
+use crate::error::Error;
+use crate::pgoutput::Tuple;
+use crate::source::Source;
+use crate::store::Store;
+
+/// How long a transaction that nobody sees yet is waited for before the next look.
+const UNSEEN: Duration = Duration::from_millis(2);
+/// How often it is asked which copy is wanted, while none has ended.
+const ASK: Duration = Duration::from_secs(1);
+/// What failed is tried again after this.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// The copy that a capture goes on with, if there is one.
+pub(crate) struct Copier {
+    database: Database,
+    name: String,
+    current: Option<Current>,
+    /// When it was asked which copy is wanted; nothing where it is to be asked at once.
+    asked: Option<Instant>,
+}
+
+struct Current {
+    copy: TableCopy,
+    table: CopyTable,
+    /// Of the capture and of the copy.
+    filter: Option<String>,
+    pace: Pace,
+    /// Changes since the chunk was begun, with their transactions.
+    seen: Vec<(u32, Touched)>,
+    /// Transactions whose changes were handed out before: the next snapshot must see them.
+    handed: Vec<u32>,
+    reading: Option<Reading>,
+    store: Option<Store>,
+    /// Nothing is read before.
+    again: Instant,
+}
+
+struct Reading {
+    mark: String,
+    limit: i64,
+    page: JoinHandle<(Option<Store>, Result<Read, Error>)>,
+    /// It was read, and its mark is on its way.
+    read: Option<Read>,
+}
+
+/// A page, and how long its snapshot was held.
+type Read = (Page, Duration);
+
+/// Rows that the stream has not handed out newer.
+pub(crate) struct Chunk {
+    pub(crate) rows: Vec<Tuple>,
+    /// The copy once they are written.
+    pub(crate) copy: TableCopy,
+    pub(crate) is_last: bool,
+    page_pace: Pace,
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.page.abort();
+    }
+}
+
+impl Copier {
+    pub(crate) fn new(database: Database, name: &str) -> Self {
+        Self {
+            database,
+            name: name.to_owned(),
+            current: None,
+            asked: None,
+        }
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// The table whose changes it needs to hear of.
+    pub(crate) fn table(&self) -> Option<&CopyTable> {
+        self.current.as_ref().map(|current| &current.table)
+    }
+
+    /// Whether it is time to ask which copy is wanted.
+    pub(crate) fn is_due(&self) -> bool {
+        self.asked.is_none_or(|asked| asked.elapsed() >= ASK)
+    }
+
+    /// Goes on with the copy that is wanted now.
+    pub(crate) async fn want(
+        &mut self,
+        wanted: Option<TableCopy>,
+        store: &Store,
+        source: &Source,
+        publication: &str,
+    ) -> Result<(), Error> {
+        self.asked = Some(Instant::now());
+        let going_on = self.current.as_ref().map(|current| current.copy.id);
+        if going_on == wanted.as_ref().map(|copy| copy.id) {
+            return Ok(());
+        }
+        self.current = None;
+        let Some(copy) = wanted else {
+            return Ok(());
+        };
+        let table = match source.copied(&copy.table) {
+            Ok(columns) => store.copy_table(&copy.table, columns, publication).await?,
+            Err(problem) => Err(problem),
+        };
+        let table = match table {
+            Ok(table) => table,
+            Err(problem) => return fail(store, &copy, &problem).await,
+        };
+        tracing::info!(capture = %self.name, on = %copy.table, "a copy goes on");
+        self.current = Some(Current {
+            filter: source.copy_filter(&copy.table, copy.filter.as_deref()),
+            copy,
+            table,
+            pace: Pace::default(),
+            seen: Vec::new(),
+            handed: Vec::new(),
+            reading: None,
+            store: None,
+            again: Instant::now(),
+        });
+        Ok(())
+    }
+
+    /// Begins to read the next chunk, unless one is in hand. All that was handed out must be seen
+    /// by others, or be noted here.
+    pub(crate) async fn begin(&mut self, store: &Store) -> Result<(), Error> {
+        let Some(current) = &mut self.current else {
+            return Ok(());
+        };
+        if let Some(reading) = &mut current.reading {
+            if reading.read.is_some() || !reading.page.is_finished() {
+                return Ok(());
+            }
+            let Err(error) = current.page().await else {
+                return Ok(());
+            };
+            let is_final = current.failed(&error);
+            if is_final {
+                let problem = error.to_string();
+                let copy = current.copy.clone();
+                self.current = None;
+                return fail(store, &copy, &problem).await;
+            }
+            tracing::debug!(capture = %self.name, %error, "a chunk is read again");
+        }
+        if Instant::now() >= current_again(self.current.as_ref()) {
+            self.read();
+        }
+        Ok(())
+    }
+
+    fn read(&mut self) {
+        let Some(current) = &mut self.current else {
+            return;
+        };
+        let seen = current.seen.drain(..).map(|(xid, _)| xid);
+        current.handed.extend(seen);
+        current.handed.sort_unstable();
+        current.handed.dedup();
+        let (mark, limit) = (Uuid::new_v4().to_string(), current.pace.rows());
+        let (database, name) = (self.database.clone(), self.name.clone());
+        let (table, filter) = (current.table.clone(), current.filter.clone());
+        let (after, handed) = (current.copy.after.clone(), current.handed.clone());
+        let (store, their_mark) = (current.store.take(), mark.clone());
+        let read = async move {
+            let store = match store {
+                Some(store) => store,
+                None => match Store::open(&database, &name).await {
+                    Ok(store) => store,
+                    Err(error) => return (None, Err(error)),
+                },
+            };
+            let page = async {
+                loop {
+                    let began = Instant::now();
+                    let read =
+                        store.read_page(&table, filter.as_deref(), after.as_ref(), limit, &handed);
+                    if let Some(page) = read.await? {
+                        let took = began.elapsed();
+                        store.emit_mark(&their_mark).await?;
+                        return Ok((page, took));
+                    }
+                    sleep(UNSEEN).await;
+                }
+            };
+            let page = page.await;
+            (page.is_ok().then_some(store), page)
+        };
+        current.reading = Some(Reading {
+            mark,
+            limit,
+            page: tokio::spawn(read),
+            read: None,
+        });
+    }
+
+    /// Takes note of a change of the table.
+    pub(crate) fn note(&mut self, xid: u32, touched: Touched) {
+        if let Some(current) = &mut self.current {
+            current.seen.push((xid, touched));
+        }
+    }
+
+    /// Whether this mark is that of the chunk in hand.
+    pub(crate) fn awaits(&self, mark: &str) -> bool {
+        let reading = self.current.as_ref().and_then(|one| one.reading.as_ref());
+        reading.is_some_and(|reading| reading.mark == mark)
+    }
+
+    /// The chunk whose mark has come. Nothing where it was not read to its end.
+    pub(crate) async fn take(&mut self) -> Option<Chunk> {
+        let current = self.current.as_mut()?;
+        if let Err(error) = current.page().await {
+            current.failed(&error);
+            return None;
+        }
+        let mut reading = current.reading.take()?;
+        let (page, took) = reading.read.take()?;
+        let mut copy = current.copy.clone();
+        copy.after = page.last().cloned().or(copy.after);
+        let (is_last, pace) = (page.is_last(reading.limit), current.pace);
+        let page_pace = pace.after(&page, took);
+        current.handed.clear();
+        Some(Chunk {
+            rows: page.left(&current.seen),
+            copy,
+            is_last,
+            page_pace,
+        })
+    }
+
+    /// The chunk is written, which took this long, or the copy was cancelled.
+    pub(crate) fn written(&mut self, chunk: Chunk, took: Duration, goes_on: bool) {
+        let Some(current) = &mut self.current else {
+            return;
+        };
+        if chunk.is_last || !goes_on {
+            let on = &current.copy.table;
+            tracing::info!(capture = %self.name, %on, "a copy has ended");
+            (self.current, self.asked) = (None, None);
+            return;
+        }
+        current.copy = chunk.copy;
+        let by_writing = current.pace.in_time(took);
+        current.pace = chunk.page_pace.min(by_writing);
+    }
+
+    /// A row cannot become a job: the copy ends with it.
+    pub(crate) async fn refuse(&mut self, store: &Store, problem: &str) -> Result<(), Error> {
+        match self.current.take() {
+            Some(current) => fail(store, &current.copy, problem).await,
+            None => Ok(()),
+        }
+    }
+}
+
+fn current_again(current: Option<&Current>) -> Instant {
+    current.map_or_else(Instant::now, |current| current.again)
+}
+
+async fn fail(store: &Store, copy: &TableCopy, problem: &str) -> Result<(), Error> {
+    let (capture, on) = (&store.name, &copy.table);
+    tracing::error!(%capture, %on, error = problem, "a copy does not go on");
+    store.fail_copy(copy.id, problem).await
+}
+
+impl Current {
+    /// Waits until the chunk is read, and keeps it.
+    async fn page(&mut self) -> Result<(), Error> {
+        let Some(reading) = &mut self.reading else {
+            return Err(Error::lost("no chunk is read"));
+        };
+        if reading.read.is_some() {
+            return Ok(());
+        }
+        let ended = (&mut reading.page).await;
+        let (store, page) = ended.map_err(|_| Error::lost("the reader of a copy has ended"))?;
+        self.store = store;
+        reading.read = Some(page?);
+        Ok(())
+    }
+
+    /// A chunk was not read; whether trying again would change nothing.
+    fn failed(&mut self, error: &Error) -> bool {
+        self.reading = None;
+        self.again = Instant::now() + AGAIN;
+        let code = error.code().unwrap_or_default();
+        match code {
+            "57014" => self.pace = self.pace.too_late(),
+            "55P03" => {}
+            // What the statement says makes no sense to the server, or it may not be asked.
+            _ => return ["42", "22"].iter().any(|class| code.starts_with(class)),
+        }
+        self.again = Instant::now() + AGAIN / 10;
+        false
+    }
+}

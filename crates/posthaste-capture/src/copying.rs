@@ -1,0 +1,224 @@
+//! Rows that were there, copied by chunks beside the stream. Pure: which rows of a chunk are newer
+//! in the stream, and how large the next one is.
+//!
+//! A chunk is what one snapshot saw. A mark is put into the log after it; until the mark comes in
+//! the stream, each change of a transaction that the snapshot did not see takes its row out of the
+//! chunk, since the stream has handed out a newer one.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::change::Change;
+use crate::pgoutput::{Old, Relation, Tuple, Value};
+use crate::snapshot::Snapshot;
+use crate::source::TableName;
+
+/// The marks between the stream and a chunk go by this prefix.
+pub(crate) const MARK: &str = "posthaste.mark";
+
+/// A key's values, as the server prints them.
+pub(crate) type Key = Vec<String>;
+
+/// A chunk takes about so long, so that no snapshot is old and no change waits.
+const CHUNK: Duration = Duration::from_millis(400);
+const ROWS: std::ops::RangeInclusive<i64> = 1..=10_000;
+const FIRST_ROWS: i64 = 200;
+const BYTES: usize = 8 << 20;
+
+/// A copy as the database has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TableCopy {
+    pub(crate) id: i64,
+    pub(crate) table: TableName,
+    /// Rows for which this SQL expression is true.
+    pub(crate) filter: Option<String>,
+    /// The key of the last row that was looked at.
+    pub(crate) after: Option<Key>,
+}
+
+/// A table as the stream describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CopyTable {
+    pub(crate) relation: Relation,
+    /// The columns of its key, in their order.
+    pub(crate) keys: Vec<String>,
+}
+
+/// The rows that a change is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Touched {
+    Rows(Vec<Key>),
+    /// All of them, or one whose key the change does not have.
+    All,
+}
+
+/// A chunk as it was read.
+#[derive(Debug)]
+pub(crate) struct Page {
+    snapshot: Snapshot,
+    rows: Vec<(Key, Tuple)>,
+    /// The key of the last row that was looked at.
+    last: Option<Key>,
+    looked_at: usize,
+    bytes: usize,
+}
+
+pub(crate) fn column_of(text: Option<&str>) -> Value {
+    text.map_or(Value::Null, |text| Value::Text(text.to_owned()))
+}
+
+impl CopyTable {
+    /// The rows that a change of this table is of; nothing where it is of another.
+    pub(crate) fn touched(&self, relation: &Relation, change: &Change) -> Option<Touched> {
+        if relation.oid != self.relation.oid {
+            return None;
+        }
+        let (old, is_full) = match &change.old {
+            Some(Old::Full(tuple)) => (Some(tuple), true),
+            Some(Old::Key(tuple)) => (Some(tuple), false),
+            None => (None, false),
+        };
+        let before = old.map(|old| self.key(relation, old, None, is_full));
+        let after = change
+            .new
+            .as_ref()
+            .map(|new| self.key(relation, new, old, true));
+        let keys: Option<Vec<Key>> = before.into_iter().chain(after).collect();
+        Some(match keys {
+            Some(keys) if !keys.is_empty() => Touched::Rows(keys),
+            _ => Touched::All,
+        })
+    }
+
+    /// Nothing where a value is not in the log, or the table has changed.
+    fn key(
+        &self,
+        relation: &Relation,
+        tuple: &Tuple,
+        old: Option<&Tuple>,
+        is_whole: bool,
+    ) -> Option<Key> {
+        let value = |name: &String| {
+            let mut columns = relation.columns.iter();
+            let number = columns.position(|column| column.name == *name)?;
+            if !is_whole && !relation.columns[number].is_key {
+                return None;
+            }
+            let value = match tuple.get(number)? {
+                Value::Unchanged => old?.get(number)?,
+                value => value,
+            };
+            match value {
+                Value::Text(text) => Some(text.clone()),
+                Value::Null | Value::Unchanged => None,
+            }
+        };
+        self.keys.iter().map(value).collect()
+    }
+}
+
+impl Page {
+    /// Reads rows of which the first columns are the key, and the next says whether it is wanted.
+    pub(crate) fn new(table: &CopyTable, snapshot: Snapshot, rows: Vec<Vec<Value>>) -> Self {
+        let keys = table.keys.len();
+        let (looked_at, mut last, mut bytes) = (rows.len(), None, 0);
+        let mut wanted = Vec::with_capacity(rows.len());
+        for mut row in rows {
+            let values = row.split_off((keys + 1).min(row.len()));
+            let is_wanted = matches!(row.pop(), Some(Value::Text(text)) if text == "t");
+            let key = row.into_iter().map(|value| match value {
+                Value::Text(text) => text,
+                Value::Null | Value::Unchanged => String::new(),
+            });
+            let key: Key = key.collect();
+            if is_wanted {
+                let sizes = values.iter().map(|value| match value {
+                    Value::Text(text) => text.len(),
+                    Value::Null | Value::Unchanged => 0,
+                });
+                bytes += sizes.sum::<usize>();
+                wanted.push((key.clone(), values));
+            }
+            last = Some(key);
+        }
+        Self {
+            snapshot,
+            rows: wanted,
+            last,
+            looked_at,
+            bytes,
+        }
+    }
+
+    /// The rows that the stream has not handed out newer, where it has brought these changes since.
+    pub(crate) fn left(self, seen: &[(u32, Touched)]) -> Vec<Tuple> {
+        let places = self.rows.iter().enumerate();
+        let places: HashMap<&Key, usize> = places.map(|(place, (key, _))| (key, place)).collect();
+        let mut is_left = vec![true; self.rows.len()];
+        for (_, touched) in seen.iter().filter(|(xid, _)| !self.snapshot.sees(*xid)) {
+            match touched {
+                Touched::All => is_left.fill(false),
+                Touched::Rows(keys) => {
+                    for place in keys.iter().filter_map(|key| places.get(key)) {
+                        is_left[*place] = false;
+                    }
+                }
+            }
+        }
+        let rows = self.rows.into_iter().zip(is_left);
+        rows.filter(|(_, is_left)| *is_left)
+            .map(|((_, row), _)| row)
+            .collect()
+    }
+
+    pub(crate) fn last(&self) -> Option<&Key> {
+        self.last.as_ref()
+    }
+
+    /// Whether the table ended with it, where it was read with this limit.
+    pub(crate) fn is_last(&self, limit: i64) -> bool {
+        i64::try_from(self.looked_at).is_ok_and(|rows| rows < limit)
+    }
+}
+
+/// How many rows the next chunk has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Pace(i64);
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self(FIRST_ROWS)
+    }
+}
+
+impl Pace {
+    pub(crate) fn rows(self) -> i64 {
+        self.0
+    }
+
+    /// After this chunk, which took this long.
+    pub(crate) fn after(self, page: &Page, took: Duration) -> Self {
+        let by_size = BYTES as f64 / (page.bytes as f64).max(1.0);
+        self.times(by_size.clamp(0.25, 4.0)).min(self.in_time(took))
+    }
+
+    /// After a chunk that took this long.
+    pub(crate) fn in_time(self, took: Duration) -> Self {
+        let by_time = CHUNK.as_secs_f64() / took.as_secs_f64().max(0.001);
+        self.times(by_time.clamp(0.25, 4.0))
+    }
+
+    /// After a chunk that could not be read in time.
+    pub(crate) fn too_late(self) -> Self {
+        self.times(0.25)
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "it is clamped")]
+    fn times(self, factor: f64) -> Self {
+        let rows = (self.0 as f64 * factor) as i64;
+        Self(rows.clamp(*ROWS.start(), *ROWS.end()))
+    }
+}

@@ -1,0 +1,133 @@
+use std::time::Duration;
+
+use super::{CopyTable, Pace, Page, Touched};
+use crate::change::{Change, Operation};
+use crate::pgoutput::{Column, Identity, Old, Relation, Tuple, Value};
+
+fn text(text: &str) -> Value {
+    Value::Text(text.into())
+}
+
+fn table() -> CopyTable {
+    let column = |name: &str, is_key| Column {
+        name: name.into(),
+        kind: 25,
+        is_key,
+    };
+    CopyTable {
+        relation: Relation {
+            oid: 7,
+            schema: "public".into(),
+            name: "item".into(),
+            identity: Identity::Key,
+            columns: vec![column("a", true), column("v", false), column("b", true)],
+        },
+        // As the index has them.
+        keys: vec!["b".into(), "a".into()],
+    }
+}
+
+fn change(old: Option<Old>, new: Option<Tuple>) -> Change {
+    Change {
+        operation: Operation::Update,
+        old,
+        new,
+    }
+}
+
+fn key(b: &str, a: &str) -> Vec<String> {
+    vec![b.to_owned(), a.to_owned()]
+}
+
+fn page() -> Page {
+    let row = |key: &str, is_wanted: &str| {
+        let values = [text(key), text("v"), text("1")];
+        [text("1"), text(key), text(is_wanted)]
+            .into_iter()
+            .chain(values)
+            .collect()
+    };
+    let rows = vec![row("1", "t"), row("2", "t"), row("3", "f"), row("4", "t")];
+    Page::new(&table(), "10:20:12".parse().unwrap(), rows)
+}
+
+fn left(seen: &[(u32, Touched)]) -> Vec<String> {
+    let rows = page().left(seen).into_iter();
+    rows.map(|row| match &row[0] {
+        Value::Text(text) => text.clone(),
+        other => format!("{other:?}"),
+    })
+    .collect()
+}
+
+#[test]
+fn a_chunk_keeps_the_rows_for_which_the_filter_is_true() {
+    assert_eq!(left(&[]), ["1", "2", "4"]);
+    let page = page();
+    assert_eq!(page.last(), Some(&key("1", "4")));
+    assert!(page.is_last(5) && !page.is_last(4));
+}
+
+#[test]
+fn changes_that_the_snapshot_did_not_see_take_their_rows_out_of_the_chunk() {
+    let rows = |keys: &[&str]| Touched::Rows(keys.iter().map(|one| key("1", one)).collect());
+    // 5 was committed before the snapshot, 12 ran then, 20 began later.
+    assert_eq!(left(&[(5, rows(&["1"]))]), ["1", "2", "4"]);
+    assert_eq!(left(&[(12, rows(&["1", "9"]))]), ["2", "4"]);
+    assert_eq!(left(&[(20, rows(&["2"])), (12, rows(&["4"]))]), ["1"]);
+    assert_eq!(left(&[(5, Touched::All)]), ["1", "2", "4"]);
+    assert!(left(&[(20, Touched::All)]).is_empty());
+}
+
+#[test]
+fn a_change_is_of_its_old_and_of_its_new_key() {
+    let table = table();
+    let touched = |change: &Change| table.touched(&table.relation, change).unwrap();
+    let new = || Some(vec![text("1"), text("x"), text("2")]);
+    assert_eq!(
+        touched(&change(None, new())),
+        Touched::Rows(vec![key("2", "1")])
+    );
+    let old = Old::Key(vec![text("5"), Value::Null, text("2")]);
+    assert_eq!(
+        touched(&change(Some(old), new())),
+        Touched::Rows(vec![key("2", "5"), key("2", "1")])
+    );
+    let mut other = table.relation.clone();
+    other.oid = 8;
+    assert_eq!(table.touched(&other, &change(None, new())), None);
+}
+
+#[test]
+fn a_change_whose_key_is_not_known_is_of_all_rows() {
+    let table = table();
+    let touched = |change: &Change| table.touched(&table.relation, change).unwrap();
+    let new = Some(vec![text("1"), text("x"), Value::Unchanged]);
+    assert_eq!(touched(&change(None, new.clone())), Touched::All);
+    let old = Old::Key(vec![text("5"), Value::Null, text("2")]);
+    assert_eq!(
+        touched(&change(Some(old), new)),
+        Touched::Rows(vec![key("2", "5"), key("2", "1")])
+    );
+    assert_eq!(touched(&change(None, None)), Touched::All, "TRUNCATE");
+    let mut renamed = table.relation.clone();
+    renamed.columns[0].name = "c".into();
+    let new = change(None, Some(vec![text("1"), text("x"), text("2")]));
+    assert_eq!(table.touched(&renamed, &new), Some(Touched::All));
+}
+
+#[test]
+fn chunks_grow_while_they_are_quick_and_shrink_when_they_are_not() {
+    let first = Pace::default();
+    let grown = first.after(&page(), Duration::from_millis(10));
+    assert_eq!(grown.rows(), 4 * first.rows());
+    let many = (0..9).fold(first, |pace, _| pace.after(&page(), Duration::ZERO));
+    assert_eq!(many.rows(), 10_000);
+    assert_eq!(
+        many.after(&page(), Duration::from_millis(800)).rows(),
+        5_000
+    );
+    assert_eq!(many.too_late().rows(), 2_500);
+    let least = (0..9).fold(first, |pace, _| pace.too_late());
+    assert_eq!(least.rows(), 1);
+}

@@ -1,0 +1,96 @@
+//! What operators want of a running capture: to rest, and to copy tables beside the stream.
+
+use std::time::Instant;
+
+use super::{Session, while_alive};
+use crate::assemble::Assembler;
+use crate::batch::Batch;
+use crate::copying::Touched;
+use crate::error::Error;
+use crate::position::Position;
+
+impl Session<'_> {
+    /// Begins the next chunk, if a copy is wanted and none is in hand. All that was handed out must
+    /// be seen by others.
+    pub(super) async fn copy_on(&mut self, assembler: &mut Assembler<'_>) -> Result<(), Error> {
+        if self.copier.is_due() {
+            Box::pin(self.look()).await?;
+        }
+        while_alive(&mut self.feed, self.copier.begin(&self.store)).await?;
+        assembler.watch(self.copier.table());
+        Ok(())
+    }
+
+    /// Takes what a message of the stream means to the copy.
+    pub(super) async fn take_copied(
+        &mut self,
+        touched: Vec<Touched>,
+        mark: Option<(String, Position)>,
+        assembler: &Assembler<'_>,
+        batch: &mut Batch,
+    ) -> Result<(), Error> {
+        let xid = assembler.transaction().map_or(0, |open| open.xid);
+        for touched in touched {
+            self.copier.note(xid, touched);
+        }
+        match mark {
+            Some((mark, position)) if self.copier.awaits(&mark) => {
+                Box::pin(self.hand_out_chunk(position, assembler, batch)).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Sees what operators want of it meanwhile.
+    async fn look(&mut self) -> Result<(), Error> {
+        let store = &self.store;
+        let (is_paused, wanted) = while_alive(&mut self.feed, store.wanted()).await?;
+        if is_paused {
+            return Err(Error::paused());
+        }
+        let (source, publication) = (&self.capture.source, &self.installed.publication);
+        let want = self.copier.want(wanted, store, source, publication);
+        while_alive(&mut self.feed, want).await
+    }
+
+    /// The mark of a chunk has come: its rows stand here in the stream.
+    async fn hand_out_chunk(
+        &mut self,
+        position: Position,
+        assembler: &Assembler<'_>,
+        batch: &mut Batch,
+    ) -> Result<(), Error> {
+        if !batch.is_empty() {
+            self.flush(batch).await?;
+        }
+        let copier = &mut self.copier;
+        let take = async { Ok(copier.take().await) };
+        let chunk = while_alive(&mut self.feed, take).await?;
+        let (Some(mut chunk), Some(table)) = (chunk, self.copier.table()) else {
+            return Ok(());
+        };
+        let rows = std::mem::take(&mut chunk.rows);
+        let events = assembler.read(&table.relation, rows, position);
+        let jobs = events.and_then(|events| {
+            let jobs = events.iter().map(|event| event.job(&self.capture.queue));
+            let jobs: Result<Vec<_>, posthaste::Error> = jobs.collect();
+            jobs.map_err(|error| error.to_string())
+        });
+        let jobs = match jobs {
+            Ok(jobs) => jobs,
+            Err(problem) => return self.copier.refuse(&self.store, &problem).await,
+        };
+        let (runner, epoch, began) = (self.runner, self.installed.epoch, Instant::now());
+        let keep = self
+            .store
+            .keep_chunk(runner, epoch, &chunk.copy, &jobs, chunk.is_last);
+        let Some(goes_on) = while_alive(&mut self.feed, keep).await? else {
+            return Err(Error::lost("another process runs the capture now"));
+        };
+        if goes_on {
+            self.shared.count(jobs.len() as u64);
+        }
+        self.copier.written(chunk, began.elapsed(), goes_on);
+        Ok(())
+    }
+}

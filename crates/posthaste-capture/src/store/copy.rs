@@ -1,0 +1,294 @@
+//! Statements about copies of tables.
+
+use posthaste::__private::{Parameter, typed};
+use posthaste::NewJob;
+use tokio_postgres::{Client, Row, SimpleQueryMessage};
+use uuid::Uuid;
+
+use super::{DURABLE, LOCK_SHARED, Store, reading};
+use crate::copying::{CopyTable, Key, MARK, Page, TableCopy, column_of};
+use crate::error::Error;
+use crate::overview::Copying;
+use crate::pgoutput::{Column, Identity, Relation, Value};
+use crate::source::TableName;
+
+/// A snapshot is held for one chunk, and values are written as the stream has them.
+const BEGIN_CHUNK: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; \
+     SET LOCAL lock_timeout = '500ms'; SET LOCAL statement_timeout = '1s'; \
+     SET LOCAL idle_in_transaction_session_timeout = '5s'; \
+     SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL datestyle = 'ISO'; \
+     SET LOCAL intervalstyle = 'postgres'; SET LOCAL timezone = 'UTC'; \
+     SET LOCAL extra_float_digits = 1; SET LOCAL bytea_output = 'hex'; \
+     SET LOCAL jit = off";
+const SNAPSHOT: &str = "SELECT pg_current_snapshot()::text";
+/// A capture's own marks need not wait for standbys.
+const BEGIN_MARK: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
+     SET LOCAL synchronous_commit = local; SET LOCAL search_path = pg_catalog, pg_temp";
+const EMIT: &str = "SELECT pg_logical_emit_message(true, $1, $2::text)::text";
+const FAIL: &str = "UPDATE posthaste.capture_copy SET problem = $2 WHERE id = $1::bigint";
+
+impl Store {
+    /// Whether the capture is paused, and the copy that it is to go on with.
+    pub(crate) async fn wanted(&self) -> Result<(bool, Option<TableCopy>), Error> {
+        let what = "cannot read the copies of the capture";
+        let next = include_str!("copy_next.sql");
+        let rows = self.ask(what, next, &[&self.name]).await?;
+        let read = |row: &Row| -> Result<_, tokio_postgres::Error> {
+            let is_paused = row.try_get(0)?;
+            let Some(id) = row.try_get(1)? else {
+                return Ok((is_paused, None));
+            };
+            let copy = TableCopy {
+                id,
+                table: TableName {
+                    schema: row.try_get(2)?,
+                    name: row.try_get(3)?,
+                },
+                filter: row.try_get(4)?,
+                after: row.try_get(5)?,
+            };
+            Ok((is_paused, Some(copy)))
+        };
+        let wanted = rows.first().map(read).transpose().map_err(reading)?;
+        Ok(wanted.unwrap_or((false, None)))
+    }
+
+    /// A table as the stream describes it, and its key; an error says why it cannot be copied.
+    pub(crate) async fn copy_table(
+        &self,
+        table: &TableName,
+        columns: &[String],
+        publication: &str,
+    ) -> Result<Result<CopyTable, String>, Error> {
+        let what = "cannot read the table";
+        let values: [&dyn Parameter; 4] = [&table.schema, &table.name, &columns, &publication];
+        let sql = include_str!("copy_table.sql");
+        let rows = self.ask(what, sql, &values).await?;
+        let Some(first) = rows.first() else {
+            return Ok(Err(format!("there is no table {table}")));
+        };
+        if !first.try_get::<_, bool>(6).map_err(reading)? {
+            return Ok(Err(format!("{table} is not captured")));
+        }
+        let described = describe(&rows, table).map_err(reading)?;
+        Ok(match described.keys.is_empty() {
+            true => Err(format!(
+                "{table} has no key by which it could be copied: it needs a primary key, which its \
+                 replica identity and the captured columns have"
+            )),
+            false => Ok(described),
+        })
+    }
+
+    /// The next rows as one snapshot sees them, which is not older than a second. Nothing where it
+    /// does not see all of these transactions yet.
+    pub(crate) async fn read_page(
+        &self,
+        table: &CopyTable,
+        filter: Option<&str>,
+        after: Option<&Key>,
+        limit: i64,
+        handed: &[u32],
+    ) -> Result<Option<Page>, Error> {
+        let what = "cannot read the rows of a copy";
+        let name = &table.relation;
+        let columns = name.columns.iter().map(|column| column.name.clone());
+        let columns: Vec<String> = columns.collect();
+        let after = after.map(Vec::as_slice);
+        let values: [&dyn Parameter; 7] = [
+            &name.schema,
+            &name.name,
+            &columns,
+            &table.keys,
+            &filter,
+            &after,
+            &limit,
+        ];
+        let statements = include_str!("copy_statements.sql");
+        let rows = self.ask(what, statements, &values).await?;
+        let row = rows.first().ok_or_else(|| Error::lost(what))?;
+        let lock: String = row.try_get(0).map_err(reading)?;
+        let select: String = row.try_get(1).map_err(reading)?;
+        self.run(what, BEGIN_CHUNK).await?;
+        let read = async {
+            // Before the snapshot: a rewritten table would look empty to an older one.
+            self.run(what, &lock).await?;
+            let rows = self.ask(what, SNAPSHOT, &[]).await?;
+            let row = rows.first().ok_or_else(|| Error::lost(what))?;
+            let snapshot: String = row.try_get(0).map_err(reading)?;
+            let snapshot: crate::snapshot::Snapshot = snapshot.parse().map_err(Error::lost)?;
+            if !handed.iter().all(|xid| snapshot.sees(*xid)) {
+                return Ok(None);
+            }
+            let rows = self.texts(what, &select).await?;
+            Ok::<_, Error>(Some((snapshot, rows)))
+        };
+        let read = read.await;
+        let ended = self
+            .run(what, if read.is_ok() { "COMMIT" } else { "ROLLBACK" })
+            .await;
+        let Some((snapshot, rows)) = read? else {
+            return ended.map(|()| None);
+        };
+        ended?;
+        Ok(Some(Page::new(table, snapshot, rows)))
+    }
+
+    /// Rows as the server prints them, which is how the stream has them.
+    async fn texts(&self, what: &'static str, sql: &str) -> Result<Vec<Vec<Value>>, Error> {
+        let read = tokio::time::timeout(super::LONGEST, self.client.simple_query(sql));
+        let read = read.await.map_err(|_| Error::lost(what))?;
+        let messages = read.map_err(posthaste::Error::postgres(what))?;
+        let rows = messages.iter().filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        });
+        let rows = rows.map(|row| (0..row.len()).map(move |column| column_of(row.get(column))));
+        Ok(rows.map(Iterator::collect).collect())
+    }
+
+    /// Puts a mark into the log; everything that is committed later comes after it.
+    pub(crate) async fn emit_mark(&self, mark: &str) -> Result<(), Error> {
+        let what = "cannot write the mark of a copy";
+        self.run(what, BEGIN_MARK).await?;
+        let emitted = self.ask(what, EMIT, &[&MARK, &mark]).await;
+        let end = if emitted.is_ok() {
+            "COMMIT"
+        } else {
+            "ROLLBACK"
+        };
+        let ended = self.run(what, end).await;
+        emitted?;
+        ended
+    }
+
+    /// The jobs of a chunk, and how far the copy is, together or not at all. Nothing is written
+    /// where the copy was cancelled; nothing is returned where another process has taken over.
+    pub(crate) async fn keep_chunk(
+        &self,
+        runner: Uuid,
+        epoch: Uuid,
+        copy: &TableCopy,
+        jobs: &[NewJob],
+        is_last: bool,
+    ) -> Result<Option<bool>, Error> {
+        let what = "cannot write the jobs of a copy";
+        self.transaction(what, async {
+            self.ask(what, DURABLE, &[]).await?;
+            self.ask(what, LOCK_SHARED, &[&self.name]).await?;
+            let admitted = self.admit((&*self.name, runner, epoch)).await?;
+            if admitted.is_none() {
+                return Ok(None);
+            }
+            let rows = i64::try_from(jobs.len()).unwrap_or(i64::MAX);
+            let after = copy.after.as_deref();
+            let values: [&dyn Parameter; 4] = [&copy.id, &rows, &after, &is_last];
+            let done = self.ask(what, include_str!("copy_done.sql"), &values);
+            if done.await?.is_empty() {
+                return Ok(Some(false));
+            }
+            self.enqueue(jobs).await?;
+            Ok(Some(true))
+        })
+        .await
+    }
+
+    /// Says why a copy does not go on.
+    pub(crate) async fn fail_copy(&self, id: i64, problem: &str) -> Result<(), Error> {
+        let what = "cannot say why a copy does not go on";
+        self.ask(what, FAIL, &[&id, &problem]).await.map(drop)
+    }
+
+    /// Whether a copy was begun: one of the table may go on already.
+    pub(crate) async fn begin_copy(
+        &self,
+        table: &TableName,
+        filter: Option<&str>,
+    ) -> Result<bool, Error> {
+        let what = "cannot begin the copy";
+        let values: [&dyn Parameter; 4] = [&self.name, &table.schema, &table.name, &filter];
+        let rows = self
+            .ask(what, include_str!("copy_begin.sql"), &values)
+            .await?;
+        Ok(!rows.is_empty())
+    }
+}
+
+fn describe(rows: &[Row], table: &TableName) -> Result<CopyTable, tokio_postgres::Error> {
+    let (mut columns, mut keys, mut places) = (Vec::new(), Vec::new(), 0);
+    let (mut oid, mut identity) = (0, Identity::Nothing);
+    for row in rows {
+        let number = |column: usize| row.try_get::<_, i64>(column);
+        oid = u32::try_from(number(0)?).unwrap_or(0);
+        identity = match row.try_get::<_, &str>(1)? {
+            "f" => Identity::Full,
+            "n" => Identity::Nothing,
+            _ => Identity::Key,
+        };
+        let name: String = row.try_get(2)?;
+        if let Some(place) = row.try_get::<_, Option<i64>>(4)? {
+            keys.push((place, name.clone()));
+            places = places.max(place);
+        }
+        columns.push(Column {
+            name,
+            kind: u32::try_from(number(3)?).unwrap_or(0),
+            is_key: row.try_get(5)?,
+        });
+    }
+    keys.sort_unstable();
+    // A key of which the publication lacks a column cannot be looked for in the stream.
+    let is_whole = i64::try_from(keys.len()) == Ok(places);
+    let keys = keys.into_iter().map(|(_, name)| name);
+    Ok(CopyTable {
+        relation: Relation {
+            oid,
+            schema: table.schema.clone(),
+            name: table.name.clone(),
+            identity,
+            columns,
+        },
+        keys: keys.filter(|_| is_whole).collect(),
+    })
+}
+
+/// Copies; of one capture, or of all.
+pub(crate) async fn copies(
+    client: &Client,
+    name: Option<&str>,
+) -> Result<Vec<Copying>, posthaste::Error> {
+    let what = "cannot read the copies";
+    let rows = client
+        .query_typed(include_str!("copies.sql"), &typed(&[&name]))
+        .await;
+    let read = |row: &Row| {
+        Ok(Copying {
+            id: row.try_get(0)?,
+            begun_at: row.try_get(1)?,
+            ended_at: row.try_get(2)?,
+            rows: row.try_get(3)?,
+            expected: row.try_get(4)?,
+            is_cancelled: row.try_get(5)?,
+            capture: row.try_get(6)?,
+            table: row.try_get(7)?,
+            filter: row.try_get(8)?,
+            problem: row.try_get(9)?,
+        })
+    };
+    let read = rows.and_then(|rows| rows.iter().map(read).collect());
+    read.map_err(posthaste::Error::postgres(what))
+}
+
+/// Ends the copy of a table; whether one went on.
+pub(crate) async fn cancel_copy(
+    client: &Client,
+    name: &str,
+    table: &TableName,
+) -> Result<bool, posthaste::Error> {
+    let values: [&dyn Parameter; 3] = [&name, &table.schema, &table.name];
+    let rows = client
+        .query_typed(include_str!("copy_cancel.sql"), &typed(&values))
+        .await;
+    let rows = rows.map_err(posthaste::Error::postgres("cannot cancel the copy"))?;
+    Ok(!rows.is_empty())
+}
