@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::queue::{LEASE, Queue};
 use super::reconcile::Reconciler;
-use super::{KEPT, Log, Mute, Setup};
+use super::{KEPT, Log, Setup, UnqueryableProvider};
 use crate::support::SOON;
 
 /// Orders mails that have no task yet.
@@ -48,7 +48,10 @@ async fn workers_and_reconciler_survive_a_redis_restart() {
         let (worker, stop) = (setup.worker(), stop.clone());
         working.push(tokio::spawn(async move { worker.run(stop).await }));
     }
-    let (reconciler, url) = (setup.reconciler(Mute), setup.db.url().to_owned());
+    let (reconciler, url) = (
+        setup.reconciler(UnqueryableProvider),
+        setup.db.url().to_owned(),
+    );
     let reconciling = tokio::spawn(async move { reconciler.run(&url).await });
     are_sent(&setup, &ordered(&setup).await).await;
 
@@ -132,7 +135,7 @@ async fn a_pass_stops_when_redis_is_lost() {
     });
     let reconciler = Reconciler {
         queue: Queue::open(&url, "mail", LEASE).unwrap(),
-        ..setup.reconciler(Mute)
+        ..setup.reconciler(UnqueryableProvider)
     };
     reconciler.pass().await.unwrap_err();
     assert_eq!(asked.load(Ordering::Relaxed), 3);
