@@ -12123,13 +12123,14 @@ END $f$;
 CREATE OR REPLACE FUNCTION posthaste.register(
   p_name text, p_queues text[] DEFAULT '{}', p_site text DEFAULT NULL,
   p_addresses text[] DEFAULT '{}', OUT o_worker bigint, OUT o_first bigint[],
-  OUT o_zero uuid[], OUT o_refused text)
+  OUT o_zero uuid[], OUT o_refused text, OUT o_registered timestamptz)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   -- An id that a crash forgets would be given to another process too.
   PERFORM posthaste.position('posthaste.flags'), posthaste.wait_for_disk();
-  INSERT INTO posthaste.worker (name, queues) VALUES (p_name, p_queues) RETURNING id INTO o_worker;
+  INSERT INTO posthaste.worker (name, queues) VALUES (p_name, p_queues)
+    RETURNING id, started_at INTO o_worker, o_registered;
   -- Behind it: who locks workers out waits for this row, or this for them.
   o_refused := posthaste.enter_site(p_site, p_addresses, true);
   IF o_refused IS NOT NULL THEN
@@ -12149,19 +12150,20 @@ END $f$;
 -- process's. p_is_known_address: the process connects by an address that the store is worked by.
 -- p_is_running: the server is the one that was last worked, and has run since. p_is_same_life: it
 -- was at most stopped in good order, which only a cold copy was too. p_is_same_endpoint: it answers
--- at the same address of its own.
+-- at the same address of its own. p_was_admitted: the process was let in before, and lives since.
 --
 -- A name decides alone. Without names an address does, wherever it leads: servers behind it are
--- replaced. Where only one of the two has a name, an address says less: what crashed, or was
--- promoted, may be a copy whose user gave it a name, or forgot that the original has one.
+-- replaced. So does a process that followed the store here. Where only one of the two has a name,
+-- an address says less: what crashed, or was promoted, may be a copy whose user gave it a name, or
+-- forgot that the original has one.
 CREATE OR REPLACE FUNCTION posthaste.is_own_site(
   p_known text, p_here text, p_is_known_address boolean, p_is_running boolean,
-  p_is_same_life boolean, p_is_same_endpoint boolean)
+  p_is_same_life boolean, p_is_same_endpoint boolean, p_was_admitted boolean)
 RETURNS boolean LANGUAGE sql IMMUTABLE
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT CASE
     WHEN p_known IS NOT NULL AND p_here IS NOT NULL THEN p_known = p_here
-    WHEN p_is_running THEN true
+    WHEN p_is_running OR p_was_admitted THEN true
     WHEN p_is_same_life THEN p_is_known_address OR p_is_same_endpoint
     ELSE p_known IS NULL AND p_here IS NULL AND p_is_known_address END
 $f$;
@@ -12174,8 +12176,21 @@ SET search_path = pg_catalog, pg_temp AS $f$
               THEN concat(host(inet_server_addr()), ':', inet_server_port()) END
 $f$;
 
--- Why a process of this site may not work here; nothing where it may.
-CREATE OR REPLACE FUNCTION posthaste.site_refusal(p_site text, p_addresses text[])
+-- Whether this process registered here and has lived since: its row is here, with the start that
+-- only it was told, and nobody has declared it dead. A server that was promoted has the row; a copy
+-- that was adopted has ended it.
+CREATE OR REPLACE FUNCTION posthaste.was_admitted(p_worker bigint, p_registered timestamptz)
+RETURNS boolean LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp AS $f$
+  SELECT EXISTS (SELECT FROM posthaste.worker w
+                  WHERE w.id = p_worker AND w.started_at = p_registered AND w.stopped_at IS NULL)
+$f$;
+
+-- Why a process of this site may not work here; nothing where it may. p_worker, p_registered: what
+-- it was told when it registered last.
+CREATE OR REPLACE FUNCTION posthaste.site_refusal(
+  p_site text, p_addresses text[], p_worker bigint DEFAULT NULL,
+  p_registered timestamptz DEFAULT NULL)
 RETURNS text LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT format('%s works this store, not %s', posthaste.site_label(s.name, s.addresses),
@@ -12186,7 +12201,8 @@ SET search_path = pg_catalog, pg_temp AS $f$
    WHERE NOT posthaste.is_own_site(s.name, p_site,
            s.addresses && p_addresses OR '{}' IN (s.addresses, p_addresses),
            coalesce(l.is_same_life AND s.started = pg_postmaster_start_time(), false),
-           coalesce(l.is_same_life, false), coalesce(s.endpoint = posthaste.endpoint(), false))
+           coalesce(l.is_same_life, false), coalesce(s.endpoint = posthaste.endpoint(), false),
+           posthaste.was_admitted(p_worker, p_registered))
      -- A template of databases of which none was worked is nobody's.
      AND (posthaste.recorded_identity())[4] = (posthaste.current_identity())[4]
 $f$;
@@ -12202,7 +12218,8 @@ $f$;
 -- Makes sure that a process of this site may work here, as posthaste.check_identity() does, and
 -- keeps what the store knows of its site. Returns why not, and leaves a note of that.
 CREATE OR REPLACE FUNCTION posthaste.enter_site(
-  p_site text, p_addresses text[], p_thorough boolean DEFAULT false)
+  p_site text, p_addresses text[], p_thorough boolean DEFAULT false,
+  p_worker bigint DEFAULT NULL, p_registered timestamptz DEFAULT NULL)
 RETURNS text LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -12211,7 +12228,7 @@ DECLARE
 BEGIN
   PERFORM posthaste.fire_triggers();
   IF NOT posthaste.needs_rebase(false) THEN
-    v_refused := posthaste.site_refusal(p_site, p_addresses);
+    v_refused := posthaste.site_refusal(p_site, p_addresses, p_worker, p_registered);
     IF v_refused IS NOT NULL THEN
       UPDATE posthaste.site SET refused = v_refused, refused_at = clock_timestamp()
        WHERE refused IS DISTINCT FROM v_refused
@@ -15500,7 +15517,7 @@ INSERT INTO posthaste.migration (name, checksum, version)
     (excluded.checksum, excluded.version, excluded.applied_at);
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('functions', '045af28ebf26c7e2', '0.1.0')
+  VALUES ('functions', 'bc0fd2cec9ff7d4e', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
 

@@ -25,6 +25,8 @@ enum Way {
     /// Of a server that was stopped in good order.
     ColdFiles,
     Snapshot,
+    /// A base backup of a replica, as they are made to spare the primary.
+    BackupOfReplica,
 }
 
 impl Way {
@@ -34,6 +36,7 @@ impl Way {
             Self::PointInTime => original.start_recovered(),
             Self::PromotedReplica => original.start_replica(&[]),
             Self::Snapshot => original.start_of_files(&[]),
+            Self::BackupOfReplica => original.start_replica(&[])?.start_backup(&[]),
             Self::ColdFiles => {
                 original.stop_fast()?;
                 let copy = original.start_of_files(&[]);
@@ -41,7 +44,7 @@ impl Way {
                 copy
             }
         })?;
-        if self == Self::PromotedReplica {
+        if matches!(self, Self::PromotedReplica | Self::BackupOfReplica) {
             let client = connect(&copy.url(database)).await?;
             client.batch_execute("SELECT pg_promote()").await?;
         }
@@ -180,7 +183,7 @@ async fn waits_until_it_is_adopted(way: Way) -> anyhow::Result<()> {
     })
     .await?;
     assert_eq!(all(&done_there), 0, "{way:?}");
-    assert_eq!(state(&there).await?, before, "{way:?}");
+    assert_eq!(state(&there).await?, before);
     let noted = "SELECT refused FROM posthaste.site";
     let noted: Option<String> = there.query_one(noted, &[]).await?.get(0);
     assert!(noted.is_some_and(|noted| why.starts_with(&noted)), "{why}");
@@ -235,6 +238,13 @@ async fn a_cold_copy_of_the_files_does_nothing_until_it_is_adopted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_snapshot_of_the_disk_does_nothing_until_it_is_adopted() {
     waits_until_it_is_adopted(Way::Snapshot).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_backup_of_a_replica_does_nothing_until_it_is_adopted() {
+    waits_until_it_is_adopted(Way::BackupOfReplica)
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]

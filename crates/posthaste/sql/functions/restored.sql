@@ -335,13 +335,14 @@ END $f$;
 CREATE OR REPLACE FUNCTION posthaste.register(
   p_name text, p_queues text[] DEFAULT '{}', p_site text DEFAULT NULL,
   p_addresses text[] DEFAULT '{}', OUT o_worker bigint, OUT o_first bigint[],
-  OUT o_zero uuid[], OUT o_refused text)
+  OUT o_zero uuid[], OUT o_refused text, OUT o_registered timestamptz)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   -- An id that a crash forgets would be given to another process too.
   PERFORM posthaste.position('posthaste.flags'), posthaste.wait_for_disk();
-  INSERT INTO posthaste.worker (name, queues) VALUES (p_name, p_queues) RETURNING id INTO o_worker;
+  INSERT INTO posthaste.worker (name, queues) VALUES (p_name, p_queues)
+    RETURNING id, started_at INTO o_worker, o_registered;
   -- Behind it: who locks workers out waits for this row, or this for them.
   o_refused := posthaste.enter_site(p_site, p_addresses, true);
   IF o_refused IS NOT NULL THEN

@@ -76,7 +76,7 @@ pub(crate) async fn register(
     let rows = link
         .fetch(
             what,
-            "SELECT o_worker, o_first, o_zero, o_refused
+            "SELECT o_worker, o_first, o_zero, o_refused, o_registered
                FROM posthaste.register($1, $2::text[], $3, $4::text[])",
             &[&Prose(Some(name)), &queues, &site.name, &site.addresses],
         )
@@ -84,6 +84,8 @@ pub(crate) async fn register(
     let refused = rows.first().map(|row| row.try_get(3)).transpose();
     site::admitted(refused.map_err(Error::postgres(what))?.flatten())?;
     let worker = first(&rows, what)?;
+    let registered = rows[0].try_get(4).map_err(Error::postgres(what))?;
+    site.remember(worker, registered);
     let known = rows[0].try_get(1).and_then(|first| {
         let zero = rows[0].try_get(2)?;
         Ok(Epochs::new(first, zero))

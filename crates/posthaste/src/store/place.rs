@@ -9,15 +9,39 @@ pub(crate) fn place(pool: &Pool) -> Option<String> {
 
 /// The same as addresses of servers that can be compared, one for each host.
 pub(crate) fn addresses(pool: &Pool) -> Vec<String> {
-    let Some((places, database)) = parts(&format!("{:?}", pool.manager())) else {
+    let manager = format!("{:?}", pool.manager());
+    let Some((places, database)) = parts(&manager) else {
         return Vec::new();
     };
     let database = database.map_or_else(String::new, |name| format!("/{name}"));
+    let database = match tenant(&manager) {
+        Some(tenant) => format!("{database} of {tenant}"),
+        None => database,
+    };
     let places = places.iter().map(|(host, port)| comparable(host, port));
     let mut addresses: Vec<String> = places.map(|place| place + &database).collect();
     addresses.sort();
     addresses.dedup();
     addresses
+}
+
+/// The server that a shared pooler is asked for, where many have its address: in an option, or at
+/// the end of the user's name, in Supabase twenty small letters.
+fn tenant(manager: &str) -> Option<String> {
+    let field = |name: &str| {
+        let value = manager.split_once(&format!(" {name}: Some(\""))?.1;
+        Some(value.split_once("\")")?.0)
+    };
+    let options = field("options").unwrap_or_default();
+    let options = options.split([' ', '&']).find_map(|option| {
+        let (name, value) = option.trim_start_matches("-c").split_once('=')?;
+        ["endpoint", "project", "reference"]
+            .contains(&name.trim())
+            .then_some(value)
+    });
+    let user = field("user").and_then(|user| Some(user.rsplit_once('.')?.1));
+    let user = user.filter(|end| end.len() == 20 && end.bytes().all(|b| b.is_ascii_lowercase()));
+    options.or(user).map(str::to_owned)
 }
 
 /// Each machine has its own loopback and sockets: those of one are the same server.
@@ -66,7 +90,13 @@ fn parts(manager: &str) -> Option<Parts> {
         .split(", ")
         .filter(|port| !port.is_empty())
         .collect();
-    let hosts = quoted(list("host")?).into_iter().enumerate();
+    let mut hosts = quoted(list("host")?);
+    if hosts.is_empty() {
+        let numbers = list("hostaddr")?.split(", ");
+        let numbers = numbers.filter(|number| !number.is_empty());
+        hosts = numbers.map(str::to_owned).collect();
+    }
+    let hosts = hosts.into_iter().enumerate();
     let places: Vec<(String, String)> = hosts
         .map(|(at, host)| {
             let port = ports.get(at).or(ports.first()).unwrap_or(&"5432");
@@ -125,6 +155,23 @@ mod tests {
             (
                 "host=2001:DB8::1 dbname=app",
                 vec!["[2001:db8::1]:5432/app"],
+            ),
+            ("host=db hostaddr=10.0.0.7 dbname=app", vec!["db:5432/app"]),
+            (
+                "hostaddr=10.0.0.7,::1 port=5,6 dbname=app",
+                vec!["10.0.0.7:5/app", "localhost:6/app"],
+            ),
+            (
+                "host=pooler user=postgres.abcdefghijklmnopqrst dbname=app",
+                vec!["pooler:5432/app of abcdefghijklmnopqrst"],
+            ),
+            (
+                "host=pooler user=ann.smith dbname=app options='endpoint=ep-cool-1'",
+                vec!["pooler:5432/app of ep-cool-1"],
+            ),
+            (
+                "host=db user=ann.smith dbname=app options='-c jit=off'",
+                vec!["db:5432/app"],
             ),
         ] {
             assert_eq!(addresses(url), addresses_of_it);

@@ -1,5 +1,8 @@
 //! The site of a process: whether it may work a store (sql/functions/site.sql).
 
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
 use deadpool_postgres::Pool;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, IsolationLevel};
@@ -9,12 +12,14 @@ use super::restore::BEGIN;
 use crate::error::{Chain, Error, ErrorKind};
 
 /// By what a process is known to the store.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Site {
     /// As it was set.
     pub(crate) name: Option<String>,
     /// Where it connects to.
     pub(crate) addresses: Vec<String>,
+    /// Its last registration, which a server that is promoted has too.
+    admitted: Mutex<Option<(i64, SystemTime)>>,
 }
 
 impl Site {
@@ -22,22 +27,37 @@ impl Site {
         Self {
             name: name.map(str::to_owned),
             addresses: addresses(pool),
+            admitted: Mutex::default(),
         }
+    }
+
+    /// The store has let this process in as that worker, at that time.
+    pub(crate) fn remember(&self, worker: i64, registered: SystemTime) {
+        let mut admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+        *admitted = Some((worker, registered));
+    }
+
+    fn admitted(&self) -> (Option<i64>, Option<SystemTime>) {
+        let admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
+        admitted.unzip()
     }
 
     /// Makes sure that work may go on in this database: on each new connection, before anything
     /// else is sent, and thoroughly when a worker starts.
     pub(crate) async fn enter(&self, client: &Client, thorough: bool) -> Result<(), Error> {
         let refused = || Error::unsent("no work can be done here");
+        let (worker, registered) = self.admitted();
         // One round trip, as each statement of the engine is.
         let (begun, entered, committed) = futures_util::future::join3(
             client.batch_execute(BEGIN),
             client.query_typed_one(
-                "SELECT posthaste.enter_site($1, $2, $3)",
+                "SELECT posthaste.enter_site($1, $2, $3, $4, $5)",
                 &[
                     (&self.name, Type::TEXT),
                     (&self.addresses, Type::TEXT_ARRAY),
                     (&thorough, Type::BOOL),
+                    (&worker, Type::INT8),
+                    (&registered, Type::TIMESTAMPTZ),
                 ],
             ),
             client.batch_execute("COMMIT"),

@@ -23,13 +23,15 @@ fn may_work(
     is_running: bool,
     is_same_life: bool,
     is_same_endpoint: bool,
+    was_admitted: bool,
 ) -> bool {
+    let followed = is_running || was_admitted;
     let stopped_in_order = is_same_life && (is_known_address || is_same_endpoint);
     match names {
         Names::Same => true,
         Names::Different => false,
-        Names::None => is_running || is_known_address || stopped_in_order,
-        Names::Store | Names::Process => is_running || stopped_in_order,
+        Names::None => followed || is_known_address || stopped_in_order,
+        Names::Store | Names::Process => followed || stopped_in_order,
     }
 }
 
@@ -38,7 +40,7 @@ async fn a_site_is_told_by_its_name_or_else_by_its_addresses_or_its_server() {
     let db = support::database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let judge = client
-        .prepare("SELECT posthaste.is_own_site($1, $2, $3, $4, $5, $6)")
+        .prepare("SELECT posthaste.is_own_site($1, $2, $3, $4, $5, $6, $7)")
         .await
         .unwrap();
     let all = [
@@ -49,20 +51,24 @@ async fn a_site_is_told_by_its_name_or_else_by_its_addresses_or_its_server() {
         (Names::Process, None, Some("a")),
     ];
     for (names, known, here) in all {
-        for bits in 0..16 {
-            let [address, running, life, endpoint] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
+        for bits in 0..32 {
+            let [address, running, life, endpoint, admitted] =
+                [1, 2, 4, 8, 16].map(|bit| bits & bit != 0);
             let may: bool = client
                 .query_one(
                     &judge,
-                    &[&known, &here, &address, &running, &life, &endpoint],
+                    &[
+                        &known, &here, &address, &running, &life, &endpoint, &admitted,
+                    ],
                 )
                 .await
                 .unwrap()
                 .get(0);
             assert_eq!(
                 may,
-                may_work(names, address, running, life, endpoint),
-                "{names:?}: address {address}, running {running}, life {life}, endpoint {endpoint}"
+                may_work(names, address, running, life, endpoint, admitted),
+                "{names:?}: address {address}, running {running}, life {life}, \
+                 endpoint {endpoint}, admitted {admitted}"
             );
         }
     }

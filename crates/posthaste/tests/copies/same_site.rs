@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, Pool};
+use posthaste::WorkerHandle;
 use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually};
 use tokio_postgres::NoTls;
 
-use super::{of, start};
+use super::{Runs, of, start};
 use crate::support::{self, SOON};
 
 fn pool(url: &str) -> anyhow::Result<Pool> {
@@ -81,13 +82,17 @@ async fn addresses_of_one_server_poolers_and_a_clean_restart_refuse_nobody() {
 
 /// A proxy whose address stays, whatever is behind it.
 struct Name {
-    url: String,
+    port: u16,
     target: tokio::sync::watch::Sender<u16>,
 }
 
 impl Name {
-    async fn of(server: &PgServer, database: &str) -> anyhow::Result<Self> {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    async fn of(server: &PgServer) -> anyhow::Result<Self> {
+        Self::at("127.0.0.1:0", server).await
+    }
+
+    async fn at(address: &str, server: &PgServer) -> anyhow::Result<Self> {
+        let listener = tokio::net::TcpListener::bind(address).await?;
         let port = listener.local_addr()?.port();
         let (target, led) = tokio::sync::watch::channel(server.address().port());
         tokio::spawn(async move {
@@ -102,8 +107,11 @@ impl Name {
                 });
             }
         });
-        let url = format!("postgres://postgres@127.0.0.1:{port}/{database}");
-        Ok(Self { url, target })
+        Ok(Self { port, target })
+    }
+
+    fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
 
     fn lead_to(&self, server: &PgServer) {
@@ -111,37 +119,95 @@ impl Name {
     }
 }
 
-/// Restarts, crashes and failovers behind one address, and every other round another address.
-async fn goes_on(rounds: usize) -> anyhow::Result<()> {
-    let mut server = PgServer::start(PgVersion::any(), &[])?;
-    let db = support::migrated(&server).await;
-    let name = db.name().to_owned();
-    let by_name = Name::of(&server, &name).await?;
-    works(&by_name.url, None, "at first").await?;
-    for round in 0..rounds {
-        match round % 4 {
-            0 => tokio::task::block_in_place(|| server.restart())?,
-            1 => tokio::task::block_in_place(|| {
-                server.stop_immediate()?;
-                server.restart()
+/// A replica takes the place of its server, which is gone.
+async fn fail_over(server: PgServer, database: &str) -> anyhow::Result<PgServer> {
+    let replica = tokio::task::block_in_place(|| server.start_replica(&[]))?;
+    let there = connect(&replica.url(database)).await?;
+    let (receives, client) = (
+        "SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn",
+        connect(&server.url(database)).await?,
+    );
+    let written = "SELECT pg_current_wal_insert_lsn()::text";
+    let written: String = client.query_one(written, &[]).await?.get(0);
+    eventually(SOON, "the replica has all", async || {
+        Ok(there.query_one(receives, &[&written]).await?.get(0))
+    })
+    .await?;
+    drop(client);
+    tokio::task::block_in_place(move || {
+        server.stop_immediate()?;
+        drop(server);
+        anyhow::Ok(())
+    })?;
+    there.batch_execute("SELECT pg_promote()").await?;
+    Ok(replica)
+}
+
+/// A site whose server and addresses change: it works by one name, and by every other one that it
+/// was given.
+struct Site {
+    server: PgServer,
+    database: String,
+    names: Vec<Name>,
+}
+
+impl Site {
+    async fn change(&mut self, round: usize) -> anyhow::Result<()> {
+        match round % 10 {
+            0 => tokio::task::block_in_place(|| self.server.restart())?,
+            4 => tokio::task::block_in_place(|| {
+                self.server.stop_immediate()?;
+                self.server.restart()
             })?,
-            2 => {
-                let alias = Name::of(&server, &name).await?;
-                works(&alias.url, None, "by a new address").await?;
-                continue;
-            }
-            _ => {
-                let replica = tokio::task::block_in_place(|| server.start_replica(&[]))?;
-                let old = std::mem::replace(&mut server, replica);
+            8 => {
+                let replica = tokio::task::block_in_place(|| self.server.start_replica(&[]))?;
+                let old = std::mem::replace(&mut self.server, replica);
                 tokio::task::block_in_place(|| old.stop_immediate())?;
-                let client = connect(&server.url(&name)).await?;
+                let client = connect(&self.server.url(&self.database)).await?;
                 client.batch_execute("SELECT pg_promote()").await?;
-                by_name.lead_to(&server);
+                self.names
+                    .iter()
+                    .for_each(|name| name.lead_to(&self.server));
             }
+            1 | 5 | 9 => return self.works_at_first(round).await,
+            // Another one of its addresses.
+            _ => {}
         }
+        let name = &self.names[round * 7 % self.names.len()];
+        self.works(name, round).await
+    }
+
+    /// By an address that it never had.
+    async fn works_at_first(&mut self, round: usize) -> anyhow::Result<()> {
+        let name = Name::of(&self.server).await?;
+        self.works(&name, round).await?;
+        // The store forgets an address that is not used.
+        self.names.truncate(12);
+        self.names.insert(0, name);
+        Ok(())
+    }
+
+    async fn works(&self, name: &Name, round: usize) -> anyhow::Result<()> {
         let says = format!("after change {round}");
-        tokio::time::timeout(Duration::from_secs(90), works(&by_name.url, None, &says)).await??;
+        let url = name.url(&self.database);
+        tokio::time::timeout(Duration::from_secs(90), works(&url, None, &says)).await??;
         posthaste_testkit::ran::count("changes of one site", 1);
+        Ok(())
+    }
+}
+
+async fn goes_on(rounds: usize) -> anyhow::Result<()> {
+    let server = PgServer::start(PgVersion::any(), &[])?;
+    let db = support::migrated(&server).await;
+    let names = vec![Name::of(&server).await?];
+    let database = db.name().to_owned();
+    let mut site = Site {
+        server,
+        database,
+        names,
+    };
+    for round in 0..rounds {
+        site.change(round).await?;
     }
     drop(db);
     Ok(())
@@ -152,9 +218,108 @@ async fn restarts_failovers_and_new_addresses_of_one_site_refuse_nobody() {
     goes_on(12).await.unwrap();
 }
 
+/// `POSTHASTE_CHANGES` says another number.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn two_hundred_restarts_failovers_and_new_addresses_refuse_nobody() {
-    goes_on(200).await.unwrap();
+async fn many_changes_of_one_site_refuse_nobody() {
+    let changes = std::env::var("POSTHASTE_CHANGES").ok();
+    let changes = changes.map_or(200, |changes| changes.parse().expect("a number"));
+    goes_on(changes).await.unwrap();
+}
+
+/// Does a job by a worker that lives on.
+async fn runs_one(
+    (worker, runs): &(WorkerHandle, Runs),
+    server: &PgServer,
+    database: &str,
+    name: &'static str,
+) -> anyhow::Result<()> {
+    let client = connect(&server.url(database)).await?;
+    let enqueue = "SELECT posthaste.enqueue($1)";
+    client.execute(enqueue, &[&name]).await?;
+    eventually(SOON, name, async || {
+        if let Some(why) = worker.refused() {
+            anyhow::bail!("{name}: {why}");
+        }
+        Ok(of(runs, name) > 0)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_failover_to_another_host_of_the_list_refuses_nobody() -> anyhow::Result<()> {
+    let server = PgServer::start(PgVersion::any(), &[])?;
+    let db = support::migrated(&server).await;
+    let name = db.name().to_owned();
+    let (first, second) = (Name::of(&server).await?, Name::of(&server).await?);
+    // Nobody answers at the second address before the failover.
+    second.target.send_replace(1);
+    let list = format!(
+        "host=127.0.0.1,127.0.0.1 port={},{} user=postgres dbname={name}",
+        first.port, second.port
+    );
+    let living = start(&pool(&list)?, None, &["default"]).await?;
+    runs_one(&living, &server, &name, "before").await?;
+    let server = fail_over(server, &name).await?;
+    first.target.send_replace(1);
+    second.lead_to(&server);
+    runs_one(&living, &server, &name, "after").await?;
+    // A crash too, and a process that has the second host alone.
+    tokio::task::block_in_place(|| {
+        server.stop_immediate()?;
+        server.restart()
+    })?;
+    living.0.stop().await?;
+    works(&second.url(&name), None, "by the second host alone").await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_name_that_resolves_to_another_number_refuses_nobody() -> anyhow::Result<()> {
+    let server = PgServer::start(PgVersion::any(), &[])?;
+    let db = support::migrated(&server).await;
+    let name = db.name().to_owned();
+    let old = Name::at("127.0.0.2:0", &server).await?;
+    let url = |number: &str| {
+        let port = old.port;
+        format!("host=db.internal hostaddr={number} port={port} user=postgres dbname={name}")
+    };
+    works(&url("127.0.0.2"), None, "at the first number").await?;
+    let server = fail_over(server, &name).await?;
+    let _new = Name::at(&format!("127.0.0.3:{}", old.port), &server).await?;
+    works(&url("127.0.0.3"), None, "at the second number").await?;
+    let copy = tokio::task::block_in_place(|| server.start_backup(&[]))?;
+    let copied = Name::of(&copy).await?;
+    waits(&copied.url(&name), None, "a copy elsewhere").await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_process_that_follows_its_store_goes_on_where_its_address_was_forgotten()
+-> anyhow::Result<()> {
+    let server = PgServer::start(PgVersion::any(), &[])?;
+    let db = support::migrated(&server).await;
+    let name = db.name().to_owned();
+    let proxy = Name::of(&server).await?;
+    let living = start(&pool(&proxy.url(&name))?, None, &["default"]).await?;
+    runs_one(&living, &server, &name, "before").await?;
+    let client = connect(&server.url(&name)).await?;
+    // Forty others came since, and one of them named the site.
+    let others = "SELECT posthaste.enter_site(NULL, ARRAY[concat('db', n, ':5432/app')])
+                    FROM generate_series(1, 40) n";
+    client.execute(others, &[]).await?;
+    let named = "SELECT posthaste.enter_site('production', '{db40:5432/app}')";
+    let refused: Option<String> = client.query_one(named, &[]).await?.get(0);
+    assert_eq!(refused, None);
+    drop(client);
+    let copy = tokio::task::block_in_place(|| server.start_backup(&[]))?;
+    let server = fail_over(server, &name).await?;
+    proxy.lead_to(&server);
+    runs_one(&living, &server, &name, "after").await?;
+    living.0.stop().await?;
+    // One that came to the copy for the first time has followed nothing.
+    proxy.lead_to(&copy);
+    waits(&proxy.url(&name), None, "a new process").await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]

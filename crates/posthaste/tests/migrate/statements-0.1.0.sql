@@ -827,6 +827,10 @@ LISTEN posthaste_rest;
 SELECT (pg_catalog.to_regclass('posthaste.store') IS NOT NULL)::text AS answer;
 
 -- in the code
+-- returns: exists bool
+SELECT EXISTS (SELECT FROM posthaste.capture);
+
+-- in the code
 -- takes: text
 -- returns: ?column? bool
 SELECT c.paused_at IS NOT NULL FROM posthaste.capture c WHERE c.name = $1::text;
@@ -902,9 +906,9 @@ SELECT posthaste.confirm_in_flight('infinity', $1);
 SELECT posthaste.dead_letter_next($1, $2, $3, $4, $5);
 
 -- in the code
--- takes: text, _text, bool
+-- takes: text, _text, bool, int8, timestamptz
 -- returns: enter_site text
-SELECT posthaste.enter_site($1, $2, $3);
+SELECT posthaste.enter_site($1, $2, $3, $4, $5);
 
 -- in the code
 -- takes: int4, int4
