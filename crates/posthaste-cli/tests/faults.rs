@@ -3,7 +3,7 @@
 //!
 //! Not provoked here: findings that only `doctor` can have (`server.*`, `rights.*`, `schema.*`,
 //! `store.sequence`, `sync.triggers`, `sync.dropped`, `transaction.lock`), which `doctor` tests;
-//! copies and stepped clocks (`store.*`, in `doctor::unfit` and the tests of clocks); and findings
+//! stepped clocks and restores (`store.*`, in `doctor::unfit` and the tests of clocks); findings
 //! that take minutes, a destination or an index (`worker.silent`, `worker.no_leader`, `periodic.*`,
 //! `relay.*`, `sync.*`, `transaction.replica`), which their own tests have.
 
@@ -17,7 +17,7 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::post;
 use posthaste_observe::{Kind, Level, is_alert};
-use posthaste_testkit::{Child, PgServer, PgVersion, TestDb};
+use posthaste_testkit::{Child, PgServer, PgVersion, TestDb, eventually};
 use serde_json::Value;
 use tokio::net::TcpListener;
 
@@ -70,6 +70,16 @@ impl Surfaces {
             _console: console,
             console: address,
         })
+    }
+
+    /// A worker of this site.
+    fn work_as(&self, site: &str, work: &[&str]) -> anyhow::Result<Child> {
+        let mut command = self.stage.command(work);
+        command
+            .env("DATABASE_URL", &self.url)
+            .env("POSTHASTE_SITE", site);
+        // Whatever proxy the machine uses, it does not lead to its own loopback.
+        Child::spawn(command.env("NO_PROXY", "127.0.0.1"))
     }
 
     /// The findings of a command.
@@ -209,10 +219,13 @@ async fn every_surface_reports_the_same_findings() -> anyhow::Result<()> {
         "--http",
         &endpoint,
     ];
-    let mut command = surfaces.stage.command(&work);
-    command.env("DATABASE_URL", db.url());
-    // Whatever proxy the machine uses, it does not lead to its own loopback.
-    let _worker = Child::spawn(command.env("NO_PROXY", "127.0.0.1"))?;
+    let _worker = surfaces.work_as("production", &work)?;
+    let named = "SELECT EXISTS (SELECT FROM posthaste.site WHERE name = 'production')";
+    eventually(BOUND, "the store has a site", async || {
+        Ok(client.query_one(named, &[]).await?.get(0))
+    })
+    .await?;
+    let _refused = surfaces.work_as("staging", &work)?;
     let lasting = [
         "jobs.dead",
         "jobs.expired",
@@ -223,6 +236,7 @@ async fn every_surface_reports_the_same_findings() -> anyhow::Result<()> {
         "queue.no_worker",
         "queue.paused",
         "queue.slow",
+        "store.site",
         "transaction.ended",
         "transaction.long",
         "transaction.prepared",
