@@ -1,13 +1,13 @@
 //! The mutants: what each one lacks, and who notices.
 
 use super::scenario::{
-    BEATING_WORKER, CLAIM_AND_SETTLE_AT_ONCE, CLOCK_STEPS_BACK, CLOSED_SCHEDULED_SEGMENT,
+    ADOPTED, BEATING_WORKER, CLAIM_AND_SETTLE_AT_ONCE, CLOCK_STEPS_BACK, CLOSED_SCHEDULED_SEGMENT,
     CLOSED_UNCLAIMED, COUNTED, COUNTED_LATE, COUNTED_TURNS, EXPIRED_AHEAD_OF_TIME,
     FOREIGN_ACKNOWLEDGEMENT, FULL_READY_LOG, IN_FLIGHT_AND_GIVEN_BACK, LATE_AND_DUE,
     LATE_TO_THE_CURSOR, LATE_TO_THE_LOCK, LONG_NAMES, LONG_WINDOW, LOST_TRUNCATION,
     MOVED_TO_OVERFLOW, ONE_INSTANT, ORDERING, PUBLISHED_BEFORE_LOOKED, PUBLISHED_IN_BETWEEN,
     PUBLISHED_THE_PRESENT_AGAIN, REPEATABLE_READ, REUSED_NUMBER, SEALED_BEFORE_THE_LOCK,
-    SEALED_BEFORE_THE_ROW, SEALED_UNDER_AN_OPEN_TRANSACTION, SLOW_LOOK, SPLIT_BATCH,
+    SEALED_BEFORE_THE_ROW, SEALED_UNDER_AN_OPEN_TRANSACTION, SITES, SLOW_LOOK, SPLIT_BATCH,
     SPLITTING_BATCH, STRESS, Scenario, TICK, UNEVEN_SLOT, WHOLE_BATCH,
 };
 use super::script::Edits;
@@ -316,4 +316,80 @@ CREATE OR REPLACE FUNCTION posthaste.look_@k@(";
     "a tick that somebody else is making" by TICK:
         "next_at IS NOT DISTINCT FROM p_at FOR UPDATE SKIP LOCKED;" => "next_at IS NOT DISTINCT \
             FROM p_at;";
+
+    "a name that decides nothing" by SITES:
+        "THEN p_known = p_here" => "THEN true";
+
+    "a site that is any name's" by SITES:
+        "ELSE p_known IS NULL AND p_here IS NULL AND p_is_known_address END" =>
+            "ELSE p_is_known_address END";
+
+    "a cold copy that counts as restarted" by SITES:
+        "THEN p_is_known_address OR p_is_same_endpoint" => "THEN true";
+
+    "servers without an address of their own that are alike" by SITES:
+        "coalesce(s.endpoint = posthaste.endpoint(), false)" =>
+            "s.endpoint IS NOT DISTINCT FROM posthaste.endpoint()";
+
+    "a start that nobody compares" by SITES:
+        "coalesce(l.is_same_life AND s.started = pg_postmaster_start_time(), false)" =>
+            "coalesce(l.is_same_life, false)";
+
+    "an address that is forgotten by a failover" by SITES:
+        "s.addresses && p_addresses OR '{}' IN" => "false OR '{}' IN";
+
+    "an address that is always known" by SITES:
+        "s.addresses && p_addresses OR '{}' IN" => "true OR '{}' IN";
+
+    "a new address that is not recorded" by SITES:
+        "addresses = (p_addresses
+                       ||" => "addresses = (s.addresses ||";
+
+    "a life that is not recorded" by SITES:
+        "started = pg_postmaster_start_time(), life = v_life," =>
+            "started = pg_postmaster_start_time(),";
+
+    "a refusal that nobody heeds" by SITES:
+        "    IF v_refused IS NOT NULL THEN
+      UPDATE posthaste.site" => "    IF false THEN
+      UPDATE posthaste.site";
+
+    "a refusal that nobody reads" by SITES:
+        "SET refused = v_refused, refused_at" => "SET refused_at";
+
+    "a refused worker that is registered" by SITES:
+        "    DELETE FROM posthaste.worker WHERE id = o_worker;" => "";
+
+    "a process that cannot follow its store" by SITES:
+        "WHEN p_is_running OR p_was_admitted THEN true" => "WHEN p_is_running THEN true";
+
+    "a process that follows by its number alone" by SITES:
+        "w.id = p_worker AND w.started_at = p_registered AND" => "w.id = p_worker AND";
+
+    "a process that follows by its start alone" by SITES:
+        "w.id = p_worker AND w.started_at = p_registered AND" => "w.started_at = p_registered AND";
+
+    "a process that follows after its death" by SITES:
+        "w.started_at = p_registered AND w.stopped_at IS NULL)" => "w.started_at = p_registered)";
+
+    "an adoption while a worker lives" by ADOPTED:
+        "IF v_living IS NOT NULL AND NOT p_force THEN" => "IF false THEN";
+
+    "an adoption that keeps the delivery ids" by ADOPTED:
+        "  PERFORM posthaste.begin_epoch(greatest(pg_sequence_last_value('posthaste.known_id'\
+         ::regclass),
+                                         posthaste.claimed_id()) + 1);
+  DELETE FROM posthaste.site;" => "  DELETE FROM posthaste.site;";
+
+    "an adoption that keeps the site" by ADOPTED:
+        "  DELETE FROM posthaste.site;
+  PERFORM posthaste.note_site(p_site, p_addresses);
+  IF p_discard" => "  IF p_discard";
+
+    "an adoption that lets the original's workers live" by ADOPTED:
+        "  UPDATE posthaste.worker SET stopped_at = clock_timestamp() WHERE stopped_at IS NULL;
+  DELETE FROM posthaste.leader;" => "  DELETE FROM posthaste.leader;";
+
+    "an adoption that discards nothing" by ADOPTED:
+        "    o_discarded := posthaste.discard_unfinished();" => "    o_discarded := 1;";
 };

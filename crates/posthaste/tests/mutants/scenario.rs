@@ -7,6 +7,7 @@ mod lanes;
 mod order;
 mod ready_log;
 mod road;
+mod site;
 mod tick;
 
 use futures_util::FutureExt;
@@ -116,6 +117,7 @@ pub use lanes::*;
 pub use order::*;
 pub use ready_log::*;
 pub use road::*;
+pub use site::*;
 pub use tick::*;
 
 /// Everything that the store itself passes in an ordinary run of the tests; the plain stress has
@@ -154,4 +156,6 @@ pub const ALL: &[Scenario] = &[
     COUNTED_LATE,
     COUNTED_TURNS,
     TICK,
+    SITES,
+    ADOPTED,
 ];
