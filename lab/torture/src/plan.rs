@@ -127,28 +127,30 @@ fn share(counts: &Counts, round: u64, rounds: u64) -> Counts {
 }
 
 impl RoundPlan {
-    /// What one of this many rounds has of these faults; every second one is under hostile
-    /// settings.
+    /// What one of this many rounds has of these faults, and a copy; every second one is under
+    /// hostile settings.
     fn share(counts: &Counts, round: u64, rounds: u64, server: PgVersion) -> Self {
+        let mut faults = share(counts, round, rounds);
+        faults.insert(Kind::Copy, 1);
         Self {
             processes: Processes::default(),
             pace: Pace::default(),
             hostile: round % 2 == 1,
             clocked: false,
             server: server.name().to_owned(),
-            faults: share(counts, round, rounds),
+            faults,
             jobs: 50,
         }
     }
 
-    /// Its faults, shuffled.
+    /// Its faults, shuffled, but copies are made in the middle.
     pub(crate) fn order(&self, seed: u64) -> Vec<Kind> {
-        let mut order: Vec<Kind> = self
-            .faults
-            .iter()
-            .flat_map(|(kind, count)| (0..*count).map(|_| *kind))
-            .collect();
+        let all = self.faults.iter();
+        let all = all.flat_map(|(kind, count)| (0..*count).map(|_| *kind));
+        let (copies, mut order): (Vec<Kind>, Vec<Kind>) = all.partition(|kind| *kind == Kind::Copy);
         fastrand::Rng::with_seed(seed).shuffle(&mut order);
+        let middle = order.len() / 2;
+        order.splice(middle..middle, copies);
         order
     }
 }
@@ -204,7 +206,7 @@ mod tests {
         let clocked = plan.clone().with_clocks(&counts, 1, PgVersion::V15);
         assert!(clocked.rounds[4].clocked && !clocked.rounds[3].clocked);
         let order = plan.rounds[0].order(5);
-        assert_eq!(order.len(), 70);
+        assert_eq!((order.len(), order[35]), (71, Kind::Copy));
         assert_eq!(order, plan.rounds[0].order(5));
     }
 }

@@ -43,6 +43,9 @@ pub struct WorkerOptions {
     /// A bad habit; see `bugs`.
     #[arg(long, value_enum)]
     pub misbehavior: Option<Misbehavior>,
+    /// The site that it belongs to.
+    #[arg(long)]
+    pub site: Option<String>,
 }
 
 /// Works until it is told to stop.
@@ -60,6 +63,7 @@ pub async fn work(options: WorkerOptions) -> anyhow::Result<()> {
         pool: pool.clone(),
         misbehavior: options.misbehavior,
         clock: options.clock,
+        site: options.site,
     });
 
     let worker = begin(|| build(&pool, &hand, ticks.as_ref())).await?;
@@ -88,7 +92,7 @@ pub(crate) fn pool(url: &str) -> anyhow::Result<Pool> {
 }
 
 /// Quick, so that much happens in a round.
-pub(crate) fn config() -> Config {
+pub(crate) fn config(site: Option<&String>) -> Config {
     Config {
         poll_interval: Duration::from_millis(30),
         heartbeat_interval: Duration::from_millis(500),
@@ -99,8 +103,7 @@ pub(crate) fn config() -> Config {
         expire_interval: Duration::from_millis(500),
         // Segments so small that several are rotated in a round.
         segment_bytes: 256 << 10,
-        // A promotion gives all processes new addresses, as a copy would.
-        site: Some("torture".into()),
+        site: site.cloned(),
         ..Config::default()
     }
 }
@@ -116,7 +119,7 @@ pub(crate) fn backoff(is_clocked: bool) -> Backoff {
 
 fn build(pool: &Pool, hand: &Arc<Hand>, ticks: Option<&Arc<Ticks>>) -> WorkerBuilder {
     let backoff = backoff(ticks.is_some());
-    let mut builder = Worker::builder(pool.clone()).config(config());
+    let mut builder = Worker::builder(pool.clone()).config(config(hand.site.as_ref()));
     for queue in QUEUES {
         builder = builder.queue_config(QueueConfig {
             backoff,
@@ -139,6 +142,7 @@ struct Hand {
     pool: Pool,
     misbehavior: Option<Misbehavior>,
     clock: Option<PathBuf>,
+    site: Option<String>,
 }
 
 impl Hand {

@@ -6,8 +6,9 @@ use posthaste_torture::bugs::BUGS;
 
 use crate::Place;
 
-/// One of the store, one of a worker, one of a producer.
-const SOME: [&str; 3] = [
+/// Two of the store, one of a worker, one of a producer.
+const SOME: [&str; 4] = [
+    "a copy works",
     "arguments are written as text and back",
     "two workers share a fence",
     "a producer enqueues beside its transaction",

@@ -22,7 +22,8 @@ async fn an_interrupted_run_goes_on_with_what_is_missing_and_its_counts_add_up()
     state.next(&place.0, program()).await.unwrap();
     let report = Report::of(&state).unwrap();
     assert!(report.passed, "{report:?}");
-    assert_eq!(report.faults, counts);
+    let done = [(Kind::Termination, 3), (Kind::Copy, 2)];
+    assert_eq!(report.faults, done.into());
     assert_eq!(report.rounds.len(), 2);
     let ran: u64 = report.rounds.iter().map(|round| round.load.runs).sum();
     assert_eq!(report.load.runs, ran);

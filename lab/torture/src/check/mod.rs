@@ -20,7 +20,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::history::History;
+use crate::history::{COPY, History, Kind};
 use book::Book;
 
 /// What is promised, and checked.
@@ -51,13 +51,15 @@ pub enum Rule {
     Unique,
     /// A delivery id names one job, and a job keeps it.
     Identity,
+    /// Nothing is run or sent by a process of another site on a copy of the server.
+    Copied,
     /// On an idle system what is due is begun at once, on a busy one soon after a clock stepped.
     Prompt,
 }
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::H1,
         Self::H2,
         Self::H3,
@@ -70,6 +72,7 @@ impl Rule {
         Self::Attempts,
         Self::Unique,
         Self::Identity,
+        Self::Copied,
         Self::Prompt,
     ];
 
@@ -100,6 +103,7 @@ impl Rule {
             }
             Self::Unique => "a unique key was held by one job at a time",
             Self::Identity => "a delivery id named one job, and a job kept it",
+            Self::Copied => "no copy of the server ran or sent a job",
             Self::Prompt => {
                 "on an idle system what was due was begun at once, and soon after a clock had \
                  stepped"
@@ -198,7 +202,19 @@ fn work(book: &Book<'_>, judge: &mut Judge) {
     ordering::judge(book, judge);
     keys::judge(book, judge);
     ticks::judge(book, judge);
+    copied(book.history, judge);
     judge.verdict.load.runs = book.history.runs.len() as u64;
+}
+
+/// Of each run whether it was one of the original, where there was a copy.
+fn copied(history: &History, judge: &mut Judge) {
+    if !history.faults.iter().any(|fault| fault.kind == Kind::Copy) {
+        return;
+    }
+    for run in &history.runs {
+        let of_copy = run.worker.split('.').next() == Some(COPY);
+        judge.must(Rule::Copied, !of_copy, run.key, "were run in a copy");
+    }
 }
 
 /// Judges a history of workers that had little to do: as [`check()`], and how long they took to
@@ -230,6 +246,7 @@ pub fn check_relays(history: &History) -> Verdict {
     relayed::judge(&book, &mut judge);
     ordering::judge_messages(&book, &mut judge);
     keys::identity(&book, &mut judge);
+    copied(history, &mut judge);
     judge.verdict.load.runs = history.runs.len() as u64;
     judge.told()
 }

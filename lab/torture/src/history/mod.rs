@@ -3,6 +3,7 @@
 
 mod arrived;
 mod clock;
+mod fault;
 pub mod log;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +16,8 @@ use serde_json::Value;
 
 pub use arrived::Arrived;
 pub use clock::{Tick, Turn};
+pub(crate) use fault::COPY;
+pub use fault::{Fault, Kind};
 
 /// Microseconds since 1970, by the machine's clock, which producers and workers share; the server
 /// too, unless it has one of its own.
@@ -193,95 +196,6 @@ pub struct Run {
     pub ended: Option<(How, Moment)>,
 }
 
-/// What is done to the innocent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// SIGKILL of a worker process.
-    Kill,
-    /// `stop -m immediate` and a new start of the server.
-    Crash,
-    /// `pg_terminate_backend` of a worker's or a producer's session.
-    Termination,
-    /// Its connections are reset.
-    Cut,
-    /// Its connections take bytes and deliver none.
-    HalfOpen,
-    /// SIGSTOP of a worker process, and SIGCONT later: for longer than it may be silent, perhaps.
-    Freeze,
-    /// Nobody reads a worker's log for a while, which waits for its reader: for longer than the
-    /// worker may be silent, perhaps.
-    Unread,
-    /// A worker's connections carry nothing for a while, and lose nothing.
-    Stall,
-    /// A COMMIT happens and its answer is lost.
-    HalfAnswer,
-    /// A worker's or a relay's connections carry everything late: its leases and its signs of life
-    /// too, but not as late as they are valid.
-    Late,
-    /// The server dies and a replica that lagged takes its place.
-    Promotion,
-    /// The server's clock steps.
-    ClockStep,
-    /// SIGKILL of a relay's process.
-    RelayKill,
-    /// A relay's connections to a receiver's server are reset.
-    RelayCut,
-    /// They take bytes and deliver none.
-    RelayHalfOpen,
-    /// SIGKILL of a Redis that keeps what it answers for.
-    RedisKill,
-    /// A Redis forgets everything: FLUSHALL, or SIGKILL of one that keeps nothing.
-    RedisLoss,
-    /// A Redis has no room and drops nothing.
-    RedisFull,
-    /// SIGKILL of a RabbitMQ.
-    RabbitMqKill,
-}
-
-impl Kind {
-    /// In the ledger of what ran.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Kill => "kills",
-            Self::Crash => "crashes",
-            Self::Termination => "terminations",
-            Self::Cut => "cuts",
-            Self::HalfOpen => "half-opens",
-            Self::Freeze => "freezes",
-            Self::Unread => "unread-logs",
-            Self::Stall => "stalls",
-            Self::HalfAnswer => "half-answers",
-            Self::Late => "late-answers",
-            Self::Promotion => "promotions",
-            Self::ClockStep => "clock-steps",
-            Self::RelayKill => "relay-kills",
-            Self::RelayCut => "relay-cuts",
-            Self::RelayHalfOpen => "relay-half-opens",
-            Self::RedisKill => "redis-kills",
-            Self::RedisLoss => "redis-losses",
-            Self::RedisFull => "redis-fulls",
-            Self::RabbitMqKill => "rabbitmq-kills",
-        }
-    }
-}
-
-/// A fault that was done.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Fault {
-    /// Which one.
-    pub kind: Kind,
-    /// When it began.
-    pub from: Moment,
-    /// When its cause was over; its effects may last.
-    pub until: Moment,
-    /// The place of the worker or relay (`w1`) or producer (`p0`) that it struck, or the receiver's
-    /// server; none when it struck all.
-    pub target: Option<String>,
-    /// Of a promotion: up to where the replica had received the log.
-    pub switch: Option<u64>,
-}
-
 /// What the store says in the end.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct End {
@@ -316,8 +230,9 @@ pub struct History {
 }
 
 impl History {
-    /// Reads the logs of a round: `p*.log` of producers, `w*.log` of workers, `s*.log` of
-    /// receivers, `t*.log` of ticks, `faults.log`, `turns.log` and `end.json`.
+    /// Reads the logs of a round: `p*.log` of producers, `w*.log` of workers, `c*.log` of
+    /// workers of copies, `s*.log` of receivers, `t*.log` of ticks, `faults.log`, `turns.log` and
+    /// `end.json`.
     pub fn read(folder: &Path) -> anyhow::Result<Self> {
         let mut history = Self {
             faults: log::read(&folder.join("faults.log"))?,
@@ -336,7 +251,7 @@ impl History {
                 Some(producer) if producer.starts_with('p') => {
                     history.meant.push(log::read(&file)?);
                 }
-                Some(worker) if worker.starts_with('w') => {
+                Some(worker) if worker.starts_with(['w', 'c']) => {
                     history.runs.extend(runs(worker, log::read(&file)?));
                 }
                 Some(receiver) if receiver.starts_with('s') => {

@@ -60,6 +60,9 @@ pub struct RelayOptions {
     /// A bad habit; see `bugs`.
     #[arg(long, value_enum)]
     pub misbehavior: Option<Misbehavior>,
+    /// The site that it belongs to.
+    #[arg(long)]
+    pub site: Option<String>,
 }
 
 /// Relays until it is told to stop.
@@ -70,7 +73,7 @@ pub async fn relay(options: RelayOptions) -> anyhow::Result<()> {
         relays.push((queue, as_it_is_meant(relay, &options.name)?.start().await?));
     }
     let worker = begin(|| {
-        let worker = Worker::builder(pool.clone()).config(config());
+        let worker = Worker::builder(pool.clone()).config(config(options.site.as_ref()));
         let relays = relays.iter().cloned();
         relays.fold(worker, |worker, (queue, relay)| {
             worker.consumer(queue, relay)

@@ -71,6 +71,7 @@ impl Stage {
             Kind::Late => self.answer_late(chance).await,
             Kind::Promotion => self.promote(chance, progress).await,
             Kind::ClockStep => self.step(),
+            Kind::Copy => self.copy().await,
             of_relays => match &self.behind {
                 Some(behind) => behind.strike(of_relays, chance).await,
                 None => bail!("there are no relays in this round"),

@@ -2,6 +2,7 @@
 
 mod behind;
 mod clock;
+mod copied;
 mod faults;
 pub(crate) mod progress;
 mod stage;

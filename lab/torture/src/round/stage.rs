@@ -13,6 +13,7 @@ use tokio_postgres::Client;
 use super::Environment;
 use super::behind::Behind;
 use super::clock::ServerClock;
+use super::copied::Copied;
 use super::progress::Progress;
 use crate::bugs::{Bug, Misbehavior};
 use crate::history::End;
@@ -21,8 +22,9 @@ use crate::plan::{Processes, RoundPlan};
 
 /// Worker processes.
 pub(super) const WORKERS: usize = 3;
-/// The database.
-const DATABASE: &str = "torture";
+/// The database, and the site of its processes: a promotion gives them new addresses, as a copy
+/// would.
+pub(super) const DATABASE: &str = "torture";
 /// What promotions need of both servers.
 const SETTINGS: [(&str, &str); 2] = [("wal_keep_size", "512MB"), ("max_wal_senders", "5")];
 /// For what happens soon.
@@ -41,6 +43,7 @@ pub(super) struct Stage {
     pub(super) behind: Option<Behind>,
     /// Where the server has its own.
     pub(super) clock: Option<ServerClock>,
+    pub(super) copies: Vec<Copied>,
     workers: Vec<Place>,
     urls: watch::Sender<Vec<String>>,
     folder: PathBuf,
@@ -103,6 +106,7 @@ impl Stage {
             behind,
             clock,
             links: links(&server).await?,
+            copies: Vec::new(),
             workers: Vec::new(),
             urls: watch::Sender::default(),
             folder: environment.folder.clone(),
@@ -145,31 +149,39 @@ impl Stage {
         let starts = &mut self.workers[place].starts;
         *starts += 1;
         let name = format!("w{place}.{starts}");
-        let mut command = Command::new(&self.program);
         let mut url = url(&self.links[place], &name);
         // The sessions of one of them do not wait for the disk.
         if place == WORKERS - 1 {
             url.push_str("&options=-c%20synchronous_commit%3Doff");
         }
+        let mut command = self.process(place, &name, &url);
+        command.args(["--site", DATABASE]);
+        self.workers[place].process = Some(Child::spawn(&mut command)?);
+        Ok(())
+    }
+
+    /// A worker or relay that connects by this address, to the receivers by the links of this
+    /// place.
+    pub(super) fn process(&self, place: usize, name: &str, url: &str) -> Command {
+        let mut command = Command::new(&self.program);
         match &self.behind {
             None => {
                 command
-                    .args(["work", "--url", &url, "--sink"])
+                    .args(["work", "--url", url, "--sink"])
                     .arg(self.folder.join(format!("{name}.log")));
                 if let Some(clock) = &self.clock {
                     command.arg("--clock").arg(clock.file());
                 }
             }
             Some(behind) => {
-                command.args(["relay", "--url", &url, "--name", &name]);
+                command.args(["relay", "--url", url, "--name", name]);
                 behind.tell(place, &mut command);
             }
         }
         if let Some(misbehavior) = self.misbehavior {
             command.args(["--misbehavior", &misbehavior.name()]);
         }
-        self.workers[place].process = Some(Child::spawn(&mut command)?);
-        Ok(())
+        command
     }
 
     /// Kills the process in this place. The places stay empty until somebody spawns.
@@ -247,6 +259,7 @@ impl Stage {
         // What is left is found and named by the judge.
         drop(waited);
         self.heed()?;
+        self.end_copies().await?;
         for (number, place) in self.workers.iter_mut().enumerate() {
             let Some(mut process) = place.process.take() else {
                 continue;
@@ -268,6 +281,11 @@ impl Stage {
             Some(behind) => behind.finish().await,
             None => Ok(()),
         }
+    }
+
+    /// For what happens soon, unless something is broken on purpose.
+    pub(super) fn soon(&self) -> Duration {
+        self.quiet.min(SOON)
     }
 
     /// What the store says in the end.
