@@ -18,6 +18,7 @@ mod json;
 mod killed;
 mod logs;
 mod mails;
+mod managed;
 mod migrate;
 mod operate;
 mod otlp;

@@ -68,7 +68,7 @@ async fn tls_is_used_where_it_is_offered_and_checked_where_that_is_asked_for() -
 }
 
 /// Gives the server a certificate of its own making and has it refuse everything else.
-async fn require_tls(server: &PgServer, stage: &Stage) -> anyhow::Result<PathBuf> {
+pub(crate) async fn require_tls(server: &PgServer, stage: &Stage) -> anyhow::Result<PathBuf> {
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()])?;
     let (data, certificate) = (server.data(), made.cert.pem());
     let owner = fs::metadata(&data)?;

@@ -79,6 +79,7 @@ fn settings_of(port: u16, server: u16) -> String {
          auth_type = any\n\
          pool_mode = transaction\n\
          server_round_robin = 1\n\
+         server_tls_sslmode = prefer\n\
          default_pool_size = 16\n\
          max_client_conn = 1000\n\
          server_idle_timeout = 30\n"
