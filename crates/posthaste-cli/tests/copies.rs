@@ -1,5 +1,7 @@
 //! A copy of a database: what the commands say there, and how it is taken over.
 
+mod destinations;
+
 use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually};
 use serde_json::Value;
 
