@@ -3,13 +3,17 @@
 use clap::Command;
 
 /// Commands by their words, and what somebody would type.
-const EXAMPLES: [(&str, &str); 57] = [
+const EXAMPLES: [(&str, &str); 58] = [
     ("adopt", "posthaste adopt --discard"),
     (
         "alerts",
         "posthaste alerts --queue mail --completed-below 10 --length-above 1000",
     ),
     ("capture begin", "posthaste capture begin orders"),
+    (
+        "capture copy",
+        "posthaste capture copy rows public.item --where 'price > 0'",
+    ),
     ("capture gaps", "posthaste capture gaps --accept 1"),
     ("capture install", "posthaste capture install orders"),
     ("capture pause", "posthaste capture pause orders"),

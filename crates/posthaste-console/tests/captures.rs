@@ -54,6 +54,13 @@ async fn captures_are_shown_with_their_state_and_lag_and_paused_and_resumed() {
     }
     let to = console.act("/captures/pause", &fields).await;
     assert_eq!(to, "/captures?did=rest&jobs=0", "it is paused already");
+    let copies = "INSERT INTO posthaste.capture_copy \
+                  (capture, schema_name, table_name, rows, expected) \
+                  VALUES ('orders', 'public', 'item', 1200, 5000)";
+    client.batch_execute(copies).await.unwrap();
+    console.act("/captures/pause", &fields).await;
+    let page = console.page("/captures").await;
+    assert!(page.contains("1,200 of about 5,000 rows copied"), "{page}");
     let to = console.act("/captures/resume", &fields).await;
     assert_eq!(to, "/captures?did=wake&jobs=1");
     assert!(!is_paused(&client).await);

@@ -179,6 +179,8 @@ kinds! {
         "No process runs a capture, and the server keeps its log.";
     CapturePaused "capture.paused" Warning "captures are paused"
         "A capture is paused, and the server keeps its log.";
+    CaptureCopy "capture.copy" Warning "copies do not go on"
+        "A copy of a captured table does not go on.";
     CaptureBehind "capture.behind" Warning "captures lag"
         "A capture lags far behind the server's log.";
     CaptureGap "capture.gap" Warning "captures have gaps"

@@ -1,5 +1,6 @@
 //! `posthaste capture`: what is committed in the database becomes jobs, as posthaste.toml says.
 
+mod copy;
 mod inspect;
 mod operate;
 mod run;
@@ -25,6 +26,7 @@ enum Command {
     Preview(inspect::Preview),
     Status(inspect::Status),
     Gaps(inspect::Gaps),
+    Copy(copy::Arguments),
     Pause(operate::Pause),
     Resume(operate::Resume),
     Begin(operate::Begin),
@@ -56,6 +58,7 @@ pub(crate) async fn run(
         Command::Preview(arguments) => inspect::preview(arguments, database, terminal).await,
         Command::Status(_) => inspect::status(database, terminal).await,
         Command::Gaps(arguments) => inspect::gaps(arguments, database, terminal).await,
+        Command::Copy(arguments) => copy::copy(arguments, database, terminal).await,
         Command::Pause(arguments) => operate::pause(arguments, database, terminal).await,
         Command::Resume(arguments) => operate::resume(arguments, database, terminal).await,
         Command::Begin(arguments) => operate::begin(arguments, database, terminal).await,

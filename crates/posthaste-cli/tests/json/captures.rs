@@ -6,7 +6,8 @@ use posthaste_testkit::{PgServer, PgVersion, TestDb};
 use super::Runs;
 
 const FILE: &str = "[capture.orders]\noutbox = 'public.outbox'\n";
-const OUTBOX: &str = "CREATE TABLE outbox (type text, payload text, headers text)";
+const OUTBOX: &str = "CREATE TABLE outbox (type text, payload text, headers text, \
+                      id bigserial PRIMARY KEY)";
 const SOUND: &str = "INSERT INTO outbox VALUES ('a', 'b')";
 /// Its headers are none.
 const BROKEN: &str = "INSERT INTO outbox VALUES ('a', 'b', '[]')";
@@ -22,6 +23,7 @@ pub(super) async fn captures(runs: &mut Runs) -> anyhow::Result<()> {
     runs.ends("capture install --print", "").await?;
     runs.ends("capture install", "").await?;
     runs.ends("capture status", "").await?;
+    runs.ends("capture copy", "orders outbox").await?;
     runs.ends("capture pause", "orders").await?;
     runs.ends("capture resume", "orders").await?;
     client.batch_execute(SOUND).await?;

@@ -36,6 +36,8 @@ struct Row {
     retained: String,
     gaps: i64,
     is_paused: bool,
+    /// How far copies are, or why one does not go on.
+    copy: String,
 }
 
 /// A gap, as a line of the table.
@@ -83,7 +85,7 @@ pub(crate) async fn show(
 
 fn row(one: &Overview) -> Row {
     let class = match one.state() {
-        "running" => "up",
+        "running" | "copying" => "up",
         "paused" => "paused",
         "stopped" => "failing",
         _ => "idle",
@@ -105,6 +107,18 @@ fn row(one: &Overview) -> Row {
         retained: bytes(one.retained_bytes),
         gaps: one.gaps,
         is_paused: one.paused_at.is_some(),
+        copy: copy(one),
+    }
+}
+
+fn copy(one: &Overview) -> String {
+    match (&one.copy_problem, one.copied_rows) {
+        (Some(problem), _) => format!("a copy does not go on: {}", words::plain(problem, 300)),
+        (None, Some(rows)) => {
+            let about = words::counted(one.copy_rows.unwrap_or(0), "row", "rows");
+            format!("{} of about {about} copied", words::count(rows))
+        }
+        (None, None) => String::new(),
     }
 }
 

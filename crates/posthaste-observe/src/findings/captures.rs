@@ -14,7 +14,7 @@ const BEHIND: i64 = 1 << 30;
 pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
     let captures = snapshot.captures.iter();
     captures
-        .flat_map(|capture| [state(capture), gap(capture)])
+        .flat_map(|capture| [state(capture), copy(capture), gap(capture)])
         .flatten()
         .collect()
 }
@@ -58,6 +58,15 @@ fn state(capture: &Overview) -> Option<Finding> {
         return None;
     };
     Some(found.about(&capture.name, 0))
+}
+
+fn copy(capture: &Overview) -> Option<Finding> {
+    let problem = plain(capture.copy_problem.as_deref()?, 300);
+    let name = plain(&capture.name, 80);
+    let summary = format!("Capture {name}: a copy does not go on: {problem}.");
+    let remedy = "Run 'posthaste capture copy' with its name, the table and --cancel, and begin \
+                  the copy again once the reason is gone.";
+    Some(Finding::new(Kind::CaptureCopy, summary, remedy).about(&capture.name, 0))
 }
 
 fn gap(capture: &Overview) -> Option<Finding> {

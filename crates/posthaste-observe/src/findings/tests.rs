@@ -379,7 +379,7 @@ fn capture() -> posthaste_capture::Overview {
 #[test]
 fn captures_that_stopped_lost_their_slot_or_are_behind_are_found() {
     type Change = fn(&mut posthaste_capture::Overview);
-    let cases: [(Change, &[Kind]); 10] = [
+    let cases: [(Change, &[Kind]); 11] = [
         (|_| (), &[]),
         (|one| one.is_active = false, &[]),
         (
@@ -406,6 +406,10 @@ fn captures_that_stopped_lost_their_slot_or_are_behind_are_found() {
                 one.unconfirmed_bytes = Some(2 << 30);
             },
             &[Kind::CaptureBehind],
+        ),
+        (
+            |one| one.copy_problem = Some("why".into()),
+            &[Kind::CaptureCopy],
         ),
         (|one| one.gaps = 2, &[Kind::CaptureGap]),
         (

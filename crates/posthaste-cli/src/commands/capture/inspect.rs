@@ -82,6 +82,9 @@ impl fmt::Display for Shown<Overview> {
             retained_bytes,
             gaps,
             lag_seconds,
+            copied_rows,
+            copy_rows,
+            copy_problem,
             ..
         } = &self.0;
         let state = self.0.state();
@@ -95,6 +98,16 @@ impl fmt::Display for Shown<Overview> {
         )?;
         if let Some(lag) = lag_seconds.filter(|lag| *lag > 0.0) {
             write!(f, ", {} late", age(lag))?;
+        }
+        if let Some(rows) = copied_rows {
+            write!(
+                f,
+                ", {rows} of about {} rows copied",
+                copy_rows.unwrap_or(0)
+            )?;
+        }
+        if let Some(problem) = copy_problem {
+            write!(f, ", a copy does not go on: {problem}")?;
         }
         if *gaps > 0 {
             write!(f, ", {gaps} gaps ('posthaste capture gaps {name}')")?;

@@ -20,6 +20,10 @@ pub(super) struct Install {
     /// Print the statements and run none
     #[arg(long)]
     print: bool,
+
+    /// Send the rows that the tables have, too
+    #[arg(long, conflicts_with = "print")]
+    copy: bool,
 }
 
 /// Begin again with a new slot where the old one is lost; what lies between is written down
@@ -28,6 +32,10 @@ pub(super) struct Begin {
     /// The capture
     #[arg(value_name = "CAPTURE")]
     capture: String,
+
+    /// Send the rows that the tables have, too
+    #[arg(long)]
+    copy: bool,
 
     #[command(flatten)]
     config: Config,
@@ -116,6 +124,10 @@ pub(super) async fn install(
         done.push(Shown(
             installed.with_context(|| format!("capture {name} was not installed"))?,
         ));
+        if arguments.copy {
+            let begun = capture.copy_all(&address).await;
+            begun.map_err(|error| anyhow!("capture {name}: {error}"))?;
+        }
     }
     terminal.results(&done, "no captures")
 }
@@ -164,8 +176,17 @@ pub(super) async fn begin(
     terminal: &Terminal,
 ) -> anyhow::Result<()> {
     let capture = arguments.config.one(&arguments.capture)?;
-    let begun = capture.begin(&database.address().database()).await;
-    let begun = Shown(begun.map_err(|error| anyhow!("capture {}: {error}", capture.name))?);
+    let database = database.address().database();
+    let begun = async {
+        let begun = capture.begin(&database).await?;
+        if arguments.copy {
+            capture.copy_all(&database).await?;
+        }
+        Ok::<_, posthaste_capture::Error>(Shown(begun))
+    };
+    let begun = begun
+        .await
+        .map_err(|error| anyhow!("capture {}: {error}", capture.name))?;
     terminal.result(&begun, &begun)
 }
 

@@ -5,12 +5,12 @@ use posthaste_observe::Snapshot;
 
 use super::{All, Labels, Series};
 
-const STATES: [&str; 4] = ["running", "paused", "not running", "stopped"];
+const STATES: [&str; 5] = ["running", "copying", "paused", "not running", "stopped"];
 
 type Figure = fn(&Overview) -> f64;
 
 /// Name, kind and meaning of each metric, and how it is read.
-const METRICS: [(&str, &str, &str, Figure); 6] = [
+const METRICS: [(&str, &str, &str, Figure); 7] = [
     (
         "posthaste_capture_events_total",
         "counter",
@@ -40,6 +40,12 @@ const METRICS: [(&str, &str, &str, Figure); 6] = [
         "gauge",
         "Commits older than this are captured; 0 while the capture keeps up.",
         |one| one.lag_seconds.unwrap_or(0.0),
+    ),
+    (
+        "posthaste_capture_copied_rows",
+        "gauge",
+        "Rows that copies have handed out that have not ended.",
+        |one| one.copied_rows.unwrap_or(0) as f64,
     ),
     (
         "posthaste_capture_gaps",

@@ -1,0 +1,96 @@
+//! `posthaste capture copy`.
+
+use std::fmt;
+
+use anyhow::{Context as _, anyhow, bail};
+use posthaste_capture::{Copying, TableName, cancel_copy, copies};
+use serde::Serialize;
+
+use crate::captures::Config;
+use crate::database::Database;
+use crate::terminal::Terminal;
+
+/// Send the rows that a table has, beside its changes; 'capture run' reads them
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// The capture
+    #[arg(value_name = "CAPTURE")]
+    capture: String,
+
+    /// The table
+    #[arg(value_name = "TABLE", required_unless_present = "progress")]
+    table: Option<String>,
+
+    /// Only rows for which this SQL expression is true
+    #[arg(long = "where", value_name = "EXPRESSION")]
+    filter: Option<String>,
+
+    /// Show the copies of the capture, and begin none
+    #[arg(long, conflicts_with_all = ["filter", "cancel"])]
+    progress: bool,
+
+    /// End the copy of the table
+    #[arg(long, conflicts_with = "filter")]
+    cancel: bool,
+
+    #[command(flatten)]
+    config: Config,
+}
+
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Shown(Copying);
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let copy = &self.0;
+        write!(f, "{}: {}", copy.id, copy.table)?;
+        if let Some(filter) = &copy.filter {
+            write!(f, " where {filter}")?;
+        }
+        let rows = copy.rows;
+        match (copy.ended_at, &copy.problem) {
+            (None, None) => write!(f, ": {rows} of about {} rows", copy.expected),
+            (None, Some(problem)) => write!(f, ": does not go on after {rows} rows: {problem}"),
+            (Some(at), _) if copy.is_cancelled => write!(f, ": cancelled at {at}, {rows} rows"),
+            (Some(at), _) => write!(f, ": ended at {at}, {rows} rows"),
+        }
+    }
+}
+
+pub(super) async fn copy(
+    arguments: &Arguments,
+    database: &Database,
+    terminal: &Terminal,
+) -> anyhow::Result<()> {
+    let name = &*arguments.capture;
+    let client = database.address().connect().await?;
+    let table = arguments.table.as_deref().map(TableName::read);
+    let table = table.transpose().map_err(|problem| anyhow!(problem))?;
+    if !arguments.progress {
+        let table = table.as_ref().context("name a table")?;
+        if arguments.cancel {
+            if !cancel_copy(&client, name, table).await? {
+                bail!("no copy of {table} goes on");
+            }
+        } else {
+            let capture = arguments.config.one(name)?;
+            let database = database.address().database();
+            let begun = capture
+                .copy(&database, table, arguments.filter.as_deref())
+                .await;
+            if !begun.map_err(|error| anyhow!("capture {name}: {error}"))? {
+                bail!("a copy of {table} goes on already: --cancel ends it");
+            }
+        }
+    }
+    let mut found = copies(&client, Some(name)).await?;
+    if let Some(table) = table {
+        found.retain(|one| one.table == table.to_string());
+    }
+    if !arguments.progress {
+        found.truncate(1);
+    }
+    let found: Vec<_> = found.into_iter().map(Shown).collect();
+    terminal.results(&found, "nothing was copied")
+}
