@@ -147,6 +147,43 @@ async fn an_outbox_is_installed_captured_looked_at_and_removed() -> anyhow::Resu
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_finds_what_others_did_to_a_capture() -> anyhow::Result<()> {
+    let world = world().await?;
+    let file = "[capture.orders]\ntables = ['public.outbox']\n";
+    world.stage.write("posthaste.toml", file)?;
+    let found = async || -> anyhow::Result<Vec<String>> {
+        let run = world.stage.run_on(&world.database, &["doctor", "--json"]);
+        let report: Value = serde_json::from_str(&run.await?.out)?;
+        let findings = report["findings"].as_array().cloned().unwrap_or_default();
+        let ids = findings.iter().filter_map(|one| one["id"].as_str());
+        let ids = ids.filter(|id| id.starts_with("capture."));
+        Ok(ids.map(str::to_owned).collect())
+    };
+    assert!(found().await?.is_empty(), "without a capture");
+    world.good(&["capture", "install"]).await?;
+    assert_eq!(found().await?, ["capture.limit"]);
+    for statement in [
+        "ALTER SYSTEM SET max_slot_wal_keep_size = '10GB'",
+        "SELECT pg_reload_conf()",
+        "ALTER TABLE outbox DROP CONSTRAINT outbox_pkey",
+    ] {
+        world.client.batch_execute(statement).await?;
+    }
+    let is_found = async || Ok(found().await? == ["capture.identity"]);
+    eventually(BOUND, "the lost identity is found", is_found).await?;
+    let update = "INSERT INTO outbox (payload) VALUES ('a'); UPDATE outbox SET payload = 'b'";
+    assert!(world.client.batch_execute(update).await.is_err());
+    for statement in [
+        "ALTER TABLE outbox ADD PRIMARY KEY (id)",
+        "DROP PUBLICATION posthaste_orders",
+    ] {
+        world.client.batch_execute(statement).await?;
+    }
+    assert_eq!(found().await?, ["capture.publication"]);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn captures_have_metrics_and_a_paused_one_is_a_finding() -> anyhow::Result<()> {
     let world = world().await?;
     world.good(&["capture", "install"]).await?;

@@ -31,6 +31,8 @@ pub struct Checks {
     pub holders: Vec<posthaste::Holder>,
     /// Synced tables whose changes do not all get jobs.
     pub unsynced: Vec<UnsyncedTable>,
+    /// What others did to captures.
+    pub captures: Vec<CaptureProblem>,
 }
 
 /// What the role may do.
@@ -59,6 +61,22 @@ pub struct Lock {
     pub session: String,
     /// For how long; nothing where it began before the clock stepped back.
     pub seconds: Option<i64>,
+}
+
+/// What keeps a capture from being complete or safe, beside its state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CaptureProblem {
+    /// The publication of this capture was dropped, or made anew.
+    Publication(String),
+    /// A table that this capture publishes has lost its replica identity.
+    Identity {
+        /// The capture.
+        capture: String,
+        /// The table.
+        table: String,
+    },
+    /// Slots may keep any amount of log.
+    Limit,
 }
 
 /// A synced table whose changes do not all get jobs.

@@ -185,6 +185,12 @@ kinds! {
         "A capture lags far behind the server's log.";
     CaptureGap "capture.gap" Warning "captures have gaps"
         "Changes were not captured, and nobody has accepted that.";
+    CapturePublication "capture.publication" Error "captures lack their publication"
+        "The publication of a capture was dropped or made anew.";
+    CaptureIdentity "capture.identity" Error "captured tables lack an identity"
+        "A captured table has no replica identity: its UPDATE and DELETE fail.";
+    CaptureLimit "capture.limit" Hint "slots keep log without limit"
+        "The slots of captures may keep any amount of log.";
     TransactionPrepared "transaction.prepared" Error "prepared transactions never ended"
         "A transaction was prepared and never ended.";
     TransactionLong "transaction.long" Warning "transactions are open for long"

@@ -57,6 +57,7 @@ pub fn check_findings(
         found.extend(rights::findings(checks));
         found.extend(store::check_findings(checks));
         found.extend(syncs::check_findings(checks));
+        found.extend(captures::check_findings(checks));
         found.extend(transactions::check_findings(checks));
     }
     sort(&mut found);

@@ -40,7 +40,7 @@ mod collector;
 mod findings;
 
 pub use alerts::{Alerts, is_alert};
-pub use checks::{Checks, Lock, Rights, UnsyncedTable};
+pub use checks::{CaptureProblem, Checks, Lock, Rights, UnsyncedTable};
 pub use collector::{Collector, Source};
 pub use error::Error;
 pub use facts::{

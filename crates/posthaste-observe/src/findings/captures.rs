@@ -2,6 +2,7 @@
 
 use posthaste_capture::Overview;
 
+use crate::checks::{CaptureProblem, Checks};
 use crate::finding::{Finding, Kind};
 use crate::format::{bytes, counted, plain};
 use crate::snapshot::Snapshot;
@@ -17,6 +18,37 @@ pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
         .flat_map(|capture| [state(capture), copy(capture), gap(capture)])
         .flatten()
         .collect()
+}
+
+pub(super) fn check_findings(checks: &Checks) -> Vec<Finding> {
+    checks.captures.iter().map(problem).collect()
+}
+
+fn problem(problem: &CaptureProblem) -> Finding {
+    match problem {
+        CaptureProblem::Publication(name) => {
+            let shown = plain(name, 80);
+            let summary = format!("The publication of capture {shown} was dropped or made anew.");
+            let remedy = "Run 'posthaste capture begin' with its name, and transfer what changed \
+                          meanwhile.";
+            Finding::new(Kind::CapturePublication, summary, remedy).about(name, 0)
+        }
+        CaptureProblem::Identity { capture, table } => {
+            let (shown, table) = (plain(capture, 80), plain(table, 120));
+            let summary = format!(
+                "{table} of capture {shown} has no replica identity: its UPDATE and DELETE fail."
+            );
+            let remedy =
+                "Give the table a primary key, or run ALTER TABLE … REPLICA IDENTITY FULL.";
+            Finding::new(Kind::CaptureIdentity, summary, remedy).about(capture, 0)
+        }
+        CaptureProblem::Limit => {
+            let summary =
+                "A capture that does not run lets the log of the server grow without limit.";
+            let remedy = "Set max_slot_wal_keep_size to what the disk has room for.";
+            Finding::new(Kind::CaptureLimit, summary, remedy)
+        }
+    }
 }
 
 fn state(capture: &Overview) -> Option<Finding> {

@@ -10,7 +10,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error as PgError, Row, SimpleQueryMessage};
 
-use crate::checks::{Checks, Lock, OLDEST, Rights, UnsyncedTable};
+use crate::checks::{CaptureProblem, Checks, Lock, OLDEST, Rights, UnsyncedTable};
 use crate::error::Error;
 use crate::facts::{
     EndedTransaction, FailedPeriodic, FailingJobs, GivenUp, QueueSettings, Segments, Server,
@@ -317,6 +317,8 @@ async fn read_checks(
         let read = |row: &Row| Ok((row.try_get("needs_rebase")?, row.try_get("ids_behind")?));
         let thorough = one(client, include_str!("thorough.sql"), read).await?;
         (checks.needs_rebase, checks.ids_behind) = thorough;
+        let problems = all(client, include_str!("captures.sql"), capture_problem).await?;
+        checks.captures = problems.into_iter().flatten().collect();
     }
     Ok(())
 }
@@ -337,6 +339,19 @@ fn rights(row: &Row) -> Result<Rights, PgError> {
         read_syncs: row.try_get("may_look_at_synced")?,
         missing_functions: row.try_get("functions_lacking")?,
         outdated_roles: row.try_get("roles_lacking")?,
+    })
+}
+
+fn capture_problem(row: &Row) -> Result<Option<CaptureProblem>, PgError> {
+    let (problem, capture) = (row.try_get::<_, &str>(0)?, row.try_get(1)?);
+    Ok(match problem {
+        "publication" => Some(CaptureProblem::Publication(capture)),
+        "identity" => Some(CaptureProblem::Identity {
+            capture,
+            table: row.try_get(2)?,
+        }),
+        "limit" => Some(CaptureProblem::Limit),
+        _ => None,
     })
 }
 
