@@ -147,6 +147,38 @@ async fn an_outbox_is_installed_captured_looked_at_and_removed() -> anyhow::Resu
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_copy_is_begun_followed_cancelled_and_begun_again() -> anyhow::Result<()> {
+    let world = world().await?;
+    world.insert("before").await?;
+    world.good(&["capture", "install"]).await?;
+    let copy = ["capture", "copy", "orders", "public.outbox"];
+    let begun = world.good(&copy).await?;
+    assert!(begun.contains("public.outbox: 0 of about "), "{begun}");
+    let twice = world.stage.run_on(&world.database, &copy).await?;
+    assert_eq!(twice.code, Some(1), "{twice:?}");
+    assert!(twice.err.contains("goes on already"), "{twice:?}");
+    let cancelled = world.good(&[&copy[..], &["--cancel"]].concat()).await?;
+    assert!(cancelled.contains(": cancelled at "), "{cancelled}");
+    world.good(&["capture", "run", "--once"]).await?;
+    assert!(world.captured().await?.is_empty());
+    let filter = ["--where", "payload = 'before'"];
+    world.good(&[&copy[..], &filter].concat()).await?;
+    world.good(&["capture", "run", "--once"]).await?;
+    assert_eq!(world.captured().await?, ["before"]);
+    let shown = world
+        .good(&["capture", "copy", "orders", "--progress"])
+        .await?;
+    let first = shown.lines().next().unwrap_or_default();
+    assert!(
+        first.contains(" where payload = 'before': ended at "),
+        "{shown}"
+    );
+    assert!(first.ends_with(", 1 row"), "{shown}");
+    assert_eq!(shown.lines().count(), 2, "{shown}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_doctor_finds_what_others_did_to_a_capture() -> anyhow::Result<()> {
     let world = world().await?;
     let file = "[capture.orders]\ntables = ['public.outbox']\n";

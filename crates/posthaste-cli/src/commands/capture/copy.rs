@@ -4,6 +4,7 @@ use std::fmt;
 
 use anyhow::{Context as _, anyhow, bail};
 use posthaste_capture::{Copying, TableName, cancel_copy, copies};
+use posthaste_observe::format::counted;
 use serde::Serialize;
 
 use crate::captures::Config;
@@ -48,12 +49,13 @@ impl fmt::Display for Shown {
         if let Some(filter) = &copy.filter {
             write!(f, " where {filter}")?;
         }
-        let rows = copy.rows;
+        let (rows, about) = (copy.rows, counted(copy.expected, "row", "rows"));
+        let sent = counted(rows, "row", "rows");
         match (copy.ended_at, &copy.problem) {
-            (None, None) => write!(f, ": {rows} of about {} rows", copy.expected),
-            (None, Some(problem)) => write!(f, ": does not go on after {rows} rows: {problem}"),
-            (Some(at), _) if copy.is_cancelled => write!(f, ": cancelled at {at}, {rows} rows"),
-            (Some(at), _) => write!(f, ": ended at {at}, {rows} rows"),
+            (None, None) => write!(f, ": {rows} of about {about}"),
+            (None, Some(problem)) => write!(f, ": does not go on after {sent}: {problem}"),
+            (Some(at), _) if copy.is_cancelled => write!(f, ": cancelled at {at}, {sent}"),
+            (Some(at), _) => write!(f, ": ended at {at}, {sent}"),
         }
     }
 }
