@@ -52,6 +52,7 @@ pub use destination::reason::{Failure, Reason};
 pub use engine::builder::RelayBuilder;
 pub use engine::options::{Ack, OnAmbiguous};
 pub use engine::relay::Relay;
+pub use engine::sender::{Outgoing, Sender};
 pub use message::mapping::Mapping;
 pub use message::template::Template;
 pub use message::{Arguments, Message};

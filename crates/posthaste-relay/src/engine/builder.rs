@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::destination::contract::{Destination, LONGEST_OUTAGE};
 use crate::engine::health::DestinationProblem;
 use crate::engine::lease::Lease;
-use crate::engine::options::{Ack, OnAmbiguous, Options};
+use crate::engine::options::{Ack, OnAmbiguous, Options, TIME_LIMIT};
 use crate::engine::references::References;
 use crate::engine::relay::Relay;
 use crate::engine::send;
@@ -55,7 +55,7 @@ impl RelayBuilder {
                 mapping: Mapping::default(),
                 batch: 10,
                 concurrency: 4,
-                time_limit: Duration::from_secs(30),
+                time_limit: TIME_LIMIT,
                 ack: Ack::default(),
                 ordered: false,
                 on_ambiguous: OnAmbiguous::default(),

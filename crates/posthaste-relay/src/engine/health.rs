@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 
 use crate::destination::answer::FILE_LIMIT_REACHED;
+use crate::destination::contract::Destination;
 use crate::destination::reason::Reason;
 use crate::engine::options::Ack;
 use crate::engine::shared::Shared;
@@ -18,6 +19,53 @@ pub(crate) enum DestinationProblem {
     Down(String),
     /// A setting of it breaks what is promised, or it cannot be used at all.
     Unsafe(String),
+}
+
+/// Asks a destination whether it is there and keeps what is promised.
+pub(crate) async fn verify(
+    destination: &dyn Destination,
+    ack: Ack,
+    longest_outage: Duration,
+    allowed: &[String],
+) -> Result<(), DestinationProblem> {
+    let asked = async {
+        if let Some(problem) = destination.misconfiguration().await {
+            let label = destination.label();
+            return Err(DestinationProblem::Unsafe(format!("{label}: {problem}")));
+        }
+        let probed = destination.probe().await;
+        probed.map_err(DestinationProblem::Down)?;
+        // Whatever it forgets is sent again.
+        if ack != Ack::Accepted {
+            return Ok(());
+        }
+        let unsafe_settings = destination.unsafe_settings(longest_outage).await;
+        let unsafe_settings =
+            unsafe_settings.map_err(|error| DestinationProblem::Down(error.to_string()))?;
+        let is_allowed = |setting: &str| allowed.iter().any(|one| one == setting);
+        match unsafe_settings
+            .into_iter()
+            .find(|one| !is_allowed(&one.setting))
+        {
+            None => Ok(()),
+            Some(unsafe_setting) => Err(DestinationProblem::Unsafe(format!(
+                "{}: {}: {}; to relay anyway: allow_unsafe = [{:?}]",
+                destination.label(),
+                unsafe_setting.setting,
+                unsafe_setting.lost,
+                unsafe_setting.setting,
+            ))),
+        }
+    };
+    let unavailable = |_| {
+        Err(DestinationProblem::Down(format!(
+            "no answer within {} s",
+            PROBE.as_secs()
+        )))
+    };
+    tokio::time::timeout(PROBE, asked)
+        .await
+        .unwrap_or_else(unavailable)
 }
 
 impl Shared {
@@ -76,49 +124,9 @@ impl Shared {
 
     /// Asks whether it is there and keeps what is promised.
     pub(crate) async fn verify(&self) -> Result<(), DestinationProblem> {
-        let asked = async {
-            if let Some(problem) = self.destination.misconfiguration().await {
-                let label = self.destination.label();
-                return Err(DestinationProblem::Unsafe(format!("{label}: {problem}")));
-            }
-            self.destination
-                .probe()
-                .await
-                .map_err(DestinationProblem::Down)?;
-            // Whatever it forgets is sent again.
-            if self.options.ack != Ack::Accepted {
-                return Ok(());
-            }
-            let unsafe_settings = self
-                .destination
-                .unsafe_settings(self.options.longest_outage)
-                .await;
-            let unsafe_settings =
-                unsafe_settings.map_err(|error| DestinationProblem::Down(error.to_string()))?;
-            let is_allowed = |setting: &str| self.allowed.iter().any(|one| one == setting);
-            match unsafe_settings
-                .into_iter()
-                .find(|one| !is_allowed(&one.setting))
-            {
-                None => Ok(()),
-                Some(unsafe_setting) => Err(DestinationProblem::Unsafe(format!(
-                    "{}: {}: {}; to relay anyway: allow_unsafe = [{:?}]",
-                    self.destination.label(),
-                    unsafe_setting.setting,
-                    unsafe_setting.lost,
-                    unsafe_setting.setting,
-                ))),
-            }
-        };
-        let unavailable = |_| {
-            Err(DestinationProblem::Down(format!(
-                "no answer within {} s",
-                PROBE.as_secs()
-            )))
-        };
-        tokio::time::timeout(PROBE, asked)
-            .await
-            .unwrap_or_else(unavailable)
+        let (options, allowed) = (&self.options, &self.allowed);
+        let destination = &*self.destination;
+        verify(destination, options.ack, options.longest_outage, allowed).await
     }
 
     /// The destination is there and takes no more: what it did not take is offered to it again less

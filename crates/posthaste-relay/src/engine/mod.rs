@@ -13,5 +13,6 @@ pub(crate) mod recent_reasons;
 pub(crate) mod references;
 pub(crate) mod relay;
 pub(crate) mod send;
+pub(crate) mod sender;
 pub(crate) mod shared;
 pub(crate) mod spans;

@@ -33,6 +33,9 @@ pub enum OnAmbiguous {
     Discard,
 }
 
+/// How long sending a batch may take by default.
+pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(30);
+
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(super) mapping: Mapping,

@@ -12,7 +12,7 @@ use crate::engine::shared::Shared;
 use crate::message::Message;
 use crate::message::outbox;
 use crate::message::outbox::OutboxJob;
-use crate::message::schedule::held_until;
+use crate::message::schedule::on_time;
 
 /// What was made of a batch.
 #[derive(Default)]
@@ -31,12 +31,17 @@ impl Shared {
             Some(references) => references.follow(jobs, self.options.time_limit).await,
             None => jobs.into_iter().map(Ok).collect(),
         };
-        let mut prepared = PreparedBatch::default();
+        let (mut prepared, now) = (PreparedBatch::default(), Timestamp::now());
         for (ticket, job) in tickets.into_iter().zip(jobs) {
             match job {
                 // Nothing overtakes the one before it.
                 _ if !prepared.unresolved.is_empty() => prepared.unresolved.push(ticket),
-                Ok(job) => match self.options.mapping.map(job).map(|one| self.time(one)) {
+                Ok(job) => match self
+                    .options
+                    .mapping
+                    .map(job)
+                    .map(|one| on_time(one, self.destination.ahead(), now))
+                {
                     Ok(Ok(message)) => {
                         prepared.tickets.push(ticket);
                         prepared.messages.push(message);
@@ -83,19 +88,6 @@ impl Shared {
             }
         }
         opened
-    }
-
-    /// The message as it goes now, without a time that is over; or until when it stays.
-    fn time(&self, mut message: Message) -> Result<Message, Timestamp> {
-        if let Some(at) = message.at {
-            let now = Timestamp::now();
-            let ahead = self.destination.ahead();
-            if let Some(until) = held_until(at, ahead, &message.job, now) {
-                return Err(until);
-            }
-            message.at = Some(at).filter(|at| *at > now && !ahead.is_zero());
-        }
-        Ok(message)
     }
 
     /// Whether somebody may have sent it of whom nobody can ask, and it must not be sent twice.

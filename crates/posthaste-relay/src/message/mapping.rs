@@ -81,6 +81,14 @@ impl Mapping {
         self.headers.iter().map(|(name, _)| name.as_str())
     }
 
+    /// A place of its templates that two jobs with the same arguments may fill differently.
+    pub(crate) fn place_of_one_job(&self) -> Option<&'static str> {
+        let headers = self.headers.iter().map(|(_, value)| value);
+        let all = headers.chain(&self.queue).chain(&self.at);
+        let mut all = all.chain(&self.payload).chain([&self.kind]);
+        all.find_map(Template::place_of_one_job)
+    }
+
     fn with_taken_arguments(mut self) -> Self {
         let templates = self.headers.iter().map(|(_, value)| value);
         let templates = templates.chain(&self.queue).chain(&self.at);

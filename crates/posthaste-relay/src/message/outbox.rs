@@ -75,6 +75,8 @@ struct Row {
     table_id: Option<String>,
     /// What receivers partition by: the job's own ordering key says in which order it runs, too.
     key: Option<String>,
+    /// When it came to be, where that was before it was enqueued.
+    at: Option<String>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
 }
@@ -111,6 +113,10 @@ pub(crate) fn unwrap(job: Arc<Job>, id: Uuid) -> Result<OutboxJob, String> {
     if let Some(key) = row.key {
         job.ordering_key = Some(key.into());
     }
+    if let Some(at) = row.at {
+        let at = at.parse();
+        job.enqueued_at = at.map_err(|_| "the row of the outbox has a time that is none")?;
+    }
     Ok(OutboxJob {
         job: Arc::new(job),
         id,
@@ -121,7 +127,7 @@ pub(crate) fn unwrap(job: Arc<Job>, id: Uuid) -> Result<OutboxJob, String> {
     })
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     let mut digits = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
         let _ = write!(digits, "{byte:02x}");
@@ -205,5 +211,6 @@ mod tests {
     fn malformed_outbox_rows_are_refused() {
         assert!(sent(&Mapping::default(), r#""table_id": "7""#).is_err());
         assert!(sent(&Mapping::default(), r#""text": 7"#).is_err());
+        assert!(sent(&Mapping::default(), r#""text": "7", "at": "soon""#).is_err());
     }
 }

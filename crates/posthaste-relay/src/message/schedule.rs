@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use posthaste::Job;
 
+use crate::message::Message;
 use crate::message::outbox::OutboxJob;
 use crate::message::template::Template;
 
@@ -46,14 +47,24 @@ fn time(text: &str) -> Option<Timestamp> {
     Timestamp::from_microsecond(micros).ok()
 }
 
+/// The message as it goes now, without a time that is over; or until when it stays.
+pub(crate) fn on_time(
+    mut message: Message,
+    ahead: Duration,
+    now: Timestamp,
+) -> Result<Message, Timestamp> {
+    if let Some(at) = message.at {
+        if let Some(until) = held_until(at, ahead, &message.job, now) {
+            return Err(until);
+        }
+        message.at = Some(at).filter(|at| *at > now && !ahead.is_zero());
+    }
+    Ok(message)
+}
+
 /// Until when a job stays here if its receiver accepts it so far `ahead`; none: it is sent. Of a
 /// job that was rescheduled until then it is due by the server's clock, whatever this one says.
-pub(crate) fn held_until(
-    at: Timestamp,
-    ahead: Duration,
-    job: &Job,
-    now: Timestamp,
-) -> Option<Timestamp> {
+fn held_until(at: Timestamp, ahead: Duration, job: &Job, now: Timestamp) -> Option<Timestamp> {
     let ahead = SignedDuration::try_from(ahead).unwrap_or(SignedDuration::MAX);
     let until = at.saturating_sub(ahead).unwrap_or(Timestamp::MIN);
     (now.max(job.scheduled_at) < until).then_some(until)

@@ -94,6 +94,20 @@ impl Template {
         })
     }
 
+    /// A place that two jobs with the same arguments may fill differently.
+    pub(crate) fn place_of_one_job(&self) -> Option<&'static str> {
+        self.0.iter().find_map(|part| match part {
+            Part::Field { field, .. } => match field {
+                Field::JobId => Some("{job_id}"),
+                Field::Attempt => Some("{attempt}"),
+                Field::ScheduledAt => Some("{scheduled_at}"),
+                Field::ExpiresAt => Some("{expires_at}"),
+                _ => None,
+            },
+            _ => None,
+        })
+    }
+
     /// Filled from this job. The error names the argument that is missing.
     pub(crate) fn fill(&self, outgoing: &OutboxJob) -> Result<String, String> {
         let mut filled = String::new();

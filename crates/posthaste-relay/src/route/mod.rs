@@ -13,11 +13,12 @@ use posthaste::Error;
 use posthaste::settings::Fields;
 use serde_json::Value;
 
-use crate::destination::contract::Destination;
+use crate::destination::contract::{Destination, LONGEST_OUTAGE};
 use crate::engine::builder::RelayBuilder;
 use crate::engine::builder::reserved_header;
-use crate::engine::options::{Ack, OnAmbiguous};
+use crate::engine::options::{Ack, OnAmbiguous, TIME_LIMIT};
 use crate::engine::relay::Relay;
+use crate::engine::sender::Sender;
 use crate::message::mapping::Mapping;
 use crate::message::template::Template;
 use address::DestinationAddress;
@@ -141,6 +142,34 @@ impl Route {
     /// How long the queue is to keep its done jobs, where the route says so: for `posthaste.keep`.
     pub fn keep(&self) -> Option<Duration> {
         self.settings.keep
+    }
+
+    /// Sends messages without jobs by this route, beside its relay. Refused where a message could
+    /// not be the same as that of a job, or would lose its place.
+    pub fn sender(&self) -> Result<Sender, Error> {
+        let settings = &self.settings;
+        let refuse = |problem: String| {
+            let name = &self.name;
+            Err(Error::config(format!("route {name}: {problem}")))
+        };
+        if !settings.ordered {
+            return refuse("ordered: must be true to send without jobs".into());
+        }
+        if settings.ack != Ack::Accepted {
+            return refuse("ack: only a job can wait to be confirmed".into());
+        }
+        if let Some(place) = settings.mapping.place_of_one_job() {
+            return refuse(format!("{place}: a message without a job has none"));
+        }
+        Ok(Sender {
+            destination: Arc::clone(&self.destination),
+            mapping: settings.mapping.clone(),
+            queue: self.queue.as_str().into(),
+            batch: settings.batch,
+            time_limit: settings.time_limit.unwrap_or(TIME_LIMIT),
+            longest_outage: settings.longest_outage.unwrap_or(LONGEST_OUTAGE),
+            allowed: settings.allow_unsafe.clone(),
+        })
     }
 
     /// The relay that the route describes.

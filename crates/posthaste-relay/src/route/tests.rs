@@ -332,3 +332,27 @@ fn receivers_without_queues_reject_the_queue_setting() {
         assert!(error.contains("receiver_queue"), "{error}");
     }
 }
+
+#[test]
+fn messages_without_jobs_need_an_ordered_route_that_is_the_same_for_each_job() {
+    let ordered = json!({"to": "stdout:", "ordered": true, "queue": "q", "batch": 7});
+    let route = Route::read("mail", ordered.as_object().expect("settings")).expect("a route");
+    let sender = route.sender().expect("a sender");
+    assert_eq!((sender.queue(), sender.batch()), ("q", Some(7)));
+    for (more, why) in [
+        (json!({"ordered": false}), "ordered: must be true"),
+        (json!({"ack": "confirmed"}), "ack: only a job"),
+        (
+            json!({"headers": {"a": "{attempt}"}}),
+            "{attempt}: a message",
+        ),
+        (json!({"payload": "{json:job_id}"}), "{job_id}: a message"),
+    ] {
+        let mut settings = ordered.clone();
+        let all = settings.as_object_mut().expect("settings");
+        all.extend(more.as_object().expect("settings").clone());
+        let route = Route::read("mail", &*all).expect("a route");
+        let error = route.sender().expect_err(why).to_string();
+        assert!(error.contains(why), "{error}");
+    }
+}

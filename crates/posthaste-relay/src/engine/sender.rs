@@ -1,0 +1,216 @@
+//! Sends messages without jobs by a route, as its relay would send them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use posthaste::{Job, JobId};
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use crate::destination::answer::Answer;
+use crate::destination::contract::{Destination, LONGEST_OUTAGE};
+use crate::engine::health::{DestinationProblem, verify};
+use crate::engine::options::{Ack, TIME_LIMIT};
+use crate::message::mapping::Mapping;
+use crate::message::outbox::OutboxJob;
+use crate::message::schedule::on_time;
+use crate::message::{Message, outbox};
+
+/// A message that a program sends without a job.
+#[derive(Clone, Copy, Debug)]
+pub struct Outgoing<'a> {
+    /// By which receivers drop duplicates.
+    pub id: Uuid,
+    /// What kind of work it is, as a job's name says.
+    pub name: &'a str,
+    /// By which receivers partition.
+    pub key: Option<&'a str>,
+    /// What goes beside the body.
+    pub headers: &'a [(String, String)],
+    /// Any bytes.
+    pub body: &'a [u8],
+    /// When it came to be.
+    pub at: Timestamp,
+}
+
+/// Sends messages of a program by a [`Route`](crate::Route), without jobs: the same bytes as the
+/// route's relay would send of a job with that body in the envelope of `posthaste.outbox`. Attempts
+/// and waiting are the program's own.
+#[derive(Clone)]
+pub struct Sender {
+    pub(crate) destination: Arc<dyn Destination>,
+    pub(crate) mapping: Mapping,
+    pub(crate) queue: Arc<str>,
+    pub(crate) batch: Option<usize>,
+    pub(crate) time_limit: Duration,
+    pub(crate) longest_outage: Duration,
+    pub(crate) allowed: Vec<String>,
+}
+
+impl Sender {
+    /// Sends to this destination by a mapping that changes nothing; the queue is its relay's.
+    pub fn to(queue: &str, destination: impl Destination) -> Self {
+        Self {
+            destination: Arc::new(destination),
+            mapping: Mapping::default(),
+            queue: queue.into(),
+            batch: None,
+            time_limit: TIME_LIMIT,
+            longest_outage: LONGEST_OUTAGE,
+            allowed: Vec::new(),
+        }
+    }
+
+    /// The same, which waits for an answer so long.
+    pub fn time_limit(self, time_limit: Duration) -> Self {
+        Self { time_limit, ..self }
+    }
+
+    /// The queue of the route, whose jobs its relay sends.
+    pub fn queue(&self) -> &str {
+        &self.queue
+    }
+
+    /// The destination's kind and address for people, without secrets.
+    pub fn label(&self) -> String {
+        self.destination.label()
+    }
+
+    /// How many messages are sent together, where the route says so.
+    pub fn batch(&self) -> Option<usize> {
+        self.batch
+    }
+
+    /// Whether asking finds out that the destination is there; else only a message does.
+    pub fn can_ask(&self) -> bool {
+        !self.destination.probes_with_message()
+    }
+
+    /// The message, as the relay would make it. Nothing where it could not be sent now: its relay
+    /// says why, or waits.
+    pub fn message(&self, outgoing: &Outgoing<'_>) -> Option<Message> {
+        let message = self.mapping.map(self.job(outgoing)).ok()?;
+        on_time(message, self.destination.ahead(), Timestamp::now()).ok()
+    }
+
+    fn job(&self, outgoing: &Outgoing<'_>) -> OutboxJob {
+        let Outgoing { id, name, body, .. } = *outgoing;
+        // The database has no text with a zero in it.
+        let text = std::str::from_utf8(body).ok();
+        let text = text.filter(|text| !text.contains('\0'));
+        let mut job = match text {
+            Some(text) => Job::new(JobId(0), name, outgoing.at, text),
+            None => Job::new(JobId(0), name, outgoing.at, &outbox::hex(body)),
+        };
+        job.queue = Arc::clone(&self.queue);
+        job.ordering_key = outgoing.key.map(Into::into);
+        let headers: BTreeMap<_, _> = outgoing.headers.iter().cloned().collect();
+        OutboxJob {
+            job: Arc::new(job),
+            id,
+            bytes: text.is_none().then(|| body.into()),
+            reference: None,
+            headers: headers.into_iter().collect(),
+            is_call: false,
+        }
+    }
+
+    /// Whether the destination is there and keeps what is promised; the error says why not.
+    pub async fn check(&self) -> Result<(), String> {
+        let destination = &*self.destination;
+        let asked = verify(
+            destination,
+            Ack::Accepted,
+            self.longest_outage,
+            &self.allowed,
+        );
+        asked.await.map_err(|problem| match problem {
+            DestinationProblem::Down(reason) | DestinationProblem::Unsafe(reason) => reason,
+        })
+    }
+
+    /// Sends them, within the route's time limit: one answer for each, in their order.
+    pub async fn send(&self, messages: &[Message]) -> Vec<Answer> {
+        if let Ok(answers) = timeout(self.time_limit, self.destination.send(messages)).await {
+            if answers.len() == messages.len() {
+                return answers;
+            }
+            let count = answers.len();
+            let wrong = format!("{count} answers to {} messages", messages.len());
+            return vec![Answer::unavailable(wrong); messages.len()];
+        }
+        let seconds = self.time_limit.as_secs_f64();
+        let late = Answer::late(format!("no answer within {seconds} s"));
+        let known = messages.iter().map(|one| self.destination.recall(one.id));
+        known
+            .map(|one| one.unwrap_or_else(|| late.clone()))
+            .collect()
+    }
+}
+
+/// Where it leads may be a secret.
+impl std::fmt::Debug for Sender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sender")
+            .field("queue", &self.queue)
+            .field("to", &self.label())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use uuid::Uuid;
+
+    use super::{Outgoing, Sender};
+    use crate::destination::lines::{Lines, encode};
+    use crate::message::outbox::unwrap;
+    use crate::message::tests::{ID, job};
+
+    /// As the jobs path carries it.
+    fn by_a_job(sender: &Sender, outgoing: &Outgoing<'_>) -> Vec<u8> {
+        let (field, text) = match std::str::from_utf8(outgoing.body) {
+            Ok(text) => ("text", text.to_owned()),
+            Err(_) => ("hex", super::outbox::hex(outgoing.body)),
+        };
+        let headers: serde_json::Map<_, _> =
+            outgoing.headers.iter().cloned().map(to_json).collect();
+        let row = json!({
+            "id": outgoing.id.to_string(), field: text, "key": outgoing.key,
+            "headers": headers, "at": outgoing.at.to_string(),
+        });
+        let kwargs = format!("{{\"posthaste.outbox\": {row}}}");
+        let mut job = (*job(outgoing.name, &kwargs)).clone();
+        job.queue = "q".into();
+        job.tag = "".into();
+        let unwrapped = unwrap(job.into(), ID).expect("a row");
+        encode(&sender.mapping.map(unwrapped).expect("a message")).expect("a line")
+    }
+
+    fn to_json((name, value): (String, String)) -> (String, serde_json::Value) {
+        (name, value.into())
+    }
+
+    #[test]
+    fn messages_without_a_job_are_those_of_a_job_in_its_envelope() {
+        let sender = Sender::to("q", Lines::new(tokio::io::sink()));
+        let headers = [("b", "2"), ("a", "ü")].map(|(a, b)| (a.to_owned(), b.to_owned()));
+        let bodies: [&[u8]; 4] = [b"{\"a\": 1}", b"a \"text\"", &[0, 255], b""];
+        for body in bodies {
+            let outgoing = Outgoing {
+                id: Uuid::from_u128(7),
+                name: "order.paid",
+                key: Some("k"),
+                headers: &headers,
+                body,
+                at: "2026-11-27T10:00:00.25Z".parse().expect("a time"),
+            };
+            let sent = sender.message(&outgoing).expect("a message");
+            let sent = encode(&sent).expect("a line");
+            assert_eq!(sent, by_a_job(&sender, &outgoing), "{body:?}");
+        }
+    }
+}
