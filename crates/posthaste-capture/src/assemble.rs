@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use ::bytes::Bytes;
 use uuid::Uuid;
 
-use crate::change::{Change, Operation, Place};
+use crate::change::{Change, Operation, Place, time};
 use crate::copying::{CopyTable, MARK, Touched};
 use crate::event::{Draft, Event};
 use crate::lsn::Lsn;
@@ -244,15 +244,16 @@ impl<'a> Assembler<'a> {
     }
 
     fn event(&self, draft: Draft, position: Position) -> Result<Option<Event>, String> {
-        self.transaction.ok_or(OUTSIDE)?;
+        let open = self.transaction.ok_or(OUTSIDE)?;
         if position <= self.marked {
             return Ok(None);
         }
+        let at = time(open.committed_at)?;
         // A prepared transaction's records may stand on an older timeline than its commit.
         let written_on = self.timelines.at(position.record);
         let id = delivery_id(self.epoch, written_on, position.record, position.row);
         let timeline = self.timelines.at(position.commit);
-        Ok(Some(Event::new(draft, id, timeline, position)))
+        Ok(Some(Event::new(draft, id, at, timeline, position)))
     }
 }
 

@@ -1,6 +1,4 @@
-//! Jobs that are to be written together. Pure.
-
-use posthaste::NewJob;
+//! Events that are to be written or sent together. Pure.
 
 use crate::event::Event;
 use crate::lsn::Lsn;
@@ -11,25 +9,25 @@ use crate::position::Position;
 const EVENTS: usize = 500;
 const BYTES: usize = 4 << 20;
 /// Log without an event of ours is passed in the marks when there is this much of it.
-const UNMARKED: u64 = 16 << 20;
+pub(crate) const UNMARKED: u64 = 16 << 20;
 
 /// What was read and is not marked.
 #[derive(Debug)]
 pub(crate) struct Batch {
-    jobs: Vec<NewJob>,
-    /// Of the event of the last job.
+    events: Vec<Event>,
+    /// Of the last event.
     last: Position,
     bytes: usize,
     xids: Vec<u32>,
     mark: Mark,
-    /// All before is done once the jobs are written.
+    /// All before is done once the events are.
     end: Lsn,
 }
 
 impl Batch {
     pub(crate) fn new(mark: Mark) -> Self {
         Self {
-            jobs: Vec::new(),
+            events: Vec::new(),
             last: mark.position,
             bytes: 0,
             xids: Vec::new(),
@@ -38,14 +36,14 @@ impl Batch {
         }
     }
 
-    /// An event of this transaction, and the job that carries it.
-    pub(crate) fn add(&mut self, xid: u32, event: &Event, job: NewJob) {
+    /// An event of this transaction.
+    pub(crate) fn add(&mut self, xid: u32, event: Event) {
         if self.xids.last() != Some(&xid) {
             self.xids.push(xid);
         }
         self.bytes += event.bytes();
         self.last = event.position;
-        self.jobs.push(job);
+        self.events.push(event);
     }
 
     /// The transaction that was read ended here.
@@ -55,28 +53,28 @@ impl Batch {
 
     /// The log was read up to here, and no transaction is open in what was read.
     pub(crate) fn pass(&mut self, end: Lsn) {
-        if self.jobs.is_empty() {
+        if self.events.is_empty() {
             self.commit(end);
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.jobs.is_empty()
+        self.events.is_empty()
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.jobs.len() >= EVENTS || self.bytes >= BYTES
+        self.events.len() >= EVENTS || self.bytes >= BYTES
     }
 
-    pub(crate) fn jobs(&self) -> &[NewJob] {
-        &self.jobs
+    pub(crate) fn events(&self) -> &[Event] {
+        &self.events
     }
 
     pub(crate) fn xids(&self) -> &[u32] {
         &self.xids
     }
 
-    /// Up to here all is read, and done once the jobs are written.
+    /// Up to here all is read, and done once the events are.
     pub(crate) fn end(&self) -> Lsn {
         self.end
     }
@@ -95,7 +93,7 @@ impl Batch {
         self.unmarked() >= UNMARKED
     }
 
-    /// The mark that counts these jobs.
+    /// The mark that counts these events.
     pub(crate) fn next_mark(&self) -> Mark {
         Mark {
             position: self.last,
@@ -103,10 +101,10 @@ impl Batch {
         }
     }
 
-    /// They are written.
+    /// They are done.
     pub(crate) fn clear(&mut self) {
         self.mark = self.next_mark();
-        self.jobs.clear();
+        self.events.clear();
         self.xids.clear();
         self.bytes = 0;
     }
@@ -130,6 +128,7 @@ mod tests {
             key: None,
             headers: Vec::new(),
             body: Bytes::new(),
+            at: jiff::Timestamp::UNIX_EPOCH,
             position: Position {
                 commit: Lsn(commit),
                 record: Lsn(record),
@@ -138,19 +137,15 @@ mod tests {
         }
     }
 
-    fn add(batch: &mut Batch, xid: u32, event: &Event) {
-        batch.add(xid, event, event.job("q").unwrap());
-    }
-
     #[test]
     fn a_slot_is_confirmed_up_to_whole_transactions_only() {
         let mut batch = Batch::new(Mark::default());
-        add(&mut batch, 1, &event(9, 5));
+        batch.add(1, event(9, 5));
         // Full in the midst of the transaction.
         let mark = batch.next_mark();
         assert_eq!((mark.done, mark.position.record), (Lsn(0), Lsn(5)));
         batch.clear();
-        add(&mut batch, 1, &event(9, 6));
+        batch.add(1, event(9, 6));
         batch.commit(Lsn(10));
         let mark = batch.next_mark();
         assert_eq!((mark.done, mark.position.record), (Lsn(10), Lsn(6)));
@@ -159,7 +154,7 @@ mod tests {
     #[test]
     fn a_keepalive_passes_nothing_while_events_are_in_hand() {
         let mut batch = Batch::new(Mark::default());
-        add(&mut batch, 1, &event(9, 5));
+        batch.add(1, event(9, 5));
         batch.commit(Lsn(10));
         batch.pass(Lsn(90));
         assert_eq!(batch.next_mark().done, Lsn(10));
@@ -173,7 +168,7 @@ mod tests {
     fn each_transaction_of_a_batch_is_looked_for() {
         let mut batch = Batch::new(Mark::default());
         for xid in [7, 7, 8] {
-            add(&mut batch, xid, &event(9, 5));
+            batch.add(xid, event(9, 5));
         }
         assert_eq!(batch.xids(), [7, 8]);
     }
@@ -182,10 +177,10 @@ mod tests {
     fn a_batch_ends_with_its_five_hundredth_event() {
         let mut batch = Batch::new(Mark::default());
         for _ in 0..499 {
-            add(&mut batch, 1, &event(9, 5));
+            batch.add(1, event(9, 5));
         }
         assert!(!batch.is_full());
-        add(&mut batch, 1, &event(9, 6));
+        batch.add(1, event(9, 6));
         assert!(batch.is_full());
     }
 }

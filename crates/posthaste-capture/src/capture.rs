@@ -1,7 +1,10 @@
 //! A capture as a program describes it, and how it goes. Pure.
 
+use std::time::Duration;
+
 use parking_lot::{Mutex, MutexGuard};
 use posthaste::Database;
+use posthaste_relay::Sender;
 
 use crate::error::Error;
 use crate::source::Source;
@@ -13,6 +16,8 @@ pub struct Capture {
     pub name: String,
     /// The queue of its jobs.
     pub queue: String,
+    /// Sends without jobs; nothing: each event becomes a job.
+    pub direct: Option<Direct>,
     /// What is captured.
     pub source: Source,
     /// The slot, and the publication of the same name.
@@ -21,14 +26,42 @@ pub struct Capture {
     pub server: Option<Database>,
 }
 
+/// Where events go without jobs, and when they become jobs of the sender's queue all the same.
+#[derive(Clone, Debug)]
+pub struct Direct {
+    /// Sends to the destination.
+    pub sender: Sender,
+    /// While the destination takes nothing: when there is so much log that is not confirmed.
+    pub spill_after: u64,
+    /// While it takes nothing: after this time; nothing: however long it takes.
+    pub spill_after_time: Option<Duration>,
+}
+
+impl Direct {
+    /// By this sender, with the default limits.
+    pub fn new(sender: Sender) -> Self {
+        Self {
+            sender,
+            spill_after: 1 << 30,
+            spill_after_time: Some(Duration::from_secs(300)),
+        }
+    }
+}
+
 /// What a capture is doing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
     /// It connects.
     #[default]
     Connecting,
-    /// It reads and writes.
+    /// It reads, and writes jobs.
     Running,
+    /// It reads, and sends without jobs.
+    Direct,
+    /// The destination takes nothing: it writes jobs of the route's queue.
+    Spilling,
+    /// It waits until those jobs are sent, to send without jobs again.
+    Draining,
     /// Another process runs it.
     Standby,
     /// Somebody has paused it.
@@ -37,13 +70,26 @@ pub enum State {
     Ended,
 }
 
+impl State {
+    /// The path of events of a capture that sends without jobs, as the database has it.
+    pub(crate) const fn path(self) -> &'static str {
+        match self {
+            Self::Spilling => "spilling",
+            Self::Draining => "draining",
+            _ => "direct",
+        }
+    }
+}
+
 /// How a capture goes.
 #[derive(Clone, Debug, Default)]
 pub struct Status {
     /// What it is doing.
     pub state: State,
-    /// Jobs that it has written since it was started.
+    /// Events that it has sent, or written as jobs, since it was started.
     pub events: u64,
+    /// Those of them that became jobs although it sends without jobs.
+    pub spilled: u64,
     /// Why it did not go on the last time, while it does not.
     pub last_error: Option<String>,
 }
@@ -55,13 +101,17 @@ impl Shared {
     pub(crate) fn set(&self, state: State) {
         let mut status = self.status();
         status.state = state;
-        if state == State::Running {
+        if matches!(state, State::Running | State::Direct) {
             status.last_error = None;
         }
     }
 
     pub(crate) fn count(&self, events: u64) {
         self.status().events += events;
+    }
+
+    pub(crate) fn count_spilled(&self, events: u64) {
+        self.status().spilled += events;
     }
 
     pub(crate) fn fail(&self, error: &Error) {

@@ -99,7 +99,7 @@ pub(crate) fn body(
         after,
         unchanged: unchanged.unwrap_or_default(),
         position: format!("{:08x}{}", place.timeline, place.position),
-        committed_at: time(place.committed_at)?,
+        committed_at: time(place.committed_at)?.to_string(),
         xid: place.xid,
     };
     let body = serde_json::to_string(&body).map_err(|error| error.to_string())?;
@@ -221,11 +221,11 @@ impl<'a> Field<'a> {
     }
 }
 
-fn time(micros: i64) -> Result<String, String> {
+/// A time as the stream has it.
+pub(crate) fn time(micros: i64) -> Result<Timestamp, String> {
     let since = SignedDuration::from_micros(micros);
     let at = Timestamp::from_second(YEAR_2000).and_then(|start| start.checked_add(since));
-    at.map(|at| at.to_string())
-        .map_err(|_| "the time of a commit is out of range".to_owned())
+    at.map_err(|_| "the time of a commit is out of range".to_owned())
 }
 
 #[cfg(test)]

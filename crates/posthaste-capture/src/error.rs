@@ -61,6 +61,11 @@ impl Error {
         matches!(&self.0, Problem::Refused { code, .. } if code == "55006")
     }
 
+    /// Whether the server is going down.
+    pub(crate) fn is_shutdown(&self) -> bool {
+        matches!(self.code(), Some("57P01" | "57P03"))
+    }
+
     /// The SQLSTATE of what a server refused.
     pub(crate) fn code(&self) -> Option<&str> {
         match &self.0 {

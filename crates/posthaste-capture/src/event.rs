@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use bytes::Bytes;
+use jiff::Timestamp;
 use posthaste::NewJob;
+use posthaste_relay::Outgoing;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
@@ -34,12 +36,20 @@ pub struct Event {
     pub headers: Vec<(String, String)>,
     /// What the receiver gets.
     pub body: Bytes,
+    /// When it was committed.
+    pub at: Timestamp,
     /// Where it stands in the stream.
     pub position: Position,
 }
 
 impl Event {
-    pub(crate) fn new(draft: Draft, id: Uuid, timeline: u32, position: Position) -> Self {
+    pub(crate) fn new(
+        draft: Draft,
+        id: Uuid,
+        at: Timestamp,
+        timeline: u32,
+        position: Position,
+    ) -> Self {
         let mut headers = draft.headers;
         headers.retain(|(name, _)| name != "position");
         headers.push(("position".into(), format!("{timeline:08x}{position}")));
@@ -49,6 +59,7 @@ impl Event {
             key: draft.key,
             headers,
             body: draft.body,
+            at,
             position,
         }
     }
@@ -58,9 +69,49 @@ impl Event {
         self.body.len() + self.name.len() + 200
     }
 
+    /// The same as it is sent without a job.
+    pub(crate) fn outgoing(&self) -> Outgoing<'_> {
+        Outgoing {
+            id: self.id,
+            name: &self.name,
+            key: self.key.as_deref(),
+            headers: &self.headers,
+            body: &self.body,
+            at: self.at,
+        }
+    }
+
+    /// Refuses what no job can carry, by whichever path.
+    pub(crate) fn require_job(&self) -> Result<(), posthaste::Error> {
+        let key = self.key.iter();
+        let headers = self.headers.iter().flat_map(|(name, value)| [name, value]);
+        let mut texts = headers.chain(key).chain([&self.name]);
+        let is_plain = texts.all(|text| text.len() <= PLAIN_TEXT && !text.contains('\0'));
+        match is_plain && self.body.len() <= PLAIN_BODY && !self.name.is_empty() {
+            true => Ok(()),
+            false => self.spilled_job("").map(drop),
+        }
+    }
+
     /// The job that carries it, in the envelope of `posthaste.outbox`, by which it goes out under
     /// its own id.
     pub(crate) fn job(&self, queue: &str) -> Result<NewJob, posthaste::Error> {
+        self.job_of(queue, self.row())
+    }
+
+    /// The same with the time of the commit, as it would have been sent without a job. Relays that
+    /// do not know of that time refuse it.
+    pub(crate) fn spilled_job(&self, queue: &str) -> Result<NewJob, posthaste::Error> {
+        let mut row = self.row();
+        row.insert("at".into(), json!(self.at.to_string()));
+        self.job_of(queue, row)
+    }
+
+    fn job_of(&self, queue: &str, row: Map<String, Value>) -> Result<NewJob, posthaste::Error> {
+        Ok(NewJob::new(&self.name, &json!({ "posthaste.outbox": row }))?.queue(queue))
+    }
+
+    fn row(&self) -> Map<String, Value> {
         let mut row = Map::new();
         row.insert("id".into(), json!(self.id.to_string()));
         let (field, text) = match std::str::from_utf8(&self.body) {
@@ -77,9 +128,14 @@ impl Event {
             .map(|(name, value)| (name.clone(), json!(value)))
             .collect();
         row.insert("headers".into(), Value::Object(headers));
-        Ok(NewJob::new(&self.name, &json!({ "posthaste.outbox": row }))?.queue(queue))
+        row
     }
 }
+
+/// What is shorter fits into a job however its characters are escaped: it takes 1 MiB.
+const PLAIN_BODY: usize = 100 << 10;
+/// A name has 255 bytes.
+const PLAIN_TEXT: usize = 255;
 
 fn hex(bytes: &[u8]) -> String {
     let mut digits = String::with_capacity(bytes.len() * 2);

@@ -10,6 +10,7 @@
 //! let capture = Capture {
 //!     name: "orders".into(),
 //!     queue: "orders".into(),
+//!     direct: None,
 //!     source: Source::Outbox {
 //!         table: TableName::read("public.outbox")?,
 //!         columns: OutboxColumns::default(),
@@ -52,6 +53,7 @@ mod capture;
 mod store;
 
 mod copier;
+mod direct;
 
 mod operate;
 mod session;
@@ -60,7 +62,7 @@ mod settings;
 mod preview;
 mod run;
 
-pub use capture::{Capture, State, Status, Until};
+pub use capture::{Capture, Direct, State, Status, Until};
 pub use error::Error;
 pub use event::Event;
 pub use lsn::Lsn;

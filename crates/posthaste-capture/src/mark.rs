@@ -11,3 +11,17 @@ pub(crate) struct Mark {
     /// All that was committed before is done.
     pub(crate) done: Lsn,
 }
+
+/// Events that are done, and about how many bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counted {
+    pub(crate) events: usize,
+    pub(crate) bytes: usize,
+}
+
+impl Counted {
+    pub(crate) fn add(&mut self, more: Self) {
+        self.events += more.events;
+        self.bytes += more.bytes;
+    }
+}

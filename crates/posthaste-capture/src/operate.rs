@@ -192,6 +192,11 @@ impl Capture {
         table: &TableName,
         filter: Option<&str>,
     ) -> Result<bool, Error> {
+        if self.direct.is_some() {
+            let problem = "a capture with a route cannot copy: its rows would become jobs, which \
+                           later changes overtake";
+            return Err(Error::stopped(problem));
+        }
         let store = Store::open(database, &self.name).await?;
         let installed = self.installed(&store).await?;
         let columns = self.source.copied(table).map_err(Error::stopped)?;

@@ -42,9 +42,9 @@ pub struct Overview {
     /// Since when it is paused.
     #[serde(serialize_with = "maybe_text")]
     pub paused_at: Option<Timestamp>,
-    /// Jobs that it has written since it was installed or begun again.
+    /// Events that it has sent, or written as jobs, since it was installed or begun again.
     pub events: i64,
-    /// The bytes of these jobs, about.
+    /// The bytes of these events, about.
     pub bytes: i64,
     /// Commits that are older than this are captured; 0 while it keeps up.
     pub lag_seconds: Option<f64>,
@@ -54,6 +54,9 @@ pub struct Overview {
     pub copy_rows: Option<i64>,
     /// Why a copy does not go on.
     pub copy_problem: Option<String>,
+    /// Of one that sends without jobs: `direct`; `spilling` while its events become jobs all the
+    /// same; `draining` while they wait until the last of those is sent.
+    pub path: Option<String>,
 }
 
 impl Overview {
@@ -68,10 +71,14 @@ impl Overview {
             "stopped"
         } else if self.paused_at.is_some() {
             "paused"
-        } else if self.is_active && self.copied_rows.is_some() && self.copy_problem.is_none() {
-            "copying"
         } else if self.is_active {
-            "running"
+            match self.path.as_deref() {
+                Some("direct") => "direct",
+                Some("spilling") => "spilling",
+                Some("draining") => "draining",
+                _ if self.copied_rows.is_some() && self.copy_problem.is_none() => "copying",
+                _ => "running",
+            }
         } else {
             "not running"
         }

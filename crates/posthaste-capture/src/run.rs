@@ -127,7 +127,7 @@ impl Capture {
         };
         let mut session = begun?;
         let end = (until == Until::Caught).then_some(session.end);
-        session.run(end).await
+        Box::pin(session.run(end)).await
     }
 }
 

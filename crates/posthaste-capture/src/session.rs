@@ -1,11 +1,14 @@
 //! One connection's life: from the login until the stream ends.
 
+mod by_jobs;
 mod copies;
+mod direct;
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-use posthaste::Database;
-use tokio::time::{sleep, timeout};
+use posthaste::{Database, NewJob};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -13,11 +16,13 @@ use crate::assemble::{Assembler, Unreadable};
 use crate::batch::Batch;
 use crate::capture::{Capture, Shared, State};
 use crate::copier::Copier;
+use crate::copying::Touched;
 use crate::error::Error;
+use crate::event::Event;
 use crate::feed::{Feed, Frame};
 use crate::lsn::Lsn;
 use crate::mark::Mark;
-use crate::position::Timelines;
+use crate::position::{Position, Timelines};
 use crate::slot::{Slot, gap};
 use crate::store::{IS_STANDBY, Installed, Kept, Store};
 
@@ -31,15 +36,14 @@ const TICK: Duration = Duration::from_secs(1);
 const UNSEEN: Duration = Duration::from_millis(2);
 /// After so many marks it is asked whether there are many.
 const MARKS: u32 = 1_000;
-/// How often a run that is to end asks the server how far it is.
-const ASK: Duration = Duration::from_millis(100);
 
 /// What one connection works with.
 pub(crate) struct Session<'a> {
     capture: &'a Capture,
     shared: &'a Shared,
     stopping: &'a CancellationToken,
-    store: Store,
+    database: &'a Database,
+    store: Arc<Store>,
     feed: Feed,
     installed: Installed,
     runner: Uuid,
@@ -54,11 +58,11 @@ impl<'a> Session<'a> {
     /// Connects, takes the slot, and finds the place to go on from.
     pub(crate) async fn begin(
         capture: &'a Capture,
-        database: &Database,
+        database: &'a Database,
         shared: &'a Shared,
         stopping: &'a CancellationToken,
     ) -> Result<Self, Error> {
-        let store = Store::open(database, &capture.name).await?;
+        let store = Arc::new(Store::open(database, &capture.name).await?);
         let installed = store.installed().await?;
         let installed = installed.ok_or_else(|| {
             let name = &capture.name;
@@ -105,16 +109,20 @@ impl<'a> Session<'a> {
         feed.start(&installed.slot, mark.done, &options).await?;
         // Nobody else streams from the slot now; whoever did may still be writing its last batch.
         let runner = Uuid::new_v4();
-        let taken = store.take_over(runner, installed.epoch).await?;
+        let path = capture.direct.as_ref().map(|_| State::Draining.path());
+        let taken = store.take_over((runner, installed.epoch), path).await?;
         let mark = taken.unwrap_or(mark);
         let slot = store.slot(&installed.slot).await?;
         require_slot(capture, &store, &installed, slot.as_ref(), mark).await?;
-        shared.set(State::Running);
+        if capture.direct.is_none() {
+            shared.set(State::Running);
+        }
         tracing::info!(capture = %capture.name, "a capture goes on");
         Ok(Self {
             capture,
             shared,
             stopping,
+            database,
             store,
             feed,
             installed,
@@ -128,116 +136,39 @@ impl<'a> Session<'a> {
 
     /// Reads on until it is asked to stop, or up to a place in the log.
     pub(crate) async fn run(&mut self, until: Option<Lsn>) -> Result<(), Error> {
+        let capture = self.capture;
+        match &capture.direct {
+            None => self.run_by_jobs(until).await,
+            Some(direct) => self.run_direct(direct, until).await,
+        }
+    }
+
+    fn assembler(&self) -> Assembler<'a> {
         let timelines = self.timelines.clone();
         let (epoch, source) = (self.installed.epoch, &self.capture.source);
-        let mut assembler = Assembler::new(source, epoch, timelines, self.mark.position);
-        let mut batch = Batch::new(self.mark);
-        let rested = Instant::now().checked_sub(BETWEEN_BATCHES);
-        let (mut flushed, mut marks) = (rested.unwrap_or_else(Instant::now), 0);
-        loop {
-            let is_between = assembler.transaction().is_none();
-            let is_due = is_between && flushed.elapsed() >= BETWEEN_BATCHES;
-            let is_idle_due = batch.is_long() || flushed.elapsed() >= IDLE_MARKS;
-            let is_at_end = until.is_some_and(|until| is_between && batch.end() >= until);
-            let is_stopping = self.stopping.is_cancelled();
-            let flushes = match batch.is_empty() {
-                false => batch.is_full() || is_due || is_at_end || (is_stopping && is_between),
-                true => batch.unmarked() > 0 && (is_idle_due || is_at_end || is_stopping),
-            };
-            if flushes {
-                self.flush(&mut batch).await?;
-                flushed = Instant::now();
-                if marks % MARKS == 0 {
-                    self.turn_marks().await?;
-                }
-                marks += 1;
-            }
-            // All that was handed out is seen by others now.
-            if is_between && batch.is_empty() && !is_stopping {
-                self.copy_on(&mut assembler).await?;
-            }
-            if is_stopping || (is_at_end && batch.is_empty() && !self.copier.is_busy()) {
-                return Ok(());
-            }
-            let wait = match (batch.is_empty(), is_between) {
-                (false, true) => BETWEEN_BATCHES.saturating_sub(flushed.elapsed()),
-                _ if until.is_some() => ASK,
-                _ => TICK,
-            };
-            let frame = tokio::select! {
-                frame = timeout(wait, self.feed.next()) => frame,
-                () = self.stopping.cancelled() => continue,
-            };
-            let Ok(frame) = frame else {
-                if until.is_some() {
-                    self.feed.ask().await?;
-                }
-                continue;
-            };
-            let is_asked = self.take(frame?, &mut assembler, &mut batch).await?;
-            if is_asked {
-                // A server that shuts down waits until all it has sent is confirmed.
-                if assembler.transaction().is_none() && batch.unmarked() > 0 {
-                    self.flush(&mut batch).await?;
-                    flushed = Instant::now();
-                }
-                self.feed.confirm(batch.marked().done).await?;
-            }
-        }
+        Assembler::new(source, epoch, timelines, self.mark.position)
     }
 
-    /// Takes a frame; whether the server wants an answer.
-    async fn take(
+    /// Writes these events as jobs, with the mark that counts them, and lets the server forget
+    /// what is before it.
+    async fn write<'e>(
         &mut self,
-        frame: Frame,
-        assembler: &mut Assembler<'_>,
-        batch: &mut Batch,
-    ) -> Result<bool, Error> {
-        let (record, message) = match frame {
-            Frame::Data { record, message } => (record, message),
-            Frame::Alive { end, is_asked } => {
-                if assembler.transaction().is_none() {
-                    batch.pass(end);
-                }
-                return Ok(is_asked);
-            }
+        events: impl Iterator<Item = &'e Event>,
+        xids: &[u32],
+        mark: Mark,
+    ) -> Result<(), Error> {
+        let capture = self.capture;
+        let job = match capture.direct {
+            None => Event::job,
+            Some(_) => Event::spilled_job,
         };
-        let step = match assembler.take(record, message) {
-            Ok(step) => step,
-            Err(Unreadable { position, problem }) => {
-                self.flush(batch).await?;
-                return self.unreadable(position, &problem).await;
-            }
-        };
-        for event in &step.events {
-            let xid = assembler.transaction().map_or(0, |open| open.xid);
-            match event.job(&self.capture.queue) {
-                Ok(job) => batch.add(xid, event, job),
-                Err(error) => {
-                    self.flush(batch).await?;
-                    return self.unreadable(event.position, &error.to_string()).await;
-                }
-            }
-        }
-        self.take_copied(step.touched, step.mark, assembler, batch)
-            .await?;
-        if let Some(end) = step.committed {
-            batch.commit(end);
-        }
-        Ok(false)
-    }
-
-    /// Writes what is in hand, and lets the server forget it.
-    async fn flush(&mut self, batch: &mut Batch) -> Result<(), Error> {
+        let jobs = events.map(|event| job(event, &capture.queue));
+        let jobs = jobs.collect::<Result<Vec<NewJob>, _>>()?;
         let (store, feed, stopping) = (&self.store, &mut self.feed, self.stopping);
         let (runner, epoch) = (self.runner, self.installed.epoch);
         let keep = async {
             loop {
-                let mark = batch.next_mark();
-                match store
-                    .keep(runner, epoch, batch.jobs(), batch.xids(), mark)
-                    .await?
-                {
+                match store.keep(runner, epoch, &jobs, xids, mark).await? {
                     Kept::Unseen if stopping.is_cancelled() => {
                         return Err(Error::lost("others do not see what was committed yet"));
                     }
@@ -247,11 +178,10 @@ impl<'a> Session<'a> {
             }
         };
         if while_alive(feed, keep).await? == Kept::Superseded {
-            return Err(Error::lost("another process runs the capture now"));
+            return Err(superseded());
         }
-        self.shared.count(batch.jobs().len() as u64);
-        batch.clear();
-        self.feed.confirm(batch.marked().done).await
+        self.shared.count(jobs.len() as u64);
+        self.feed.confirm(mark.done).await
     }
 
     async fn turn_marks(&mut self) -> Result<(), Error> {
@@ -265,13 +195,58 @@ impl<'a> Session<'a> {
     }
 
     /// A change that cannot become a job: nothing is passed without an operator.
-    async fn unreadable<T>(&self, position: crate::Position, problem: &str) -> Result<T, Error> {
-        let name = &self.capture.name;
+    async fn unreadable<T>(&self, change: &Unreadable) -> Result<T, Error> {
+        let (name, position, problem) = (&self.capture.name, change.position, &change.problem);
         let reason = format!(
             "the change at {position} cannot be captured: {problem}. 'posthaste capture skip \
              {name} --at {position}' passes it"
         );
         stop(&self.store, &reason).await
+    }
+}
+
+/// What a frame of the stream has brought.
+enum Taken {
+    Read,
+    /// What a copy needs to know: changes of its table, or the mark of a chunk.
+    Copied(Vec<Touched>, Option<(String, Position)>),
+    /// The server wants an answer.
+    Asked,
+    Unreadable(Unreadable),
+}
+
+/// Puts what a frame brings into the batch.
+fn take(frame: Frame, assembler: &mut Assembler<'_>, batch: &mut Batch) -> Taken {
+    let (record, message) = match frame {
+        Frame::Data { record, message } => (record, message),
+        Frame::Alive { end, is_asked } => {
+            if assembler.transaction().is_none() {
+                batch.pass(end);
+            }
+            return match is_asked {
+                true => Taken::Asked,
+                false => Taken::Read,
+            };
+        }
+    };
+    let step = match assembler.take(record, message) {
+        Ok(step) => step,
+        Err(unreadable) => return Taken::Unreadable(unreadable),
+    };
+    let xid = assembler.transaction().map_or(0, |open| open.xid);
+    for event in step.events {
+        if let Err(error) = event.require_job() {
+            let (position, problem) = (event.position, error.to_string());
+            return Taken::Unreadable(Unreadable { position, problem });
+        }
+        batch.add(xid, event);
+    }
+    if let Some(end) = step.committed {
+        batch.commit(end);
+    }
+    match step.touched.is_empty() && step.mark.is_none() {
+        true => Taken::Read,
+        false => Taken::Copied(step.touched, step.mark),
     }
 }
 
@@ -314,6 +289,10 @@ async fn require_slot(
         mark.done
     );
     stop(store, &reason).await
+}
+
+fn superseded() -> Error {
+    Error::lost("another process runs the capture now")
 }
 
 async fn stop<T>(store: &Store, reason: &str) -> Result<T, Error> {

@@ -2,14 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use posthaste::settings::Fields;
 use posthaste::{Database, Error};
+use posthaste_relay::Route;
 use serde_json::Value;
 
-use crate::capture::Capture;
+use crate::capture::{Capture, Direct};
 use crate::source::{CapturedTable, OutboxColumns, Source, TableName};
 
-const KNOWN: [&str; 7] = [
+const KNOWN: [&str; 10] = [
     "queue",
+    "route",
+    "spill_after",
+    "spill_after_time",
     "outbox",
     "outbox_columns",
     "messages",
@@ -20,21 +25,20 @@ const KNOWN: [&str; 7] = [
 const OPERATIONS: [&str; 4] = ["insert", "update", "delete", "truncate"];
 
 impl Capture {
-    /// Reads a section: `queue`, one of `outbox`, `messages` and `tables`, `outbox_columns`,
-    /// `table` and `slot`. The server, where it is not the database of the jobs, is the caller's.
+    /// Reads a section: `queue`, or `route` with `spill_after` and `spill_after_time`; one of
+    /// `outbox`, `messages` and `tables`; `outbox_columns`, `table` and `slot`. The server, where
+    /// it is not the database of the jobs, and the route that is named are the caller's.
     pub fn read(
         name: &str,
         settings: &BTreeMap<String, Value>,
         server: Option<Database>,
+        route: Option<&Route>,
     ) -> Result<Self, Error> {
         let read = || {
             if !Self::is_name(name) {
                 return Err(
                     "its name must have a to z, 0 to 9 and _, and at most 40 of them".to_owned(),
                 );
-            }
-            if settings.contains_key("route") {
-                return Err("route: is not there yet. Write queue = the route's queue".into());
             }
             if let Some(unknown) = settings.keys().find(|key| !KNOWN.contains(&&***key)) {
                 return Err(format!("{unknown}: is no setting of a capture"));
@@ -46,10 +50,17 @@ impl Capture {
             if !slot_is_allowed(&slot) {
                 return Err("slot: must have a to z, 0 to 9 and _, and at most 63 of them".into());
             }
-            let queue = settings.get("queue");
+            let direct = direct(settings, route)?;
+            let queue = match (&direct, settings.get("queue")) {
+                (Some(_), Some(_)) => return Err("queue: is the route's; name one of them".into()),
+                (Some(direct), None) => direct.sender.queue().to_owned(),
+                (None, Some(queue)) => text("queue", queue)?,
+                (None, None) => name.to_owned(),
+            };
             Ok(Self {
                 name: name.to_owned(),
-                queue: queue.map_or(Ok(name.to_owned()), |queue| text("queue", queue))?,
+                queue,
+                direct,
                 source: source(settings)?,
                 slot,
                 server,
@@ -57,6 +68,47 @@ impl Capture {
         };
         read().map_err(|problem| Error::config(format!("capture {name}: {problem}")))
     }
+}
+
+fn direct(
+    settings: &BTreeMap<String, Value>,
+    route: Option<&Route>,
+) -> Result<Option<Direct>, String> {
+    let mut limits = settings.clone();
+    limits.retain(|name, _| name.starts_with("spill_"));
+    if !settings.contains_key("route") {
+        return match limits.keys().next() {
+            Some(limit) => Err(format!("{limit}: goes only with route")),
+            None => Ok(None),
+        };
+    }
+    let route = route.ok_or("route: there is no such route")?;
+    let sender = route.sender().map_err(|error| error.to_string())?;
+    let mut direct = Direct::new(sender);
+    if let Some(bytes) = limits.remove("spill_after") {
+        direct.spill_after = size(&bytes).ok_or("spill_after: must be a size such as \"1GiB\"")?;
+    }
+    if limits.get("spill_after_time").and_then(Value::as_str) == Some("never") {
+        direct.spill_after_time = None;
+    } else if let Some(time) = Fields::new(limits).take("spill_after_time")? {
+        direct.spill_after_time = Some(time);
+    }
+    Ok(Some(direct))
+}
+
+/// A number of bytes, or of KiB, MiB, GiB or TiB.
+fn size(value: &Value) -> Option<u64> {
+    if let Some(bytes) = value.as_u64() {
+        return Some(bytes);
+    }
+    let text = value.as_str()?;
+    let split = text.find(|c: char| !c.is_ascii_digit())?;
+    let number: u64 = text[..split].parse().ok()?;
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let unit = units
+        .iter()
+        .position(|unit| *unit == text[split..].trim())?;
+    number.checked_mul(1 << (10 * unit))
 }
 
 fn slot_is_allowed(slot: &str) -> bool {
@@ -187,6 +239,9 @@ fn table<'a>(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use posthaste_relay::Route;
     use serde_json::json;
 
     use crate::capture::Capture;
@@ -194,7 +249,7 @@ mod tests {
 
     fn read(name: &str, settings: serde_json::Value) -> Result<Capture, String> {
         let settings = serde_json::from_value(settings).unwrap();
-        Capture::read(name, &settings, None).map_err(|error| error.to_string())
+        Capture::read(name, &settings, None, None).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -222,6 +277,48 @@ mod tests {
     }
 
     #[test]
+    fn a_capture_with_a_route_sends_without_jobs_and_spills_into_its_queue() {
+        let read = |more: serde_json::Value| {
+            let route = json!({ "to": "stdout:", "ordered": true, "queue": "mail" });
+            let route = Route::read("r", route.as_object().unwrap()).unwrap();
+            let mut settings = json!({ "outbox": "outbox", "route": "r" });
+            let all = settings.as_object_mut().unwrap();
+            all.extend(more.as_object().unwrap().clone());
+            let settings = serde_json::from_value(settings).unwrap();
+            let read = Capture::read("a", &settings, None, Some(&route));
+            read.map_err(|error| error.to_string())
+        };
+        let capture = read(json!({})).unwrap();
+        let direct = capture.direct.unwrap();
+        assert_eq!((&*capture.queue, direct.spill_after), ("mail", 1 << 30));
+        let minutes = |minutes: u64| Some(Duration::from_secs(minutes * 60));
+        assert_eq!(direct.spill_after_time, minutes(5));
+        let limits = json!({ "spill_after": "20 MiB", "spill_after_time": "2m" });
+        let direct = read(limits).unwrap().direct.unwrap();
+        assert_eq!(
+            (direct.spill_after, direct.spill_after_time),
+            (20 << 20, minutes(2))
+        );
+        let never = json!({ "spill_after": 7, "spill_after_time": "never" });
+        let direct = read(never).unwrap().direct.unwrap();
+        assert_eq!((direct.spill_after, direct.spill_after_time), (7, None));
+        for (more, said) in [
+            (json!({ "queue": "q" }), "queue: is the route's"),
+            (
+                json!({ "spill_after": "1GB" }),
+                "spill_after: must be a size",
+            ),
+            (
+                json!({ "spill_after_time": "soon" }),
+                "spill_after_time: must be",
+            ),
+        ] {
+            let error = read(more).unwrap_err();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+
+    #[test]
     fn errors_name_the_setting() {
         for (name, settings, said) in [
             ("a", json!({}), "name one of"),
@@ -240,12 +337,17 @@ mod tests {
             (
                 "a",
                 json!({ "outbox": "o", "route": "r" }),
-                "route: is not there yet",
+                "route: there is no such",
             ),
             (
                 "a",
                 json!({ "outbox": "o", "table": {} }),
                 "goes only with tables",
+            ),
+            (
+                "a",
+                json!({ "outbox": "o", "spill_after": 1 }),
+                "goes only with route",
             ),
             ("a", json!({ "messages": "a*b" }), "at the end only"),
             (

@@ -2,6 +2,8 @@
 
 mod begun_again;
 mod copies;
+mod destinations;
+mod direct;
 mod faults;
 mod histories;
 mod install;

@@ -34,12 +34,17 @@ pub(crate) struct Config {
 pub(crate) struct Started {
     pub(crate) name: String,
     queue: String,
+    /// Where events go without jobs.
+    destination: Option<String>,
     pub(crate) running: Running,
 }
 
 impl fmt::Display for Started {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "capture {}: into the queue {}", self.name, self.queue)
+        match &self.destination {
+            Some(destination) => write!(f, "capture {}: to {destination}", self.name),
+            None => write!(f, "capture {}: into the queue {}", self.name, self.queue),
+        }
     }
 }
 
@@ -120,6 +125,7 @@ pub(crate) fn start(
         Ok(Started {
             name: capture.name.clone(),
             queue: capture.queue.clone(),
+            destination: capture.direct.as_ref().map(|direct| direct.sender.label()),
             running: capture.start(address.database(), until)?,
         })
     };

@@ -142,6 +142,7 @@ pub(crate) fn parse(text: &str, wanted: Wanted<'_>) -> anyhow::Result<File> {
     }
     let mut read = File::default();
     require_routes(&routes, wanted)?;
+    let described = routes.clone();
     for (name, mut settings) in routes.into_iter().filter(|(name, _)| wanted.route(name)) {
         fill_in("route", &name, &mut settings, &OF_ROUTES)?;
         read.routes.push(Route::read(&name, &settings)?);
@@ -158,9 +159,20 @@ pub(crate) fn parse(text: &str, wanted: Wanted<'_>) -> anyhow::Result<File> {
         read.tables.push(table);
     }
     for (name, settings) in captures.into_iter().filter(|_| wanted.captures()) {
-        read.captures.push(capture::read(&name, settings)?);
+        let route = |named: &str| route_of(&described, named);
+        read.captures.push(capture::read(&name, settings, route)?);
     }
     Ok(read)
+}
+
+/// The route that a capture sends by.
+fn route_of(routes: &[(String, Settings)], named: &str) -> anyhow::Result<Option<Route>> {
+    let Some((name, settings)) = routes.iter().find(|(name, _)| name == named) else {
+        return Ok(None);
+    };
+    let mut settings = settings.clone();
+    fill_in("route", name, &mut settings, &OF_ROUTES)?;
+    Ok(Some(Route::read(name, &settings)?))
 }
 
 /// Those that are named are there, and each has a queue of its own, also of those that are not

@@ -1,17 +1,21 @@
 //! `posthaste capture`: an outbox of an existing program becomes jobs with no Rust at all.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use posthaste_testkit::{PgServer, PgVersion, TestDb, eventually, number, ran};
 use serde_json::Value;
+use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
 use crate::exporter::{got, served};
 use crate::stage::{BOUND, Stage};
 
 const FILE: &str = "[capture.orders]\noutbox = 'public.outbox'\n";
+const DIRECT: &str = "[route.lines]\nto = 'stdout:'\nordered = true\n\
+     [capture.orders]\noutbox = 'public.outbox'\nroute = 'lines'\n";
 const TABLE: &str = "CREATE TABLE outbox (id bigserial PRIMARY KEY, \
      type text NOT NULL DEFAULT 'a', payload text)";
 const JOBS: &str = "SELECT count(*) FROM posthaste.job WHERE queue = 'orders'";
@@ -52,6 +56,36 @@ impl World {
         Ok(())
     }
 
+    /// Writes rows until it is asked to end.
+    async fn write(&self) -> anyhow::Result<(Arc<AtomicBool>, JoinHandle<anyhow::Result<()>>)> {
+        let writer = self.database.client().await?;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let their_end = Arc::clone(&is_over);
+        let writes = tokio::spawn(async move {
+            for n in 0.. {
+                if their_end.load(Ordering::Relaxed) {
+                    break;
+                }
+                let count = if n % 50 == 7 { 900 } else { 1 };
+                let sql = format!(
+                    "INSERT INTO outbox (payload) \
+                     SELECT '{n}-' || i FROM generate_series(1, {count}) i"
+                );
+                writer.batch_execute(&sql).await?;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            anyhow::Ok(())
+        });
+        Ok((is_over, writes))
+    }
+
+    /// The payloads in the order in which they were written.
+    async fn written(&self) -> anyhow::Result<Vec<String>> {
+        let sql = "SELECT payload FROM outbox ORDER BY id";
+        let rows = self.client.query(sql, &[]).await?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
     /// The payloads in the order of the jobs.
     async fn captured(&self) -> anyhow::Result<Vec<String>> {
         let sql = "SELECT kwargs -> 'posthaste.outbox' ->> 'text' FROM posthaste.job \
@@ -65,23 +99,7 @@ impl World {
 async fn processes_that_are_killed_at_any_moment_lose_and_repeat_nothing() -> anyhow::Result<()> {
     let world = world().await?;
     world.good(&["capture", "install"]).await?;
-    let writer = world.database.client().await?;
-    let is_over = Arc::new(AtomicBool::new(false));
-    let their_end = Arc::clone(&is_over);
-    let writes = tokio::spawn(async move {
-        for n in 0.. {
-            if their_end.load(Ordering::Relaxed) {
-                break;
-            }
-            let count = if n % 50 == 7 { 900 } else { 1 };
-            let sql = format!(
-                "INSERT INTO outbox (payload) SELECT '{n}-' || i FROM generate_series(1, {count}) i"
-            );
-            writer.batch_execute(&sql).await?;
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        anyhow::Ok(())
-    });
+    let (is_over, writes) = world.write().await?;
     for _ in 0..KILLS {
         let arguments = ["capture", "run"];
         let mut run = world.stage.spawn_on(&world.database, &arguments)?;
@@ -95,12 +113,80 @@ async fn processes_that_are_killed_at_any_moment_lose_and_repeat_nothing() -> an
     is_over.store(true, Ordering::Relaxed);
     writes.await??;
     world.good(&["capture", "run", "--once"]).await?;
-    let sql = "SELECT payload FROM outbox ORDER BY id";
-    let rows = world.client.query(sql, &[]).await?;
-    let written: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
-    assert_eq!(world.captured().await?, written);
+    assert_eq!(world.captured().await?, world.written().await?);
     ran::count("kills", KILLS);
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_that_send_directly_and_are_killed_repeat_only_under_ids() -> anyhow::Result<()> {
+    let world = world().await?;
+    world.stage.write("posthaste.toml", DIRECT)?;
+    world.good(&["capture", "install"]).await?;
+    let (is_over, writes) = world.write().await?;
+    let mut arrived = Arrived::default();
+    for _ in 0..KILLS {
+        let arguments = ["capture", "run"];
+        let mut run = world.stage.spawn_on(&world.database, &arguments)?;
+        run.error_line("capture orders: to lines", BOUND).await?;
+        let some = async || Ok(run.stdout().len() > 20);
+        eventually(BOUND, "lines are written", some).await?;
+        // A mark is written each second.
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(0..1_300))).await;
+        run.kill()?;
+        run.exit(BOUND).await?;
+        arrived.take(&run.stdout(), true)?;
+    }
+    is_over.store(true, Ordering::Relaxed);
+    writes.await??;
+    let arguments = ["capture", "run", "--once"];
+    let mut once = world.stage.spawn_on(&world.database, &arguments)?;
+    anyhow::ensure!(once.exit(BOUND).await?.success(), "{:?}", once.stderr());
+    arrived.take(&once.stdout(), false)?;
+    assert_eq!(arrived.first, world.written().await?);
+    assert!(
+        arrived.repeats > 0,
+        "it was killed between sending and marking"
+    );
+    assert_eq!(
+        number(&world.client, "SELECT count(*) FROM posthaste.job").await?,
+        0
+    );
+    ran::count("kills", KILLS);
+    Ok(())
+}
+
+/// Lines in the order in which they came.
+#[derive(Default)]
+struct Arrived {
+    known: HashMap<String, String>,
+    /// The payloads of ids that were new.
+    first: Vec<String>,
+    repeats: usize,
+}
+
+impl Arrived {
+    /// The last line of a process that was killed may not be whole.
+    fn take(&mut self, lines: &[String], was_killed: bool) -> anyhow::Result<()> {
+        let lines: Vec<_> = lines.iter().filter(|line| line.starts_with('{')).collect();
+        for (number, line) in lines.iter().copied().enumerate() {
+            let message: Value = match serde_json::from_str(line) {
+                Err(_) if was_killed && number + 1 == lines.len() => continue,
+                message => message?,
+            };
+            let id = message["id"].to_string();
+            match self.known.insert(id, line.clone()) {
+                Some(before) => {
+                    assert_eq!(&before, line, "another content under an id");
+                    self.repeats += 1;
+                }
+                None => self
+                    .first
+                    .push(message["payload"].as_str().unwrap_or_default().into()),
+            }
+        }
+        Ok(())
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

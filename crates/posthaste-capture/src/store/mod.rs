@@ -1,6 +1,7 @@
 //! The statements. They have no names, so that any pooler will do.
 
 pub(crate) mod copy;
+pub(crate) mod direct;
 pub(crate) mod operate;
 pub(crate) mod publish;
 
@@ -15,7 +16,7 @@ use uuid::Uuid;
 
 use crate::error::Error;
 use crate::lsn::Lsn;
-use crate::mark::Mark;
+use crate::mark::{Counted, Mark};
 use crate::slot::Slot;
 use crate::snapshot::Snapshot;
 
@@ -145,11 +146,15 @@ impl Store {
 
     /// Marks of this process count from now on, and of no other. The one before may be at a batch:
     /// its transaction is waited for.
-    pub(crate) async fn take_over(&self, runner: Uuid, epoch: Uuid) -> Result<Option<Mark>, Error> {
+    pub(crate) async fn take_over(
+        &self,
+        (runner, epoch): (Uuid, Uuid),
+        path: Option<&str>,
+    ) -> Result<Option<Mark>, Error> {
         let what = "cannot begin to run the capture";
         self.transaction(what, async {
             self.ask(what, LOCK, &[&self.name]).await?;
-            self.ask(what, RUN, &[&self.name, &runner]).await?;
+            self.ask(what, RUN, &[&self.name, &runner, &path]).await?;
             self.newest_mark(epoch).await
         })
         .await
@@ -219,12 +224,9 @@ impl Store {
             return Ok(());
         }
         enqueue_many(&self.client, jobs).await?;
-        let bytes = jobs.iter().map(NewJob::bytes).sum::<usize>();
-        let add = |sum: &AtomicI64, more: usize| {
-            sum.fetch_add(i64::try_from(more).unwrap_or(i64::MAX), Ordering::Relaxed)
-        };
-        add(&self.captured.events, jobs.len());
-        add(&self.captured.bytes, bytes);
+        let bytes = jobs.iter().map(NewJob::bytes).sum();
+        let events = jobs.len();
+        self.count(Counted { events, bytes });
         Ok(())
     }
 

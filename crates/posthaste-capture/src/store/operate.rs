@@ -125,6 +125,7 @@ pub(crate) async fn overviews(client: &Client) -> Result<Vec<Overview>, posthast
             copied_rows: row.try_get(18)?,
             copy_rows: row.try_get(19)?,
             copy_problem: row.try_get(20)?,
+            path: row.try_get(21)?,
         })
     })
     .await

@@ -1,3 +1,4 @@
 -- This process runs the capture now.
-UPDATE posthaste.capture SET runner = $2, started_at = clock_timestamp(), stopped = NULL
+UPDATE posthaste.capture SET runner = $2, path = $3, started_at = clock_timestamp(),
+       stopped = NULL
  WHERE name = $1::text

@@ -9,7 +9,7 @@ use posthaste_testkit::{PgVersion, eventually};
 use super::world::{OUTBOX, SOON, World, outbox};
 
 /// What the server's own plugin says was inserted, in its order.
-async fn inserted(world: &World) -> Vec<String> {
+pub(super) async fn inserted(world: &World) -> Vec<String> {
     let sql = "SELECT substring(data FROM 'payload\\[text\\]:''([^'']*)''') \
                FROM pg_logical_slot_peek_changes('other', NULL, NULL) \
                WHERE data LIKE 'table public.outbox: INSERT%'";

@@ -116,6 +116,7 @@ pub(super) fn capture(source: Source) -> Capture {
     Capture {
         name: "all".into(),
         queue: "captured".into(),
+        direct: None,
         source,
         slot: "posthaste_all".into(),
         server: None,

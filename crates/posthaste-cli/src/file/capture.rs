@@ -2,12 +2,19 @@
 
 use anyhow::{Context as _, bail};
 use posthaste_capture::Capture;
+use posthaste_relay::Route;
 use serde_json::Value;
 
 use super::Settings;
 use crate::connect::Address;
 
-pub(super) fn read(name: &str, mut settings: Settings) -> anyhow::Result<Capture> {
+/// The route that it names is read for it: a capture runs on another thread than the route's relay,
+/// and needs connections that are not the relay's.
+pub(super) fn read(
+    name: &str,
+    mut settings: Settings,
+    route: impl Fn(&str) -> anyhow::Result<Option<Route>>,
+) -> anyhow::Result<Capture> {
     super::fill_in("capture", name, &mut settings, &["server"])?;
     let server = match settings.remove("server") {
         None => None,
@@ -17,5 +24,7 @@ pub(super) fn read(name: &str, mut settings: Settings) -> anyhow::Result<Capture
         }
         Some(_) => bail!("capture {name}: server: must be a string"),
     };
-    Ok(Capture::read(name, &settings, server)?)
+    let named = settings.get("route").and_then(Value::as_str);
+    let route = named.map(route).transpose()?.flatten();
+    Ok(Capture::read(name, &settings, server, route.as_ref())?)
 }

@@ -85,7 +85,9 @@ pub(crate) async fn show(
 
 fn row(one: &Overview) -> Row {
     let class = match one.state() {
-        "running" | "copying" => "up",
+        "running" | "copying" | "direct" => "up",
+        "draining" => "retrying",
+        "spilling" => "failing",
         "paused" => "paused",
         "stopped" => "failing",
         _ => "idle",

@@ -373,6 +373,7 @@ fn capture() -> posthaste_capture::Overview {
         copied_rows: None,
         copy_rows: None,
         copy_problem: None,
+        path: None,
     }
 }
 

@@ -5,7 +5,16 @@ use posthaste_observe::Snapshot;
 
 use super::{All, Labels, Series};
 
-const STATES: [&str; 5] = ["running", "copying", "paused", "not running", "stopped"];
+const STATES: [&str; 8] = [
+    "running",
+    "direct",
+    "spilling",
+    "draining",
+    "copying",
+    "paused",
+    "not running",
+    "stopped",
+];
 
 type Figure = fn(&Overview) -> f64;
 
@@ -14,13 +23,13 @@ const METRICS: [(&str, &str, &str, Figure); 7] = [
     (
         "posthaste_capture_events_total",
         "counter",
-        "Jobs that the capture has written since it was installed or begun again.",
+        "Events that the capture has sent or written as jobs since it was installed or begun again.",
         |one| one.events as f64,
     ),
     (
         "posthaste_capture_bytes_total",
         "counter",
-        "The bytes of these jobs, about.",
+        "The bytes of these events, about.",
         |one| one.bytes as f64,
     ),
     (

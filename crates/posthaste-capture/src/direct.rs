@@ -1,0 +1,327 @@
+//! What the direct path decides, and the events that it has handed out. Pure.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use posthaste_relay::{Answer, Message, Sender};
+
+use crate::batch::Batch;
+use crate::capture::Direct;
+use crate::event::Event;
+use crate::lsn::Lsn;
+use crate::mark::Counted;
+
+/// As many messages are sent together at the beginning, and at most.
+const FIRST: usize = 64;
+const MOST: usize = 500;
+/// What is answered sooner may be larger, and what takes longer must be smaller.
+const QUICK: Duration = Duration::from_secs(1);
+const SLOW: Duration = Duration::from_secs(5);
+/// After a failure it is tried again after this, twice as long each time in a row.
+const RETRY_FIRST: Duration = Duration::from_millis(50);
+const RETRY_LAST: Duration = Duration::from_secs(1);
+/// A single message that gets no answer so often, from a destination that is there, is for the
+/// relay, which counts its attempts.
+const STRIKES: u32 = 3;
+/// A relay that sends jobs within this time will soon have sent all.
+const KEEPS_UP: Duration = Duration::from_secs(1);
+/// So long, nothing is added to its jobs.
+const HOLD: Duration = Duration::from_secs(2);
+/// Whether a destination keeps up is decided over this time.
+const WINDOW: Duration = Duration::from_secs(30);
+
+/// How many messages are sent together, and when.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    size: usize,
+    most: usize,
+    retry: Duration,
+    strikes: u32,
+}
+
+impl Pace {
+    pub(crate) fn new(most: Option<usize>) -> Self {
+        let most = most.unwrap_or(MOST).clamp(1, MOST);
+        Self {
+            size: FIRST.min(most),
+            most,
+            retry: RETRY_FIRST,
+            strikes: 0,
+        }
+    }
+
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    pub(crate) fn succeeded(&mut self, took: Duration) {
+        (self.retry, self.strikes) = (RETRY_FIRST, 0);
+        if took < QUICK {
+            self.size = (self.size * 2).min(self.most);
+        } else if took > SLOW {
+            self.size = (self.size / 2).max(1);
+        }
+    }
+
+    /// How long to wait. After a failure messages go one by one, so that the one that does it is
+    /// found.
+    pub(crate) fn failed(&mut self, was_there: bool) -> Duration {
+        self.strikes = match was_there && self.size == 1 {
+            true => self.strikes + 1,
+            false => 0,
+        };
+        self.size = 1;
+        let wait = self.retry;
+        self.retry = (wait * 2).min(RETRY_LAST);
+        wait
+    }
+
+    /// It lies with the message.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.strikes >= STRIKES
+    }
+}
+
+/// Whether the destination takes as much as is committed. Times count from when the run began.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    spill_after: u64,
+    spill_after_time: Option<Duration>,
+    /// Since when it takes nothing.
+    silent: Option<Duration>,
+    window: Option<(Duration, u64, Lsn)>,
+}
+
+impl Patience {
+    pub(crate) fn new(direct: &Direct) -> Self {
+        Self {
+            spill_after: direct.spill_after,
+            spill_after_time: direct.spill_after_time,
+            silent: None,
+            window: None,
+        }
+    }
+
+    pub(crate) fn took(&mut self) {
+        self.silent = None;
+    }
+
+    pub(crate) fn refused(&mut self, now: Duration) {
+        self.silent.get_or_insert(now);
+    }
+
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silent.is_some()
+    }
+
+    pub(crate) fn is_over(&self, now: Duration) -> bool {
+        let limit = self.spill_after_time;
+        let silent = self.silent.map(|since| now.saturating_sub(since));
+        silent
+            .zip(limit)
+            .is_some_and(|(silent, limit)| silent >= limit)
+    }
+
+    /// Whether so much log that is not confirmed is too much: at once while nothing is taken; else
+    /// if it grows although whole transactions were done meanwhile.
+    pub(crate) fn is_too_much(&mut self, now: Duration, unconfirmed: u64, done: Lsn) -> bool {
+        if self.silent.is_some() {
+            return unconfirmed > self.spill_after;
+        }
+        let (since, before, done_before) = *self.window.get_or_insert((now, unconfirmed, done));
+        if now.saturating_sub(since) < WINDOW {
+            return false;
+        }
+        self.window = Some((now, unconfirmed, done));
+        unconfirmed > self.spill_after && unconfirmed > before && done > done_before
+    }
+}
+
+/// How much is left of the jobs that must come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Drained {
+    Whole,
+    /// New events wait a moment, so that the relay comes to an end.
+    Nearly,
+    Not,
+}
+
+impl Drained {
+    /// By since when the oldest job waits, and how long events have waited for the last ones.
+    pub(crate) fn new(backlog: Option<Duration>, held: Duration) -> Self {
+        match backlog {
+            None => Self::Whole,
+            Some(oldest) if oldest < KEEPS_UP && held < HOLD => Self::Nearly,
+            Some(_) => Self::Not,
+        }
+    }
+}
+
+/// Events that were handed out, and what is left of them.
+#[derive(Debug)]
+pub(crate) struct Hand {
+    pub(crate) batch: Batch,
+    left: VecDeque<Numbered>,
+    /// For the relay, which knows what becomes of such ones.
+    refused: Vec<usize>,
+}
+
+/// A message, and which event of the batch it is.
+pub(crate) type Numbered = (usize, Message);
+
+impl Hand {
+    pub(crate) fn new(batch: Batch, sender: &Sender) -> Self {
+        let (mut left, mut refused) = (VecDeque::new(), Vec::new());
+        for (number, event) in batch.events().iter().enumerate() {
+            match sender.message(&event.outgoing()) {
+                Some(message) => left.push_back((number, message)),
+                None => refused.push(number),
+            }
+        }
+        Self {
+            batch,
+            left,
+            refused,
+        }
+    }
+
+    /// The next ones.
+    pub(crate) fn take(&mut self, count: usize) -> (Vec<usize>, Vec<Message>) {
+        let count = count.min(self.left.len());
+        self.left.drain(..count).unzip()
+    }
+
+    /// Puts back what was not taken: how many were, and why others were not.
+    pub(crate) fn settle(
+        &mut self,
+        sent: Vec<Numbered>,
+        answers: Vec<Answer>,
+    ) -> (usize, Option<String>) {
+        let (mut accepted, mut problem) = (0, None);
+        for (one, answer) in sent.into_iter().zip(answers).rev() {
+            match answer {
+                Answer::Accepted => accepted += 1,
+                Answer::Unavailable { reason } | Answer::Backpressure { reason } => {
+                    problem = Some(reason.to_string());
+                    self.left.push_front(one);
+                }
+                _ => self.refused.push(one.0),
+            }
+        }
+        (accepted, problem)
+    }
+
+    /// Nothing of it is to be sent.
+    pub(crate) fn is_sent(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    /// How much of it the destination has, once all is answered.
+    pub(crate) fn sent(&self) -> Counted {
+        let (mut sent, unsent) = (Counted::default(), self.unsent());
+        for event in self.batch.events() {
+            let bytes = event.bytes();
+            sent.add(Counted { events: 1, bytes });
+        }
+        for event in unsent {
+            sent.events -= 1;
+            sent.bytes -= event.bytes();
+        }
+        sent
+    }
+
+    /// What the destination does not have, in the order of the stream.
+    pub(crate) fn unsent(&self) -> Vec<&Event> {
+        let left = self.left.iter().map(|(number, _)| *number);
+        let mut numbers: Vec<usize> = left.chain(self.refused.iter().copied()).collect();
+        numbers.sort_unstable();
+        let events = self.batch.events();
+        numbers.iter().map(|number| &events[*number]).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Drained, Pace, Patience};
+    use crate::lsn::Lsn;
+
+    #[test]
+    fn events_wait_only_briefly_and_only_for_a_relay_that_keeps_up() {
+        let millis = Duration::from_millis;
+        let drained = |oldest: Option<u64>, held| Drained::new(oldest.map(millis), millis(held));
+        assert_eq!(drained(None, 9_000), Drained::Whole);
+        assert_eq!(drained(Some(0), 0), Drained::Nearly);
+        assert_eq!(drained(Some(999), 1_999), Drained::Nearly);
+        assert_eq!(drained(Some(1_000), 0), Drained::Not);
+        assert_eq!(drained(Some(0), 2_000), Drained::Not);
+    }
+
+    #[test]
+    fn a_batch_grows_while_answers_are_quick_and_shrinks_to_one_message_after_a_failure() {
+        let mut pace = Pace::new(None);
+        let sizes = [1, 1, 1, 1, 2_000, 6_000].map(|millis| {
+            let before = pace.size();
+            pace.succeeded(Duration::from_millis(millis));
+            before
+        });
+        assert_eq!(sizes, [64, 128, 256, 500, 500, 500]);
+        assert_eq!(pace.size(), 250);
+        let waits = [1, 2, 3, 4, 5, 6, 7].map(|_| pace.failed(false).as_millis());
+        assert_eq!(waits, [50, 100, 200, 400, 800, 1_000, 1_000]);
+        assert_eq!(pace.size(), 1);
+        pace.succeeded(Duration::ZERO);
+        assert_eq!((pace.size(), pace.failed(false).as_millis()), (2, 50));
+        assert_eq!(Pace::new(Some(7)).size(), 7);
+    }
+
+    #[test]
+    fn only_a_lone_message_of_a_destination_that_is_there_is_stuck() {
+        let mut pace = Pace::new(None);
+        // The first failure was a batch's.
+        for _ in 0..3 {
+            pace.failed(true);
+        }
+        assert!(!pace.is_stuck());
+        pace.failed(true);
+        assert!(pace.is_stuck());
+        pace.failed(false);
+        assert!(!pace.is_stuck());
+    }
+
+    fn patience(spill_after: u64) -> Patience {
+        Patience {
+            spill_after,
+            spill_after_time: Some(Duration::from_secs(300)),
+            silent: None,
+            window: None,
+        }
+    }
+
+    #[test]
+    fn a_silent_destination_is_given_up_by_time_or_by_log() {
+        let (mut patience, now) = (patience(100), Duration::ZERO);
+        assert!(!patience.is_over(now + Duration::from_secs(301)));
+        patience.refused(now);
+        patience.refused(now + Duration::from_secs(200));
+        assert!(!patience.is_over(now + Duration::from_secs(299)));
+        assert!(patience.is_over(now + Duration::from_secs(300)));
+        assert!(!patience.is_too_much(now, 100, Lsn(1)));
+        assert!(patience.is_too_much(now, 101, Lsn(1)));
+        patience.took();
+        assert!(!patience.is_too_much(now, 101, Lsn(1)) && !patience.is_silent());
+    }
+
+    #[test]
+    fn a_slow_destination_is_given_up_where_the_log_grows_and_no_large_transaction_is_why() {
+        let later = |seconds| Duration::from_secs(seconds);
+        let (mut patience, now) = (patience(100), Duration::ZERO);
+        assert!(!patience.is_too_much(now, 200, Lsn(1)));
+        assert!(!patience.is_too_much(now + later(20), 300, Lsn(2)));
+        // It shrinks, stays within one transaction, and grows.
+        assert!(!patience.is_too_much(now + later(31), 150, Lsn(3)));
+        assert!(!patience.is_too_much(now + later(62), 250, Lsn(3)));
+        assert!(patience.is_too_much(now + later(93), 350, Lsn(4)));
+    }
+}

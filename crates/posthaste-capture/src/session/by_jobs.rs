@@ -1,0 +1,92 @@
+//! Each event becomes a job, in the transaction of the mark that counts it.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::timeout;
+
+use super::{BETWEEN_BATCHES, IDLE_MARKS, MARKS, Session, TICK, Taken, take};
+use crate::batch::Batch;
+use crate::error::Error;
+use crate::lsn::Lsn;
+
+/// How often a run that is to end asks the server how far it is.
+const ASK: Duration = Duration::from_millis(100);
+
+impl Session<'_> {
+    /// Reads on until it is asked to stop, or up to a place in the log.
+    pub(super) async fn run_by_jobs(&mut self, until: Option<Lsn>) -> Result<(), Error> {
+        let mut assembler = self.assembler();
+        let mut batch = Batch::new(self.mark);
+        let rested = Instant::now().checked_sub(BETWEEN_BATCHES);
+        let (mut flushed, mut marks) = (rested.unwrap_or_else(Instant::now), 0);
+        loop {
+            let is_between = assembler.transaction().is_none();
+            let is_due = is_between && flushed.elapsed() >= BETWEEN_BATCHES;
+            let is_idle_due = batch.is_long() || flushed.elapsed() >= IDLE_MARKS;
+            let is_at_end = until.is_some_and(|until| is_between && batch.end() >= until);
+            let is_stopping = self.stopping.is_cancelled();
+            let flushes = match batch.is_empty() {
+                false => batch.is_full() || is_due || is_at_end || (is_stopping && is_between),
+                true => batch.unmarked() > 0 && (is_idle_due || is_at_end || is_stopping),
+            };
+            if flushes {
+                self.flush(&mut batch).await?;
+                flushed = Instant::now();
+                if marks % MARKS == 0 {
+                    self.turn_marks().await?;
+                }
+                marks += 1;
+            }
+            // All that was handed out is seen by others now.
+            if is_between && batch.is_empty() && !is_stopping {
+                self.copy_on(&mut assembler).await?;
+            }
+            if is_stopping || (is_at_end && batch.is_empty() && !self.copier.is_busy()) {
+                return Ok(());
+            }
+            let wait = match (batch.is_empty(), is_between) {
+                (false, true) => BETWEEN_BATCHES.saturating_sub(flushed.elapsed()),
+                _ if until.is_some() => ASK,
+                _ => TICK,
+            };
+            let frame = tokio::select! {
+                frame = timeout(wait, self.feed.next()) => frame,
+                () = self.stopping.cancelled() => continue,
+            };
+            let Ok(frame) = frame else {
+                if until.is_some() {
+                    self.feed.ask().await?;
+                }
+                continue;
+            };
+            match take(frame?, &mut assembler, &mut batch) {
+                Taken::Read => {}
+                Taken::Copied(touched, mark) => {
+                    self.take_copied(touched, mark, &assembler, &mut batch)
+                        .await?;
+                }
+                Taken::Asked => {
+                    // A server that shuts down waits until all it has sent is confirmed.
+                    if assembler.transaction().is_none() && batch.unmarked() > 0 {
+                        self.flush(&mut batch).await?;
+                        flushed = Instant::now();
+                    }
+                    self.feed.confirm(batch.marked().done).await?;
+                }
+                Taken::Unreadable(change) => {
+                    self.flush(&mut batch).await?;
+                    return self.unreadable(&change).await;
+                }
+            }
+        }
+    }
+
+    /// Writes what is in hand, and lets the server forget it.
+    pub(super) async fn flush(&mut self, batch: &mut Batch) -> Result<(), Error> {
+        let mark = batch.next_mark();
+        self.write(batch.events().iter(), batch.xids(), mark)
+            .await?;
+        batch.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,372 @@
+//! Sends events without jobs, one batch at a time. Where the destination takes nothing, they become
+//! jobs of its route, until all of those are sent.
+
+mod marking;
+mod spilling;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use posthaste_relay::{Answer, Message};
+use tokio::task::{JoinSet, yield_now};
+use tokio::time::{sleep, timeout};
+
+use super::{BETWEEN_BATCHES, Session, TICK, Taken, take, while_alive};
+use crate::assemble::{Assembler, Unreadable};
+use crate::batch::Batch;
+use crate::capture::{Direct, State};
+use crate::direct::{Hand, Pace, Patience};
+use crate::error::Error;
+use crate::lsn::Lsn;
+use crate::mark::{Counted, Mark};
+use marking::{Marking, written};
+
+/// How often a run that is to end asks the server how far it is.
+const ASK: Duration = Duration::from_millis(100);
+/// A run that is to stop waits so long for an answer.
+const LAST_ANSWER: Duration = Duration::from_secs(5);
+/// A server that asks again and again for so long, and sends nothing, is shutting down.
+const SHUTS_DOWN: Duration = Duration::from_secs(2);
+
+/// The path of events.
+#[derive(Clone, Copy, Debug)]
+enum Path {
+    Direct,
+    /// They become jobs; from then on it is asked whether few are left.
+    Spilling {
+        ask_at: Instant,
+    },
+    /// They wait, as long as few jobs are left.
+    Draining {
+        since: Instant,
+        ask_at: Instant,
+    },
+}
+
+/// What became of messages.
+struct Sent {
+    numbers: Vec<usize>,
+    messages: Vec<Message>,
+    answers: Vec<Answer>,
+    took: Duration,
+    /// The destination answered when it was asked.
+    was_there: bool,
+}
+
+/// A run of the direct path over one connection.
+struct Run<'s, 'a> {
+    session: &'s mut Session<'a>,
+    direct: &'a Direct,
+    assembler: Assembler<'a>,
+    reading: Batch,
+    unreadable: Option<Unreadable>,
+    began: Instant,
+    path: Path,
+    hand: Option<Hand>,
+    sending: JoinSet<Sent>,
+    pace: Pace,
+    patience: Patience,
+    /// Whether the destination is asked before something is sent.
+    asks_first: bool,
+    /// It takes too little: what is left of the batch becomes jobs.
+    gives_up: bool,
+    send_at: Instant,
+    look_at: Instant,
+    spilled_at: Instant,
+    /// Up to here all was accepted.
+    accepted: Mark,
+    marked: Mark,
+    marked_at: Instant,
+    marks: u32,
+    marking: Option<Marking<'a>>,
+    is_store_lost: bool,
+    /// Events that were accepted, and that no mark counts.
+    unmarked: Counted,
+    /// When it was last asked whether somebody has paused it.
+    asked_at: Instant,
+    /// Since when the server asks again and again.
+    asked_since: Option<(Instant, Instant)>,
+}
+
+impl<'a> Session<'a> {
+    /// Sends what it reads until it is asked to stop, or up to a place in the log.
+    pub(super) async fn run_direct(
+        &mut self,
+        direct: &'a Direct,
+        until: Option<Lsn>,
+    ) -> Result<(), Error> {
+        let mut run = Run::new(self, direct);
+        loop {
+            if run.session.stopping.is_cancelled() {
+                return run.stop().await;
+            }
+            run.advance().await?;
+            if until.is_some_and(|until| run.is_done_to(until)) {
+                return run.mark_now().await;
+            }
+            run.wait(until.is_some()).await?;
+        }
+    }
+}
+
+impl<'s, 'a> Run<'s, 'a> {
+    fn new(session: &'s mut Session<'a>, direct: &'a Direct) -> Self {
+        let (now, mark) = (Instant::now(), session.mark);
+        // Jobs of an earlier run may wait: until none is left, nothing may pass them.
+        let path = Path::Draining {
+            since: now,
+            ask_at: now,
+        };
+        session.shared.set(State::Draining);
+        Self {
+            assembler: session.assembler(),
+            reading: Batch::new(mark),
+            unreadable: None,
+            began: now,
+            path,
+            hand: None,
+            sending: JoinSet::new(),
+            pace: Pace::new(direct.sender.batch()),
+            patience: Patience::new(direct),
+            asks_first: true,
+            gives_up: false,
+            send_at: now,
+            look_at: now,
+            spilled_at: now,
+            accepted: mark,
+            marked: mark,
+            marked_at: now,
+            marks: 0,
+            marking: None,
+            is_store_lost: false,
+            unmarked: Counted::default(),
+            asked_at: now,
+            asked_since: None,
+            session,
+            direct,
+        }
+    }
+
+    /// Does what is due.
+    async fn advance(&mut self) -> Result<(), Error> {
+        self.settle_hand().await?;
+        if self.is_paused().await? {
+            self.stop().await?;
+            return Err(Error::paused());
+        }
+        match self.path {
+            Path::Direct => {
+                self.give_up_if_due().await?;
+                self.send().await;
+            }
+            Path::Spilling { ask_at } => {
+                self.spill().await?;
+                if Instant::now() >= ask_at {
+                    self.drain().await?;
+                }
+            }
+            Path::Draining { ask_at, .. } if Instant::now() >= ask_at => self.drain().await?,
+            Path::Draining { .. } => {}
+        }
+        let is_empty = self.hand.is_none() && self.reading.is_empty();
+        if let Some(change) = self.unreadable.take_if(|_| is_empty) {
+            self.mark_now().await?;
+            return self.session.unreadable(&change).await;
+        }
+        self.mark();
+        Ok(())
+    }
+
+    /// Asks once a second whether somebody has paused it.
+    async fn is_paused(&mut self) -> Result<bool, Error> {
+        let is_due = self.asked_at.elapsed() >= TICK;
+        if !is_due || self.marking.is_some() || self.is_store_lost {
+            return Ok(false);
+        }
+        self.asked_at = Instant::now();
+        let store = Arc::clone(&self.session.store);
+        let asked = while_alive(&mut self.session.feed, store.wanted()).await;
+        match (asked, self.path) {
+            (Ok((is_paused, _)), _) => Ok(is_paused),
+            (Err(error), Path::Direct) => {
+                self.lose_store(&error);
+                Ok(false)
+            }
+            (Err(error), _) => Err(error),
+        }
+    }
+
+    /// Waits for what comes next, and takes it.
+    async fn wait(&mut self, asks: bool) -> Result<(), Error> {
+        let reads = !self.reading.is_full() && self.unreadable.is_none();
+        let hands_out = self.may_hand_out();
+        let tick = self.next_tick(asks);
+        let stopping = self.session.stopping;
+        tokio::select! {
+            biased;
+            () = stopping.cancelled() => {}
+            Some(sent) = self.sending.join_next() => {
+                let sent = sent.map_err(|error| Error::lost(error.to_string()))?;
+                self.sent(sent);
+            }
+            marked = written(&mut self.marking) => self.was_marked(marked).await?,
+            frame = self.session.feed.next(), if reads => {
+                let taken = take(frame?, &mut self.assembler, &mut self.reading);
+                self.taken(taken).await?;
+            }
+            () = std::future::ready(()), if hands_out => {
+                let next = Batch::new(self.reading.next_mark());
+                let batch = std::mem::replace(&mut self.reading, next);
+                self.hand = Some(Hand::new(batch, &self.direct.sender));
+            }
+            () = sleep(tick) => {
+                match asks && reads && tick >= ASK {
+                    true => self.session.feed.ask().await?,
+                    false => self.session.feed.keep_alive().await?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn next_tick(&self, asks: bool) -> Duration {
+        let now = Instant::now();
+        let until = |at: Instant| at.saturating_duration_since(now);
+        let due = match self.path {
+            Path::Direct if self.hand.is_some() && self.sending.is_empty() => until(self.send_at),
+            Path::Direct => TICK,
+            Path::Spilling { .. } if self.reading.is_empty() => TICK,
+            Path::Spilling { .. } => until(self.spilled_at + BETWEEN_BATCHES),
+            Path::Draining { ask_at, .. } => until(ask_at),
+        };
+        let most = if asks { ASK } else { TICK };
+        due.clamp(Duration::from_millis(1), most)
+    }
+
+    async fn taken(&mut self, taken: Taken) -> Result<(), Error> {
+        match taken {
+            // Copies are refused.
+            Taken::Read | Taken::Copied(..) => self.asked_since = None,
+            Taken::Asked => return self.asked().await,
+            Taken::Unreadable(change) => self.unreadable = Some(change),
+        }
+        Ok(())
+    }
+
+    /// A server that shuts down waits until all that it has sent is confirmed, for ever.
+    async fn asked(&mut self) -> Result<(), Error> {
+        let now = Instant::now();
+        let is_idle = self.hand.is_none() && self.reading.is_empty();
+        if is_idle && self.assembler.transaction().is_none() {
+            // Where it cannot be written, the next time will do.
+            let _ = self.mark_now().await;
+        }
+        let (first, last) = self.asked_since.unwrap_or((now, now));
+        let goes_on = now.duration_since(last) < TICK;
+        self.asked_since = Some((if goes_on { first } else { now }, now));
+        if goes_on && now.duration_since(first) > SHUTS_DOWN {
+            return Err(Error::lost("the server shuts down"));
+        }
+        self.session.feed.confirm(self.marked.done).await
+    }
+
+    fn may_hand_out(&self) -> bool {
+        let is_whole = self.assembler.transaction().is_none() || self.unreadable.is_some();
+        matches!(self.path, Path::Direct)
+            && self.hand.is_none()
+            && !self.reading.is_empty()
+            && (is_whole || self.reading.is_full())
+    }
+
+    /// Begins to send the next messages.
+    async fn send(&mut self) {
+        let is_due = self.sending.is_empty() && Instant::now() >= self.send_at;
+        let Some(hand) = self.hand.as_mut().filter(|_| is_due) else {
+            return;
+        };
+        let (numbers, messages) = hand.take(self.pace.size());
+        let (sender, asks_first) = (self.direct.sender.clone(), self.asks_first);
+        self.sending.spawn(async move {
+            let began = Instant::now();
+            let asked = match asks_first {
+                true => sender.check().await,
+                false => Ok(()),
+            };
+            let was_there = asked.is_ok() && sender.can_ask();
+            let answers = match asked {
+                Ok(()) => sender.send(&messages).await,
+                Err(reason) => {
+                    let reason = reason.into();
+                    vec![Answer::Unavailable { reason }; messages.len()]
+                }
+            };
+            Sent {
+                numbers,
+                messages,
+                answers,
+                took: began.elapsed(),
+                was_there: was_there && asks_first,
+            }
+        });
+        // They are being sent before more is read.
+        yield_now().await;
+    }
+
+    fn sent(&mut self, sent: Sent) {
+        let Some(hand) = &mut self.hand else { return };
+        let numbered = sent.numbers.into_iter().zip(sent.messages).collect();
+        let (accepted, problem) = hand.settle(numbered, sent.answers);
+        self.session.shared.count(accepted as u64);
+        if accepted > 0 {
+            self.patience.took();
+        }
+        let Some(problem) = problem else {
+            self.patience.took();
+            if std::mem::take(&mut self.asks_first) {
+                self.session.shared.set(State::Direct);
+            }
+            return self.pace.succeeded(sent.took);
+        };
+        let now = Instant::now();
+        if !self.patience.is_silent() {
+            let (capture, error) = (&self.session.capture.name, &problem);
+            tracing::warn!(capture, error, "the destination of a capture takes nothing");
+        }
+        self.session.shared.fail(&Error::lost(problem));
+        if accepted == 0 {
+            self.patience.refused(self.began.elapsed());
+        }
+        self.send_at = now + self.pace.failed(sent.was_there);
+        self.asks_first = true;
+    }
+
+    /// All that was handed out has been answered: what was refused becomes jobs.
+    async fn settle_hand(&mut self) -> Result<(), Error> {
+        let is_sent = |hand: &Hand| hand.is_sent();
+        if self.sending.is_empty() && self.hand.as_ref().is_some_and(is_sent) {
+            self.leave_to_relay().await?;
+        }
+        if self.hand.is_none() && self.reading.is_empty() {
+            self.accepted = self.reading.next_mark();
+        }
+        Ok(())
+    }
+
+    /// All is done that was committed before.
+    fn is_done_to(&self, until: Lsn) -> bool {
+        self.assembler.transaction().is_none()
+            && self.hand.is_none()
+            && self.reading.is_empty()
+            && self.reading.end() >= until
+    }
+
+    /// Waits for the last answer, and marks what was accepted: the rest is read again.
+    async fn stop(&mut self) -> Result<(), Error> {
+        if let Ok(Some(Ok(sent))) = timeout(LAST_ANSWER, self.sending.join_next()).await {
+            self.sent(sent);
+        }
+        self.sending.abort_all();
+        self.settle_hand().await?;
+        self.mark_now().await
+    }
+}

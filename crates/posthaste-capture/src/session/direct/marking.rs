@@ -1,0 +1,155 @@
+//! Writes down what was accepted, beside the sending.
+
+use std::mem::take;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::Run;
+use crate::batch::UNMARKED;
+use crate::error::Error;
+use crate::mark::{Counted, Mark};
+use crate::session::{IDLE_MARKS, MARKS, superseded, while_alive};
+use crate::store::{Kept, Store};
+
+/// What was accepted is marked this often.
+const BETWEEN_MARKS: Duration = Duration::from_secs(1);
+/// A mark that could not be written is tried again after this.
+const MARK_AGAIN: Duration = Duration::from_secs(2);
+
+/// A mark, and the connection by which it was written.
+pub(super) type MarkWritten = Result<(Arc<Store>, Kept, Mark), Error>;
+
+/// A mark that is being written.
+pub(super) struct Marking<'a> {
+    written: Pin<Box<dyn Future<Output = MarkWritten> + 'a>>,
+    sent: Counted,
+}
+
+impl<'a> Run<'_, 'a> {
+    /// Begins to write a mark, if it is time.
+    pub(super) fn mark(&mut self) {
+        let (new, old) = (self.accepted, self.marked);
+        let is_due = match self.is_store_lost {
+            true => self.marked_at.elapsed() >= MARK_AGAIN,
+            false if new.position != old.position => self.marked_at.elapsed() >= BETWEEN_MARKS,
+            false => {
+                let unmarked = new.done.0.saturating_sub(old.done.0);
+                unmarked >= UNMARKED || self.marked_at.elapsed() >= IDLE_MARKS
+            }
+        };
+        // A lost store is also tried without a new mark: only so is it known to be there again.
+        let is_wanted = new != old || self.is_store_lost;
+        if !is_wanted || !is_due || self.marking.is_some() {
+            return;
+        }
+        self.marked_at = Instant::now();
+        let sent = take(&mut self.unmarked);
+        let written = Box::pin(self.write_mark(new, sent));
+        self.marking = Some(Marking { written, sent });
+    }
+
+    fn write_mark(
+        &self,
+        mark: Mark,
+        sent: Counted,
+    ) -> impl Future<Output = MarkWritten> + 'a + use<'a> {
+        let (store, is_lost) = (Arc::clone(&self.session.store), self.is_store_lost);
+        let (database, capture) = (self.session.database, self.session.capture);
+        let (runner, epoch) = (self.session.runner, self.session.installed.epoch);
+        async move {
+            let store = match is_lost {
+                false => store,
+                true => {
+                    let store = Store::open(database, &capture.name).await?;
+                    // What the newest mark counts is counted on.
+                    store.mark(epoch).await?;
+                    Arc::new(store)
+                }
+            };
+            let kept = store.keep_mark((runner, epoch), mark, sent).await?;
+            Ok((store, kept, mark))
+        }
+    }
+
+    pub(super) async fn was_marked(&mut self, marked: MarkWritten) -> Result<(), Error> {
+        let marking = self.marking.take();
+        match marked {
+            Ok((store, Kept::Done { .. }, mark)) => {
+                (self.session.store, self.is_store_lost) = (store, false);
+                self.was_written(mark);
+                self.session.feed.confirm(mark.done).await?;
+                self.turn_marks().await
+            }
+            Ok(_) => Err(superseded()),
+            // Its sender waits for us, and we for a destination.
+            Err(error) if error.is_shutdown() => Err(error),
+            Err(error) => {
+                if let Some(marking) = marking {
+                    self.unmarked.add(marking.sent);
+                }
+                self.lose_store(&error);
+                Ok(())
+            }
+        }
+    }
+
+    /// Goes on without the store, and tries another connection to it later.
+    pub(super) fn lose_store(&mut self, error: &Error) {
+        if !self.is_store_lost {
+            let capture = &self.session.capture.name;
+            tracing::warn!(capture, %error, "the mark of a capture cannot be written");
+        }
+        self.is_store_lost = true;
+    }
+
+    /// Nobody else writes to the store after this.
+    pub(super) async fn finish_marking(&mut self) -> Result<(), Error> {
+        if let Some(marking) = &mut self.marking {
+            let written = async { Ok(marking.written.as_mut().await) };
+            let marked = while_alive(&mut self.session.feed, written).await?;
+            self.was_marked(marked).await?;
+        }
+        match self.is_store_lost {
+            true => self.mark_here().await,
+            false => Ok(()),
+        }
+    }
+
+    /// Marks what was accepted.
+    pub(super) async fn mark_now(&mut self) -> Result<(), Error> {
+        self.finish_marking().await?;
+        match self.accepted == self.marked {
+            true => Ok(()),
+            false => self.mark_here().await,
+        }
+    }
+
+    async fn mark_here(&mut self) -> Result<(), Error> {
+        let sent = take(&mut self.unmarked);
+        let written = self.write_mark(self.accepted, sent);
+        let written = while_alive(&mut self.session.feed, written).await?;
+        self.was_marked(Ok(written)).await
+    }
+
+    pub(super) async fn turn_marks(&mut self) -> Result<(), Error> {
+        match self.marks % MARKS {
+            1 => self.session.turn_marks().await,
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn was_written(&mut self, mark: Mark) {
+        self.marked = mark;
+        self.marked_at = Instant::now();
+        self.marks += 1;
+    }
+}
+
+/// Completes when the mark is written that is being written.
+pub(super) async fn written(marking: &mut Option<Marking<'_>>) -> MarkWritten {
+    match marking {
+        Some(marking) => marking.written.as_mut().await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,153 @@
+//! When events become jobs of the route, and when no longer.
+
+use std::mem::take;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{Path, Run};
+use crate::capture::State;
+use crate::direct::{Drained, Pace, Patience};
+use crate::error::Error;
+use crate::session::{BETWEEN_BATCHES, while_alive};
+
+/// How often it is asked how much log is not confirmed.
+const LOOK_SILENT: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_secs(10);
+/// How often it is asked which jobs are left: while events become jobs, and while they wait.
+const ASK_SPILLING: Duration = Duration::from_secs(1);
+const ASK_DRAINING: Duration = Duration::from_millis(25);
+
+impl Run<'_, '_> {
+    /// What the destination does not have of what was handed out becomes jobs.
+    pub(super) async fn leave_to_relay(&mut self) -> Result<(), Error> {
+        let Some(hand) = self.hand.take() else {
+            return Ok(());
+        };
+        let mark = hand.batch.next_mark();
+        let unsent = hand.unsent();
+        if !unsent.is_empty() {
+            self.finish_marking().await?;
+        }
+        self.unmarked.add(hand.sent());
+        self.accepted = mark;
+        if unsent.is_empty() {
+            return Ok(());
+        }
+        self.session.store.count(take(&mut self.unmarked));
+        let events = unsent.iter().copied();
+        self.session.write(events, hand.batch.xids(), mark).await?;
+        self.session.shared.count_spilled(unsent.len() as u64);
+        self.was_written(mark);
+        self.turn_marks().await
+    }
+
+    /// Gives the destination up for now, if it is time.
+    pub(super) async fn give_up_if_due(&mut self) -> Result<(), Error> {
+        let now = Instant::now();
+        let is_waiting = self.hand.is_some() && self.sending.is_empty();
+        self.gives_up |=
+            is_waiting && (self.patience.is_over(self.began.elapsed()) || self.pace.is_stuck());
+        if !self.gives_up && now >= self.look_at && self.hand.is_some() {
+            let is_silent = self.patience.is_silent();
+            self.look_at = now + if is_silent { LOOK_SILENT } else { LOOK };
+            self.ask_for_room(is_silent).await?;
+        }
+        if !(self.gives_up && is_waiting) {
+            return Ok(());
+        }
+        let capture = &self.session.capture.name;
+        tracing::warn!(capture, "a capture spills: events become jobs of its route");
+        self.gives_up = false;
+        self.finish_marking().await?;
+        let ask_at = now + ASK_SPILLING;
+        self.take_path(Path::Spilling { ask_at }, State::Spilling)
+            .await?;
+        self.leave_to_relay().await
+    }
+
+    /// Asks how much log is not confirmed. Where the store is lost too, only a silent destination
+    /// ends the connection.
+    pub(super) async fn ask_for_room(&mut self, is_silent: bool) -> Result<(), Error> {
+        if is_silent {
+            self.finish_marking().await?;
+        } else if self.marking.is_some() || self.is_store_lost {
+            return Ok(());
+        }
+        let done = self.marked.done;
+        let store = Arc::clone(&self.session.store);
+        match while_alive(&mut self.session.feed, store.unconfirmed(done)).await {
+            Ok(bytes) => {
+                let now = self.began.elapsed();
+                self.gives_up = self.patience.is_too_much(now, bytes, done);
+            }
+            Err(error) if !is_silent => self.lose_store(&error),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// What was read becomes jobs.
+    pub(super) async fn spill(&mut self) -> Result<(), Error> {
+        self.leave_to_relay().await?;
+        let is_whole = self.assembler.transaction().is_none() || self.unreadable.is_some();
+        let is_due = is_whole && self.spilled_at.elapsed() >= BETWEEN_BATCHES;
+        if self.reading.is_empty() || !(is_due || self.reading.is_full()) {
+            return Ok(());
+        }
+        self.finish_marking().await?;
+        let mark = self.reading.next_mark();
+        let (events, xids) = (self.reading.events().iter(), self.reading.xids());
+        self.session.write(events, xids, mark).await?;
+        let count = self.reading.events().len() as u64;
+        self.session.shared.count_spilled(count);
+        self.reading.clear();
+        self.accepted = mark;
+        self.was_written(mark);
+        self.spilled_at = Instant::now();
+        self.turn_marks().await
+    }
+
+    /// Goes on without jobs once none is left that must come before.
+    pub(super) async fn drain(&mut self) -> Result<(), Error> {
+        self.finish_marking().await?;
+        let (store, capture) = (Arc::clone(&self.session.store), self.session.capture);
+        let asked = Instant::now();
+        let backlog = store.backlog(&capture.queue);
+        let backlog = while_alive(&mut self.session.feed, backlog).await?;
+        // Where asking takes long, it is asked less often.
+        let (now, took) = (Instant::now(), asked.elapsed());
+        let since = match self.path {
+            Path::Draining { since, .. } => since,
+            _ => now,
+        };
+        let (path, state) = match Drained::new(backlog, now.duration_since(since)) {
+            Drained::Whole => {
+                tracing::info!(capture = capture.name, "a capture sends without jobs");
+                (self.send_at, self.asks_first) = (now, true);
+                self.patience = Patience::new(self.direct);
+                self.pace = Pace::new(self.direct.sender.batch());
+                (Path::Direct, State::Direct)
+            }
+            Drained::Nearly => {
+                let ask_at = now + ASK_DRAINING.max(took * 4);
+                (Path::Draining { since, ask_at }, State::Draining)
+            }
+            Drained::Not => {
+                let ask_at = now + ASK_SPILLING.max(took * 10);
+                (Path::Spilling { ask_at }, State::Spilling)
+            }
+        };
+        self.take_path(path, state).await
+    }
+
+    /// Says so where others see it.
+    async fn take_path(&mut self, path: Path, state: State) -> Result<(), Error> {
+        self.path = path;
+        if self.session.shared.status().state == state {
+            return Ok(());
+        }
+        self.session.shared.set(state);
+        let (store, runner) = (Arc::clone(&self.session.store), self.session.runner);
+        while_alive(&mut self.session.feed, store.set_path(runner, state.path())).await
+    }
+}

@@ -1,0 +1,89 @@
+//! Statements of captures that send without jobs.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use super::{Kept, Store, reading};
+use crate::error::Error;
+use crate::lsn::Lsn;
+use crate::mark::{Counted, Mark};
+
+const UNCONFIRMED: &str = "SELECT (pg_catalog.pg_current_wal_lsn() \
+     OPERATOR(pg_catalog.-) $1::text::pg_catalog.pg_lsn)::bigint AS bytes";
+const READING_AT: &str = "SELECT posthaste.reading_at() AS place";
+const SET_PATH: &str = "UPDATE posthaste.capture SET path = $3 \
+     WHERE name = $1::text AND runner = $2::uuid";
+
+impl Store {
+    /// How much log was written after this place.
+    pub(crate) async fn unconfirmed(&self, done: Lsn) -> Result<u64, Error> {
+        let (what, done) = ("cannot ask how much log is not confirmed", done.to_string());
+        let rows = self.ask(what, UNCONFIRMED, &[&done]).await?;
+        let read = |row: &Row| row.try_get::<_, i64>(0);
+        let bytes = rows.first().map_or(Ok(0), read).map_err(reading)?;
+        Ok(bytes.try_into().unwrap_or(0))
+    }
+
+    /// Since when the oldest job of a queue waits for its relay; nothing where none is left that
+    /// the relay sends before what comes now.
+    pub(crate) async fn backlog(&self, queue: &str) -> Result<Option<Duration>, Error> {
+        let what = "cannot ask which jobs are left";
+        // Segments may move while they are read, and what moves may be missed.
+        loop {
+            let place = self.reading_at().await?;
+            let rows = self
+                .ask(what, include_str!("backlog.sql"), &[&queue])
+                .await?;
+            let read = |row: &Row| Ok((row.try_get(0)?, row.try_get(1)?));
+            let read = rows.first().map_or(Ok((None, false)), read);
+            let (seconds, is_left): (Option<f64>, bool) = read.map_err(reading)?;
+            if is_left {
+                let seconds = seconds.unwrap_or(0.0).max(0.0);
+                return Ok(Some(
+                    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX),
+                ));
+            }
+            if place == self.reading_at().await? {
+                return Ok(None);
+            }
+        }
+    }
+
+    async fn reading_at(&self) -> Result<String, Error> {
+        let what = "cannot ask which jobs are left";
+        let rows = self.ask(what, READING_AT, &[]).await?;
+        let place = rows.first().map(|row| row.try_get(0)).transpose();
+        Ok(place.map_err(reading)?.unwrap_or_default())
+    }
+
+    /// Records the path that events take now.
+    pub(crate) async fn set_path(&self, runner: Uuid, path: &str) -> Result<(), Error> {
+        let what = "cannot record the path of a capture";
+        self.ask(what, SET_PATH, &[&self.name, &runner, &path])
+            .await
+            .map(drop)
+    }
+
+    /// A mark, which counts this many events that were sent.
+    pub(crate) async fn keep_mark(
+        &self,
+        (runner, epoch): (Uuid, Uuid),
+        mark: Mark,
+        sent: Counted,
+    ) -> Result<Kept, Error> {
+        self.count(sent);
+        self.keep(runner, epoch, &[], &[], mark).await
+    }
+
+    /// Counts events in the marks that follow.
+    pub(crate) fn count(&self, counted: Counted) {
+        let add = |sum: &AtomicI64, more: usize| {
+            sum.fetch_add(i64::try_from(more).unwrap_or(i64::MAX), Ordering::Relaxed)
+        };
+        add(&self.captured.events, counted.events);
+        add(&self.captured.bytes, counted.bytes);
+    }
+}
