@@ -19,13 +19,19 @@ pub(crate) fn of_file(file: &Path) -> anyhow::Result<Thresholds> {
     thresholds.with_context(|| file.display().to_string())
 }
 
+/// Summary and remedy. A summary that ends with an error lacks its full stop.
+pub(crate) fn sentence(finding: &Finding) -> String {
+    let summary = finding.summary.trim_end_matches('.');
+    format!("{summary}. {}", finding.remedy)
+}
+
 /// Errors and warnings as lines, those of a kind as one.
 pub(crate) fn urgent(findings: &[Finding]) -> Vec<String> {
     let groups = grouped(findings);
     let urgent = groups.iter().filter(|one| one.level != Level::Hint);
     let line = |one: &Finding| {
         let level = one.level.name().to_uppercase();
-        format!("{level} {}: {} {}", one.kind.id(), one.summary, one.remedy)
+        format!("{level} {}: {}", one.kind.id(), sentence(one))
     };
     urgent.map(line).collect()
 }

@@ -52,7 +52,8 @@ pub fn count(number: i64) -> String {
 }
 
 /// So many of something, with the word that fits.
-pub fn counted(number: i64, one: &str, many: &str) -> String {
+pub fn counted(number: impl TryInto<i64>, one: &str, many: &str) -> String {
+    let number = number.try_into().unwrap_or(i64::MAX);
     let word = if number == 1 { one } else { many };
     format!("{} {word}", count(number))
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use posthaste_observe::{Finding, Kind, Snapshot, Thresholds};
 
 use crate::options::between;
+use crate::thresholds::sentence;
 
 /// Which findings are alerts.
 #[derive(Clone, Debug, clap::Args)]
@@ -80,7 +81,7 @@ fn subject_kind(kind: Kind) -> &'static str {
 /// The beginning of an alert, as a line.
 pub(crate) fn line(finding: &Finding) -> String {
     let id = finding.kind.id();
-    format!("{id}: {} {}", finding.summary, finding.remedy)
+    format!("{id}: {}", sentence(finding))
 }
 
 #[cfg(test)]

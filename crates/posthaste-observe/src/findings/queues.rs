@@ -105,7 +105,8 @@ fn late_remedy(snapshot: &Snapshot, queue: &str) -> String {
         .and_then(|one| one.rate.zip(one.per));
     if let Some((jobs, per)) = limit {
         let per = spelled(per);
-        return format!("It is limited to {jobs} jobs in {per}: raise the limit, or wait.");
+        let jobs = counted(jobs, "job", "jobs");
+        return format!("It is limited to {jobs} in {per}: raise the limit, or wait.");
     }
     let window = snapshot.windows.iter().find(|one| one.queue == queue);
     match window.filter(|one| one.seconds >= 30.0) {

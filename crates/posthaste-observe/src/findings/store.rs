@@ -76,9 +76,12 @@ fn other_site(why: &str) -> Finding {
 pub(super) fn check_findings(checks: &Checks) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(schema) = &checks.schema {
+        // The library's remedy is one for programs.
+        let problem = schema.split("; run `posthaste migrate`").next();
+        let problem = problem.unwrap_or(schema);
         found.push(Finding::new(
             Kind::SchemaMismatch,
-            format!("The schema does not match this program: {schema}."),
+            format!("The schema does not match this program: {problem}."),
             "Run 'posthaste migrate' with the newest version that uses this database.",
         ));
     }
