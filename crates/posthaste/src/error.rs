@@ -127,7 +127,7 @@ pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
 fn refused(refusal: &DbError) -> String {
     let (message, code) = (refusal.message(), refusal.code().code());
     let more = match refusal.hint() {
-        Some(hint) => format!("; {hint}"),
+        Some(hint) => format!(". {hint}"),
         None => meaning(Some(code), message).to_owned(),
     };
     format!("{message} ({code}){more}")

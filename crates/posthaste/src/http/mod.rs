@@ -160,7 +160,11 @@ pub fn describe(error: &reqwest::Error) -> String {
         cause = Some(deeper);
     }
     match cause {
-        Some(cause) => format!("{what}: {cause}"),
+        Some(cause) => {
+            let cause = cause.to_string();
+            let cause = cause.split(" (os error").next().unwrap_or_default();
+            format!("{what}: {cause}")
+        }
         None => what.to_owned(),
     }
 }

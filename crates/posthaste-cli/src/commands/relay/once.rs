@@ -101,6 +101,7 @@ pub(super) async fn until_empty(client: &Client, relays: &[Started]) -> anyhow::
             }
         }
         if !is_busy && let Some((one, reason)) = stuck.first() {
+            let reason = reason.split(" (os error").next().unwrap_or_default();
             bail!(
                 "route {}: {} accepts nothing: {reason}. Its jobs wait; no attempt is counted",
                 one.name,

@@ -119,7 +119,7 @@ impl Filter {
         match self.state {
             Some(state) if !states.contains(&state) => {
                 let names: Vec<&str> = states.iter().map(|state| state.name()).collect();
-                let reason = format!("must be one of {}, not {state}", names.join(", "));
+                let reason = format!("{state} is not one of {}", names.join(", "));
                 Err(Error::invalid("state", reason))
             }
             _ => Ok(()),
@@ -152,7 +152,7 @@ mod tests {
         let new = Filter::new;
         assert_eq!(
             refused(new().state(State::Running)),
-            "state: must be one of dead, expired, not running"
+            "state: running is not one of dead, expired"
         );
         assert_eq!(refused(new().queue("a\0")), "queue: must not contain NUL");
         for (pattern, is_refused) in [
