@@ -249,7 +249,7 @@ impl Capture {
         let name = &self.name;
         installed.ok_or_else(|| {
             Error::stopped(format!(
-                "it is not installed: posthaste capture install {name}"
+                "it is not installed. Run 'posthaste capture install {name}'."
             ))
         })
     }

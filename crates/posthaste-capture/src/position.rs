@@ -47,7 +47,13 @@ impl FromStr for Position {
                 row: u16::from_str_radix(&digits[32..], 16).ok()?,
             })
         };
-        read().ok_or_else(|| format!("{text:?} is no position: it has {DIGITS} hexadecimal digits"))
+        read().ok_or_else(|| {
+            format!(
+                "{text:?} is not a position: write its {DIGITS} hexadecimal digits, or {} with the \
+                 timeline before them",
+                DIGITS + 8
+            )
+        })
     }
 }
 

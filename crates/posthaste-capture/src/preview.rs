@@ -20,7 +20,7 @@ impl Capture {
         let installed = installed.ok_or_else(|| {
             let name = &self.name;
             Error::stopped(format!(
-                "it is not installed: posthaste capture install {name}"
+                "it is not installed. Run 'posthaste capture install {name}'."
             ))
         })?;
         let mark = store.mark(installed.epoch).await?.unwrap_or_default();

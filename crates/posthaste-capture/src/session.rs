@@ -67,7 +67,7 @@ impl<'a> Session<'a> {
         let installed = installed.ok_or_else(|| {
             let name = &capture.name;
             Error::stopped(format!(
-                "it is not installed: posthaste capture install {name}"
+                "it is not installed. Run 'posthaste capture install {name}'."
             ))
         })?;
         if installed.is_paused {

@@ -43,7 +43,7 @@ impl fmt::Display for Started {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.destination {
             Some(destination) => write!(f, "capture {}: to {destination}", self.name),
-            None => write!(f, "capture {}: into the queue {}", self.name, self.queue),
+            None => write!(f, "capture {}: into queue {}", self.name, self.queue),
         }
     }
 }

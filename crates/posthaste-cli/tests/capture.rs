@@ -335,7 +335,7 @@ async fn captures_have_metrics_and_a_paused_one_is_a_finding() -> anyhow::Result
     }
     child.kill()?;
     let resumed = world.good(&["capture", "resume", "orders"]).await?;
-    assert_eq!(resumed, "orders goes on");
+    assert_eq!(resumed, "orders is resumed");
     world.good(&["capture", "run", "--once"]).await?;
     Ok(())
 }
@@ -380,7 +380,7 @@ async fn up_runs_the_captures_of_the_file() -> anyhow::Result<()> {
     let world = world().await?;
     world.good(&["capture", "install"]).await?;
     let mut up = world.stage.spawn_on(&world.database, &["up"])?;
-    up.error_line("capture orders: into the queue orders", BOUND)
+    up.error_line("capture orders: into queue orders", BOUND)
         .await?;
     world.insert("one").await?;
     let is_captured = async || Ok(number(&world.client, JOBS).await? == 1);

@@ -142,7 +142,7 @@ fn headers(text: Option<&str>) -> Result<Vec<(String, String)>, String> {
         return Ok(Vec::new());
     };
     let object: Map<String, Json> = serde_json::from_str(text)
-        .map_err(|_| "the headers of a row are no JSON object".to_owned())?;
+        .map_err(|_| "the headers of the row are not a JSON object".to_owned())?;
     let header = |(name, value)| match value {
         Json::String(text) => (name, text),
         other => (name, other.to_string()),

@@ -5,7 +5,7 @@ use std::fmt;
 
 use anyhow::anyhow;
 use posthaste_capture::{Event, Gap, Overview, accept};
-use posthaste_observe::format::age;
+use posthaste_observe::format::{age, counted};
 use serde::Serialize;
 
 use crate::captures::Config;
@@ -110,7 +110,8 @@ impl fmt::Display for Shown<Overview> {
             write!(f, ", a copy does not go on: {problem}")?;
         }
         if *gaps > 0 {
-            write!(f, ", {gaps} gaps ('posthaste capture gaps {name}')")?;
+            let gaps = counted(*gaps, "gap", "gaps");
+            write!(f, ", {gaps} ('posthaste capture gaps {name}')")?;
         }
         match stopped {
             Some(reason) => write!(f, "; {reason}"),
@@ -185,7 +186,10 @@ pub(super) async fn gaps(
         0 => Ok(()),
         left => Err(Ended {
             code: 3,
-            line: format!("{left} gaps are not accepted"),
+            line: format!(
+                "{} not accepted. Note with --accept N that you know of one.",
+                counted(left, "gap is", "gaps are")
+            ),
         }
         .into()),
     }

@@ -48,7 +48,7 @@ pub(super) struct Skip {
     #[arg(value_name = "CAPTURE")]
     capture: String,
 
-    /// The position of the change, as the error shows it
+    /// The position of the change, as the error or 'posthaste capture preview' shows it
     #[arg(long, value_name = "POSITION")]
     at: Position,
 
@@ -142,7 +142,7 @@ pub(super) async fn pause(
     let changed = posthaste_capture::pause(&client, name).await?;
     let text = match require_installed(name, changed)? {
         true => format!("{name} is paused: the server keeps its log until it is resumed"),
-        false => format!("{name} is paused already"),
+        false => format!("{name} was paused already"),
     };
     terminal.result(text, &paused(name, true, changed))
 }
@@ -156,8 +156,8 @@ pub(super) async fn resume(
     let name = &arguments.capture;
     let changed = posthaste_capture::resume(&client, name).await?;
     let text = match require_installed(name, changed)? {
-        true => format!("{name} goes on"),
-        false => format!("{name} is not paused"),
+        true => format!("{name} is resumed"),
+        false => format!("{name} was not paused"),
     };
     terminal.result(text, &paused(name, false, changed))
 }
@@ -200,7 +200,7 @@ pub(super) async fn skip(
     let skipped = capture.skip(&database.address().database(), at).await;
     skipped.map_err(|error| anyhow!("capture {name}: {error}"))?;
     let more = json!({ "capture": name, "position": at.to_string() });
-    terminal.result(format!("{name}: skips the change at {at}"), &more)
+    terminal.result(format!("{name}: the change at {at} will be skipped"), &more)
 }
 
 pub(super) async fn remove(

@@ -5,6 +5,7 @@ use std::fmt;
 use anyhow::anyhow;
 use futures_util::future::join_all;
 use posthaste_capture::Until;
+use posthaste_observe::format::counted;
 use serde::Serialize;
 
 use crate::captures::{self, Started, WhichCaptures};
@@ -44,7 +45,8 @@ struct All<'a> {
 
 impl fmt::Display for Captured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} jobs", self.capture, self.jobs)?;
+        let jobs = counted(self.jobs, "job", "jobs");
+        write!(f, "{}: {jobs} enqueued", self.capture)?;
         match &self.problem {
             Some(problem) => write!(f, "; it stopped: {problem}"),
             None => Ok(()),
@@ -68,7 +70,10 @@ pub(super) async fn run(
         one.tell(terminal)?;
     }
     let ended = {
-        let all = join_all(started.iter_mut().map(|one| end(one, terminal, signals)));
+        // The problem of a single capture is the error of the command.
+        let others = started.len() > 1;
+        let all = started.iter_mut();
+        let all = join_all(all.map(|one| end(one, others, terminal, signals)));
         tokio::select! {
             ended = all => ended,
             error = database.gone() => return Err(error),
@@ -91,7 +96,7 @@ pub(super) async fn run(
 }
 
 /// Waits until one has ended: the others go on without it.
-async fn end(one: &mut Started, terminal: &Terminal, signals: &Signals) -> Captured {
+async fn end(one: &mut Started, others: bool, terminal: &Terminal, signals: &Signals) -> Captured {
     let ended = tokio::select! {
         ended = one.running.ended() => ended,
         () = signals.stop().cancelled() => {
@@ -101,6 +106,7 @@ async fn end(one: &mut Started, terminal: &Terminal, signals: &Signals) -> Captu
     };
     let problem = ended.err().map(|error| error.to_string());
     if let Some(problem) = &problem
+        && others
         && !signals.stop().is_cancelled()
     {
         terminal.note(&format!("capture {}: {problem}", one.name));
