@@ -57,24 +57,43 @@ pub(crate) fn line(error: &anyhow::Error) -> String {
     causes.join(": ")
 }
 
-/// The one line for arguments that could not be understood, with the commands that were probably
-/// intended.
-pub(crate) fn usage_line(error: &clap::Error, suggested: &[String]) -> String {
+/// The one line for arguments of this command that could not be understood, with the commands that
+/// were probably intended.
+pub(crate) fn usage_line(command: &str, error: &clap::Error, suggested: &[String]) -> String {
     let rendered = error.to_string();
-    let mut lines: Vec<&str> = rendered
+    let mut lines = rendered
         .lines()
         .map(str::trim)
         .take_while(|text| !text.starts_with("Usage:") && !text.starts_with("For more information"))
-        .filter(|text| !text.is_empty())
-        .collect();
-    if suggested.is_empty() {
-        let text = one_line(&lines.join("; ").replace(":; ", ": "));
-        return redact(&format!("{text}. Try 'posthaste --help'."));
+        .filter(|text| !text.is_empty());
+    let mut text = lines.next().unwrap_or_default().to_owned();
+    if !suggested.is_empty() {
+        // Suggestions of clap are dropped: ours differ.
+        return redact(&format!("{}. {}", one_line(&text), did_you_mean(suggested)));
     }
-    // Suggestions of clap are dropped: ours differ.
-    lines.truncate(1);
-    let text = one_line(&lines.join(""));
-    redact(&format!("{text}. {}", did_you_mean(suggested)))
+    for line in lines {
+        let line = line.strip_prefix("tip: ").unwrap_or(line);
+        let line = line.trim_start_matches('[').trim_end_matches(']');
+        let is_argument = line.starts_with(['<', '-']);
+        let between = match (text.ends_with(':'), is_argument) {
+            (true, _) => " ",
+            (false, true) => ", ",
+            (false, false) => ". ",
+        };
+        text += between;
+        text += &match between {
+            ". " => capitalized(line),
+            _ => line.to_owned(),
+        };
+    }
+    let text = one_line(text.trim_end_matches('.'));
+    redact(&format!("{text}. Try '{command} --help'."))
+}
+
+fn capitalized(text: &str) -> String {
+    let mut letters = text.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
+    first.into_iter().chain(letters).collect()
 }
 
 /// The one line where a command is missing.

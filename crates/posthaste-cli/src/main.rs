@@ -71,7 +71,7 @@ struct Arguments {
     #[command(flatten)]
     database: Choice,
 
-    /// Print results as JSON: one document, or a line for each thing that happens
+    /// Print results as JSON: one document, or a line for each event
     #[arg(long, global = true, help_heading = "Everywhere")]
     json: bool,
 
@@ -150,7 +150,8 @@ impl Command {
     }
 }
 
-/// The one that types the bare name wants to see what there is.
+/// A command is missing. With DATABASE_URL set, clap reports `MissingSubcommand` instead, in a
+/// message that names hidden commands.
 const NO_COMMAND: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 
 fn main() -> ExitCode {
@@ -218,16 +219,19 @@ fn misunderstood(error: &clap::Error) -> ExitCode {
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
     let suggested = suggestions::suggest(&Arguments::command(), &typed, error);
-    if error.kind() == NO_COMMAND {
-        if suggested.is_empty() {
-            error.exit();
-        }
-        // With standard error closed there is nobody left to tell.
-        let _ = error.print();
-    }
     let line = match error.kind() {
-        NO_COMMAND => failure::no_command_line(&suggested),
-        _ => failure::usage_line(error, &suggested),
+        NO_COMMAND | ErrorKind::MissingSubcommand => {
+            let help = suggestions::help(with_examples(Arguments::command()), &typed);
+            terminal::last_line(help.trim_end());
+            if suggested.is_empty() {
+                return ExitCode::from(failure::USAGE);
+            }
+            failure::no_command_line(&suggested)
+        }
+        _ => {
+            let command = suggestions::command(&Arguments::command(), &typed);
+            failure::usage_line(&command, error, &suggested)
+        }
     };
     fail(failure::USAGE, &line)
 }
@@ -266,6 +270,7 @@ async fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<()> {
         Command::Demo(demo) => demo.check()?,
         Command::Work(work) => work.check()?,
         Command::Console(console) => console.check()?,
+        Command::Jobs(jobs) => jobs.check()?,
         _ => {}
     }
     let signals = Signals::listen(terminal.clone())?;

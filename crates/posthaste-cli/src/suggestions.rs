@@ -32,6 +32,19 @@ pub(crate) fn suggest(root: &Command, typed: &[String], error: &clap::Error) -> 
     }
 }
 
+/// The command whose help explains what was typed.
+pub(crate) fn command(root: &Command, typed: &[String]) -> String {
+    let words = Position::of(root, typed).words();
+    format!("posthaste {words}").trim_end().to_owned()
+}
+
+/// The help of that command.
+pub(crate) fn help(mut root: Command, typed: &[String]) -> String {
+    root.build();
+    let last = Position::of(&root, typed).last().cloned();
+    last.unwrap_or(root).render_help().to_string()
+}
+
 /// How far what was typed names commands.
 struct Position<'a> {
     /// The commands from the program on.

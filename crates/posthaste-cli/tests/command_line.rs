@@ -126,18 +126,18 @@ async fn arguments_that_are_not_understood_exit_with_2_and_one_line() -> anyhow:
     for (arguments, line) in [
         (
             &["demo", "--onse"][..],
-            "error: unexpected argument '--onse' found; tip: a similar argument exists: '--once'. \
-             Try 'posthaste --help'.",
+            "error: unexpected argument '--onse' found. A similar argument exists: '--once'. \
+             Try 'posthaste demo --help'.",
         ),
         (
             &["jobs", "enqueue"],
             "error: the following required arguments were not provided: <NAME>. Try 'posthaste \
-             --help'.",
+             jobs enqueue --help'.",
         ),
         (
             &["work", "--queue", "mail=0"],
             "error: invalid value 'mail=0' for '--queue <NAME[=N]>': \"0\" is not a number from 1 \
-             to 1000. Try 'posthaste --help'.",
+             to 1000. Try 'posthaste work --help'.",
         ),
     ] {
         let output = stage.run(arguments).await?;
@@ -303,8 +303,8 @@ async fn the_help_tells_the_demo_from_what_runs_ones_own_jobs() -> anyhow::Resul
     let help = stage.run(&["--help"]).await?.good()?;
     for (command, about) in [
         ("up", "Run everything for your own jobs"),
-        ("demo", "Show it on real input"),
-        ("work", "Work on jobs with commands and over HTTP"),
+        ("demo", "Show posthaste on real input"),
+        ("work", "Run jobs with commands or over HTTP"),
     ] {
         let mut lines = help.lines().map(str::trim);
         let line = lines.find(|line| line.split(' ').next() == Some(command));

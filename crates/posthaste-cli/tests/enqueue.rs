@@ -63,7 +63,7 @@ async fn arguments_that_no_job_may_have_are_refused() -> anyhow::Result<()> {
         .await?
         .failure()?;
     assert!(
-        line.starts_with("error: the arguments are not JSON. Write an object in single quotes"),
+        line.starts_with("error: the arguments are not JSON: "),
         "{line}"
     );
     for wrong in [
@@ -101,7 +101,7 @@ async fn lines_of_json_become_jobs_whether_from_a_file_or_from_standard_input() 
         )
         .await?
         .good()?;
-    assert_eq!(output, "enqueued 2500 jobs");
+    assert_eq!(output, "enqueued 2,500 jobs");
     let output = stage
         .feed(
             &database,
@@ -148,12 +148,12 @@ async fn a_wrong_line_stops_the_rest_and_says_where_to_go_on() -> anyhow::Result
         .await?
         .failure()?;
     assert!(
-        line.starts_with("error: line 251: unknown field `queu`, expected"),
+        line.starts_with("error: line 251, column 24: unknown field `queu`, expected"),
         "{line}"
     );
     assert!(
         line.ends_with(&format!(
-            "The first 200 lines of {path} are enqueued: go on with --skip 200."
+            "The first 200 lines of {path} are enqueued: continue with --skip 200."
         )),
         "{line}"
     );
@@ -209,7 +209,8 @@ async fn a_signal_stops_between_two_transactions() -> anyhow::Result<()> {
     assert_eq!(child.exit(stage::BOUND).await?.code(), Some(1));
     let stderr = child.stderr().join("\n");
     let ending = format!(
-        "error: stopped by a signal. The first 20 lines of {} are enqueued: go on with --skip 20.",
+        "error: stopped by a signal. The first 20 lines of {} are enqueued: continue with \
+         --skip 20.",
         pipe.display()
     );
     assert!(stderr.ends_with(&ending), "{stderr}");

@@ -4,6 +4,9 @@ use serde_json::Value;
 
 use crate::stage::{self, Stage};
 
+const REDRIVABLE: &str = "A job can be redriven while it is kept, if it matches the options and no \
+                          other job holds its unique key.";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_are_shown_cancelled_and_sent_to_work_again() -> anyhow::Result<()> {
     let stage = Stage::new()?;
@@ -71,7 +74,7 @@ async fn jobs_are_shown_cancelled_and_sent_to_work_again() -> anyhow::Result<()>
         .await?;
     let gone = run(&["jobs", "cancel", "999999"]).await?;
     assert_eq!(gone.code, Some(1));
-    assert_eq!(gone.err, "error: 1 of 1 jobs could not be found.");
+    assert_eq!(gone.err, "error: not found: job 999999.");
     let unknown = run(&["jobs", "show", "999999"]).await?.failure()?;
     assert_eq!(
         unknown,
@@ -84,7 +87,7 @@ async fn jobs_are_shown_cancelled_and_sent_to_work_again() -> anyhow::Result<()>
     assert_eq!(other.code, Some(1));
     let stays = "stays scheduled: it does not match the options, or is beyond --limit";
     assert!(other.out.contains(stays), "{}", other.out);
-    assert_eq!(other.err, "error: 1 of 1 jobs were not changed.");
+    assert_eq!(other.err, format!("error: not changed: job {later}."));
     let dead = "INSERT INTO posthaste.dead (id, died_at, enqueued_at, scheduled_at, expires_at, \
                 priority, attempt, kwargs_bytes, crashes, state, queue, name, tag, kwargs) \
                 SELECT nextval('posthaste.job_id'), now(), now(), now(), 'infinity', 0, 1, 2, 0, \
@@ -92,14 +95,13 @@ async fn jobs_are_shown_cancelled_and_sent_to_work_again() -> anyhow::Result<()>
     let dead = client.query(dead, &[]).await?;
     let dead: Vec<&str> = dead.iter().map(|row| row.get(0)).collect();
     let redriven = run(&[&["jobs", "redrive"], &dead[..]].concat()).await?;
-    let sent = "1200 jobs redriven";
+    let sent = "1,200 jobs redriven";
     assert_eq!(redriven.good()?.trim(), sent, "all that were named");
     let again = run(&["jobs", "redrive", dead[0], dead[1]]).await?;
     assert_eq!(
         again.err,
         format!(
-            "error: not redriven, because they are not kept, do not match the options, or another \
-             job holds their unique key: {}, {}.",
+            "error: not redriven: jobs {}, {}. {REDRIVABLE}",
             dead[0], dead[1]
         )
     );
@@ -110,7 +112,7 @@ async fn jobs_are_shown_cancelled_and_sent_to_work_again() -> anyhow::Result<()>
     let waiting = run(&["jobs", "redrive", "--state", "scheduled"]).await?;
     assert_eq!(
         waiting.failure()?,
-        "error: state: must be one of dead, discarded, expired, cancelled, not scheduled"
+        "error: state: scheduled is not one of dead, discarded, expired, cancelled"
     );
     assert_eq!(
         run(&["jobs", "redrive", "--state", "cancelled"])
@@ -121,10 +123,7 @@ async fn jobs_are_shown_cancelled_and_sent_to_work_again() -> anyhow::Result<()>
     );
     assert_eq!(
         run(&["jobs", "redrive", &id]).await?.err,
-        format!(
-            "error: not redriven, because they are not kept, do not match the options, or another \
-             job holds their unique key: {id}."
-        )
+        format!("error: not redriven: job {id}. {REDRIVABLE}")
     );
     Ok(())
 }
@@ -184,7 +183,7 @@ async fn queues_are_paused_resumed_and_limited() -> anyhow::Result<()> {
     for (arguments, expected) in [
         (["queues", "pause", "mail"], "queue mail is paused"),
         (["queues", "pause", "mail"], "queue mail was paused already"),
-        (["queues", "resume", "mail"], "queue mail is not paused"),
+        (["queues", "resume", "mail"], "queue mail is resumed"),
         (["queues", "resume", "mail"], "queue mail was not paused"),
     ] {
         assert_eq!(run(&arguments).await?.good()?.trim(), expected);
@@ -192,17 +191,17 @@ async fn queues_are_paused_resumed_and_limited() -> anyhow::Result<()> {
     for (arguments, expected) in [
         (
             &["queues", "limit", "mail", "90/m", "--burst", "3"][..],
-            "queue mail: at most 90 jobs in 60 s, 3 at once",
+            "queue mail: at most 90 jobs per minute, in bursts of up to 3",
         ),
         (
             &["queues", "list"],
-            "queue mail is not paused, at most 90 jobs in 60 s, 3 at once",
+            "queue mail is active, at most 90 jobs per minute, in bursts of up to 3",
         ),
         (
             &["queues", "limit", "mail", "none"],
             "queue mail has no limit",
         ),
-        (&["queues", "list"], "queue mail is not paused"),
+        (&["queues", "list"], "queue mail is active"),
     ] {
         assert_eq!(run(arguments).await?.good()?.trim(), expected);
     }
@@ -254,7 +253,7 @@ async fn a_job_is_shown_with_its_failed_attempts_and_let_run_now() -> anyhow::Re
         "job 4 runs as soon as a worker is free\njob 999999 does not exist, or ended and is no \
          longer kept"
     );
-    assert_eq!(retried.err, "error: 1 of 2 jobs could not be found.");
+    assert_eq!(retried.err, "error: not found: job 999999.");
     let retried: Value = serde_json::from_str(
         &run(&[
             "jobs", "retry", "--name", "mail.*", "--limit", "2", "--json",
@@ -288,7 +287,7 @@ async fn done_jobs_are_kept_where_configured() -> anyhow::Result<()> {
     );
     assert_eq!(
         run(&["queues", "list"]).await?.good()?.trim(),
-        "queue mail is not paused, completed jobs are kept for 24:00:00"
+        "queue mail is active, completed jobs are kept for 24:00:00"
     );
     let no_time = run(&["queues", "keep", "mail", "soon"]).await?;
     assert_eq!(no_time.code, Some(2));
@@ -301,7 +300,7 @@ async fn done_jobs_are_kept_where_configured() -> anyhow::Result<()> {
     );
     assert_eq!(
         run(&["queues", "list"]).await?.good()?.trim(),
-        "queue mail is not paused"
+        "queue mail is active"
     );
     Ok(())
 }

@@ -133,7 +133,7 @@ async fn keys_select_and_sort_but_change_queues_only_with_operate() -> anyhow::R
     operates
         .press(b"p", "queue mail was paused already")
         .await?;
-    operates.press(b"r", "queue mail is not paused").await?;
+    operates.press(b"r", "queue mail is resumed").await?;
     assert_eq!(number(&client, paused).await?, 0);
     operates.keys.write_all(b"q")?;
     assert!(operates.top.exit(BOUND).await?.success());

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use deadpool_postgres::Client;
+use posthaste_observe::format::{age, counted};
 use posthaste_observe::{Alerts, Finding, History, Snapshot, Thresholds, findings};
 use serde_json::{Value, json};
 
@@ -18,7 +19,7 @@ use crate::signals::Signals;
 use crate::terminal::{Terminal, escape_control};
 use crate::thresholds;
 
-/// Report when something is wrong, and when it is over: errors and warnings of posthaste doctor
+/// Report when an error or warning of posthaste doctor begins, and when it ends
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -73,7 +74,11 @@ pub(crate) async fn run(
         return watch.stopped();
     };
     first?;
-    terminal.event("watching", "watching; Ctrl-C stops", &json!({}))?;
+    let text = match arguments.once {
+        true => format!("watching for {}", age(lasting.as_secs_f64())),
+        false => "watching; Ctrl-C stops".to_owned(),
+    };
+    terminal.event("watching", &text, &json!({}))?;
     let mut ticks = tokio::time::interval((lasting / READS).max(Duration::from_secs(1)));
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     ticks.tick().await;
@@ -102,8 +107,7 @@ pub(crate) async fn run(
             }
             return match watch.pending.firing().len() {
                 0 => Ok(()),
-                1 => Err(ended("1 alert".into())),
-                many => Err(ended(format!("{many} alerts"))),
+                firing => Err(ended(counted(firing, "alert.", "alerts."))),
             };
         }
     }

@@ -6,8 +6,8 @@ use crate::signals::Signals;
 use crate::terminal::Terminal;
 use crate::web::Options;
 
-/// Serve the web console until Ctrl-C, as you say or [console] of posthaste.toml does; unless one
-/// says more, to this machine only, and read-only
+/// Serve the web console until Ctrl-C: to this machine only and read-only, unless options or
+/// [console] of posthaste.toml allow more
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]

@@ -43,8 +43,8 @@ const TIMEOUT: Duration = Duration::from_secs(3_600);
 /// The handler holds a connection for two short moments, so fewer than run at once are enough.
 const CONNECTIONS: usize = 16;
 
-/// Show it on real input: run what 'posthaste up' runs, do a job for each file of a folder, and
-/// compare the result with sha256sum
+/// Show posthaste on real input: run what 'posthaste up' runs, do a job for each file of a folder,
+/// and compare the result with sha256sum
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Digest the files below this folder

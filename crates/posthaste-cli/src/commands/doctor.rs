@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use posthaste::__private::{DUTIES, Duty};
 use posthaste::Config;
-use posthaste_observe::format::age;
+use posthaste_observe::format::{age, counted};
 use posthaste_observe::{Checks, Finding, Level, Snapshot, check_findings, grouped};
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ use crate::site;
 use crate::terminal::Terminal;
 use crate::thresholds;
 
-/// Find what is wrong with the database, the queue and what surrounds them, and how to mend it
+/// Find problems of the database, the queues and their surroundings, and show how to fix them
 ///
 /// Ends with 0 when there is no error (warnings and hints do not count), with 3 when there is one,
 /// with 1 when it could not check.
@@ -65,7 +65,11 @@ pub(crate) async fn run(
     let errors = report.findings.iter();
     let errors = errors.filter(|one| one.level == Level::Error).count();
     if errors > 0 {
-        let line = format!("{errors} of {} findings are errors.", report.findings.len());
+        let line = format!(
+            "{} among {}.",
+            counted(errors, "error", "errors"),
+            counted(report.findings.len(), "finding", "findings")
+        );
         return Err(Ended { code: WRONG, line }.into());
     }
     Ok(())

@@ -11,7 +11,7 @@ use crate::failure;
 use crate::file::FILE;
 use crate::terminal::Terminal;
 
-/// Write a posthaste.toml that works at once, with what else can stand there as comments
+/// Write a posthaste.toml that works at once, with the other settings as comments
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Write this file

@@ -13,9 +13,11 @@ use anyhow::ensure;
 use clap::Subcommand;
 use jiff::Timestamp;
 use posthaste::{Client, Filter, FoundJob, JobId, ListedJob, State};
+use posthaste_observe::format::counted;
 use serde::Serialize;
 
 use crate::database::Database;
+use crate::failure::{self, Ended};
 use crate::signals::Signals;
 use crate::terminal::{Terminal, escape_name};
 
@@ -69,7 +71,7 @@ const MOST: i64 = i32::MAX as i64;
 #[derive(clap::Args)]
 struct Chosen {
     /// The numbers of the jobs; without any, all that the options choose
-    #[arg(required_unless_present_any = ["queue", "name", "tag", "state", "error", "all"])]
+    #[arg(value_name = "ID")]
     ids: Vec<i64>,
     #[command(flatten)]
     which: JobSelector,
@@ -87,6 +89,17 @@ struct Chosen {
 }
 
 impl Chosen {
+    /// An argument that was left out must not change all jobs.
+    fn check(&self) -> anyhow::Result<()> {
+        if self.all || !self.ids.is_empty() || !self.which.is_any() {
+            return Ok(());
+        }
+        let line = "name jobs by their numbers, or choose them with --queue, --name, --tag, \
+                    --state or --error, or all with --all.";
+        let (code, line) = (failure::USAGE, line.to_owned());
+        Err(Ended { code, line }.into())
+    }
+
     /// By default all that were named.
     fn limit(&self) -> u32 {
         let named = u32::try_from(self.ids.len()).unwrap_or(u32::MAX);
@@ -147,6 +160,18 @@ impl JobSelector {
             filter = filter.error_like(pattern);
         }
         filter
+    }
+}
+
+impl Arguments {
+    /// Whether it says which jobs.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        match &self.command {
+            Command::Retry(chosen) | Command::Cancel(chosen) | Command::Redrive(chosen) => {
+                chosen.check()
+            }
+            Command::Enqueue(_) | Command::List { .. } | Command::Show { .. } => Ok(()),
+        }
     }
 }
 
@@ -276,8 +301,7 @@ impl fmt::Display for Redriven {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.redriven {
             0 => write!(f, "no ended job matches"),
-            1 => write!(f, "1 job redriven"),
-            jobs => write!(f, "{jobs} jobs redriven"),
+            jobs => write!(f, "{} redriven", counted(jobs, "job", "jobs")),
         }
     }
 }
@@ -293,25 +317,26 @@ async fn redrive(
     };
     terminal.result(&redriven, &redriven)?;
     let sent: HashSet<i64> = sent.into_iter().map(|id| id.0).collect();
-    let named = chosen.ids.iter().copied();
-    let left: Vec<String> = named
-        .filter(|id| !sent.contains(id))
-        .map(|id| id.to_string())
-        .collect();
+    let left = chosen.ids.iter().copied();
+    let left: Vec<i64> = left.filter(|id| !sent.contains(id)).collect();
     ensure!(
         left.is_empty(),
-        "not redriven, because they are not kept, do not match the options, or another job holds \
-         their unique key: {}.",
-        few(&left)
+        "not redriven: {}. A job can be redriven while it is kept, if it matches the options and \
+         no other job holds its unique key.",
+        named(&left)
     );
     Ok(())
 }
 
-/// The first of them, and how many more there are.
-fn few(all: &[String]) -> String {
-    let shown = &all[..all.len().min(10)];
-    match all.len() - shown.len() {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
+/// The first of these jobs, and how many more there are.
+fn named(ids: &[i64]) -> String {
+    let shown: Vec<String> = ids.iter().take(10).map(ToString::to_string).collect();
+    let (jobs, shown_ids) = (
+        if ids.len() == 1 { "job" } else { "jobs" },
+        shown.join(", "),
+    );
+    match ids.len() - shown.len() {
+        0 => format!("{jobs} {shown_ids}"),
+        more => format!("{jobs} {shown_ids} and {more} more"),
     }
 }

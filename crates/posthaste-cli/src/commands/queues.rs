@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use posthaste::Client;
+use posthaste_observe::format::counted;
 use serde::Serialize;
 use tokio_postgres::types::Type;
 
@@ -184,7 +185,15 @@ impl fmt::Display for Limit {
             seconds,
             burst,
         } = self;
-        write!(f, "at most {jobs} jobs in {seconds} s, {burst} at once")
+        let jobs = counted(*jobs, "job", "jobs");
+        let per = match seconds {
+            1.0 => "per second".to_owned(),
+            60.0 => "per minute".to_owned(),
+            3_600.0 => "per hour".to_owned(),
+            86_400.0 => "per day".to_owned(),
+            _ => format!("in {seconds} s"),
+        };
+        write!(f, "at most {jobs} {per}, in bursts of up to {burst}")
     }
 }
 
@@ -223,8 +232,9 @@ impl fmt::Display for Queue {
         match (self.paused, self.changed) {
             (true, Some(false)) => write!(f, "queue {queue} was paused already"),
             (true, _) => write!(f, "queue {queue} is paused"),
+            (false, Some(true)) => write!(f, "queue {queue} is resumed"),
             (false, Some(false)) => write!(f, "queue {queue} was not paused"),
-            (false, _) => write!(f, "queue {queue} is not paused"),
+            (false, None) => write!(f, "queue {queue} is active"),
         }?;
         if let Some(limit) = &self.limit {
             write!(f, ", {limit}")?;

@@ -23,7 +23,7 @@ use crate::thresholds;
 use screen::Screen;
 use view::{Action, Asked, Key, View};
 
-/// Show queues by how late they are, rates, findings and who keeps rows; ? shows the keys
+/// Show queues by delay, rates, findings and the transactions that keep dead rows; ? lists the keys
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Look this often
@@ -75,7 +75,7 @@ pub(crate) async fn run(
         return terminal.result(frame.lines(&title, ALL, ALL, None).join("\n"), &frame);
     }
     if !std::io::stdout().is_terminal() {
-        bail!("standard output is not a terminal; --once prints one frame");
+        bail!("standard output is not a terminal. Use --once to print one frame.");
     }
     let (pressed, keys) = mpsc::unbounded_channel();
     let screen = Screen::open(pressed)?;
@@ -175,7 +175,7 @@ impl Drawn {
             (Ok(Err(error)), _) => failure::line(&error),
             (Ok(Ok(true)), true) => format!("queue {queue} is paused"),
             (Ok(Ok(false)), true) => format!("queue {queue} was paused already"),
-            (Ok(Ok(true)), false) => format!("queue {queue} is not paused"),
+            (Ok(Ok(true)), false) => format!("queue {queue} is resumed"),
             (Ok(Ok(false)), false) => format!("queue {queue} was not paused"),
         };
         self.view.show(message);

@@ -12,7 +12,7 @@ use crate::signals::Signals;
 use crate::terminal::Terminal;
 use crate::worker::{self, Settings, StopGrace};
 
-/// Work on jobs with commands and over HTTP: give --exec or --http
+/// Run jobs with commands or over HTTP: give --exec or --http
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]

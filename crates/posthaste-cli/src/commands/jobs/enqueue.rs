@@ -4,7 +4,7 @@ mod lines;
 
 use std::path::PathBuf;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use jiff::Timestamp;
 use posthaste::NewJob;
 use serde::Serialize;
@@ -149,9 +149,12 @@ pub(super) async fn run(
 impl Arguments {
     fn job(&self) -> anyhow::Result<NewJob> {
         let name = self.name.as_deref().unwrap_or_default();
-        let kwargs: &RawValue = serde_json::from_str(&self.kwargs).context(
-            "the arguments are not JSON. Write an object in single quotes, such as '{\"id\": 7}'",
-        )?;
+        let kwargs: &RawValue = serde_json::from_str(&self.kwargs).map_err(|error| {
+            anyhow!(
+                "the arguments are not JSON: {error}. Write an object in single quotes, such as \
+                 '{{\"id\": 7}}'."
+            )
+        })?;
         let options = &self.options;
         let mut job = NewJob::new(name, kwargs)?;
         if let Some(queue) = &options.queue {

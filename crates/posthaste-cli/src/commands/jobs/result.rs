@@ -8,7 +8,7 @@ use anyhow::ensure;
 use posthaste::{Client, JobId, State};
 use serde::Serialize;
 
-use super::Chosen;
+use super::{Chosen, named};
 use crate::terminal::Terminal;
 
 #[derive(Serialize)]
@@ -124,7 +124,8 @@ pub(super) async fn retry(
 ) -> anyhow::Result<()> {
     let met = Client::new(client).retry_where(&chosen.filter()).await?;
     let stays = |(_, state): &&(JobId, State)| matches!(state, State::Scheduled | State::Retrying);
-    let left = met.iter().filter(stays).count();
+    let left = met.iter().filter(stays).map(|(id, _)| id.0);
+    let left: Vec<i64> = left.collect();
     show_each(terminal, met, &chosen.ids, |state| match state.as_deref() {
         Some("available") => "runs as soon as a worker is free".into(),
         Some("blocked") => "runs when the jobs before it in its order have ended".into(),
@@ -137,11 +138,7 @@ pub(super) async fn retry(
         Some(state) => format!("is already {state}; redrive it to run it again"),
         None => "does not exist, or ended and is no longer kept".into(),
     })?;
-    ensure!(
-        left == 0,
-        "{left} of {} jobs were not changed.",
-        chosen.ids.len()
-    );
+    ensure!(left.is_empty(), "not changed: {}.", named(&left));
     Ok(())
 }
 
@@ -169,9 +166,8 @@ fn show_each(
     terminal.results(&answers, "no waiting job matches")?;
     ensure!(
         unknown_ids.is_empty(),
-        "{} of {} jobs could not be found.",
-        unknown_ids.len(),
-        ids.len()
+        "not found: {}.",
+        named(&unknown_ids)
     );
     Ok(())
 }

@@ -83,9 +83,10 @@ impl Shown {
 impl fmt::Display for Shown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let line = &self.line;
-        let most = line
-            .max_attempts
-            .map_or_else(|| "no limit".to_owned(), |most| most.to_string());
+        let attempts = match line.max_attempts {
+            Some(most) => format!("{} of {most}", line.attempts),
+            None => format!("{}, without a limit", line.attempts),
+        };
         let none = |text: Option<String>| text.unwrap_or_else(|| "none".to_owned());
         let mut text = String::new();
         for (label, value) in [
@@ -95,12 +96,15 @@ impl fmt::Display for Shown {
             ("priority", line.priority.to_string()),
             ("state", line.state.clone()),
             ("worker", none(self.worker())),
-            ("attempts", format!("{} of {most}", line.attempts)),
+            ("attempts", attempts),
             ("enqueued", self.enqueued_at.to_string()),
             ("due", line.scheduled_at.to_string()),
             ("expires", self.expires_at.to_string()),
             ("ended", none(self.ended_at.map(|at| at.to_string()))),
-            ("tag", line.tag.clone()),
+            (
+                "tag",
+                none(Some(line.tag.clone()).filter(|tag| !tag.is_empty())),
+            ),
             ("unique key", none(self.unique_key.clone())),
             ("ordering key", none(self.ordering_key.clone())),
             ("trace", none(self.trace.clone())),

@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::{Context as _, anyhow, bail};
 use jiff::Timestamp;
 use posthaste::NewJob;
+use posthaste_observe::format::counted;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::fs::File;
@@ -97,7 +98,7 @@ pub(super) async fn enqueue(
         let (message, where_now) = (failure::line(&error), resume_hint(plan, jobs, lines));
         bail!("{}. {where_now}.", message.trim_end_matches('.'));
     }
-    let text = format!("enqueued {jobs} jobs");
+    let text = format!("enqueued {}", counted(jobs, "job", "jobs"));
     terminal.result(text, &Enqueued { jobs, lines })
 }
 
@@ -105,7 +106,12 @@ fn resume_hint(plan: &Plan<'_>, jobs: u64, lines: u64) -> String {
     let source = plan.source();
     match jobs {
         0 => format!("Nothing was enqueued from {source}"),
-        _ => format!("The first {lines} lines of {source} are enqueued: go on with --skip {lines}"),
+        _ if lines == 1 => {
+            format!("The first line of {source} is enqueued: continue with --skip 1")
+        }
+        _ => format!(
+            "The first {lines} lines of {source} are enqueued: continue with --skip {lines}"
+        ),
     }
 }
 
@@ -194,7 +200,7 @@ impl Lines {
                 continue;
             }
             bytes += line.len();
-            jobs.push(job(line).with_context(|| format!("line {}", self.number))?);
+            jobs.push(job(line).map_err(|error| at_line(self.number, &error))?);
         }
         Ok((jobs, false))
     }
@@ -212,6 +218,16 @@ impl Lines {
         anyhow::ensure!(!cut, "line {} is longer than 4 MiB", self.number);
         Ok(read > 0)
     }
+}
+
+/// The error of a line. That of the JSON counts lines from the one line that it has.
+fn at_line(number: u64, error: &anyhow::Error) -> anyhow::Error {
+    let Some(json) = error.downcast_ref::<serde_json::Error>() else {
+        return anyhow!("line {number}: {}", failure::line(error));
+    };
+    let text = json.to_string();
+    let text = text.split(" at line ").next().unwrap_or_default();
+    anyhow!("line {number}, column {}: {text}", json.column())
 }
 
 /// One line: the names of the columns, and nothing else, so that a misspelt one is an error.
