@@ -28,7 +28,11 @@ pub(crate) struct Started {
 
 impl fmt::Display for Started {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "route {}: {} to {}", self.name, self.queue, self.label)?;
+        write!(
+            f,
+            "route {}: queue {} to {}",
+            self.name, self.queue, self.label
+        )?;
         match self.relay.misconfiguration() {
             Some(problem) => write!(f, "; it waits until this is fixed: {problem}"),
             None => Ok(()),

@@ -44,7 +44,7 @@ pub(crate) struct Sides {
 
 impl fmt::Display for Started {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sync {}: {}", self.name, self.label)
+        write!(f, "sync {}: table {}", self.name, self.label)
     }
 }
 

@@ -91,7 +91,7 @@ async fn every_command_says_that_a_copy_is_another_sites_until_it_is_adopted() -
         .await?
         .good()?;
     assert!(
-        adopted.contains(&format!("{waits} unfinished jobs were discarded")),
+        adopted.contains(&format!("{waits} unfinished job")),
         "{adopted}"
     );
     // The worker that waits has no name; one with the file's has.

@@ -1,5 +1,6 @@
 //! `posthaste adopt`: takes a copy of another site's store over, for good.
 
+use posthaste_observe::format::counted;
 use serde::Serialize;
 
 use crate::database::Database;
@@ -37,11 +38,12 @@ pub(crate) async fn run(
     let adopted = posthaste::adopt(&pool, site.as_deref(), arguments.force, arguments.discard);
     let adopted = adopted.await?;
     let mut text = match &adopted.from {
-        Some(site) => format!("this site adopted the store of site {site}"),
+        Some(site) => format!("this site adopted the store, which belonged to {site}"),
         None => "this site adopted the store, which belonged to no site".to_owned(),
     };
     if let Some(jobs) = adopted.discarded {
-        text += &format!("; {jobs} unfinished jobs were discarded");
+        let jobs_were = counted(jobs, "unfinished job was", "unfinished jobs were");
+        text += &format!("; {jobs_were} discarded");
     }
     let result = Adopted {
         from: adopted.from,

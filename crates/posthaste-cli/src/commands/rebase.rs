@@ -1,5 +1,6 @@
 //! `posthaste rebase`: takes over the jobs of a database that was restored, copied or upgraded.
 
+use posthaste_observe::format::counted;
 use serde::Serialize;
 
 use crate::database::Database;
@@ -25,6 +26,7 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     let mut client = database.address().connect().await?;
     let jobs = posthaste::rebase(&mut client, arguments.force).await?;
-    let text = format!("{jobs} unfinished jobs were taken over; workers may be started");
+    let jobs_were = counted(jobs, "unfinished job was", "unfinished jobs were");
+    let text = format!("{jobs_were} taken over; workers may be started");
     terminal.result(text, &Rebased { jobs })
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Subcommand;
 use posthaste_elastic::two_phase::{Adopted, Coordinator, DocumentView, Failure, Pruned, State};
+use posthaste_observe::format::counted;
 use serde::Serialize;
 use serde_json::json;
 
@@ -131,7 +132,10 @@ async fn short(
         Command::Prune { older_than } => {
             let pruned = coordinator.prune(*older_than).await?;
             let Pruned { forgotten, kept } = pruned;
-            let text = format!("{forgotten} deleted, {kept} equally old ones kept");
+            let text = format!(
+                "{} deleted, {kept} equally old ones kept",
+                counted(forgotten, "transaction", "transactions")
+            );
             terminal.result(text, &pruned)
         }
         Command::Adopt => {
@@ -192,7 +196,7 @@ async fn open(
     terminal.results(&all, "no documents")?;
     anyhow::ensure!(
         others == 0,
-        "{others} of {} documents exist with another opening balance and were not changed.",
+        "not changed, because they have another opening balance: {others} of {} documents.",
         all.len()
     );
     Ok(())
@@ -252,7 +256,7 @@ async fn balance(
     let absent = absent.count();
     anyhow::ensure!(
         absent == 0,
-        "{absent} of {} documents do not exist.",
+        "not found: {absent} of {} documents.",
         balances.0.len()
     );
     Ok(())
@@ -278,7 +282,7 @@ impl fmt::Display for Balances<'_> {
                 }) => {
                     write!(f, "\n{:wide$}  {total:>16}  {available:>16}", one.document)?;
                 }
-                None => write!(f, "\n{:wide$}  is not there", one.document)?,
+                None => write!(f, "\n{:wide$}  does not exist", one.document)?,
             }
         }
         Ok(())
@@ -298,7 +302,9 @@ impl fmt::Display for Taken {
         } = &self.0;
         write!(
             f,
-            "adopted: {documents} documents, {transactions} transactions"
+            "adopted: {}, {}",
+            counted(*documents, "document", "documents"),
+            counted(*transactions, "transaction", "transactions")
         )?;
         for doubt in doubts {
             write!(f, "\nin doubt: {doubt}")?;

@@ -77,7 +77,7 @@ async fn routes_without_jobs_name_the_queues_that_have_some() -> anyhow::Result<
     let staged = "INSERT INTO posthaste.staged_jobs (job_name, job_args) VALUES ('m', '[1]')";
     client.batch_execute(staged).await?;
     let why = "route audit: queue a is empty and no pattern in posthaste.route maps to it, \
-        while 1 jobs wait in default";
+        while 1 job waits in queue default";
     let preview = stage.run_on(&database, &["relay", "preview"]).await?;
     assert!(preview.err.contains(why), "{}", preview.err);
     let output = stage.run_on(&database, &["relay", "run", "--once"]).await?;
@@ -121,7 +121,7 @@ async fn once_does_not_wait_for_a_destination_that_takes_nothing_or_a_queue_that
     let pause = stage.run_on(&database, &["queues", "pause", "a"]).await?;
     pause.good()?;
     let output = stage.run_on(&database, &["relay", "run", "--once"]).await?;
-    let why = "route audit: 2 jobs wait in a, which is paused";
+    let why = "route audit: 2 jobs wait in queue a, which is paused";
     assert!(output.err.contains(why), "{}", output.err);
     assert_eq!(output.good()?, "audit: 0 sent");
     Ok(())

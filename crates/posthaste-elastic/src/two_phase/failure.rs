@@ -24,7 +24,7 @@ pub enum Failure {
     Missing(String),
     /// There is a transaction of this name which does something else, and which proceeds
     /// independently.
-    #[error("the transaction {0} is there and does something else")]
+    #[error("a transaction named {0} exists and has other effects")]
     Different(TransactionId),
     /// There is no such transaction, or none yet: one whose creation is late may still come.
     #[error("there is no transaction {0}")]

@@ -1,5 +1,6 @@
 //! Whether jobs went into queues that no route reads.
 
+use posthaste_observe::format::counted;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
@@ -27,19 +28,25 @@ pub(super) async fn misrouted(client: &Client, routes: &[Fed<'_>]) -> anyhow::Re
         let left = left(&counters, queue);
         if left > 0 && counters.paused.iter().any(|paused| paused == queue) {
             lines.push(format!(
-                "route {name}: {left} jobs wait in {queue}, which is paused"
+                "route {name}: {} in queue {queue}, which is paused",
+                waiting(left)
             ));
         }
         if one.came == 0 && left == 0 && in_default > 0 && !is_led_to && !is_relayed {
             lines.push(format!(
                 "route {name}: queue {queue} is empty and no pattern in posthaste.route maps to \
-                 it, while {in_default} jobs wait in {DEFAULT}. If they are for this route: \
-                 INSERT INTO posthaste.route (pattern, queue) VALUES ('…', '{queue}'); jobs that \
-                 are there already stay there"
+                 it, while {} in queue {DEFAULT}. If later jobs belong to this route: \
+                 INSERT INTO posthaste.route (pattern, queue) VALUES ('…', '{queue}'). Jobs that \
+                 are there already stay there",
+                waiting(in_default)
             ));
         }
     }
     Ok(lines)
+}
+
+fn waiting(jobs: i64) -> String {
+    counted(jobs, "job waits", "jobs wait")
 }
 
 /// Whether a pattern of posthaste.route leads to the queue of each.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use posthaste_observe::Sync;
-use posthaste_observe::format::age;
+use posthaste_observe::format::{age, counted};
 use serde::Serialize;
 
 use crate::commands::sync::behind::{self, Problem};
@@ -70,10 +70,11 @@ impl fmt::Display for Table<'_> {
                 write!(f, " paused")?;
             }
             for one in line.problems.iter().take(behind::SHOWN) {
-                let (jobs, since, reason) = (one.jobs, age(one.seconds), &one.reason);
+                let jobs = counted(one.jobs, "job", "jobs");
+                let (since, reason) = (age(one.seconds), &one.reason);
                 match one.given_up {
-                    false => write!(f, "\n  failing for {since}, {jobs} jobs: {reason}")?,
-                    true => write!(f, "\n  {jobs} jobs given up: {reason}")?,
+                    false => write!(f, "\n  failing for {since}, {jobs}: {reason}")?,
+                    true => write!(f, "\n  {jobs} given up: {reason}")?,
                 }
             }
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use indicatif::HumanCount;
+use posthaste_observe::format::counted;
 use posthaste_sync::{Access, Audit, Audited, Difference};
 use serde::Serialize;
 use tokio_postgres::Client;
@@ -204,8 +205,9 @@ fn how(difference: Difference) -> &'static str {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (rows, documents) = (HumanCount(self.rows), HumanCount(self.documents));
-        write!(f, "{}: {rows} rows, {documents} documents", self.table)?;
+        let rows = counted(self.rows, "row", "rows");
+        let documents = counted(self.documents, "document", "documents");
+        write!(f, "{}: {rows}, {documents}", self.table)?;
         let kinds = [
             (self.missing, "missing"),
             (self.stale, "stale"),
@@ -233,7 +235,8 @@ impl fmt::Display for Report {
             write!(f, "\n  {count} not written: {reason}")?;
         }
         for Problem { reason, jobs, .. } in self.problems.iter().take(behind::SHOWN) {
-            write!(f, "\n  {jobs} jobs not completed: {reason}")?;
+            let jobs = counted(*jobs, "job", "jobs");
+            write!(f, "\n  {jobs} not completed: {reason}")?;
         }
         Ok(())
     }

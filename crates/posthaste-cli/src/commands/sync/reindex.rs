@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use posthaste::State;
+use posthaste_observe::format::counted;
 use posthaste_sync::{Reindex, ReindexPlan};
 use serde::Serialize;
 use serde::ser::SerializeStruct as _;
@@ -130,7 +131,7 @@ pub(super) async fn run(
     }
     if cancel {
         let cancelled = cancel_all(&client, &queue).await?;
-        let line = format!("{name}: {cancelled} jobs cancelled");
+        let line = format!("{name}: {} cancelled", counted(cancelled, "job", "jobs"));
         return terminal.result(line, &Cancelled { cancelled });
     }
     if !progress && !arguments.wait && !arguments.which.is_given() {
@@ -147,10 +148,10 @@ pub(super) async fn run(
         let jobs = plan.begin(&client).await;
         let jobs = jobs.with_context(|| format!("the re-index of {name} did not begin"))?;
         let what = match arguments.only_different {
-            true => "will be compared, and written where they differ",
+            true => "will be compared and written again if the versions differ",
             false => "will be written again",
         };
-        let line = format!("{name}: {jobs} documents {what}");
+        let line = format!("{name}: {} {what}", counted(jobs, "document", "documents"));
         if !arguments.wait {
             return terminal.result(line, &Begun { jobs });
         }

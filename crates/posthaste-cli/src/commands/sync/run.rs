@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use jiff::Timestamp;
+use posthaste_observe::format::counted;
 use posthaste_sync::SyncStatus;
 use serde::Serialize;
 use tokio_postgres::Client;
@@ -209,10 +210,14 @@ impl Did {
 
 impl fmt::Display for Did {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (table, done, written) = (&self.table, self.done, self.written);
-        write!(f, "{table}: {done} jobs completed, {written} times written")?;
+        let (done, written) = (
+            counted(self.done, "job", "jobs"),
+            counted(self.written, "write", "writes"),
+        );
+        write!(f, "{}: {done} completed, {written}", self.table)?;
         if self.failed > 0 {
-            write!(f, ", {} times failed", self.failed)?;
+            let failed = counted(self.failed, "failure", "failures");
+            write!(f, ", {failed}")?;
         }
         if self.rejected > 0 {
             write!(f, ", {} rejected permanently", self.rejected)?;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use posthaste_elastic::two_phase::{Audit, Coordinator};
+use posthaste_observe::format::counted;
 use serde::Serialize;
 
 use crate::failure::Ended;
@@ -46,8 +47,8 @@ impl fmt::Display for Report {
         if audit.unopened > 0 {
             write!(
                 f,
-                "\n{} documents have no opening balance, so their balances were not checked",
-                audit.unopened
+                "\n{} without an opening balance: balances not checked",
+                counted(audit.unopened, "document", "documents")
             )?;
         }
         for document in &audit.not_judged {
@@ -76,15 +77,18 @@ fn judged(audit: &Audit) -> anyhow::Result<()> {
         let wrong = audit.disagreements.len() as u64 + audit.more;
         return Err(Ended {
             code: SOMETHING_IS_WRONG,
-            line: format!("{wrong} inconsistencies were found."),
+            line: format!(
+                "{} found.",
+                counted(wrong, "inconsistency was", "inconsistencies were")
+            ),
         }
         .into());
     }
     anyhow::ensure!(
         audit.moving == 0,
-        "{} documents were written during each read and were not checked. Run it again when there \
-         are fewer writes.",
-        audit.moving
+        "{} not checked because of writes during each read. Run it again when there are fewer \
+         writes.",
+        counted(audit.moving, "document was", "documents were")
     );
     Ok(())
 }

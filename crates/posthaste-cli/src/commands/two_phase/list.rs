@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use posthaste_elastic::two_phase::{Coordinator, Listed, Record, State, Stuck};
+use posthaste_observe::format::counted;
 use serde::Serialize;
 
 use crate::options::duration;
@@ -73,8 +74,9 @@ impl fmt::Display for Unmoved {
                 let state = record.transaction_state;
                 write!(
                     f,
-                    "{} is {state} since {since}, {attempts} attempts: ",
-                    stuck.id
+                    "{} is {state} since {since}, {}: ",
+                    stuck.id,
+                    counted(attempts, "attempt", "attempts")
                 )?;
             }
             Err(why) => write!(f, "{} cannot be read ({why}): ", stuck.id)?,
