@@ -12,6 +12,7 @@ mod doctor;
 mod enqueue;
 mod exporter;
 mod faults;
+mod golden;
 mod handlers;
 mod idle_connections;
 mod json;
