@@ -1414,7 +1414,8 @@ CREATE INDEX search_words ON posthaste.search USING gin (words);
 CREATE INDEX search_deleted_at ON posthaste.search (index, deleted_at) WHERE deleted_at IS NOT NULL;
 
 -- Captures (posthaste-capture): what is committed elsewhere in the database becomes jobs. A row
--- changes when a process begins to run it, and when it stops for good.
+-- changes when a process begins to run it, when its events take another path, and when it stops for
+-- good.
 CREATE TABLE posthaste.capture (
   installed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   started_at   timestamptz,
@@ -1427,6 +1428,7 @@ CREATE TABLE posthaste.capture (
   publication  text        NOT NULL,
   name         text COLLATE "C" PRIMARY KEY CHECK (name ~ '^[a-z_][a-z0-9_]{0,39}$'),
   stopped      text,                   -- why it does not go on before somebody acts
+  path         text,                   -- of one that sends without jobs: direct, spilling, draining
   -- Cluster, store and database: positions mean nothing in a copy.
   identity     text[]      NOT NULL
 ) WITH (fillfactor = 50);
@@ -15512,7 +15514,7 @@ ALTER TABLE posthaste.in_flight ENABLE REPLICA TRIGGER refuse_silent;
 ALTER TABLE posthaste.dead ENABLE REPLICA TRIGGER refuse_silent;
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('0001_initial', 'ad26f98818c34276', '0.1.0')
+  VALUES ('0001_initial', 'b22feed511333e20', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
 
