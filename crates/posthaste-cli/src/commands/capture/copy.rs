@@ -23,7 +23,7 @@ pub(super) struct Arguments {
     table: Option<String>,
 
     /// Only rows for which this SQL expression is true
-    #[arg(long = "where", value_name = "EXPRESSION")]
+    #[arg(long = "where", value_name = "SQL")]
     filter: Option<String>,
 
     /// Show the copies of the capture, and begin none
