@@ -109,7 +109,7 @@ fn a_change_whose_key_is_not_known_is_of_all_rows() {
         touched(&change(Some(old), new)),
         Touched::Rows(vec![key("2", "5"), key("2", "1")])
     );
-    assert_eq!(touched(&change(None, None)), Touched::All, "TRUNCATE");
+    assert_eq!(touched(&change(None, None)), Touched::All, "all rows");
     let mut renamed = table.relation.clone();
     renamed.columns[0].name = "c".into();
     let new = change(None, Some(vec![text("1"), text("x"), text("2")]));

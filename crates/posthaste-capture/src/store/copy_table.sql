@@ -13,7 +13,7 @@ identity AS (
    WHERE i.indisunique AND i.indisvalid AND i.indimmediate
      AND i.indpred IS NULL AND i.indexprs IS NULL
      AND NOT EXISTS (
-       SELECT FROM unnest(i.indkey::smallint[]) WITH ORDINALITY k (attnum, place)
+       SELECT FROM pg_catalog.unnest(i.indkey::smallint[]) WITH ORDINALITY k (attnum, place)
          JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
         WHERE k.place <= i.indnkeyatts::bigint AND NOT a.attnotnull)
      AND CASE t.relreplident WHEN 'i'::"char" THEN i.indisreplident
@@ -22,7 +22,7 @@ identity AS (
    LIMIT 1),
 key AS (
   SELECT k.attnum, k.place
-    FROM identity i, unnest(i.indkey::smallint[]) WITH ORDINALITY k (attnum, place)
+    FROM identity i, pg_catalog.unnest(i.indkey::smallint[]) WITH ORDINALITY k (attnum, place)
    WHERE k.place <= i.indnkeyatts::bigint)
 SELECT t.oid::bigint AS oid, t.relreplident::text AS identity, a.attname::text AS name,
        a.atttypid::bigint AS kind, k.place AS place,

@@ -24,7 +24,8 @@ async fn rows_of_a_copy_are_those_of_the_stream_whatever_their_key_and_types() {
                   INSERT INTO \"It's\"
                   SELECT (ARRAY['', 'O''Neil', E'back\\\\slash', 'ä\u{1F600}', '%s', E'line\\n'])
                          [1 + g % 6],
-                         'k' || g / 6, '2026-03-29 01:59:59.123456+01'::timestamptz + g * '1 s'::interval,
+                         'k' || g / 6,
+                         '2026-03-29 01:59:59.123456+01'::timestamptz + g * '1 s'::interval,
                          'v', g % 2 = 0, CASE g % 3 WHEN 0 THEN 'NaN' ELSE '1.50' END::numeric,
                          0.1::float8 + g, '{\"a\": 1.0}', '1 day 02:03:04.5'::interval, '\\x00ff',
                          '10.0.0.1', 'good', '{1,NULL}', NULL

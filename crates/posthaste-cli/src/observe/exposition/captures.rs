@@ -23,7 +23,7 @@ const METRICS: [(&str, &str, &str, Figure); 7] = [
     (
         "posthaste_capture_events_total",
         "counter",
-        "Events that the capture has sent or written as jobs since it was installed or begun again.",
+        "Events that the capture has sent or written as jobs since it was installed or begun.",
         |one| one.events as f64,
     ),
     (
