@@ -65,6 +65,16 @@ SELECT pg_catalog.row_to_json(a)::text AS answer
          ORDER BY t.at DESC, t.attempt DESC LIMIT 1000) a
  ORDER BY a.at, a.attempt;
 
+-- backlog.sql
+-- takes: text
+-- returns: seconds float8, is_left bool
+SELECT w.seconds, CASE WHEN w.seconds IS NOT NULL THEN true ELSE EXISTS (
+         SELECT FROM posthaste.job j
+          WHERE j.queue = $1::text AND j.state = ANY ('{available,running,quarantined}'::text[]))
+       END AS is_left
+  FROM (SELECT extract(epoch FROM clock_timestamp() - min(o.since))::float8 AS seconds
+          FROM posthaste.oldest() o WHERE o.queue = $1::text) w;
+
 -- beat.sql
 -- takes: int8, text
 -- returns: session_identity text
@@ -338,10 +348,40 @@ SELECT c.slot, c.publication, c.epoch, c.stopped,
  WHERE c.name = $1::text;
 
 -- captures.sql
+-- returns: problem text, capture text, table_name text
+SELECT 'publication'::text AS problem, c.name AS capture, ''::text AS table_name
+  FROM posthaste.capture c
+ WHERE c.stopped IS NULL
+   AND NOT EXISTS (SELECT FROM pg_publication p
+                    WHERE p.oid = c.published AND p.pubname = c.publication::name)
+ UNION ALL
+SELECT 'identity'::text, c.name, n.nspname::text || '.'::text || t.relname::text
+  FROM posthaste.capture c
+  JOIN pg_publication p ON p.oid = c.published AND (p.pubupdate OR p.pubdelete)
+  JOIN pg_publication_rel r ON r.prpubid = p.oid
+ CROSS JOIN LATERAL (
+   SELECT r.prrelid AS oid
+    UNION SELECT i.relid::oid FROM pg_partition_tree(r.prrelid::regclass) i WHERE i.isleaf) l
+  JOIN pg_class t ON t.oid = l.oid AND t.relkind = 'r'::"char"
+  JOIN pg_namespace n ON n.oid = t.relnamespace
+ WHERE t.relreplident <> 'f'::"char"
+   AND NOT EXISTS (
+     SELECT FROM pg_index i
+      WHERE i.indrelid = t.oid AND i.indisvalid AND i.indimmediate
+        AND CASE t.relreplident WHEN 'i'::"char" THEN i.indisreplident
+                                WHEN 'd'::"char" THEN i.indisprimary ELSE false END)
+ UNION ALL
+SELECT 'limit'::text, ''::text, ''::text
+ WHERE current_setting('max_slot_wal_keep_size'::text) = '-1'::text
+   AND EXISTS (SELECT FROM posthaste.capture)
+ ORDER BY 1, 2, 3;
+
+-- captures.sql
 -- returns: name text, slot text, publication text, installed_at timestamptz, started_at timestamptz
 -- returns: stopped text, is_active bool, is_missing bool, wal_status text, done text
 -- returns: at timestamptz, unconfirmed int8, kept int8, gaps int8, paused_at timestamptz
--- returns: events int8, bytes int8, lag_seconds float8
+-- returns: events int8, bytes int8, lag_seconds float8, copied_rows int8, copy_rows int8
+-- returns: copy_problem text, path text
 SELECT c.name, c.slot, c.publication, c.installed_at, c.started_at, c.stopped,
        coalesce(s.active, false) AS is_active, s.slot_name IS NULL AS is_missing,
        coalesce(s.wal_status, '') AS wal_status, m.done::text, m.at,
@@ -358,7 +398,8 @@ SELECT c.name, c.slot, c.publication, c.installed_at, c.started_at, c.stopped,
                  AND m.at > clock_timestamp() - '90 seconds'::interval THEN 0::float8
             ELSE greatest(0::float8, extract(epoch FROM clock_timestamp()
                                              - coalesce(k.at, m.at, c.installed_at))::float8)
-       END AS lag_seconds
+       END AS lag_seconds,
+       p.rows AS copied_rows, p.expected AS copy_rows, p.problem AS copy_problem, c.path
   FROM posthaste.capture c
   LEFT JOIN pg_replication_slots s ON s.slot_name = c.slot::name
   LEFT JOIN LATERAL (
@@ -370,6 +411,10 @@ SELECT c.name, c.slot, c.publication, c.installed_at, c.started_at, c.stopped,
     SELECT max(w.at) AS at FROM (SELECT * FROM posthaste.capture_mark_0
                                   UNION ALL SELECT * FROM posthaste.capture_mark_1) w
      WHERE w.epoch = c.epoch AND w.ended <= m.done) k ON true
+  LEFT JOIN LATERAL (
+    SELECT sum(y.rows)::bigint AS rows, sum(y.expected)::bigint AS expected,
+           min(y.problem) AS problem
+      FROM posthaste.capture_copy y WHERE y.capture = c.name AND y.ended_at IS NULL) p ON true
  ORDER BY c.name;
 
 -- claim.sql
@@ -439,6 +484,17 @@ SELECT pg_catalog.cardinality(
          posthaste.settle($1::smallint, $2::bigint, $3::uuid, ARRAY[$4::bigint], ARRAY[0::smallint],
                           NULL, NULL, NULL, NULL, NULL))::bigint AS id;
 
+-- copies.sql
+-- takes: text
+-- returns: id int8, begun_at timestamptz, ended_at timestamptz, rows int8, expected int8
+-- returns: is_cancelled bool, capture text, table_name text, filter text, problem text
+SELECT p.id, p.begun_at, p.ended_at, p.rows, p.expected, p.is_cancelled, p.capture,
+       p.schema_name || '.'::text || p.table_name AS table_name, p.filter, p.problem
+  FROM posthaste.capture_copy p
+ WHERE $1::text IS NULL OR p.capture = $1::text
+ ORDER BY p.id DESC
+ LIMIT 1000;
+
 -- copy.sql
 -- takes: int2, text, text, int4, timestamptz, timestamptz, timestamptz, text, int4, int4, jsonb
 -- takes: text, text, int4, text
@@ -446,12 +502,55 @@ COPY posthaste.store (slot, queue, name, priority, enqueued_at, scheduled_at, ex
                       max_attempts, kwargs_bytes, kwargs,
                       ordering_key, own_queue, own_priority, trace) FROM STDIN (FORMAT binary);
 
+-- copy_begin.sql
+-- takes: text, text, text, text
+-- returns: id int8
+INSERT INTO posthaste.capture_copy (capture, schema_name, table_name, filter, expected)
+SELECT $1, $2, $3, $4,
+       greatest(0::bigint, coalesce(
+         (SELECT sum(greatest(l.reltuples, 0::real))::bigint
+            FROM pg_class c
+            JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = $2::text::name
+           CROSS JOIN LATERAL (SELECT c.oid UNION SELECT i.relid::oid
+                                 FROM pg_partition_tree(c.oid::regclass) i WHERE i.isleaf) p
+            JOIN pg_class l ON l.oid = p.oid AND l.relkind = 'r'::"char"
+           WHERE c.relname = $3::text::name), 0::bigint))
+    ON CONFLICT (capture, schema_name, table_name) WHERE ended_at IS NULL DO NOTHING
+RETURNING id;
+
+-- copy_cancel.sql
+-- takes: text, text, text
+-- returns: id int8
+UPDATE posthaste.capture_copy SET ended_at = clock_timestamp(), is_cancelled = true
+ WHERE capture = $1::text AND schema_name = $2::text AND table_name = $3::text AND ended_at IS NULL
+RETURNING id;
+
+-- copy_done.sql
+-- takes: int8, int8, _text, bool
+-- returns: id int8
+UPDATE posthaste.capture_copy
+   SET rows = rows + $2::bigint, after = $3::text[],
+       ended_at = CASE WHEN $4::boolean THEN clock_timestamp() END
+ WHERE id = $1::bigint AND ended_at IS NULL
+RETURNING id;
+
 -- copy_enter.sql
 -- returns: ready int2, scheduled int2, now timestamptz, due_by timestamptz
 SELECT posthaste.enter_ready() AS ready,
        CASE WHEN u.until IS NOT NULL THEN posthaste.enter_scheduled() END AS scheduled,
        clock_timestamp() AS now, greatest(clock_timestamp(), u.until) AS due_by
   FROM (SELECT posthaste.promote_horizon() AS until OFFSET 0) u;
+
+-- copy_next.sql
+-- takes: text
+-- returns: is_paused bool, id int8, schema_name text, table_name text, filter text, after _text
+SELECT c.paused_at IS NOT NULL AS is_paused, p.id, p.schema_name, p.table_name, p.filter, p.after
+  FROM posthaste.capture c
+  LEFT JOIN LATERAL (
+    SELECT p.* FROM posthaste.capture_copy p
+     WHERE p.capture = c.name AND p.ended_at IS NULL AND p.problem IS NULL
+     ORDER BY p.id LIMIT 1) p ON true
+ WHERE c.name = $1::text;
 
 -- copy_notify.sql
 -- takes: _text
@@ -463,6 +562,76 @@ SELECT posthaste.notify(u.queue, b.listeners)
 -- copy_routes.sql
 -- returns: pattern text, queue text
 SELECT pattern, queue FROM posthaste.route;
+
+-- copy_statements.sql
+-- takes: text, text, _text, _text, text, _text, int8
+-- returns: lock text, rows text
+SELECT pg_catalog.format('LOCK TABLE %I.%I IN ACCESS SHARE MODE'::text, $1::text, $2::text) AS lock,
+       pg_catalog.format(
+         'SELECT %s, r."posthaste wanted", %s FROM (SELECT %I.*, (%s) IS TRUE AS "posthaste wanted"'
+         ' FROM (SELECT * FROM %I.%I%s ORDER BY %s LIMIT %s) %I) r ORDER BY %s'::text,
+         k.shown,
+         (SELECT string_agg(pg_catalog.format('CASE WHEN r."posthaste wanted" THEN r.%I END'::text,
+                                              c.name), ', '::text ORDER BY c.n)
+            FROM pg_catalog.unnest($3::text[]) WITH ORDINALITY c (name, n)),
+         $2::text, coalesce($5::text, 'true'::text), $1::text, $2::text,
+         CASE WHEN $6::text[] IS NULL THEN ''::text
+              ELSE pg_catalog.format(' WHERE (%s) > (%s)'::text, k.plain, v.list) END,
+         k.plain, $7::bigint, $2::text, k.shown) AS rows
+  FROM (SELECT string_agg(pg_catalog.format('r.%I'::text, k.name), ', '::text
+                          ORDER BY k.n) AS shown,
+               string_agg(quote_ident(k.name), ', '::text ORDER BY k.n) AS plain
+          FROM pg_catalog.unnest($4::text[]) WITH ORDINALITY k (name, n)) k,
+       (SELECT string_agg(pg_catalog.format('%L::%s'::text, v.value,
+                                            format_type(a.atttypid, a.atttypmod)),
+                          ', '::text ORDER BY v.n) AS list
+          FROM ROWS FROM (pg_catalog.unnest($4::text[]), pg_catalog.unnest($6::text[]))
+               WITH ORDINALITY v (name, value, n)
+          JOIN pg_namespace n ON n.nspname = $1::text::name
+          JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = $2::text::name
+          JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = v.name::name) v;
+
+-- copy_table.sql
+-- takes: text, text, _text, text
+-- returns: oid int8, identity text, name text, kind int8, place int8, is_key bool
+-- returns: is_published bool
+WITH t AS (
+  SELECT c.oid, c.relreplident, n.nspname, c.relname
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+   WHERE n.nspname = $1::text::name AND c.relname = $2::text::name
+     AND c.relkind IN ('r'::"char", 'p'::"char")),
+identity AS (
+  SELECT i.indexrelid, i.indrelid, i.indkey, i.indnkeyatts, t.relreplident,
+         i.indisprimary, i.indisreplident
+    FROM t JOIN pg_index i ON i.indrelid = t.oid
+   WHERE i.indisunique AND i.indisvalid AND i.indimmediate
+     AND i.indpred IS NULL AND i.indexprs IS NULL
+     AND NOT EXISTS (
+       SELECT FROM pg_catalog.unnest(i.indkey::smallint[]) WITH ORDINALITY k (attnum, place)
+         JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+        WHERE k.place <= i.indnkeyatts::bigint AND NOT a.attnotnull)
+     AND CASE t.relreplident WHEN 'i'::"char" THEN i.indisreplident
+                             WHEN 'd'::"char" THEN i.indisprimary ELSE true END
+   ORDER BY i.indisprimary DESC, i.indexrelid
+   LIMIT 1),
+key AS (
+  SELECT k.attnum, k.place
+    FROM identity i, pg_catalog.unnest(i.indkey::smallint[]) WITH ORDINALITY k (attnum, place)
+   WHERE k.place <= i.indnkeyatts::bigint)
+SELECT t.oid::bigint AS oid, t.relreplident::text AS identity, a.attname::text AS name,
+       a.atttypid::bigint AS kind, k.place AS place,
+       t.relreplident = 'f'::"char"
+         OR t.relreplident <> 'n'::"char" AND k.place IS NOT NULL AS is_key,
+       EXISTS (SELECT FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
+                WHERE p.pubname = $4::text::name AND r.prrelid = t.oid) AS is_published
+  FROM t
+  JOIN pg_attribute a ON a.attrelid = t.oid AND a.attnum > 0 AND NOT a.attisdropped
+   AND (a.attgenerated = ''::"char"
+        OR a.attgenerated = 's'::"char"
+           AND current_setting('server_version_num'::text)::integer >= 180000)
+  LEFT JOIN key k ON k.attnum = a.attnum
+ WHERE pg_catalog.cardinality($3::text[]) = 0 OR a.attname::text = ANY ($3::text[])
+ ORDER BY a.attnum;
 
 -- counters.sql
 -- takes: int4
@@ -809,10 +978,6 @@ SELECT h.kind, h.pid, h.name, h.role, h.application, h.address, h.database, h.st
  ORDER BY h.transactions DESC NULLS LAST, h.seconds DESC NULLS LAST LIMIT 5000;
 
 -- in the code
--- takes: text
-DELETE FROM posthaste.capture WHERE name = $1::text;
-
--- in the code
 -- takes: _int8
 DELETE FROM posthaste.dead AS d WHERE d.id = ANY ($1::bigint[]);
 
@@ -829,11 +994,6 @@ SELECT (pg_catalog.to_regclass('posthaste.store') IS NOT NULL)::text AS answer;
 -- in the code
 -- returns: exists bool
 SELECT EXISTS (SELECT FROM posthaste.capture);
-
--- in the code
--- takes: text
--- returns: ?column? bool
-SELECT c.paused_at IS NOT NULL FROM posthaste.capture c WHERE c.name = $1::text;
 
 -- in the code
 -- returns: id int8
@@ -1005,6 +1165,10 @@ SELECT posthaste.prune_inbox();
 SELECT posthaste.quarantine_queues();
 
 -- in the code
+-- returns: place text
+SELECT posthaste.reading_at() AS place;
+
+-- in the code
 -- returns: rebase int8
 SELECT posthaste.rebase();
 
@@ -1076,6 +1240,10 @@ TRUNCATE posthaste.capture_mark_1;
 -- in the code
 -- takes: text, text
 UPDATE posthaste.capture SET stopped = $2 WHERE name = $1::text;
+
+-- in the code
+-- takes: int8, text
+UPDATE posthaste.capture_copy SET problem = $2 WHERE id = $1::bigint;
 
 -- in_flight.sql
 -- takes: int8, text, text, text, text, text, int8, timestamptz
@@ -1729,8 +1897,9 @@ SELECT has_schema_privilege('posthaste', 'USAGE') AS may_look,
                     AND NOT has_function_privilege(r.oid, p.oid, 'EXECUTE'))) AS roles_lacking;
 
 -- run.sql
--- takes: text, uuid
-UPDATE posthaste.capture SET runner = $2, started_at = clock_timestamp(), stopped = NULL
+-- takes: text, uuid, text
+UPDATE posthaste.capture SET runner = $2, path = $3, started_at = clock_timestamp(),
+       stopped = NULL
  WHERE name = $1::text;
 
 -- running.sql
