@@ -139,7 +139,7 @@ impl Sender {
             }
             let count = answers.len();
             let wrong = format!("{count} answers to {} messages", messages.len());
-            return vec![Answer::unavailable(wrong); messages.len()];
+            return Answer::unavailable(wrong).repeat_for(messages);
         }
         let seconds = self.time_limit.as_secs_f64();
         let late = Answer::late(format!("no answer within {seconds} s"));

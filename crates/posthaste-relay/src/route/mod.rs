@@ -158,6 +158,10 @@ impl Route {
         if settings.ack != Ack::Accepted {
             return refuse("ack: only a job can wait to be confirmed".into());
         }
+        if settings.on_ambiguous == OnAmbiguous::Discard {
+            let problem = "on_ambiguous: what may have arrived can only be sent again without jobs";
+            return refuse(problem.into());
+        }
         if let Some(place) = settings.mapping.place_of_one_job() {
             return refuse(format!("{place}: a message without a job has none"));
         }

@@ -133,6 +133,17 @@ fn ambiguous_mails_are_discarded_if_the_route_says_so() {
     assert_eq!(route("resend"), OnAmbiguous::Resend);
 }
 
+#[cfg(feature = "smtp")]
+#[test]
+fn mails_without_jobs_cannot_be_discarded_where_they_may_have_arrived() {
+    let settings = json!({"to": "smtp://h.example", "ordered": true, "on_ambiguous": "discard"});
+    let error = read(&settings)
+        .expect("a route")
+        .sender()
+        .expect_err("refused");
+    assert!(error.to_string().contains("on_ambiguous:"), "{error}");
+}
+
 #[test]
 fn webhooks_reject_the_kind_setting() {
     let to = DestinationAddress::parse("https://h.example/geheim").expect("an address");
