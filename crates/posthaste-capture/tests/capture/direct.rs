@@ -251,8 +251,8 @@ async fn events_that_were_sent_and_not_marked_come_again_under_their_ids() {
     tokio::time::sleep(Duration::from_secs(7)).await;
     sent.insert("b", 10).await;
     sent.until_arrived(710).await;
-    drop(holder);
     sent.world.server.stop_immediate().unwrap();
+    drop(holder);
     sent.world.server.restart().unwrap();
     sent.world.reconnect().await;
     sent.insert("c", 10).await;
