@@ -64,6 +64,8 @@ struct Run<'s, 'a> {
     path: Path,
     hand: Option<Hand>,
     sending: JoinSet<Sent>,
+    /// Whether the destination is there while events become jobs.
+    probing: JoinSet<bool>,
     pace: Pace,
     patience: Patience,
     /// Whether the destination is asked before something is sent.
@@ -126,6 +128,7 @@ impl<'s, 'a> Run<'s, 'a> {
             path,
             hand: None,
             sending: JoinSet::new(),
+            probing: JoinSet::new(),
             pace: Pace::new(direct.sender.batch()),
             patience: Patience::new(direct),
             asks_first: true,

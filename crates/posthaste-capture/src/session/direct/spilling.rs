@@ -116,11 +116,16 @@ impl Run<'_, '_> {
         let backlog = while_alive(&mut self.session.feed, backlog).await?;
         // Where asking takes long, it is asked less often.
         let (now, took) = (Instant::now(), asked.elapsed());
-        let since = match self.path {
-            Path::Draining { since, .. } => since,
-            _ => now,
+        let (since, is_held) = match self.path {
+            Path::Draining { since, .. } => (since, true),
+            _ => (now, false),
         };
-        let (path, state) = match Drained::new(backlog, now.duration_since(since)) {
+        let drained = match Drained::new(backlog, now.duration_since(since)) {
+            // Jobs that the relay has claimed do not tell whether it can send them.
+            Drained::Nearly if !is_held && !self.is_there() => Drained::Not,
+            drained => drained,
+        };
+        let (path, state) = match drained {
             Drained::Whole => {
                 tracing::info!(capture = capture.name, "a capture sends without jobs");
                 (self.send_at, self.asks_first) = (now, true);
@@ -138,6 +143,20 @@ impl Run<'_, '_> {
             }
         };
         self.take_path(path, state).await
+    }
+
+    /// Whether the destination has answered since this was last asked. It is asked beside the
+    /// spilling, because a frozen one takes long.
+    fn is_there(&mut self) -> bool {
+        if let Some(asked) = self.probing.try_join_next() {
+            return asked.unwrap_or(false);
+        }
+        if self.probing.is_empty() {
+            let sender = self.direct.sender.clone();
+            let ask = async move { sender.check().await.is_ok() };
+            self.probing.spawn(ask);
+        }
+        false
     }
 
     /// Says so where others see it.
