@@ -31,7 +31,7 @@ pub struct Capture {
 pub struct Direct {
     /// Sends to the destination.
     pub sender: Sender,
-    /// While the destination takes nothing: when there is so much log that is not confirmed.
+    /// While the destination accepts nothing: once this much log is unconfirmed.
     pub spill_after: u64,
     /// While it takes nothing: after this time; nothing: however long it takes.
     pub spill_after_time: Option<Duration>,

@@ -1,4 +1,4 @@
-//! Reads the chunks of a copy on a connection of its own, while the stream goes on, and has each
+//! Reads the chunks of a copy on its own connection, while the stream goes on, and has each
 //! ready when its mark comes.
 
 use std::time::{Duration, Instant};

@@ -15,8 +15,8 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// As `POSTHASTE_LOG_FORMAT` says.
-    pub(crate) fn of_environment() -> anyhow::Result<Self> {
+    /// Reads `POSTHASTE_LOG_FORMAT`.
+    pub(crate) fn from_env() -> anyhow::Result<Self> {
         Ok(match variable("POSTHASTE_LOG_FORMAT")?.as_str() {
             "" | "text" => Self::Text,
             "json" => Self::Json,

@@ -171,7 +171,7 @@ fn main() -> ExitCode {
     // Before anything builds a TLS configuration: rustls takes the process's provider.
     let _ = rustls::crypto::ring::default_provider().install_default();
     more_descriptors();
-    let format = match Format::of_environment() {
+    let format = match Format::from_env() {
         Ok(format) => format,
         Err(error) => return fail(failure::USAGE, &error.to_string()),
     };
@@ -388,7 +388,7 @@ async fn command(
 
 fn fail(code: u8, line: &str) -> ExitCode {
     let line = line.trim_start_matches("error: ");
-    let line = match Format::of_environment() {
+    let line = match Format::from_env() {
         Ok(Format::Json) => log_line::line(Level::ERROR, line),
         _ => format!("error: {}", terminal::escape_control(line)),
     };

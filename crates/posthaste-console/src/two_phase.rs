@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use posthaste_elastic::two_phase::{Coordinator, Listed, Stuck};
 use tokio::sync::Mutex;
 
-/// A read is no more frequent than this: each has the server show what was written.
+/// The shortest time between two reads: each has the server show what was written.
 const EVERY: Duration = Duration::from_secs(5);
 /// After one that failed the next waits for longer: the server may have too much to do.
 const AFTER_FAILURE: Duration = Duration::from_secs(30);

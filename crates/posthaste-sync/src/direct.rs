@@ -140,7 +140,7 @@ impl Direct {
         };
         let (index, longest) = (Arc::clone(&self.index), self.budget * OUTLIVES);
         let is_filled = Arc::clone(&self.is_filled);
-        // A task of its own: dropped half-way, a write may leave its connection with an answer
+        // A separate task: dropped half-way, a write may leave its connection with an answer
         // pending.
         let written = tokio::spawn(async move {
             let _slot = slot;

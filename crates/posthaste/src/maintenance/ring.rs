@@ -80,7 +80,7 @@ impl Ring {
             Some(Reclaim::Open(batch)) => {
                 let stuck = self.verified.batch == batch;
                 self.verified.batch = batch;
-                // Older than two rotations: the one that still runs is moved to a table of its own.
+                // Older than two rotations: the one that still runs is moved to a separate table.
                 if stuck && segments.ready_current - segments.ready_low >= 2 {
                     attempt!(
                         link,

@@ -14,7 +14,7 @@ pub(crate) struct Peer {
     pub(crate) settings: &'static str,
     /// In what it does less, or more, than others.
     pub(crate) apart: &'static str,
-    /// Its backlog is so many times smaller, or a round would take minutes.
+    /// How many times smaller its backlog is, since a round would take minutes otherwise.
     pub(crate) smaller: u64,
 }
 

@@ -24,7 +24,7 @@ pub(super) fn title(row: Row) -> &'static str {
 pub(crate) fn about(name: &str) -> &'static str {
     match row(name) {
         Some(Row::Single) => {
-            "Each queue runs by its own library, in a process of its own, with acknowledgements \
+            "Each queue runs by its own library, in a separate process, with acknowledgements \
              and in its documented fastest settings. Server CPU is that of all processes of \
              Postgres; process CPU that of the adapter."
         }
