@@ -181,6 +181,32 @@ async fn a_claim_whose_jobs_were_never_read_is_given_back_or_found_and_counts_as
     }
 }
 
+/// The answer of a claim holds the job of one segment and names the batch of another. A leader moves
+/// the first to posthaste.in_flight, where the second statement of the claim meets it again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_moves_between_the_statements_of_its_claim_runs_once() {
+    let scene = Scene::new(false).await;
+    let small = "INSERT INTO posthaste.job (name) VALUES ('small')";
+    for step in [small, "SELECT posthaste.rotate(0)", BIG] {
+        scene.client.batch_execute(step).await.unwrap();
+    }
+    let claim = RequestMatcher::statement("FROM posthaste.claim(");
+    let stalled = scene.proxy.stall_answer_to(claim);
+    let worker = scene.start().await;
+    stalled.wait(SOON).await.unwrap();
+    let moves = "SELECT posthaste.move_running((s.ready_low % 4)::integer, 0, 1000)
+                   FROM posthaste.segments() s";
+    eventually(SOON, "the leader moves the first job", async || {
+        scene.client.batch_execute(moves).await?;
+        let moved = "SELECT count(*) FROM posthaste.in_flight WHERE name = 'small'";
+        Ok(number(&scene.client, moved).await == 1)
+    })
+    .await
+    .unwrap();
+    scene.proxy.restore().await.unwrap();
+    scene.ends(worker, JOBS + 1).await;
+}
+
 /// Whether no other transaction writes into a table of this database.
 fn is_unwritten(table: &str) -> String {
     format!(

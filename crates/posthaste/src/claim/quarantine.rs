@@ -157,9 +157,7 @@ impl Quarantine {
                     );
                 }
             }
-            let readable = claim.jobs.iter().map(|(_, job)| job.id);
-            let ids = readable.chain(claim.unreadable.iter().map(|(_, id, _)| *id));
-            let ids: Vec<JobId> = ids.collect();
+            let ids: Vec<JobId> = claim.ids().collect();
             sent.hand_out(queue, claim);
             if !ids.is_empty() || most == 1 {
                 return Ok(ids);

@@ -1,5 +1,6 @@
 //! Claims: a statement that takes jobs and answers little, and one that reads them.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -181,7 +182,14 @@ pub(crate) fn read_claim(rows: &[Row], queue: &Arc<str>, token: Uuid) -> Result<
 }
 
 impl Claim {
-    /// Adds what else it handed out.
+    /// The jobs, readable or not.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = JobId> {
+        let readable = self.jobs.iter().map(|(_, job)| job.id);
+        readable.chain(self.unreadable.iter().map(|(_, id, _)| *id))
+    }
+
+    /// Adds what else it handed out. A job that a leader moved to posthaste.in_flight after the first
+    /// answer is read there again: it is handed out once.
     pub(crate) fn extend(
         &mut self,
         rows: &[Row],
@@ -189,14 +197,18 @@ impl Claim {
         token: Uuid,
     ) -> Result<(), Error> {
         let what = "cannot read a claim";
+        let known: HashSet<i64> = self.ids().map(|id| id.0).collect();
         for row in rows {
-            if id_if_any(row).is_none() {
+            let Some(id) = id_if_any(row) else {
                 let slot: Option<i16> = row.try_get(0).map_err(Error::postgres(what))?;
                 // One with a slot stands for a batch.
                 if slot.is_none() {
                     let wait: i64 = row.try_get(1).map_err(Error::postgres(what))?;
                     self.again = Some(Duration::from_millis(wait.unsigned_abs()));
                 }
+                continue;
+            };
+            if known.contains(&id) {
                 continue;
             }
             match claimed(row, queue, token) {
