@@ -2,37 +2,42 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Path;
 use axum::http::HeaderMap;
 use axum::routing::post;
-use posthaste_testkit::{Child, eventually, number};
+use posthaste_testkit::{PgServer, PgVersion, Proxy, eventually, number};
+use tokio::sync::watch;
 use tokio_postgres::Client;
 
 use super::{NO_PROXY, done, work};
 use crate::stage::{self, BOUND, Stage};
 
-/// One at a time: more may be begun in the moment in which the worker is stopped.
-const ONE: [&str; 2] = ["--queue", "default=1"];
 /// In the line of the stopped worker.
 const ENOUGH: usize = 3;
 
 /// The requests of each worker, by the id of the job.
 #[derive(Clone, Default)]
-struct Received(Arc<Mutex<HashMap<(String, i64), usize>>>);
+struct Received {
+    requests: Arc<Mutex<HashMap<(String, i64), usize>>>,
+    is_held: watch::Sender<bool>,
+}
 
 impl Received {
-    /// Says yes at once; each worker has a path.
+    /// Answers with success: the first worker only while its answers are not held back. Each worker
+    /// has a path.
     async fn serve(&self) -> anyhow::Result<std::net::SocketAddr> {
         let received = self.clone();
         let answer = post(
             async move |Path(worker): Path<String>, headers: HeaderMap| {
                 let id = headers.get("posthaste-job-id");
                 let id = id.and_then(|id| id.to_str().ok()?.parse().ok());
-                let mut received = received.0.lock().unwrap_or_else(PoisonError::into_inner);
-                *received.entry((worker, id.unwrap_or(0))).or_default() += 1;
+                received.note(&worker, id.unwrap_or(0));
+                if worker == "one" {
+                    let mut held = received.is_held.subscribe();
+                    let _ = held.wait_for(|is_held| !is_held).await;
+                }
             },
         );
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
@@ -42,12 +47,15 @@ impl Received {
         Ok(address)
     }
 
+    fn note(&self, worker: &str, id: i64) {
+        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        *requests.entry((worker.to_owned(), id)).or_default() += 1;
+    }
+
     fn times(&self, worker: &str, id: i64) -> usize {
-        let received = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        received
-            .get(&(worker.to_owned(), id))
-            .copied()
-            .unwrap_or_default()
+        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let times = requests.get(&(worker.to_owned(), id));
+        times.copied().unwrap_or_default()
     }
 }
 
@@ -57,40 +65,35 @@ async fn enqueue(client: &Client, jobs: i64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Stops the worker in a moment in which it has claimed jobs that it has not begun: which.
-async fn stopped(
-    worker: &mut Child,
-    client: &Client,
-    received: &Received,
-) -> anyhow::Result<Vec<i64>> {
-    for _ in 0..200 {
-        worker.pause()?;
-        // The last request that went out has arrived by then.
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        let running = "SELECT id FROM posthaste.job WHERE state = 'running'";
+/// Waits until the worker has jobs in its line, and claims no more of them: their ids.
+async fn in_line(client: &Client, received: &Received) -> anyhow::Result<Vec<i64>> {
+    let running = "SELECT id FROM posthaste.job WHERE state = 'running' ORDER BY id";
+    let mut line: Vec<i64> = Vec::new();
+    eventually(BOUND, "its line is full", async || {
         let rows = client.query(running, &[]).await?;
         let ids = rows.iter().map(|row| row.get(0));
-        let unbegun: Vec<i64> = ids.filter(|id| received.times("one", *id) == 0).collect();
-        if unbegun.len() > ENOUGH {
-            return Ok(unbegun);
-        }
-        worker.resume()?;
-        enqueue(client, 50).await?;
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    anyhow::bail!("no jobs stood in line")
+        let now = ids.filter(|id| received.times("one", *id) == 0).collect();
+        let is_full = now == line && line.len() > ENOUGH;
+        line = now;
+        Ok(is_full)
+    })
+    .await?;
+    Ok(line)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_was_stopped_begins_nothing_that_others_have_rescued() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
+    let proxy = Proxy::start(PgServer::shared(PgVersion::any())?.address()).await?;
+    let proxied = proxy.url(database.name());
     let received = Received::default();
     let address = received.serve().await?;
     let start = async |name: &str| {
-        let (url, [option, queue]) = (format!("x=http://{address}/{name}"), ONE);
-        let arguments = ["--http", &url, option, queue];
-        work(&stage, &database, &arguments, &[NO_PROXY]).await
+        let url = format!("x=http://{address}/{name}");
+        let arguments = ["--http", &url, "--queue", "default=1"];
+        let environment = [NO_PROXY, ("DATABASE_URL", &proxied)];
+        work(&stage, &database, &arguments, &environment).await
     };
     enqueue(&client, 500).await?;
     let mut one = start("one").await?;
@@ -98,28 +101,35 @@ async fn a_worker_that_was_stopped_begins_nothing_that_others_have_rescued() -> 
         Ok(number(&client, "SELECT count(*) FROM posthaste.job").await? < 400)
     })
     .await?;
-    let unbegun = stopped(&mut one, &client, &received).await?;
+    received.is_held.send_replace(true);
+    let unbegun = in_line(&client, &received).await?;
+    one.pause()?;
+    // The slot is free once it goes on.
+    received.is_held.send_replace(false);
 
     let mut other = start("other").await?;
     other
         .error_line("rescued the jobs of a dead worker", BOUND)
         .await?;
     done(&client).await?;
-    one.resume()?;
-    one.error_line("it continues under a new id", BOUND).await?;
     other.terminate()?;
     assert!(other.exit(BOUND).await?.success());
+    // The answer to its heartbeat would end its jobs too: it has to know without one.
+    proxy.stall();
+    one.resume()?;
+    one.error_line("jobs are returned without running", BOUND)
+        .await?;
+    proxy.restore().await?;
+    one.error_line("it continues under a new id", BOUND).await?;
     // It continues, after it has checked the jobs that it still held.
     enqueue(&client, 50).await?;
     done(&client).await?;
     one.terminate()?;
     assert!(one.exit(BOUND).await?.success());
 
-    let begun = unbegun.iter().filter(|id| received.times("one", **id) > 0);
-    let begun = begun.count();
-    assert!(begun <= 1, "{begun} of {} were begun again", unbegun.len());
     for id in unbegun {
-        assert_eq!(received.times("other", id), 1, "{id}");
+        let times = ["one", "other"].map(|worker| received.times(worker, id));
+        assert_eq!(times, [0, 1], "{id}");
     }
     Ok(())
 }
