@@ -49,6 +49,11 @@ impl fmt::Display for Started {
 }
 
 impl Started {
+    /// Whether it sends without jobs.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.destination.is_some()
+    }
+
     /// Says that it is at it.
     pub(crate) fn tell(&self, terminal: &Terminal) -> anyhow::Result<()> {
         let more = json!({ "capture": self.name, "queue": self.queue });

@@ -211,7 +211,7 @@ async fn an_outbox_is_installed_captured_looked_at_and_removed() -> anyhow::Resu
     let once = world.good(&["capture", "run", "--once", "--json"]).await?;
     let once: Value = serde_json::from_str(&once)?;
     assert_eq!(
-        (&once[0]["capture"], &once[0]["jobs"]),
+        (&once[0]["capture"], &once[0]["events"]),
         (&"orders".into(), &1.into())
     );
     let status = world.good(&["capture", "status"]).await?;

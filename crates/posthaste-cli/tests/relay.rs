@@ -366,7 +366,7 @@ async fn up_runs_the_relays_of_its_file() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::empty_database().await?);
     stage.write("posthaste.toml", LINES)?;
     let mut up = stage.spawn_on(&database, &["up"])?;
-    up.error_line("running routes and syncs only", BOUND)
+    up.error_line("running routes, captures and syncs only", BOUND)
         .await?;
     enqueue(&database.client().await?, 1).await?;
     up.line("audit.n", BOUND).await?;

@@ -76,7 +76,7 @@ async fn a_file_that_init_wrote_works_at_once_and_is_never_written_over() -> any
     let file = stage.folder.join("posthaste.toml");
     let written = std::fs::read_to_string(&file)?;
     let mut up = stage.spawn_on(&database, &["up"])?;
-    up.error_line("running routes and syncs only", BOUND)
+    up.error_line("running routes, captures and syncs only", BOUND)
         .await?;
     // As the head of the file says.
     let enqueue = [

@@ -1,4 +1,5 @@
-//! `posthaste capture`: what is committed in the database becomes jobs, as posthaste.toml says.
+//! `posthaste capture`: what is committed in the database becomes jobs, or is sent without them, as
+//! posthaste.toml says.
 
 mod copy;
 mod inspect;
@@ -11,8 +12,8 @@ use crate::database::Database;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
-/// Turn committed rows and messages into jobs, as posthaste.toml says: install, run, inspect,
-/// repair
+/// Send committed rows and messages, as jobs or directly, as posthaste.toml says: install, run,
+/// inspect, repair
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]

@@ -1,6 +1,7 @@
-//! `posthaste status`: every queue with its jobs by state, every relay and every synced table; once
-//! or again and again.
+//! `posthaste status`: every queue with its jobs by state, every relay, capture and synced table;
+//! once or again and again.
 
+mod captures;
 mod report;
 mod routes;
 pub(crate) mod tables;
@@ -26,10 +27,11 @@ use crate::signals::Signals;
 use crate::site;
 use crate::terminal::{Terminal, escape_name};
 use crate::thresholds;
+use captures::CaptureRow;
 use report::{Report, add};
 use routes::RouteRow;
 
-/// Show every queue with its jobs by state, relays, synced tables, and what is wrong
+/// Show every queue with its jobs by state, relays, captures, synced tables, and what is wrong
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Show one line for each of these, instead of for each queue
@@ -200,6 +202,10 @@ async fn show(
     if !relays.is_empty() {
         text = format!("{text}\n\n{}", routes::Table(&relays));
     }
+    let captures: Vec<CaptureRow> = snapshot.captures.iter().map(CaptureRow::new).collect();
+    if !captures.is_empty() {
+        text = format!("{text}\n\n{}", captures::Table(&captures));
+    }
     let synced: Vec<tables::SyncRow> = snapshot.syncs.iter().map(tables::SyncRow::new).collect();
     if !synced.is_empty() {
         text = format!("{text}\n\n{}", tables::Table(&synced));
@@ -212,7 +218,7 @@ async fn show(
         terminal.clear()?;
     }
     let unworked = snapshot.unworked(&thresholds);
-    let report = Report::new(counters, &unworked, relays, synced, found.clone());
+    let report = Report::new(counters, &unworked, relays, captures, synced, found.clone());
     terminal.result(&text, &report)
 }
 

@@ -26,7 +26,7 @@ use crate::{captures, routes, supervisor, syncs};
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Arguments {
-    /// The file that describes routes and synced tables; posthaste.toml, if there is one
+    /// The file that describes routes, captures and synced tables; posthaste.toml, if there is one
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -181,7 +181,7 @@ pub(crate) async fn run(
     let text = match worker.queues() {
         Some(queues) => format!("working on {queues}; Ctrl-C stops"),
         None => {
-            "running routes and syncs only; --exec or --http would run other jobs; Ctrl-C stops"
+            "running routes, captures and syncs only; --exec or --http would run other jobs; Ctrl-C stops"
                 .to_owned()
         }
     };

@@ -34,8 +34,10 @@ impl Arguments {
 #[derive(Serialize)]
 struct Captured {
     capture: String,
-    jobs: u64,
+    events: u64,
     problem: Option<String>,
+    #[serde(skip)]
+    is_direct: bool,
 }
 
 #[derive(Serialize)]
@@ -45,8 +47,11 @@ struct All<'a> {
 
 impl fmt::Display for Captured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let jobs = counted(self.jobs, "job", "jobs");
-        write!(f, "{}: {jobs} enqueued", self.capture)?;
+        let did = match self.is_direct {
+            true => format!("{} sent", counted(self.events, "event", "events")),
+            false => format!("{} enqueued", counted(self.events, "job", "jobs")),
+        };
+        write!(f, "{}: {did}", self.capture)?;
         match &self.problem {
             Some(problem) => write!(f, "; it stopped: {problem}"),
             None => Ok(()),
@@ -113,7 +118,8 @@ async fn end(one: &mut Started, others: bool, terminal: &Terminal, signals: &Sig
     }
     Captured {
         capture: one.name.clone(),
-        jobs: one.running.status().events,
+        events: one.running.status().events,
         problem,
+        is_direct: one.is_direct(),
     }
 }

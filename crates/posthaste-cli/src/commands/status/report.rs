@@ -6,6 +6,7 @@ use posthaste::{Counter, Counters};
 use posthaste_observe::Finding;
 use serde::Serialize;
 
+use super::captures::CaptureRow;
 use super::routes::RouteRow;
 use super::{Figures, figures, oldest, tables};
 
@@ -15,6 +16,7 @@ pub(super) struct Report<'a> {
     queues: BTreeMap<&'a str, Queue>,
     jobs: Vec<Kind<'a>>,
     relays: Vec<RouteRow>,
+    captures: Vec<CaptureRow<'a>>,
     syncs: Vec<tables::SyncRow>,
     findings: Vec<Finding>,
 }
@@ -45,6 +47,7 @@ impl<'a> Report<'a> {
         counters: &'a Counters,
         unworked: &BTreeSet<&str>,
         relays: Vec<RouteRow>,
+        captures: Vec<CaptureRow<'a>>,
         syncs: Vec<tables::SyncRow>,
         findings: Vec<Finding>,
     ) -> Self {
@@ -74,6 +77,7 @@ impl<'a> Report<'a> {
             jobs: jobs.collect(),
             queues,
             relays,
+            captures,
             syncs,
             findings,
         }
