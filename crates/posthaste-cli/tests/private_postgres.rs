@@ -25,6 +25,8 @@ async fn it_is_private_durable_and_stops_with_the_command() -> anyhow::Result<()
         ("fsync", "on"),
         ("synchronous_commit", "on"),
         ("full_page_writes", "on"),
+        ("wal_level", "logical"),
+        ("max_slot_wal_keep_size", "10GB"),
         ("listen_addresses", "127.0.0.1"),
         ("unix_socket_directories", ""),
         ("server_encoding", "UTF8"),

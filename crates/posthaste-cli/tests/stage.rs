@@ -320,6 +320,13 @@ pub(crate) async fn empty_database() -> anyhow::Result<TestDb> {
     TestDb::empty(PgServer::shared(PgVersion::any())?).await
 }
 
+/// A server whose log is enough for captures, and an empty database on it.
+pub(crate) async fn with_logical_log() -> anyhow::Result<(PgServer, TestDb)> {
+    let server = PgServer::start(PgVersion::any(), &[("wal_level", "logical")])?;
+    let database = TestDb::empty(&server).await?;
+    Ok((server, database))
+}
+
 /// A server of its own, without prepared transactions, and a database with our roles on it.
 pub(crate) async fn with_roles(stage: &Stage) -> anyhow::Result<(PgServer, TestDb, Client)> {
     let server = PgServer::start(PgVersion::any(), &[("max_prepared_transactions", "0")])?;

@@ -339,7 +339,8 @@ async fn missing_prerequisites_are_reported_with_a_remedy() -> anyhow::Result<()
 async fn thousands_of_packages_come_into_the_index_however_often_the_process_is_killed()
 -> anyhow::Result<()> {
     const PACKAGES: u64 = 3_000;
-    let (stage, database) = (Stage::new()?, stage::empty_database().await?);
+    let stage = Stage::new()?;
+    let (_server, database) = stage::with_logical_log().await?;
     std::fs::create_dir(stage.folder.join("files"))?;
     stage.write("files/one", "x")?;
     let line = |n: u64| {
@@ -363,6 +364,7 @@ async fn thousands_of_packages_come_into_the_index_however_often_the_process_is_
     let kills = report["kills"].as_u64().unwrap_or_default();
     assert!(kills >= 3, "{report}");
     assert_eq!(report["rows"], report["documents"]);
+    stopped::assert_captured(report, PACKAGES)?;
     assert!(
         report["changed"].as_u64() > Some(0) && report["deleted"].as_u64() > Some(0),
         "{report}"

@@ -128,6 +128,9 @@ fn spawn(home: &Home, binaries: &Binaries, port: u16, log: File) -> anyhow::Resu
         "unix_socket_directories=",
         "fsync=on",
         "synchronous_commit=on",
+        "wal_level=logical",
+        // A slot that nobody reads must not fill the disk of a first run.
+        "max_slot_wal_keep_size=10GB",
         "jit=off",
         "max_connections=100",
         "logging_collector=off",

@@ -1,17 +1,59 @@
-//! A demo that is stopped while it loads packages.
+//! A demo that is stopped while it loads packages, or whose database cannot be captured.
 
 use posthaste_testkit::{Child, eventually, number};
 use serde_json::Value;
 
 use crate::stage::{self, BOUND, Stage};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_demo_resumes_loading_packages() -> anyhow::Result<()> {
-    let (stage, database) = (Stage::new()?, stage::empty_database().await?);
+fn stage_with_packages(count: u64) -> anyhow::Result<Stage> {
+    let stage = Stage::new()?;
     std::fs::create_dir(stage.folder.join("files"))?;
     stage.write("files/one", "x")?;
     let line = |n: u64| format!("{{\"name\": \"p{n}\", \"summary\": \"message queue {n}\"}}\n");
-    stage.write("packages", &(0..4_000).map(line).collect::<String>())?;
+    stage.write("packages", &(0..count).map(line).collect::<String>())?;
+    Ok(stage)
+}
+
+/// The changes that were captured beside leave the rows that the index has, and the file has them.
+pub(super) fn assert_captured(report: &Value, least: u64) -> anyhow::Result<()> {
+    let captured = &report["captured"];
+    assert_eq!(
+        (&captured["rows"], &captured["digest"]),
+        (&report["documents"], &report["digest"]),
+        "{report}"
+    );
+    let changes = captured["changes"].as_u64().unwrap_or_default();
+    let changed = report["changed"].as_u64().unwrap_or_default();
+    assert!(changes >= least + changed, "{report}");
+    let file = std::fs::read_to_string(captured["file"].as_str().unwrap_or_default())?;
+    let lines = file.lines().filter(|line| line.ends_with('}')).count();
+    let repeats = captured["repeats"].as_u64().unwrap_or_default();
+    assert_eq!(lines as u64, changes + repeats, "{report}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_demo_on_a_server_that_logs_too_little_captures_nothing() -> anyhow::Result<()> {
+    let (stage, database) = (stage_with_packages(200)?, stage::empty_database().await?);
+    let demo = "demo --once --rescue-after 3 --packages-from packages files";
+    let demo: Vec<&str> = demo.split(' ').collect();
+    let output = stage.run_on(&database, &demo).await?;
+    assert!(
+        output
+            .err
+            .contains("the packages are not captured: the server has wal_level = replica"),
+        "{output:?}"
+    );
+    let report = output.good()?;
+    assert!(report.contains("index      equal to Postgres"), "{report}");
+    assert!(!report.contains("captured"), "{report}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_demo_resumes_loading_packages() -> anyhow::Result<()> {
+    let (_server, database) = stage::with_logical_log().await?;
+    let stage = stage_with_packages(4_000)?;
     let up = "demo --json --rescue-after 3 --packages-from packages files";
     let mut first = stage.spawn_on(&database, &up.split(' ').collect::<Vec<_>>())?;
     let client = database.client().await?;
@@ -39,6 +81,10 @@ async fn a_stopped_demo_resumes_loading_packages() -> anyhow::Result<()> {
     let packages = &report["packages"];
     assert_eq!(packages["problem"], Value::Null, "{report}");
     assert_eq!(packages["packages"], 4_000);
+    assert_captured(packages, 4_000)?;
+    let left = "SELECT (SELECT count(*) FROM pg_replication_slots) +
+                       (SELECT count(*) FROM pg_publication)";
+    assert_eq!(number(&client, left).await?, 0, "nothing keeps the log");
     assert_eq!(
         number(&client, "SELECT count(*) FROM public.package_run").await?,
         1,

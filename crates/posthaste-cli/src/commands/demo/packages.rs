@@ -1,34 +1,36 @@
 //! The second run on real input: tens of thousands of packages in a table, and an index that is
 //! kept equal to it while the process that does it is killed, documents are deleted directly and
-//! rows are changed and deleted.
+//! rows are changed and deleted. Its changes are captured beside.
 
+mod captured;
 mod input;
 mod proof;
+mod report;
 
 pub(crate) mod load;
 
-use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow, bail};
-use indicatif::HumanCount;
+use anyhow::{Context as _, anyhow};
 use posthaste_sync::Synced;
-use serde::Serialize;
 use tokio::process::{Child, Command};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::run::prepare_tables;
+use crate::connect::Address;
 use crate::database::Database;
-use crate::file::FILE;
+use crate::file::{self, FILE, Wanted};
 use crate::progress::Unit;
-use crate::syncs;
 use crate::terminal::Terminal;
 use crate::worker::StopGrace;
+use captured::Captured;
 use proof::Proof;
+use report::QUERY;
+pub(super) use report::Report;
 
 /// In the folder of the database: what is loaded, and what the loading process had to say.
 const PACKAGES: &str = "packages.ndjson";
@@ -38,7 +40,6 @@ const LOG: &str = "packages.log";
 /// indexed.
 const KILLS: i32 = 5;
 const POLL_EVERY: Duration = Duration::from_millis(50);
-const QUERY: &str = "message queue";
 
 const TABLES: [(&str, &str); 2] = [
     (
@@ -75,6 +76,7 @@ struct Load {
     removed: u64,
     folder: PathBuf,
     table: Synced,
+    captured: Option<Captured>,
 }
 
 impl Packages {
@@ -97,11 +99,16 @@ impl Packages {
         std::fs::create_dir_all(folder)?;
         let folder = std::fs::canonicalize(folder)?;
         let client = database.address().connect().await?;
-        let Some(load) = self.load(&client, folder, terminal).await? else {
+        let address = database.address();
+        let Some(load) = self.load(&client, address, folder, terminal).await? else {
             return Ok(None);
         };
         let (kills, removed) = load.survive(&client, database, patience, terminal).await?;
-        let proof = Proof::make(&client, &load.table, database.address(), QUERY).await?;
+        let proof = Proof::make(&client, &load.table, address, QUERY).await?;
+        let captured = match load.captured {
+            Some(captured) => Some(captured.end(address).await?),
+            None => None,
+        };
         let (_, changed, deleted) = far(&client, load.run).await?;
         client
             .execute_typed(
@@ -122,6 +129,7 @@ impl Packages {
             documents: proof.index.0,
             digest: proof.postgres.1,
             search: proof.search,
+            captured,
         }))
     }
 
@@ -130,6 +138,7 @@ impl Packages {
     async fn load(
         &self,
         client: &Client,
+        address: &Address,
         folder: PathBuf,
         terminal: &Terminal,
     ) -> anyhow::Result<Option<Load>> {
@@ -140,9 +149,10 @@ impl Packages {
             None => "apt-cache dumpavail".to_owned(),
         };
         if list.exists()
-            && let Some(load) = Load::unproven(client, &folder, &source).await?
+            && let Some(mut load) = Load::unproven(client, &folder, &source).await?
         {
             terminal.note(&format!("continuing load {} of packages", load.run));
+            load.install(client, address, false, terminal).await?;
             return Ok(Some(load));
         }
         let packages = match &self.packages_from {
@@ -158,9 +168,9 @@ impl Packages {
                 packages
             }
         };
-        Load::begin(client, folder, packages, &source)
-            .await
-            .map(Some)
+        let mut load = Load::begin(client, folder, packages, &source).await?;
+        load.install(client, address, true, terminal).await?;
+        Ok(Some(load))
     }
 }
 
@@ -181,8 +191,9 @@ impl Load {
             packages,
             kills: row.try_get("kills")?,
             removed: row.try_get::<_, i64>("removed")?.unsigned_abs(),
-            table: install(client, folder, packages).await?,
+            table: table(packages)?,
             folder: folder.to_owned(),
+            captured: None,
         }))
     }
 
@@ -206,9 +217,33 @@ impl Load {
             packages,
             kills: 0,
             removed: 0,
-            table: install(client, &folder, packages).await?,
+            table: table(packages)?,
             folder,
+            captured: None,
         })
+    }
+
+    /// Makes the triggers of the table, and its capture where the database can be captured; writes
+    /// the settings of both.
+    async fn install(
+        &mut self,
+        client: &Client,
+        address: &Address,
+        is_new: bool,
+        terminal: &Terminal,
+    ) -> anyhow::Result<()> {
+        let triggers = self.table.install_statement(client).await?;
+        client.batch_execute(&triggers).await?;
+        let mut settings = settings(self.packages);
+        match Captured::install(client, address, &self.folder, is_new).await? {
+            Ok(captured) => {
+                settings.push_str(captured::SETTINGS);
+                self.captured = Some(captured);
+            }
+            Err(problem) => terminal.note(&format!("the packages are not captured: {problem}")),
+        }
+        let file = self.folder.join(FILE);
+        std::fs::write(&file, settings).with_context(|| format!("cannot write {}", file.display()))
     }
 
     /// Lets the loading process be killed at random points until the last one comes to its end: how
@@ -263,6 +298,10 @@ impl Load {
     fn spawn(&self, database: &Database, patience: &StopGrace) -> anyhow::Result<Child> {
         let log = self.folder.join(LOG);
         let log = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        let changes = match &self.captured {
+            Some(captured) => captured.output()?,
+            None => Stdio::null(),
+        };
         let mut command = Command::new(std::env::current_exe()?);
         command
             .arg("load")
@@ -270,7 +309,7 @@ impl Load {
             .args(patience.as_typed())
             .env("DATABASE_URL", database.url())
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(changes)
             .stderr(log)
             .kill_on_drop(true);
         command.spawn().context("cannot start the loading process")
@@ -295,16 +334,10 @@ async fn far(client: &Client, run: i64) -> anyhow::Result<(u64, u64, u64)> {
     Ok((number("loaded")?, number("changed")?, number("deleted")?))
 }
 
-/// Writes the settings of the synced table, and makes its triggers.
-async fn install(client: &Client, folder: &Path, packages: u64) -> anyhow::Result<Synced> {
-    let file = folder.join(FILE);
-    std::fs::write(&file, settings(packages))
-        .with_context(|| format!("cannot write {}", file.display()))?;
-    let mut tables = syncs::read(&file)?;
-    let table = tables.pop().context("the table does not exist")?;
-    let install = table.install_statement(client).await?;
-    client.batch_execute(&install).await?;
-    Ok(table)
+/// The synced table of the settings.
+fn table(packages: u64) -> anyhow::Result<Synced> {
+    let mut tables = file::parse(&settings(packages), Wanted::Tables)?.tables;
+    tables.pop().context("the table does not exist")
 }
 
 /// The synced table, as people would write it: `posthaste sync search` reads it too.
@@ -324,70 +357,4 @@ fn settings(packages: u64) -> String {
          document = {{ name = \"name\", summary = \"summary\", details = \"details\" }}\n\
          fields = {{ name = \"B\", summary = \"A\", details = \"D\" }}\n"
     )
-}
-
-/// What the run came to.
-#[derive(Serialize)]
-pub(super) struct Report {
-    packages: u64,
-    seconds: f64,
-    changed: u64,
-    deleted: u64,
-    kills: i32,
-    removed: u64,
-    /// How many of the removed ones no later change had brought back: the audit found and repaired
-    /// them.
-    missing: u64,
-    rows: u64,
-    documents: u64,
-    digest: String,
-    search: Vec<String>,
-    problem: Option<String>,
-}
-
-impl Report {
-    pub(super) fn verdict(&self) -> anyhow::Result<()> {
-        match &self.problem {
-            Some(problem) => bail!("the index differs: {problem}."),
-            None => Ok(()),
-        }
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let count = HumanCount;
-        writeln!(
-            f,
-            "packages   {} rows, each with its index job; {} changed and {} deleted meanwhile, \
-             in {:.1} s",
-            count(self.packages),
-            count(self.changed),
-            count(self.deleted),
-            self.seconds
-        )?;
-        writeln!(
-            f,
-            "killed     {} times; {} documents deleted directly in the index, {} of them still \
-             missing when the audit repaired them",
-            self.kills,
-            count(self.removed),
-            count(self.missing)
-        )?;
-        match &self.problem {
-            None => writeln!(
-                f,
-                "index      equal to Postgres by id and version: {} rows, {} documents (sha256 {})",
-                count(self.rows),
-                count(self.documents),
-                self.digest.get(..16).unwrap_or_default()
-            )?,
-            Some(problem) => writeln!(f, "index      DIFFERS: {problem}")?,
-        }
-        write!(
-            f,
-            "search     posthaste sync search '{QUERY}': {}",
-            self.search.join(", ")
-        )
-    }
 }

@@ -1,21 +1,22 @@
-//! The process that is killed: commits rows with their index jobs, changes and deletes some on the
-//! way, and syncs them. The one that is started next goes on.
+//! The process that is killed: commits rows with their index jobs, changes and deletes some in
+//! between, syncs them, and captures them. The one that is started next goes on.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
+use posthaste_capture::{Capture, Until};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Transaction};
 
 use crate::commands::sync::until_seen;
 use crate::database::Database;
-use crate::file::FILE;
+use crate::file::{self, FILE, Wanted};
 use crate::signals::Signals;
-use crate::syncs;
 use crate::terminal::Terminal;
 use crate::worker::{self, Settings, StopGrace};
+use crate::{captures, syncs};
 
 /// Rows of one transaction, each with its job.
 const BATCH: i64 = 500;
@@ -39,7 +40,10 @@ pub(crate) async fn run(
     terminal: &Terminal,
     signals: &Signals,
 ) -> anyhow::Result<()> {
-    let tables = syncs::read(&arguments.folder.join(FILE))?;
+    let file = arguments.folder.join(FILE);
+    let tables = syncs::read(&file)?;
+    let captures = file::read(&file, Wanted::Captures)?.unwrap_or_default();
+    let captures = captures.captures;
     let mut client = database.address().connect().await?;
     let syncs = syncs::start(tables, database.address(), None).await?;
     let settings = Settings {
@@ -47,10 +51,12 @@ pub(crate) async fn run(
         ..Settings::new(arguments.patience)
     };
     let mut worker = worker::start(database.address(), settings).await?;
+    let capturing = captures::start(captures.clone(), database.address(), Until::Stopped)?;
     terminal.note("loading");
     let story = async {
         load(&mut client, &arguments.folder, arguments.run).await?;
-        until_seen(&client, &syncs).await
+        until_seen(&client, &syncs).await?;
+        until_captured(capturing, captures, database).await
     };
     let outcome = tokio::select! {
         outcome = story => outcome,
@@ -59,6 +65,27 @@ pub(crate) async fn run(
     };
     let stopped = worker.stop().await;
     outcome.and(stopped)
+}
+
+/// Lets captures end, and then captures what is committed by now.
+async fn until_captured(
+    capturing: Vec<captures::Started>,
+    captures: Vec<Capture>,
+    database: &Database,
+) -> anyhow::Result<()> {
+    for one in capturing {
+        one.running.stop();
+        end(one).await?;
+    }
+    for one in captures::start(captures, database.address(), Until::Caught)? {
+        end(one).await?;
+    }
+    Ok(())
+}
+
+async fn end(mut one: captures::Started) -> anyhow::Result<()> {
+    let ended = one.running.ended().await;
+    ended.map_err(|error| anyhow!("capture {}: {error}", one.name))
 }
 
 fn bail_stopped() -> anyhow::Result<()> {

@@ -96,9 +96,30 @@ impl Proof {
     }
 }
 
+/// How many rows or documents there are, and a digest of their ids and versions in the order of the
+/// ids: the same as Postgres counts.
+#[derive(Default)]
+pub(super) struct Counted {
+    count: u64,
+    digest: Sha256,
+}
+
+impl Counted {
+    pub(super) fn add(&mut self, id: &str, version: i64) {
+        self.count += 1;
+        self.digest.update(format!("{id} {version}\n"));
+    }
+
+    pub(super) fn finish(self) -> (u64, String) {
+        let digest = self.digest.finalize();
+        let digest = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        (self.count, digest)
+    }
+}
+
 /// Everything that the index holds, without any help of the audit.
 async fn counted(index: &dyn Index) -> anyhow::Result<(u64, String)> {
-    let (mut documents, mut digest) = (0, Sha256::new());
+    let mut counted = Counted::default();
     let mut after: Option<String> = None;
     loop {
         let page = index.walk(after.as_deref(), PAGE).await?;
@@ -107,11 +128,8 @@ async fn counted(index: &dyn Index) -> anyhow::Result<(u64, String)> {
         };
         after = Some(last.clone());
         for (id, seen) in page.iter().filter(|(_, seen)| seen.is_live) {
-            documents += 1;
-            digest.update(format!("{id} {}\n", seen.mark.version));
+            counted.add(id, seen.mark.version);
         }
     }
-    let digest = digest.finalize();
-    let digest = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok((documents, digest))
+    Ok(counted.finish())
 }

@@ -1,0 +1,271 @@
+//! The same table a second time: lines of a file, one for each change that was read from the
+//! write-ahead log. Folded by key they must be what the table is, and what the index is, of which
+//! they know nothing.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use anyhow::{Context as _, bail};
+use posthaste_capture::Capture;
+use serde::{Deserialize, Serialize};
+use tokio_postgres::Client;
+use uuid::Uuid;
+
+use super::proof::Counted;
+use crate::connect::Address;
+use crate::file::{self, Wanted};
+
+/// In the folder of the database.
+const LINES: &str = "packages.captured.ndjson";
+
+/// The capture, as people would write it.
+pub(super) const SETTINGS: &str = "
+# Changes of the table, read from the write-ahead log and written as lines.
+[capture.package]
+tables = [\"public.package\"]
+route = \"package_changes\"
+
+[capture.package.table.\"public.package\"]
+columns = [\"name\", \"hidden\", \"posthaste_version\"]
+
+[route.package_changes]
+to = \"stdout:\"
+ordered = true
+";
+
+/// A capture of the table that is installed.
+pub(super) struct Captured {
+    capture: Capture,
+    file: PathBuf,
+}
+
+/// What its lines came to.
+#[derive(Serialize)]
+pub(super) struct Report {
+    pub(super) file: PathBuf,
+    pub(super) changes: u64,
+    /// Changes that came twice, under one id, because the process was killed before it had written
+    /// down how far it was.
+    pub(super) repeats: u64,
+    pub(super) rows: u64,
+    pub(super) digest: String,
+}
+
+impl Captured {
+    /// Begins with the rows that are there, or goes on with the file of the load before. The inner
+    /// error says why this database cannot be captured.
+    pub(super) async fn install(
+        client: &Client,
+        address: &Address,
+        folder: &Path,
+        is_new: bool,
+    ) -> anyhow::Result<Result<Self, String>> {
+        let captures = file::parse(SETTINGS, Wanted::Captures)?.captures;
+        let capture = captures.into_iter().next().context("no capture")?;
+        let file = folder.join(LINES);
+        let database = address.database();
+        let installed = async {
+            if is_new || !file.exists() {
+                capture.remove(&database).await?;
+                let _ = fs::remove_file(&file);
+            }
+            capture.install(&database).await
+        };
+        if let Err(problem) = installed.await {
+            return Ok(Err(problem.to_string()));
+        }
+        // After the slot: what changes meanwhile comes again as a change.
+        if !file.exists() {
+            write_rows(client, &file).await?;
+        }
+        Ok(Ok(Self { capture, file }))
+    }
+
+    /// Where the next process writes its changes: after an empty line, since the last one of a
+    /// process that was killed may not be whole.
+    pub(super) fn output(&self) -> anyhow::Result<Stdio> {
+        let open = || {
+            let mut file = File::options().append(true).open(&self.file)?;
+            file.write_all(b"\n\n")?;
+            Ok::<_, std::io::Error>(file.into())
+        };
+        open().with_context(|| format!("cannot write {}", self.file.display()))
+    }
+
+    /// Folds the lines, and removes the capture: a slot that nobody reads keeps the log.
+    pub(super) async fn end(self, address: &Address) -> anyhow::Result<Report> {
+        self.capture.remove(&address.database()).await?;
+        let place = || self.file.display().to_string();
+        let lines = BufReader::new(File::open(&self.file).with_context(place)?);
+        let folded = Folded::of(lines).with_context(place)?;
+        let (rows, digest) = folded.counted();
+        Ok(Report {
+            changes: folded.ids.len().try_into()?,
+            repeats: folded.repeats,
+            rows,
+            digest,
+            file: self.file,
+        })
+    }
+}
+
+/// The rows that are there, as if they were changes.
+async fn write_rows(client: &Client, file: &Path) -> anyhow::Result<()> {
+    let rows = client
+        .query_typed(include_str!("rows.sql"), &[])
+        .await
+        .context("cannot read the packages")?;
+    let mut text = String::new();
+    for row in rows {
+        text.push_str(row.try_get(0)?);
+        text.push('\n');
+    }
+    let draft = file.with_extension("new");
+    fs::write(&draft, text).with_context(|| format!("cannot write {}", draft.display()))?;
+    Ok(fs::rename(&draft, file)?)
+}
+
+/// A line, as far as it matters here.
+#[derive(Deserialize)]
+struct Line {
+    /// None of the rows that were there.
+    id: Option<Uuid>,
+    payload: Change,
+}
+
+#[derive(Deserialize)]
+struct Change {
+    operation: String,
+    before: Option<Key>,
+    after: Option<Row>,
+}
+
+#[derive(Deserialize)]
+struct Key {
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Row {
+    name: String,
+    hidden: bool,
+    posthaste_version: i64,
+}
+
+/// The table as its changes make it.
+#[derive(Default)]
+struct Folded {
+    /// The versions of rows, none of those that are hidden.
+    rows: BTreeMap<String, Option<i64>>,
+    ids: HashSet<Uuid>,
+    repeats: u64,
+}
+
+impl Folded {
+    fn of(lines: impl BufRead) -> anyhow::Result<Self> {
+        let mut folded = Self::default();
+        let mut torn = None;
+        for (at, line) in lines.lines().enumerate() {
+            let line = line?;
+            if line.is_empty() {
+                torn = None;
+                continue;
+            }
+            if let Some(at) = torn {
+                bail!("line {at} is not whole, and none that a killed process left");
+            }
+            match serde_json::from_str(&line) {
+                Ok(line) => folded.take(line),
+                Err(_) => torn = Some(at + 1),
+            }
+        }
+        match torn {
+            Some(at) => bail!("line {at} is not whole"),
+            None => Ok(folded),
+        }
+    }
+
+    /// A repeat is taken too: what came after it comes again as well.
+    fn take(&mut self, line: Line) {
+        if let Some(id) = line.id
+            && !self.ids.insert(id)
+        {
+            self.repeats += 1;
+        }
+        let change = line.payload;
+        if change.operation == "truncate" {
+            self.rows.clear();
+        }
+        if let Some(before) = change.before {
+            self.rows.remove(&before.name);
+        }
+        if let Some(after) = change.after {
+            let version = (!after.hidden).then_some(after.posthaste_version);
+            self.rows.insert(after.name, version);
+        }
+    }
+
+    fn counted(&self) -> (u64, String) {
+        let mut counted = Counted::default();
+        for (name, version) in &self.rows {
+            if let Some(version) = version {
+                counted.add(name, *version);
+            }
+        }
+        counted.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Counted, Folded};
+
+    fn change(id: u8, operation: &str, before: &str, after: &str) -> String {
+        format!(
+            "{{\"id\": \"01900000-0000-7000-8000-{id:012}\", \"payload\": {{\"operation\": \
+             \"{operation}\", \"before\": {before}, \"after\": {after}}}}}\n"
+        )
+    }
+
+    fn row(name: &str, hidden: bool, version: i64) -> String {
+        format!("{{\"name\": \"{name}\", \"hidden\": {hidden}, \"posthaste_version\": {version}}}")
+    }
+
+    #[test]
+    fn changes_fold_into_the_rows_that_they_left() {
+        let read = format!(
+            "{{\"payload\": {{\"operation\": \"read\", \"after\": {}}}}}\n",
+            row("a", false, 1)
+        );
+        let lines = [
+            read,
+            change(1, "insert", "null", &row("b", false, 2)),
+            change(2, "update", "null", &row("a", true, 3)),
+            change(3, "update", "{\"name\": \"b\"}", &row("c", false, 4)),
+            "{\"id\": \"0190".to_owned(),
+            "\n\n".to_owned(),
+            change(3, "update", "{\"name\": \"b\"}", &row("c", false, 4)),
+            change(4, "insert", "null", &row("d", false, 5)),
+            change(5, "delete", "{\"name\": \"d\"}", "null"),
+        ];
+        let folded = Folded::of(lines.concat().as_bytes()).unwrap();
+        let mut wanted = Counted::default();
+        wanted.add("c", 4);
+        assert_eq!(folded.counted(), wanted.finish());
+        assert_eq!((folded.ids.len(), folded.repeats), (5, 1));
+        let emptied = change(6, "truncate", "null", "null");
+        let folded = Folded::of((lines.concat() + &emptied).as_bytes()).unwrap();
+        assert_eq!(folded.counted(), Counted::default().finish());
+    }
+
+    #[test]
+    fn lines_that_no_kill_explains_are_errors() {
+        let whole = change(1, "insert", "null", &row("a", false, 1));
+        for torn in [format!("{{\"id\n{whole}"), format!("{whole}{{\"id")] {
+            assert!(Folded::of(torn.as_bytes()).is_err(), "{torn}");
+        }
+    }
+}
