@@ -1,5 +1,7 @@
 //! `posthaste capture`: an outbox of an existing program becomes jobs with no Rust at all.
 
+mod quickstart;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
