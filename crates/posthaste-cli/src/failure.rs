@@ -109,35 +109,11 @@ fn did_you_mean(commands: &[String]) -> String {
 
 /// `text` without what was concealed and without the password of any connection string in it.
 pub(crate) fn redact(text: &str) -> String {
-    let mut text = without_url_passwords(text);
+    let mut text = posthaste_observe::redact::address_passwords(text);
     for secret in CONCEALED.lock().iter() {
         text = text.replace(secret, "***");
     }
     text
-}
-
-fn without_url_passwords(text: &str) -> String {
-    let mut clean = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(scheme) = rest.find("://") {
-        let (before, after) = rest.split_at(scheme + 3);
-        clean.push_str(before);
-        let authority = &after[..after
-            .find([' ', '/', '?', '\'', '"'])
-            .unwrap_or(after.len())];
-        match (authority.find(':'), authority.rfind('@')) {
-            // The example in our own messages hides nothing.
-            (Some(colon), Some(at)) if colon < at && &authority[colon + 1..at] != "password" => {
-                clean.push_str(&authority[..=colon]);
-                clean.push_str("***");
-                clean.push_str(&authority[at..]);
-            }
-            _ => clean.push_str(authority),
-        }
-        rest = &after[authority.len()..];
-    }
-    clean.push_str(rest);
-    clean
 }
 
 /// The message of the system as a part of a sentence: without its number, in lower case.

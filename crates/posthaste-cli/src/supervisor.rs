@@ -2,7 +2,6 @@
 //! acts where it may.
 
 mod act;
-mod redact;
 mod server;
 mod settings;
 mod timeouts;

@@ -98,6 +98,11 @@ async fn the_exporter_counts_the_jobs_of_a_database_whatever_they_are_called() -
     ] {
         assert_eq!(got(&root, path).await?.0, expected, "{path}");
     }
+    for (host, expected) in [("evil.example", 403), ("localhost", 200)] {
+        let request = reqwest::Client::builder().no_proxy().build()?;
+        let request = request.get(format!("{root}/metrics")).header("host", host);
+        assert_eq!(request.send().await?.status().as_u16(), expected, "{host}");
+    }
     child.terminate()?;
     assert!(child.exit(BOUND).await?.success());
     Ok(())

@@ -88,6 +88,17 @@ const shows = {
   lines: () => document.querySelector("tr [data-cell]") && !typing() && location.reload(),
 };
 
+// Pages show UTC; a tooltip has the time of this machine. A time without a day is of today.
+function showLocalTimes() {
+  for (const time of all("time")) {
+    const [, day, clock] = time.textContent.match(/^(?:(\d{4}-\d\d-\d\d) )?(\d\d:\d\d:\d\d)$/) ?? [];
+    if (!clock) continue;
+    const at = new Date(`${day ?? new Date().toISOString().slice(0, 10)}T${clock}Z`);
+    time.dateTime = at.toISOString();
+    time.title = `${at.toLocaleString(undefined, { timeZoneName: "short" })}`;
+  }
+}
+
 // Charts come anew with each sample.
 async function showCharts() {
   const charts = document.getElementById("charts");
@@ -105,6 +116,12 @@ function release() {
   waiting.clear();
 }
 
+// A page whose session has ended leads to the form for the token.
+async function signIn() {
+  const answer = await fetch(location.href).catch(() => null);
+  if (answer?.status === 401) location.reload();
+}
+
 // A browser has six connections for all pages of a server: a page that nobody sees takes none.
 function listen(address) {
   let events;
@@ -120,7 +137,11 @@ function listen(address) {
       });
     }
     events.onopen = () => { state = "live, every 2 s"; showState(); };
-    events.onerror = () => { state = "not live: no connection"; showState(); };
+    events.onerror = () => {
+      state = "not live: no connection";
+      showState();
+      if (events?.readyState === EventSource.CLOSED) signIn();
+    };
   };
   const close = () => { events?.close(); events = undefined; };
   open();
@@ -158,12 +179,40 @@ function act(key) {
   const button = rows()[here]?.querySelector(wanted)
     ?? all(wanted).find((one) => !one.closest("tr"));
   if (!button) return;
+  let box;
   if (boxes().length && !selected()) {
-    const box = rows()[here]?.querySelector("input[type=checkbox]");
+    box = rows()[here]?.querySelector("input[type=checkbox]");
     if (!box) return;
     box.checked = true;
+    changed();
   }
-  button.click();
+  if (button.dataset.question) ask(button, box);
+  else button.click();
+}
+
+// A key is pressed by mistake more easily than a button.
+function ask(button, box) {
+  const sure = document.getElementById("sure");
+  const count = selected();
+  sure.querySelector("p").textContent = count
+    ? `Cancel ${count} selected ${count > 1 ? "jobs" : "job"}?` : button.dataset.question;
+  sure.returnValue = "";
+  sure.onclose = () => {
+    if (sure.returnValue === "yes") button.click();
+    else if (box) { box.checked = false; changed(); }
+  };
+  sure.showModal();
+}
+
+// Only keys that do something on this page.
+function showKeys() {
+  const used = { x: "tbody input[type=checkbox]", "/": "#filter" };
+  for (const key of all("#keys dt[data-for]")) {
+    const { for: letter } = key.dataset;
+    key.hidden = !document.querySelector(used[letter] ?? `[data-key="${letter}"]`);
+    key.nextElementSibling.hidden = key.hidden;
+  }
+  document.getElementById("keys").showModal();
 }
 
 function changed() {
@@ -180,14 +229,18 @@ const keys = {
   t: () => act("t"),
   g: () => { goes = true; },
   "/": () => document.getElementById("filter")?.focus(),
-  "?": () => document.getElementById("keys").showModal(),
+  "?": showKeys,
   Enter: () => rows()[here]?.querySelector("a")?.click(),
 };
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === "Escape") {
-    document.querySelector("dialog[open]")?.close();
+    const dialog = document.querySelector("dialog[open]");
+    if (dialog) {
+      dialog.close();
+      return;
+    }
     boxes().forEach((box) => { box.checked = false; });
     document.activeElement?.blur();
     changed();
@@ -210,6 +263,7 @@ document.addEventListener("change", (event) => {
   if (event.target.type === "checkbox") changed();
 });
 
+showLocalTimes();
 showState();
 if (document.body.dataset.live) listen(document.body.dataset.live);
 if (document.getElementById("charts")) setInterval(showCharts, 60000);

@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 use crate::Settings;
 use crate::bulk::Driver;
 use crate::collector::Collector;
-use crate::redact::Secrets;
+use crate::redact::Redactor;
 use crate::token::TokenAuth;
 use crate::two_phase::TwoPhase;
 
@@ -19,7 +19,7 @@ const STREAMS: usize = 500;
 pub(crate) struct App {
     pub(crate) pool: Pool,
     pub(crate) settings: Settings,
-    pub(crate) secrets: Arc<Secrets>,
+    pub(crate) secrets: Arc<Redactor>,
     pub(crate) collector: Arc<Collector>,
     pub(crate) driver: Arc<Driver>,
     pub(crate) token_auth: TokenAuth,
@@ -32,7 +32,7 @@ impl App {
     pub(crate) fn new(pool: Pool, settings: Settings) -> Self {
         let collector = Collector::new(pool.clone(), settings.thresholds.clone());
         let collector = Arc::new(collector);
-        let secrets = Arc::new(Secrets::new(&settings.redacted));
+        let secrets = Arc::new(Redactor::new(&settings));
         let may_act = settings.lets_anybody_act();
         Self {
             driver: Driver::new(pool.clone(), &secrets, &collector, may_act),

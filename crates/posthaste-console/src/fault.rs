@@ -58,7 +58,7 @@ impl From<StoreError> for Fault {
             ),
             StoreError::Denied(_) => (
                 StatusCode::FORBIDDEN,
-                "Grant its role the rights: run posthaste migrate --roles.",
+                "Grant posthaste_worker to its role; 'posthaste migrate --roles' creates it.",
             ),
             StoreError::Refused(_) => (StatusCode::BAD_REQUEST, "Go back and correct your input."),
             StoreError::Failed(_) => (

@@ -2,6 +2,8 @@
 //! `queue:mail state:retrying error:"refused"`. No IO.
 
 mod since;
+#[cfg(test)]
+mod tests;
 
 use std::str::FromStr as _;
 
@@ -25,8 +27,12 @@ pub(crate) struct Filter {
     pub(crate) error: Option<String>,
     /// A part of the arguments, of those that are shown.
     pub(crate) text: Option<String>,
+    /// Whether queue, name and tag are only the beginnings of those that match.
+    pub(crate) are_prefixes: [bool; 3],
     /// Enqueued from then on; of jobs that were given up, given up from then on.
     pub(crate) since: Option<Since>,
+    /// The same, before then.
+    pub(crate) until: Option<Since>,
     /// One job by its number.
     pub(crate) id: Option<i64>,
 }
@@ -34,10 +40,13 @@ pub(crate) struct Filter {
 impl Filter {
     /// Whether a counter is about its jobs; there is none of a state, an error or a text.
     pub(crate) fn counts(&self, counter: &posthaste::Counter) -> bool {
-        let is = |wanted: &Option<String>, is: &str| wanted.as_deref().is_none_or(|one| one == is);
-        is(&self.queue, &counter.queue)
-            && is(&self.name, &counter.name)
-            && is(&self.tag, &counter.tag)
+        let names = [&counter.queue, &counter.name, &counter.tag];
+        let mut wanted = self.names().into_iter().zip(names);
+        wanted.all(|((wanted, is_prefix), name)| match wanted {
+            None => true,
+            Some(beginning) if is_prefix => name.starts_with(beginning),
+            Some(wanted) => wanted == name,
+        })
     }
 
     /// Reads what was typed at this time; else says what it does not understand.
@@ -57,28 +66,44 @@ impl Filter {
         Ok(filter)
     }
 
-    fn take(
-        &mut self,
-        (key, value): (Option<String>, String),
-        now: Timestamp,
-    ) -> Result<(), String> {
+    /// Queue, name and tag, each with whether it is a prefix.
+    fn names(&self) -> [(Option<&String>, bool); 3] {
+        let [queue, name, tag] = self.are_prefixes;
+        [
+            (self.queue.as_ref(), queue),
+            (self.name.as_ref(), name),
+            (self.tag.as_ref(), tag),
+        ]
+    }
+
+    fn take(&mut self, word: Word, now: Timestamp) -> Result<(), String> {
+        let Word {
+            key,
+            text: mut value,
+            is_prefix,
+        } = word;
         if value.contains('\0') {
             return Err("a filter must not contain NUL".to_owned());
         }
-        let Some(key) = key else {
-            match value.parse() {
-                Ok(id) => self.id = Some(id),
-                Err(_) => self.name = Some(value),
-            }
-            return Ok(());
+        let key = match key {
+            Some(key) => key,
+            None if is_prefix => "name".to_owned(),
+            None if value.parse::<i64>().is_ok() => "id".to_owned(),
+            None => "name".to_owned(),
         };
+        match ["queue", "name", "tag"].iter().position(|one| *one == key) {
+            Some(at) => self.are_prefixes[at] = is_prefix,
+            None if is_prefix => value.push('*'),
+            None => {}
+        }
         match key.as_str() {
             "queue" => self.queue = Some(value),
             "name" => self.name = Some(value),
             "tag" => self.tag = Some(value),
             "error" => self.error = Some(value),
             "text" => self.text = Some(value),
-            "since" => self.since = Some(Since::parse(value, now)?),
+            "since" => self.since = Some(Since::parse("since", value, now)?),
+            "until" => self.until = Some(Since::parse("until", value, now)?),
             "id" => {
                 let id = value.parse();
                 self.id = Some(id.map_err(|_| format!("id:{value} is not a number"))?);
@@ -95,15 +120,31 @@ impl Filter {
     /// The LIKE pattern of the last error.
     pub(crate) fn error_pattern(&self) -> Option<String> {
         let part = self.error.as_ref()?;
-        let mut pattern = String::from("%");
-        for letter in part.chars() {
-            if matches!(letter, '%' | '_' | '\\') {
-                pattern.push('\\');
-            }
-            pattern.push(letter);
-        }
-        pattern.push('%');
-        Some(pattern)
+        Some(format!("%{}%", literal(part)))
+    }
+
+    /// The patterns of LIKE that say the same of queue, name and tag: a `*` at the end stands for
+    /// any text.
+    pub(crate) fn name_patterns(&self) -> [Option<String>; 3] {
+        self.names().map(|(name, is_prefix)| {
+            let any = if is_prefix { "%" } else { "" };
+            name.map(|name| literal(name) + any)
+        })
+    }
+
+    /// Whether the options of a command can say the same.
+    pub(crate) fn is_of_command(&self) -> bool {
+        self.are_prefixes == [false; 3] && !self.is_timed()
+    }
+
+    /// Whether it has a condition that no counter knows.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.since.is_some() || self.until.is_some()
+    }
+
+    /// Before when.
+    pub(crate) fn until_at(&self) -> Option<Timestamp> {
+        self.until.as_ref().map(|until| until.at)
     }
 
     /// From when on.
@@ -113,9 +154,10 @@ impl Filter {
 
     /// The same whenever it is read.
     pub(crate) fn resolved(&self) -> Self {
-        let since = self.since.as_ref();
+        let at = |time: &Option<Since>| time.as_ref().map(|time| Since::at(time.at));
         Self {
-            since: since.map(|since| Since::at(since.at)),
+            since: at(&self.since),
+            until: at(&self.until),
             ..self.clone()
         }
     }
@@ -152,15 +194,27 @@ impl Filter {
     pub(crate) fn conditions(&self, is_of_kept: bool) -> String {
         let state = self.state.map(|state| words::state(state).to_owned());
         let pattern = self.error_pattern();
-        let since = self.since.as_ref().map(|since| since.at.to_string());
+        let since = self.since_at().map(|at| at.to_string());
+        let until = self.until_at().map(|at| at.to_string());
         let since_when = if is_of_kept { "died_at" } else { "enqueued_at" };
+        let patterns = self.name_patterns();
+        let name = |at: usize, exact| match self.are_prefixes[at] {
+            true => ("LIKE", &patterns[at]),
+            false => ("=", exact),
+        };
+        let (queue, of_name, tag) = (
+            name(0, &self.queue),
+            name(1, &self.name),
+            name(2, &self.tag),
+        );
         let all = [
-            ("queue", "=", &self.queue),
-            ("name", "=", &self.name),
-            ("tag", "=", &self.tag),
+            ("queue", queue.0, queue.1),
+            ("name", of_name.0, of_name.1),
+            ("tag", tag.0, tag.1),
             ("state", "=", &state),
             ("last_error", "LIKE", &pattern),
             (since_when, ">=", &since),
+            (since_when, "<", &until),
         ];
         let conditions: Vec<String> = all
             .into_iter()
@@ -177,14 +231,15 @@ impl Filter {
     }
 }
 
-const KEYS: &str = "; known are queue, name, tag, state, error, text, since and id";
+const KEYS: &str = "; known are queue, name, tag, state, error, text, since, until and id";
 
 /// As it is typed.
 impl std::fmt::Display for Filter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let state = self.state.map(|state| words::state(state).to_owned());
         let id = self.id.map(|id| id.to_string());
-        let since = self.since.as_ref().map(|since| since.typed.clone());
+        let typed = |time: &Option<Since>| time.as_ref().map(|time| time.typed.clone());
+        let (since, until) = (typed(&self.since), typed(&self.until));
         let parts = [
             ("queue", &self.queue),
             ("state", &state),
@@ -193,22 +248,38 @@ impl std::fmt::Display for Filter {
             ("error", &self.error),
             ("text", &self.text),
             ("since", &since),
+            ("until", &until),
             ("id", &id),
         ];
         let mut is_first = true;
         for (key, value) in parts {
             let Some(value) = value else { continue };
             let space = if is_first { "" } else { " " };
-            write!(f, "{space}{key}:{}", quoted(value))?;
+            let names = ["queue", "name", "tag"].iter().position(|one| *one == key);
+            let is_prefix = names.is_some_and(|at| self.are_prefixes[at]);
+            let any = if is_prefix { "*" } else { "" };
+            write!(f, "{space}{key}:{}{any}", quoted(value))?;
             is_first = false;
         }
         Ok(())
     }
 }
 
+/// As a pattern of LIKE that stands for itself.
+fn literal(text: &str) -> String {
+    let mut pattern = String::new();
+    for letter in text.chars() {
+        if matches!(letter, '%' | '_' | '\\') {
+            pattern.push('\\');
+        }
+        pattern.push(letter);
+    }
+    pattern
+}
+
 /// As a filter reads it back.
 fn quoted(value: &str) -> String {
-    let is_plain = |one: char| !one.is_whitespace() && one != '"' && one != '\\';
+    let is_plain = |one: char| !one.is_whitespace() && !"\"\\*".contains(one);
     match !value.is_empty() && value.chars().all(is_plain) {
         true => value.to_owned(),
         false => format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\"")),
@@ -224,8 +295,16 @@ pub(crate) fn shell(value: &str) -> String {
     }
 }
 
+/// A word of a filter, with its key.
+struct Word {
+    key: Option<String>,
+    text: String,
+    /// A `*` that is not in quotes ended it.
+    is_prefix: bool,
+}
+
 /// Words with their keys; quotes keep spaces together.
-fn words(typed: &str) -> Result<Vec<(Option<String>, String)>, String> {
+fn words(typed: &str) -> Result<Vec<Word>, String> {
     let mut words = Vec::new();
     let mut letters = typed.chars().peekable();
     loop {
@@ -234,14 +313,21 @@ fn words(typed: &str) -> Result<Vec<(Option<String>, String)>, String> {
             return Ok(words);
         }
         let (mut key, mut word) = (None, String::new());
+        let mut is_prefix = false;
         while let Some(letter) = letters.next_if(|one| !one.is_whitespace()) {
+            is_prefix = letter == '*' && letters.peek().is_none_or(|one| one.is_whitespace());
             match letter {
+                '*' if is_prefix => {}
                 ':' if key.is_none() && !word.is_empty() => key = Some(std::mem::take(&mut word)),
                 '"' => quote(&mut letters, &mut word)?,
                 _ => word.push(letter),
             }
         }
-        words.push((key, word));
+        words.push(Word {
+            key,
+            text: word,
+            is_prefix,
+        });
     }
 }
 
@@ -253,68 +339,5 @@ fn quote(letters: &mut impl Iterator<Item = char>, word: &mut String) -> Result<
             Some('\\') => word.extend(letters.next()),
             Some(letter) => word.push(letter),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn read(typed: &str) -> Result<Filter, String> {
-        Filter::parse(typed, "2026-11-24T12:04:31Z".parse().unwrap())
-    }
-
-    #[test]
-    fn a_filter_is_read_back_as_it_was() {
-        let typed = r#"queue:mail state:retrying name:"a b" tag:"" error:"re\"f:u\\sed" text:7
-                       since:11:30 id:4"#;
-        let filter = read(typed).unwrap();
-        assert_eq!(filter.queue.as_deref(), Some("mail"));
-        assert_eq!(filter.state, Some(State::Retrying));
-        assert_eq!(filter.error.as_deref(), Some("re\"f:u\\sed"));
-        assert_eq!(filter.tag.as_deref(), Some(""));
-        assert_eq!(read(&filter.to_string()).unwrap(), filter);
-    }
-
-    #[test]
-    fn stored_filters_keep_their_meaning_over_time() {
-        let typed = format!("since:2h error:{}", "\\".repeat(900));
-        let filter = read(&typed).unwrap().resolved();
-        let later = "2027-01-01T00:00:00Z".parse().unwrap();
-        assert_eq!(Filter::kept(&filter.to_string(), later).unwrap(), filter);
-        assert_eq!(filter.since.unwrap().typed, "2026-11-24T10:04:31Z");
-    }
-
-    #[test]
-    fn a_word_alone_is_a_name_and_a_number_alone_is_a_job() {
-        assert_eq!(
-            read("mail.send").unwrap().name.as_deref(),
-            Some("mail.send")
-        );
-        assert_eq!(read(" 4711 ").unwrap().id, Some(4711));
-        assert_eq!(read("").unwrap(), Filter::default());
-    }
-
-    #[test]
-    fn filter_errors_name_the_word() {
-        let refusal = |typed: &str| read(typed).unwrap_err();
-        assert_eq!(refusal("state:lost"), "lost is not a state");
-        assert!(refusal("until:11:30").starts_with("until is not a condition"));
-        assert!(refusal("since:noon").starts_with("since:noon is not a time"));
-        assert_eq!(refusal("name:\"a"), "a quote is not closed");
-        assert_eq!(refusal("id:x"), "id:x is not a number");
-        assert!(refusal("name:a\0").contains("NUL"));
-        assert!(refusal(&"a".repeat(1_001)).contains("at most"));
-    }
-
-    #[test]
-    fn a_pattern_stands_for_what_was_typed_and_a_shell_reads_options_back() {
-        let filter = read(r#"error:"50%_\\" queue:"it's""#).unwrap();
-        assert_eq!(filter.error_pattern().as_deref(), Some("%50\\%\\_\\\\%"));
-        assert!(
-            filter.options().contains(r"--queue 'it'\''s'"),
-            "{}",
-            filter.options()
-        );
     }
 }

@@ -8,6 +8,7 @@ use axum::http::request::Parts;
 use posthaste::JobId;
 
 use crate::fault::Fault;
+use crate::words::count;
 
 /// Jobs that one form may name.
 const JOBS: usize = 1_000;
@@ -47,6 +48,26 @@ impl Fields {
                 read.ok_or_else(|| Fault::bad(format!("{name} is missing")))
             }
             None => self.text(name).map(str::to_owned),
+        }
+    }
+
+    /// A number within these bounds.
+    pub(crate) fn number_within(
+        &self,
+        name: &'static str,
+        (least, most): (u32, u32),
+    ) -> Result<Option<u32>, Fault> {
+        let Some(text) = self.get(name) else {
+            return Ok(None);
+        };
+        let number: Option<u32> = text.trim().parse().ok();
+        match number.filter(|number| (least..=most).contains(number)) {
+            Some(number) => Ok(Some(number)),
+            None => Err(Fault::bad(format!(
+                "{name} must be a number between {} and {}",
+                count(least.into()),
+                count(most.into())
+            ))),
         }
     }
 
@@ -130,6 +151,10 @@ mod tests {
         assert_eq!(fields.number("b", (10, 20)).unwrap(), Some(20));
         assert!(fields.number("c", (10, 20)).is_err());
         assert_eq!(fields.number("d", (10, 20)).unwrap(), None);
+        assert_eq!(fields.number_within("a", (1, 20)).unwrap(), Some(7));
+        for name in ["a", "b", "c"] {
+            assert!(fields.number_within(name, (10, 20)).is_err(), "{name}");
+        }
     }
 
     #[test]

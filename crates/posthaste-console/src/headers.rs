@@ -9,6 +9,7 @@ use axum::response::Response;
 
 use crate::app::App;
 use crate::fault::Fault;
+use crate::notice;
 use crate::pages;
 use crate::visit::Visit;
 
@@ -22,7 +23,7 @@ pub(crate) async fn with_headers(
     request.extensions_mut().insert(visit.clone());
     let mut response = next.run(request).await;
     if let Some(fault) = response.extensions_mut().remove::<Fault>() {
-        // Whoever was not let in sees nothing of the database on it.
+        // A visitor who was not let in sees nothing of the database on it.
         visit.who = "a fault".to_owned();
         visit.role = app.settings.role;
         let headers = std::mem::take(response.headers_mut());
@@ -32,6 +33,14 @@ pub(crate) async fn with_headers(
                 response.headers_mut().insert(name, value.clone());
             }
         }
+    }
+    let is_page = response.status().is_success()
+        && response
+            .headers()
+            .get("content-type")
+            .is_some_and(|one| one.to_str().is_ok_and(|one| one.starts_with("text/html")));
+    if visit.notice.is_some() && is_page {
+        notice::forget(&mut response);
     }
     protect(response.headers_mut(), &visit.nonce);
     response

@@ -19,7 +19,6 @@
 
 // A module imports only what stands in a group above its own.
 mod network;
-mod redact;
 mod two_phase;
 mod words;
 
@@ -29,6 +28,8 @@ mod window;
 
 mod action;
 mod address;
+mod notice;
+mod redact;
 mod token;
 
 mod chart;
@@ -59,6 +60,7 @@ mod headers;
 
 mod router;
 
+pub use guard::is_loopback_host;
 pub use network::{Network, NotANetwork};
 pub use posthaste_observe::Thresholds;
 pub use router::router;

@@ -2,6 +2,15 @@
 //! depth. It reads the text that Postgres prints, token by token, so that numbers stay as they are
 //! and nothing nests too deep.
 
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashSet;
+
+use posthaste_observe::redact::Secrets;
+
+use crate::Settings;
+
 /// Deeper than this nothing is indented further.
 const DEEPEST: usize = 40;
 /// Of a text within arguments so much is shown.
@@ -14,29 +23,23 @@ pub(crate) struct Piece {
     pub(crate) is_redacted: bool,
 }
 
-/// Which keys are secret.
+/// Which keys are secret, and what is shown of the values of others.
 #[derive(Clone, Debug)]
-pub(crate) struct Secrets(Vec<String>);
+pub(crate) struct Redactor(Secrets);
 
-impl Secrets {
-    pub(crate) fn new(patterns: &[String]) -> Self {
-        let patterns = patterns.iter().map(|one| normal(one));
-        Self(patterns.filter(|one| !one.is_empty()).collect())
-    }
-
-    fn are_in(&self, key: &str) -> bool {
-        let key = normal(key);
-        self.0.iter().any(|pattern| key.contains(pattern))
+impl Redactor {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        Self(Secrets::new(&settings.redacted, &settings.redacted_words))
     }
 
     /// Arguments on lines of their own; how many values were left out.
     pub(crate) fn indented(&self, json: &str) -> (Vec<Piece>, usize) {
-        Printer::new(self, true).print(json)
+        Printer::new(&self.0, true).print(json)
     }
 
     /// Arguments on one line.
     pub(crate) fn line(&self, json: &str) -> Vec<Piece> {
-        Printer::new(self, false).print(json).0
+        Printer::new(&self.0, false).print(json).0
     }
 
     /// Arguments on one line as a text to search in: what is left out is not there.
@@ -45,12 +48,50 @@ impl Secrets {
         let shown = pieces.filter(|piece| !piece.is_redacted);
         shown.map(|piece| piece.text).collect()
     }
+
+    /// An error of a program, which may quote its secrets.
+    pub(crate) fn error(&self, text: &str) -> String {
+        self.0.hide(text).into_owned()
+    }
 }
 
-/// Without what makes no difference.
-fn normal(key: &str) -> String {
-    let letters = key.chars().filter(|one| !"_-. ".contains(*one));
-    letters.flat_map(char::to_lowercase).collect()
+/// Keys that name the key of a pair, and keys that have its value.
+const NAMES: [&str; 6] = ["name", "key", "field", "header", "param", "parameter"];
+const VALUES: [&str; 7] = [
+    "value", "values", "val", "content", "text", "data", "default",
+];
+
+/// Objects such as `{"name": "password", "value": "…"}`, by how much of the text follows their
+/// beginning.
+fn secret_pairs(json: &str, secrets: &Secrets) -> HashSet<usize> {
+    let mut found = HashSet::new();
+    let mut open: Vec<usize> = Vec::new();
+    let (mut before, mut key) = ("", "");
+    let mut left = json;
+    while let Some((token, rest)) = next(left) {
+        match token {
+            "{" | "[" => open.push(rest.len()),
+            "}" | "]" => drop(open.pop()),
+            ":" => key = before,
+            text if text.starts_with('"') && before == ":" => {
+                let is_name = NAMES.contains(&unquoted(key).to_lowercase().as_str());
+                if is_name && secrets.contain(&unquoted(text)) {
+                    found.extend(open.last());
+                }
+            }
+            _ => {}
+        }
+        (before, left) = (token, rest);
+    }
+    found
+}
+
+/// An open bracket.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    is_object: bool,
+    /// It names a secret key, whose value stands in it.
+    is_secret_pair: bool,
 }
 
 struct Printer<'a> {
@@ -58,8 +99,8 @@ struct Printer<'a> {
     is_indented: bool,
     pieces: Vec<Piece>,
     redacted: usize,
-    /// For each open bracket, whether it is an object's.
-    open: Vec<bool>,
+    secret_pairs: HashSet<usize>,
+    open: Vec<Open>,
     /// The next text is a key.
     wants_key: bool,
     /// The value that follows is secret.
@@ -73,6 +114,7 @@ impl<'a> Printer<'a> {
             is_indented,
             pieces: Vec::new(),
             redacted: 0,
+            secret_pairs: HashSet::new(),
             open: Vec::new(),
             wants_key: false,
             is_secret: false,
@@ -80,6 +122,7 @@ impl<'a> Printer<'a> {
     }
 
     fn print(mut self, json: &str) -> (Vec<Piece>, usize) {
+        self.secret_pairs = secret_pairs(json, self.secrets);
         let mut left = json;
         while let Some((token, rest)) = next(left) {
             left = match self.is_secret && !matches!(token, ":" | "null" | "," | "}" | "]") {
@@ -109,7 +152,10 @@ impl<'a> Printer<'a> {
             "{" | "[" => {
                 let is_empty = next(rest).is_some_and(|(token, _)| matches!(token, "}" | "]"));
                 self.push(token);
-                self.open.push(token == "{");
+                self.open.push(Open {
+                    is_object: token == "{",
+                    is_secret_pair: self.secret_pairs.contains(&rest.len()),
+                });
                 self.wants_key = token == "{";
                 if !is_empty {
                     self.line_break();
@@ -126,7 +172,7 @@ impl<'a> Printer<'a> {
             }
             "," => {
                 self.is_secret = false;
-                self.wants_key = self.open.last() == Some(&true);
+                self.wants_key = self.open.last().is_some_and(|open| open.is_object);
                 self.push(",");
                 match self.is_indented {
                     true => self.line_break(),
@@ -136,8 +182,11 @@ impl<'a> Printer<'a> {
             ":" => self.push(": "),
             text if text.starts_with('"') && self.wants_key => {
                 self.wants_key = false;
-                self.is_secret = self.secrets.are_in(&unquoted(text));
-                self.push(&cut(text));
+                let key = unquoted(text);
+                let is_pair = self.open.last().is_some_and(|open| open.is_secret_pair);
+                let is_value = VALUES.contains(&key.to_lowercase().as_str());
+                self.is_secret = self.secrets.contain(&key) || is_pair && is_value;
+                self.push_text(text, &key);
             }
             text if text.starts_with('"') => self.text(text),
             other => {
@@ -147,14 +196,29 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// A text may hold JSON that holds a secret.
+    /// A text may contain JSON that contains a secret.
     fn text(&mut self, text: &str) {
         let inner = unquoted(text);
-        let is_json = inner.trim_start().starts_with(['{', '[']);
-        if is_json && Printer::new(self.secrets, false).print(&inner).1 > 0 {
+        let is_json = inner.trim_start().starts_with(['{', '[', '"']);
+        if is_json && inner.len() < text.len() && self.finds_secrets(&inner) {
             self.leave_out(text);
         } else {
-            self.push(&cut(text));
+            self.push_text(text, &inner);
+        }
+    }
+
+    fn finds_secrets(&self, json: &str) -> bool {
+        Printer::new(self.secrets, false).print(json).1 > 0
+    }
+
+    /// A text, with signs in the place of secrets in it.
+    fn push_text(&mut self, text: &str, inner: &str) {
+        match self.secrets.hide(inner) {
+            hidden if hidden == inner => self.push(&cut(text)),
+            hidden => {
+                self.redacted += 1;
+                self.push(&cut(&serde_json::Value::from(&*hidden).to_string()));
+            }
         }
     }
 
@@ -238,80 +302,4 @@ fn after_value(text: &str) -> &str {
         }
     }
     ""
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Settings;
-
-    fn secrets() -> Secrets {
-        Secrets::new(&Settings::default().redacted)
-    }
-
-    fn shown(json: &str) -> String {
-        let pieces = secrets().line(json).into_iter();
-        let marked = pieces.map(|piece| match piece.is_redacted {
-            true => "***".to_owned(),
-            false => piece.text,
-        });
-        marked.collect()
-    }
-
-    #[test]
-    fn values_of_secret_keys_are_left_out_at_any_depth_and_whatever_they_are() {
-        let json =
-            r#"{"a": [{"API-Key": "x"}, {"b": {"userPassword": {"c": ["x", "}"]}}}], "d": 1}"#;
-        let left = r#"{"a": [{"API-Key": ***}, {"b": {"userPassword": ***}}], "d": 1}"#;
-        assert_eq!(shown(json), left);
-        assert_eq!(
-            shown(r#"{"token": null, "b": 2}"#),
-            r#"{"token": null, "b": 2}"#
-        );
-        assert_eq!(
-            shown(r#"{"token": 7, "b": 2}"#),
-            r#"{"token": ***, "b": 2}"#
-        );
-        let deep = format!("{}{}", "[".repeat(50_000), r#"{"secret": 7}"#);
-        assert!(shown(&deep).ends_with(r#"{"secret": ***}"#));
-    }
-
-    #[test]
-    fn a_key_in_other_letters_and_a_secret_in_a_text_of_json_are_left_out() {
-        assert_eq!(
-            shown(r#"{"\u0070ASS\"word": "x"}"#),
-            r#"{"\u0070ASS\"word": "x"}"#
-        );
-        assert_eq!(
-            shown(r#"{"\u0070ASSword": "x"}"#),
-            r#"{"\u0070ASSword": ***}"#
-        );
-        let within = r#"{"body": "{\"user\": {\"password\": \"x\"}}", "n": "[1]"}"#;
-        assert_eq!(shown(within), r#"{"body": ***, "n": "[1]"}"#);
-    }
-
-    #[test]
-    fn numbers_stay_as_they_are_and_lines_are_indented() {
-        let json = r#"{"n": 129.00, "big": 123456789012345678901234567890, "e": {}, "l": [1, []]}"#;
-        let (pieces, redacted) = secrets().indented(json);
-        assert_eq!(redacted, 0);
-        let lines = "{\n  \"n\": 129.00,\n  \"big\": 123456789012345678901234567890,\n  \
-                     \"e\": {},\n  \"l\": [\n    1,\n    []\n  ]\n}";
-        assert_eq!(pieces[0].text, lines);
-    }
-
-    #[test]
-    fn redaction_of_malformed_json_ends_and_shows_no_secret() {
-        for json in [
-            "",
-            "{",
-            "{\"secret\": \"x",
-            "{\"secret\"",
-            "\"\\",
-            "}}]]",
-            "{\"token\":{",
-        ] {
-            assert!(!shown(json).contains('x'), "{json}");
-        }
-    }
 }

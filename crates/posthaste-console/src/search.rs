@@ -8,7 +8,7 @@ use posthaste::State;
 use posthaste_observe::Sums;
 
 use crate::filter::Filter;
-use crate::redact::Secrets;
+use crate::redact::Redactor;
 use crate::store::{self, JobRow, Session, StoreError};
 use crate::window::{Cursor, MOST_PAGES, PAGES};
 
@@ -41,7 +41,7 @@ pub(crate) struct JobSearch<'a> {
     /// How many jobs there are of each state; places that have none are passed over. Nothing: that
     /// is not known.
     pub(crate) sums: Option<&'a Sums>,
-    pub(crate) secrets: &'a Secrets,
+    pub(crate) secrets: &'a Redactor,
     pub(crate) at: Option<Cursor>,
     /// Only what is due later, the next first.
     pub(crate) is_by_due: bool,
@@ -121,12 +121,14 @@ impl JobSearch<'_> {
     fn is_worth(&self, place: &Cursor) -> bool {
         let is_there = |state| self.sums.is_none_or(|sums| sums.of(state) > 0);
         match self.filter.state {
-            None if matches!(place, Cursor::Kept(..)) => false,
+            None if matches!(place, Cursor::Kept(..) | Cursor::Completed(_)) => false,
             None => ALL
                 .into_iter()
                 .any(|state| place.may_hold(state) && is_there(state)),
             // A job that has expired counts as what it was until somebody finds it.
             Some(State::Expired) => place.may_hold(State::Expired),
+            // Nothing counts those that are kept.
+            Some(State::Completed) => place.may_hold(State::Completed),
             Some(state) => place.may_hold(state) && is_there(state),
         }
     }
@@ -187,6 +189,11 @@ impl JobSearch<'_> {
                 let kept = store::kept(session, *state, (*at, *id), self.filter, limit).await?;
                 let end = kept.end.filter(|_| kept.is_bounded);
                 (kept.jobs, end.map(|(at, id)| Cursor::Kept(*state, at, id)))
+            }
+            Cursor::Completed(below) => {
+                let found = store::finished(session, *below, self.filter, limit).await?;
+                let end = found.end.filter(|_| found.is_bounded);
+                (found.jobs, end.map(|(_, id)| Cursor::Completed(id)))
             }
             Cursor::Due(at, id) => {
                 let due = store::due(session, (*at, *id), self.filter, limit).await?;

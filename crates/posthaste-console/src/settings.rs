@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use posthaste_elastic::two_phase::Coordinator;
 use posthaste_observe::Thresholds;
+use posthaste_observe::redact::Secrets;
 
 use crate::network::Network;
 
@@ -32,6 +33,9 @@ pub struct Settings {
     /// Arguments whose keys contain one of these are hidden, at any depth. Case, `_`, `-`, `.` and
     /// spaces make no difference.
     pub redacted: Vec<String>,
+    /// Arguments are hidden, too, if one of these is a word of their key: `pin` hides `userPin` and
+    /// not `shipping`.
+    pub redacted_words: Vec<String>,
     /// From when on something is reported.
     pub thresholds: Thresholds,
     /// Whether it is served over TLS, by this program or by a proxy before it: its cookie is sent
@@ -48,7 +52,8 @@ impl Default for Settings {
             name: String::new(),
             role: Role::Observer,
             access: Access::Loopback,
-            redacted: Self::REDACTED.map(str::to_owned).into(),
+            redacted: Secrets::PARTS.map(str::to_owned).into(),
+            redacted_words: Secrets::WORDS.map(str::to_owned).into(),
             thresholds: Thresholds::default(),
             over_tls: false,
             two_phase: None,
@@ -57,28 +62,6 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Parts of keys whose values are hidden unless the program says otherwise.
-    ///
-    /// ```
-    /// assert!(posthaste_console::Settings::REDACTED.contains(&"password"));
-    /// ```
-    pub const REDACTED: [&str; 14] = [
-        "password",
-        "passwd",
-        "passphrase",
-        "secret",
-        "token",
-        "authorization",
-        "api_key",
-        "private_key",
-        "access_key",
-        "credential",
-        "cookie",
-        "card_number",
-        "cvc",
-        "ssn",
-    ];
-
     /// Whether anybody may make changes.
     pub(crate) fn lets_anybody_act(&self) -> bool {
         let by_name = match &self.access {
@@ -98,9 +81,9 @@ impl Settings {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Look.
+    /// Read.
     Observer,
-    /// Look, and act: pause, limit, retry, cancel, redrive, delete, re-index and the like.
+    /// Read, and act: pause, limit, retry, cancel, redrive, delete, re-index and the like.
     Operator,
 }
 
@@ -124,7 +107,8 @@ impl Role {
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub enum Access {
-    /// Whoever reaches it by a loopback address or as `localhost`. Bind it to nothing else.
+    /// Any program that reaches it by a loopback address or as `localhost`. Bind it to nothing
+    /// else.
     Loopback,
     /// Who sends this token: as `Authorization: Bearer …`, or once in a form, for a cookie. Nobody
     /// gets in by an empty one. Over a network it wants TLS before it.

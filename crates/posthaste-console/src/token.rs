@@ -1,9 +1,11 @@
 //! The token: as it is sent, and the cookie that stands for it.
 
+use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::http::HeaderMap;
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
 use crate::Access;
@@ -13,20 +15,35 @@ pub(crate) const LASTS: Duration = Duration::from_secs(12 * 3_600);
 
 const COOKIE: &str = "posthaste_console";
 
-/// Knows the token, if there is one.
-pub(crate) struct TokenAuth(Option<String>);
+/// Knows the token, if there is one, and the logins that were ended before their time.
+pub(crate) struct TokenAuth {
+    token: Option<String>,
+    /// When each began.
+    ended: Mutex<HashMap<String, u64>>,
+}
+
+/// A login: one cookie.
+#[derive(Clone, Debug)]
+pub(crate) struct Login {
+    id: String,
+    since: u64,
+}
 
 impl TokenAuth {
     pub(crate) fn new(access: &Access) -> Self {
-        Self(match access {
+        let token = match access {
             Access::Loopback | Access::Proxy(_) => None,
             Access::Token(token) => Some(token.clone()),
-        })
+        };
+        Self {
+            token,
+            ended: Mutex::default(),
+        }
     }
 
     /// Whether this is the token. It takes as long for a token that is nearly right.
     pub(crate) fn knows(&self, token: &str) -> bool {
-        let own = self.0.as_ref().filter(|own| !own.is_empty());
+        let own = self.token.as_ref().filter(|own| !own.is_empty());
         own.is_some_and(|own| {
             let (own, token) = (Sha256::digest(own), Sha256::digest(token));
             let differs = own
@@ -48,8 +65,8 @@ impl TokenAuth {
         })
     }
 
-    /// Whether a cookie of ours came along, and is not too old.
-    pub(crate) fn accepts_cookie(&self, headers: &HeaderMap) -> bool {
+    /// The valid login of a cookie that came along.
+    pub(crate) fn login(&self, headers: &HeaderMap) -> Option<Login> {
         let cookies = headers
             .get_all("cookie")
             .iter()
@@ -57,27 +74,40 @@ impl TokenAuth {
         let mut cookies = cookies
             .flat_map(|one| one.split(';'))
             .filter_map(|one| one.trim().strip_prefix(COOKIE)?.strip_prefix('='));
-        cookies.any(|value| self.is_ours(value))
+        cookies.find_map(|value| self.read(value))
     }
 
-    fn is_ours(&self, value: &str) -> bool {
-        let Some((since, signature)) = value.split_once('.') else {
-            return false;
+    fn read(&self, value: &str) -> Option<Login> {
+        let (signed, signature) = value.rsplit_once('.')?;
+        let (since, id) = signed.split_once('.')?;
+        let login = Login {
+            id: id.to_owned(),
+            since: since.parse().ok()?,
         };
-        let Ok(seconds) = since.parse::<u64>() else {
-            return false;
-        };
-        let age = now().checked_sub(seconds);
+        let signature = unhex(signature)?;
+        let is_ours = self.signed(signed)?.verify_slice(&signature).is_ok();
+        (is_ours && !self.is_over(&login)).then_some(login)
+    }
+
+    /// Whether it has lasted long enough, or was ended before.
+    pub(crate) fn is_over(&self, login: &Login) -> bool {
+        let age = now().checked_sub(login.since);
         let is_fresh = age.is_some_and(|age| age <= LASTS.as_secs());
-        is_fresh
-            && self.signed(since).is_some_and(|mac| {
-                unhex(signature).is_some_and(|bytes| mac.verify_slice(&bytes).is_ok())
-            })
+        let ended = self.ended.lock();
+        !is_fresh || ended.contains_key(&login.id)
     }
 
-    /// A cookie that authenticates its bearer for a while.
+    /// Ends it: its cookie is no longer accepted.
+    pub(crate) fn end(&self, login: Login) {
+        let mut ended = self.ended.lock();
+        let oldest = now().saturating_sub(LASTS.as_secs());
+        ended.retain(|_, since| *since >= oldest);
+        ended.insert(login.id, login.since);
+    }
+
+    /// The cookie of a new login.
     pub(crate) fn cookie(&self, is_secure: bool) -> Option<String> {
-        let since = now().to_string();
+        let since = format!("{}.{}", now(), uuid::Uuid::new_v4().simple());
         let signature = self.signed(&since)?.finalize().into_bytes();
         let signature: String = signature.iter().map(|byte| format!("{byte:02x}")).collect();
         let (age, secure) = (LASTS.as_secs(), if is_secure { "; Secure" } else { "" });
@@ -91,11 +121,11 @@ impl TokenAuth {
         format!("{COOKIE}=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0")
     }
 
-    fn signed(&self, since: &str) -> Option<Hmac<Sha256>> {
-        let own = self.0.as_ref().filter(|own| !own.is_empty())?;
+    fn signed(&self, login: &str) -> Option<Hmac<Sha256>> {
+        let own = self.token.as_ref().filter(|own| !own.is_empty())?;
         let mut mac = Hmac::<Sha256>::new_from_slice(own.as_bytes()).ok()?;
         mac.update(b"posthaste console, logged in at ");
-        mac.update(since.as_bytes());
+        mac.update(login.as_bytes());
         Some(mac)
     }
 }
@@ -146,13 +176,24 @@ mod tests {
     }
 
     #[test]
+    fn ended_logins_do_not_authenticate() {
+        let keeper = keeper("abc");
+        let cookies = [keeper.cookie(true).unwrap(), keeper.cookie(true).unwrap()];
+        let [one, other] = cookies.map(|cookie| with("cookie", cookie.split(';').next().unwrap()));
+        let login = keeper.login(&one).unwrap();
+        keeper.end(login.clone());
+        assert!(keeper.is_over(&login) && keeper.login(&one).is_none());
+        assert!(keeper.login(&other).is_some());
+    }
+
+    #[test]
     fn only_cookies_of_the_current_token_authenticate() {
         let cookie = keeper("abc").cookie(true).unwrap();
         assert!(cookie.contains("HttpOnly; SameSite=Strict") && cookie.ends_with("; Secure"));
         let (pair, _) = cookie.split_once(';').unwrap();
         let sent = format!("other=1; {pair}");
-        assert!(keeper("abc").accepts_cookie(&with("cookie", &sent)));
-        assert!(!keeper("abd").accepts_cookie(&with("cookie", &sent)));
+        assert!(keeper("abc").login(&with("cookie", &sent)).is_some());
+        assert!(keeper("abd").login(&with("cookie", &sent)).is_none());
         let later = pair.replacen("posthaste_console=1", "posthaste_console=9", 1);
         let without = pair.split_once('.').unwrap().0;
         for forged in [
@@ -160,9 +201,10 @@ mod tests {
             without,
             "posthaste_console=0.00",
             "posthaste_console=.",
+            "posthaste_console=0..00",
         ] {
             assert!(
-                !keeper("abc").accepts_cookie(&with("cookie", forged)),
+                keeper("abc").login(&with("cookie", forged)).is_none(),
                 "{forged}"
             );
         }

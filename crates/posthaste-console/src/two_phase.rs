@@ -32,7 +32,7 @@ pub(crate) struct Overview {
 /// What was seen last, or why nothing was.
 pub(crate) type Seen = Result<Arc<Overview>, Arc<str>>;
 
-/// Looks when somebody asks; the next who ask soon afterwards get what was seen then.
+/// Reads when a page asks; those that ask soon afterwards get the same answer.
 pub(crate) struct TwoPhase {
     coordinator: Arc<Coordinator>,
     last: Mutex<Option<(Instant, Seen)>>,

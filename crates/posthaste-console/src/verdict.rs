@@ -4,7 +4,7 @@ use posthaste_observe::{Finding, Kind, Level as Urgency, Snapshot, grouped};
 
 use crate::action::{Action, Progress};
 use crate::address;
-use crate::words::{count, counted, plain};
+use crate::words::{self, count, counted, plain};
 
 /// The colour of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,8 +62,8 @@ fn of_finding(finding: &Finding) -> Option<Verdict> {
     Some(Verdict {
         level,
         id: finding.kind.id(),
-        what: finding.summary.clone(),
-        then: finding.remedy.clone(),
+        what: words::isolated(&finding.summary),
+        then: words::isolated(&finding.remedy),
         link: link(finding),
     })
 }

@@ -8,6 +8,8 @@ use axum::http::{Method, StatusCode};
 
 use crate::Role;
 use crate::fault::Fault;
+use crate::notice;
+use crate::token::Login;
 
 /// A request that was let in, or is about to be.
 #[derive(Clone, Debug)]
@@ -24,6 +26,10 @@ pub(crate) struct Visit {
     pub(crate) path: String,
     /// It only reads, so it may be repeated.
     pub(crate) is_read: bool,
+    /// The login of its cookie.
+    pub(crate) login: Option<Login>,
+    /// The cookie that says what was just done, for the next page.
+    pub(crate) notice: Option<String>,
 }
 
 impl Visit {
@@ -36,6 +42,8 @@ impl Visit {
             peer: peer(request).map(|peer| peer.to_string()),
             path: path.map_or_else(|| "/".to_owned(), ToString::to_string),
             is_read: request.method() == Method::GET,
+            login: None,
+            notice: notice::sent(request.headers()),
         }
     }
 

@@ -24,6 +24,8 @@ pub(crate) enum Cursor {
     Slot(i32, Tid),
     /// Given up so, at or before this time, with numbers below this one where it is that time.
     Kept(State, Timestamp, i64),
+    /// Completed and kept, with numbers below this one.
+    Completed(i64),
     /// Due after this time, or at it with numbers above this one: the next first.
     Due(Timestamp, i64),
 }
@@ -87,6 +89,7 @@ impl Cursor {
             ),
             Self::Slot(..) => matches!(state, State::Available | State::Blocked | State::Expired),
             Self::Kept(kept, ..) => state == *kept,
+            Self::Completed(_) => state == State::Completed,
             Self::Due(..) => matches!(state, State::Scheduled | State::Retrying),
         }
     }
@@ -106,6 +109,7 @@ impl std::fmt::Display for Cursor {
         match self {
             Self::Running(id) => write!(f, "running-{id}"),
             Self::InFlight(id) => write!(f, "flight-{id}"),
+            Self::Completed(id) => write!(f, "completed-{id}"),
             Self::Slot(slot, at) => write!(f, "slot{slot}-{}.{}", at.page, at.line),
             Self::Kept(state, at, id) => write!(f, "{state}-{}.{id}", at.as_microsecond()),
             Self::Due(at, id) => write!(f, "due-{}.{id}", at.as_microsecond()),
@@ -125,6 +129,7 @@ impl FromStr for Cursor {
         match kind {
             "running" => Ok(Self::Running(number(at)?)),
             "flight" => Ok(Self::InFlight(number(at)?)),
+            "completed" => Ok(Self::Completed(number(at)?)),
             _ => {
                 let (first, second) = at.split_once('.').ok_or(NoPlace)?;
                 match (kind, kind.strip_prefix("slot")) {
@@ -175,6 +180,7 @@ mod tests {
         for place in [
             Cursor::Running(7),
             Cursor::InFlight(i64::MAX),
+            Cursor::Completed(8),
             Cursor::Slot(6, Tid { page: 3, line: 12 }),
             Cursor::Kept(State::Dead, at, 4),
             Cursor::Due(at, 9),

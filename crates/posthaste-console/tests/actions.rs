@@ -18,7 +18,7 @@ async fn a_queue_is_paused_and_resumed() {
     let console = console(&database).await;
     let fields = [("queue", "mail & more"), ("back", "/queues")];
     let to = console.act("/queues/pause", &fields).await;
-    assert_eq!(to, "/queues?did=pause&jobs=0");
+    assert_eq!(to, "/queues#pause.0");
     let paused = "SELECT paused_at IS NOT NULL FROM posthaste.queue WHERE name = 'mail & more'";
     assert!(
         client
@@ -41,6 +41,7 @@ async fn a_queue_is_paused_and_resumed() {
 async fn a_rate_is_set_changed_and_taken_away() {
     let database = database().await;
     let client = database.client().await.unwrap();
+    enqueue(&client, "mail.send", "mail", "{}").await;
     let console = console(&database).await;
     let rate = [
         ("queue", "mail"),
@@ -56,8 +57,8 @@ async fn a_rate_is_set_changed_and_taken_away() {
         (row.get(0), row.get(1), row.get(2)),
         (Some(90), Some(60), Some(3))
     );
-    let page = console.page("/queues").await;
-    assert!(page.contains("At most 90 a minute, 3 at once."), "{page}");
+    let page = console.page("/queue?queue=mail").await;
+    assert!(page.contains("At most 90 a minute, burst 3."), "{page}");
     console
         .act("/queues/limit", &[("queue", "mail"), ("rate", "")])
         .await;
@@ -66,15 +67,16 @@ async fn a_rate_is_set_changed_and_taken_away() {
         rows.iter()
             .all(|row| row.get::<_, Option<i32>>(0).is_none())
     );
-    let answer = console
-        .post("/queues/limit", &[("queue", "mail"), ("rate", "many")])
-        .await;
-    assert_eq!(answer.status(), StatusCode::BAD_REQUEST);
+    for (rate, per) in [("many", "1"), ("0", "1"), ("1", "0"), ("1", "99999999999")] {
+        let fields = [("queue", "mail"), ("rate", rate), ("per", per)];
+        let answer = console.post("/queues/limit", &fields).await;
+        assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{rate} in {per}");
+    }
     // A period that is none of the usual ones stays chosen.
     let tenths = "SELECT posthaste.limit_rate('mail', 90, '10 min')";
     client.batch_execute(tenths).await.unwrap();
     eventually(SOON, "it is seen", async || {
-        let page = console.page("/queues").await;
+        let page = console.page("/queue?queue=mail").await;
         Ok(page.contains("<option value=\"600\" selected>every 10 min</option>"))
     })
     .await
@@ -121,7 +123,7 @@ async fn selected_jobs_are_cancelled_retried_and_redriven() {
         ("back", "/jobs"),
     ];
     let to = console.act("/jobs/cancel", &both).await;
-    assert_eq!(to, "/jobs?did=cancel&jobs=2");
+    assert_eq!(to, "/jobs#cancel.2");
     assert!(console.page(&to).await.contains("2 jobs cancelled"));
     assert_eq!(state(&client, one.parse().unwrap()).await, "cancelled");
     assert_eq!(state(&client, two.parse().unwrap()).await, "cancelled");
@@ -280,10 +282,7 @@ async fn deleting_kept_jobs_asks_for_confirmation() {
     assert_eq!(state(&client, dead).await, "dead");
     let mut sure = fields.to_vec();
     sure.push(("sure", "yes"));
-    assert_eq!(
-        console.act("/jobs/delete", &sure).await,
-        "/dead?did=delete&jobs=1"
-    );
+    assert_eq!(console.act("/jobs/delete", &sure).await, "/dead#delete.1");
     let left = "SELECT count(*) FROM posthaste.dead";
     assert_eq!(
         client.query_one(left, &[]).await.unwrap().get::<_, i64>(0),

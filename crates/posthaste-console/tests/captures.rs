@@ -35,7 +35,7 @@ async fn captures_are_shown_with_their_state_and_lag_and_paused_and_resumed() {
     marked(&client, "orders", 4711).await;
     let fields = [("capture", "orders"), ("back", "/captures")];
     let to = console.act("/captures/pause", &fields).await;
-    assert_eq!(to, "/captures?did=rest&jobs=1");
+    assert_eq!(to, "/captures#rest.1");
     assert!(is_paused(&client).await);
     let page = console.page(&to).await;
     for part in [
@@ -53,7 +53,7 @@ async fn captures_are_shown_with_their_state_and_lag_and_paused_and_resumed() {
         assert!(page.contains(part), "no {part} in {page}");
     }
     let to = console.act("/captures/pause", &fields).await;
-    assert_eq!(to, "/captures?did=rest&jobs=0", "it is paused already");
+    assert_eq!(to, "/captures#rest.0", "it is paused already");
     let copies = "INSERT INTO posthaste.capture_copy \
                   (capture, schema_name, table_name, rows, expected) \
                   VALUES ('orders', 'public', 'item', 1200, 5000)";
@@ -62,10 +62,10 @@ async fn captures_are_shown_with_their_state_and_lag_and_paused_and_resumed() {
     let page = console.page("/captures").await;
     assert!(page.contains("1,200 of about 5,000 rows copied"), "{page}");
     let to = console.act("/captures/resume", &fields).await;
-    assert_eq!(to, "/captures?did=wake&jobs=1");
+    assert_eq!(to, "/captures#wake.1");
     assert!(!is_paused(&client).await);
     let to = console.act("/captures/pause", &[("capture", "none")]).await;
-    assert_eq!(to, "/?did=rest&jobs=0");
+    assert_eq!(to, "/#rest.0");
 }
 
 #[tokio::test]
@@ -92,14 +92,14 @@ async fn gaps_are_shown_with_the_way_out_until_they_are_accepted() {
     }
     let fields = [("gap", "1"), ("back", "/captures")];
     let to = console.act("/captures/accept", &fields).await;
-    assert_eq!(to, "/captures?did=accept&jobs=1");
+    assert_eq!(to, "/captures#accept.1");
     let page = console.page(&to).await;
     assert!(
         page.contains("1 gaps") && page.contains("The gap is accepted"),
         "{page}"
     );
     let to = console.act("/captures/accept", &fields).await;
-    assert_eq!(to, "/captures?did=accept&jobs=0", "it is accepted already");
+    assert_eq!(to, "/captures#accept.0", "it is accepted already");
     let answer = console.post("/captures/accept", &[("gap", "x")]).await;
     assert_eq!(answer.status(), StatusCode::BAD_REQUEST);
 }

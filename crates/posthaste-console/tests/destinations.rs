@@ -57,7 +57,7 @@ async fn the_queue_of_a_relay_is_paused_and_resumed_where_its_destination_is_sho
     let console = console(&database).await;
     let fields = [("queue", "mail"), ("back", "/destinations")];
     let to = console.act("/queues/pause", &fields).await;
-    assert_eq!(to, "/destinations?did=pause&jobs=0");
+    assert_eq!(to, "/destinations#pause.0");
     let page = console.page(&to).await;
     assert!(page.contains(">Resume</button>"), "{page}");
     let paused =

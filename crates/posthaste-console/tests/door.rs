@@ -194,6 +194,38 @@ async fn login_sets_an_http_only_session_cookie() {
 }
 
 #[tokio::test]
+async fn signing_out_ends_the_session_and_its_live_pages() {
+    let database = database().await;
+    let console = guarded(&database).await;
+    let entered = console.post("/login", &[("token", TOKEN)]).await;
+    let cookie = entered.headers()["set-cookie"].to_str().unwrap().to_owned();
+    let pair = cookie.split(';').next().unwrap();
+    let asks = async |path: &str| {
+        let request = console.http.get(format!("{}{path}", console.base));
+        request.header("cookie", pair).send().await.unwrap()
+    };
+    let mut stream = asks("/events").await;
+    assert!(stream.chunk().await.unwrap().is_some());
+    let sent = headers(&[("origin", &console.base), ("cookie", pair)]);
+    let left = console.post_with("/logout", &[], sent).await;
+    assert_eq!(left.status(), StatusCode::SEE_OTHER);
+    assert_eq!(asks("/").await.status(), StatusCode::UNAUTHORIZED);
+    let ends = async { while stream.chunk().await.unwrap().is_some() {} };
+    let ended = tokio::time::timeout(crate::support::SOON, ends).await;
+    assert!(ended.is_ok(), "figures are still sent");
+    let sent = headers(&[("origin", &console.base), ("cookie", pair)]);
+    let acted = console
+        .post_with("/jobs/cancel", &[("id", "1")], sent)
+        .await;
+    assert_eq!(acted.status(), StatusCode::UNAUTHORIZED);
+    let page = acted.text().await.unwrap();
+    assert!(
+        page.contains("href=\"/login\"") && page.contains("Not signed in"),
+        "{page}"
+    );
+}
+
+#[tokio::test]
 async fn only_programs_may_act_without_a_same_origin_header() {
     let database = database().await;
     let client = database.client().await.unwrap();

@@ -20,6 +20,7 @@ mod door;
 mod hostile;
 mod lists;
 mod live;
+mod notices;
 mod operate;
 mod pages;
 mod proxied;

@@ -10,6 +10,7 @@ use crate::support::{SOON, console, console_with, database, enqueue};
 async fn a_queue_keeps_done_jobs_for_as_long_as_it_is_told() {
     let database = database().await;
     let client = database.client().await.unwrap();
+    enqueue(&client, "mail.send", "mail", "{}").await;
     let console = console(&database).await;
     let kept = async || {
         let sql = "SELECT extract(epoch FROM keep)::int FROM posthaste.queue WHERE name = 'mail'";
@@ -20,10 +21,10 @@ async fn a_queue_keeps_done_jobs_for_as_long_as_it_is_told() {
         ("queue", "mail"),
         ("keep", "2"),
         ("unit", "86400"),
-        ("back", "/queues"),
+        ("back", "/queue?queue=mail"),
     ];
     let to = console.act("/queues/keep", &fields).await;
-    assert_eq!(to, "/queues?did=keep&jobs=0");
+    assert_eq!(to, "/queue?queue=mail#keep.0");
     assert_eq!(kept().await, Some(172_800));
     let page = console.page(&to).await;
     assert!(page.contains("Completed jobs are kept for 2 d."), "{page}");
@@ -32,15 +33,27 @@ async fn a_queue_keeps_done_jobs_for_as_long_as_it_is_told() {
         "{page}"
     );
     let none = [("queue", "mail"), ("keep", "")];
-    assert_eq!(
-        console.act("/queues/keep", &none).await,
-        "/?did=forget&jobs=0"
-    );
+    assert_eq!(console.act("/queues/keep", &none).await, "/#forget.0");
     assert_eq!(kept().await, None);
     let answer = console
         .post("/queues/keep", &[("queue", "mail"), ("keep", "long")])
         .await;
     assert_eq!(answer.status(), StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn no_action_creates_a_queue_of_a_misspelled_name() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    let console = console(&database).await;
+    for path in ["pause", "resume", "limit", "keep", "drain"] {
+        let fields = [("queue", "nosuchqueue"), ("rate", "1"), ("keep", "1")];
+        let answer = console.post(&format!("/queues/{path}"), &fields).await;
+        assert_eq!(answer.status(), StatusCode::NOT_FOUND, "{path}");
+    }
+    let sql = "SELECT count(*) FROM posthaste.queue";
+    let rows: i64 = client.query_one(sql, &[]).await.unwrap().get(0);
+    assert_eq!(rows, 0);
 }
 
 #[tokio::test]
@@ -69,7 +82,7 @@ async fn a_queue_is_drained_when_what_ran_has_ended_and_its_worker_is_shown_with
     .await
     .unwrap();
     let to = console.act("/queues/drain", &[("queue", "mail")]).await;
-    assert_eq!(to, "/queues/drain?queue=mail&did=pause");
+    assert_eq!(to, "/queues/drain?queue=mail#pause.0");
     enqueue(&client, "next", "mail", "{}").await;
     let one = "<span data-cell=\"queue.mail.running\">1</span>";
     eventually(SOON, "it is paused, and one job still runs", async || {
@@ -95,7 +108,7 @@ async fn a_queue_is_drained_when_what_ran_has_ended_and_its_worker_is_shown_with
     let resume = [("queue", "mail"), ("back", "/queues")];
     console.act("/queues/resume", &resume).await;
     let page = console.page("/queues/drain?queue=mail").await;
-    assert!(page.contains("It is worked:"), "{page}");
+    assert!(page.contains("It is active:"), "{page}");
 }
 
 #[tokio::test]

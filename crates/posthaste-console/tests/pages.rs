@@ -121,7 +121,7 @@ async fn the_overview_names_the_transaction_that_holds_the_horizon() {
     }
     let page = console.page("/transactions").await;
     for part in [
-        "Nothing: posthaste is not affected",
+        "None: claims are not affected",
         "idle in transaction",
         "pg_terminate_backend",
         "posthaste doctor",
@@ -190,7 +190,7 @@ async fn arguments_are_redacted_at_any_depth_and_no_search_finds_them() {
             .contains("3 redacted")
     );
     let page = console.page("/jobs?filter=text:s3cr3t").await;
-    assert!(page.contains("No job is so."), "{page}");
+    assert!(page.contains("No job matches."), "{page}");
 }
 
 #[tokio::test]

@@ -30,7 +30,7 @@ async fn proxied(database: &TestDb) -> Console {
         .no_proxy()
         .build()
         .unwrap();
-    Console { http, ..console }
+    Console::at(console.base, http)
 }
 
 /// As the proxy sends it, with these names.
@@ -106,10 +106,7 @@ async fn requests_around_the_proxy_are_rejected() {
         assert_eq!(code, StatusCode::FORBIDDEN, "{path}");
         assert!(page.contains("127.0.0.1 is another"), "{page}");
     }
-    let outside = Console {
-        http: other,
-        base: console.base.clone(),
-    };
+    let outside = Console::at(console.base.clone(), other);
     let number = id.to_string();
     let fields = [("id", number.as_str())];
     let sent = named(&console, &["ada"]);

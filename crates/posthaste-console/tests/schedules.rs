@@ -71,7 +71,7 @@ async fn scheduled_jobs_can_be_run_now_or_cancelled() {
     let field = now.to_string();
     let fields = [("id", field.as_str()), ("back", "/scheduled")];
     let to = console.act("/jobs/retry", &fields).await;
-    assert_eq!(to, "/scheduled?did=retry&jobs=1");
+    assert_eq!(to, "/scheduled#retry.1");
     assert_eq!(state(&client, now).await, "available");
     let field = never.to_string();
     console.act("/jobs/cancel", &[("id", field.as_str())]).await;
@@ -121,13 +121,13 @@ async fn a_periodic_job_is_shown_and_run_once_beside_its_schedule() {
     assert!(!page.contains("s3cr3t"), "{page}");
     let fields = [("name", "nightly & co"), ("back", "/periodic")];
     let to = console.act("/periodic/run", &fields).await;
-    assert_eq!(to, "/periodic?did=run&jobs=1");
+    assert_eq!(to, "/periodic#run.1");
     assert!(console.page(&to).await.contains("enqueued once"));
     assert_eq!(jobs_of(&client, &database).await, 1);
     let next = "SELECT next_at > now() + interval '1 hour' FROM posthaste.periodic";
     assert!(client.query_one(next, &[]).await.unwrap().get::<_, bool>(0));
     let to = console.act("/periodic/run", &[("name", "none")]).await;
-    assert_eq!(to, "/?did=run&jobs=0");
+    assert_eq!(to, "/#run.0");
 }
 
 #[tokio::test]
@@ -152,7 +152,7 @@ async fn a_periodic_job_that_is_off_comes_on_no_tick_until_it_is_switched_on() {
     let console = console(&database).await;
     let fields = [("name", "off"), ("back", "/periodic")];
     let to = console.act("/periodic/off", &fields).await;
-    assert_eq!(to, "/periodic?did=off&jobs=1");
+    assert_eq!(to, "/periodic#off.1");
     let page = console.page(&to).await;
     assert!(
         page.contains("The periodic job is off:") && page.contains("Switch on"),
@@ -181,7 +181,7 @@ async fn a_periodic_job_that_is_off_comes_on_no_tick_until_it_is_switched_on() {
     .unwrap();
     assert_eq!(jobs_of(&client, &database).await, 0);
     let to = console.act("/periodic/on", &fields).await;
-    assert_eq!(to, "/periodic?did=on&jobs=1");
+    assert_eq!(to, "/periodic#on.1");
     eventually(SOON, "the leader has found its next time", async || {
         let sql = "SELECT coalesce(next_at BETWEEN now() AND '9998-01-01Z', false) \
                    FROM posthaste.periodic WHERE name = 'off'";
@@ -196,7 +196,7 @@ async fn a_periodic_job_that_is_off_comes_on_no_tick_until_it_is_switched_on() {
     );
     worker.stop().await.unwrap();
     let to = console.act("/periodic/on", &fields).await;
-    assert_eq!(to, "/periodic?did=on&jobs=0", "it is on already");
+    assert_eq!(to, "/periodic#on.0", "it is on already");
 }
 
 #[tokio::test]

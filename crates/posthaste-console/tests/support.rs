@@ -2,6 +2,7 @@
 //! would.
 
 use std::net::SocketAddr;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use posthaste_console::{Role, Settings, router};
@@ -22,6 +23,17 @@ pub async fn database() -> TestDb {
     migrated(server).await
 }
 
+/// A migrated database of this name on a server of the test's own.
+pub async fn named(server: &PgServer, name: &str) -> TestDb {
+    let admin = connect(&server.url("postgres")).await.expect("the server");
+    let create = format!("CREATE DATABASE {name}");
+    admin.batch_execute(&create).await.expect("a database");
+    let database = TestDb::of(server, name);
+    let mut client = connect(database.url()).await.expect("the database");
+    posthaste::migrate(&mut client).await.expect("a schema");
+    database.greeted(GREETING)
+}
+
 /// A migrated database on this server.
 pub async fn migrated(server: &PgServer) -> TestDb {
     let template = "posthaste_console";
@@ -38,6 +50,8 @@ pub async fn migrated(server: &PgServer) -> TestDb {
 pub struct Console {
     pub base: String,
     pub http: reqwest::Client,
+    /// The cookie for the next page, which a browser would send with it.
+    notice: Mutex<Option<String>>,
 }
 
 /// Settings of an operator.
@@ -69,12 +83,24 @@ pub async fn console_of(pool: deadpool_postgres::Pool, settings: Settings) -> Co
         .redirect(reqwest::redirect::Policy::none())
         .build()
         .expect("a client");
-    Console { base, http }
+    Console::at(base, http)
 }
 
 impl Console {
+    /// The console at this address, as this client asks it.
+    pub fn at(base: String, http: reqwest::Client) -> Self {
+        Self {
+            base,
+            http,
+            notice: Mutex::default(),
+        }
+    }
+
     pub async fn get(&self, path: &str) -> Response {
-        let request = self.http.get(format!("{}{path}", self.base));
+        let mut request = self.http.get(format!("{}{path}", self.base));
+        if let Some(notice) = self.notice.lock().unwrap().take() {
+            request = request.header("cookie", notice);
+        }
         request.send().await.expect("an answer")
     }
 
@@ -109,7 +135,8 @@ impl Console {
         request.body(body).send().await.expect("an answer")
     }
 
-    /// An action, which leads back to a page.
+    /// An action, which leads back to a page: its address, and after `#` what that page says was
+    /// done.
     pub async fn act(&self, path: &str, fields: &[(&str, &str)]) -> String {
         let answer = self.post(path, fields).await;
         let status = answer.status();
@@ -117,9 +144,18 @@ impl Console {
             .headers()
             .get("location")
             .map(|to| to.to_str().unwrap().to_owned());
+        let cookie = answer.headers().get("set-cookie");
+        let cookie = cookie.and_then(|one| one.to_str().ok()?.split(';').next());
+        let notice = cookie.map(str::to_owned);
         let body = answer.text().await.unwrap_or_default();
         assert_eq!(status, StatusCode::SEE_OTHER, "{path}: {body}");
-        to.expect("somewhere to go")
+        let to = to.expect("somewhere to go");
+        let did = notice
+            .as_deref()
+            .and_then(|one| one.strip_prefix("posthaste_notice="));
+        let to = did.map_or_else(|| to.clone(), |did| format!("{to}#{did}"));
+        *self.notice.lock().unwrap() = notice;
+        to
     }
 }
 

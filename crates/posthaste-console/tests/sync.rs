@@ -120,7 +120,7 @@ async fn documents_of_one_user_are_shown_first_and_then_looked_at_again() {
         ("value", "it's"),
     ];
     let to = console.act("/sync/reindex", &fields).await;
-    assert_eq!(to, "/sync?did=reindex&jobs=5");
+    assert_eq!(to, "/sync#reindex.5");
     assert_eq!(waiting(&client).await, [4, 8, 12, 16, 20]);
     let page = console.page(&to).await;
     assert!(
@@ -142,10 +142,7 @@ async fn documents_are_chosen_by_ids_by_time_and_all_and_their_reindex_rests_and
     client.batch_execute(&zone).await.unwrap();
     let console = console(&database).await;
     let ids = [("table", "page"), ("by", "ids"), ("ids", "3, 1\n99")];
-    assert_eq!(
-        console.act("/sync/reindex", &ids).await,
-        "/sync?did=reindex&jobs=3"
-    );
+    assert_eq!(console.act("/sync/reindex", &ids).await, "/sync#reindex.3");
     let time = [
         ("table", "page"),
         ("by", "time"),
@@ -153,16 +150,10 @@ async fn documents_are_chosen_by_ids_by_time_and_all_and_their_reindex_rests_and
         ("since", "2026-11-06 00:00"),
         ("until", "2026-11-08T00:00Z"),
     ];
-    assert_eq!(
-        console.act("/sync/reindex", &time).await,
-        "/sync?did=reindex&jobs=2"
-    );
+    assert_eq!(console.act("/sync/reindex", &time).await, "/sync#reindex.2");
     assert_eq!(waiting(&client).await, [1, 3, 5, 6, 99]);
     let all = [("table", "page"), ("by", "all"), ("different", "yes")];
-    assert_eq!(
-        console.act("/sync/reindex", &all).await,
-        "/sync?did=reindex&jobs=20"
-    );
+    assert_eq!(console.act("/sync/reindex", &all).await, "/sync#reindex.20");
     let forced = "SELECT count(*) FROM posthaste.job WHERE kwargs ->> 'force' = 'true'";
     assert_eq!(
         client
@@ -204,7 +195,7 @@ async fn form_values_are_never_sql_and_invalid_choices_rejected() {
     let harmless = by_value("own\"er", "x' OR true; DROP TABLE page; --");
     assert_eq!(
         console.act("/sync/reindex", &harmless).await,
-        "/sync?did=reindex&jobs=0"
+        "/sync#reindex.0"
     );
     for fields in [
         &by_value("nothing", "7")[..],

@@ -163,6 +163,12 @@ impl Sync {
         self.behind.as_ref().map_or(&[], |behind| &behind.problems)
     }
 
+    pub(crate) fn problems_mut(&mut self) -> &mut [Problem] {
+        self.behind
+            .as_mut()
+            .map_or(&mut [], |late| &mut late.problems)
+    }
+
     /// Changes that are not tried any more.
     pub fn given_up(&self) -> i64 {
         let given_up = self.problems().iter().filter(|one| one.given_up);

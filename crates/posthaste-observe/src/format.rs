@@ -112,9 +112,49 @@ pub fn state(state: State) -> &'static str {
     }
 }
 
+/// A sentence in which right-to-left names are isolated (U+2068, U+2069), so that they do not turn
+/// the rest of it around.
+pub fn isolated(sentence: &str) -> String {
+    let mut isolated = String::with_capacity(sentence.len());
+    let mut rest = sentence;
+    while let Some(begin) = rest.find(is_right_to_left) {
+        let name = &rest[begin..];
+        let ends = |one: char| one.is_ascii_alphabetic() || ".,;:".contains(one);
+        let name = &name[..name.find(ends).unwrap_or(name.len())];
+        let end = name.rfind(is_right_to_left).map_or(0, |at| {
+            at + name[at..].chars().next().map_or(0, char::len_utf8)
+        });
+        isolated.push_str(&rest[..begin]);
+        isolated.push('\u{2068}');
+        isolated.push_str(&name[..end]);
+        isolated.push('\u{2069}');
+        rest = &rest[begin + end..];
+    }
+    isolated + rest
+}
+
+fn is_right_to_left(one: char) -> bool {
+    matches!(one, '\u{590}'..='\u{8ff}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{fefc}')
+}
+
+/// Marks above and below one letter; more of them run over other lines.
+const MARKS: usize = 4;
+
+/// Without marks that pile up on a letter.
+fn unpiled(text: &str) -> impl Iterator<Item = char> {
+    let mut marks = 0;
+    text.chars().filter(move |one| {
+        let is_mark = matches!(one,
+            '\u{300}'..='\u{36f}' | '\u{483}'..='\u{489}' | '\u{1ab0}'..='\u{1aff}'
+            | '\u{1dc0}'..='\u{1dff}' | '\u{20d0}'..='\u{20ff}' | '\u{fe20}'..='\u{fe2f}');
+        marks = if is_mark { marks + 1 } else { 0 };
+        marks <= MARKS
+    })
+}
+
 /// A text of one line: what would break or turn a line becomes a sign that shows.
 pub fn plain(text: &str, most: usize) -> String {
-    let mut escaped: String = text.chars().take(most).map(shown).collect();
+    let mut escaped: String = unpiled(text).take(most).map(shown).collect();
     if text.chars().nth(most).is_some() {
         escaped.push('…');
     }
@@ -124,7 +164,7 @@ pub fn plain(text: &str, most: usize) -> String {
 /// As [`plain`], with its lines.
 pub fn lines(text: &str, most: usize) -> String {
     let keep = |one: char| if one == '\n' { one } else { shown(one) };
-    let mut escaped: String = text.chars().take(most).map(keep).collect();
+    let mut escaped: String = unpiled(text).take(most).map(keep).collect();
     if text.chars().nth(most).is_some() {
         escaped.push('…');
     }
@@ -208,6 +248,18 @@ mod tests {
         assert_eq!(plain("a\u{1b}[31m\r\nb\u{202e}c\0", 100), "a␛[31m␍␊b·c␀");
         assert_eq!(plain("abcdef", 3), "abc…");
         assert_eq!(lines("a\n\u{7}b", 9), "a\n␇b");
+    }
+
+    #[test]
+    fn right_to_left_names_are_isolated_and_marks_do_not_pile_up() {
+        let name = "\u{631}\u{633}\u{627} \u{626}\u{644}";
+        let sentence = format!("Queue {name}: 300 jobs, {name}");
+        let isolated = isolated(&sentence);
+        let name = format!("\u{2068}{name}\u{2069}");
+        assert_eq!(isolated, format!("Queue {name}: 300 jobs, {name}"));
+        assert_eq!(super::isolated("Queue mail"), "Queue mail");
+        let piled = format!("a{}b", "\u{300}".repeat(50));
+        assert_eq!(plain(&piled, 100), format!("a{}b", "\u{300}".repeat(4)));
     }
 
     #[test]

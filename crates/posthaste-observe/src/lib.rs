@@ -16,6 +16,7 @@
 
 // In layers, the lowest first.
 pub mod format;
+pub mod redact;
 
 mod error;
 mod thresholds;

@@ -13,6 +13,7 @@ use crate::facts::{
     StoreState, Sync, Window, Worker,
 };
 use crate::format::seconds;
+use crate::redact::{error_text, statement};
 use crate::sums::Sums;
 use crate::thresholds::Thresholds;
 
@@ -77,6 +78,38 @@ impl Snapshot {
             .map(|one| (one.queue.as_str(), one.priority))
             .collect();
         oldest.retain(|one| waiting.contains(&(one.queue.as_str(), one.priority)));
+    }
+
+    /// Errors and statements come from programs, and may quote their secrets.
+    pub(crate) fn hide_secrets(&mut self) {
+        let failing = self.failing_jobs.iter_mut().map(|one| &mut one.error);
+        let given_up = self.given_up.iter_mut().map(|one| &mut one.error);
+        let windows = self.windows.iter_mut().map(|one| &mut one.error);
+        let relays = self.relays.iter_mut();
+        let relays = relays.map(|one| &mut one.status.last_error);
+        for error in failing.chain(given_up).chain(windows).chain(relays) {
+            *error = error.take().map(|error| error_text(&error));
+        }
+        for relay in &mut self.relays {
+            let rejections = std::mem::take(&mut relay.status.rejections).into_iter();
+            let rejections = rejections.map(|(reason, times)| (error_text(&reason), times));
+            relay.status.rejections = rejections.collect();
+        }
+        for periodic in &mut self.periodic {
+            periodic.error = error_text(&periodic.error);
+        }
+        let syncs = self.syncs.iter_mut();
+        for problem in syncs.flat_map(|one| one.problems_mut()) {
+            problem.reason = error_text(&problem.reason);
+        }
+        for capture in &mut self.captures {
+            for reason in [&mut capture.stopped, &mut capture.copy_problem] {
+                *reason = reason.take().map(|reason| error_text(&reason));
+            }
+        }
+        for holder in &mut self.holders {
+            holder.query = holder.query.as_deref().map(statement);
+        }
     }
 
     /// Sums over all queues.

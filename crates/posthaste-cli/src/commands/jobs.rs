@@ -14,6 +14,7 @@ use clap::Subcommand;
 use jiff::Timestamp;
 use posthaste::{Client, Filter, FoundJob, JobId, ListedJob, State};
 use posthaste_observe::format::counted;
+use posthaste_observe::redact::error_text;
 use serde::Serialize;
 
 use crate::database::Database;
@@ -224,7 +225,7 @@ impl JobRow {
             max_attempts: job.max_attempts,
             scheduled_at: job.scheduled_at,
             tag: job.tag,
-            last_error: job.last_error,
+            last_error: job.last_error.as_deref().map(error_text),
         }
     }
 
@@ -239,7 +240,7 @@ impl JobRow {
             max_attempts: job.max_attempts,
             scheduled_at: job.scheduled_at,
             tag: job.tag.clone(),
-            last_error: job.last_error.clone(),
+            last_error: job.last_error.as_deref().map(error_text),
         }
     }
 }

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use parking_lot::Mutex;
@@ -105,11 +106,14 @@ impl Listen {
             health: Mutex::new(health),
             failures: AtomicU64::new(0),
         }));
-        let router = Router::new()
+        let mut router = Router::new()
             .route("/metrics", get(metrics))
             .route("/live", get(async || "alive\n"))
             .route("/ready", get(ready))
             .with_state(served.clone());
+        if address.ip().is_loopback() {
+            router = router.layer(from_fn(refuse_rebound_names));
+        }
         tokio::spawn(serve(listener, router, None));
         let metrics = format!("http://{address}/metrics");
         let text = format!("metrics at {metrics}");
@@ -163,6 +167,19 @@ impl Served {
             }
         };
         text + &exposition::text(&[Metric::database_up(is_up)])
+    }
+}
+
+/// DNS rebinding: a web page in a browser on this machine reaches this server by a foreign name
+/// that points here, and would read the answer. The console refuses such names too.
+async fn refuse_rebound_names(request: Request, next: Next) -> Response {
+    match posthaste_console::is_loopback_host(request.headers()) {
+        true => next.run(request).await,
+        false => (
+            StatusCode::FORBIDDEN,
+            "this address answers to loopback names only, such as 127.0.0.1 or localhost\n",
+        )
+            .into_response(),
     }
 }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::anyhow;
 use deadpool_postgres::Client;
 use posthaste::{Holder, HolderKind};
+use posthaste_observe::redact;
 use posthaste_observe::transactions::Seen;
 
-use super::redact::redact;
 use crate::connect::Address;
 use crate::failure;
 use crate::terminal::Terminal;
@@ -134,7 +134,7 @@ async fn read(server: &str, client: &Client) -> anyhow::Result<Reading> {
     let has_feedback: bool = row.try_get("has_feedback")?;
     let oldest = all.iter().filter_map(|one| one.transactions).max();
     let seen = |mut holder: Holder| {
-        holder.query = holder.query.as_deref().map(redact);
+        holder.query = holder.query.as_deref().map(redact::statement);
         let key = (
             holder.pid.filter(|_| holder.kind == HolderKind::Session),
             holder.name.clone(),

@@ -12,12 +12,12 @@ use uuid::Uuid;
 
 use crate::action::{Action, Kind, Moved, Step};
 use crate::filter::Filter;
-use crate::redact::Secrets;
+use crate::redact::Redactor;
 use crate::store::{self, Session, StoreError};
 
 /// What is asked of one batch.
 struct Batch<'a> {
-    secrets: &'a Secrets,
+    secrets: &'a Redactor,
     session: &'a Session,
     action: &'a Action,
     filter: Filter,
@@ -29,7 +29,7 @@ struct Batch<'a> {
 pub(super) struct BatchRunner {
     pub(super) me: Uuid,
     pub(super) pool: Pool,
-    pub(super) secrets: Arc<Secrets>,
+    pub(super) secrets: Arc<Redactor>,
 }
 
 impl BatchRunner {

@@ -15,7 +15,7 @@ use super::pace::{self, After};
 use crate::action::{Action, Moved, Progress};
 use crate::audit;
 use crate::collector::Collector;
-use crate::redact::Secrets;
+use crate::redact::Redactor;
 use crate::store::{self, StoreError};
 
 /// How often a console polls for actions that others left.
@@ -37,7 +37,7 @@ pub(crate) struct Driver {
 impl Driver {
     pub(crate) fn new(
         pool: Pool,
-        secrets: &Arc<Secrets>,
+        secrets: &Arc<Redactor>,
         collector: &Arc<Collector>,
         may_act: bool,
     ) -> Arc<Self> {

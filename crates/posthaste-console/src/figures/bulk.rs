@@ -74,7 +74,7 @@ fn done(action: &Action, max: Option<i64>) -> String {
     let jobs = words::count(action.jobs);
     match (action.progress, max) {
         (Progress::Finished, _) => jobs,
-        (_, Some(max)) => format!("{jobs} of about {}", words::count(max)),
+        (_, Some(max)) => format!("{jobs} of {}", words::count(max)),
         (_, None) => format!("{jobs}, of at most {}", words::count(action.at_most)),
     }
 }

@@ -14,7 +14,6 @@ const RATE_OVER: f64 = 20.0;
 #[derive(Clone, Debug)]
 pub(crate) struct QueueLine {
     pub(crate) name: String,
-    pub(crate) sums: Sums,
     pub(crate) cells: Vec<Cell>,
     pub(crate) state: Cell,
     /// Jobs done at each read, as the points of a line; empty where nothing was.
@@ -75,7 +74,6 @@ pub(super) fn line(
     let burst = settings.and_then(|one| one.burst);
     QueueLine {
         name: name.to_owned(),
-        sums,
         cells: vec![
             Cell::number(key("available"), sums.available),
             Cell::number(key("running"), sums.running).wide(),
@@ -109,7 +107,7 @@ fn limit_words(rate: i32, per: f64, burst: Option<i32>) -> String {
     };
     let rate = words::count(rate.into());
     match burst {
-        Some(burst) => format!("{rate} {time}, {} at once", words::count(burst.into())),
+        Some(burst) => format!("{rate} {time}, burst {}", words::count(burst.into())),
         None => format!("{rate} {time}"),
     }
 }

@@ -21,7 +21,7 @@ impl Since {
     }
 
     /// What was typed at this time. Times without a zone are of UTC, as on all pages.
-    pub(super) fn parse(typed: String, now: Timestamp) -> Result<Self, String> {
+    pub(super) fn parse(key: &str, typed: String, now: Timestamp) -> Result<Self, String> {
         let at = ago(&typed, now)
             .or_else(|| typed.parse().ok())
             .or_else(|| utc(typed.parse().ok()?))
@@ -30,7 +30,7 @@ impl Since {
         match at {
             Some(at) => Ok(Self { typed, at }),
             None => Err(format!(
-                "since:{typed} is not a time: write 11:30, 2026-11-24, 2026-11-24T11:30 or 2h"
+                "{key}:{typed} is not a time: write 11:30, 2026-11-24, 2026-11-24T11:30 or 2h"
             )),
         }
     }
@@ -84,11 +84,12 @@ mod tests {
             ("2h", "2026-11-24T10:04:31Z"),
             ("7d", "2026-11-17T12:04:31Z"),
         ] {
-            let since = Since::parse(typed.to_owned(), now).unwrap();
+            let since = Since::parse("since", typed.to_owned(), now).unwrap();
             assert_eq!(since.at, at.parse().unwrap(), "{typed}");
         }
         for typed in ["", "x", "25:00", "-1h", "4294967296d", "h", "-009999-01-01"] {
-            assert!(Since::parse(typed.to_owned(), now).is_err(), "{typed}");
+            let read = Since::parse("since", typed.to_owned(), now);
+            assert!(read.is_err(), "{typed}");
         }
     }
 }

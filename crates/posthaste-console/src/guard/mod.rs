@@ -21,8 +21,9 @@ use crate::{Access, Role};
 
 /// The longest wait for a page. Statements end earlier; one that is half open never does.
 const LONGEST: Duration = Duration::from_secs(45);
-pub(crate) use crate::token::TokenAuth;
+pub(crate) use crate::token::{Login, TokenAuth};
 pub(crate) use crate::visit::Visit;
+pub use origin::is_loopback_host;
 pub(crate) use origin::is_secure;
 
 /// Pages that are seen from outside.
@@ -38,7 +39,7 @@ pub(crate) async fn authenticate(
 ) -> Response {
     let headers = request.headers();
     let door = &app.token_auth;
-    if app.settings.access == Access::Loopback && !origin::is_loopback(headers) {
+    if app.settings.access == Access::Loopback && !origin::is_loopback_host(headers) {
         return Fault::new(
             StatusCode::FORBIDDEN,
             "this console is reachable by a loopback address only",
@@ -57,10 +58,11 @@ pub(crate) async fn authenticate(
         )
         .into_response();
     }
+    let login = door.login(headers);
     let who = match &app.settings.access {
         Access::Loopback => Some("loopback".to_owned()),
         Access::Token(_) if by_header => Some("token".to_owned()),
-        Access::Token(_) => door.accepts_cookie(headers).then(|| "login".to_owned()),
+        Access::Token(_) => login.is_some().then(|| "login".to_owned()),
         Access::Proxy(proxy) => match proxy::named(proxy, peer(&request), headers) {
             Ok(name) => Some(name),
             Err(fault) => return fault.into_response(),
@@ -72,6 +74,7 @@ pub(crate) async fn authenticate(
     if let (Some(who), Some(visit)) = (who, request.extensions_mut().get_mut::<Visit>()) {
         visit.role = role(&app, &who);
         visit.who = who;
+        visit.login = login;
     }
     let answer = match reads {
         true => timeout(LONGEST, next.run(request)).await,
@@ -124,8 +127,8 @@ fn turned_away(request: &Request) -> Response {
     }
     let mut response = Fault::new(
         StatusCode::UNAUTHORIZED,
-        "this console requires its token",
-        "Send it as Authorization: Bearer, or sign in at /login.",
+        "you are not signed in, or your session has ended",
+        "Sign in and try again. A program sends the token as Authorization: Bearer.",
     )
     .into_response();
     let bearer = axum::http::HeaderValue::from_static("Bearer");

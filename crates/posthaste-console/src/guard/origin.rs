@@ -6,9 +6,17 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// Whether it was asked for by a name of this machine's own. A name that somebody else's server
-/// leads here (DNS rebinding) is none.
-pub(super) fn is_loopback(headers: &HeaderMap) -> bool {
+/// Whether a request names this machine as its host: by a loopback address or as `localhost`. A
+/// name that a foreign server points to this machine (DNS rebinding) does not.
+///
+/// ```
+/// use axum::http::{HeaderMap, HeaderValue};
+///
+/// let mut headers = HeaderMap::new();
+/// headers.insert("host", HeaderValue::from_static("localhost:9187"));
+/// assert!(posthaste_console::is_loopback_host(&headers));
+/// ```
+pub fn is_loopback_host(headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all("host").iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else {
         return false;
@@ -73,7 +81,7 @@ mod tests {
 
     #[test]
     fn only_names_of_this_machine_are_loopback() {
-        let is = |host: &str| is_loopback(&headers(&[("host", host)]));
+        let is = |host: &str| is_loopback_host(&headers(&[("host", host)]));
         for host in [
             "localhost",
             "LOCALHOST:80",
@@ -96,8 +104,8 @@ mod tests {
         ] {
             assert!(!is(host), "{host}");
         }
-        assert!(!is_loopback(&headers(&[])));
-        assert!(!is_loopback(&headers(&[
+        assert!(!is_loopback_host(&headers(&[])));
+        assert!(!is_loopback_host(&headers(&[
             ("host", "localhost"),
             ("host", "evil.example")
         ])));

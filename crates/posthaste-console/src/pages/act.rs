@@ -9,12 +9,13 @@ use axum::response::Response;
 use posthaste::{JobId, State as JobState};
 
 use super::frame::Frame;
-use super::{check_may_act, notice, page};
+use super::{check_may_act, page};
 use crate::app::App;
 use crate::audit;
 use crate::fault::Fault;
 use crate::form::Form;
 use crate::guard::Visit;
+use crate::notice;
 use crate::store::{self, Session, StoreError};
 use crate::words;
 
@@ -62,7 +63,10 @@ async fn cancelled_once(app: &App, ids: &[JobId]) -> Result<Vec<(JobId, JobState
 
 /// One call cancels in two hundred lanes at most, and those of the others once more.
 async fn cancelled(app: &App, ids: &[JobId]) -> Result<usize, StoreError> {
-    let (mut left, mut ended) = (ids.to_vec(), 0);
+    let before = store::cancelled_before(&app.pool, ids).await?;
+    let mut left: Vec<JobId> = ids.to_vec();
+    left.retain(|id| !before.contains(id));
+    let mut ended = 0;
     while !left.is_empty() {
         let met = match cancelled_once(app, &left).await {
             // What was ended before is done, and is reported.

@@ -58,7 +58,7 @@ fn says(kind: Kind) -> &'static str {
 
 /// The command that does the same, if there is one.
 fn command(kind: Kind, filter: &Filter, at_most: u32) -> Option<String> {
-    if !matches!(kind, Kind::Retry | Kind::Redrive) || filter.since.is_some() {
+    if !matches!(kind, Kind::Retry | Kind::Redrive) || !filter.is_of_command() {
         return None;
     }
     let options = match filter.options() {
@@ -99,7 +99,7 @@ pub(crate) async fn preview(
     let figures = app.collector.seen().await?;
     let filter = job_filter(&fields, kind, &figures)?;
     let number = count(&app, &figures, kind, &filter).await?;
-    let at_most = fields.number("at_most", (1, MOST))?;
+    let at_most = fields.number_within("at_most", (1, MOST))?;
     let at_most = at_most.unwrap_or_else(|| number.most(kind, &figures, &filter));
     let current = if kind.is_of_kept() { "/dead" } else { "/jobs" };
     let bulk = Bulk {
@@ -207,7 +207,7 @@ async fn count(
     kind: Kind,
     filter: &Filter,
 ) -> Result<Number, StoreError> {
-    if filter.error.is_some() || filter.since.is_some() {
+    if filter.error.is_some() || filter.is_timed() {
         return match kind {
             Kind::Retry | Kind::Cancel => Ok(Number::Unknown),
             Kind::Redrive | Kind::Delete => {
@@ -233,7 +233,7 @@ pub(crate) async fn begin(
     let figures = app.collector.seen().await?;
     let filter = job_filter(&fields, kind, &figures)?;
     let number = count(&app, &figures, kind, &filter).await?;
-    let at_most = fields.number("at_most", (1, MOST))?;
+    let at_most = fields.number_within("at_most", (1, MOST))?;
     let at_most = at_most.unwrap_or_else(|| number.most(kind, &figures, &filter));
     let begun = Begun {
         kind,

@@ -11,12 +11,13 @@ use jiff::Timestamp;
 use posthaste_capture::{Gap, Overview};
 
 use super::frame::Frame;
-use super::{check_may_act, notice, page};
+use super::{check_may_act, page};
 use crate::app::App;
 use crate::audit;
 use crate::fault::Fault;
-use crate::form::{Fields, Form, Query};
+use crate::form::{Fields, Form};
 use crate::guard::Visit;
+use crate::notice;
 use crate::store;
 use crate::words;
 
@@ -64,18 +65,14 @@ struct CapturesPage {
     took: String,
 }
 
-pub(crate) async fn show(
-    State(app): State<Arc<App>>,
-    visit: Visit,
-    Query(fields): Query,
-) -> Result<Response, Fault> {
+pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Response, Fault> {
     let figures = app.collector.seen().await?;
     let started = Instant::now();
     let gaps = store::gaps(&app.pool).await?;
     let took = words::span(started.elapsed().as_secs_f64());
     let now = figures.snapshot.server.at;
     let captures = CapturesPage {
-        frame: Frame::new(&app, &visit, &figures, "Captures", "/captures").with_notice(&fields),
+        frame: Frame::new(&app, &visit, &figures, "Captures", "/captures"),
         rows: figures.snapshot.captures.iter().map(row).collect(),
         gaps: gaps.iter().map(|one| missing(one, now)).collect(),
         took,

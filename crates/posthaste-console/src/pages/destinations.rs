@@ -12,7 +12,6 @@ use super::page;
 use crate::app::App;
 use crate::fault::Fault;
 use crate::figures::Figures;
-use crate::form::Query;
 use crate::guard::Visit;
 
 #[derive(Template)]
@@ -29,16 +28,9 @@ impl Destinations {
     }
 }
 
-pub(crate) async fn show(
-    State(app): State<Arc<App>>,
-    visit: Visit,
-    Query(fields): Query,
-) -> Result<Response, Fault> {
+pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Response, Fault> {
     let figures = app.collector.seen().await?;
     let frame = Frame::new(&app, &visit, &figures, "Destinations", "/destinations");
-    let destinations = Destinations {
-        frame: frame.with_notice(&fields),
-        figures,
-    };
+    let destinations = Destinations { frame, figures };
     Ok(page(StatusCode::OK, &destinations))
 }

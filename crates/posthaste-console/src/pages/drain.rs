@@ -5,7 +5,7 @@ use std::sync::Arc;
 use askama::Template;
 use axum::extract::State;
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Redirect, Response};
+use axum::response::Response;
 
 use super::frame::Frame;
 use super::{check_may_act, page, queues};
@@ -16,6 +16,7 @@ use crate::fault::Fault;
 use crate::figures::Cell;
 use crate::form::{Form, Query};
 use crate::guard::Visit;
+use crate::notice;
 use crate::words;
 
 #[derive(Template)]
@@ -53,7 +54,7 @@ pub(crate) async fn show(
         ..Default::default()
     };
     let drain = Drain {
-        frame: Frame::new(&app, &visit, &figures, "Drain", "/queues").with_notice(&fields),
+        frame: Frame::new(&app, &visit, &figures, "Drain", "/queues"),
         shown: words::plain(queue, 80),
         running: Cell::number(format!("queue.{queue}.running"), sums.running),
         is_empty: sums.running == 0,
@@ -72,7 +73,7 @@ pub(crate) async fn begin(
     Form(fields): Form,
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
-    let queue = &fields.name("queue")?;
+    let queue = &queues::known(&app, &fields).await?;
     audit::log(
         &visit,
         "drain",
@@ -80,6 +81,6 @@ pub(crate) async fn begin(
         queues::paused(&app, queue, true).await,
     )?;
     app.collector.refresh().await;
-    let to = address::of("/queues/drain", &[("queue", queue), ("did", "pause")]);
-    Ok(Redirect::to(&to).into_response())
+    let to = address::of("/queues/drain", &[("queue", queue)]);
+    Ok(notice::done(&to, "pause", 0))
 }

@@ -1,10 +1,10 @@
 //! What stands around every page: the margin with its figures, and the foot.
 
-use super::{has_login, notice};
+use super::has_login;
 use crate::app::App;
 use crate::figures::{Cell, Figures};
-use crate::form::Fields;
 use crate::guard::Visit;
+use crate::notice;
 use crate::{Role, words};
 
 /// A page in the margin.
@@ -81,6 +81,7 @@ impl Frame {
         frame.may_act = visit.role == Role::Operator && !server.is_replica;
         frame.as_of = Some(figures.as_of());
         frame.is_live = true;
+        frame.notice = visit.notice.as_deref().and_then(notice::read);
         let cells = figures.margin();
         for (item, (_, _, _, key)) in frame.items.iter_mut().zip(PAGES) {
             item.cell = cells.iter().find(|cell| cell.key == key).cloned();
@@ -114,31 +115,10 @@ impl Frame {
             is_replica: false,
             may_act: false,
             may_leave: has_login(app) && visit.is_in(),
-            back: back(&visit.path),
+            back: visit.path.clone(),
             notice: None,
             is_live: false,
             retries: false,
         }
-    }
-
-    /// Says what was just done, as the address has it.
-    pub(super) fn with_notice(mut self, fields: &Fields) -> Self {
-        self.notice = notice::read(fields);
-        self
-    }
-}
-
-/// This address without what was done before.
-fn back(path: &str) -> String {
-    let Some((page, query)) = path.split_once('?') else {
-        return path.to_owned();
-    };
-    let kept = query
-        .split('&')
-        .filter(|one| !one.starts_with("did=") && !one.starts_with("jobs="));
-    let kept: Vec<&str> = kept.collect();
-    match kept.is_empty() {
-        true => page.to_owned(),
-        false => format!("{page}?{}", kept.join("&")),
     }
 }

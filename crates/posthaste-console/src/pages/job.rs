@@ -1,5 +1,7 @@
 //! One job as a story: what happened to it, what it is, what it was given.
 
+mod order;
+
 use std::sync::Arc;
 
 use askama::Template;
@@ -15,21 +17,17 @@ use crate::address;
 use crate::app::App;
 use crate::fault::Fault;
 use crate::filter::Filter;
-use crate::form::Query;
 use crate::guard::Visit;
-use crate::redact::Piece;
+use crate::redact::{Piece, Redactor};
 use crate::store::{self, Session, StoreError, Waiting};
 use crate::words;
+use order::{COUNTED, Order};
 
 /// So much of the arguments is shown, and of an error.
 const ARGUMENTS: usize = 64 * 1024;
 const ERROR: usize = 8_000;
 /// At most this many attempts are shown.
 const ATTEMPTS: usize = 50;
-
-/// Of the jobs that wait for it: how many are shown at most, and how many are counted.
-const BEHIND: usize = 10;
-const COUNTED: i64 = 200;
 
 /// One thing that happened, or will.
 struct TimelineEntry {
@@ -50,6 +48,8 @@ struct JobPage {
     timeline: Vec<TimelineEntry>,
     facts: Vec<(&'static str, String)>,
     /// Where the other jobs of its queue and of its name are.
+    queue_page: String,
+    queue: String,
     queue_link: String,
     name_link: String,
     /// The jobs that wait for it, if it has an ordering key.
@@ -74,7 +74,6 @@ pub(crate) async fn show(
     State(app): State<Arc<App>>,
     visit: Visit,
     Path(id): Path<String>,
-    Query(fields): Query,
 ) -> Result<Response, Fault> {
     let number: i64 = id.parse().map_err(|_| unknown(&words::plain(&id, 40)))?;
     let Read {
@@ -90,16 +89,18 @@ pub(crate) async fn show(
     let (arguments, is_cut) = cut(pieces);
     let name = words::plain(&job.name, 120);
     let job_page = JobPage {
-        frame: Frame::new(&app, &visit, &figures, name.clone(), "/jobs").with_notice(&fields),
+        frame: Frame::new(&app, &visit, &figures, name.clone(), "/jobs"),
         id: job.id.0,
         state: words::state(job.state),
-        timeline: timeline(&job, &failures, now),
-        facts: facts(&job, now),
+        timeline: timeline(&job, &failures, now, &app.secrets),
+        facts: facts(&job, now, &app.secrets),
         order: job
             .ordering_key
             .as_ref()
             .filter(|_| !is_over(job.state))
             .map(|_| Order::of(number, &waiting, now)),
+        queue_page: address::past(&job.queue),
+        queue: words::plain(&job.queue, 80),
         queue_link: address::queue(&job.queue),
         name_link: address::filtered(
             "/jobs",
@@ -167,55 +168,12 @@ fn is_over(state: JobState) -> bool {
     )
 }
 
-/// The others of its ordering key.
-struct Order {
-    before: Option<String>,
-    behind: Vec<Behind>,
-    more: Option<String>,
-}
-
-/// A job that waits for it.
-struct Behind {
-    id: i64,
-    name: String,
-    queue: String,
-    waits: String,
-}
-
-impl Order {
-    /// From those who wait for their turn, the next first: it is among them, or has its turn.
-    fn of(id: i64, waiting: &[Waiting], now: Timestamp) -> Self {
-        let number = |jobs: usize| i64::try_from(jobs).unwrap_or(i64::MAX);
-        let is_all = number(waiting.len()) < COUNTED;
-        let at = waiting.iter().position(|one| one.id == id);
-        let first = at.map_or(0, |at| at + 1);
-        let behind = &waiting[first..];
-        let left = behind.len().saturating_sub(BEHIND);
-        let more = match (left, is_all) {
-            (0, true) => None,
-            (_, true) => Some(format!("{} more", words::count(number(left)))),
-            (_, false) => Some(format!("{} more, or others", words::count(number(left)))),
-        };
-        Self {
-            before: at
-                .filter(|at| *at > 0)
-                .map(|at| words::counted(number(at), "job waits", "jobs wait") + " before it"),
-            behind: behind
-                .iter()
-                .take(BEHIND)
-                .map(|one| Behind {
-                    id: one.id,
-                    name: words::plain(&one.name, 80),
-                    queue: words::plain(&one.queue, 60),
-                    waits: words::age(words::seconds(one.enqueued_at, now).max(0.0)),
-                })
-                .collect(),
-            more,
-        }
-    }
-}
-
-fn timeline(job: &FoundJob, failures: &[Failure], now: Timestamp) -> Vec<TimelineEntry> {
+fn timeline(
+    job: &FoundJob,
+    failures: &[Failure],
+    now: Timestamp,
+    secrets: &Redactor,
+) -> Vec<TimelineEntry> {
     let at = |at: Timestamp| words::time(at, now);
     let plain = |class, what: String, time: String| TimelineEntry {
         class,
@@ -241,7 +199,7 @@ fn timeline(job: &FoundJob, failures: &[Failure], now: Timestamp) -> Vec<Timelin
             error: failure
                 .error
                 .as_deref()
-                .map(|error| words::lines(error, ERROR)),
+                .map(|error| words::lines(&secrets.error(error), ERROR)),
         }
     }));
     if let Some(claimed_at) = job.claimed_at {
@@ -327,7 +285,7 @@ fn ending(job: &FoundJob, now: Timestamp) -> TimelineEntry {
     }
 }
 
-fn facts(job: &FoundJob, now: Timestamp) -> Vec<(&'static str, String)> {
+fn facts(job: &FoundJob, now: Timestamp, secrets: &Redactor) -> Vec<(&'static str, String)> {
     let attempts = match job.max_attempts {
         Some(most) => format!("{} of {most} counted", job.attempts),
         None => format!("{} counted, no limit", job.attempts),
@@ -350,7 +308,7 @@ fn facts(job: &FoundJob, now: Timestamp) -> Vec<(&'static str, String)> {
     }
     // Attempts are forgotten after a while; this is not.
     if let Some(error) = &job.last_error {
-        facts.push(("Last error", words::plain(error, 300)));
+        facts.push(("Last error", words::plain(&secrets.error(error), 300)));
     }
     facts
 }

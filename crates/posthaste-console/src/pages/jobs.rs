@@ -19,7 +19,7 @@ use crate::figures::Figures;
 use crate::filter::Filter;
 use crate::form::{Fields, Query};
 use crate::guard::Visit;
-use crate::redact::{Piece, Secrets};
+use crate::redact::{Piece, Redactor};
 use crate::search::{Found, JobSearch};
 use crate::store::JobRow;
 use crate::window::{Cursor, KEPT};
@@ -214,7 +214,7 @@ async fn list(
         None => bulk(path, &filter, &sums, is_kept),
     };
     let jobs = Jobs {
-        frame: Frame::new(app, visit, figures, title, current).with_notice(fields),
+        frame: Frame::new(app, visit, figures, title, current),
         problem,
         chips: chips(path, &filter, &sums),
         rows: found
@@ -287,6 +287,7 @@ fn bulk(path: &str, filter: &Filter, sums: &Sums, is_kept: bool) -> Vec<Bulk> {
         Some(state) if waits.contains(&state) => &[("retry", "Retry"), ("cancel", "Cancel")],
         // No filter says "scheduled or retrying", and without a state it means those that run too.
         None if path == "/scheduled" => &[],
+        Some(JobState::Completed) => &[],
         // All of everything is not a filter.
         None if *filter == Filter::default() => &[],
         _ => &[("cancel", "Cancel")],
@@ -295,7 +296,7 @@ fn bulk(path: &str, filter: &Filter, sums: &Sums, is_kept: bool) -> Vec<Bulk> {
         Some(state) => sums.of(state),
         None => sums.pending(),
     };
-    let is_counted = filter.error.is_none() && filter.since.is_none();
+    let is_counted = filter.error.is_none() && !filter.is_timed();
     let fitting = actions.iter().filter(|_| !is_counted || number > 0);
     let links = fitting.map(|(action, verb)| {
         let fields = [("do", *action), ("filter", &filter.to_string())];
@@ -310,7 +311,7 @@ fn bulk(path: &str, filter: &Filter, sums: &Sums, is_kept: bool) -> Vec<Bulk> {
     links.collect()
 }
 
-fn row(job: &JobRow, now: Timestamp, secrets: &Secrets) -> Row {
+fn row(job: &JobRow, now: Timestamp, secrets: &Redactor) -> Row {
     let since = |at: Timestamp| words::age(words::seconds(at, now).max(0.0));
     let until = words::seconds(now, job.scheduled_at);
     let when = match job.state {
@@ -336,12 +337,15 @@ fn row(job: &JobRow, now: Timestamp, secrets: &Secrets) -> Row {
         },
         queue: words::plain(&job.queue, 60),
         when,
-        error: words::plain(job.last_error.as_deref().unwrap_or_default(), 160),
+        error: words::plain(
+            &secrets.error(job.last_error.as_deref().unwrap_or_default()),
+            160,
+        ),
     }
 }
 
 /// The beginning of the arguments; of long ones only how long they are.
-fn arguments(job: &JobRow, secrets: &Secrets) -> Vec<Piece> {
+fn arguments(job: &JobRow, secrets: &Redactor) -> Vec<Piece> {
     let Some(kwargs) = &job.kwargs else {
         return vec![Piece {
             text: words::bytes(job.kwargs_bytes.into()),

@@ -17,15 +17,17 @@ use crate::app::App;
 use crate::collector::{EVERY, Seen};
 use crate::fault::Fault;
 use crate::figures::Figures;
+use crate::guard::{Login, Visit};
 use crate::store::StoreError;
 use crate::words;
 
-/// A stream ends after this, and the page asks for a new one: by then its login may be over.
+/// A stream ends after this, or with its login; the page asks for a new one.
 const LASTS: Duration = Duration::from_secs(1_800);
 
 /// What a page has received.
 struct PageState {
     app: Arc<App>,
+    login: Option<Login>,
     since: Instant,
     cells: BTreeMap<String, (String, &'static str)>,
     verdicts: String,
@@ -39,6 +41,7 @@ struct PageState {
 
 pub(crate) async fn events(
     State(app): State<Arc<App>>,
+    visit: Visit,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Fault> {
     let place = Arc::clone(&app.streams).try_acquire_owned().map_err(|_| {
         let what = "too many pages are open for live updates";
@@ -46,6 +49,7 @@ pub(crate) async fn events(
     })?;
     let state = PageState {
         app,
+        login: visit.login,
         since: Instant::now(),
         cells: BTreeMap::new(),
         verdicts: String::new(),
@@ -68,11 +72,12 @@ impl PageState {
             if let Some(event) = self.waiting.pop_front() {
                 return Some((event, self));
             }
-            if self.since.elapsed() > LASTS {
-                return None;
-            }
             if !self.is_first {
                 tokio::time::sleep(EVERY).await;
+            }
+            let is_over = |login| self.app.token_auth.is_over(login);
+            if self.since.elapsed() > LASTS || self.login.as_ref().is_some_and(is_over) {
+                return None;
             }
             self.is_first = false;
             let seen = self.app.collector.seen().await;

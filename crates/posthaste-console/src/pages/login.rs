@@ -77,7 +77,10 @@ pub(crate) async fn enter(
     response
 }
 
-pub(crate) async fn leave() -> Result<Response, Fault> {
+pub(crate) async fn leave(State(app): State<Arc<App>>, visit: Visit) -> Result<Response, Fault> {
+    if let Some(login) = visit.login {
+        app.token_auth.end(login);
+    }
     let mut response = Redirect::to("/login").into_response();
     if let Ok(cookie) = HeaderValue::from_str(&TokenAuth::no_cookie()) {
         response.headers_mut().insert("set-cookie", cookie);

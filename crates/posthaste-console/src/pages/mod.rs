@@ -13,7 +13,6 @@ pub(crate) mod job;
 pub(crate) mod jobs;
 pub(crate) mod live;
 pub(crate) mod login;
-mod notice;
 pub(crate) mod overview;
 pub(crate) mod periodic;
 pub(crate) mod queue;
@@ -57,6 +56,10 @@ struct FaultPage {
 pub(crate) fn fault(app: &App, visit: &Visit, fault: Fault) -> Response {
     let mut frame = Frame::without_figures(app, visit, "Something went wrong", "");
     // A database that is down comes back; the answer to a form is not asked for again.
+    if fault.status == StatusCode::UNAUTHORIZED {
+        frame.role = "Not signed in";
+        frame.may_leave = false;
+    }
     frame.retries = fault.status == StatusCode::SERVICE_UNAVAILABLE && visit.is_read;
     page(
         fault.status,

@@ -44,7 +44,7 @@ pub(crate) async fn show(
 ) -> Result<Response, Fault> {
     let figures = app.collector.seen().await?;
     let overview = Overview {
-        frame: Frame::new(&app, &visit, &figures, "Overview", "/").with_notice(&fields),
+        frame: Frame::new(&app, &visit, &figures, "Overview", "/"),
         charts: super::queue::charts(&app, &fields, &figures, None).await?,
         took: words::span(figures.snapshot.took.as_secs_f64()),
         horizon: horizon(&figures),

@@ -11,15 +11,16 @@ use axum::response::Response;
 use jiff::Timestamp;
 
 use super::frame::Frame;
-use super::{check_may_act, notice, page};
+use super::{check_may_act, page};
 use crate::address;
 use crate::app::App;
 use crate::audit;
 use crate::fault::Fault;
 use crate::filter::Filter;
-use crate::form::{Fields, Form, Query};
+use crate::form::{Fields, Form};
 use crate::guard::Visit;
-use crate::redact::{Piece, Secrets};
+use crate::notice;
+use crate::redact::{Piece, Redactor};
 use crate::store;
 use crate::words;
 
@@ -56,25 +57,21 @@ struct PeriodicPage {
     took: String,
 }
 
-pub(crate) async fn show(
-    State(app): State<Arc<App>>,
-    visit: Visit,
-    Query(fields): Query,
-) -> Result<Response, Fault> {
+pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Response, Fault> {
     let figures = app.collector.seen().await?;
     let started = Instant::now();
     let all = store::periodic(&app.pool).await?;
     let took = words::span(started.elapsed().as_secs_f64());
     let now = figures.snapshot.server.at;
     let periodic = PeriodicPage {
-        frame: Frame::new(&app, &visit, &figures, "Periodic", "/periodic").with_notice(&fields),
+        frame: Frame::new(&app, &visit, &figures, "Periodic", "/periodic"),
         rows: all.iter().map(|one| row(one, now, &app.secrets)).collect(),
         took,
     };
     Ok(page(StatusCode::OK, &periodic))
 }
 
-fn row(one: &store::Periodic, now: Timestamp, secrets: &Secrets) -> Row {
+fn row(one: &store::Periodic, now: Timestamp, secrets: &Redactor) -> Row {
     let until = one.next_at.map(|at| words::seconds(now, at));
     let (state, class) = match (one.is_off, &one.error, until) {
         (true, ..) => ("off".into(), "paused"),
@@ -126,7 +123,7 @@ fn row(one: &store::Periodic, now: Timestamp, secrets: &Secrets) -> Row {
     }
 }
 
-fn arguments(kwargs: Option<&str>, secrets: &Secrets) -> Vec<Piece> {
+fn arguments(kwargs: Option<&str>, secrets: &Redactor) -> Vec<Piece> {
     let Some(kwargs) = kwargs else {
         return vec![Piece {
             text: "more than 4 KiB".to_owned(),

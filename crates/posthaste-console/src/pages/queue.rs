@@ -1,4 +1,4 @@
-//! One queue: how it stands, and how it went.
+//! One queue: its figures, its history, and its settings.
 
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use crate::app::App;
 use crate::chart::{Charts, Over};
 use crate::fault::Fault;
 use crate::figures::{Figures, QueueLine};
+use crate::filter::Filter;
 use crate::form::{Fields, Query};
 use crate::guard::Visit;
 use crate::{address, store, words};
@@ -23,8 +24,48 @@ struct Queue {
     frame: Frame,
     charts: Charts,
     name: String,
+    /// The name as a shell reads it.
+    shown: String,
     jobs: String,
+    dead: String,
     line: QueueLine,
+    per: [(u32, &'static str); 4],
+    units: [(u32, &'static str); 2],
+}
+
+/// Times for which a rate is set.
+const PER: [(u32, &str); 4] = [
+    (1, "a second"),
+    (60, "a minute"),
+    (3_600, "an hour"),
+    (86_400, "a day"),
+];
+
+/// Times for which done jobs are kept.
+const UNITS: [(u32, &str); 2] = [(3_600, "hours"), (86_400, "days")];
+impl Queue {
+    /// For how long done jobs are kept, in the unit that divides it, else in hours.
+    fn keep(&self, seconds: &Option<f64>) -> (u32, String) {
+        let Some(seconds) = *seconds else {
+            return (3_600, String::new());
+        };
+        let unit = if seconds % 86_400.0 == 0.0 {
+            86_400
+        } else {
+            3_600
+        };
+        (unit, format!("{:.0}", (seconds / f64::from(unit)).ceil()))
+    }
+
+    fn is_per(&self, seconds: &u32, per: &f64) -> bool {
+        f64::from(*seconds) == *per
+    }
+
+    /// What a period is called that is none of those to choose from.
+    fn other(&self, per: &f64) -> Option<String> {
+        let is_usual = self.per.iter().any(|(usual, _)| self.is_per(usual, per));
+        (*per > 0.0 && !is_usual).then(|| format!("every {}", words::span(*per)))
+    }
 }
 
 pub(crate) async fn show(
@@ -35,20 +76,35 @@ pub(crate) async fn show(
     let figures = app.collector.seen().await?;
     let name = fields.name("queue")?;
     let line = figures.queues.iter().find(|line| line.name == name);
-    let line = line.cloned().ok_or_else(|| {
-        let what = format!("queue {} does not exist", words::plain(&name, 60));
-        let then = "A queue appears once a job was enqueued in it.";
-        Fault::new(StatusCode::NOT_FOUND, what, then)
-    })?;
+    let line = line.cloned().ok_or_else(|| unknown(&name))?;
     let shown = words::plain(&name, 60);
     let queue = Queue {
         frame: Frame::new(&app, &visit, &figures, format!("Queue {shown}"), "/queues"),
         charts: charts(&app, &fields, &figures, Some(&name)).await?,
         jobs: address::queue(&name),
+        dead: address::filtered("/dead", &of_queue(&name)),
+        shown: crate::filter::shell(&shown),
         name: shown,
         line,
+        per: PER,
+        units: UNITS,
     };
     Ok(page(StatusCode::OK, &queue))
+}
+
+fn of_queue(name: &str) -> Filter {
+    Filter {
+        queue: Some(name.to_owned()),
+        ..Filter::default()
+    }
+}
+
+/// There is no queue of this name.
+pub(super) fn unknown(name: &str) -> Fault {
+    let what = format!("queue {} does not exist", words::plain(name, 60));
+    let then = "A queue appears once a job was enqueued in it, or once \
+                'posthaste queues pause' or 'limit' was run for it.";
+    Fault::new(StatusCode::NOT_FOUND, what, then)
 }
 
 /// Charts of a queue, or of the whole database, over the time that the address asks for.

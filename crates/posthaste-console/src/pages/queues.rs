@@ -1,4 +1,4 @@
-//! Queues: how each goes, and what is set for it.
+//! Queues: how each goes, and what is done to them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,69 +10,28 @@ use axum::response::Response;
 use posthaste::Rate;
 
 use super::frame::Frame;
-use super::{check_may_act, notice, page};
+use super::{check_may_act, page};
 use crate::app::App;
 use crate::audit;
 use crate::fault::Fault;
 use crate::figures::Figures;
-use crate::form::{Fields, Form, Query};
+use crate::form::{Fields, Form};
 use crate::guard::Visit;
+use crate::notice;
 use crate::store::{Session, StoreError};
-use crate::words;
-
-/// Times for which a rate is set.
-const PER: [(u32, &str); 4] = [
-    (1, "a second"),
-    (60, "a minute"),
-    (3_600, "an hour"),
-    (86_400, "a day"),
-];
 
 #[derive(Template)]
 #[template(path = "queues.html")]
 struct Queues {
     frame: Frame,
     figures: Arc<Figures>,
-    per: [(u32, &'static str); 4],
-    units: [(u32, &'static str); 2],
 }
 
-impl Queues {
-    /// For how long done jobs are kept, in the unit that divides it, else in hours.
-    fn keep(&self, seconds: &Option<f64>) -> (u32, String) {
-        let Some(seconds) = *seconds else {
-            return (3_600, String::new());
-        };
-        let unit = if seconds % 86_400.0 == 0.0 {
-            86_400
-        } else {
-            3_600
-        };
-        (unit, format!("{:.0}", (seconds / f64::from(unit)).ceil()))
-    }
-
-    fn is_per(&self, seconds: &u32, per: &f64) -> bool {
-        f64::from(*seconds) == *per
-    }
-
-    /// What a period is called that is none of those to choose from.
-    fn other(&self, per: &f64) -> Option<String> {
-        let is_usual = self.per.iter().any(|(usual, _)| self.is_per(usual, per));
-        (*per > 0.0 && !is_usual).then(|| format!("every {}", words::span(*per)))
-    }
-}
-
-pub(crate) async fn show(
-    State(app): State<Arc<App>>,
-    visit: Visit,
-    Query(fields): Query,
-) -> Result<Response, Fault> {
+pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Response, Fault> {
     let figures = app.collector.seen().await?;
     let queues = Queues {
-        frame: Frame::new(&app, &visit, &figures, "Queues", "/queues").with_notice(&fields),
+        frame: Frame::new(&app, &visit, &figures, "Queues", "/queues"),
         figures,
-        per: PER,
-        units: UNITS,
     };
     Ok(page(StatusCode::OK, &queues))
 }
@@ -83,7 +42,7 @@ pub(crate) async fn pause(
     Form(fields): Form,
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
-    let queue = &fields.name("queue")?;
+    let queue = &known(&app, &fields).await?;
     audit::log(&visit, "pause", queue, paused(&app, queue, true).await)?;
     Ok(done(&app, &fields, "pause").await)
 }
@@ -94,9 +53,27 @@ pub(crate) async fn resume(
     Form(fields): Form,
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
-    let queue = &fields.name("queue")?;
+    let queue = &known(&app, &fields).await?;
     audit::log(&visit, "resume", queue, paused(&app, queue, false).await)?;
     Ok(done(&app, &fields, "resume").await)
+}
+
+/// The queue that a form names. A setting would make a queue of a name that is spelled wrong.
+pub(super) async fn known(app: &App, fields: &Fields) -> Result<String, Fault> {
+    let queue = fields.name("queue")?;
+    if !is_there(app, &queue).await? {
+        // Its first job may be newer than the figures.
+        app.collector.refresh().await;
+        if !is_there(app, &queue).await? {
+            return Err(super::queue::unknown(&queue));
+        }
+    }
+    Ok(queue)
+}
+
+async fn is_there(app: &App, queue: &str) -> Result<bool, StoreError> {
+    let figures = app.collector.seen().await?;
+    Ok(figures.queues.iter().any(|line| line.name == queue))
 }
 
 pub(super) async fn paused(app: &App, queue: &str, is_paused: bool) -> Result<usize, StoreError> {
@@ -114,27 +91,29 @@ pub(crate) async fn limit(
     Form(fields): Form,
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
-    let queue = &fields.name("queue")?;
+    let queue = &known(&app, &fields).await?;
     let rate = rate(&fields)?;
-    let (action, on) = match &rate {
-        Some(rate) => ("limit", format!("{queue}: {rate:?}")),
+    let (rate, in_words) = rate.unzip();
+    let (action, on) = match in_words {
+        Some(in_words) => ("limit", format!("{queue}: {in_words}")),
         None => ("unlimit", queue.to_owned()),
     };
     audit::log(&visit, action, &on, limited(&app, queue, rate).await)?;
     Ok(done(&app, &fields, action).await)
 }
 
-/// The rate that a form asks for; none where it has no number of jobs.
-fn rate(fields: &Fields) -> Result<Option<Rate>, Fault> {
+/// The rate that a form asks for, also in words; none where it has no number of jobs.
+fn rate(fields: &Fields) -> Result<Option<(Rate, String)>, Fault> {
     let most = i32::MAX.unsigned_abs();
-    let Some(jobs) = fields.number("rate", (1, most))? else {
+    let Some(jobs) = fields.number_within("rate", (1, most))? else {
         return Ok(None);
     };
-    let per = fields.number("per", (1, 360 * 86_400))?.unwrap_or(1);
+    let per = fields.number_within("per", (1, 360 * 86_400))?.unwrap_or(1);
     let rate = Rate::new(jobs, Duration::from_secs(per.into()));
-    Ok(Some(match fields.number("burst", (1, most))? {
-        Some(burst) => rate.burst(burst),
-        None => rate,
+    let in_words = format!("{jobs} in {per} s");
+    Ok(Some(match fields.number_within("burst", (1, most))? {
+        Some(burst) => (rate.burst(burst), format!("{in_words}, burst {burst}")),
+        None => (rate, in_words),
     }))
 }
 
@@ -144,8 +123,6 @@ async fn limited(app: &App, queue: &str, rate: Option<Rate>) -> Result<usize, St
     session.end().await.map(|()| 0)
 }
 
-/// Times for which done jobs are kept.
-const UNITS: [(u32, &str); 2] = [(3_600, "hours"), (86_400, "days")];
 /// The longest, in hours.
 const LONGEST: u32 = 3_660 * 24;
 
@@ -155,9 +132,11 @@ pub(crate) async fn keep(
     Form(fields): Form,
 ) -> Result<Response, Fault> {
     check_may_act(&app, &visit).await?;
-    let queue = &fields.name("queue")?;
-    let number = fields.number("keep", (1, LONGEST))?;
-    let unit = fields.number("unit", (3_600, 86_400))?.unwrap_or(3_600);
+    let queue = &known(&app, &fields).await?;
+    let number = fields.number_within("keep", (1, LONGEST))?;
+    let unit = fields
+        .number_within("unit", (3_600, 86_400))?
+        .unwrap_or(3_600);
     let seconds = number.map(|number| u64::from(number) * u64::from(unit));
     let seconds = seconds.map(|seconds| seconds.min(u64::from(LONGEST) * 3_600));
     let (action, on) = match seconds {

@@ -9,13 +9,14 @@ use axum::response::Response;
 use posthaste_sync::Reindex;
 
 use super::frame::Frame;
-use super::{check_may_act, notice, page};
+use super::{check_may_act, page};
 use crate::app::App;
 use crate::audit;
 use crate::fault::Fault;
 use crate::filter::shell;
 use crate::form::{Fields, Form, Query};
 use crate::guard::Visit;
+use crate::notice;
 use crate::store;
 use crate::words;
 

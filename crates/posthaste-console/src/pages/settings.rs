@@ -15,7 +15,6 @@ use crate::Access;
 use crate::app::App;
 use crate::fault::Fault;
 use crate::figures::Figures;
-use crate::form::Query;
 use crate::guard::Visit;
 use crate::store;
 use crate::words;
@@ -42,11 +41,7 @@ struct SettingsPage {
     took: String,
 }
 
-pub(crate) async fn show(
-    State(app): State<Arc<App>>,
-    visit: Visit,
-    Query(fields): Query,
-) -> Result<Response, Fault> {
+pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Response, Fault> {
     let figures = app.collector.seen().await?;
     let started = Instant::now();
     let installed = store::installed(&app.pool).await?;
@@ -58,7 +53,7 @@ pub(crate) async fn show(
         applied: words::time(one.applied_at, now),
     };
     let settings = SettingsPage {
-        frame: Frame::new(&app, &visit, &figures, "Settings", "/settings").with_notice(&fields),
+        frame: Frame::new(&app, &visit, &figures, "Settings", "/settings"),
         console: console(&app),
         database: database(&figures, &installed),
         log: log(&installed.log, figures.snapshot.segments.behind()),
@@ -99,6 +94,7 @@ fn console(app: &App) -> Vec<Fact> {
         ("Role", role),
         ("Lets in", access),
         ("Hides arguments called", redacted.join(", ")),
+        ("or with the word", settings.redacted_words.join(", ")),
         (
             "Connections",
             format!("{} at most", app.pool.status().max_size),

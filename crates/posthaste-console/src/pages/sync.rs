@@ -1,6 +1,5 @@
 //! Index sync: how far each index lags its table, and its problems.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,7 +17,6 @@ use crate::app::App;
 use crate::fault::Fault;
 use crate::figures::{Cell, Figures};
 use crate::filter::Filter;
-use crate::form::Query;
 use crate::guard::Visit;
 use crate::store::{self, Audited, StoreError, Synced};
 use crate::words;
@@ -75,37 +73,23 @@ struct SyncPage {
     took: String,
 }
 
-pub(crate) async fn show(
-    State(app): State<Arc<App>>,
-    visit: Visit,
-    Query(fields): Query,
-) -> Result<Response, Fault> {
+pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Response, Fault> {
     let figures = app.collector.seen().await?;
     let started = Instant::now();
     let synced = store::synced(&app.pool).await?;
-    // It reads the rows of jobs, so it is asked only where there are some.
-    let has_jobs = figures
-        .queues
-        .iter()
-        .any(|queue| queue.name.starts_with("sync.") && unfinished(&queue.sums) > 0);
-    let behind = match (synced.is_empty(), has_jobs) {
-        (false, true) => match store::behind(&app.pool).await {
-            Ok(behind) => Some(behind),
-            Err(StoreError::Late(_)) => None,
-            Err(error) => return Err(error.into()),
-        },
-        _ => Some(BTreeMap::new()),
+    let behind = match store::behind(&app.pool, &figures.snapshot).await {
+        Err(StoreError::Late(_)) => None,
+        behind => Some(behind?),
     };
-    let is_whole = behind.is_some();
-    let mut behind = behind.unwrap_or_default();
     let late = app.settings.thresholds.sync_late.as_secs_f64();
     let tables = synced.into_iter().map(|one| {
-        let behind = behind.remove(&one.name).unwrap_or_default();
-        table(&figures, one, &behind, late)
+        let behind = behind.as_ref().map(|all| all.get(&one.name).cloned());
+        table(&figures, one, behind.map(Option::unwrap_or_default), late)
     });
     let tables = tables.collect();
+    let is_whole = behind.is_some();
     let sync = SyncPage {
-        frame: Frame::new(&app, &visit, &figures, "Index sync", "/sync").with_notice(&fields),
+        frame: Frame::new(&app, &visit, &figures, "Index sync", "/sync"),
         tables,
         is_whole,
         took: words::span(started.elapsed().as_secs_f64()),
@@ -113,15 +97,14 @@ pub(crate) async fn show(
     Ok(page(StatusCode::OK, &sync))
 }
 
-fn unfinished(sums: &Sums) -> i64 {
-    sums.pending() + given_up(sums)
-}
-
 fn given_up(sums: &Sums) -> i64 {
     sums.dead + sums.discarded + sums.expired
 }
 
-fn table(figures: &Figures, one: Synced, behind: &Behind, late: f64) -> Table {
+/// Nothing where it was not read how late it is.
+fn table(figures: &Figures, one: Synced, behind: Option<Behind>, late: f64) -> Table {
+    let is_read = behind.is_some();
+    let behind = behind.unwrap_or_default();
     let (queue, again) = (
         posthaste_sync::queue(&one.name),
         posthaste_sync::reindex_queue(&one.name),
@@ -140,6 +123,7 @@ fn table(figures: &Figures, one: Synced, behind: &Behind, late: f64) -> Table {
         (Some(_), _) => ("failing", "failing"),
         (None, _) if is_stopped => ("not running", "failing"),
         (None, Some(lag)) if lag > late => ("late", "failing"),
+        _ if !is_read => ("not read", "idle"),
         _ => ("up to date", "up"),
     };
     let gone = given_up(&changes) + given_up(&reindex);

@@ -15,7 +15,6 @@ use super::frame::Frame;
 use super::page;
 use crate::app::App;
 use crate::fault::Fault;
-use crate::form::Query;
 use crate::guard::Visit;
 use crate::store::{self, DeadRows, StoreError};
 use crate::words;
@@ -24,6 +23,8 @@ use crate::words;
 struct Row {
     who: String,
     detail: String,
+    /// Its last statement, without values.
+    query: String,
     lasts: String,
     is_long: bool,
     transactions: String,
@@ -64,11 +65,7 @@ struct Transactions {
     took: String,
 }
 
-pub(crate) async fn show(
-    State(app): State<Arc<App>>,
-    visit: Visit,
-    Query(fields): Query,
-) -> Result<Response, Fault> {
+pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Response, Fault> {
     let figures = app.collector.seen().await?;
     let started = Instant::now();
     let tables = match store::dead_rows(&app.pool).await {
@@ -91,7 +88,7 @@ pub(crate) async fn show(
     let holders = figures.holders();
     let frame = Frame::new(&app, &visit, &figures, "Long transactions", "/transactions");
     let transactions = Transactions {
-        frame: frame.with_notice(&fields),
+        frame,
         sees_sessions: figures.snapshot.server.sees_sessions,
         rows: holders.iter().map(|one| row(one, long)).collect(),
         ended: figures
@@ -117,6 +114,7 @@ fn row(holder: &Holder, long: f64) -> Row {
     Row {
         who: words::plain(&holder_name(holder), 80),
         detail: words::plain(&holder_detail(holder), 200),
+        query: words::plain(holder.query.as_deref().unwrap_or_default(), 200),
         lasts: holder.seconds.map_or_else(|| "–".to_owned(), words::age),
         is_long: holder.seconds.is_some_and(|seconds| seconds > long),
         transactions: words::count(holder.transactions.unwrap_or(0)),
@@ -149,7 +147,7 @@ fn ended(one: &EndedTransaction, now: Timestamp) -> Ended {
 /// What it costs the queue.
 pub(super) fn queue_pays(segments: i64) -> String {
     match segments {
-        ..3 => "Nothing: posthaste is not affected, and segments are truncated.".to_owned(),
+        ..3 => "None: claims are not affected, and segments are truncated.".to_owned(),
         _ => format!("{segments} segments wait to be truncated; claims are not affected."),
     }
 }

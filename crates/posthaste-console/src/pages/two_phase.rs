@@ -13,7 +13,6 @@ use super::frame::Frame;
 use super::page;
 use crate::app::App;
 use crate::fault::Fault;
-use crate::form::Query;
 use crate::guard::Visit;
 use crate::two_phase::{OPEN, Overview, STUCK};
 use crate::words;
@@ -59,18 +58,14 @@ struct TwoPhase {
     fault: String,
 }
 
-pub(crate) async fn show(
-    State(app): State<Arc<App>>,
-    visit: Visit,
-    Query(fields): Query,
-) -> Result<Response, Fault> {
+pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Response, Fault> {
     let figures = app.collector.seen().await?;
     let seen = match &app.two_phase {
         Some(two_phase) => Some(two_phase.seen().await),
         None => None,
     };
     let title = "Two-phase transactions";
-    let frame = Frame::new(&app, &visit, &figures, title, "/two-phase").with_notice(&fields);
+    let frame = Frame::new(&app, &visit, &figures, title, "/two-phase");
     let two_phase = TwoPhase {
         frame,
         is_set: seen.is_some(),

@@ -15,7 +15,6 @@ use super::page;
 use crate::app::App;
 use crate::fault::Fault;
 use crate::figures::{Figures, WorkerLine};
-use crate::form::Query;
 use crate::guard::Visit;
 use crate::store::{self, StoreError};
 use crate::words;
@@ -50,11 +49,7 @@ impl Workers {
     }
 }
 
-pub(crate) async fn show(
-    State(app): State<Arc<App>>,
-    visit: Visit,
-    Query(fields): Query,
-) -> Result<Response, Fault> {
+pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Response, Fault> {
     let figures = app.collector.seen().await?;
     let started = Instant::now();
     let running = match store::running_by_worker(&app.pool).await {
@@ -65,7 +60,7 @@ pub(crate) async fn show(
     let ended = store::ended_workers(&app.pool).await?;
     let now = figures.snapshot.server.at;
     let workers = Workers {
-        frame: Frame::new(&app, &visit, &figures, "Workers", "/workers").with_notice(&fields),
+        frame: Frame::new(&app, &visit, &figures, "Workers", "/workers"),
         running,
         ended: ended.iter().map(|one| line(one, now)).collect(),
         took: words::span(started.elapsed().as_secs_f64()),

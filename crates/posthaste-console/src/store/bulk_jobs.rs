@@ -27,18 +27,20 @@ pub(crate) async fn next_kept(
     limit: usize,
 ) -> Result<NextKept, StoreError> {
     let (state, error) = (words::state(state), filter.error_pattern());
+    let ([queue, name, tag], before) = (filter.name_patterns(), filter.until_at());
     let most = i64::try_from(limit).unwrap_or(i64::MAX);
-    let values: [(&(dyn ToSql + Sync), Type); 10] = [
+    let values: [(&(dyn ToSql + Sync), Type); 11] = [
         (&state, Type::TEXT),
         (&at, Type::TIMESTAMPTZ),
         (&id, Type::INT8),
         (&until, Type::TIMESTAMPTZ),
-        (&filter.queue, Type::TEXT),
-        (&filter.name, Type::TEXT),
-        (&filter.tag, Type::TEXT),
+        (&queue, Type::TEXT),
+        (&name, Type::TEXT),
+        (&tag, Type::TEXT),
         (&error, Type::TEXT),
         (&MOST_READ, Type::INT8),
         (&most, Type::INT8),
+        (&before, Type::TIMESTAMPTZ),
     ];
     let sql = include_str!("bulk_kept.sql");
     let rows = session.client()?.query_typed(sql, &values).await?;
@@ -66,15 +68,17 @@ pub(crate) async fn quarantined(
     limit: usize,
 ) -> Result<Vec<(i64, Timestamp)>, StoreError> {
     let (error, since) = (filter.error_pattern(), filter.since_at());
+    let ([queue, name, tag], until) = (filter.name_patterns(), filter.until_at());
     let most = i64::try_from(limit).unwrap_or(i64::MAX);
-    let values: [(&(dyn ToSql + Sync), Type); 7] = [
+    let values: [(&(dyn ToSql + Sync), Type); 8] = [
         (&below, Type::INT8),
-        (&filter.queue, Type::TEXT),
-        (&filter.name, Type::TEXT),
-        (&filter.tag, Type::TEXT),
+        (&queue, Type::TEXT),
+        (&name, Type::TEXT),
+        (&tag, Type::TEXT),
         (&error, Type::TEXT),
         (&since, Type::TIMESTAMPTZ),
         (&most, Type::INT8),
+        (&until, Type::TIMESTAMPTZ),
     ];
     let sql = include_str!("bulk_quarantined.sql");
     let rows = session.client()?.query_typed(sql, &values).await?;

@@ -6,11 +6,12 @@ WITH near AS MATERIALIZED (
     FROM posthaste.dead d
    WHERE d.state = $1::text AND d.died_at >= $2::timestamptz
      AND (d.died_at, d.id) > ($2::timestamptz, $3::bigint) AND d.died_at <= $4::timestamptz
+     AND d.died_at < coalesce($11::timestamptz, 'infinity')
    ORDER BY d.died_at, d.id LIMIT $9::bigint
 ), matching AS MATERIALIZED (
   SELECT n.id, n.died_at FROM near n
-   WHERE ($5::text IS NULL OR n.queue = $5::text) AND ($6::text IS NULL OR n.name = $6::text)
-     AND ($7::text IS NULL OR n.tag = $7::text) AND ($8::text IS NULL OR n.last_error LIKE $8::text)
+   WHERE ($5::text IS NULL OR n.queue LIKE $5::text) AND ($6::text IS NULL OR n.name LIKE $6::text)
+     AND ($7::text IS NULL OR n.tag LIKE $7::text) AND ($8::text IS NULL OR n.last_error LIKE $8::text)
    ORDER BY n.died_at, n.id LIMIT $10::bigint
 ), scanned AS (
   SELECT n.id, n.died_at, count(*) OVER () AS rows

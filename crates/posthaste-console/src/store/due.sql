@@ -34,11 +34,12 @@ WITH cursor AS MATERIALIZED (
          n.max_attempts, n.enqueued_at, n.tag, left(n.last_error, 400) AS last_error,
          CASE WHEN n.kwargs_bytes <= 4096 THEN n.kwargs::text END AS kwargs, n.kwargs_bytes
     FROM near n LEFT JOIN cursor c ON c.slot = n.slot
-   WHERE ($3::text IS NULL OR coalesce(n.own_queue, n.queue) = $3::text)
-     AND ($4::text IS NULL OR n.name = $4::text) AND ($5::text IS NULL OR n.tag = $5::text)
+   WHERE ($3::text IS NULL OR coalesce(n.own_queue, n.queue) LIKE $3::text)
+     AND ($4::text IS NULL OR n.name LIKE $4::text) AND ($5::text IS NULL OR n.tag LIKE $5::text)
      AND ($6::text IS NULL OR ($6::text = 'retrying') = (n.attempt > 0))
      AND ($7::text IS NULL OR n.last_error LIKE $7::text)
      AND ($8::timestamptz IS NULL OR n.enqueued_at >= $8::timestamptz)
+     AND ($11::timestamptz IS NULL OR n.enqueued_at < $11::timestamptz)
      AND n.expires_at > clock_timestamp()
      AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_6 e
                       WHERE n.slot = 6::smallint AND e.xid = n.xid AND e.id = n.id)

@@ -90,7 +90,10 @@ impl From<tokio_postgres::Error> for StoreError {
 
 impl From<deadpool_postgres::PoolError> for StoreError {
     fn from(error: deadpool_postgres::PoolError) -> Self {
-        Self::Unreachable(with_causes(&error))
+        Self::Unreachable(match &error {
+            deadpool_postgres::PoolError::Backend(cause) => with_causes(cause),
+            _ => with_causes(&error),
+        })
     }
 }
 

@@ -6,8 +6,9 @@ SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, j.state AS state, j.
        CASE WHEN j.kwargs_bytes <= 4096 THEN j.kwargs::text END AS kwargs, j.kwargs_bytes
   FROM posthaste.in_flight j
  WHERE j.id < $1::bigint
-   AND ($2::text IS NULL OR j.queue = $2::text) AND ($3::text IS NULL OR j.name = $3::text)
-   AND ($4::text IS NULL OR j.tag = $4::text) AND ($5::text IS NULL OR j.state = $5::text)
+   AND ($2::text IS NULL OR j.queue LIKE $2::text) AND ($3::text IS NULL OR j.name LIKE $3::text)
+   AND ($4::text IS NULL OR j.tag LIKE $4::text) AND ($5::text IS NULL OR j.state = $5::text)
    AND ($6::text IS NULL OR j.last_error LIKE $6::text)
    AND ($8::timestamptz IS NULL OR j.enqueued_at >= $8::timestamptz)
+   AND ($9::timestamptz IS NULL OR j.enqueued_at < $9::timestamptz)
  ORDER BY j.id DESC LIMIT $7::bigint

@@ -1,5 +1,7 @@
 //! Jobs that were given up and are kept: how many there are, and how they go for good.
 
+use std::collections::HashSet;
+
 use deadpool_postgres::Pool;
 use posthaste::JobId;
 use tokio_postgres::types::{ToSql, Type};
@@ -16,15 +18,17 @@ pub(crate) async fn kept_count(
 ) -> Result<(i64, bool), StoreError> {
     let session = Session::read(pool).await?;
     let (state, error) = (filter.state.map(words::state), filter.error_pattern());
-    let since = filter.since_at();
-    let values: [(&(dyn ToSql + Sync), Type); 7] = [
+    let (since, until) = (filter.since_at(), filter.until_at());
+    let [queue, name, tag] = filter.name_patterns();
+    let values: [(&(dyn ToSql + Sync), Type); 8] = [
         (&state, Type::TEXT),
-        (&filter.queue, Type::TEXT),
-        (&filter.name, Type::TEXT),
-        (&filter.tag, Type::TEXT),
+        (&queue, Type::TEXT),
+        (&name, Type::TEXT),
+        (&tag, Type::TEXT),
         (&error, Type::TEXT),
         (&most, Type::INT8),
         (&since, Type::TIMESTAMPTZ),
+        (&until, Type::TIMESTAMPTZ),
     ];
     let sql = include_str!("kept_count.sql");
     let rows = session.client()?.query_typed(sql, &values).await?;
@@ -34,6 +38,23 @@ pub(crate) async fn kept_count(
     let (matching, scanned): (i64, i64) = (row.try_get("matching")?, row.try_get("scanned")?);
     session.end().await?;
     Ok((matching, scanned >= most))
+}
+
+/// Those of these jobs that were cancelled before.
+pub(crate) async fn cancelled_before(
+    pool: &Pool,
+    ids: &[JobId],
+) -> Result<HashSet<JobId>, StoreError> {
+    let session = Session::read(pool).await?;
+    let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
+    let values: [(&(dyn ToSql + Sync), Type); 1] = [(&ids, Type::INT8_ARRAY)];
+    let sql = "SELECT d.id FROM posthaste.dead d
+                WHERE d.id = ANY ($1::bigint[]) AND d.state = 'cancelled'::text";
+    let rows = session.client()?.query_typed(sql, &values).await?;
+    session.end().await?;
+    let ids: Result<HashSet<JobId>, tokio_postgres::Error> =
+        rows.iter().map(|row| row.try_get(0).map(JobId)).collect();
+    Ok(ids?)
 }
 
 /// Deletes these, of those that are kept; how many.

@@ -7,11 +7,12 @@ WITH near AS MATERIALIZED (
    WHERE d.state = $1::text AND d.died_at <= $2::timestamptz
      AND (d.died_at, d.id) < ($2::timestamptz, $3::bigint)
      AND d.died_at >= coalesce($10::timestamptz, '-infinity')
+     AND d.died_at < coalesce($11::timestamptz, 'infinity')
    ORDER BY d.died_at DESC, d.id DESC LIMIT $8::bigint
 ), matching AS MATERIALIZED (
   SELECT n.id FROM near n
-   WHERE ($4::text IS NULL OR n.queue = $4::text) AND ($5::text IS NULL OR n.name = $5::text)
-     AND ($6::text IS NULL OR n.tag = $6::text) AND ($7::text IS NULL OR n.last_error LIKE $7::text)
+   WHERE ($4::text IS NULL OR n.queue LIKE $4::text) AND ($5::text IS NULL OR n.name LIKE $5::text)
+     AND ($6::text IS NULL OR n.tag LIKE $6::text) AND ($7::text IS NULL OR n.last_error LIKE $7::text)
    ORDER BY n.died_at DESC, n.id DESC LIMIT $9::bigint
 ), scanned AS (
   SELECT n.id, n.died_at, count(*) OVER () AS rows FROM near n ORDER BY n.died_at, n.id LIMIT 1

@@ -1,5 +1,7 @@
 //! Jobs, one bounded read at a time.
 
+use std::collections::HashMap;
+
 use jiff::Timestamp;
 use posthaste::State;
 use tokio_postgres::Row;
@@ -31,7 +33,7 @@ pub(crate) struct JobRow {
     /// Unless they are long.
     pub(crate) kwargs: Option<String>,
     pub(crate) kwargs_bytes: i32,
-    /// When it was given up.
+    /// When it was given up or completed.
     pub(crate) died_at: Option<Timestamp>,
     /// Where a list continues after it.
     pub(crate) place: Cursor,
@@ -79,6 +81,7 @@ pub(crate) async fn places(session: &Session) -> Result<Vec<Cursor>, StoreError>
     // Rows of the future come first: their clock was ahead.
     let end = Timestamp::MAX;
     let end = Timestamp::from_second(end.as_second() / 10).unwrap_or(end);
+    places.push(Cursor::Completed(i64::MAX));
     places.extend(crate::window::KEPT.map(|state| Cursor::Kept(state, end, i64::MAX)));
     Ok(places)
 }
@@ -98,18 +101,20 @@ pub(crate) async fn slot(
     };
     let (from, before) = (from.text(), before.text());
     let (state, error) = (filter.state.map(words::state), filter.error_pattern());
-    let since = filter.since_at();
-    let values: [(&(dyn ToSql + Sync), Type); 10] = [
+    let (since, until) = (filter.since_at(), filter.until_at());
+    let [queue, name_pattern, tag] = filter.name_patterns();
+    let values: [(&(dyn ToSql + Sync), Type); 11] = [
         (&slot, Type::INT4),
         (&from, Type::TEXT),
         (&before, Type::TEXT),
-        (&filter.queue, Type::TEXT),
-        (&filter.name, Type::TEXT),
-        (&filter.tag, Type::TEXT),
+        (&queue, Type::TEXT),
+        (&name_pattern, Type::TEXT),
+        (&tag, Type::TEXT),
         (&state, Type::TEXT),
         (&error, Type::TEXT),
         (&limit, Type::INT8),
         (&since, Type::TIMESTAMPTZ),
+        (&until, Type::TIMESTAMPTZ),
     ];
     let rows = session.client()?.query_typed(sql, &values).await?;
     let read = rows.iter().map(|row| {
@@ -139,15 +144,18 @@ pub(crate) async fn numbered(
     let (sql, below, go_on): (_, _, fn(i64) -> Cursor) = match place {
         Cursor::Running(below) => (include_str!("running.sql"), *below, Cursor::Running),
         Cursor::InFlight(below) => (include_str!("in_flight.sql"), *below, Cursor::InFlight),
-        Cursor::Slot(..) | Cursor::Kept(..) | Cursor::Due(..) => return Ok(Vec::new()),
+        Cursor::Slot(..) | Cursor::Kept(..) | Cursor::Due(..) | Cursor::Completed(_) => {
+            return Ok(Vec::new());
+        }
     };
     let (state, error) = (filter.state.map(words::state), filter.error_pattern());
-    let since = filter.since_at();
+    let (since, until) = (filter.since_at(), filter.until_at());
+    let [queue, name_pattern, tag] = filter.name_patterns();
     let mut values: Vec<(&(dyn ToSql + Sync), Type)> = vec![
         (&below, Type::INT8),
-        (&filter.queue, Type::TEXT),
-        (&filter.name, Type::TEXT),
-        (&filter.tag, Type::TEXT),
+        (&queue, Type::TEXT),
+        (&name_pattern, Type::TEXT),
+        (&tag, Type::TEXT),
         (&state, Type::TEXT),
         (&error, Type::TEXT),
         (&limit, Type::INT8),
@@ -156,6 +164,7 @@ pub(crate) async fn numbered(
     if matches!(place, Cursor::Running(_)) {
         values.push((&claims, Type::INT8));
     }
+    values.push((&until, Type::TIMESTAMPTZ));
     let rows = session.client()?.query_typed(sql, &values).await?;
     let read = rows
         .iter()
@@ -180,18 +189,20 @@ pub(crate) async fn kept(
     limit: i64,
 ) -> Result<KeptPage, StoreError> {
     let (name, error) = (words::state(state), filter.error_pattern());
-    let since = filter.since_at();
-    let values: [(&(dyn ToSql + Sync), Type); 10] = [
+    let (since, until) = (filter.since_at(), filter.until_at());
+    let [queue, name_pattern, tag] = filter.name_patterns();
+    let values: [(&(dyn ToSql + Sync), Type); 11] = [
         (&name, Type::TEXT),
         (&at, Type::TIMESTAMPTZ),
         (&id, Type::INT8),
-        (&filter.queue, Type::TEXT),
-        (&filter.name, Type::TEXT),
-        (&filter.tag, Type::TEXT),
+        (&queue, Type::TEXT),
+        (&name_pattern, Type::TEXT),
+        (&tag, Type::TEXT),
         (&error, Type::TEXT),
         (&MOST_READ, Type::INT8),
         (&limit, Type::INT8),
         (&since, Type::TIMESTAMPTZ),
+        (&until, Type::TIMESTAMPTZ),
     ];
     let rows = session
         .client()?
@@ -206,6 +217,40 @@ pub(crate) async fn kept(
         }
     }
     Ok(kept)
+}
+
+/// Completed jobs that are kept, with numbers below this one, the newest first.
+pub(crate) async fn finished(
+    session: &Session,
+    below: i64,
+    filter: &Filter,
+    limit: i64,
+) -> Result<KeptPage, StoreError> {
+    let (since, until) = (filter.since_at(), filter.until_at());
+    let ([queue, name, tag], error) = (filter.name_patterns(), filter.error_pattern());
+    let values: [(&(dyn ToSql + Sync), Type); 9] = [
+        (&below, Type::INT8),
+        (&MOST_READ, Type::INT8),
+        (&queue, Type::TEXT),
+        (&name, Type::TEXT),
+        (&tag, Type::TEXT),
+        (&error, Type::TEXT),
+        (&since, Type::TIMESTAMPTZ),
+        (&until, Type::TIMESTAMPTZ),
+        (&limit, Type::INT8),
+    ];
+    let sql = include_str!("finished.sql");
+    let rows = session.client()?.query_typed(sql, &values).await?;
+    let mut page = KeptPage::read(&rows, "ended_at", MOST_READ, |_, id| Cursor::Completed(id))?;
+    let ended: Result<HashMap<i64, Timestamp>, tokio_postgres::Error> = rows
+        .iter()
+        .map(|row| Ok((row.try_get("id")?, row.try_get("ended_at")?)))
+        .collect();
+    let ended = ended?;
+    for job in &mut page.jobs {
+        job.died_at = ended.get(&job.id).copied();
+    }
+    Ok(page)
 }
 
 impl KeptPage {
@@ -242,18 +287,20 @@ pub(crate) async fn due(
     limit: i64,
 ) -> Result<KeptPage, StoreError> {
     let (state, error) = (filter.state.map(words::state), filter.error_pattern());
-    let since = filter.since_at();
-    let values: [(&(dyn ToSql + Sync), Type); 10] = [
+    let (since, until) = (filter.since_at(), filter.until_at());
+    let [queue, name_pattern, tag] = filter.name_patterns();
+    let values: [(&(dyn ToSql + Sync), Type); 11] = [
         (&at, Type::TIMESTAMPTZ),
         (&id, Type::INT8),
-        (&filter.queue, Type::TEXT),
-        (&filter.name, Type::TEXT),
-        (&filter.tag, Type::TEXT),
+        (&queue, Type::TEXT),
+        (&name_pattern, Type::TEXT),
+        (&tag, Type::TEXT),
         (&state, Type::TEXT),
         (&error, Type::TEXT),
         (&since, Type::TIMESTAMPTZ),
         (&MOST_DUE_READ, Type::INT8),
         (&limit, Type::INT8),
+        (&until, Type::TIMESTAMPTZ),
     ];
     let sql = include_str!("due.sql");
     let rows = session.client()?.query_typed(sql, &values).await?;

@@ -53,8 +53,9 @@ SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, 'running' AS state, 
     LATERAL posthaste.batch_rows_5(c.batch, c.token) r
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_5 a WHERE a.xid = r.xid AND a.id = r.id)) j
  WHERE j.id < $1::bigint
-   AND ($2::text IS NULL OR j.queue = $2::text) AND ($3::text IS NULL OR j.name = $3::text)
-   AND ($4::text IS NULL OR j.tag = $4::text) AND ($5::text IS NULL OR $5::text = 'running')
+   AND ($2::text IS NULL OR j.queue LIKE $2::text) AND ($3::text IS NULL OR j.name LIKE $3::text)
+   AND ($4::text IS NULL OR j.tag LIKE $4::text) AND ($5::text IS NULL OR $5::text = 'running')
    AND ($6::text IS NULL OR j.last_error LIKE $6::text)
    AND ($8::timestamptz IS NULL OR j.enqueued_at >= $8::timestamptz)
+   AND ($10::timestamptz IS NULL OR j.enqueued_at < $10::timestamptz)
  ORDER BY j.id DESC LIMIT $7::bigint

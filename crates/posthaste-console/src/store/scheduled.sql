@@ -19,10 +19,11 @@ SELECT w.ctid::text AS at, w.id, w.name, coalesce(w.own_queue, w.queue) AS queue
     FROM posthaste.store s LEFT JOIN page p ON true
    WHERE s.slot = $1::integer AND s.ctid >= $2::text::tid AND s.ctid < $3::text::tid
      AND ($7::text IS DISTINCT FROM 'retrying' OR s.attempt > 0)
-     AND ($4::text IS NULL OR coalesce(s.own_queue, s.queue) = $4::text)
-     AND ($5::text IS NULL OR s.name = $5::text) AND ($6::text IS NULL OR s.tag = $6::text)
+     AND ($4::text IS NULL OR coalesce(s.own_queue, s.queue) LIKE $4::text)
+     AND ($5::text IS NULL OR s.name LIKE $5::text) AND ($6::text IS NULL OR s.tag LIKE $6::text)
      AND ($8::text IS NULL OR s.last_error LIKE $8::text)
      AND ($10::timestamptz IS NULL OR s.enqueued_at >= $10::timestamptz)
+     AND ($11::timestamptz IS NULL OR s.enqueued_at < $11::timestamptz)
      AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_6 e
                       WHERE $1::integer = 6 AND e.xid = s.xid AND e.id = s.id)
      AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_7 e

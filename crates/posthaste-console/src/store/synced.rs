@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use deadpool_postgres::Pool;
+use posthaste_observe::Snapshot;
 use posthaste_sync::{Behind, Reindex, ReindexPlan};
 use tokio_postgres::Row;
 
@@ -62,12 +63,19 @@ fn read(row: &Row) -> Result<Synced, tokio_postgres::Error> {
     })
 }
 
-/// Problems of syncs, by their names.
-pub(crate) async fn behind(pool: &Pool) -> Result<BTreeMap<String, Behind>, StoreError> {
+/// How late the indexes of this snapshot are, and why, by their names.
+pub(crate) async fn behind(
+    pool: &Pool,
+    snapshot: &Snapshot,
+) -> Result<BTreeMap<String, Behind>, StoreError> {
     let session = Session::read(pool).await?;
-    let behind = posthaste_sync::behind(session.client()?).await?;
+    let mut snapshot = snapshot.clone();
+    snapshot.read_syncs(session.client()?).await?;
     session.end().await?;
-    Ok(behind)
+    let syncs = snapshot.syncs.into_iter();
+    Ok(syncs
+        .filter_map(|one| Some((one.name, one.behind?)))
+        .collect())
 }
 
 /// What a re-index would do.

@@ -19,10 +19,11 @@ SELECT w.ctid::text AS at, w.id, w.name, coalesce(w.own_queue, w.queue) AS queue
     FROM posthaste.store s LEFT JOIN cursor c ON c.queue = s.queue AND c.priority = s.priority
    WHERE s.slot = $1::integer AND s.ctid >= $2::text::tid AND s.ctid < $3::text::tid
      AND (s.queue <> '' OR s.turn IS NULL)
-     AND ($4::text IS NULL OR coalesce(s.own_queue, s.queue) = $4::text)
-     AND ($5::text IS NULL OR s.name = $5::text) AND ($6::text IS NULL OR s.tag = $6::text)
+     AND ($4::text IS NULL OR coalesce(s.own_queue, s.queue) LIKE $4::text)
+     AND ($5::text IS NULL OR s.name LIKE $5::text) AND ($6::text IS NULL OR s.tag LIKE $6::text)
      AND ($8::text IS NULL OR s.last_error LIKE $8::text)
      AND ($10::timestamptz IS NULL OR s.enqueued_at >= $10::timestamptz)
+     AND ($11::timestamptz IS NULL OR s.enqueued_at < $11::timestamptz)
      AND NOT coalesce(posthaste.is_claimed(s.xid, s.id, c.lo, c.hi, c.at_xid, c.at_id, c.exhausted),
                       false)
      AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_0 e

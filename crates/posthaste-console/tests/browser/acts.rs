@@ -117,6 +117,8 @@ async fn queues_are_paused_resumed_limited_told_to_keep_and_drained_by_clicks() 
         window.until_true(&client, worked).await;
     }
     window.go("/queues").await;
+    window.click("tr[data-row] a").await;
+    window.until_it_says("Queue mail").await;
     window.fill("input[name=rate]", "90").await;
     window.fill("input[name=burst]", "3").await;
     window.click("form[action=\"/queues/limit\"] button").await;
@@ -174,7 +176,7 @@ async fn schedules_are_run_and_switched_and_an_index_is_looked_at_again_by_click
     window.go("/sync").await;
     window.fill("input[name=ids]", "3, 7").await;
     window.click("form:has(input[name=ids]) button").await;
-    window.until_it_says("What is run").await;
+    window.until_it_says("Statement").await;
     assert_eq!(sync::waiting(&client).await, Vec::<i64>::new());
     window.click("form[action=\"/sync/reindex\"] button").await;
     window

@@ -38,6 +38,9 @@ async fn a_token_session_lasts_until_sign_out() {
     let at = window.value("location.pathname").await;
     assert_eq!(at, "/queues");
     window.click("form[action=\"/logout\"] button").await;
+    window
+        .until("one is out", "location.pathname === '/login'")
+        .await;
     window.go("/queues").await;
     assert_eq!(window.count("input[name=token]").await, 1);
     window.close().await;

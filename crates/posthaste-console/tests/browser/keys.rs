@@ -2,7 +2,7 @@
 
 use super::kit::Window;
 use crate::schedules;
-use crate::support::{console, database, enqueue, given_up};
+use crate::support::{console, database, enqueue, given_up, state};
 
 const ENTER: &str = "\u{e007}";
 const ESCAPE: &str = "\u{e00c}";
@@ -37,7 +37,16 @@ async fn jobs_are_found_opened_selected_retried_and_cancelled_by_keys() {
         .await;
     window.press("jx").await;
     window.until_it_says("1 selected.").await;
+    let asks = "document.getElementById('sure').open";
     window.press("c").await;
+    window.until("it asks first", asks).await;
+    window.press(ESCAPE).await;
+    window.until("it asks no more", &format!("!{asks}")).await;
+    assert_eq!(state(&client, wrong).await, "available");
+    window.until_it_says("1 selected.").await;
+    window.press("c").await;
+    window.until_it_says("Cancel 1 selected job?").await;
+    window.press(ENTER).await;
     window.until_state(&client, wrong, "cancelled").await;
     window.press("gs").await;
     window
@@ -61,6 +70,8 @@ async fn jobs_are_found_opened_selected_retried_and_cancelled_by_keys() {
         .await;
     let id: i64 = path.rsplit('/').next().unwrap().parse().unwrap();
     window.press("c").await;
+    window.until_it_says("Cancel this job?").await;
+    window.press(ENTER).await;
     window.until_state(&client, id, "cancelled").await;
     window.press("gd").await;
     window
@@ -89,6 +100,14 @@ async fn queues_and_schedules_are_switched_by_keys_and_keys_are_shown_by_one() {
             "SELECT count(*) = 1 FROM posthaste.queue WHERE paused_at IS NOT NULL",
         )
         .await;
+    window.go("/queues").await;
+    window.press("jt").await;
+    window
+        .until_true(
+            &client,
+            "SELECT count(*) = 0 FROM posthaste.queue WHERE paused_at IS NOT NULL",
+        )
+        .await;
     window.press("gp").await;
     window
         .until("these are schedules", "location.pathname === '/periodic'")
@@ -111,6 +130,11 @@ async fn queues_and_schedules_are_switched_by_keys_and_keys_are_shown_by_one() {
     window
         .until("the keys are shown", "document.getElementById('keys').open")
         .await;
+    let shown = window.text("#keys").await;
+    assert!(
+        shown.contains("pause or resume") && !shown.contains("cancel"),
+        "{shown}"
+    );
     window.press(ESCAPE).await;
     window
         .until("they are gone", "!document.getElementById('keys').open")

@@ -2,9 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use posthaste_console::Settings;
+use posthaste_testkit::{PgServer, PgVersion};
+
 use super::kit::Window;
 use super::seeds::Store;
-use crate::support::console;
+use crate::support::{console_with, named, operator};
 
 /// The most that a picture may weigh: readers of a guide wait for it.
 const MOST: u64 = 150 * 1024;
@@ -41,8 +44,16 @@ fn the_pictures_of_the_guide_are_there_and_weigh_little() {
 /// pictures anew.
 #[tokio::test]
 async fn the_pictures_of_the_guide_can_be_taken() {
-    let store = Store::full().await;
-    let console = console(&store.database).await;
+    let server = PgServer::start(PgVersion::any(), &[]).unwrap();
+    let store = Store::of(named(&server, "shop").await).await;
+    let client = store.database.client().await.unwrap();
+    let samples = include_str!("samples.sql");
+    client.batch_execute(samples).await.unwrap();
+    let settings = Settings {
+        name: "production".to_owned(),
+        ..operator()
+    };
+    let console = console_with(&store.database, settings).await;
     let test = "pictures of the console";
     let Some(window) = Window::open(&console, test).await else {
         return;

@@ -20,7 +20,11 @@ pub struct Store {
 impl Store {
     /// Jobs in every state, schedules, relays, a synced table; and who works.
     pub async fn full() -> Self {
-        let database = crate::support::database().await;
+        Self::of(crate::support::database().await).await
+    }
+
+    /// The same in this database.
+    pub async fn of(database: TestDb) -> Self {
         let client = sync::pages(&database).await;
         client
             .batch_execute(include_str!("seeds.sql"))

@@ -145,10 +145,7 @@ async fn the_page_checker_finds_faults() {
     tokio::spawn(async move { axum::serve(listener, app).await });
     // As long as nobody has: the client of this test may be the first one of its process.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let faulty = Console {
-        base,
-        http: reqwest::Client::new(),
-    };
+    let faulty = Console::at(base, reqwest::Client::new());
     let Some(window) = Window::open(&faulty, "a page with faults in a browser").await else {
         return;
     };

@@ -43,6 +43,7 @@ impl Snapshot {
         for sync in &mut self.syncs {
             sync.behind = Some(behind.remove(&sync.name).unwrap_or_default());
         }
+        self.hide_secrets();
         Ok(())
     }
 }
@@ -102,6 +103,7 @@ async fn snapshot(client: &Client) -> Result<Snapshot, Error> {
         snapshot.failing_jobs = all(client, include_str!("failing_jobs.sql"), failing_jobs).await?;
     }
     count_syncs(&mut snapshot);
+    snapshot.hide_secrets();
     snapshot.took = started.elapsed();
     Ok(snapshot)
 }

@@ -5,6 +5,7 @@ use std::fmt::{self, Write as _};
 use anyhow::Context as _;
 use jiff::Timestamp;
 use posthaste::{Client, Failure, FoundJob, JobId};
+use posthaste_observe::redact::error_text;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -47,7 +48,7 @@ impl Failed {
             outcome: failure.outcome,
             worker: failure.worker,
             worker_name: failure.worker_name,
-            error: failure.error,
+            error: failure.error.as_deref().map(error_text),
         }
     }
 }

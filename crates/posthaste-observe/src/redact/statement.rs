@@ -1,11 +1,11 @@
-//! Statements without the values that they hold.
+//! Statements without the values that they contain.
 
 /// Letters of a statement that are shown.
 const LONGEST: usize = 200;
 
 /// The statement in one line, at most 200 letters of it, with `?` in the place of each literal and
 /// without comments. Where a literal is not closed, nothing after its beginning is shown.
-pub(super) fn redact(statement: &str) -> String {
+pub fn statement(statement: &str) -> String {
     let mut shown = String::new();
     let mut rest = statement;
     while let Some(letter) = rest.chars().next() {
@@ -96,25 +96,25 @@ fn dollar_tag(rest: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::redact;
+    use super::statement as redact;
 
     #[test]
     fn literals_and_comments_are_hidden() {
         for (statement, shown) in [
-            ("SELECT 1", "SELECT ?"),
+            ("select 1", "select ?"),
             (
-                "SELECT * FROM t1 WHERE a = 'it''s' AND b = $1",
-                "SELECT * FROM t1 WHERE a = ? AND b = $1",
+                "select * FROM t1 WHERE a = 'it''s' AND b = $1",
+                "select * FROM t1 WHERE a = ? AND b = $1",
             ),
-            (r"SELECT E'a\'b', 'c'", "SELECT E?, ?"),
-            ("DO $x$ secret $x$; SELECT 2", "DO ?; SELECT ?"),
+            (r"select E'a\'b', 'c'", "select E?, ?"),
+            ("DO $x$ secret $x$; select 2", "DO ?; select ?"),
             (
-                "SELECT\n  \"odd 'name\" -- secret\n, 1.5e3",
-                "SELECT \"odd 'name\" , ?",
+                "select\n  \"odd 'name\" -- secret\n, 1.5e3",
+                "select \"odd 'name\" , ?",
             ),
-            ("SELECT /* secret */ 0xff", "SELECT ?"),
-            ("SELECT 'never closed", "SELECT ?"),
-            (r"SELECT 'a\', 'secret'", "SELECT ?"),
+            ("select /* secret */ 0xff", "select ?"),
+            ("select 'never closed", "select ?"),
+            (r"select 'a\', 'secret'", "select ?"),
             ("SET password TO $$ secret", "SET password TO ?"),
         ] {
             assert_eq!(redact(statement), shown, "{statement}");

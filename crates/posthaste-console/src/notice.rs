@@ -1,23 +1,24 @@
-//! What was just done, as the next page says it: the address carries a word of ours and a number,
-//! and no sentence of somebody else's.
+//! What was just done, as the next page says it: a cookie for one page carries a word and a number,
+//! and no sentence of somebody else's. Addresses stay as they are, so that a page that is loaded
+//! again or sent to others says nothing of it.
 
+use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Redirect, Response};
 
-use crate::form::Fields;
 use crate::words::counted;
 
-/// What the next page says.
-pub(super) fn read(fields: &Fields) -> Option<String> {
-    let jobs: i64 = fields
-        .get("jobs")
-        .and_then(|jobs| jobs.parse().ok())
-        .unwrap_or(0);
+const COOKIE: &str = "posthaste_notice";
+
+/// What the next page says, by the cookie's value.
+pub(crate) fn read(value: &str) -> Option<String> {
+    let (did, jobs) = value.split_once('.')?;
+    let jobs: i64 = jobs.parse().unwrap_or(0);
     let jobs = jobs.max(0);
     let (job, runs) = (
         counted(jobs, "job", "jobs"),
         counted(jobs, "job runs", "jobs run"),
     );
-    Some(match fields.get("did")? {
+    Some(match did {
         "retry" if jobs == 0 => {
             "No job was retried: none of them is scheduled or retrying.".to_owned()
         }
@@ -61,11 +62,29 @@ pub(super) fn read(fields: &Fields) -> Option<String> {
 }
 
 /// Back to a page, which says what was done.
-pub(super) fn done(back: &str, did: &str, jobs: usize) -> Response {
-    let (page, part) = match back.split_once('#') {
-        Some((page, part)) => (page, format!("#{part}")),
-        None => (back, String::new()),
-    };
-    let sign = if page.contains('?') { '&' } else { '?' };
-    Redirect::to(&format!("{page}{sign}did={did}&jobs={jobs}{part}")).into_response()
+pub(crate) fn done(back: &str, did: &str, jobs: usize) -> Response {
+    let mut response = Redirect::to(back).into_response();
+    set(&mut response, &format!("{did}.{jobs}"), 60);
+    response
+}
+
+fn set(response: &mut Response, value: &str, seconds: u32) {
+    let cookie = format!("{COOKIE}={value}; HttpOnly; SameSite=Strict; Path=/; Max-Age={seconds}");
+    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+        response.headers_mut().append("set-cookie", cookie);
+    }
+}
+
+/// The value of the cookie, if one came along.
+pub(crate) fn sent(headers: &HeaderMap) -> Option<String> {
+    let cookies = headers.get_all("cookie").iter();
+    let cookies = cookies.filter_map(|one| one.to_str().ok());
+    let mut pairs = cookies.flat_map(|one| one.split(';'));
+    let value = pairs.find_map(|one| one.trim().strip_prefix(COOKIE)?.strip_prefix('='));
+    value.map(str::to_owned)
+}
+
+/// Takes the cookie back, as a page has shown it.
+pub(crate) fn forget(response: &mut Response) {
+    set(response, "", 0);
 }

@@ -1,0 +1,58 @@
+//! The other jobs of an ordering key. No IO.
+
+use jiff::Timestamp;
+
+use crate::store::Waiting;
+use crate::words;
+
+/// Of the jobs that wait for it: how many are shown at most, and how many are counted.
+const SHOWN: usize = 10;
+pub(super) const COUNTED: i64 = 200;
+
+/// The others of its ordering key.
+pub(super) struct Order {
+    pub(super) before: Option<String>,
+    pub(super) next: Vec<Successor>,
+    pub(super) more: Option<String>,
+}
+
+/// A job that waits for it.
+pub(super) struct Successor {
+    pub(super) id: i64,
+    pub(super) name: String,
+    pub(super) queue: String,
+    pub(super) waits: String,
+}
+
+impl Order {
+    /// From those who wait for their turn, the next first: it is among them, or has its turn.
+    pub(super) fn of(id: i64, waiting: &[Waiting], now: Timestamp) -> Self {
+        let number = |jobs: usize| i64::try_from(jobs).unwrap_or(i64::MAX);
+        let is_all = number(waiting.len()) < COUNTED;
+        let at = waiting.iter().position(|one| one.id == id);
+        let first = at.map_or(0, |at| at + 1);
+        let next = &waiting[first..];
+        let left = next.len().saturating_sub(SHOWN);
+        let more = match (left, is_all) {
+            (0, true) => None,
+            (_, true) => Some(format!("{} more", words::count(number(left)))),
+            (_, false) => Some(format!("{} more, or others", words::count(number(left)))),
+        };
+        Self {
+            before: at
+                .filter(|at| *at > 0)
+                .map(|at| words::counted(number(at), "job waits", "jobs wait") + " before it"),
+            next: next
+                .iter()
+                .take(SHOWN)
+                .map(|one| Successor {
+                    id: one.id,
+                    name: words::plain(&one.name, 80),
+                    queue: words::plain(&one.queue, 60),
+                    waits: words::age(words::seconds(one.enqueued_at, now).max(0.0)),
+                })
+                .collect(),
+            more,
+        }
+    }
+}

@@ -1,0 +1,27 @@
+-- Completed jobs that are kept, with numbers below this one ($1), the newest number first: of the
+-- next few thousand ($2), those that match. At the end a row without a name: the last that was
+-- read, and how many were. A condition that is NULL is none.
+WITH near AS MATERIALIZED (
+  SELECT f.id, f.ended_at, f.queue, f.name, f.tag, f.last_error
+    FROM posthaste.finished f WHERE f.id < $1::bigint ORDER BY f.id DESC LIMIT $2::bigint
+), matches AS MATERIALIZED (
+  SELECT n.id FROM near n
+   WHERE ($3::text IS NULL OR n.queue LIKE $3::text) AND ($4::text IS NULL OR n.name LIKE $4::text)
+     AND ($5::text IS NULL OR n.tag LIKE $5::text)
+     AND ($6::text IS NULL OR n.last_error LIKE $6::text)
+     AND ($7::timestamptz IS NULL OR n.ended_at >= $7::timestamptz)
+     AND ($8::timestamptz IS NULL OR n.ended_at < $8::timestamptz)
+   ORDER BY n.id DESC LIMIT $9::bigint
+), scanned AS (
+  SELECT n.id, n.ended_at, count(*) OVER () AS rows FROM near n ORDER BY n.id LIMIT 1
+)
+SELECT f.id, f.ended_at, f.name, f.queue, f.priority, 'completed'::text AS state, f.attempt,
+       f.max_attempts, f.enqueued_at, f.scheduled_at, f.tag, left(f.last_error, 400) AS last_error,
+       CASE WHEN octet_length(f.kwargs::text) <= 4096 THEN f.kwargs::text END AS kwargs,
+       octet_length(f.kwargs::text) AS kwargs_bytes
+  FROM posthaste.finished f WHERE f.id = ANY (ARRAY(SELECT m.id FROM matches m))
+UNION ALL
+SELECT s.id, s.ended_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+       s.rows::integer
+  FROM scanned s
+ ORDER BY id DESC
