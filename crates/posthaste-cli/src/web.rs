@@ -12,7 +12,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use axum::Router;
 use axum::http::HeaderName;
-use posthaste_console::{Access, Network, Proxy, Role, router};
+use posthaste_console::{Access, Network, PathPrefix, Proxy, Role, router};
 use serde_json::json;
 use tokio::net::TcpListener;
 
@@ -86,6 +86,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
+    /// Serve it under this path, such as /posthaste, for a proxy that leads from there to it
+    #[arg(long, value_name = "PATH")]
+    path_prefix: Option<PathPrefix>,
+
     /// They stand in a file, where names are spelled otherwise.
     #[arg(skip)]
     is_of_file: bool,
@@ -122,6 +126,7 @@ impl Options {
             without_tls: tls.without_tls,
             redact: [self.redact.clone(), file.redact.clone()].concat(),
             name: self.name.clone().or(file.name),
+            path_prefix: self.path_prefix.clone().or(file.path_prefix),
             is_of_file: file.is_of_file && !has_access && !has_tls,
         }
     }
@@ -241,6 +246,7 @@ impl Options {
         }
         settings.redacted.extend(self.redact.iter().cloned());
         settings.name = self.name.clone().unwrap_or_default();
+        settings.path_prefix = self.path_prefix.clone().unwrap_or_default();
         Ok(settings)
     }
 
@@ -256,6 +262,7 @@ impl Options {
         let acts = settings.role == Role::Operator || !self.operator.is_empty();
         Ok(Console {
             listen: self.address(),
+            path_prefix: settings.path_prefix.clone(),
             certificate: self.certificate(terminal)?,
             acts: match acts {
                 true => "for viewing and acting".to_owned(),
@@ -270,6 +277,7 @@ impl Options {
 /// A console that can be served.
 pub(crate) struct Console {
     listen: SocketAddr,
+    path_prefix: PathPrefix,
     certificate: Option<Certificate>,
     acts: String,
     router: Router,
@@ -293,7 +301,7 @@ impl Console {
         } else {
             "http"
         };
-        let url = format!("{scheme}://{address}/");
+        let url = format!("{scheme}://{address}{}/", self.path_prefix);
         let text = format!("console at {url}, {}{end}", self.acts);
         terminal.event("listening", &text, &json!({ "url": url }))?;
         let (router, certificate) = (self.router, self.certificate);

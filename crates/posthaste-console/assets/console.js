@@ -4,6 +4,8 @@
 
 const all = (what, within = document) => Array.from(within.querySelectorAll(what));
 const live = document.getElementById("live");
+// Where a reverse proxy serves the console, such as /posthaste.
+const root = document.body.dataset.live?.replace(/\/events$/, "") ?? "";
 const boxes = () => all("tbody input[type=checkbox]");
 const selected = () => boxes().filter((box) => box.checked).length;
 
@@ -62,7 +64,7 @@ function showVerdicts(verdicts) {
     if (link) {
       const look = document.createElement("a");
       look.className = "button";
-      look.href = link;
+      look.href = root + link;
       look.textContent = "View";
       verdict.append(look);
     }

@@ -19,6 +19,7 @@
 
 // A module imports only what stands in a group above its own.
 mod network;
+mod path_prefix;
 mod two_phase;
 mod words;
 
@@ -62,6 +63,7 @@ mod router;
 
 pub use guard::is_loopback_host;
 pub use network::{Network, NotANetwork};
+pub use path_prefix::{NotAPathPrefix, PathPrefix};
 pub use posthaste_observe::Thresholds;
 pub use router::router;
 pub use settings::{Access, Proxy, Role, Settings};

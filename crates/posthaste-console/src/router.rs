@@ -25,7 +25,7 @@ const FORM: usize = 256 * 1024;
 /// Where somebody may act, a task of the console goes on with actions by filter, also with those of
 /// other consoles that are gone; it ends with the router.
 ///
-/// It expects to stand at `/`, and tells nobody's secrets: see [`Settings`].
+/// It is served at `/`, or under the path of a reverse proxy, and hides secrets: see [`Settings`].
 ///
 /// ```no_run
 /// use posthaste_console::{Access, Role, Settings, router};
@@ -40,10 +40,11 @@ const FORM: usize = 256 * 1024;
 /// # }
 /// ```
 pub fn router(pool: Pool, settings: Settings) -> Router {
+    let prefix = settings.path_prefix.clone();
     let app = Arc::new(App::new(pool, settings));
     sampler::begin(&app);
     app.driver.begin();
-    Router::new()
+    let router = Router::new()
         .route("/", get(pages::overview::show))
         .route("/queue", get(pages::queue::show))
         .route("/queues", get(pages::queues::show))
@@ -99,5 +100,6 @@ pub fn router(pool: Pool, settings: Settings) -> Router {
         .route("/live", get(pages::health::live))
         .route("/ready", get(pages::health::ready))
         .layer(from_fn(headers::never_cached))
-        .with_state(app)
+        .with_state(app);
+    prefix.mount(router)
 }

@@ -8,6 +8,7 @@ use posthaste_observe::Thresholds;
 use posthaste_observe::redact::Secrets;
 
 use crate::network::Network;
+use crate::path_prefix::PathPrefix;
 
 /// What the console lets people do, and what it hides from them.
 ///
@@ -26,6 +27,8 @@ use crate::network::Network;
 pub struct Settings {
     /// The environment, such as `production`, which every page shows; empty for none.
     pub name: String,
+    /// Where a reverse proxy serves it: with `/posthaste`, all addresses of its pages begin so.
+    pub path_prefix: PathPrefix,
     /// What everybody who comes in may do. A [`Proxy`] may name people who may do more.
     pub role: Role,
     /// Who may come in.
@@ -50,6 +53,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             name: String::new(),
+            path_prefix: PathPrefix::default(),
             role: Role::Observer,
             access: Access::Loopback,
             redacted: Secrets::PARTS.map(str::to_owned).into(),

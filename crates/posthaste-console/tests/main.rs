@@ -24,6 +24,7 @@ mod notices;
 mod operate;
 mod pages;
 mod proxied;
+mod prefixed;
 mod replica;
 mod schedules;
 mod support;

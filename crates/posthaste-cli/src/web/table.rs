@@ -59,10 +59,10 @@ impl Options {
             "without_tls" => self.without_tls = flag(&value)?,
             "redact" => self.redact = texts(value)?,
             "name" => self.name = Some(text(value)?),
+            "path_prefix" => self.path_prefix = Some(text(value)?.parse()?),
             _ => bail!(
                 "is not a setting; known are listen, operate, token_file, trust_proxy, \
-                 user_header, \
-                 operators, tls_cert, tls_key, without_tls, redact, name"
+                 user_header, operators, tls_cert, tls_key, without_tls, redact, name, path_prefix"
             ),
         }
         Ok(())
@@ -107,11 +107,13 @@ mod tests {
             "listen": "0.0.0.0:443", "trust_proxy": ["10.0.0.7", "fd00::/8"],
             "user_header": "Remote-User", "operators": "ada", "tls_cert": "c.pem",
             "tls_key": "/k.pem", "redact": ["iban"], "operate": false,
+            "path_prefix": "/posthaste/",
         }));
         let options = options.unwrap();
         assert_eq!(options.address().port(), 443);
         assert_eq!(options.trust_proxy.len(), 2);
         assert_eq!(options.operator, ["ada"]);
+        assert_eq!(options.path_prefix.unwrap().to_string(), "/posthaste");
         assert_eq!(options.tls_cert.unwrap(), Path::new("/etc/posthaste/c.pem"));
         assert_eq!(options.tls_key.unwrap(), Path::new("/k.pem"));
     }
@@ -157,6 +159,10 @@ mod tests {
             (
                 json!({"trust_proxy": "0.0.0.0/0"}),
                 "trust_proxy: it must be an address",
+            ),
+            (
+                json!({"path_prefix": "geheim"}),
+                "path_prefix: it must be a path such as /posthaste",
             ),
             (json!({"trust_proxy": [1]}), "trust_proxy: must be a string"),
             (

@@ -4,7 +4,7 @@ use posthaste_console::{Access, Role, Settings};
 
 use super::kit::Window;
 use super::seeds::Store;
-use crate::support::{console_with, database};
+use crate::support::{console_with, database, enqueue, operator};
 
 #[tokio::test]
 async fn a_token_session_lasts_until_sign_out() {
@@ -79,4 +79,46 @@ async fn an_observer_has_no_button_that_acts() {
     }
     window.close().await;
     store.end().await;
+}
+
+#[tokio::test]
+async fn a_console_under_a_path_is_live_and_acts_by_keys() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    enqueue(&client, "mail.send", "mail", "{}").await;
+    let settings = Settings {
+        path_prefix: "/tools/posthaste".parse().unwrap(),
+        ..operator()
+    };
+    let console = console_with(&database, settings).await;
+    let base = format!("{}/tools/posthaste", console.base);
+    let Some(window) = Window::before(&base, "a path in a browser").await else {
+        return;
+    };
+    window.go("").await;
+    let live = "document.getElementById('live').classList.contains('on')";
+    window.until("it is live", live).await;
+    client
+        .execute("SELECT posthaste.pause('mail')", &[])
+        .await
+        .unwrap();
+    // The sentence comes from the stream, with its link.
+    window.until_it_says("Queue mail is paused since").await;
+    let links = "Array.from(document.querySelectorAll('.verdict a'), (one) => one.pathname)";
+    let links = window.value(links).await;
+    let links: Vec<String> = serde_json::from_value(links).unwrap();
+    assert!(
+        links.contains(&"/tools/posthaste/queues".to_owned()),
+        "{links:?}"
+    );
+    let is_under = |link: &String| link.starts_with("/tools/posthaste/");
+    assert!(links.iter().all(is_under), "{links:?}");
+    window.press("gq").await;
+    window.until_it_says("Rate limits,").await;
+    window.press("jt").await;
+    window.until_it_says("The queue is resumed.").await;
+    let at = window.value("location.pathname").await;
+    assert_eq!(at, "/tools/posthaste/queues");
+    assert_eq!(window.complaints().await, Vec::<String>::new());
+    window.close().await;
 }
