@@ -28,6 +28,25 @@ pub(crate) fn queue(name: &str) -> String {
     filtered("/jobs", &filter)
 }
 
+/// The jobs that a worker runs.
+pub(crate) fn of_worker(id: &i64) -> String {
+    let filter = crate::filter::Filter {
+        worker: Some(*id),
+        state: Some(posthaste::State::Running),
+        ..Default::default()
+    };
+    filtered("/jobs", &filter)
+}
+
+/// The unfinished jobs of an ordering key.
+pub(crate) fn of_key(key: &str) -> String {
+    let filter = crate::filter::Filter {
+        key: Some(key.to_owned()),
+        ..Default::default()
+    };
+    filtered("/jobs", &filter)
+}
+
 /// A queue's own page, with its past.
 pub(crate) fn past(name: &str) -> String {
     of("/queue", &[("queue", name)])

@@ -5,7 +5,7 @@ mod since;
 #[cfg(test)]
 mod tests;
 
-use std::str::FromStr as _;
+use std::str::FromStr;
 
 use jiff::Timestamp;
 use posthaste::State;
@@ -27,8 +27,13 @@ pub(crate) struct Filter {
     pub(crate) error: Option<String>,
     /// A part of the arguments, of those that are shown.
     pub(crate) text: Option<String>,
-    /// Whether queue, name and tag are only the beginnings of those that match.
-    pub(crate) are_prefixes: [bool; 3],
+    /// The ordering key.
+    pub(crate) key: Option<String>,
+    /// Whether queue, name, tag and key are only the beginnings of those that match.
+    pub(crate) are_prefixes: [bool; 4],
+    pub(crate) priority: Option<i32>,
+    /// The number of the worker that runs them, or completed them.
+    pub(crate) worker: Option<i64>,
     /// Enqueued from then on; of jobs that were given up, given up from then on.
     pub(crate) since: Option<Since>,
     /// The same, before then.
@@ -38,15 +43,17 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// Whether a counter is about its jobs; there is none of a state, an error or a text.
+    /// Whether a counter is about its jobs, as far as counters distinguish jobs:
+    /// [`is_uncounted`](Self::is_uncounted).
     pub(crate) fn counts(&self, counter: &posthaste::Counter) -> bool {
         let names = [&counter.queue, &counter.name, &counter.tag];
         let mut wanted = self.names().into_iter().zip(names);
-        wanted.all(|((wanted, is_prefix), name)| match wanted {
+        let are_equal = wanted.all(|((wanted, is_prefix), name)| match wanted {
             None => true,
             Some(beginning) if is_prefix => name.starts_with(beginning),
             Some(wanted) => wanted == name,
-        })
+        });
+        are_equal && self.priority.is_none_or(|one| one == counter.priority)
     }
 
     /// Reads what was typed at this time; else says what it does not understand.
@@ -66,13 +73,14 @@ impl Filter {
         Ok(filter)
     }
 
-    /// Queue, name and tag, each with whether it is a prefix.
-    fn names(&self) -> [(Option<&String>, bool); 3] {
-        let [queue, name, tag] = self.are_prefixes;
+    /// Queue, name, tag and key, each with whether it is a prefix.
+    fn names(&self) -> [(Option<&String>, bool); 4] {
+        let [queue, name, tag, key] = self.are_prefixes;
         [
             (self.queue.as_ref(), queue),
             (self.name.as_ref(), name),
             (self.tag.as_ref(), tag),
+            (self.key.as_ref(), key),
         ]
     }
 
@@ -91,7 +99,7 @@ impl Filter {
             None if value.parse::<i64>().is_ok() => "id".to_owned(),
             None => "name".to_owned(),
         };
-        match ["queue", "name", "tag"].iter().position(|one| *one == key) {
+        match NAMES.iter().position(|one| *one == key) {
             Some(at) => self.are_prefixes[at] = is_prefix,
             None if is_prefix => value.push('*'),
             None => {}
@@ -100,14 +108,14 @@ impl Filter {
             "queue" => self.queue = Some(value),
             "name" => self.name = Some(value),
             "tag" => self.tag = Some(value),
+            "key" => self.key = Some(value),
+            "priority" => self.priority = Some(number("priority", &value)?),
+            "worker" => self.worker = Some(number("worker", &value)?),
             "error" => self.error = Some(value),
             "text" => self.text = Some(value),
             "since" => self.since = Some(Since::parse("since", value, now)?),
             "until" => self.until = Some(Since::parse("until", value, now)?),
-            "id" => {
-                let id = value.parse();
-                self.id = Some(id.map_err(|_| format!("id:{value} is not a number"))?);
-            }
+            "id" => self.id = Some(number("id", &value)?),
             "state" => {
                 let state = State::from_str(&value);
                 self.state = Some(state.map_err(|_| format!("{value} is not a state"))?);
@@ -123,9 +131,9 @@ impl Filter {
         Some(format!("%{}%", literal(part)))
     }
 
-    /// The patterns of LIKE that say the same of queue, name and tag: a `*` at the end stands for
-    /// any text.
-    pub(crate) fn name_patterns(&self) -> [Option<String>; 3] {
+    /// The patterns of LIKE that say the same of queue, name, tag and key: a `*` at the end stands
+    /// for any text.
+    pub(crate) fn name_patterns(&self) -> [Option<String>; 4] {
         self.names().map(|(name, is_prefix)| {
             let any = if is_prefix { "%" } else { "" };
             name.map(|name| literal(name) + any)
@@ -134,11 +142,16 @@ impl Filter {
 
     /// Whether the options of a command can say the same.
     pub(crate) fn is_of_command(&self) -> bool {
-        self.are_prefixes == [false; 3] && !self.is_timed()
+        let has_more = self.priority.is_some() || self.key.is_some() || self.worker.is_some();
+        self.are_prefixes == [false; 4] && !has_more && !self.is_timed()
     }
 
-    /// Whether it has a condition that no counter knows.
-    pub(crate) fn is_timed(&self) -> bool {
+    /// Whether it has a condition by which counters do not distinguish jobs.
+    pub(crate) fn is_uncounted(&self) -> bool {
+        self.error.is_some() || self.key.is_some() || self.worker.is_some() || self.is_timed()
+    }
+
+    fn is_timed(&self) -> bool {
         self.since.is_some() || self.until.is_some()
     }
 
@@ -202,15 +215,15 @@ impl Filter {
             true => ("LIKE", &patterns[at]),
             false => ("=", exact),
         };
-        let (queue, of_name, tag) = (
-            name(0, &self.queue),
-            name(1, &self.name),
-            name(2, &self.tag),
-        );
+        let (queue, of_name) = (name(0, &self.queue), name(1, &self.name));
+        let (tag, key) = (name(2, &self.tag), name(3, &self.key));
+        let priority = self.priority.map(|one| one.to_string());
         let all = [
             ("queue", queue.0, queue.1),
             ("name", of_name.0, of_name.1),
             ("tag", tag.0, tag.1),
+            ("ordering_key", key.0, key.1),
+            ("priority", "=", &priority),
             ("state", "=", &state),
             ("last_error", "LIKE", &pattern),
             (since_when, ">=", &since),
@@ -231,13 +244,24 @@ impl Filter {
     }
 }
 
-const KEYS: &str = "; known are queue, name, tag, state, error, text, since, until and id";
+const KEYS: &str = "; known are queue, name, tag, key, priority, worker, state, error, text, \
+                    since, until and id";
+/// Keys whose values may end in `*`.
+const NAMES: [&str; 4] = ["queue", "name", "tag", "key"];
+
+fn number<T: FromStr>(key: &str, value: &str) -> Result<T, String> {
+    value
+        .parse()
+        .map_err(|_| format!("{key}:{value} is not a number"))
+}
 
 /// As it is typed.
 impl std::fmt::Display for Filter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let state = self.state.map(|state| words::state(state).to_owned());
         let id = self.id.map(|id| id.to_string());
+        let priority = self.priority.map(|one| one.to_string());
+        let worker = self.worker.map(|one| one.to_string());
         let typed = |time: &Option<Since>| time.as_ref().map(|time| time.typed.clone());
         let (since, until) = (typed(&self.since), typed(&self.until));
         let parts = [
@@ -245,6 +269,9 @@ impl std::fmt::Display for Filter {
             ("state", &state),
             ("name", &self.name),
             ("tag", &self.tag),
+            ("key", &self.key),
+            ("priority", &priority),
+            ("worker", &worker),
             ("error", &self.error),
             ("text", &self.text),
             ("since", &since),
@@ -255,7 +282,7 @@ impl std::fmt::Display for Filter {
         for (key, value) in parts {
             let Some(value) = value else { continue };
             let space = if is_first { "" } else { " " };
-            let names = ["queue", "name", "tag"].iter().position(|one| *one == key);
+            let names = NAMES.iter().position(|one| *one == key);
             let is_prefix = names.is_some_and(|at| self.are_prefixes[at]);
             let any = if is_prefix { "*" } else { "" };
             write!(f, "{space}{key}:{}{any}", quoted(value))?;

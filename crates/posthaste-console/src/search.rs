@@ -119,6 +119,13 @@ impl JobSearch<'_> {
 
     /// Whether a matching job may be there.
     fn is_worth(&self, place: &Cursor) -> bool {
+        let has_worker = matches!(
+            place,
+            Cursor::Running(_) | Cursor::InFlight(_) | Cursor::Completed(_)
+        );
+        if self.filter.worker.is_some() && !has_worker {
+            return false;
+        }
         let is_there = |state| self.sums.is_none_or(|sums| sums.of(state) > 0);
         match self.filter.state {
             None if matches!(place, Cursor::Kept(..) | Cursor::Completed(_)) => false,

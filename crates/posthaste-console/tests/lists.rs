@@ -26,7 +26,7 @@ fn next(page: &str) -> Option<String> {
 }
 
 /// Follows a list to its end: all numbers, none twice.
-async fn all(console: &Console, first: &str) -> BTreeSet<i64> {
+pub async fn all(console: &Console, first: &str) -> BTreeSet<i64> {
     let mut found = BTreeSet::new();
     let mut address = Some(first.to_owned());
     while let Some(path) = address {

@@ -7,12 +7,14 @@ fn read(typed: &str) -> Result<Filter, String> {
 #[test]
 fn a_filter_is_read_back_as_it_was() {
     let typed = r#"queue:mail state:retrying name:"a b" tag:"" error:"re\"f:u\\sed" text:7
-                   since:11:30 until:2026-11-24 id:4"#;
+                   key:"a b*" priority:-7 worker:3 since:11:30 until:2026-11-24 id:4"#;
     let filter = read(typed).unwrap();
     assert_eq!(filter.queue.as_deref(), Some("mail"));
     assert_eq!(filter.state, Some(State::Retrying));
     assert_eq!(filter.error.as_deref(), Some("re\"f:u\\sed"));
     assert_eq!(filter.tag.as_deref(), Some(""));
+    assert_eq!(filter.key.as_deref(), Some("a b*"));
+    assert_eq!((filter.priority, filter.worker), (Some(-7), Some(3)));
     assert_eq!(read(&filter.to_string()).unwrap(), filter);
 }
 
@@ -43,7 +45,9 @@ fn filter_errors_name_the_word() {
     assert!(refusal("until:noon").starts_with("until:noon is not a time"));
     assert!(refusal("since:noon").starts_with("since:noon is not a time"));
     assert_eq!(refusal("name:\"a"), "a quote is not closed");
-    assert_eq!(refusal("id:x"), "id:x is not a number");
+    for typed in ["id:x", "worker:a", "priority:2147483648", "priority:1*"] {
+        assert_eq!(refusal(typed), format!("{typed} is not a number"));
+    }
     assert!(refusal("name:a\0").contains("NUL"));
     assert!(refusal(&"a".repeat(1_001)).contains("at most"));
 }
@@ -61,20 +65,21 @@ fn a_pattern_stands_for_what_was_typed_and_a_shell_reads_options_back() {
 
 #[test]
 fn a_star_at_the_end_of_a_name_stands_for_any_text() {
-    let filter = read("name:mail_* tag:a queue:50%* until:2026-11-24").unwrap();
+    let filter = read("name:mail_* tag:a queue:50%* key:c* priority:5 until:2026-11-24").unwrap();
     let patterns = filter.name_patterns().map(Option::unwrap);
-    assert_eq!(patterns, ["50\\%%", "mail\\_%", "a"]);
+    assert_eq!(patterns, ["50\\%%", "mail\\_%", "a", "c%"]);
     assert_eq!(
         filter.conditions(false),
-        "queue LIKE '50\\%%' AND name LIKE 'mail\\_%' AND tag = 'a' \
-         AND enqueued_at < '2026-11-24T00:00:00Z'"
+        "queue LIKE '50\\%%' AND name LIKE 'mail\\_%' AND tag = 'a' AND ordering_key LIKE 'c%' \
+         AND priority = '5' AND enqueued_at < '2026-11-24T00:00:00Z'"
     );
     assert_eq!(read(&filter.to_string()).unwrap(), filter);
     let exact = read(r#"name:"mail_*" error:re*"#).unwrap();
     assert_eq!(exact.name.as_deref(), Some("mail_*"));
     assert_eq!(exact.error.as_deref(), Some("re*"));
-    assert_eq!(exact.are_prefixes, [false; 3]);
+    assert_eq!(exact.are_prefixes, [false; 4]);
     assert_eq!(read(&exact.to_string()).unwrap(), exact);
     assert!(read("12*").unwrap().are_prefixes[1] && read("12").unwrap().id == Some(12));
     assert!(!filter.is_of_command() && read("name:a").unwrap().is_of_command());
+    assert!(!read("priority:1").unwrap().is_of_command());
 }

@@ -133,8 +133,8 @@ fn read(fields: &Fields) -> Result<Kind, Fault> {
 fn job_filter(fields: &Fields, kind: Kind, figures: &Figures) -> Result<Filter, Fault> {
     let typed = fields.get("filter").unwrap_or_default();
     let filter = Filter::parse(typed, figures.snapshot.server.at).map_err(Fault::bad)?;
-    if filter.text.is_some() || filter.id.is_some() {
-        let what = "actions by filter cannot use text: or id:";
+    if filter.text.is_some() || filter.id.is_some() || filter.worker.is_some() {
+        let what = "actions by filter cannot use text:, worker: or id:";
         return Err(Fault::new(
             StatusCode::BAD_REQUEST,
             what,
@@ -207,7 +207,7 @@ async fn count(
     kind: Kind,
     filter: &Filter,
 ) -> Result<Number, StoreError> {
-    if filter.error.is_some() || filter.is_timed() {
+    if filter.is_uncounted() {
         return match kind {
             Kind::Retry | Kind::Cancel => Ok(Number::Unknown),
             Kind::Redrive | Kind::Delete => {

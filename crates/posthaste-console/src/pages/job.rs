@@ -51,6 +51,7 @@ struct JobPage {
     queue_page: String,
     queue: String,
     queue_link: String,
+    key_link: Option<String>,
     name_link: String,
     /// The jobs that wait for it, if it has an ordering key.
     order: Option<Order>,
@@ -102,6 +103,7 @@ pub(crate) async fn show(
         queue_page: address::past(&job.queue),
         queue: words::plain(&job.queue, 80),
         queue_link: address::queue(&job.queue),
+        key_link: job.ordering_key.as_deref().map(address::of_key),
         name_link: address::filtered(
             "/jobs",
             &Filter {

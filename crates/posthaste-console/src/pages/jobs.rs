@@ -274,7 +274,7 @@ fn next(path: &str, typed: &str, limit: u32, found: &Found) -> Option<String> {
 
 /// What can be done to all that match.
 fn bulk(path: &str, filter: &Filter, sums: &Sums, is_kept: bool) -> Vec<Bulk> {
-    if filter.text.is_some() || filter.id.is_some() {
+    if filter.text.is_some() || filter.id.is_some() || filter.worker.is_some() {
         return Vec::new();
     }
     let waits = [
@@ -296,7 +296,7 @@ fn bulk(path: &str, filter: &Filter, sums: &Sums, is_kept: bool) -> Vec<Bulk> {
         Some(state) => sums.of(state),
         None => sums.pending(),
     };
-    let is_counted = filter.error.is_none() && !filter.is_timed();
+    let is_counted = !filter.is_uncounted();
     let fitting = actions.iter().filter(|_| !is_counted || number > 0);
     let links = fitting.map(|(action, verb)| {
         let fields = [("do", *action), ("filter", &filter.to_string())];

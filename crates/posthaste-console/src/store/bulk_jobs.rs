@@ -27,9 +27,9 @@ pub(crate) async fn next_kept(
     limit: usize,
 ) -> Result<NextKept, StoreError> {
     let (state, error) = (words::state(state), filter.error_pattern());
-    let ([queue, name, tag], before) = (filter.name_patterns(), filter.until_at());
+    let ([queue, name, tag, key], before) = (filter.name_patterns(), filter.until_at());
     let most = i64::try_from(limit).unwrap_or(i64::MAX);
-    let values: [(&(dyn ToSql + Sync), Type); 11] = [
+    let values: [(&(dyn ToSql + Sync), Type); 13] = [
         (&state, Type::TEXT),
         (&at, Type::TIMESTAMPTZ),
         (&id, Type::INT8),
@@ -41,6 +41,8 @@ pub(crate) async fn next_kept(
         (&MOST_READ, Type::INT8),
         (&most, Type::INT8),
         (&before, Type::TIMESTAMPTZ),
+        (&key, Type::TEXT),
+        (&filter.priority, Type::INT4),
     ];
     let sql = include_str!("bulk_kept.sql");
     let rows = session.client()?.query_typed(sql, &values).await?;
@@ -68,9 +70,9 @@ pub(crate) async fn quarantined(
     limit: usize,
 ) -> Result<Vec<(i64, Timestamp)>, StoreError> {
     let (error, since) = (filter.error_pattern(), filter.since_at());
-    let ([queue, name, tag], until) = (filter.name_patterns(), filter.until_at());
+    let ([queue, name, tag, key], until) = (filter.name_patterns(), filter.until_at());
     let most = i64::try_from(limit).unwrap_or(i64::MAX);
-    let values: [(&(dyn ToSql + Sync), Type); 8] = [
+    let values: [(&(dyn ToSql + Sync), Type); 10] = [
         (&below, Type::INT8),
         (&queue, Type::TEXT),
         (&name, Type::TEXT),
@@ -79,6 +81,8 @@ pub(crate) async fn quarantined(
         (&since, Type::TIMESTAMPTZ),
         (&most, Type::INT8),
         (&until, Type::TIMESTAMPTZ),
+        (&key, Type::TEXT),
+        (&filter.priority, Type::INT4),
     ];
     let sql = include_str!("bulk_quarantined.sql");
     let rows = session.client()?.query_typed(sql, &values).await?;

@@ -7,4 +7,6 @@ SELECT h.id, h.enqueued_at FROM posthaste.in_flight h
    AND ($5::text IS NULL OR h.last_error LIKE $5::text)
    AND ($6::timestamptz IS NULL OR h.enqueued_at >= $6::timestamptz)
    AND ($8::timestamptz IS NULL OR h.enqueued_at < $8::timestamptz)
+   AND ($9::text IS NULL OR h.ordering_key LIKE $9::text)
+   AND ($10::integer IS NULL OR h.priority = $10::integer)
  ORDER BY h.id DESC LIMIT $7::bigint

@@ -40,6 +40,8 @@ WITH cursor AS MATERIALIZED (
      AND ($7::text IS NULL OR n.last_error LIKE $7::text)
      AND ($8::timestamptz IS NULL OR n.enqueued_at >= $8::timestamptz)
      AND ($11::timestamptz IS NULL OR n.enqueued_at < $11::timestamptz)
+     AND ($12::text IS NULL OR n.ordering_key LIKE $12::text)
+     AND ($13::integer IS NULL OR coalesce(n.own_priority, n.priority) = $13::integer)
      AND n.expires_at > clock_timestamp()
      AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_6 e
                       WHERE n.slot = 6::smallint AND e.xid = n.xid AND e.id = n.id)

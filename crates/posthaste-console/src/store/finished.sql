@@ -2,7 +2,8 @@
 -- next few thousand ($2), those that match. At the end a row without a name: the last that was
 -- read, and how many were. A condition that is NULL is none.
 WITH near AS MATERIALIZED (
-  SELECT f.id, f.ended_at, f.queue, f.name, f.tag, f.last_error
+  SELECT f.id, f.ended_at, f.queue, f.name, f.tag, f.last_error, f.ordering_key,
+         f.priority, f.worker
     FROM posthaste.finished f WHERE f.id < $1::bigint ORDER BY f.id DESC LIMIT $2::bigint
 ), matches AS MATERIALIZED (
   SELECT n.id FROM near n
@@ -11,6 +12,9 @@ WITH near AS MATERIALIZED (
      AND ($6::text IS NULL OR n.last_error LIKE $6::text)
      AND ($7::timestamptz IS NULL OR n.ended_at >= $7::timestamptz)
      AND ($8::timestamptz IS NULL OR n.ended_at < $8::timestamptz)
+     AND ($10::text IS NULL OR n.ordering_key LIKE $10::text)
+     AND ($11::integer IS NULL OR n.priority = $11::integer)
+     AND ($12::bigint IS NULL OR n.worker = $12::bigint)
    ORDER BY n.id DESC LIMIT $9::bigint
 ), scanned AS (
   SELECT n.id, n.ended_at, count(*) OVER () AS rows FROM near n ORDER BY n.id LIMIT 1

@@ -11,4 +11,7 @@ SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, j.state AS state, j.
    AND ($6::text IS NULL OR j.last_error LIKE $6::text)
    AND ($8::timestamptz IS NULL OR j.enqueued_at >= $8::timestamptz)
    AND ($9::timestamptz IS NULL OR j.enqueued_at < $9::timestamptz)
+   AND ($10::text IS NULL OR j.ordering_key LIKE $10::text)
+   AND ($11::integer IS NULL OR j.priority = $11::integer)
+   AND ($12::bigint IS NULL OR j.worker = $12::bigint)
  ORDER BY j.id DESC LIMIT $7::bigint

@@ -19,8 +19,8 @@ pub(crate) async fn kept_count(
     let session = Session::read(pool).await?;
     let (state, error) = (filter.state.map(words::state), filter.error_pattern());
     let (since, until) = (filter.since_at(), filter.until_at());
-    let [queue, name, tag] = filter.name_patterns();
-    let values: [(&(dyn ToSql + Sync), Type); 8] = [
+    let [queue, name, tag, key] = filter.name_patterns();
+    let values: [(&(dyn ToSql + Sync), Type); 10] = [
         (&state, Type::TEXT),
         (&queue, Type::TEXT),
         (&name, Type::TEXT),
@@ -29,6 +29,8 @@ pub(crate) async fn kept_count(
         (&most, Type::INT8),
         (&since, Type::TIMESTAMPTZ),
         (&until, Type::TIMESTAMPTZ),
+        (&key, Type::TEXT),
+        (&filter.priority, Type::INT4),
     ];
     let sql = include_str!("kept_count.sql");
     let rows = session.client()?.query_typed(sql, &values).await?;

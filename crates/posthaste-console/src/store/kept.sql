@@ -2,7 +2,7 @@
 -- before this time and number ($8), those that match. At the end a row without a name: the last
 -- that was read, and how many were. A condition that is NULL is none.
 WITH near AS MATERIALIZED (
-  SELECT d.id, d.died_at, d.queue, d.name, d.tag, d.last_error
+  SELECT d.id, d.died_at, d.queue, d.name, d.tag, d.last_error, d.ordering_key, d.priority
     FROM posthaste.dead d
    WHERE d.state = $1::text AND d.died_at <= $2::timestamptz
      AND (d.died_at, d.id) < ($2::timestamptz, $3::bigint)
@@ -12,7 +12,10 @@ WITH near AS MATERIALIZED (
 ), matching AS MATERIALIZED (
   SELECT n.id FROM near n
    WHERE ($4::text IS NULL OR n.queue LIKE $4::text) AND ($5::text IS NULL OR n.name LIKE $5::text)
-     AND ($6::text IS NULL OR n.tag LIKE $6::text) AND ($7::text IS NULL OR n.last_error LIKE $7::text)
+     AND ($6::text IS NULL OR n.tag LIKE $6::text)
+     AND ($7::text IS NULL OR n.last_error LIKE $7::text)
+     AND ($12::text IS NULL OR n.ordering_key LIKE $12::text)
+     AND ($13::integer IS NULL OR n.priority = $13::integer)
    ORDER BY n.died_at DESC, n.id DESC LIMIT $9::bigint
 ), scanned AS (
   SELECT n.id, n.died_at, count(*) OVER () AS rows FROM near n ORDER BY n.died_at, n.id LIMIT 1

@@ -102,8 +102,8 @@ pub(crate) async fn slot(
     let (from, before) = (from.text(), before.text());
     let (state, error) = (filter.state.map(words::state), filter.error_pattern());
     let (since, until) = (filter.since_at(), filter.until_at());
-    let [queue, name_pattern, tag] = filter.name_patterns();
-    let values: [(&(dyn ToSql + Sync), Type); 11] = [
+    let [queue, name_pattern, tag, key] = filter.name_patterns();
+    let values: [(&(dyn ToSql + Sync), Type); 13] = [
         (&slot, Type::INT4),
         (&from, Type::TEXT),
         (&before, Type::TEXT),
@@ -115,6 +115,8 @@ pub(crate) async fn slot(
         (&limit, Type::INT8),
         (&since, Type::TIMESTAMPTZ),
         (&until, Type::TIMESTAMPTZ),
+        (&key, Type::TEXT),
+        (&filter.priority, Type::INT4),
     ];
     let rows = session.client()?.query_typed(sql, &values).await?;
     let read = rows.iter().map(|row| {
@@ -150,7 +152,7 @@ pub(crate) async fn numbered(
     };
     let (state, error) = (filter.state.map(words::state), filter.error_pattern());
     let (since, until) = (filter.since_at(), filter.until_at());
-    let [queue, name_pattern, tag] = filter.name_patterns();
+    let [queue, name_pattern, tag, key] = filter.name_patterns();
     let mut values: Vec<(&(dyn ToSql + Sync), Type)> = vec![
         (&below, Type::INT8),
         (&queue, Type::TEXT),
@@ -164,7 +166,13 @@ pub(crate) async fn numbered(
     if matches!(place, Cursor::Running(_)) {
         values.push((&claims, Type::INT8));
     }
-    values.push((&until, Type::TIMESTAMPTZ));
+    let more: [(&(dyn ToSql + Sync), Type); 4] = [
+        (&until, Type::TIMESTAMPTZ),
+        (&key, Type::TEXT),
+        (&filter.priority, Type::INT4),
+        (&filter.worker, Type::INT8),
+    ];
+    values.extend(more);
     let rows = session.client()?.query_typed(sql, &values).await?;
     let read = rows
         .iter()
@@ -190,8 +198,8 @@ pub(crate) async fn kept(
 ) -> Result<KeptPage, StoreError> {
     let (name, error) = (words::state(state), filter.error_pattern());
     let (since, until) = (filter.since_at(), filter.until_at());
-    let [queue, name_pattern, tag] = filter.name_patterns();
-    let values: [(&(dyn ToSql + Sync), Type); 11] = [
+    let [queue, name_pattern, tag, key] = filter.name_patterns();
+    let values: [(&(dyn ToSql + Sync), Type); 13] = [
         (&name, Type::TEXT),
         (&at, Type::TIMESTAMPTZ),
         (&id, Type::INT8),
@@ -203,6 +211,8 @@ pub(crate) async fn kept(
         (&limit, Type::INT8),
         (&since, Type::TIMESTAMPTZ),
         (&until, Type::TIMESTAMPTZ),
+        (&key, Type::TEXT),
+        (&filter.priority, Type::INT4),
     ];
     let rows = session
         .client()?
@@ -227,8 +237,8 @@ pub(crate) async fn finished(
     limit: i64,
 ) -> Result<KeptPage, StoreError> {
     let (since, until) = (filter.since_at(), filter.until_at());
-    let ([queue, name, tag], error) = (filter.name_patterns(), filter.error_pattern());
-    let values: [(&(dyn ToSql + Sync), Type); 9] = [
+    let ([queue, name, tag, key], error) = (filter.name_patterns(), filter.error_pattern());
+    let values: [(&(dyn ToSql + Sync), Type); 12] = [
         (&below, Type::INT8),
         (&MOST_READ, Type::INT8),
         (&queue, Type::TEXT),
@@ -238,6 +248,9 @@ pub(crate) async fn finished(
         (&since, Type::TIMESTAMPTZ),
         (&until, Type::TIMESTAMPTZ),
         (&limit, Type::INT8),
+        (&key, Type::TEXT),
+        (&filter.priority, Type::INT4),
+        (&filter.worker, Type::INT8),
     ];
     let sql = include_str!("finished.sql");
     let rows = session.client()?.query_typed(sql, &values).await?;
@@ -288,8 +301,8 @@ pub(crate) async fn due(
 ) -> Result<KeptPage, StoreError> {
     let (state, error) = (filter.state.map(words::state), filter.error_pattern());
     let (since, until) = (filter.since_at(), filter.until_at());
-    let [queue, name_pattern, tag] = filter.name_patterns();
-    let values: [(&(dyn ToSql + Sync), Type); 11] = [
+    let [queue, name_pattern, tag, key] = filter.name_patterns();
+    let values: [(&(dyn ToSql + Sync), Type); 13] = [
         (&at, Type::TIMESTAMPTZ),
         (&id, Type::INT8),
         (&queue, Type::TEXT),
@@ -301,6 +314,8 @@ pub(crate) async fn due(
         (&MOST_DUE_READ, Type::INT8),
         (&limit, Type::INT8),
         (&until, Type::TIMESTAMPTZ),
+        (&key, Type::TEXT),
+        (&filter.priority, Type::INT4),
     ];
     let sql = include_str!("due.sql");
     let rows = session.client()?.query_typed(sql, &values).await?;

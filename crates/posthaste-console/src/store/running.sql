@@ -5,7 +5,7 @@ SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, 'running' AS state, 
        left(j.last_error, 400) AS last_error,
        CASE WHEN j.kwargs_bytes <= 4096 THEN j.kwargs::text END AS kwargs, j.kwargs_bytes
   FROM (
-  SELECT r.* FROM (
+  SELECT c.worker, r.* FROM (
     SELECT n.worker, n.batch, n.token FROM (
       SELECT b.worker, b.batch, b.token FROM posthaste.claim_0 b
        ORDER BY b.batch DESC LIMIT $9::bigint) n
@@ -13,7 +13,7 @@ SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, 'running' AS state, 
     LATERAL posthaste.batch_rows_0(c.batch, c.token) r
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_0 a WHERE a.xid = r.xid AND a.id = r.id)
   UNION ALL
-  SELECT r.* FROM (
+  SELECT c.worker, r.* FROM (
     SELECT n.worker, n.batch, n.token FROM (
       SELECT b.worker, b.batch, b.token FROM posthaste.claim_1 b
        ORDER BY b.batch DESC LIMIT $9::bigint) n
@@ -21,7 +21,7 @@ SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, 'running' AS state, 
     LATERAL posthaste.batch_rows_1(c.batch, c.token) r
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_1 a WHERE a.xid = r.xid AND a.id = r.id)
   UNION ALL
-  SELECT r.* FROM (
+  SELECT c.worker, r.* FROM (
     SELECT n.worker, n.batch, n.token FROM (
       SELECT b.worker, b.batch, b.token FROM posthaste.claim_2 b
        ORDER BY b.batch DESC LIMIT $9::bigint) n
@@ -29,7 +29,7 @@ SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, 'running' AS state, 
     LATERAL posthaste.batch_rows_2(c.batch, c.token) r
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_2 a WHERE a.xid = r.xid AND a.id = r.id)
   UNION ALL
-  SELECT r.* FROM (
+  SELECT c.worker, r.* FROM (
     SELECT n.worker, n.batch, n.token FROM (
       SELECT b.worker, b.batch, b.token FROM posthaste.claim_3 b
        ORDER BY b.batch DESC LIMIT $9::bigint) n
@@ -37,7 +37,7 @@ SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, 'running' AS state, 
     LATERAL posthaste.batch_rows_3(c.batch, c.token) r
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_3 a WHERE a.xid = r.xid AND a.id = r.id)
   UNION ALL
-  SELECT r.* FROM (
+  SELECT c.worker, r.* FROM (
     SELECT n.worker, n.batch, n.token FROM (
       SELECT b.worker, b.batch, b.token FROM posthaste.claim_4 b
        ORDER BY b.batch DESC LIMIT $9::bigint) n
@@ -45,7 +45,7 @@ SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, 'running' AS state, 
     LATERAL posthaste.batch_rows_4(c.batch, c.token) r
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_4 a WHERE a.xid = r.xid AND a.id = r.id)
   UNION ALL
-  SELECT r.* FROM (
+  SELECT c.worker, r.* FROM (
     SELECT n.worker, n.batch, n.token FROM (
       SELECT b.worker, b.batch, b.token FROM posthaste.claim_5 b
        ORDER BY b.batch DESC LIMIT $9::bigint) n
@@ -58,4 +58,7 @@ SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, 'running' AS state, 
    AND ($6::text IS NULL OR j.last_error LIKE $6::text)
    AND ($8::timestamptz IS NULL OR j.enqueued_at >= $8::timestamptz)
    AND ($10::timestamptz IS NULL OR j.enqueued_at < $10::timestamptz)
+   AND ($11::text IS NULL OR j.ordering_key LIKE $11::text)
+   AND ($12::integer IS NULL OR j.priority = $12::integer)
+   AND ($13::bigint IS NULL OR j.worker = $13::bigint)
  ORDER BY j.id DESC LIMIT $7::bigint

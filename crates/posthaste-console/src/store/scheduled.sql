@@ -24,6 +24,8 @@ SELECT w.ctid::text AS at, w.id, w.name, coalesce(w.own_queue, w.queue) AS queue
      AND ($8::text IS NULL OR s.last_error LIKE $8::text)
      AND ($10::timestamptz IS NULL OR s.enqueued_at >= $10::timestamptz)
      AND ($11::timestamptz IS NULL OR s.enqueued_at < $11::timestamptz)
+     AND ($12::text IS NULL OR s.ordering_key LIKE $12::text)
+     AND ($13::integer IS NULL OR coalesce(s.own_priority, s.priority) = $13::integer)
      AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_6 e
                       WHERE $1::integer = 6 AND e.xid = s.xid AND e.id = s.id)
      AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_7 e

@@ -24,6 +24,8 @@ SELECT w.ctid::text AS at, w.id, w.name, coalesce(w.own_queue, w.queue) AS queue
      AND ($8::text IS NULL OR s.last_error LIKE $8::text)
      AND ($10::timestamptz IS NULL OR s.enqueued_at >= $10::timestamptz)
      AND ($11::timestamptz IS NULL OR s.enqueued_at < $11::timestamptz)
+     AND ($12::text IS NULL OR s.ordering_key LIKE $12::text)
+     AND ($13::integer IS NULL OR coalesce(s.own_priority, s.priority) = $13::integer)
      AND NOT coalesce(posthaste.is_claimed(s.xid, s.id, c.lo, c.hi, c.at_xid, c.at_id, c.exhausted),
                       false)
      AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_0 e
