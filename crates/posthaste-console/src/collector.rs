@@ -56,13 +56,19 @@ impl Source for Database {
     type Error = StoreError;
 
     async fn read(&self) -> Seen {
-        let (snapshot, actions) = store::read_snapshot(&self.pool).await?;
+        let shared = store::read_snapshot(&self.pool).await?;
         let mut before = self.before.lock();
-        before.push_back(Past::new(&snapshot));
+        before.push_back(Past::new(&shared.snapshot));
         if before.len() > REMEMBERED {
             before.pop_front();
         }
-        let figures = Figures::new(snapshot, actions, &before, &self.thresholds);
+        let figures = Figures::new(
+            shared.snapshot,
+            shared.actions,
+            shared.role_may_act,
+            &before,
+            &self.thresholds,
+        );
         Ok(Arc::new(figures))
     }
 

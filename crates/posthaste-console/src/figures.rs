@@ -101,12 +101,15 @@ pub(crate) struct Figures {
     pub(crate) workers: Vec<WorkerLine>,
     /// Actions on all jobs of a filter, the newest first.
     pub(crate) bulk: Vec<BulkLine>,
+    /// Whether the console's role has the rights to act.
+    pub(crate) role_may_act: bool,
 }
 
 impl Figures {
     pub(crate) fn new(
         snapshot: Snapshot,
         actions: Vec<Action>,
+        role_may_act: bool,
         past: &VecDeque<Past>,
         thresholds: &Thresholds,
     ) -> Self {
@@ -133,6 +136,7 @@ impl Figures {
             verdicts: verdict::verdicts(&snapshot, &findings, &actions),
             findings,
             queues,
+            role_may_act,
             snapshot,
         }
     }

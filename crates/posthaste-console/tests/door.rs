@@ -5,7 +5,7 @@ use posthaste_testkit::TestDb;
 use reqwest::StatusCode;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::support::{Console, console, console_with, database, enqueue, state};
+use crate::support::{self, Console, console, console_with, database, enqueue, state};
 
 const TOKEN: &str = "a long secret";
 
@@ -307,4 +307,31 @@ async fn every_answer_has_its_headers_and_a_nonce_of_its_own() {
         .send()
         .await;
     assert_eq!(answer.unwrap().status(), StatusCode::METHOD_NOT_ALLOWED);
+}
+
+#[tokio::test]
+async fn a_database_role_that_only_reads_gets_no_buttons_and_a_remedy() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    posthaste::grant_roles(&mut database.client().await.unwrap())
+        .await
+        .unwrap();
+    let role = format!("reader_{}", database.name());
+    let login = format!("CREATE ROLE \"{role}\" LOGIN IN ROLE posthaste_observer");
+    client.batch_execute(&login).await.unwrap();
+    let id = enqueue(&client, "mail.send", "mail", "{}").await;
+    let pool = database.pool_as(&role, 4).unwrap();
+    let console = support::console_of(pool, support::operator()).await;
+    for path in ["/", "/queues", "/jobs", &format!("/jobs/{id}")] {
+        let page = console.page(path).await;
+        assert!(
+            page.contains("can only read. To act, run"),
+            "{path}: {page}"
+        );
+        assert!(!page.contains("data-key="), "{path} has buttons");
+    }
+    let refused = console.post("/queues/pause", &[("queue", "mail")]).await;
+    assert_eq!(refused.status(), StatusCode::FORBIDDEN);
+    let clear = format!("DROP OWNED BY \"{role}\"; DROP ROLE \"{role}\"");
+    client.batch_execute(&clear).await.unwrap();
 }

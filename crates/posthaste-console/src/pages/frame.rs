@@ -30,6 +30,8 @@ pub(super) struct Frame {
     pub(super) who: String,
     pub(super) as_of: Option<Cell>,
     pub(super) is_replica: bool,
+    /// The role that may act by the program's settings, and not by the database's rights.
+    pub(super) powerless_role: Option<String>,
     /// Whether the buttons are there.
     pub(super) may_act: bool,
     pub(super) may_leave: bool,
@@ -78,7 +80,10 @@ impl Frame {
         let version = server.version.split_whitespace().next().unwrap_or_default();
         frame.place = format!("{} · {version}", words::plain(&server.database, 40));
         frame.is_replica = server.is_replica;
-        frame.may_act = visit.role == Role::Operator && !server.is_replica;
+        let would_act = visit.role == Role::Operator && !server.is_replica;
+        frame.may_act = would_act && figures.role_may_act;
+        let is_powerless = would_act && !figures.role_may_act;
+        frame.powerless_role = is_powerless.then(|| words::plain(&server.role, 60));
         frame.as_of = Some(figures.as_of());
         frame.is_live = true;
         frame.notice = visit.notice.as_deref().and_then(notice::read);
@@ -113,6 +118,7 @@ impl Frame {
             who: words::plain(&visit.who, 60),
             as_of: None,
             is_replica: false,
+            powerless_role: None,
             may_act: false,
             may_leave: has_login(app) && visit.is_in(),
             back: visit.path.clone(),
