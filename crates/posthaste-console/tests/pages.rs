@@ -128,6 +128,18 @@ async fn the_overview_names_the_transaction_that_holds_the_horizon() {
     ] {
         assert!(page.contains(part), "no {part} in {page}");
     }
+    transaction
+        .execute("SELECT posthaste.enqueue('a', '{}')", &[])
+        .await
+        .unwrap();
+    for path in ["/", "/transactions"] {
+        let page = console.page(path).await;
+        let cost = "1 open transaction has enqueued: workers get these jobs after the commit";
+        assert!(
+            page.contains(cost) && !page.contains("None: claims"),
+            "{page}"
+        );
+    }
     transaction.rollback().await.unwrap();
 }
 

@@ -47,26 +47,27 @@ pub(crate) async fn show(
         frame: Frame::new(&app, &visit, &figures, "Overview", "/"),
         charts: super::queue::charts(&app, &fields, &figures, None).await?,
         took: words::span(figures.snapshot.took.as_secs_f64()),
-        horizon: horizon(&figures),
+        horizon: horizon(&app, &figures).await?,
         figures,
     };
     Ok(page(StatusCode::OK, &overview))
 }
 
-fn horizon(figures: &Figures) -> Option<Horizon> {
+async fn horizon(app: &App, figures: &Figures) -> Result<Option<Horizon>, Fault> {
     let holders = figures.holders();
-    let holder = *holders.first()?;
+    let Some(holder) = holders.first() else {
+        return Ok(None);
+    };
     let by = words::plain(&holder_name(holder), 80);
     let held = match holder.seconds {
         Some(seconds) => format!("{} by {by}", words::age(seconds)),
         None => format!("by {by}"),
     };
-    let segments = figures.snapshot.segments.behind();
-    Some(Horizon {
+    Ok(Some(Horizon {
         held,
         who: words::plain(&holder_detail(holder), 200),
-        queue: super::transactions::queue_pays(segments),
+        queue: super::transactions::queue_pays(app, figures).await?,
         tables: super::transactions::tables_pay(holder.transactions.unwrap_or(0)),
         others: holders.len() - 1,
-    })
+    }))
 }

@@ -15,6 +15,7 @@ use super::frame::Frame;
 use super::page;
 use crate::app::App;
 use crate::fault::Fault;
+use crate::figures::Figures;
 use crate::guard::Visit;
 use crate::store::{self, DeadRows, StoreError};
 use crate::words;
@@ -97,7 +98,7 @@ pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Re
             .iter()
             .map(|one| ended(one, now))
             .collect(),
-        queue: queue_pays(figures.snapshot.segments.behind()),
+        queue: queue_pays(&app, &figures).await?,
         own: tables_pay(
             holders
                 .first()
@@ -145,7 +146,33 @@ fn ended(one: &EndedTransaction, now: Timestamp) -> Ended {
 }
 
 /// What it costs the queue.
-pub(super) fn queue_pays(segments: i64) -> String {
+pub(super) async fn queue_pays(app: &App, figures: &Figures) -> Result<String, StoreError> {
+    let holders = figures.holders();
+    let enqueuing = match holders.is_empty() {
+        true => Vec::new(),
+        false => match store::enqueuing(&app.pool).await {
+            Err(StoreError::Late(_)) => return Ok("Not read within two seconds.".to_owned()),
+            pids => pids?,
+        },
+    };
+    let has_enqueued = |holder: &&&Holder| match holder.kind {
+        HolderKind::Session => holder.pid.is_some() && enqueuing.contains(&holder.pid),
+        HolderKind::Prepared => enqueuing.contains(&None),
+        _ => false,
+    };
+    let enqueuing = holders.iter().filter(has_enqueued).count();
+    Ok(cost(figures.snapshot.segments.behind(), enqueuing))
+}
+
+fn cost(segments: i64, enqueuing: usize) -> String {
+    if enqueuing > 0 {
+        let number = i64::try_from(enqueuing).unwrap_or(i64::MAX);
+        let have = words::counted(number, "open transaction has", "open transactions have");
+        return format!(
+            "{have} enqueued: workers get these jobs after the commit, and their segments are \
+             truncated after it."
+        );
+    }
     match segments {
         ..3 => "None: claims are not affected, and segments are truncated.".to_owned(),
         _ => format!("{segments} segments wait to be truncated; claims are not affected."),

@@ -33,5 +33,5 @@ pub(crate) use server::{Installed, Log, Step, installed};
 pub(crate) use session::Session;
 pub(crate) use snapshot::read as read_snapshot;
 pub(crate) use synced::{Audited, Synced, begin_reindex, behind, plan_reindex, synced};
-pub(crate) use tables::{DeadRows, dead_rows};
+pub(crate) use tables::{DeadRows, dead_rows, enqueuing};
 pub(crate) use workers::{Ended, ended_workers, running_by_worker};

@@ -1,4 +1,4 @@
-//! The user's own tables.
+//! The user's own tables, and what open transactions do to those of the queue.
 
 use deadpool_postgres::Pool;
 use jiff::Timestamp;
@@ -12,6 +12,16 @@ pub(crate) struct DeadRows {
     pub(crate) dead: i64,
     pub(crate) live: i64,
     pub(crate) vacuumed_at: Option<Timestamp>,
+}
+
+/// Server processes whose transaction has enqueued; a prepared transaction has none.
+pub(crate) async fn enqueuing(pool: &Pool) -> Result<Vec<Option<i32>>, StoreError> {
+    let session = Session::read(pool).await?;
+    let sql = include_str!("enqueuing.sql");
+    let rows = session.client()?.query_typed(sql, &[]).await?;
+    session.end().await?;
+    let pids: Result<_, tokio_postgres::Error> = rows.iter().map(|row| row.try_get(0)).collect();
+    Ok(pids?)
 }
 
 /// Tables with the most dead rows.
