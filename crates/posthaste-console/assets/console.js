@@ -8,6 +8,7 @@ const live = document.getElementById("live");
 const root = document.body.dataset.live?.replace(/\/events$/, "") ?? "";
 const boxes = () => all("tbody input[type=checkbox]");
 const selected = () => boxes().filter((box) => box.checked).length;
+const whole = document.getElementById("all");
 
 // Figures. Nothing moves while something is selected: what came meanwhile is shown afterwards.
 const cells = new Map(all("[data-cell]").map((cell) => [cell.dataset.cell, cell]));
@@ -25,6 +26,9 @@ function showState() {
   live.classList.toggle("held", count > 0);
   const says = document.getElementById("selected");
   if (says) says.textContent = count ? `${count} selected.` : "Select jobs to act on them.";
+  if (!whole) return;
+  whole.checked = count > 0 && count === boxes().length;
+  whole.indeterminate = count > 0 && !whole.checked;
 }
 
 function showCell([key, text, name]) {
@@ -262,8 +266,11 @@ document.addEventListener("keydown", (event) => {
   key();
 });
 document.addEventListener("change", (event) => {
+  if (event.target === whole) boxes().forEach((box) => { box.checked = whole.checked; });
   if (event.target.type === "checkbox") changed();
 });
+
+if (whole) whole.hidden = false;
 
 showLocalTimes();
 showState();

@@ -58,8 +58,28 @@ pub(crate) fn exact(name: &str) -> String {
     url::form_urlencoded::byte_serialize(name.as_bytes()).collect()
 }
 
+/// A name shorter than this is shown as it is.
+const LONG: usize = 24;
+
+/// The parts of a long name between which a line may end.
+pub(crate) fn parts<T: AsRef<str> + ?Sized>(name: &T) -> impl Iterator<Item = &str> {
+    let name = name.as_ref();
+    let is_long = name.chars().count() > LONG;
+    name.split_inclusive(move |one| is_long && "._-/:".contains(one))
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn long_names_break_after_their_separators() {
+        let parts = |name: &str| Vec::from_iter(super::parts(name).map(str::to_owned));
+        assert_eq!(parts("mail.send"), ["mail.send"]);
+        let long = "webhook.deliver_once-to/every:one";
+        let expected = ["webhook.", "deliver_", "once-", "to/", "every:", "one"];
+        assert_eq!(parts(long), expected);
+        assert_eq!(parts(&"é".repeat(40)).len(), 1);
+    }
+
     #[test]
     fn urls_encode_any_queue_name() {
         assert_eq!(super::queue("a b&c"), "/jobs?filter=queue%3A%22a+b%26c%22");

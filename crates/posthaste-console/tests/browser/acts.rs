@@ -185,3 +185,35 @@ async fn schedules_are_run_and_switched_and_an_index_is_looked_at_again_by_click
     assert_eq!(sync::waiting(&client).await, [3, 7]);
     window.close().await;
 }
+
+#[tokio::test]
+async fn all_jobs_of_a_page_are_selected_by_one_click() {
+    let database = database().await;
+    let client = database.client().await.unwrap();
+    for _ in 0..3 {
+        enqueue(&client, "mail.send", "mail", "{}").await;
+    }
+    let console = console(&database).await;
+    let Some(window) = Window::open(&console, "a page is selected in a browser").await else {
+        return;
+    };
+    window.go("/jobs").await;
+    window.click("#all").await;
+    window.until_it_says("3 selected.").await;
+    window.click("tbody tr:nth-child(2) input").await;
+    window.until_it_says("2 selected.").await;
+    let all = "document.getElementById('all')";
+    let partly = window
+        .value(&format!("{all}.indeterminate && !{all}.checked"))
+        .await;
+    assert_eq!(partly, true);
+    window.click("#all").await;
+    window.until_it_says("3 selected.").await;
+    window.click("#all").await;
+    window.until_it_says("Select jobs to act on them.").await;
+    window.click("#all").await;
+    window.click("button[formaction=\"/jobs/cancel\"]").await;
+    let cancelled = "SELECT count(*) = 3 FROM posthaste.dead WHERE state = 'cancelled'";
+    window.until_true(&client, cancelled).await;
+    window.close().await;
+}
