@@ -181,8 +181,8 @@ async fn a_claim_whose_jobs_were_never_read_is_given_back_or_found_and_counts_as
     }
 }
 
-/// The answer of a claim holds the job of one segment and names the batch of another. A leader moves
-/// the first to posthaste.in_flight, where the second statement of the claim meets it again.
+/// The answer of a claim holds the job of one segment and names the batch of another. A leader
+/// moves the first to posthaste.in_flight, where the second statement of the claim meets it again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_that_moves_between_the_statements_of_its_claim_runs_once() {
     let scene = Scene::new(false).await;

@@ -181,8 +181,9 @@ pub(crate) async fn run(
     let text = match worker.queues() {
         Some(queues) => format!("working on {queues}; Ctrl-C stops"),
         None => {
-            "running routes, captures and syncs only; --exec or --http would run other jobs; Ctrl-C stops"
-                .to_owned()
+            let text = "running routes, captures and syncs only; --exec or --http would run other \
+                        jobs; Ctrl-C stops";
+            text.to_owned()
         }
     };
     terminal.event("working", &text, &worker.working())?;

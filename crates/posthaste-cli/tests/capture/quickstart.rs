@@ -146,8 +146,8 @@ async fn the_quickstart_runs_as_written() -> anyhow::Result<()> {
 
     newcomer.redis.stop()?;
     let all = steps(sidekiq);
-    let inserts = all.iter().filter(|(_, text)| text.starts_with("INSERT"));
-    let (_, insert) = inserts.last().context("a row")?;
+    let mut inserts = all.iter().filter(|(_, text)| text.starts_with("INSERT"));
+    let (_, insert) = inserts.next_back().context("a row")?;
     newcomer.client.batch_execute(insert).await?;
     eventually(BOUND, "the status names the dead route", async || {
         let status = newcomer.status().await?;

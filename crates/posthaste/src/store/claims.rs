@@ -188,8 +188,8 @@ impl Claim {
         readable.chain(self.unreadable.iter().map(|(_, id, _)| *id))
     }
 
-    /// Adds what else it handed out. A job that a leader moved to posthaste.in_flight after the first
-    /// answer is read there again: it is handed out once.
+    /// Adds what else it handed out. A job that a leader moved to posthaste.in_flight after the
+    /// first answer is read there again: it is handed out once.
     pub(crate) fn extend(
         &mut self,
         rows: &[Row],
