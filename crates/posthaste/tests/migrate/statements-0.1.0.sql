@@ -219,18 +219,23 @@ UPDATE posthaste.bulk_action AS a
 RETURNING a.state, a.jobs;
 
 -- bulk_kept.sql
--- takes: text, timestamptz, int8, timestamptz, text, text, text, text, int8, int8
+-- takes: text, timestamptz, int8, timestamptz, text, text, text, text, int8, int8, timestamptz
+-- takes: text, int4
 -- returns: id int8, died_at timestamptz, scanned int8
 WITH near AS MATERIALIZED (
-  SELECT d.id, d.died_at, d.queue, d.name, d.tag, d.last_error
+  SELECT d.id, d.died_at, d.queue, d.name, d.tag, d.last_error, d.ordering_key, d.priority
     FROM posthaste.dead d
    WHERE d.state = $1::text AND d.died_at >= $2::timestamptz
      AND (d.died_at, d.id) > ($2::timestamptz, $3::bigint) AND d.died_at <= $4::timestamptz
+     AND d.died_at < coalesce($11::timestamptz, 'infinity')
    ORDER BY d.died_at, d.id LIMIT $9::bigint
 ), matching AS MATERIALIZED (
   SELECT n.id, n.died_at FROM near n
-   WHERE ($5::text IS NULL OR n.queue = $5::text) AND ($6::text IS NULL OR n.name = $6::text)
-     AND ($7::text IS NULL OR n.tag = $7::text) AND ($8::text IS NULL OR n.last_error LIKE $8::text)
+   WHERE ($5::text IS NULL OR n.queue LIKE $5::text) AND ($6::text IS NULL OR n.name LIKE $6::text)
+     AND ($7::text IS NULL OR n.tag LIKE $7::text)
+     AND ($8::text IS NULL OR n.last_error LIKE $8::text)
+     AND ($12::text IS NULL OR n.ordering_key LIKE $12::text)
+     AND ($13::integer IS NULL OR n.priority = $13::integer)
    ORDER BY n.died_at, n.id LIMIT $10::bigint
 ), scanned AS (
   SELECT n.id, n.died_at, count(*) OVER () AS rows
@@ -289,14 +294,17 @@ SELECT a.id, a.started_at, a.ended_at, a.at_most, a.expected, a.jobs, a.pass_job
   FROM posthaste.bulk_action a WHERE a.id = $1::integer;
 
 -- bulk_quarantined.sql
--- takes: int8, text, text, text, text, timestamptz, int8
+-- takes: int8, text, text, text, text, timestamptz, int8, timestamptz, text, int4
 -- returns: id int8, enqueued_at timestamptz
 SELECT h.id, h.enqueued_at FROM posthaste.in_flight h
  WHERE h.state = 'quarantined' AND h.id < $1::bigint AND h.until > clock_timestamp()
-   AND ($2::text IS NULL OR h.queue = $2::text) AND ($3::text IS NULL OR h.name = $3::text)
-   AND ($4::text IS NULL OR h.tag = $4::text)
+   AND ($2::text IS NULL OR h.queue LIKE $2::text) AND ($3::text IS NULL OR h.name LIKE $3::text)
+   AND ($4::text IS NULL OR h.tag LIKE $4::text)
    AND ($5::text IS NULL OR h.last_error LIKE $5::text)
    AND ($6::timestamptz IS NULL OR h.enqueued_at >= $6::timestamptz)
+   AND ($8::timestamptz IS NULL OR h.enqueued_at < $8::timestamptz)
+   AND ($9::text IS NULL OR h.ordering_key LIKE $9::text)
+   AND ($10::integer IS NULL OR h.priority = $10::integer)
  ORDER BY h.id DESC LIMIT $7::bigint;
 
 -- bulk_start.sql
@@ -715,7 +723,8 @@ ON CONFLICT (queue, priority) DO UPDATE SET priority = excluded.priority
 RETURNING priority;
 
 -- due.sql
--- takes: timestamptz, int8, text, text, text, text, text, timestamptz, int8, int8
+-- takes: timestamptz, int8, text, text, text, text, text, timestamptz, int8, int8, timestamptz
+-- takes: text, int4
 -- returns: id int8, scheduled_at timestamptz, name text, queue text, priority int4, state text
 -- returns: attempt int4, max_attempts int4, enqueued_at timestamptz, tag text, last_error text
 -- returns: kwargs text, kwargs_bytes int4
@@ -751,11 +760,14 @@ WITH cursor AS MATERIALIZED (
          n.max_attempts, n.enqueued_at, n.tag, left(n.last_error, 400) AS last_error,
          CASE WHEN n.kwargs_bytes <= 4096 THEN n.kwargs::text END AS kwargs, n.kwargs_bytes
     FROM near n LEFT JOIN cursor c ON c.slot = n.slot
-   WHERE ($3::text IS NULL OR coalesce(n.own_queue, n.queue) = $3::text)
-     AND ($4::text IS NULL OR n.name = $4::text) AND ($5::text IS NULL OR n.tag = $5::text)
+   WHERE ($3::text IS NULL OR coalesce(n.own_queue, n.queue) LIKE $3::text)
+     AND ($4::text IS NULL OR n.name LIKE $4::text) AND ($5::text IS NULL OR n.tag LIKE $5::text)
      AND ($6::text IS NULL OR ($6::text = 'retrying') = (n.attempt > 0))
      AND ($7::text IS NULL OR n.last_error LIKE $7::text)
      AND ($8::timestamptz IS NULL OR n.enqueued_at >= $8::timestamptz)
+     AND ($11::timestamptz IS NULL OR n.enqueued_at < $11::timestamptz)
+     AND ($12::text IS NULL OR n.ordering_key LIKE $12::text)
+     AND ($13::integer IS NULL OR coalesce(n.own_priority, n.priority) = $13::integer)
      AND n.expires_at > clock_timestamp()
      AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_6 e
                       WHERE n.slot = 6::smallint AND e.xid = n.xid AND e.id = n.id)
@@ -845,6 +857,13 @@ SELECT j.kwargs::text AS answer
                    'quarantined')
  ORDER BY j.id;
 
+-- enqueuing.sql
+-- returns: pid int4
+SELECT DISTINCT l.pid FROM pg_locks l
+ WHERE l.granted AND l.locktype = 'advisory'::text AND l.mode = 'ShareLock'::text
+   AND l.classid::bigint IN (1885893473, 1885893474)
+   AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database());
+
 -- errors.sql
 -- takes: _text
 -- returns: queue text, error text
@@ -900,6 +919,40 @@ SELECT m.queue, m.attempts, count(*) AS jobs,
 -- returns: answer text
 SELECT pg_catalog.row_to_json(a)::text AS answer
   FROM (SELECT f.*, posthaste.delivery_id(f.id) AS delivery_id FROM posthaste.find($1::bigint) f) a;
+
+-- finished.sql
+-- takes: int8, int8, text, text, text, text, timestamptz, timestamptz, int8, text, int4, int8
+-- returns: id int8, ended_at timestamptz, name text, queue text, priority int4, state text
+-- returns: attempt int4, max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz
+-- returns: tag text, last_error text, kwargs text, kwargs_bytes int4
+WITH near AS MATERIALIZED (
+  SELECT f.id, f.ended_at, f.queue, f.name, f.tag, f.last_error, f.ordering_key,
+         f.priority, f.worker
+    FROM posthaste.finished f WHERE f.id < $1::bigint ORDER BY f.id DESC LIMIT $2::bigint
+), matches AS MATERIALIZED (
+  SELECT n.id FROM near n
+   WHERE ($3::text IS NULL OR n.queue LIKE $3::text) AND ($4::text IS NULL OR n.name LIKE $4::text)
+     AND ($5::text IS NULL OR n.tag LIKE $5::text)
+     AND ($6::text IS NULL OR n.last_error LIKE $6::text)
+     AND ($7::timestamptz IS NULL OR n.ended_at >= $7::timestamptz)
+     AND ($8::timestamptz IS NULL OR n.ended_at < $8::timestamptz)
+     AND ($10::text IS NULL OR n.ordering_key LIKE $10::text)
+     AND ($11::integer IS NULL OR n.priority = $11::integer)
+     AND ($12::bigint IS NULL OR n.worker = $12::bigint)
+   ORDER BY n.id DESC LIMIT $9::bigint
+), scanned AS (
+  SELECT n.id, n.ended_at, count(*) OVER () AS rows FROM near n ORDER BY n.id LIMIT 1
+)
+SELECT f.id, f.ended_at, f.name, f.queue, f.priority, 'completed'::text AS state, f.attempt,
+       f.max_attempts, f.enqueued_at, f.scheduled_at, f.tag, left(f.last_error, 400) AS last_error,
+       CASE WHEN octet_length(f.kwargs::text) <= 4096 THEN f.kwargs::text END AS kwargs,
+       octet_length(f.kwargs::text) AS kwargs_bytes
+  FROM posthaste.finished f WHERE f.id = ANY (ARRAY(SELECT m.id FROM matches m))
+UNION ALL
+SELECT s.id, s.ended_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+       s.rows::integer
+  FROM scanned s
+ ORDER BY id DESC;
 
 -- flush_relay.sql
 -- takes: int8, text, text, text, text, int8, int8, int8, int8, timestamptz, timestamptz, text, text
@@ -1020,6 +1073,10 @@ SELECT o_state, o_blocker FROM posthaste.tidy_scheduled($1, $2);
 -- in the code
 -- returns: o_turned int4, o_blocker text
 SELECT o_turned, o_blocker FROM posthaste.tidy_history();
+
+-- in the code
+-- returns: has_table_privilege bool
+SELECT pg_catalog.has_table_privilege('posthaste.queue', 'UPDATE');
 
 -- in the code
 -- returns: answer text
@@ -1245,7 +1302,7 @@ UPDATE posthaste.capture SET stopped = $2 WHERE name = $1::text;
 UPDATE posthaste.capture_copy SET problem = $2 WHERE id = $1::bigint;
 
 -- in_flight.sql
--- takes: int8, text, text, text, text, text, int8, timestamptz
+-- takes: int8, text, text, text, text, text, int8, timestamptz, timestamptz, text, int4, int8
 -- returns: at text, id int8, name text, queue text, priority int4, state text, attempt int4
 -- returns: max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz, tag text
 -- returns: last_error text, kwargs text, kwargs_bytes int4
@@ -1255,10 +1312,14 @@ SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, j.state AS state, j.
        CASE WHEN j.kwargs_bytes <= 4096 THEN j.kwargs::text END AS kwargs, j.kwargs_bytes
   FROM posthaste.in_flight j
  WHERE j.id < $1::bigint
-   AND ($2::text IS NULL OR j.queue = $2::text) AND ($3::text IS NULL OR j.name = $3::text)
-   AND ($4::text IS NULL OR j.tag = $4::text) AND ($5::text IS NULL OR j.state = $5::text)
+   AND ($2::text IS NULL OR j.queue LIKE $2::text) AND ($3::text IS NULL OR j.name LIKE $3::text)
+   AND ($4::text IS NULL OR j.tag LIKE $4::text) AND ($5::text IS NULL OR j.state = $5::text)
    AND ($6::text IS NULL OR j.last_error LIKE $6::text)
    AND ($8::timestamptz IS NULL OR j.enqueued_at >= $8::timestamptz)
+   AND ($9::timestamptz IS NULL OR j.enqueued_at < $9::timestamptz)
+   AND ($10::text IS NULL OR j.ordering_key LIKE $10::text)
+   AND ($11::integer IS NULL OR j.priority = $11::integer)
+   AND ($12::bigint IS NULL OR j.worker = $12::bigint)
  ORDER BY j.id DESC LIMIT $7::bigint;
 
 -- is_idle.sql
@@ -1285,21 +1346,26 @@ SELECT DISTINCT ON (m.epoch) m.*
  ORDER BY m.epoch, m.commit DESC, m.record DESC, m.row DESC, m.done DESC;
 
 -- kept.sql
--- takes: text, timestamptz, int8, text, text, text, text, int8, int8, timestamptz
+-- takes: text, timestamptz, int8, text, text, text, text, int8, int8, timestamptz, timestamptz
+-- takes: text, int4
 -- returns: id int8, died_at timestamptz, name text, queue text, priority int4, state text
 -- returns: attempt int4, max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz
 -- returns: tag text, last_error text, kwargs text, kwargs_bytes int4
 WITH near AS MATERIALIZED (
-  SELECT d.id, d.died_at, d.queue, d.name, d.tag, d.last_error
+  SELECT d.id, d.died_at, d.queue, d.name, d.tag, d.last_error, d.ordering_key, d.priority
     FROM posthaste.dead d
    WHERE d.state = $1::text AND d.died_at <= $2::timestamptz
      AND (d.died_at, d.id) < ($2::timestamptz, $3::bigint)
      AND d.died_at >= coalesce($10::timestamptz, '-infinity')
+     AND d.died_at < coalesce($11::timestamptz, 'infinity')
    ORDER BY d.died_at DESC, d.id DESC LIMIT $8::bigint
 ), matching AS MATERIALIZED (
   SELECT n.id FROM near n
-   WHERE ($4::text IS NULL OR n.queue = $4::text) AND ($5::text IS NULL OR n.name = $5::text)
-     AND ($6::text IS NULL OR n.tag = $6::text) AND ($7::text IS NULL OR n.last_error LIKE $7::text)
+   WHERE ($4::text IS NULL OR n.queue LIKE $4::text) AND ($5::text IS NULL OR n.name LIKE $5::text)
+     AND ($6::text IS NULL OR n.tag LIKE $6::text)
+     AND ($7::text IS NULL OR n.last_error LIKE $7::text)
+     AND ($12::text IS NULL OR n.ordering_key LIKE $12::text)
+     AND ($13::integer IS NULL OR n.priority = $13::integer)
    ORDER BY n.died_at DESC, n.id DESC LIMIT $9::bigint
 ), scanned AS (
   SELECT n.id, n.died_at, count(*) OVER () AS rows FROM near n ORDER BY n.died_at, n.id LIMIT 1
@@ -1315,16 +1381,20 @@ SELECT l.id, l.died_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NU
  ORDER BY died_at DESC, id DESC;
 
 -- kept_count.sql
--- takes: text, text, text, text, text, int8, timestamptz
+-- takes: text, text, text, text, text, int8, timestamptz, timestamptz, text, int4
 -- returns: matching int8, scanned int8
-SELECT count(*) FILTER (WHERE ($2::text IS NULL OR d.queue = $2::text)
-                          AND ($3::text IS NULL OR d.name = $3::text)
-                          AND ($4::text IS NULL OR d.tag = $4::text)
-                          AND ($5::text IS NULL OR d.last_error LIKE $5::text)) AS matching,
+SELECT count(*) FILTER (WHERE ($2::text IS NULL OR d.queue LIKE $2::text)
+                          AND ($3::text IS NULL OR d.name LIKE $3::text)
+                          AND ($4::text IS NULL OR d.tag LIKE $4::text)
+                          AND ($5::text IS NULL OR d.last_error LIKE $5::text)
+                          AND ($9::text IS NULL OR d.ordering_key LIKE $9::text)
+                          AND ($10::integer IS NULL OR d.priority = $10::integer)) AS matching,
        count(*) AS scanned
-  FROM (SELECT d.queue, d.name, d.tag, d.last_error FROM posthaste.dead d
+  FROM (SELECT d.queue, d.name, d.tag, d.last_error, d.ordering_key, d.priority
+          FROM posthaste.dead d
          WHERE ($1::text IS NULL OR d.state = $1::text)
-           AND ($7::timestamptz IS NULL OR d.died_at >= $7::timestamptz) LIMIT $6::bigint) d;
+           AND ($7::timestamptz IS NULL OR d.died_at >= $7::timestamptz)
+           AND ($8::timestamptz IS NULL OR d.died_at < $8::timestamptz) LIMIT $6::bigint) d;
 
 -- kept_for.sql
 -- returns: attempts float8, inbox float8
@@ -1902,7 +1972,7 @@ UPDATE posthaste.capture SET runner = $2, path = $3, started_at = clock_timestam
  WHERE name = $1::text;
 
 -- running.sql
--- takes: int8, text, text, text, text, text, int8, timestamptz, int8
+-- takes: int8, text, text, text, text, text, int8, timestamptz, int8, timestamptz, text, int4, int8
 -- returns: at text, id int8, name text, queue text, priority int4, state text, attempt int4
 -- returns: max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz, tag text
 -- returns: last_error text, kwargs text, kwargs_bytes int4
@@ -1911,7 +1981,7 @@ SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, 'running' AS state, 
        left(j.last_error, 400) AS last_error,
        CASE WHEN j.kwargs_bytes <= 4096 THEN j.kwargs::text END AS kwargs, j.kwargs_bytes
   FROM (
-  SELECT r.* FROM (
+  SELECT c.worker, r.* FROM (
     SELECT n.worker, n.batch, n.token FROM (
       SELECT b.worker, b.batch, b.token FROM posthaste.claim_0 b
        ORDER BY b.batch DESC LIMIT $9::bigint) n
@@ -1919,7 +1989,7 @@ SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, 'running' AS state, 
     LATERAL posthaste.batch_rows_0(c.batch, c.token) r
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_0 a WHERE a.xid = r.xid AND a.id = r.id)
   UNION ALL
-  SELECT r.* FROM (
+  SELECT c.worker, r.* FROM (
     SELECT n.worker, n.batch, n.token FROM (
       SELECT b.worker, b.batch, b.token FROM posthaste.claim_1 b
        ORDER BY b.batch DESC LIMIT $9::bigint) n
@@ -1927,7 +1997,7 @@ SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, 'running' AS state, 
     LATERAL posthaste.batch_rows_1(c.batch, c.token) r
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_1 a WHERE a.xid = r.xid AND a.id = r.id)
   UNION ALL
-  SELECT r.* FROM (
+  SELECT c.worker, r.* FROM (
     SELECT n.worker, n.batch, n.token FROM (
       SELECT b.worker, b.batch, b.token FROM posthaste.claim_2 b
        ORDER BY b.batch DESC LIMIT $9::bigint) n
@@ -1935,7 +2005,7 @@ SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, 'running' AS state, 
     LATERAL posthaste.batch_rows_2(c.batch, c.token) r
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_2 a WHERE a.xid = r.xid AND a.id = r.id)
   UNION ALL
-  SELECT r.* FROM (
+  SELECT c.worker, r.* FROM (
     SELECT n.worker, n.batch, n.token FROM (
       SELECT b.worker, b.batch, b.token FROM posthaste.claim_3 b
        ORDER BY b.batch DESC LIMIT $9::bigint) n
@@ -1943,7 +2013,7 @@ SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, 'running' AS state, 
     LATERAL posthaste.batch_rows_3(c.batch, c.token) r
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_3 a WHERE a.xid = r.xid AND a.id = r.id)
   UNION ALL
-  SELECT r.* FROM (
+  SELECT c.worker, r.* FROM (
     SELECT n.worker, n.batch, n.token FROM (
       SELECT b.worker, b.batch, b.token FROM posthaste.claim_4 b
        ORDER BY b.batch DESC LIMIT $9::bigint) n
@@ -1951,7 +2021,7 @@ SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, 'running' AS state, 
     LATERAL posthaste.batch_rows_4(c.batch, c.token) r
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_4 a WHERE a.xid = r.xid AND a.id = r.id)
   UNION ALL
-  SELECT r.* FROM (
+  SELECT c.worker, r.* FROM (
     SELECT n.worker, n.batch, n.token FROM (
       SELECT b.worker, b.batch, b.token FROM posthaste.claim_5 b
        ORDER BY b.batch DESC LIMIT $9::bigint) n
@@ -1959,10 +2029,14 @@ SELECT j.id::text AS at, j.id, j.name, j.queue, j.priority, 'running' AS state, 
     LATERAL posthaste.batch_rows_5(c.batch, c.token) r
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_5 a WHERE a.xid = r.xid AND a.id = r.id)) j
  WHERE j.id < $1::bigint
-   AND ($2::text IS NULL OR j.queue = $2::text) AND ($3::text IS NULL OR j.name = $3::text)
-   AND ($4::text IS NULL OR j.tag = $4::text) AND ($5::text IS NULL OR $5::text = 'running')
+   AND ($2::text IS NULL OR j.queue LIKE $2::text) AND ($3::text IS NULL OR j.name LIKE $3::text)
+   AND ($4::text IS NULL OR j.tag LIKE $4::text) AND ($5::text IS NULL OR $5::text = 'running')
    AND ($6::text IS NULL OR j.last_error LIKE $6::text)
    AND ($8::timestamptz IS NULL OR j.enqueued_at >= $8::timestamptz)
+   AND ($10::timestamptz IS NULL OR j.enqueued_at < $10::timestamptz)
+   AND ($11::text IS NULL OR j.ordering_key LIKE $11::text)
+   AND ($12::integer IS NULL OR j.priority = $12::integer)
+   AND ($13::bigint IS NULL OR j.worker = $13::bigint)
  ORDER BY j.id DESC LIMIT $7::bigint;
 
 -- running_by_worker.sql
@@ -2034,7 +2108,7 @@ SELECT DISTINCT ON (u.at) u.at, u.come, u.done, u.failed, u.started, u.waited, u
  ORDER BY u.at, u.span DESC;
 
 -- scheduled.sql
--- takes: int4, text, text, text, text, text, text, text, int8, timestamptz
+-- takes: int4, text, text, text, text, text, text, text, int8, timestamptz, timestamptz, text, int4
 -- returns: at text, id int8, name text, queue text, priority int4, state text, attempt int4
 -- returns: max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz, tag text
 -- returns: last_error text, kwargs text, kwargs_bytes int4
@@ -2056,10 +2130,13 @@ SELECT w.ctid::text AS at, w.id, w.name, coalesce(w.own_queue, w.queue) AS queue
     FROM posthaste.store s LEFT JOIN page p ON true
    WHERE s.slot = $1::integer AND s.ctid >= $2::text::tid AND s.ctid < $3::text::tid
      AND ($7::text IS DISTINCT FROM 'retrying' OR s.attempt > 0)
-     AND ($4::text IS NULL OR coalesce(s.own_queue, s.queue) = $4::text)
-     AND ($5::text IS NULL OR s.name = $5::text) AND ($6::text IS NULL OR s.tag = $6::text)
+     AND ($4::text IS NULL OR coalesce(s.own_queue, s.queue) LIKE $4::text)
+     AND ($5::text IS NULL OR s.name LIKE $5::text) AND ($6::text IS NULL OR s.tag LIKE $6::text)
      AND ($8::text IS NULL OR s.last_error LIKE $8::text)
      AND ($10::timestamptz IS NULL OR s.enqueued_at >= $10::timestamptz)
+     AND ($11::timestamptz IS NULL OR s.enqueued_at < $11::timestamptz)
+     AND ($12::text IS NULL OR s.ordering_key LIKE $12::text)
+     AND ($13::integer IS NULL OR coalesce(s.own_priority, s.priority) = $13::integer)
      AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_6 e
                       WHERE $1::integer = 6 AND e.xid = s.xid AND e.id = s.id)
      AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_7 e
@@ -2490,7 +2567,7 @@ SELECT j.id, posthaste.delivery_id(j.id), j.enqueued_at, j.scheduled_at, j.expir
  ORDER BY j.priority, j.id LIMIT $2;
 
 -- waiting.sql
--- takes: int4, text, text, text, text, text, text, text, int8, timestamptz
+-- takes: int4, text, text, text, text, text, text, text, int8, timestamptz, timestamptz, text, int4
 -- returns: at text, id int8, name text, queue text, priority int4, state text, attempt int4
 -- returns: max_attempts int4, enqueued_at timestamptz, scheduled_at timestamptz, tag text
 -- returns: last_error text, kwargs text, kwargs_bytes int4
@@ -2513,10 +2590,13 @@ SELECT w.ctid::text AS at, w.id, w.name, coalesce(w.own_queue, w.queue) AS queue
     FROM posthaste.store s LEFT JOIN cursor c ON c.queue = s.queue AND c.priority = s.priority
    WHERE s.slot = $1::integer AND s.ctid >= $2::text::tid AND s.ctid < $3::text::tid
      AND (s.queue <> '' OR s.turn IS NULL)
-     AND ($4::text IS NULL OR coalesce(s.own_queue, s.queue) = $4::text)
-     AND ($5::text IS NULL OR s.name = $5::text) AND ($6::text IS NULL OR s.tag = $6::text)
+     AND ($4::text IS NULL OR coalesce(s.own_queue, s.queue) LIKE $4::text)
+     AND ($5::text IS NULL OR s.name LIKE $5::text) AND ($6::text IS NULL OR s.tag LIKE $6::text)
      AND ($8::text IS NULL OR s.last_error LIKE $8::text)
      AND ($10::timestamptz IS NULL OR s.enqueued_at >= $10::timestamptz)
+     AND ($11::timestamptz IS NULL OR s.enqueued_at < $11::timestamptz)
+     AND ($12::text IS NULL OR s.ordering_key LIKE $12::text)
+     AND ($13::integer IS NULL OR coalesce(s.own_priority, s.priority) = $13::integer)
      AND NOT coalesce(posthaste.is_claimed(s.xid, s.id, c.lo, c.hi, c.at_xid, c.at_id, c.exhausted),
                       false)
      AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_0 e
