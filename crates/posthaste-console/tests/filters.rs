@@ -26,8 +26,12 @@ async fn dead(client: &Client, column: &str) -> i64 {
     id
 }
 
+/// Of the jobs that wait.
 async fn states(client: &Client, filter: &str) -> Vec<String> {
-    let sql = format!("SELECT state FROM posthaste.job WHERE {filter} ORDER BY id");
+    let sql = format!(
+        "SELECT state FROM posthaste.job
+          WHERE {filter} AND state IN ('available', 'scheduled') ORDER BY id"
+    );
     let rows = client.query(&sql, &[]).await.unwrap();
     rows.iter().map(|row| row.get(0)).collect()
 }
