@@ -66,7 +66,7 @@ lint: ## Check the formatting and the lints
 	cargo fmt --all --check
 	cargo clippy --workspace --all-features --all-targets -- -D warnings
 
-features: ## Compile the library, the relay and the sync with each of their features alone; ARGS name features
+features: ## Compile each crate by itself, with none of its features, its default ones, and each alone; ARGS name features, none and default among them
 	@scripts/features.sh $(ARGS)
 
 package: ## Package each published crate, and build it from that; ARGS=--no-verify builds nothing
