@@ -6,13 +6,14 @@ mod tests;
 use std::collections::HashMap;
 
 use ::bytes::Bytes;
+use serde_json::{Map, Value as Json};
 use uuid::Uuid;
 
 use crate::change::{Change, Operation, Place, time};
 use crate::copying::{CopyTable, MARK, Touched};
 use crate::event::{Draft, Event};
 use crate::lsn::Lsn;
-use crate::pgoutput::{self, Old, Part, Relation, Tuple};
+use crate::pgoutput::{self, Old, Part, Relation, Tuple, Value};
 use crate::position::{Position, Rows, Timelines, delivery_id};
 use crate::source::Source;
 
@@ -48,6 +49,8 @@ pub(crate) struct Assembler<'a> {
     rows: Rows,
     /// The table that is copied.
     watched: Option<CopyTable>,
+    /// The columns by which rows of an outbox are deleted.
+    deleted_by: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +76,14 @@ impl<'a> Assembler<'a> {
             transaction: None,
             rows: Rows::default(),
             watched: None,
+            deleted_by: Vec::new(),
         }
+    }
+
+    /// Rows of the outbox are deleted by these columns.
+    pub(crate) fn delete_by(mut self, key: &[String]) -> Self {
+        self.deleted_by = key.to_vec();
+        self
     }
 
     /// Which table is copied.
@@ -214,10 +224,25 @@ impl<'a> Assembler<'a> {
         let touched = watched.and_then(|table| table.touched(relation, &change));
         let draft = self.source.row(relation, &change, place)?;
         let event = draft.map(|draft| self.event(draft, position)).transpose()?;
+        let mut event = event.flatten();
+        if let Some(event) = event.as_mut().filter(|_| !self.deleted_by.is_empty()) {
+            event.row = change.new.as_ref().map(|new| self.key_of(relation, new));
+        }
         Ok(Step {
             touched: touched.into_iter().collect(),
-            ..Step::of(event.flatten())
+            ..Step::of(event)
         })
+    }
+
+    fn key_of(&self, relation: &Relation, row: &Tuple) -> Map<String, Json> {
+        let columns = relation.columns.iter().zip(row);
+        let columns = columns.filter(|(column, _)| self.deleted_by.contains(&column.name));
+        columns
+            .filter_map(|(column, value)| match value {
+                Value::Text(text) => Some((column.name.clone(), Json::from(&**text))),
+                Value::Null | Value::Unchanged => None,
+            })
+            .collect()
     }
 
     /// An event for each table, all of one record. Partitions of one table are that table.

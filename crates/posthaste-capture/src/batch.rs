@@ -74,14 +74,14 @@ impl Batch {
         &self.xids
     }
 
+    /// About as many bytes as its jobs have.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Up to here all is read, and done once the events are.
     pub(crate) fn end(&self) -> Lsn {
         self.end
-    }
-
-    /// What is marked.
-    pub(crate) fn marked(&self) -> Mark {
-        self.mark
     }
 
     /// How much was read that is not marked.
@@ -134,6 +134,7 @@ mod tests {
                 record: Lsn(record),
                 row: 0,
             },
+            row: None,
         }
     }
 

@@ -24,6 +24,20 @@ pub struct Capture {
     pub slot: String,
     /// The server itself, where the database of the jobs is reached through a pooler.
     pub server: Option<Database>,
+    /// What may be left as it is.
+    pub options: Options,
+}
+
+/// What most captures leave as it is.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Whether servers from version 17 on synchronize the slot to their standbys, so that the
+    /// capture goes on after a failover; nothing: where they can.
+    pub failover: Option<bool>,
+    /// What logical replication brought here is left out. It needs version 16.
+    pub local_only: bool,
+    /// The rows of an outbox are deleted once they are captured.
+    pub outbox_delete: bool,
 }
 
 /// Where events go without jobs, and when they become jobs of the sender's queue all the same.
@@ -35,6 +49,9 @@ pub struct Direct {
     pub spill_after: u64,
     /// While it takes nothing: after this time; nothing: however long it takes.
     pub spill_after_time: Option<Duration>,
+    /// Once the tables of jobs are this large, no more events become jobs: the server keeps its
+    /// log.
+    pub spill_most: u64,
 }
 
 impl Direct {
@@ -44,6 +61,7 @@ impl Direct {
             sender,
             spill_after: 1 << 30,
             spill_after_time: Some(Duration::from_secs(300)),
+            spill_most: 20 << 30,
         }
     }
 }
@@ -60,6 +78,8 @@ pub enum State {
     Direct,
     /// The destination takes nothing: it writes jobs of the route's queue.
     Spilling,
+    /// The same, while there are as many jobs as there may be: the server keeps its log.
+    Full,
     /// It waits until those jobs are sent, to send without jobs again.
     Draining,
     /// Another process runs it.
@@ -75,6 +95,7 @@ impl State {
     pub(crate) const fn path(self) -> &'static str {
         match self {
             Self::Spilling => "spilling",
+            Self::Full => "full",
             Self::Draining => "draining",
             _ => "direct",
         }

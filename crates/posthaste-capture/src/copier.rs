@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::pgoutput::Tuple;
 use crate::source::Source;
 use crate::store::Store;
+use crate::store::copy::Copied;
 
 /// How long a transaction that nobody sees yet is waited for before the next look.
 const UNSEEN: Duration = Duration::from_millis(2);
@@ -64,6 +65,17 @@ pub(crate) struct Chunk {
     pub(crate) copy: TableCopy,
     pub(crate) is_last: bool,
     page_pace: Pace,
+}
+
+impl Chunk {
+    /// What is to be written down of it.
+    pub(crate) fn copied(&self, rows: usize) -> Copied {
+        Copied {
+            copy: self.copy.clone(),
+            rows,
+            is_last: self.is_last,
+        }
+    }
 }
 
 impl Drop for Reading {
@@ -134,6 +146,13 @@ impl Copier {
             again: Instant::now(),
         });
         Ok(())
+    }
+
+    /// The next snapshot must see these transactions, which the stream has brought.
+    pub(crate) fn require(&mut self, xids: &[u32]) {
+        if let Some(current) = &mut self.current {
+            current.handed.extend(xids);
+        }
     }
 
     /// Begins to read the next chunk, unless one is in hand. All that was handed out must be seen

@@ -40,6 +40,8 @@ pub struct Event {
     pub at: Timestamp,
     /// Where it stands in the stream.
     pub position: Position,
+    /// The key of its row, where that is to be deleted.
+    pub(crate) row: Option<Map<String, Value>>,
 }
 
 impl Event {
@@ -61,6 +63,7 @@ impl Event {
             body: draft.body,
             at,
             position,
+            row: None,
         }
     }
 

@@ -14,6 +14,7 @@ use posthaste::__private::{Replication, ReplicationStream};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
+use crate::confirmation::Confirmation;
 use crate::error::Error;
 use crate::lsn::Lsn;
 
@@ -44,8 +45,7 @@ pub(crate) struct Feed {
     asked: bool,
     told: Instant,
     keep_alive: Duration,
-    /// Up to here the server may forget.
-    confirmed: Lsn,
+    confirmation: Confirmation,
 }
 
 /// The server, as it names itself.
@@ -69,7 +69,7 @@ impl Feed {
             asked: false,
             told: now,
             keep_alive: KEEP_ALIVE,
-            confirmed: Lsn(0),
+            confirmation: Confirmation::default(),
         };
         within(feed.exchange_login(&login)).await?;
         Ok(feed)
@@ -127,16 +127,23 @@ impl Feed {
         }
     }
 
+    /// Whether the server synchronizes the slot to its standbys. Nobody may stream from it.
+    pub(crate) async fn set_failover(&mut self, slot: &str, is_on: bool) -> Result<(), Error> {
+        let sql = format!("ALTER_REPLICATION_SLOT {slot} (FAILOVER {is_on})");
+        self.query(&sql).await.map(drop)
+    }
+
     /// Begins to stream from this place, or from where the slot stands if that is later.
     pub(crate) async fn start(
         &mut self,
         slot: &str,
         from: Lsn,
+        confirmed: Lsn,
         options: &str,
     ) -> Result<(), Error> {
         let sql = format!("START_REPLICATION SLOT {slot} LOGICAL {from} ({options})");
         frontend::query(&sql, &mut self.write).map_err(Error::io)?;
-        self.confirmed = from;
+        self.confirmation = Confirmation::new(confirmed);
         within(async {
             self.flush().await?;
             loop {
@@ -171,7 +178,14 @@ impl Feed {
             if let Some(frame) = self.frame()? {
                 self.heard = Instant::now();
                 self.asked = false;
-                self.keep_alive().await?;
+                let place = match &frame {
+                    Frame::Data { record, .. } => *record,
+                    Frame::Alive { end, .. } => *end,
+                };
+                match self.confirmation.stream(place) {
+                    true => self.tell(false).await?,
+                    false => self.keep_alive().await?,
+                }
                 return Ok(frame);
             }
             let wait = self.keep_alive.saturating_sub(self.told.elapsed());
@@ -206,9 +220,15 @@ impl Feed {
         self.keep_alive().await
     }
 
-    /// The server may forget all before this place.
-    pub(crate) async fn confirm(&mut self, done: Lsn) -> Result<(), Error> {
-        self.confirmed = self.confirmed.max(done);
+    /// The server may forget all before this place: at once, or when the stream has passed another
+    /// one.
+    pub(crate) async fn confirm(&mut self, done: Lsn, after: Option<Lsn>) -> Result<(), Error> {
+        self.confirmation.confirm(done, after);
+        self.tell(false).await
+    }
+
+    /// Says how far it is.
+    pub(crate) async fn report(&mut self) -> Result<(), Error> {
         self.tell(false).await
     }
 
@@ -221,7 +241,7 @@ impl Feed {
         let mut status = BytesMut::with_capacity(34);
         status.put_u8(b'r');
         for _ in ["written", "flushed", "applied"] {
-            status.put_u64(self.confirmed.0);
+            status.put_u64(self.confirmation.confirmed().0);
         }
         status.put_i64(0);
         status.put_u8(u8::from(asks));

@@ -3,7 +3,7 @@
 //! order of the commits.
 //!
 //! ```no_run
-//! use posthaste_capture::{Capture, OutboxColumns, Source, TableName, Until};
+//! use posthaste_capture::{Capture, Options, OutboxColumns, Source, TableName, Until};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let database = posthaste::connect("postgres://app@db.example.org/app")?;
@@ -17,6 +17,7 @@
 //!     },
 //!     slot: "posthaste_orders".into(),
 //!     server: None,
+//!     options: Options::default(),
 //! };
 //! capture.install(&database).await?;
 //! let mut running = capture.start(database, Until::Stopped)?;
@@ -34,6 +35,7 @@ mod position;
 mod snapshot;
 
 mod change;
+mod confirmation;
 mod mark;
 mod overview;
 mod slot;
@@ -47,6 +49,7 @@ mod copying;
 mod assemble;
 mod batch;
 mod feed;
+mod handed_rows;
 mod requirements;
 
 mod capture;
@@ -54,6 +57,7 @@ mod store;
 
 mod copier;
 mod direct;
+mod opening;
 
 mod operate;
 mod session;
@@ -62,7 +66,7 @@ mod settings;
 mod preview;
 mod run;
 
-pub use capture::{Capture, Direct, State, Status, Until};
+pub use capture::{Capture, Direct, Options, State, Status, Until};
 pub use error::Error;
 pub use event::Event;
 pub use lsn::Lsn;

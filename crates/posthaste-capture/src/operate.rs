@@ -7,11 +7,13 @@ use uuid::Uuid;
 use crate::capture::Capture;
 use crate::error::Error;
 use crate::lsn::Lsn;
+use crate::opening::open_feed;
 use crate::overview::{Copying, Gap, Installation, Overview};
 use crate::position::Position;
-use crate::requirements::{check_server, check_table};
+use crate::requirements::{check_origin, check_server, check_table, failover};
 use crate::slot::gap;
-use crate::source::TableName;
+use crate::source::{Source, TableName};
+use crate::store::outbox::Deletion;
 use crate::store::{self, Store};
 
 /// All captures of a database.
@@ -62,9 +64,12 @@ impl Capture {
         let slot = store.slot(&self.slot).await?;
         let server = store.server().await?;
         check_server(&server, slot.is_some()).map_err(Error::stopped)?;
+        check_origin(self.options.local_only, server.version).map_err(Error::stopped)?;
+        let is_failover = self.is_failover(server.version)?;
         for table in store.tables(&self.source).await? {
             check_table(&table, &self.source).map_err(Error::stopped)?;
         }
+        self.deletion(&store).await?;
         let installed = store.installed().await?;
         if let Some(other) = installed.as_ref().filter(|one| one.slot != self.slot) {
             return Err(Error::stopped(format!(
@@ -89,6 +94,9 @@ impl Capture {
                     "changes are lost: {reason}. 'posthaste capture begin {name}' begins again"
                 )));
             }
+            if slot.is_some_and(|slot| slot.is_failover != is_failover) {
+                self.change_failover(database, is_failover).await?;
+            }
             return Ok(self.installation(true, done));
         }
         let begins = match slot {
@@ -100,7 +108,7 @@ impl Capture {
             }
             // An installation ended here, and nobody has read from the slot since.
             Some(slot) => slot.confirmed,
-            None => store.create_slot(&self.slot).await?,
+            None => store.create_slot(&self.slot, is_failover).await?,
         };
         let names = (&*self.slot, &*self.slot);
         store
@@ -109,6 +117,35 @@ impl Capture {
             })
             .await?;
         Ok(self.installation(false, begins))
+    }
+
+    /// How rows of the outbox are deleted, if they are.
+    pub(crate) async fn deletion(&self, store: &Store) -> Result<Option<Deletion>, Error> {
+        match &self.source {
+            Source::Outbox { table, .. } if self.options.outbox_delete => {
+                let deletion = store.deletion(table).await?;
+                deletion.map(Some).map_err(Error::stopped)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn is_failover(&self, version: i32) -> Result<bool, Error> {
+        failover(self.options.failover, version).map_err(Error::stopped)
+    }
+
+    /// A slot that is there keeps its place.
+    async fn change_failover(&self, database: &Database, is_on: bool) -> Result<(), Error> {
+        let mut feed = open_feed(self.server.as_ref().unwrap_or(database)).await?;
+        let altered = feed.set_failover(&self.slot, is_on).await;
+        altered.map_err(|error| match error.is_in_use() {
+            true => Error::stopped(format!(
+                "failover cannot change while the capture runs: run 'posthaste capture pause {}' \
+                 first",
+                self.name
+            )),
+            false => error,
+        })
     }
 
     fn installation(&self, was_there: bool, begins: Lsn) -> Installation {
@@ -148,10 +185,11 @@ impl Capture {
     pub async fn statements(&self, database: &Database) -> Result<Vec<String>, Error> {
         let store = Store::open(database, &self.name).await?;
         let version = store.server().await?.version;
+        let is_failover = self.is_failover(version)?;
         let publication = store
             .publication_statement(&self.slot, &self.source, version)
             .await?;
-        let slot = store.slot_statement(&self.slot).await?;
+        let slot = store.slot_statement(&self.slot, is_failover).await?;
         Ok(vec![publication, slot])
     }
 
@@ -163,6 +201,7 @@ impl Capture {
         let server = store.server().await?;
         let slot = store.slot(&self.slot).await?;
         check_server(&server, slot.is_some()).map_err(Error::stopped)?;
+        let is_failover = self.is_failover(server.version)?;
         self.publish(&store, server.version).await?;
         match slot {
             Some(slot) if !slot.is_ours => {
@@ -174,7 +213,7 @@ impl Capture {
             Some(_) => store.drop_slot(&self.slot).await?,
             None => {}
         }
-        let begins = store.create_slot(&self.slot).await?;
+        let begins = store.create_slot(&self.slot, is_failover).await?;
         let names = (&*self.slot, &*self.slot);
         let tables = self.table_names();
         store
@@ -192,11 +231,6 @@ impl Capture {
         table: &TableName,
         filter: Option<&str>,
     ) -> Result<bool, Error> {
-        if self.direct.is_some() {
-            let problem = "a capture with a route cannot copy: its rows would become jobs, which \
-                           later changes overtake";
-            return Err(Error::stopped(problem));
-        }
         let store = Store::open(database, &self.name).await?;
         let installed = self.installed(&store).await?;
         let columns = self.source.copied(table).map_err(Error::stopped)?;

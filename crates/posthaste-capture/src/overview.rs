@@ -55,8 +55,12 @@ pub struct Overview {
     /// Why a copy does not go on.
     pub copy_problem: Option<String>,
     /// Of one that sends without jobs: `direct`; `spilling` while its events become jobs all the
-    /// same; `draining` while they wait until the last of those is sent.
+    /// same; `full` while there are as many jobs as there may be; `draining` while events wait
+    /// until the last of those is sent.
     pub path: Option<String>,
+    /// Since when its events are not sent directly.
+    #[serde(serialize_with = "maybe_text")]
+    pub indirect_since: Option<Timestamp>,
 }
 
 impl Overview {
@@ -75,6 +79,7 @@ impl Overview {
             match self.path.as_deref() {
                 Some("direct") => "direct",
                 Some("spilling") => "spilling",
+                Some("full") => "full",
                 Some("draining") => "draining",
                 _ if self.copied_rows.is_some() && self.copy_problem.is_none() => "copying",
                 _ => "running",

@@ -7,8 +7,8 @@ use crate::assemble::Assembler;
 use crate::capture::Capture;
 use crate::error::Error;
 use crate::event::Event;
+use crate::opening::open_feed;
 use crate::position::Timelines;
-use crate::session::open_feed;
 use crate::store::Store;
 
 impl Capture {
@@ -32,9 +32,9 @@ impl Capture {
         // A temporary copy ends with this connection, whatever becomes of the rest.
         let copy = format!("posthaste_preview_{}", Uuid::new_v4().simple());
         store.copy_slot(&installed.slot, &copy).await?;
-        let messages = self.source.wants_messages();
+        let wanted = (self.source.wants_messages(), self.options.local_only);
         let changes = store
-            .peek(&copy, &installed.publication, messages, count)
+            .peek(&copy, &installed.publication, wanted, count)
             .await?;
         store.drop_slot(&copy).await?;
         let epoch = installed.epoch;

@@ -43,6 +43,36 @@ pub(crate) fn check_server(server: &Server, has_slot: bool) -> Result<(), String
     }
 }
 
+/// Servers from this version on synchronize slots to their standbys.
+const SYNCHRONIZES: i32 = 170_000;
+
+/// Whether the slot is synchronized to standbys.
+pub(crate) fn failover(wanted: Option<bool>, version: i32) -> Result<bool, String> {
+    match wanted {
+        Some(true) if version < SYNCHRONIZES => Err(format!(
+            "failover needs PostgreSQL 17, and this server is {}: after a failover the capture \
+             has a gap",
+            version / 10_000
+        )),
+        None => Ok(version >= SYNCHRONIZES),
+        Some(wanted) => Ok(wanted),
+    }
+}
+
+/// Servers from this version on tell what replication brought from what was written here.
+const TELLS_ORIGINS: i32 = 160_000;
+
+/// Why changes that replication brought cannot be left out.
+pub(crate) fn check_origin(local_only: bool, version: i32) -> Result<(), String> {
+    match local_only && version < TELLS_ORIGINS {
+        true => Err(format!(
+            "origin = \"none\" needs PostgreSQL 16, and this server is {}",
+            version / 10_000
+        )),
+        false => Ok(()),
+    }
+}
+
 /// Why a table cannot be captured from this source.
 pub(crate) fn check_table(table: &Table, source: &Source) -> Result<(), String> {
     let name = &table.name;
@@ -87,7 +117,7 @@ pub(crate) fn check_table(table: &Table, source: &Source) -> Result<(), String> 
 
 #[cfg(test)]
 mod tests {
-    use super::{Server, Table, check_server, check_table};
+    use super::{Server, Table, check_server, check_table, failover};
     use crate::source::{OutboxColumns, Source, TableName};
 
     fn server() -> Server {
@@ -129,6 +159,18 @@ mod tests {
             ..server()
         };
         assert_eq!(check_server(&full, true), Ok(()));
+    }
+
+    #[test]
+    fn slots_fail_over_where_the_server_can_and_nobody_says_otherwise() {
+        let all = [None, Some(true), Some(false)];
+        assert_eq!(
+            all.map(|wanted| failover(wanted, 170_000)),
+            [Ok(true), Ok(true), Ok(false)]
+        );
+        let older = all.map(|wanted| failover(wanted, 160_009));
+        assert_eq!((&older[0], &older[2]), (&Ok(false), &Ok(false)));
+        assert!(older[1].clone().unwrap_err().contains("is 16"));
     }
 
     #[test]

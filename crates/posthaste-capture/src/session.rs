@@ -20,11 +20,16 @@ use crate::copying::Touched;
 use crate::error::Error;
 use crate::event::Event;
 use crate::feed::{Feed, Frame};
+use crate::handed_rows::HandedRows;
 use crate::lsn::Lsn;
 use crate::mark::Mark;
+use crate::opening::{open_feed, options, seconds};
 use crate::position::{Position, Timelines};
+use crate::requirements::check_origin;
 use crate::slot::{Slot, gap};
-use crate::store::{IS_STANDBY, Installed, Kept, Store};
+use crate::store::copy::Copied;
+use crate::store::outbox::Deletion;
+use crate::store::{Installed, Kept, Store};
 
 /// Under load batches follow each other in this time; after a rest the first goes at once.
 const BETWEEN_BATCHES: Duration = Duration::from_millis(50);
@@ -46,6 +51,10 @@ pub(crate) struct Session<'a> {
     store: Arc<Store>,
     feed: Feed,
     installed: Installed,
+    /// The server synchronizes the slot to its standbys.
+    is_failover: bool,
+    /// How rows of the outbox are deleted, if they are.
+    deletion: Option<Arc<Deletion>>,
     runner: Uuid,
     timelines: Timelines,
     mark: Mark,
@@ -105,8 +114,19 @@ impl<'a> Session<'a> {
         {
             feed.keep_alive_every(limit);
         }
-        let options = options(&installed.publication);
-        feed.start(&installed.slot, mark.done, &options).await?;
+        let deletion = match check_options(capture, &store).await {
+            Err(error) if error.is_stopped() => return stop(&store, &error.to_string()).await,
+            checked => checked?,
+        };
+        let options = options(&installed.publication, capture.options.local_only);
+        // A slot that fails over may be confirmed up to its mark only once the mark is streamed.
+        let is_failover = slot.as_ref().is_some_and(|slot| slot.is_failover);
+        let confirmed = match slot {
+            Some(slot) if slot.is_failover => slot.confirmed,
+            _ => mark.done,
+        };
+        feed.start(&installed.slot, mark.done, confirmed, &options)
+            .await?;
         // Nobody else streams from the slot now; whoever did may still be writing its last batch.
         let runner = Uuid::new_v4();
         let path = capture.direct.as_ref().map(|_| State::Draining.path());
@@ -114,6 +134,11 @@ impl<'a> Session<'a> {
         let mark = taken.unwrap_or(mark);
         let slot = store.slot(&installed.slot).await?;
         require_slot(capture, &store, &installed, slot.as_ref(), mark).await?;
+        let after = match is_failover {
+            true => Some(store.written().await?),
+            false => None,
+        };
+        feed.confirm(mark.done, after).await?;
         if capture.direct.is_none() {
             shared.set(State::Running);
         }
@@ -126,6 +151,8 @@ impl<'a> Session<'a> {
             store,
             feed,
             installed,
+            is_failover,
+            deletion: deletion.map(Arc::new),
             runner,
             timelines,
             mark,
@@ -146,15 +173,18 @@ impl<'a> Session<'a> {
     fn assembler(&self) -> Assembler<'a> {
         let timelines = self.timelines.clone();
         let (epoch, source) = (self.installed.epoch, &self.capture.source);
-        Assembler::new(source, epoch, timelines, self.mark.position)
+        let key = self.deletion.as_ref().map_or(&[][..], |one| &one.key);
+        Assembler::new(source, epoch, timelines, self.mark.position).delete_by(key)
     }
 
-    /// Writes these events as jobs, with the mark that counts them, and lets the server forget
-    /// what is before it.
+    /// Writes these events as jobs, with the mark that counts them, deletes rows, and lets the
+    /// server forget what is before it.
     async fn write<'e>(
         &mut self,
         events: impl Iterator<Item = &'e Event>,
         xids: &[u32],
+        rows: &HandedRows,
+        copied: Option<&Copied>,
         mark: Mark,
     ) -> Result<(), Error> {
         let capture = self.capture;
@@ -165,13 +195,14 @@ impl<'a> Session<'a> {
         let jobs = events.map(|event| job(event, &capture.queue));
         let jobs = jobs.collect::<Result<Vec<NewJob>, _>>()?;
         let (store, feed, stopping) = (&self.store, &mut self.feed, self.stopping);
-        let (runner, epoch) = (self.runner, self.installed.epoch);
+        let (by, rows) = (
+            (self.runner, self.installed.epoch),
+            (self.deletion.as_deref(), rows),
+        );
         let keep = async {
             loop {
-                match store.keep(runner, epoch, &jobs, xids, mark).await? {
-                    Kept::Unseen if stopping.is_cancelled() => {
-                        return Err(Error::lost("others do not see what was committed yet"));
-                    }
+                match store.keep(by, &jobs, xids, rows, copied, mark).await? {
+                    Kept::Unseen if stopping.is_cancelled() => return Err(unseen()),
                     Kept::Unseen => sleep(UNSEEN).await,
                     kept => return Ok::<_, Error>(kept),
                 }
@@ -181,7 +212,16 @@ impl<'a> Session<'a> {
             return Err(superseded());
         }
         self.shared.count(jobs.len() as u64);
-        self.feed.confirm(mark.done).await
+        let after = self.after_mark().await?;
+        self.feed.confirm(mark.done, after).await
+    }
+
+    /// What the stream must have passed before the mark that was just written is confirmed.
+    async fn after_mark(&mut self) -> Result<Option<Lsn>, Error> {
+        Ok(match self.is_failover {
+            true => Some(while_alive(&mut self.feed, self.store.written()).await?),
+            false => None,
+        })
     }
 
     async fn turn_marks(&mut self) -> Result<(), Error> {
@@ -291,6 +331,19 @@ async fn require_slot(
     stop(store, &reason).await
 }
 
+/// How rows of the outbox are deleted, where the options are possible here.
+async fn check_options(capture: &Capture, store: &Store) -> Result<Option<Deletion>, Error> {
+    if capture.options.local_only {
+        let version = store.server().await?.version;
+        check_origin(true, version).map_err(Error::stopped)?;
+    }
+    capture.deletion(store).await
+}
+
+fn unseen() -> Error {
+    Error::lost("others do not see what was committed yet")
+}
+
 fn superseded() -> Error {
     Error::lost("another process runs the capture now")
 }
@@ -298,51 +351,6 @@ fn superseded() -> Error {
 async fn stop<T>(store: &Store, reason: &str) -> Result<T, Error> {
     store.stop(reason).await?;
     Err(Error::stopped(reason))
-}
-
-/// The first of its servers that answers and is no standby.
-pub(crate) async fn open_feed(server: &Database) -> Result<Feed, Error> {
-    let mut problem = None;
-    for number in 0.. {
-        let opened = async {
-            let Some(replication) = server.replication(number).await? else {
-                return Ok(None);
-            };
-            let mut feed = Feed::log_in(replication).await?;
-            let rows = feed.query(IS_STANDBY).await?;
-            let is_standby = rows.first().and_then(|row| row.first()?.as_deref()) == Some("t");
-            match is_standby {
-                true => Err(Error::lost("the server is a standby")),
-                false => Ok(Some(feed)),
-            }
-        };
-        match opened.await {
-            Ok(Some(feed)) => return Ok(feed),
-            Ok(None) => break,
-            Err(error) => problem = problem.or(Some(error)),
-        }
-    }
-    Err(problem.unwrap_or_else(|| Error::lost("the settings name no server")))
-}
-
-fn options(publication: &str) -> String {
-    // The marks of copies are messages too.
-    format!("proto_version '1', publication_names '\"{publication}\"', messages 'true'")
-}
-
-/// A time as the server shows a setting.
-fn seconds(text: &str) -> Option<Duration> {
-    let split = text
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(text.len());
-    let number: u64 = text[..split].parse().ok()?;
-    Some(match &text[split..] {
-        "ms" => Duration::from_millis(number),
-        "min" => Duration::from_secs(number * 60),
-        "h" => Duration::from_secs(number * 3600),
-        "d" => Duration::from_secs(number * 86_400),
-        _ => Duration::from_secs(number),
-    })
 }
 
 /// Does something while the server hears of us.
@@ -356,20 +364,5 @@ async fn while_alive<T>(
             done = &mut work => return done,
             () = sleep(TICK) => feed.keep_alive().await?,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::seconds;
-
-    #[test]
-    fn reads_times_of_settings() {
-        let read = ["0", "500ms", "60s", "1min", "2h"].map(seconds);
-        let expected = [0, 500, 60_000, 60_000, 7_200_000].map(Duration::from_millis);
-        assert_eq!(read, expected.map(Some));
-        assert_eq!(seconds("x"), None);
     }
 }

@@ -1,5 +1,8 @@
 //! A capture as a section of `posthaste.toml`. Pure.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 
 use posthaste::settings::Fields;
@@ -7,27 +10,32 @@ use posthaste::{Database, Error};
 use posthaste_relay::Route;
 use serde_json::Value;
 
-use crate::capture::{Capture, Direct};
+use crate::capture::{Capture, Direct, Options};
 use crate::source::{CapturedTable, OutboxColumns, Source, TableName};
 
-const KNOWN: [&str; 10] = [
+const KNOWN: [&str; 14] = [
     "queue",
     "route",
     "spill_after",
     "spill_after_time",
+    "spill_most",
     "outbox",
     "outbox_columns",
     "messages",
     "tables",
     "table",
     "slot",
+    "failover",
+    "origin",
+    "outbox_delete",
 ];
 const OPERATIONS: [&str; 4] = ["insert", "update", "delete", "truncate"];
 
 impl Capture {
-    /// Reads a section: `queue`, or `route` with `spill_after` and `spill_after_time`; one of
-    /// `outbox`, `messages` and `tables`; `outbox_columns`, `table` and `slot`. The server, where
-    /// it is not the database of the jobs, and the route that is named are the caller's.
+    /// Reads a section: `queue`, or `route` with `spill_after`, `spill_after_time` and
+    /// `spill_most`; one of `outbox`, `messages` and `tables`; `outbox_columns`, `outbox_delete`,
+    /// `table`, `slot`, `failover` and `origin`. The server, where it is not the database of the
+    /// jobs, and the route that is named are the caller's.
     pub fn read(
         name: &str,
         settings: &BTreeMap<String, Value>,
@@ -64,10 +72,28 @@ impl Capture {
                 source: source(settings)?,
                 slot,
                 server,
+                options: options(settings)?,
             })
         };
         read().map_err(|problem| Error::config(format!("capture {name}: {problem}")))
     }
+}
+
+fn options(settings: &BTreeMap<String, Value>) -> Result<Options, String> {
+    let local_only = match settings.get("origin").map(Value::as_str) {
+        None | Some(Some("any")) => false,
+        Some(Some("none")) => true,
+        Some(_) => return Err("origin: must be \"any\" or \"none\"".into()),
+    };
+    let outbox_delete = boolean(settings, "outbox_delete")?;
+    if outbox_delete.is_some() && !settings.contains_key("outbox") {
+        return Err("outbox_delete: goes only with outbox".into());
+    }
+    Ok(Options {
+        failover: boolean(settings, "failover")?,
+        local_only,
+        outbox_delete: outbox_delete.unwrap_or(false),
+    })
 }
 
 fn direct(
@@ -87,6 +113,9 @@ fn direct(
     let mut direct = Direct::new(sender);
     if let Some(bytes) = limits.remove("spill_after") {
         direct.spill_after = size(&bytes).ok_or("spill_after: must be a size such as \"1GiB\"")?;
+    }
+    if let Some(bytes) = limits.remove("spill_most") {
+        direct.spill_most = size(&bytes).ok_or("spill_most: must be a size such as \"20GiB\"")?;
     }
     if limits.get("spill_after_time").and_then(Value::as_str) == Some("never") {
         direct.spill_after_time = None;
@@ -211,6 +240,16 @@ fn operations(value: &Value) -> Result<Vec<String>, String> {
     }
 }
 
+fn boolean(settings: &BTreeMap<String, Value>, setting: &str) -> Result<Option<bool>, String> {
+    let Some(value) = settings.get(setting) else {
+        return Ok(None);
+    };
+    let value = value.as_bool();
+    value
+        .map(Some)
+        .ok_or_else(|| format!("{setting}: must be true or false"))
+}
+
 fn text(setting: &str, value: &Value) -> Result<String, String> {
     match value.as_str() {
         Some(text) if !text.is_empty() => Ok(text.to_owned()),
@@ -235,151 +274,4 @@ fn table<'a>(
     };
     let fields = map.into_iter().flatten();
     Ok(fields.map(|(name, value)| (name.clone(), value)))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use posthaste_relay::Route;
-    use serde_json::json;
-
-    use crate::capture::Capture;
-    use crate::source::Source;
-
-    fn read(name: &str, settings: serde_json::Value) -> Result<Capture, String> {
-        let settings = serde_json::from_value(settings).unwrap();
-        Capture::read(name, &settings, None, None).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn a_capture_needs_little() {
-        let capture = read("orders", json!({ "outbox": "outbox" })).unwrap();
-        assert_eq!(
-            (&*capture.queue, &*capture.slot),
-            ("orders", "posthaste_orders")
-        );
-        let table = &capture.source.tables()[0];
-        assert_eq!(table.to_string(), "public.outbox");
-        let messages = json!({ "queue": "q", "messages": "order.*", "slot": "s" });
-        let messages = read("a", messages).unwrap();
-        assert_eq!(messages.source, Source::Messages("order.*".into()));
-        let tables = json!({
-            "tables": ["a", "s.b"],
-            "table": { "s.b": { "columns": ["id"], "where": "id > 0", "key": ["id"],
-                                "operations": ["insert"] } },
-        });
-        let Source::Tables(tables) = read("a", tables).unwrap().source else {
-            panic!("tables");
-        };
-        assert_eq!(tables[1].filter.as_deref(), Some("id > 0"));
-        assert_eq!(tables[1].operations, ["insert"]);
-    }
-
-    #[test]
-    fn a_capture_with_a_route_sends_without_jobs_and_spills_into_its_queue() {
-        let read = |more: serde_json::Value| {
-            let route = json!({ "to": "stdout:", "ordered": true, "queue": "mail" });
-            let route = Route::read("r", route.as_object().unwrap()).unwrap();
-            let mut settings = json!({ "outbox": "outbox", "route": "r" });
-            let all = settings.as_object_mut().unwrap();
-            all.extend(more.as_object().unwrap().clone());
-            let settings = serde_json::from_value(settings).unwrap();
-            let read = Capture::read("a", &settings, None, Some(&route));
-            read.map_err(|error| error.to_string())
-        };
-        let capture = read(json!({})).unwrap();
-        let direct = capture.direct.unwrap();
-        assert_eq!((&*capture.queue, direct.spill_after), ("mail", 1 << 30));
-        let minutes = |minutes: u64| Some(Duration::from_secs(minutes * 60));
-        assert_eq!(direct.spill_after_time, minutes(5));
-        let limits = json!({ "spill_after": "20 MiB", "spill_after_time": "2m" });
-        let direct = read(limits).unwrap().direct.unwrap();
-        assert_eq!(
-            (direct.spill_after, direct.spill_after_time),
-            (20 << 20, minutes(2))
-        );
-        let never = json!({ "spill_after": 7, "spill_after_time": "never" });
-        let direct = read(never).unwrap().direct.unwrap();
-        assert_eq!((direct.spill_after, direct.spill_after_time), (7, None));
-        for (more, said) in [
-            (json!({ "queue": "q" }), "queue: is the route's"),
-            (
-                json!({ "spill_after": "1GB" }),
-                "spill_after: must be a size",
-            ),
-            (
-                json!({ "spill_after_time": "soon" }),
-                "spill_after_time: must be",
-            ),
-        ] {
-            let error = read(more).unwrap_err();
-            assert!(error.contains(said), "{error}");
-        }
-    }
-
-    #[test]
-    fn errors_name_the_setting() {
-        for (name, settings, said) in [
-            ("a", json!({}), "name one of"),
-            ("A", json!({ "outbox": "o" }), "name must have"),
-            (
-                "a",
-                json!({ "outbox": "o", "tables": ["b"] }),
-                "name one of",
-            ),
-            ("a", json!({ "outbox": "posthaste.job" }), "never captured"),
-            (
-                "a",
-                json!({ "outbox": "o", "colour": 1 }),
-                "colour: is no setting",
-            ),
-            (
-                "a",
-                json!({ "outbox": "o", "route": "r" }),
-                "route: there is no such",
-            ),
-            (
-                "a",
-                json!({ "outbox": "o", "table": {} }),
-                "goes only with tables",
-            ),
-            (
-                "a",
-                json!({ "outbox": "o", "spill_after": 1 }),
-                "goes only with route",
-            ),
-            ("a", json!({ "messages": "a*b" }), "at the end only"),
-            (
-                "a",
-                json!({ "messages": "a", "outbox_columns": {} }),
-                "goes only with outbox",
-            ),
-            ("a", json!({ "tables": [] }), "names no table"),
-            (
-                "a",
-                json!({ "tables": ["a"], "table": { "b": {} } }),
-                "not among",
-            ),
-            (
-                "a",
-                json!({ "tables": ["a"], "table": { "a": { "x": 1 } } }),
-                "no setting",
-            ),
-            (
-                "a",
-                json!({ "outbox": "o", "outbox_columns": { "x": "y" } }),
-                "none of id",
-            ),
-            ("a", json!({ "outbox": "o", "slot": "S" }), "slot:"),
-            (
-                "a",
-                json!({ "tables": ["a"], "table": { "a": { "operations": ["merge"] } } }),
-                "merge is none of",
-            ),
-        ] {
-            let error = read(name, settings.clone()).unwrap_err();
-            assert!(error.contains(said), "{settings}: {error}");
-        }
-    }
 }

@@ -8,6 +8,8 @@ pub(crate) struct Slot {
     /// Of this database, and for pgoutput.
     pub(crate) is_ours: bool,
     pub(crate) is_active: bool,
+    /// The server synchronizes it to its standbys.
+    pub(crate) is_failover: bool,
     pub(crate) confirmed: Lsn,
     pub(crate) wal_status: String,
     pub(crate) reason: Option<String>,
@@ -40,6 +42,7 @@ mod tests {
         Slot {
             is_ours: true,
             is_active: false,
+            is_failover: false,
             confirmed: Lsn(confirmed),
             wal_status: "reserved".into(),
             reason: None,

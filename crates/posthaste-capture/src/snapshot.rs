@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::str::FromStr;
 
 /// A snapshot as `pg_current_snapshot()` prints it.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     /// Transactions from here on are not seen.
     xmax: u64,

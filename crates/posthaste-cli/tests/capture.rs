@@ -1,6 +1,7 @@
 //! `posthaste capture`: an outbox of an existing program becomes jobs with no Rust at all.
 
 mod quickstart;
+mod standbys;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,12 +29,16 @@ struct World {
     // Dropped before its server.
     database: TestDb,
     client: Client,
-    _server: PgServer,
+    server: PgServer,
 }
 
 async fn world() -> anyhow::Result<World> {
+    world_on(PgVersion::any()).await
+}
+
+async fn world_on(version: PgVersion) -> anyhow::Result<World> {
     let stage = Stage::new()?;
-    let server = PgServer::start(PgVersion::any(), &[("wal_level", "logical")])?;
+    let server = PgServer::start(version, &[("wal_level", "logical")])?;
     let database = TestDb::empty(&server).await?;
     let client = database.client().await?;
     client.batch_execute(TABLE).await?;
@@ -43,13 +48,23 @@ async fn world() -> anyhow::Result<World> {
         stage,
         database,
         client,
-        _server: server,
+        server,
     })
 }
 
 impl World {
     async fn good(&self, arguments: &[&str]) -> anyhow::Result<String> {
         self.stage.run_on(&self.database, arguments).await?.good()
+    }
+
+    /// The findings about captures.
+    async fn found(&self) -> anyhow::Result<Vec<String>> {
+        let run = self.stage.run_on(&self.database, &["doctor", "--json"]);
+        let report: Value = serde_json::from_str(&run.await?.out)?;
+        let findings = report["findings"].as_array().cloned().unwrap_or_default();
+        let ids = findings.iter().filter_map(|one| one["id"].as_str());
+        let ids = ids.filter(|id| id.starts_with("capture."));
+        Ok(ids.map(str::to_owned).collect())
     }
 
     async fn insert(&self, payload: &str) -> anyhow::Result<()> {
@@ -271,17 +286,9 @@ async fn the_doctor_finds_what_others_did_to_a_capture() -> anyhow::Result<()> {
     let world = world().await?;
     let file = "[capture.orders]\ntables = ['public.outbox']\n";
     world.stage.write("posthaste.toml", file)?;
-    let found = async || -> anyhow::Result<Vec<String>> {
-        let run = world.stage.run_on(&world.database, &["doctor", "--json"]);
-        let report: Value = serde_json::from_str(&run.await?.out)?;
-        let findings = report["findings"].as_array().cloned().unwrap_or_default();
-        let ids = findings.iter().filter_map(|one| one["id"].as_str());
-        let ids = ids.filter(|id| id.starts_with("capture."));
-        Ok(ids.map(str::to_owned).collect())
-    };
-    assert!(found().await?.is_empty(), "without a capture");
+    assert!(world.found().await?.is_empty(), "without a capture");
     world.good(&["capture", "install"]).await?;
-    assert_eq!(found().await?, ["capture.limit"]);
+    assert_eq!(world.found().await?, ["capture.limit"]);
     for statement in [
         "ALTER SYSTEM SET max_slot_wal_keep_size = '10GB'",
         "SELECT pg_reload_conf()",
@@ -289,7 +296,7 @@ async fn the_doctor_finds_what_others_did_to_a_capture() -> anyhow::Result<()> {
     ] {
         world.client.batch_execute(statement).await?;
     }
-    let is_found = async || Ok(found().await? == ["capture.identity"]);
+    let is_found = async || Ok(world.found().await? == ["capture.identity"]);
     eventually(BOUND, "the lost identity is found", is_found).await?;
     let update = "INSERT INTO outbox (payload) VALUES ('a'); UPDATE outbox SET payload = 'b'";
     assert!(world.client.batch_execute(update).await.is_err());
@@ -299,7 +306,7 @@ async fn the_doctor_finds_what_others_did_to_a_capture() -> anyhow::Result<()> {
     ] {
         world.client.batch_execute(statement).await?;
     }
-    assert_eq!(found().await?, ["capture.publication"]);
+    assert_eq!(world.found().await?, ["capture.publication"]);
     Ok(())
 }
 

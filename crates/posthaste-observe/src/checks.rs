@@ -77,6 +77,14 @@ pub enum CaptureProblem {
     },
     /// Slots may keep any amount of log.
     Limit,
+    /// The slot of this capture is not synchronized to the standbys.
+    Unsynchronized(String),
+    /// No standby synchronizes slots.
+    NoSynchronization,
+    /// A standby may lack what was captured when it takes over.
+    StandbysBehind,
+    /// Captures wait for this slot, which no standby uses.
+    StandbyMissing(String),
 }
 
 /// A synced table whose changes do not all get jobs.

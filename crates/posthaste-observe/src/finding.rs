@@ -181,6 +181,10 @@ kinds! {
         "A capture is paused, and the server keeps its log.";
     CaptureCopy "capture.copy" Warning "copies do not go on"
         "A copy of a captured table does not go on.";
+    CaptureFull "capture.full" Error "captures may spill no more"
+        "A capture may write no more jobs, and the server keeps its log.";
+    CaptureSpilling "capture.spilling" Warning "captures spill for long"
+        "A capture has written jobs instead of sending for more than 15 minutes.";
     CaptureBehind "capture.behind" Warning "captures lag"
         "A capture lags far behind the server's log.";
     CaptureGap "capture.gap" Warning "captures have gaps"
@@ -191,6 +195,10 @@ kinds! {
         "A captured table has no replica identity: its UPDATE and DELETE fail.";
     CaptureLimit "capture.limit" Hint "slots keep log without limit"
         "The slots of captures may keep any amount of log.";
+    CaptureFailover "capture.failover" Hint "captures do not survive a failover"
+        "A failover would leave a gap in a capture.";
+    CaptureStandby "capture.standby" Error "captures wait for a standby"
+        "Captures wait for a slot that no standby uses.";
     TransactionPrepared "transaction.prepared" Error "prepared transactions never ended"
         "A transaction was prepared and never ended.";
     TransactionLong "transaction.long" Warning "transactions are open for long"

@@ -5,6 +5,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::time::Instant;
 
 use super::{Feed, Frame, GIVE_UP_AFTER, KEEP_ALIVE};
+use crate::confirmation::Confirmation;
 use crate::lsn::Lsn;
 
 fn feed() -> (Feed, DuplexStream) {
@@ -18,7 +19,7 @@ fn feed() -> (Feed, DuplexStream) {
         asked: false,
         told: now,
         keep_alive: KEEP_ALIVE,
-        confirmed: Lsn(0),
+        confirmation: Confirmation::default(),
     };
     (feed, theirs)
 }

@@ -7,6 +7,7 @@ use tokio::time::timeout;
 use super::{BETWEEN_BATCHES, IDLE_MARKS, MARKS, Session, TICK, Taken, take};
 use crate::batch::Batch;
 use crate::error::Error;
+use crate::handed_rows::HandedRows;
 use crate::lsn::Lsn;
 
 /// How often a run that is to end asks the server how far it is.
@@ -71,7 +72,7 @@ impl Session<'_> {
                         self.flush(&mut batch).await?;
                         flushed = Instant::now();
                     }
-                    self.feed.confirm(batch.marked().done).await?;
+                    self.feed.report().await?;
                 }
                 Taken::Unreadable(change) => {
                     self.flush(&mut batch).await?;
@@ -84,8 +85,9 @@ impl Session<'_> {
     /// Writes what is in hand, and lets the server forget it.
     pub(super) async fn flush(&mut self, batch: &mut Batch) -> Result<(), Error> {
         let mark = batch.next_mark();
-        self.write(batch.events().iter(), batch.xids(), mark)
-            .await?;
+        let (events, xids) = (batch.events(), batch.xids());
+        let rows = HandedRows::of(events, xids);
+        self.write(events.iter(), xids, &rows, None, mark).await?;
         batch.clear();
         Ok(())
     }

@@ -7,6 +7,7 @@ use crate::assemble::Assembler;
 use crate::batch::Batch;
 use crate::copying::Touched;
 use crate::error::Error;
+use crate::handed_rows::HandedRows;
 use crate::position::Position;
 
 impl Session<'_> {
@@ -74,16 +75,17 @@ impl Session<'_> {
         let jobs = events.and_then(|events| {
             let jobs = events.iter().map(|event| event.job(&self.capture.queue));
             let jobs: Result<Vec<_>, posthaste::Error> = jobs.collect();
-            jobs.map_err(|error| error.to_string())
+            let jobs = jobs.map_err(|error| error.to_string())?;
+            Ok((jobs, HandedRows::of(&events, &[])))
         });
-        let jobs = match jobs {
+        let (jobs, handed) = match jobs {
             Ok(jobs) => jobs,
             Err(problem) => return self.copier.refuse(&self.store, &problem).await,
         };
-        let (runner, epoch, began) = (self.runner, self.installed.epoch, Instant::now());
-        let keep = self
-            .store
-            .keep_chunk(runner, epoch, &chunk.copy, &jobs, chunk.is_last);
+        let (by, began) = ((self.runner, self.installed.epoch), Instant::now());
+        let deleted = (self.deletion.as_deref(), &handed);
+        let copied = chunk.copied(jobs.len());
+        let keep = self.store.keep_chunk(by, &copied, &jobs, deleted);
         let Some(goes_on) = while_alive(&mut self.feed, keep).await? else {
             return Err(Error::lost("another process runs the capture now"));
         };

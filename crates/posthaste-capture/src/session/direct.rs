@@ -1,14 +1,15 @@
 //! Sends events without jobs, one batch at a time. Where the destination takes nothing, they become
 //! jobs of its route, until all of those are sent.
 
+mod copies;
 mod marking;
+mod sending;
 mod spilling;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use posthaste_relay::{Answer, Message};
-use tokio::task::{JoinSet, yield_now};
+use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::{BETWEEN_BATCHES, Session, TICK, Taken, take, while_alive};
@@ -17,9 +18,12 @@ use crate::batch::Batch;
 use crate::capture::{Direct, State};
 use crate::direct::{Hand, Pace, Patience};
 use crate::error::Error;
+use crate::handed_rows::HandedRows;
 use crate::lsn::Lsn;
 use crate::mark::{Counted, Mark};
+use copies::HandedChunk;
 use marking::{Marking, written};
+use sending::Sent;
 
 /// How often a run that is to end asks the server how far it is.
 const ASK: Duration = Duration::from_millis(100);
@@ -27,6 +31,9 @@ const ASK: Duration = Duration::from_millis(100);
 const LAST_ANSWER: Duration = Duration::from_secs(5);
 /// A server that asks again and again for so long, and sends nothing, is shutting down.
 const SHUTS_DOWN: Duration = Duration::from_secs(2);
+
+/// While no mark can be written, rows that are to be deleted are kept in memory, up to so many.
+const MOST_ROWS: usize = 50_000;
 
 /// The path of events.
 #[derive(Clone, Copy, Debug)]
@@ -41,16 +48,6 @@ enum Path {
         since: Instant,
         ask_at: Instant,
     },
-}
-
-/// What became of messages.
-struct Sent {
-    numbers: Vec<usize>,
-    messages: Vec<Message>,
-    answers: Vec<Answer>,
-    took: Duration,
-    /// The destination answered when it was asked.
-    was_there: bool,
 }
 
 /// A run of the direct path over one connection.
@@ -74,6 +71,11 @@ struct Run<'s, 'a> {
     gives_up: bool,
     send_at: Instant,
     look_at: Instant,
+    /// There are as many jobs as there may be.
+    is_full: bool,
+    /// How many bytes of events may become jobs before it is asked whether there is room, and when.
+    room: u64,
+    room_at: Instant,
     spilled_at: Instant,
     /// Up to here all was accepted.
     accepted: Mark,
@@ -84,6 +86,12 @@ struct Run<'s, 'a> {
     is_store_lost: bool,
     /// Events that were accepted, and that no mark counts.
     unmarked: Counted,
+    /// The rows of these events, to be deleted with the mark.
+    handed: HandedRows,
+    /// A chunk of a copy that is handed out.
+    chunk: Option<HandedChunk>,
+    /// Transactions that were read, and that others may not see yet.
+    recent: Vec<u32>,
     /// When it was last asked whether somebody has paused it.
     asked_at: Instant,
     /// Since when the server asks again and again.
@@ -103,7 +111,7 @@ impl<'a> Session<'a> {
                 return run.stop().await;
             }
             run.advance().await?;
-            if until.is_some_and(|until| run.is_done_to(until)) {
+            if until.is_some_and(|until| run.is_done_to(until)) && !run.session.copier.is_busy() {
                 return run.mark_now().await;
             }
             run.wait(until.is_some()).await?;
@@ -135,6 +143,9 @@ impl<'s, 'a> Run<'s, 'a> {
             gives_up: false,
             send_at: now,
             look_at: now,
+            is_full: false,
+            room: 0,
+            room_at: now,
             spilled_at: now,
             accepted: mark,
             marked: mark,
@@ -143,7 +154,10 @@ impl<'s, 'a> Run<'s, 'a> {
             marking: None,
             is_store_lost: false,
             unmarked: Counted::default(),
-            asked_at: now,
+            handed: HandedRows::default(),
+            chunk: None,
+            recent: Vec::new(),
+            asked_at: now.checked_sub(TICK).unwrap_or(now),
             asked_since: None,
             session,
             direct,
@@ -163,7 +177,10 @@ impl<'s, 'a> Run<'s, 'a> {
                 self.send().await;
             }
             Path::Spilling { ask_at } => {
-                self.spill().await?;
+                self.look_for_room().await?;
+                if !self.is_full {
+                    self.spill().await?;
+                }
                 if Instant::now() >= ask_at {
                     self.drain().await?;
                 }
@@ -177,7 +194,7 @@ impl<'s, 'a> Run<'s, 'a> {
             return self.session.unreadable(&change).await;
         }
         self.mark();
-        Ok(())
+        self.copy_on().await
     }
 
     /// Asks once a second whether somebody has paused it.
@@ -190,7 +207,10 @@ impl<'s, 'a> Run<'s, 'a> {
         let store = Arc::clone(&self.session.store);
         let asked = while_alive(&mut self.session.feed, store.wanted()).await;
         match (asked, self.path) {
-            (Ok((is_paused, _)), _) => Ok(is_paused),
+            (Ok((is_paused, wanted)), _) => {
+                self.want_copy(wanted).await?;
+                Ok(is_paused)
+            }
             (Err(error), Path::Direct) => {
                 self.lose_store(&error);
                 Ok(false)
@@ -215,6 +235,7 @@ impl<'s, 'a> Run<'s, 'a> {
             marked = written(&mut self.marking) => self.was_marked(marked).await?,
             frame = self.session.feed.next(), if reads => {
                 let taken = take(frame?, &mut self.assembler, &mut self.reading);
+                self.note_transaction();
                 self.taken(taken).await?;
             }
             () = std::future::ready(()), if hands_out => {
@@ -238,7 +259,7 @@ impl<'s, 'a> Run<'s, 'a> {
         let due = match self.path {
             Path::Direct if self.hand.is_some() && self.sending.is_empty() => until(self.send_at),
             Path::Direct => TICK,
-            Path::Spilling { .. } if self.reading.is_empty() => TICK,
+            Path::Spilling { .. } if self.reading.is_empty() || self.is_full => TICK,
             Path::Spilling { .. } => until(self.spilled_at + BETWEEN_BATCHES),
             Path::Draining { ask_at, .. } => until(ask_at),
         };
@@ -248,8 +269,8 @@ impl<'s, 'a> Run<'s, 'a> {
 
     async fn taken(&mut self, taken: Taken) -> Result<(), Error> {
         match taken {
-            // Copies are refused.
-            Taken::Read | Taken::Copied(..) => self.asked_since = None,
+            Taken::Read => self.asked_since = None,
+            Taken::Copied(touched, mark) => return self.take_copied(touched, mark).await,
             Taken::Asked => return self.asked().await,
             Taken::Unreadable(change) => self.unreadable = Some(change),
         }
@@ -270,77 +291,16 @@ impl<'s, 'a> Run<'s, 'a> {
         if goes_on && now.duration_since(first) > SHUTS_DOWN {
             return Err(Error::lost("the server shuts down"));
         }
-        self.session.feed.confirm(self.marked.done).await
+        self.session.feed.report().await
     }
 
     fn may_hand_out(&self) -> bool {
         let is_whole = self.assembler.transaction().is_none() || self.unreadable.is_some();
         matches!(self.path, Path::Direct)
             && self.hand.is_none()
+            && self.handed.len() < MOST_ROWS
             && !self.reading.is_empty()
             && (is_whole || self.reading.is_full())
-    }
-
-    /// Begins to send the next messages.
-    async fn send(&mut self) {
-        let is_due = self.sending.is_empty() && Instant::now() >= self.send_at;
-        let Some(hand) = self.hand.as_mut().filter(|_| is_due) else {
-            return;
-        };
-        let (numbers, messages) = hand.take(self.pace.size());
-        let (sender, asks_first) = (self.direct.sender.clone(), self.asks_first);
-        self.sending.spawn(async move {
-            let began = Instant::now();
-            let asked = match asks_first {
-                true => sender.check().await,
-                false => Ok(()),
-            };
-            let was_there = asked.is_ok() && sender.can_ask();
-            let answers = match asked {
-                Ok(()) => sender.send(&messages).await,
-                Err(reason) => {
-                    let reason = reason.into();
-                    vec![Answer::Unavailable { reason }; messages.len()]
-                }
-            };
-            Sent {
-                numbers,
-                messages,
-                answers,
-                took: began.elapsed(),
-                was_there: was_there && asks_first,
-            }
-        });
-        // They are being sent before more is read.
-        yield_now().await;
-    }
-
-    fn sent(&mut self, sent: Sent) {
-        let Some(hand) = &mut self.hand else { return };
-        let numbered = sent.numbers.into_iter().zip(sent.messages).collect();
-        let (accepted, problem) = hand.settle(numbered, sent.answers);
-        self.session.shared.count(accepted as u64);
-        if accepted > 0 {
-            self.patience.took();
-        }
-        let Some(problem) = problem else {
-            self.patience.took();
-            if std::mem::take(&mut self.asks_first) {
-                self.session.shared.set(State::Direct);
-            }
-            return self.pace.succeeded(sent.took);
-        };
-        let now = Instant::now();
-        if !self.patience.is_silent() {
-            let (capture, error) = (&self.session.capture.name, &problem);
-            tracing::warn!(capture, error, "the destination of a capture takes nothing");
-        }
-        self.session.shared.fail(&Error::lost(problem));
-        if accepted == 0 {
-            self.patience.refused(self.began.elapsed());
-        }
-        self.send_at = now + self.pace.failed(sent.was_there);
-        self.asks_first = true;
     }
 
     /// All that was handed out has been answered: what was refused becomes jobs.

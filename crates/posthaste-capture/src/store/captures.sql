@@ -18,7 +18,8 @@ SELECT c.name, c.slot, c.publication, c.installed_at, c.started_at, c.stopped,
             ELSE greatest(0::float8, extract(epoch FROM clock_timestamp()
                                              - coalesce(k.at, m.at, c.installed_at))::float8)
        END AS lag_seconds,
-       p.rows AS copied_rows, p.expected AS copy_rows, p.problem AS copy_problem, c.path
+       p.rows AS copied_rows, p.expected AS copy_rows, p.problem AS copy_problem, c.path,
+       c.indirect_since
   FROM posthaste.capture c
   LEFT JOIN pg_replication_slots s ON s.slot_name = c.slot::name
   LEFT JOIN LATERAL (

@@ -5,9 +5,11 @@ use posthaste::NewJob;
 use tokio_postgres::{Client, Row, SimpleQueryMessage};
 use uuid::Uuid;
 
+use super::outbox::Deletion;
 use super::{DURABLE, LOCK_SHARED, Store, reading};
 use crate::copying::{CopyTable, Key, MARK, Page, TableCopy, column_of};
 use crate::error::Error;
+use crate::handed_rows::HandedRows;
 use crate::overview::Copying;
 use crate::pgoutput::{Column, Identity, Relation, Value};
 use crate::source::TableName;
@@ -26,6 +28,14 @@ const BEGIN_MARK: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
      SET LOCAL synchronous_commit = local; SET LOCAL search_path = pg_catalog, pg_temp";
 const EMIT: &str = "SELECT pg_logical_emit_message(true, $1, $2::text)::text";
 const FAIL: &str = "UPDATE posthaste.capture_copy SET problem = $2 WHERE id = $1::bigint";
+
+/// A chunk that is handed out: the copy after it, and how many rows it has.
+#[derive(Clone, Debug)]
+pub(crate) struct Copied {
+    pub(crate) copy: TableCopy,
+    pub(crate) rows: usize,
+    pub(crate) is_last: bool,
+}
 
 impl Store {
     /// Whether the capture is paused, and the copy that it is to go on with.
@@ -166,11 +176,10 @@ impl Store {
     /// where the copy was cancelled; nothing is returned where another process has taken over.
     pub(crate) async fn keep_chunk(
         &self,
-        runner: Uuid,
-        epoch: Uuid,
-        copy: &TableCopy,
+        (runner, epoch): (Uuid, Uuid),
+        copied: &Copied,
         jobs: &[NewJob],
-        is_last: bool,
+        (deletion, handed): (Option<&Deletion>, &HandedRows),
     ) -> Result<Option<bool>, Error> {
         let what = "cannot write the jobs of a copy";
         self.transaction(what, async {
@@ -180,17 +189,24 @@ impl Store {
             if admitted.is_none() {
                 return Ok(None);
             }
-            let rows = i64::try_from(jobs.len()).unwrap_or(i64::MAX);
-            let after = copy.after.as_deref();
-            let values: [&dyn Parameter; 4] = [&copy.id, &rows, &after, &is_last];
-            let done = self.ask(what, include_str!("copy_done.sql"), &values);
-            if done.await?.is_empty() {
+            if !self.advance_copy(copied).await? {
                 return Ok(Some(false));
             }
             self.enqueue(jobs).await?;
+            self.delete_rows(deletion, handed).await?;
             Ok(Some(true))
         })
         .await
+    }
+
+    /// Whether the copy goes on with it.
+    pub(super) async fn advance_copy(&self, copied: &Copied) -> Result<bool, Error> {
+        let what = "cannot say how far a copy is";
+        let rows = i64::try_from(copied.rows).unwrap_or(i64::MAX);
+        let (copy, after) = (&copied.copy, copied.copy.after.as_deref());
+        let values: [&dyn Parameter; 4] = [&copy.id, &rows, &after, &copied.is_last];
+        let done = self.ask(what, include_str!("copy_done.sql"), &values);
+        Ok(!done.await?.is_empty())
     }
 
     /// Says why a copy does not go on.

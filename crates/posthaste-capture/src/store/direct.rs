@@ -6,15 +6,20 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::{Kept, Store, reading};
+use super::{Store, reading};
 use crate::error::Error;
 use crate::lsn::Lsn;
-use crate::mark::{Counted, Mark};
+use crate::mark::Counted;
 
 const UNCONFIRMED: &str = "SELECT (pg_catalog.pg_current_wal_lsn() \
      OPERATOR(pg_catalog.-) $1::text::pg_catalog.pg_lsn)::bigint AS bytes";
+const STORED: &str = "SELECT coalesce(sum(pg_catalog.pg_total_relation_size(\
+     i.inhrelid::regclass))::bigint, 0::bigint) AS bytes FROM pg_catalog.pg_inherits i \
+     WHERE i.inhparent = 'posthaste.store'::regclass::oid";
 const READING_AT: &str = "SELECT posthaste.reading_at() AS place";
-const SET_PATH: &str = "UPDATE posthaste.capture SET path = $3 \
+const SET_PATH: &str = "UPDATE posthaste.capture SET path = $3::text, indirect_since = \
+     CASE WHEN $3::text <> 'direct'::text \
+          THEN coalesce(indirect_since, clock_timestamp()) END \
      WHERE name = $1::text AND runner = $2::uuid";
 
 impl Store {
@@ -22,6 +27,15 @@ impl Store {
     pub(crate) async fn unconfirmed(&self, done: Lsn) -> Result<u64, Error> {
         let (what, done) = ("cannot ask how much log is not confirmed", done.to_string());
         let rows = self.ask(what, UNCONFIRMED, &[&done]).await?;
+        let read = |row: &Row| row.try_get::<_, i64>(0);
+        let bytes = rows.first().map_or(Ok(0), read).map_err(reading)?;
+        Ok(bytes.try_into().unwrap_or(0))
+    }
+
+    /// How large the tables of jobs are.
+    pub(crate) async fn stored(&self) -> Result<u64, Error> {
+        let what = "cannot ask how large the tables of jobs are";
+        let rows = self.ask(what, STORED, &[]).await?;
         let read = |row: &Row| row.try_get::<_, i64>(0);
         let bytes = rows.first().map_or(Ok(0), read).map_err(reading)?;
         Ok(bytes.try_into().unwrap_or(0))
@@ -65,17 +79,6 @@ impl Store {
         self.ask(what, SET_PATH, &[&self.name, &runner, &path])
             .await
             .map(drop)
-    }
-
-    /// A mark, which counts this many events that were sent.
-    pub(crate) async fn keep_mark(
-        &self,
-        (runner, epoch): (Uuid, Uuid),
-        mark: Mark,
-        sent: Counted,
-    ) -> Result<Kept, Error> {
-        self.count(sent);
-        self.keep(runner, epoch, &[], &[], mark).await
     }
 
     /// Counts events in the marks that follow.

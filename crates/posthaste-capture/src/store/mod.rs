@@ -3,6 +3,7 @@
 pub(crate) mod copy;
 pub(crate) mod direct;
 pub(crate) mod operate;
+pub(crate) mod outbox;
 pub(crate) mod publish;
 
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -15,10 +16,13 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::error::Error;
+use crate::handed_rows::HandedRows;
 use crate::lsn::Lsn;
 use crate::mark::{Counted, Mark};
 use crate::slot::Slot;
 use crate::snapshot::Snapshot;
+use copy::Copied;
+use outbox::Deletion;
 
 /// No statement of a capture takes longer, unless the database is in trouble.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -41,6 +45,7 @@ const LOCK_MARKS: &str = "LOCK TABLE posthaste.capture_mark_0, posthaste.capture
 const RUN: &str = include_str!("run.sql");
 /// For a replication connection, which takes no parameters.
 pub(crate) const IS_STANDBY: &str = "SELECT pg_catalog.pg_is_in_recovery()";
+const WRITTEN: &str = "SELECT pg_catalog.pg_current_wal_flush_lsn()::text AS place";
 const STOP: &str = "UPDATE posthaste.capture SET stopped = $2 WHERE name = $1::text";
 const PUT_MARK: [&str; 2] = [
     include_str!("put_mark_0.sql"),
@@ -75,6 +80,8 @@ pub(crate) struct Installed {
 pub(crate) enum Kept {
     Done {
         turn: i64,
+        /// What was seen then.
+        snapshot: Snapshot,
     },
     /// Somebody who looks now would not see the rows yet.
     Unseen,
@@ -139,9 +146,18 @@ impl Store {
                 confirmed: lsn(row, 2)?,
                 wal_status: row.try_get(3)?,
                 reason: row.try_get(4)?,
+                is_failover: row.try_get(5)?,
             })
         };
         rows.first().map(read).transpose().map_err(reading)
+    }
+
+    /// All that this connection has committed stands in the log before this place.
+    pub(crate) async fn written(&self) -> Result<Lsn, Error> {
+        let what = "cannot ask where the log ends";
+        let rows = self.ask(what, WRITTEN, &[]).await?;
+        let row = rows.first().ok_or_else(|| Error::lost(what))?;
+        lsn(row, 0).map_err(reading)
     }
 
     /// Marks of this process count from now on, and of no other. The one before may be at a batch:
@@ -191,13 +207,14 @@ impl Store {
         Ok(mark)
     }
 
-    /// Jobs and the mark that counts them, together or not at all.
+    /// Jobs, the mark that counts them and the deletion of their rows, together or not at all.
     pub(crate) async fn keep(
         &self,
-        runner: Uuid,
-        epoch: Uuid,
+        (runner, epoch): (Uuid, Uuid),
         jobs: &[NewJob],
         xids: &[u32],
+        (deletion, rows): (Option<&Deletion>, &HandedRows),
+        copied: Option<&Copied>,
         mark: Mark,
     ) -> Result<Kept, Error> {
         let what = "cannot write the jobs of a capture";
@@ -208,12 +225,17 @@ impl Store {
             let Some((turn, snapshot)) = self.admit(admitted).await? else {
                 return Ok(Kept::Superseded);
             };
-            if !xids.iter().all(|xid| snapshot.sees(*xid)) {
+            let mut xids = xids.iter().chain(rows.xids());
+            if !xids.all(|xid| snapshot.sees(*xid)) {
                 return Ok(Kept::Unseen);
             }
             self.enqueue(jobs).await?;
+            self.delete_rows(deletion, rows).await?;
+            if let Some(copied) = copied {
+                self.advance_copy(copied).await?;
+            }
             self.put_mark(turn, epoch, mark).await?;
-            Ok(Kept::Done { turn })
+            Ok(Kept::Done { turn, snapshot })
         })
         .await
     }
@@ -305,21 +327,6 @@ impl Store {
         self.ask(what, STOP, &[&self.name, &reason]).await.map(drop)
     }
 
-    pub(crate) async fn put_gap(
-        &self,
-        epoch: Uuid,
-        begins: Lsn,
-        ends: Option<Lsn>,
-        reason: &str,
-        tables: &[String],
-    ) -> Result<(), Error> {
-        let (begins, ends) = (begins.to_string(), ends.map(|end| end.to_string()));
-        let values: [&dyn Parameter; 6] = [&epoch, &begins, &ends, &self.name, &reason, &tables];
-        self.ask("cannot write a gap", include_str!("put_gap.sql"), &values)
-            .await
-            .map(drop)
-    }
-
     pub(crate) async fn transaction<T>(
         &self,
         what: &'static str,
@@ -341,15 +348,10 @@ impl Store {
         .await
     }
 
-    /// As [`Self::ask`], for what waits until others have ended.
-    pub(crate) async fn ask_patiently(
-        &self,
-        what: &'static str,
-        sql: &str,
-        values: &[&dyn Parameter],
-    ) -> Result<Vec<Row>, Error> {
-        let rows = self.client.query_typed(sql, &typed(values)).await;
-        Ok(rows.map_err(posthaste::Error::postgres(what))?)
+    /// As [`Self::run`], for what waits until others have ended.
+    pub(crate) async fn run_patiently(&self, what: &'static str, sql: &str) -> Result<(), Error> {
+        let ran = self.client.batch_execute(sql).await;
+        Ok(ran.map_err(posthaste::Error::postgres(what))?)
     }
 
     pub(crate) async fn ask(

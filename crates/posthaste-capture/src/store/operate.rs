@@ -88,6 +88,21 @@ impl Store {
         .await
     }
 
+    pub(crate) async fn put_gap(
+        &self,
+        epoch: Uuid,
+        begins: Lsn,
+        ends: Option<Lsn>,
+        reason: &str,
+        tables: &[String],
+    ) -> Result<(), Error> {
+        let (begins, ends) = (begins.to_string(), ends.map(|end| end.to_string()));
+        let values: [&dyn Parameter; 6] = [&epoch, &begins, &ends, &self.name, &reason, &tables];
+        self.ask("cannot write a gap", include_str!("put_gap.sql"), &values)
+            .await
+            .map(drop)
+    }
+
     pub(crate) async fn forget(&self) -> Result<(), Error> {
         let what = "cannot remove the capture";
         self.ask(what, FORGET, &[&self.name]).await.map(drop)
@@ -126,6 +141,7 @@ pub(crate) async fn overviews(client: &Client) -> Result<Vec<Overview>, posthast
             copy_rows: row.try_get(19)?,
             copy_problem: row.try_get(20)?,
             path: row.try_get(21)?,
+            indirect_since: row.try_get(22)?,
         })
     })
     .await

@@ -17,10 +17,9 @@ use crate::source::{Source, TableName};
 /// A slot that is in use for longer is used by somebody.
 const LET_GO: Duration = Duration::from_secs(5);
 
-const CREATE_SLOT: &str = "SELECT lsn::text FROM \
-     pg_catalog.pg_create_logical_replication_slot($1::text::name, 'pgoutput'::name)";
 const SLOT_STATEMENT: &str = "SELECT pg_catalog.format('SELECT \
-     pg_catalog.pg_create_logical_replication_slot(%L, %L)', $1, 'pgoutput'::text)";
+     pg_catalog.pg_create_logical_replication_slot(%L, %L%s)', $1, 'pgoutput'::text, \
+     CASE WHEN $2::boolean THEN ', failover => true' ELSE '' END)";
 const COPY_SLOT: &str = "SELECT pg_catalog.pg_copy_logical_replication_slot($1::text::name, \
      $2::text::name, true)";
 const DROP_SLOT: &str = "SELECT pg_catalog.pg_drop_replication_slot($1::text::name)";
@@ -111,9 +110,14 @@ impl Store {
     }
 
     /// The statement that makes the slot.
-    pub(crate) async fn slot_statement(&self, slot: &str) -> Result<String, Error> {
+    pub(crate) async fn slot_statement(
+        &self,
+        slot: &str,
+        is_failover: bool,
+    ) -> Result<String, Error> {
         let what = "cannot describe the slot";
-        let rows = self.ask(what, SLOT_STATEMENT, &[&slot]).await?;
+        let values: [&dyn Parameter; 2] = [&slot, &is_failover];
+        let rows = self.ask(what, SLOT_STATEMENT, &values).await?;
         let row = rows.first().ok_or_else(|| Error::lost(what))?;
         row.try_get(0).map_err(reading)
     }
@@ -138,11 +142,13 @@ impl Store {
     }
 
     /// Makes the slot; where it begins. It waits for the transactions that are open.
-    pub(crate) async fn create_slot(&self, slot: &str) -> Result<Lsn, Error> {
+    pub(crate) async fn create_slot(&self, slot: &str, is_failover: bool) -> Result<Lsn, Error> {
         let what = "cannot make the slot";
-        let rows = self.ask_patiently(what, CREATE_SLOT, &[&slot]).await?;
-        let row = rows.first().ok_or_else(|| Error::lost(what))?;
-        super::lsn(row, 0).map_err(reading)
+        let statement = self.slot_statement(slot, is_failover).await?;
+        self.run_patiently(what, &statement).await?;
+        let made = self.slot(slot).await?;
+        made.map(|made| made.confirmed)
+            .ok_or_else(|| Error::lost(what))
     }
 
     /// The server may take a moment to notice that the one that read from the slot has gone.
@@ -170,13 +176,16 @@ impl Store {
         &self,
         slot: &str,
         publication: &str,
-        with_messages: bool,
+        (with_messages, local_only): (bool, bool),
         count: usize,
     ) -> Result<Vec<(Lsn, Bytes)>, Error> {
         let publication = format!("\"{publication}\"");
         let mut options = vec!["proto_version", "1", "publication_names", &publication];
         if with_messages {
             options.extend(["messages", "true"]);
+        }
+        if local_only {
+            options.extend(["origin", "none"]);
         }
         let options: Vec<String> = options.into_iter().map(ToOwned::to_owned).collect();
         let count = i32::try_from(count).unwrap_or(i32::MAX);

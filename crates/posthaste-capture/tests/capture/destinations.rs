@@ -1,11 +1,11 @@
 //! Destinations of a direct capture that are dead or hard to reach.
 
-use posthaste_capture::{State, TableName};
+use posthaste_capture::State;
 use posthaste_testkit::{Proxy, eventually};
 use serde_json::json;
 
 use super::direct::{Sent, direct, until};
-use super::world::{SOON, tables};
+use super::world::SOON;
 
 #[tokio::test]
 async fn a_server_shuts_down_in_order_while_the_destination_is_dead() {
@@ -66,14 +66,4 @@ async fn links_that_are_cut_half_open_or_lose_answers_keep_every_event_and_its_p
     let repeats = sent.arrived().len() - count;
     assert!(repeats > 0, "answers were lost");
     assert_eq!(running.status().spilled, 0);
-}
-
-#[tokio::test]
-async fn a_capture_with_a_route_refuses_to_copy() {
-    let mut capture = tables(&["public.item"]);
-    capture.direct = Some(direct(1, &json!({})));
-    let nowhere = posthaste::connect("postgres://127.0.0.1:1/none").unwrap();
-    let table = TableName::read("public.item").unwrap();
-    let error = capture.copy(&nowhere, &table, None).await.unwrap_err();
-    assert!(error.to_string().contains("cannot copy"), "{error}");
 }

@@ -62,7 +62,7 @@ impl Sent {
     }
 
     /// Sends the jobs of the route.
-    async fn relay(&self) -> WorkerHandle {
+    pub(super) async fn relay(&self) -> WorkerHandle {
         relay(&self.world, &self.redis).await
     }
 
@@ -72,7 +72,7 @@ impl Sent {
         all.first().unwrap().events
     }
 
-    async fn state(&self) -> &'static str {
+    pub(super) async fn state(&self) -> &'static str {
         let all = overviews(&self.world.client).await.unwrap();
         all.first().unwrap().state()
     }
@@ -102,7 +102,7 @@ impl Sent {
         self.world.sql(&sql).await;
     }
 
-    async fn jobs(&self) -> usize {
+    pub(super) async fn jobs(&self) -> usize {
         self.world.jobs().await.len()
     }
 }
@@ -122,7 +122,7 @@ fn arrived(redis: &Redis) -> Vec<Value> {
 }
 
 /// The first of each id; another one under it is the same.
-fn first_arrivals(all: &[Value]) -> Vec<String> {
+pub(super) fn first_arrivals(all: &[Value]) -> Vec<String> {
     let mut known = HashMap::new();
     let mut first = Vec::new();
     for one in all {

@@ -287,3 +287,33 @@ async fn marks_are_turned_and_the_newest_of_each_capture_stay() {
                  SELECT * FROM posthaste.capture_mark_1) m WHERE done = '0/7'";
     assert!(count(&world, other).await > 0);
 }
+
+/// Its jobs are written before it, in the same transaction.
+#[tokio::test]
+async fn a_mark_that_cannot_be_written_leaves_no_job() {
+    let world = World::new(PgVersion::any(), &[]).await;
+    world.sql(OUTBOX).await;
+    let capture = outbox();
+    world.install(&capture).await;
+    let _running = world.start(&capture);
+    world.sql("INSERT INTO outbox (payload) VALUES ('a')").await;
+    world.until_captured(1).await;
+    let holder = world.db.client().await.unwrap();
+    let hold = "BEGIN; LOCK TABLE posthaste.capture_mark_0, posthaste.capture_mark_1 \
+                IN SHARE MODE";
+    holder.batch_execute(hold).await.unwrap();
+    world.sql("INSERT INTO outbox (payload) VALUES ('b')").await;
+    let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation IN \
+                 ('posthaste.capture_mark_0'::regclass, 'posthaste.capture_mark_1'::regclass)";
+    let is_waiting = async || Ok(count(&world, waits).await == 1);
+    eventually(SOON, "the mark waits", is_waiting)
+        .await
+        .unwrap();
+    let cut = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE NOT granted";
+    world.sql(cut).await;
+    drop(holder);
+    world.until_captured(2).await;
+    world.sql("INSERT INTO outbox (payload) VALUES ('c')").await;
+    world.until_captured(3).await;
+    assert_eq!(world.bodies().await, ["a", "b", "c"]);
+}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use posthaste::Database;
 use posthaste_capture::{
-    Capture, CapturedTable, Error, OutboxColumns, Running, Source, TableName, Until,
+    Capture, CapturedTable, Error, Options, OutboxColumns, Running, Source, TableName, Until,
 };
 use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually};
 use serde_json::Value;
@@ -120,6 +120,7 @@ pub(super) fn capture(source: Source) -> Capture {
         source,
         slot: "posthaste_all".into(),
         server: None,
+        options: Options::default(),
     }
 }
 

@@ -84,7 +84,7 @@ fn row(one: &Overview) -> Row {
     let class = match one.state() {
         "running" | "copying" | "direct" => "up",
         "draining" => "retrying",
-        "spilling" => "failing",
+        "spilling" | "full" => "failing",
         "paused" => "paused",
         "stopped" => "failing",
         _ => "idle",

@@ -1,5 +1,6 @@
 //! Findings about captures.
 
+use jiff::{SignedDuration, Timestamp};
 use posthaste_capture::Overview;
 
 use crate::checks::{CaptureProblem, Checks};
@@ -12,10 +13,16 @@ const KEPT: i64 = 64 << 20;
 /// A running one lags when this much is not captured.
 const BEHIND: i64 = 1 << 30;
 
+/// A capture that has not sent directly for so long needs somebody.
+const SPILLS: SignedDuration = SignedDuration::from_mins(15);
+
 pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
     let captures = snapshot.captures.iter();
     captures
-        .flat_map(|capture| [state(capture), copy(capture), gap(capture)])
+        .flat_map(|capture| {
+            let path = path(capture, snapshot.server.at);
+            [state(capture), path, copy(capture), gap(capture)]
+        })
         .flatten()
         .collect()
 }
@@ -47,6 +54,34 @@ fn problem(problem: &CaptureProblem) -> Finding {
                 "A capture that does not run lets the log of the server grow without limit.";
             let remedy = "Set max_slot_wal_keep_size to what the disk has room for.";
             Finding::new(Kind::CaptureLimit, summary, remedy)
+        }
+        CaptureProblem::Unsynchronized(name) => {
+            let shown = plain(name, 80);
+            let summary =
+                format!("A failover leaves a gap in capture {shown}: its slot stays behind.");
+            let remedy = "Set failover = true, pause the capture, and run 'posthaste capture \
+                          install' with its name.";
+            Finding::new(Kind::CaptureFailover, summary, remedy).about(name, 0)
+        }
+        CaptureProblem::NoSynchronization => {
+            let summary = "No standby synchronizes the slots of captures: a failover leaves a gap.";
+            let remedy = "On the standby, set sync_replication_slots = on, hot_standby_feedback = \
+                          on, primary_slot_name, and dbname in primary_conninfo.";
+            Finding::new(Kind::CaptureFailover, summary, remedy)
+        }
+        CaptureProblem::StandbysBehind => {
+            let summary = "A standby may take over without what was captured last.";
+            let remedy = "Set synchronized_standby_slots to the slots of the standbys that may \
+                          take over.";
+            Finding::new(Kind::CaptureFailover, summary, remedy)
+        }
+        CaptureProblem::StandbyMissing(slot) => {
+            let shown = plain(slot, 80);
+            let summary = format!(
+                "Captures wait: no standby uses slot {shown} of synchronized_standby_slots."
+            );
+            let remedy = "Start its standby, or take the slot out of synchronized_standby_slots.";
+            Finding::new(Kind::CaptureStandby, summary, remedy).about(slot, 0)
         }
     }
 }
@@ -86,6 +121,30 @@ fn state(capture: &Overview) -> Option<Finding> {
         let remedy = "Check its log, and long-running transactions: the server sends a transaction \
                       when it commits.";
         Finding::new(Kind::CaptureBehind, summary, remedy)
+    } else {
+        return None;
+    };
+    Some(found.about(&capture.name, 0))
+}
+
+fn path(capture: &Overview, now: Timestamp) -> Option<Finding> {
+    let name = plain(&capture.name, 80);
+    let path = capture.path.as_deref()?;
+    let spills = now.duration_since(capture.indirect_since?);
+    let found = if capture.is_stopped() || !capture.is_active {
+        return None;
+    } else if path == "full" {
+        let retained = bytes(capture.retained_bytes.unwrap_or(0));
+        let summary = format!(
+            "Capture {name} has reached spill_most, and the server keeps {retained} for it."
+        );
+        let remedy = "Check the route's destination and its relay, or raise spill_most.";
+        Finding::new(Kind::CaptureFull, summary, remedy)
+    } else if spills > SPILLS {
+        let minutes = spills.as_mins();
+        let summary = format!("Capture {name} has not sent directly for {minutes} minutes.");
+        let remedy = "Check the route's destination, and whether its relay runs and keeps up.";
+        Finding::new(Kind::CaptureSpilling, summary, remedy)
     } else {
         return None;
     };

@@ -374,13 +374,22 @@ fn capture() -> posthaste_capture::Overview {
         copy_rows: None,
         copy_problem: None,
         path: None,
+        indirect_since: None,
     }
+}
+
+fn spill(capture: &mut posthaste_capture::Overview, path: &str, seconds: i64) {
+    capture.path = Some(path.into());
+    let now = healthy().server.at;
+    capture.indirect_since = now
+        .checked_sub(jiff::SignedDuration::from_secs(seconds))
+        .ok();
 }
 
 #[test]
 fn captures_that_stopped_lost_their_slot_or_are_behind_are_found() {
     type Change = fn(&mut posthaste_capture::Overview);
-    let cases: [(Change, &[Kind]); 11] = [
+    let cases: [(Change, &[Kind]); 15] = [
         (|_| (), &[]),
         (|one| one.is_active = false, &[]),
         (
@@ -424,6 +433,10 @@ fn captures_that_stopped_lost_their_slot_or_are_behind_are_found() {
             },
             &[Kind::CaptureNotRunning],
         ),
+        (|one| spill(one, "spilling", 899), &[]),
+        (|one| spill(one, "spilling", 901), &[Kind::CaptureSpilling]),
+        (|one| spill(one, "draining", 901), &[Kind::CaptureSpilling]),
+        (|one| spill(one, "full", 1), &[Kind::CaptureFull]),
     ];
     for (change, expected) in cases {
         let mut one = capture();

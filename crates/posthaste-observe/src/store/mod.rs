@@ -353,6 +353,10 @@ fn capture_problem(row: &Row) -> Result<Option<CaptureProblem>, PgError> {
             table: row.try_get(2)?,
         }),
         "limit" => Some(CaptureProblem::Limit),
+        "unsynchronized" => Some(CaptureProblem::Unsynchronized(capture)),
+        "no synchronization" => Some(CaptureProblem::NoSynchronization),
+        "standbys behind" => Some(CaptureProblem::StandbysBehind),
+        "standby missing" => Some(CaptureProblem::StandbyMissing(row.try_get(2)?)),
         _ => None,
     })
 }

@@ -838,6 +838,7 @@ CREATE TABLE posthaste.capture (
   installed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   started_at   timestamptz,
   paused_at    timestamptz,            -- it takes nothing, and the server keeps its log
+  indirect_since timestamptz,          -- since when its path is not direct
   epoch  uuid        NOT NULL,   -- in each delivery id; another one after a gap
   runner       uuid,                   -- whose marks count: those of others are refused
   published    oid         NOT NULL,   -- a publication that is younger than the slot's place lacks
@@ -846,7 +847,8 @@ CREATE TABLE posthaste.capture (
   publication  text        NOT NULL,
   name         text COLLATE "C" PRIMARY KEY CHECK (name ~ '^[a-z_][a-z0-9_]{0,39}$'),
   stopped      text,                   -- why it does not go on before somebody acts
-  path         text,                   -- of one that sends without jobs: direct, spilling, draining
+  path         text,                   -- of one that sends without jobs: direct, spilling, full,
+                                       -- draining
   -- Cluster, store and database: positions mean nothing in a copy.
   identity     text[]      NOT NULL
 ) WITH (fillfactor = 50);

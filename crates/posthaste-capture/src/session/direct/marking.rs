@@ -5,11 +5,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::time::sleep;
+
 use super::Run;
 use crate::batch::UNMARKED;
 use crate::error::Error;
+use crate::handed_rows::HandedRows;
 use crate::mark::{Counted, Mark};
-use crate::session::{IDLE_MARKS, MARKS, superseded, while_alive};
+use crate::session::{IDLE_MARKS, MARKS, UNSEEN, superseded, unseen, while_alive};
 use crate::store::{Kept, Store};
 
 /// What was accepted is marked this often.
@@ -24,6 +27,7 @@ pub(super) type MarkWritten = Result<(Arc<Store>, Kept, Mark), Error>;
 pub(super) struct Marking<'a> {
     written: Pin<Box<dyn Future<Output = MarkWritten> + 'a>>,
     sent: Counted,
+    rows: Arc<HandedRows>,
 }
 
 impl<'a> Run<'_, 'a> {
@@ -44,41 +48,66 @@ impl<'a> Run<'_, 'a> {
             return;
         }
         self.marked_at = Instant::now();
-        let sent = take(&mut self.unmarked);
-        let written = Box::pin(self.write_mark(new, sent));
-        self.marking = Some(Marking { written, sent });
+        let (sent, rows) = (take(&mut self.unmarked), Arc::new(take(&mut self.handed)));
+        let written = Box::pin(self.write_mark(new, sent, Arc::clone(&rows)));
+        self.marking = Some(Marking {
+            written,
+            sent,
+            rows,
+        });
     }
 
     fn write_mark(
         &self,
         mark: Mark,
         sent: Counted,
+        rows: Arc<HandedRows>,
     ) -> impl Future<Output = MarkWritten> + 'a + use<'a> {
         let (store, is_lost) = (Arc::clone(&self.session.store), self.is_store_lost);
         let (database, capture) = (self.session.database, self.session.capture);
-        let (runner, epoch) = (self.session.runner, self.session.installed.epoch);
+        let by = (self.session.runner, self.session.installed.epoch);
+        let (deletion, stopping) = (self.session.deletion.clone(), self.session.stopping);
+        let copied = self.copied_to(mark);
         async move {
             let store = match is_lost {
                 false => store,
                 true => {
                     let store = Store::open(database, &capture.name).await?;
                     // What the newest mark counts is counted on.
-                    store.mark(epoch).await?;
+                    store.mark(by.1).await?;
                     Arc::new(store)
                 }
             };
-            let kept = store.keep_mark((runner, epoch), mark, sent).await?;
-            Ok((store, kept, mark))
+            store.count(sent);
+            loop {
+                let deleted = (deletion.as_deref(), &*rows);
+                let copied = copied.as_ref();
+                match store.keep(by, &[], &[], deleted, copied, mark).await? {
+                    Kept::Unseen if stopping.is_cancelled() => return Err(unseen()),
+                    Kept::Unseen => sleep(UNSEEN).await,
+                    kept => return Ok((store, kept, mark)),
+                }
+            }
         }
     }
 
     pub(super) async fn was_marked(&mut self, marked: MarkWritten) -> Result<(), Error> {
         let marking = self.marking.take();
         match marked {
-            Ok((store, Kept::Done { .. }, mark)) => {
+            Ok((store, Kept::Done { snapshot, .. }, mark)) => {
                 (self.session.store, self.is_store_lost) = (store, false);
+                self.forget_seen(&snapshot);
                 self.was_written(mark);
-                self.session.feed.confirm(mark.done).await?;
+                let after = match self.session.after_mark().await {
+                    Ok(after) => after,
+                    Err(error) if error.is_shutdown() => return Err(error),
+                    // The next mark confirms this one too.
+                    Err(error) => {
+                        self.lose_store(&error);
+                        return Ok(());
+                    }
+                };
+                self.session.feed.confirm(mark.done, after).await?;
                 self.turn_marks().await
             }
             Ok(_) => Err(superseded()),
@@ -87,6 +116,7 @@ impl<'a> Run<'_, 'a> {
             Err(error) => {
                 if let Some(marking) = marking {
                     self.unmarked.add(marking.sent);
+                    self.handed.append(&marking.rows);
                 }
                 self.lose_store(&error);
                 Ok(())
@@ -126,8 +156,8 @@ impl<'a> Run<'_, 'a> {
     }
 
     async fn mark_here(&mut self) -> Result<(), Error> {
-        let sent = take(&mut self.unmarked);
-        let written = self.write_mark(self.accepted, sent);
+        let (sent, rows) = (take(&mut self.unmarked), Arc::new(take(&mut self.handed)));
+        let written = self.write_mark(self.accepted, sent, rows);
         let written = while_alive(&mut self.session.feed, written).await?;
         self.was_marked(Ok(written)).await
     }
@@ -140,6 +170,7 @@ impl<'a> Run<'_, 'a> {
     }
 
     pub(super) fn was_written(&mut self, mark: Mark) {
+        self.copy_is_marked(mark);
         self.marked = mark;
         self.marked_at = Instant::now();
         self.marks += 1;

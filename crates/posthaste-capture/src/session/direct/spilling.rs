@@ -8,6 +8,7 @@ use super::{Path, Run};
 use crate::capture::State;
 use crate::direct::{Drained, Pace, Patience};
 use crate::error::Error;
+use crate::handed_rows::HandedRows;
 use crate::session::{BETWEEN_BATCHES, while_alive};
 
 /// How often it is asked how much log is not confirmed.
@@ -29,13 +30,19 @@ impl Run<'_, '_> {
             self.finish_marking().await?;
         }
         self.unmarked.add(hand.sent());
+        let rows = HandedRows::of(hand.batch.events(), hand.batch.xids());
+        self.handed.append(&rows);
         self.accepted = mark;
         if unsent.is_empty() {
             return Ok(());
         }
         self.session.store.count(take(&mut self.unmarked));
-        let events = unsent.iter().copied();
-        self.session.write(events, hand.batch.xids(), mark).await?;
+        let (events, rows) = (unsent.iter().copied(), take(&mut self.handed));
+        let (xids, copied) = (hand.batch.xids(), self.copied_to(mark));
+        let written = self
+            .session
+            .write(events, xids, &rows, copied.as_ref(), mark);
+        written.await?;
         self.session.shared.count_spilled(unsent.len() as u64);
         self.was_written(mark);
         self.turn_marks().await
@@ -62,7 +69,42 @@ impl Run<'_, '_> {
         let ask_at = now + ASK_SPILLING;
         self.take_path(Path::Spilling { ask_at }, State::Spilling)
             .await?;
-        self.leave_to_relay().await
+        self.look_for_room().await?;
+        match self.is_full {
+            true => Ok(()),
+            false => self.leave_to_relay().await,
+        }
+    }
+
+    /// Asks, if it is time, whether more events may become jobs.
+    pub(super) async fn look_for_room(&mut self) -> Result<(), Error> {
+        let now = Instant::now();
+        let is_used = self.room == 0 && !self.is_full;
+        if now < self.room_at && !is_used {
+            return Ok(());
+        }
+        self.finish_marking().await?;
+        let store = Arc::clone(&self.session.store);
+        let stored = while_alive(&mut self.session.feed, store.stored()).await?;
+        self.room_at = now + LOOK_SILENT;
+        self.room = self.direct.spill_most.saturating_sub(stored) / 2;
+        let is_full = stored >= self.direct.spill_most;
+        if is_full && !self.is_full {
+            let capture = &self.session.capture.name;
+            tracing::warn!(
+                capture,
+                "a capture may spill no more: the server keeps its log"
+            );
+        }
+        self.is_full = is_full;
+        self.take_path(self.path, self.spilling()).await
+    }
+
+    fn spilling(&self) -> State {
+        match self.is_full {
+            true => State::Full,
+            false => State::Spilling,
+        }
     }
 
     /// Asks how much log is not confirmed. Where the store is lost too, only a silent destination
@@ -96,10 +138,17 @@ impl Run<'_, '_> {
         }
         self.finish_marking().await?;
         let mark = self.reading.next_mark();
-        let (events, xids) = (self.reading.events().iter(), self.reading.xids());
-        self.session.write(events, xids, mark).await?;
+        let (events, xids) = (self.reading.events(), self.reading.xids());
+        let mut rows = take(&mut self.handed);
+        rows.append(&HandedRows::of(events, xids));
+        let copied = self.copied_to(mark);
+        let written = self
+            .session
+            .write(events.iter(), xids, &rows, copied.as_ref(), mark);
+        written.await?;
         let count = self.reading.events().len() as u64;
         self.session.shared.count_spilled(count);
+        self.room = self.room.saturating_sub(self.reading.bytes() as u64);
         self.reading.clear();
         self.accepted = mark;
         self.was_written(mark);
@@ -139,7 +188,7 @@ impl Run<'_, '_> {
             }
             Drained::Not => {
                 let ask_at = now + ASK_SPILLING.max(took * 10);
-                (Path::Spilling { ask_at }, State::Spilling)
+                (Path::Spilling { ask_at }, self.spilling())
             }
         };
         self.take_path(path, state).await

@@ -5,10 +5,11 @@ use posthaste_observe::Snapshot;
 
 use super::{All, Labels, Series};
 
-const STATES: [&str; 8] = [
+const STATES: [&str; 9] = [
     "running",
     "direct",
     "spilling",
+    "full",
     "draining",
     "copying",
     "paused",

@@ -1,0 +1,49 @@
+//! Rows of an outbox whose events are handed out: they are deleted with the mark. Pure.
+
+use serde_json::{Map, Value};
+
+use crate::event::Event;
+
+/// Their keys, and the transactions that wrote them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HandedRows {
+    keys: Vec<Map<String, Value>>,
+    xids: Vec<u32>,
+}
+
+impl HandedRows {
+    /// Of events of these transactions.
+    pub(crate) fn of(events: &[Event], xids: &[u32]) -> Self {
+        let keys = events.iter().filter_map(|event| event.row.clone());
+        let keys: Vec<_> = keys.collect();
+        let xids = if keys.is_empty() { &[] } else { xids };
+        Self {
+            keys,
+            xids: xids.to_vec(),
+        }
+    }
+
+    pub(crate) fn append(&mut self, more: &Self) {
+        self.keys.extend(more.keys.iter().cloned());
+        self.xids.extend(&more.xids);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Who deletes them must see what these wrote.
+    pub(crate) fn xids(&self) -> &[u32] {
+        &self.xids
+    }
+
+    /// The keys, as one JSON array.
+    pub(crate) fn json(&self) -> String {
+        let keys = self.keys.iter().cloned().map(Value::Object);
+        Value::Array(keys.collect()).to_string()
+    }
+}

@@ -1,0 +1,70 @@
+//! Opens a stream: finds the server, and what it is to be asked for.
+
+use std::time::Duration;
+
+use posthaste::Database;
+
+use crate::error::Error;
+use crate::feed::Feed;
+use crate::store::IS_STANDBY;
+
+/// The first of its servers that answers and is no standby.
+pub(crate) async fn open_feed(server: &Database) -> Result<Feed, Error> {
+    let mut problem = None;
+    for number in 0.. {
+        let opened = async {
+            let Some(replication) = server.replication(number).await? else {
+                return Ok(None);
+            };
+            let mut feed = Feed::log_in(replication).await?;
+            let rows = feed.query(IS_STANDBY).await?;
+            let is_standby = rows.first().and_then(|row| row.first()?.as_deref()) == Some("t");
+            match is_standby {
+                true => Err(Error::lost("the server is a standby")),
+                false => Ok(Some(feed)),
+            }
+        };
+        match opened.await {
+            Ok(Some(feed)) => return Ok(feed),
+            Ok(None) => break,
+            Err(error) => problem = problem.or(Some(error)),
+        }
+    }
+    Err(problem.unwrap_or_else(|| Error::lost("the settings name no server")))
+}
+
+pub(crate) fn options(publication: &str, local_only: bool) -> String {
+    let origin = if local_only { ", origin 'none'" } else { "" };
+    // The marks of copies are messages too.
+    format!("proto_version '1', publication_names '\"{publication}\"', messages 'true'{origin}")
+}
+
+/// A time as the server shows a setting.
+pub(crate) fn seconds(text: &str) -> Option<Duration> {
+    let split = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let number: u64 = text[..split].parse().ok()?;
+    Some(match &text[split..] {
+        "ms" => Duration::from_millis(number),
+        "min" => Duration::from_secs(number * 60),
+        "h" => Duration::from_secs(number * 3600),
+        "d" => Duration::from_secs(number * 86_400),
+        _ => Duration::from_secs(number),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::seconds;
+
+    #[test]
+    fn reads_times_of_settings() {
+        let read = ["0", "500ms", "60s", "1min", "2h"].map(seconds);
+        let expected = [0, 500, 60_000, 60_000, 7_200_000].map(Duration::from_millis);
+        assert_eq!(read, expected.map(Some));
+        assert_eq!(seconds("x"), None);
+    }
+}

@@ -1,0 +1,84 @@
+//! Sends what is in hand.
+
+use std::time::{Duration, Instant};
+
+use posthaste_relay::{Answer, Message};
+use tokio::task::yield_now;
+
+use super::Run;
+use crate::capture::State;
+use crate::error::Error;
+
+/// What became of messages.
+pub(super) struct Sent {
+    numbers: Vec<usize>,
+    messages: Vec<Message>,
+    answers: Vec<Answer>,
+    took: Duration,
+    /// The destination answered when it was asked.
+    was_there: bool,
+}
+
+impl Run<'_, '_> {
+    /// Begins to send the next messages.
+    pub(super) async fn send(&mut self) {
+        let is_due = self.sending.is_empty() && Instant::now() >= self.send_at;
+        let Some(hand) = self.hand.as_mut().filter(|_| is_due) else {
+            return;
+        };
+        let (numbers, messages) = hand.take(self.pace.size());
+        let (sender, asks_first) = (self.direct.sender.clone(), self.asks_first);
+        self.sending.spawn(async move {
+            let began = Instant::now();
+            let asked = match asks_first {
+                true => sender.check().await,
+                false => Ok(()),
+            };
+            let was_there = asked.is_ok() && sender.can_ask();
+            let answers = match asked {
+                Ok(()) => sender.send(&messages).await,
+                Err(reason) => {
+                    let reason = reason.into();
+                    vec![Answer::Unavailable { reason }; messages.len()]
+                }
+            };
+            Sent {
+                numbers,
+                messages,
+                answers,
+                took: began.elapsed(),
+                was_there: was_there && asks_first,
+            }
+        });
+        // They are being sent before more is read.
+        yield_now().await;
+    }
+
+    pub(super) fn sent(&mut self, sent: Sent) {
+        let Some(hand) = &mut self.hand else { return };
+        let numbered = sent.numbers.into_iter().zip(sent.messages).collect();
+        let (accepted, problem) = hand.settle(numbered, sent.answers);
+        self.session.shared.count(accepted as u64);
+        if accepted > 0 {
+            self.patience.took();
+        }
+        let Some(problem) = problem else {
+            self.patience.took();
+            if std::mem::take(&mut self.asks_first) {
+                self.session.shared.set(State::Direct);
+            }
+            return self.pace.succeeded(sent.took);
+        };
+        let now = Instant::now();
+        if !self.patience.is_silent() {
+            let (capture, error) = (&self.session.capture.name, &problem);
+            tracing::warn!(capture, error, "the destination of a capture takes nothing");
+        }
+        self.session.shared.fail(&Error::lost(problem));
+        if accepted == 0 {
+            self.patience.refused(self.began.elapsed());
+        }
+        self.send_at = now + self.pace.failed(sent.was_there);
+        self.asks_first = true;
+    }
+}

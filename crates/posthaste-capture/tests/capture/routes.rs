@@ -1,0 +1,218 @@
+//! Captures with a route: what must wait for its jobs, and rows that were there.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use posthaste::Outcome;
+use posthaste_capture::{Capture, Running, State, TableName, copies, overviews};
+use posthaste_testkit::eventually;
+use serde_json::{Value, json};
+
+use super::direct::{Sent, direct, first_arrivals, until};
+use super::world::{SOON, World, tables};
+use crate::support;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_sent_before_a_job_that_is_in_hand() {
+    let sent = Sent::new(|_| ()).await;
+    let (begun, mut has_begun) = tokio::sync::mpsc::unbounded_channel();
+    let pool = sent.world.db.pool(4).unwrap();
+    let holds = support::worker(&pool)
+        .queue("captured", 1)
+        .handler("held", move |_, _| {
+            let begun = begun.clone();
+            async move {
+                let _ = begun.send(());
+                std::future::pending::<()>().await;
+                Ok(Outcome::Done)
+            }
+        });
+    let holds = holds.start().await.unwrap();
+    let job = "INSERT INTO posthaste.job (queue, name) VALUES ('captured', 'held')";
+    sent.world.sql(job).await;
+    has_begun.recv().await.unwrap();
+    let running = sent.start();
+    sent.insert("later", 3).await;
+    let decides = async || {
+        let state = running.status().state;
+        Ok(!matches!(state, State::Connecting | State::Draining))
+    };
+    eventually(SOON, "it decides", decides).await.unwrap();
+    assert_eq!(running.status().state, State::Spilling);
+    assert!(sent.arrived().is_empty());
+    drop((running, holds));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_keeps_its_log_once_there_are_as_many_jobs_as_there_may_be() {
+    let sent = Sent::new(|direct| {
+        direct.spill_after_time = Some(Duration::from_millis(200));
+        direct.spill_most = 4 << 20;
+    })
+    .await;
+    let running = sent.start();
+    sent.insert("first", 10).await;
+    sent.until_arrived(10).await;
+    sent.redis.kill9().unwrap();
+    for n in 0..10 {
+        sent.insert(&format!("much{n}"), 2_000).await;
+    }
+    until(&running, State::Full).await;
+    let spilled = sent.jobs().await;
+    assert_eq!(sent.state().await, "full");
+    let since = overviews(&sent.world.client).await.unwrap()[0].indirect_since;
+    assert!(since.is_some());
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(sent.jobs().await, spilled);
+    assert!((10..15_000).contains(&spilled), "{spilled}");
+    sent.redis.restart().unwrap();
+    let _relay = sent.relay().await;
+    until(&running, State::Direct).await;
+    sent.require_all().await;
+    let since = overviews(&sent.world.client).await.unwrap()[0].indirect_since;
+    assert_eq!(since, None);
+}
+
+const ITEM: &str = "CREATE SEQUENCE version; \
+     CREATE TABLE item (id bigint PRIMARY KEY, v bigint NOT NULL DEFAULT nextval('version')); \
+     INSERT INTO item SELECT g FROM generate_series(1, 3000) g";
+
+/// A table and its capture, beside the outbox.
+async fn items(sent: &Sent) -> Capture {
+    sent.world.sql(ITEM).await;
+    let mut capture = tables(&["public.item"]);
+    (capture.name, capture.slot) = ("items".into(), "posthaste_items".into());
+    let mut direct = direct(sent.redis.port(), &json!({}));
+    direct.spill_after_time = Some(Duration::from_millis(300));
+    capture.direct = Some(direct);
+    sent.world.install(&capture).await;
+    capture
+}
+
+async fn copy(world: &World, capture: &Capture) {
+    let table = TableName::read("public.item").unwrap();
+    let begun = capture.copy(&world.database(), &table, None).await;
+    assert!(begun.unwrap(), "one goes on already");
+}
+
+async fn until_copied(world: &World) -> i64 {
+    let newest = async || copies(&world.client, None).await.unwrap().remove(0);
+    let has_ended = async || Ok(newest().await.ended_at.is_some());
+    eventually(SOON, "the copy ends", has_ended).await.unwrap();
+    newest().await.rows
+}
+
+/// What a receiver has after all of these; none may be older than what it had.
+fn received(arrived: &[Value]) -> (HashMap<i64, i64>, usize) {
+    let (mut rows, mut reads, mut known) = (HashMap::new(), 0, HashSet::new());
+    for one in arrived {
+        // What comes again changes nothing.
+        if !known.insert(one["delivery_id"].as_str()) {
+            continue;
+        }
+        let change: Value = serde_json::from_str(one["args"][0].as_str().unwrap()).unwrap();
+        reads += usize::from(change["operation"] == "read");
+        let number = |field: &str| change["after"][field].as_i64().unwrap();
+        let before = rows.insert(number("id"), number("v"));
+        assert!(
+            before.is_none_or(|before| before <= number("v")),
+            "{change}"
+        );
+    }
+    (rows, reads)
+}
+
+async fn there_are(world: &World) -> HashMap<i64, i64> {
+    let rows = world.client.query("SELECT id, v FROM item", &[]).await;
+    let rows = rows.unwrap().into_iter();
+    rows.map(|row| (row.get(0), row.get(1))).collect()
+}
+
+async fn require_items(sent: &Sent, running: &Running) -> usize {
+    let there_are = there_are(&sent.world).await;
+    let has_all = async || Ok(received(&sent.arrived()).0 == there_are);
+    eventually(SOON, "the receiver has all", has_all)
+        .await
+        .unwrap();
+    until(running, State::Direct).await;
+    received(&sent.arrived()).1
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_a_copy_are_sent_or_spilled_in_their_place_among_changes() {
+    let sent = Sent::new(|_| ()).await;
+    let capture = items(&sent).await;
+    let _relay = sent.relay().await;
+    let running = sent.world.start(&capture);
+    until(&running, State::Direct).await;
+    let (is_over, writer) = (
+        AtomicBool::new(false),
+        sent.world.db.client().await.unwrap(),
+    );
+    let write = async {
+        while !is_over.load(Ordering::Relaxed) {
+            let id = fastrand::i64(1..=3000);
+            let sql = "UPDATE item SET v = nextval('version') WHERE id = $1";
+            writer.execute(sql, &[&id]).await.unwrap();
+        }
+    };
+    let copied = async {
+        copy(&sent.world, &capture).await;
+        let mut rows = until_copied(&sent.world).await;
+        // The destination dies while the next one goes on.
+        copy(&sent.world, &capture).await;
+        sent.redis.kill9().unwrap();
+        until(&running, State::Spilling).await;
+        rows += until_copied(&sent.world).await;
+        sent.redis.restart().unwrap();
+        is_over.store(true, Ordering::Relaxed);
+        rows
+    };
+    let ((), rows) = tokio::join!(write, copied);
+    let reads = require_items(&sent, &running).await;
+    assert!(
+        rows > 3000 && i64::try_from(reads).unwrap() >= rows,
+        "{reads} of {rows}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_with_a_route_goes_on_after_every_cut() {
+    let sent = Sent::new(|_| ()).await;
+    let capture = items(&sent).await;
+    let _relay = sent.relay().await;
+    let running = sent.world.start(&capture);
+    copy(&sent.world, &capture).await;
+    let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+               WHERE backend_type IN ('walsender', 'client backend') \
+               AND application_name LIKE 'posthaste%' AND pid <> pg_backend_pid()";
+    for _ in 0..4 {
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(50..400))).await;
+        sent.world.sql(cut).await;
+    }
+    let rows = until_copied(&sent.world).await;
+    assert_eq!(rows, 3000, "each row is counted once");
+    let reads = require_items(&sent, &running).await;
+    assert!(reads >= 3000, "{reads}");
+}
+
+#[tokio::test]
+async fn a_change_that_cannot_be_sent_stops_until_an_operator_passes_it() {
+    let sent = Sent::new(|_| ()).await;
+    sent.world
+        .sql(
+            "BEGIN; INSERT INTO outbox (payload) VALUES ('a');
+              INSERT INTO outbox (payload, headers) VALUES ('broken', '[]');
+              INSERT INTO outbox (payload) VALUES ('b'); COMMIT",
+        )
+        .await;
+    let stopped = sent.world.catch_up(&sent.capture).await.unwrap_err();
+    assert!(stopped.is_stopped(), "{stopped}");
+    let text = stopped.to_string();
+    let position = text.split(' ').nth(3).unwrap().parse().unwrap();
+    let database = sent.world.database();
+    sent.capture.skip(&database, position).await.unwrap();
+    sent.world.catch_up(&sent.capture).await.unwrap();
+    assert_eq!(first_arrivals(&sent.arrived()), ["a", "b"]);
+}
