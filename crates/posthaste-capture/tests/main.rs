@@ -19,3 +19,4 @@
 mod support;
 
 mod capture;
+mod mutants;

@@ -1,0 +1,169 @@
+//! What is broken, and the test that must notice.
+
+/// A broken variant. `BUG` in a replacement is whether it is the chosen one.
+pub(super) struct Mutant {
+    pub(super) name: &'static str,
+    /// Below `src`.
+    pub(super) file: &'static str,
+    pub(super) edits: &'static [(&'static str, &'static str)],
+    /// In the library, or below `capture::`.
+    pub(super) test: &'static str,
+}
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant {
+        name: "ids leave out the row within the record",
+        file: "position.rs",
+        edits: &[(
+            ".chain_update(row.to_be_bytes())",
+            ".chain_update((if BUG { 0 } else { row }).to_be_bytes())",
+        )],
+        test: "position::tests::an_id_is_of_capture_timeline_record_and_row",
+    },
+    Mutant {
+        name: "ids leave out the timeline",
+        file: "position.rs",
+        edits: &[(
+            ".chain_update(timeline.to_be_bytes())",
+            ".chain_update((if BUG { 0 } else { timeline }).to_be_bytes())",
+        )],
+        test: "position::tests::an_id_is_of_capture_timeline_record_and_row",
+    },
+    Mutant {
+        name: "the last change is confirmed instead of the last commit",
+        file: "batch.rs",
+        edits: &[(
+            "            done: self.end,\n        }\n    }\n\n    /// They are done.",
+            "            done: if BUG { self.end.max(self.last.record) } \
+             else { self.end },\n        \
+             }\n    }\n\n    /// They are done.",
+        )],
+        test: "batch::tests::a_slot_is_confirmed_up_to_whole_transactions_only",
+    },
+    Mutant {
+        name: "a keepalive is confirmed while a batch is in hand",
+        file: "batch.rs",
+        edits: &[(
+            "        if self.events.is_empty() {\n            self.commit(end);",
+            "        if self.events.is_empty() || BUG {\n            self.commit(end);",
+        )],
+        test: "batch::tests::a_keepalive_passes_nothing_while_events_are_in_hand",
+    },
+    Mutant {
+        name: "a mark is committed apart from its jobs",
+        file: "store/mod.rs",
+        edits: &[(
+            "            self.delete_rows(deletion, rows).await?;",
+            "            if BUG {\n                \
+             self.run(what, \"COMMIT\").await?;\n                \
+             self.run(what, BEGIN).await?;\n            }\n            \
+             self.delete_rows(deletion, rows).await?;",
+        )],
+        test: "capture::faults::a_mark_that_cannot_be_written_leaves_no_job",
+    },
+    Mutant {
+        name: "it sends directly while one job is in hand",
+        file: "store/direct.rs",
+        edits: &[(
+            "            if is_left {",
+            "            if is_left && !(BUG && seconds.is_none()) {",
+        )],
+        test: "capture::routes::nothing_is_sent_before_a_job_that_is_in_hand",
+    },
+    Mutant {
+        name: "a chunk is compared with what comes after it was read",
+        file: "copier.rs",
+        edits: &[(
+            "            current.seen.push((xid, touched));",
+            "            let mut reading = current.reading.iter();\n            \
+             if !(BUG && reading.any(|one| !one.page.is_finished())) {\n                \
+             current.seen.push((xid, touched));\n            }",
+        )],
+        test: "capture::copies::a_copy_beside_writers_brings_no_older_row_after_a_newer_one",
+    },
+    Mutant {
+        name: "a chunk ignores that its table was truncated",
+        file: "copying.rs",
+        edits: &[(
+            "                Touched::All => is_left.fill(false),",
+            "                Touched::All if BUG => {}\n                \
+             Touched::All => is_left.fill(false),",
+        )],
+        test: "capture::copies::a_table_that_is_emptied_while_it_is_copied_stays_empty",
+    },
+    Mutant {
+        name: "nulls of an old row that has its key only are values",
+        file: "change.rs",
+        edits: &[(
+            "(is_full || column.is_key)",
+            "(is_full || column.is_key || BUG)",
+        )],
+        test: "capture::sources::changes_of_rows_become_jobs_with_what_is_known_of_them",
+    },
+    Mutant {
+        name: "large values that were not changed are null",
+        file: "change.rs",
+        edits: &[(
+            "            Value::Unchanged => unchanged.push(&*column.name),",
+            "            Value::Unchanged if !BUG => unchanged.push(&*column.name),",
+        )],
+        test: "capture::sources::changes_of_rows_become_jobs_with_what_is_known_of_them",
+    },
+    Mutant {
+        name: "descriptions of tables are kept over a new connection",
+        file: "assemble.rs",
+        edits: &[(
+            "                self.relations.insert(relation.oid, relation);",
+            "                let relation = match BUG {\n                    \
+             true => crate::mutant::kept(relation),\n                    \
+             false => relation,\n                };\n                \
+             self.relations.insert(relation.oid, relation);",
+        )],
+        test: "capture::histories::\
+               generated_histories_are_read_as_the_servers_own_plugin_reads_them",
+    },
+    Mutant {
+        name: "what is marked is skipped by the place of its record alone",
+        file: "assemble.rs",
+        edits: &[(
+            "        if position <= self.marked {\n            return Ok(Step::default());",
+            "        let is_skipped = BUG && position.record <= self.marked.record;\n        \
+             if position <= self.marked || is_skipped {\n            return Ok(Step::default());",
+        )],
+        test: "assemble::tests::whatever_is_marked_the_rest_comes_and_nothing_else",
+    },
+    Mutant {
+        name: "a slot ahead of the mark is accepted",
+        file: "slot.rs",
+        edits: &[(
+            "(slot.confirmed > done).then(",
+            "(slot.confirmed > done && !BUG).then(",
+        )],
+        test: "capture::begun_again::\
+               a_slot_that_lost_its_place_is_a_gap_until_the_capture_begins_again",
+    },
+    Mutant {
+        name: "nobody asks whether others see a commit",
+        file: "store/mod.rs",
+        edits: &[(
+            "            if !xids.all(|xid| snapshot.sees(*xid)) {",
+            "            if !BUG && !xids.all(|xid| snapshot.sees(*xid)) {",
+        )],
+        test: "capture::faults::a_job_is_not_there_before_others_can_see_its_row",
+    },
+    Mutant {
+        name: "a slot that fails over is confirmed before its mark is streamed",
+        file: "confirmation.rs",
+        edits: &[
+            (
+                "            Some(after) => {\n                self.held",
+                "            Some(after) if !BUG => {\n                self.held",
+            ),
+            (
+                "            None => self.confirmed = self.confirmed.max(done),",
+                "            _ => self.confirmed = self.confirmed.max(done),",
+            ),
+        ],
+        test: "confirmation::tests::a_place_is_confirmed_once_the_stream_has_passed_its_mark",
+    },
+];
