@@ -182,6 +182,54 @@ fn a_change_of_a_table_that_nobody_described_is_unreadable() {
     assert!(assembler.take(Lsn(20), insert(9, b'1')).is_err());
 }
 
+/// A fixed sequence, so that a failure comes again.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % bound as u64) as usize
+    }
+}
+
+/// Streams whose messages are changed, left out, repeated or out of order.
+#[test]
+fn mutated_streams_are_read_or_refused_and_never_panic() {
+    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    let source = source();
+    let (mut read, mut refused) = (0, 0);
+    for _ in 0..10_000 {
+        let timelines = Timelines::read(1, "").unwrap();
+        let mut assembler = Assembler::new(&source, EPOCH, timelines, Position::default());
+        for _ in 0..20 {
+            let message = match random.below(8) {
+                0 => begin(9),
+                1 => commit(9),
+                2 => table(1, "public"),
+                3 => truncate(&[1, 1, 2]),
+                4 => mark("posthaste.mark", "m"),
+                _ => insert(1 + u32::from(random.below(9) == 0), b'7'),
+            };
+            let mut message = message.to_vec();
+            while random.below(3) == 0 && !message.is_empty() {
+                let at = random.below(message.len());
+                match random.below(3) {
+                    0 => message[at] = random.below(256) as u8,
+                    1 => message.truncate(at),
+                    _ => message.insert(at, random.below(256) as u8),
+                }
+            }
+            match assembler.take(Lsn(random.below(20) as u64), message.into()) {
+                Ok(_) => read += 1,
+                Err(_) => refused += 1,
+            }
+        }
+    }
+    assert!(read > 10_000 && refused > 10_000, "{read} {refused}");
+}
+
 fn mark(prefix: &str, content: &str) -> Bytes {
     let mut message = BytesMut::from(&b"M\x01"[..]);
     message.put_u64(0);
