@@ -69,7 +69,7 @@ main() {
     docs) ensure build_chain mdbook ;;
     bench)
         ensure build_chain cxx pg15 pg18 pgbouncer
-        wish redis rabbitmq opensearch graphile_worker "${peer_parts[@]}"
+        wish redis rabbitmq opensearch graphile_worker debezium "${peer_parts[@]}"
         ;;
     peers) wish "${peer_parts[@]}" ;;
     torture)

@@ -20,6 +20,38 @@ install_graphile_worker() {
 }
 missing_graphile_worker() { missing+=("graphile-worker (Node.js 18 or newer with npm)"); }
 
+# --- Debezium's engine, beside captures -----------------------------------------------------------
+
+debezium_sources=lab/bench/rivals/debezium
+
+has_debezium() {
+    has_java &&
+        (cd "$debezium_sources" && cat pom.xml Engine.java sha256sums) |
+        cmp -s - "$rivals/debezium/installed"
+}
+packages_for_debezium() {
+    has_command javac || packages+=(default-jdk-headless)
+    has_command mvn || packages+=(maven ca-certificates)
+}
+install_debezium() {
+    has_command javac && has_command mvn || return
+    say "Debezium's engine ($debezium_sources/pom.xml)"
+    local place=$rivals/debezium
+    rm -rf "$place" && mkdir -p "$place" || return
+    # A store of its own, gone at once: the user's stays as it is.
+    quietly mvn -B -q -f "$debezium_sources/pom.xml" "-Dmaven.repo.local=$place/store" \
+        dependency:copy-dependencies \
+        -DincludeScope=runtime "-DoutputDirectory=$place/lib" || return
+    rm -rf "$place/store"
+    (cd "$place/lib" &&
+        quietly sha256sum --strict --check "$OLDPWD/$debezium_sources/sha256sums") || return
+    quietly javac -cp "$place/lib/*" -d "$place/classes" "$debezium_sources/Engine.java" || return
+    (cd "$debezium_sources" && cat pom.xml Engine.java sha256sums) >"$place/installed"
+}
+missing_debezium() {
+    missing+=("Debezium's engine (Java 17 or newer, and Maven with a way to Maven Central)")
+}
+
 # --- the adapters of `posthaste-bench peers` ------------------------------------------------------
 
 # Each language in a folder of its own, with the lock file by which it was installed beside it.

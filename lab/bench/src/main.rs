@@ -4,6 +4,7 @@
 mod again;
 mod bars;
 mod bench;
+mod capture;
 mod claims;
 mod clock;
 mod contestants;
@@ -31,6 +32,7 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::capture::CaptureOptions;
 use crate::options::{Command, CommandLine, RunOptions};
 use crate::report::Archive;
 
@@ -74,6 +76,9 @@ fn obey(line: CommandLine) -> Result<ExitCode> {
         Some(Command::Peers(options)) => {
             runtime()?.block_on(interruptible(peers::run(&options)))?;
         }
+        Some(Command::Capture(options)) => {
+            runtime()?.block_on(interruptible(capture::run(&options)))?;
+        }
         Some(Command::WorkBacklog(options)) => {
             runtime()?.block_on(bars::memory::work_backlog(&options))?;
         }
@@ -92,7 +97,16 @@ fn measure(options: &RunOptions) -> Result<()> {
         .unwrap_or_else(std::env::temp_dir);
     // It and its folder are gone when it is dropped.
     let server = server::start(options.pg, &parent)?;
-    runtime()?.block_on(interruptible(bench::run(&server, options)))
+    runtime()?.block_on(interruptible(bench::run(&server, options)))?;
+    drop(server);
+    // On a server of their own: the log of one that can be decoded is larger.
+    match options.only.is_empty() {
+        true => {
+            let captures = CaptureOptions::beside(options);
+            runtime()?.block_on(interruptible(capture::run(&captures)))
+        }
+        false => Ok(()),
+    }
 }
 
 /// Ends the servers of a run that is asked to end.

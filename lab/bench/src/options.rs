@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use posthaste_testkit::PgVersion;
 
+use crate::capture::CaptureOptions;
 use crate::degrade::DegradeOptions;
 use crate::peers::PeersOptions;
 use crate::scale::{FleetWorkerOptions, ScaleOptions};
@@ -36,6 +37,8 @@ pub(crate) enum Command {
     FleetWorker(FleetWorkerOptions),
     /// Measure posthaste beside other Postgres queues, each by its own library.
     Peers(PeersOptions),
+    /// Measure captures of changes beside Debezium's engine.
+    Capture(CaptureOptions),
     /// Work a backlog in a process of its own and print memory samples as JSON; the bar `memory`
     /// starts it.
     #[command(hide = true)]

@@ -18,9 +18,11 @@ use anyhow::{Result, ensure};
 use jiff::Timestamp;
 use posthaste_testkit::PgServer;
 
+pub(crate) use self::adapter::Adapter;
 use self::ground::Ground;
 pub(crate) use self::options::PeersOptions;
 use self::options::Sizes;
+pub(crate) use self::roster::example;
 use self::roster::{OURS, Peer, ROSTER};
 use self::rows::{ROWS, Row};
 pub(crate) use self::tell::{about, figures, place};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
 use super::roster::Peer;
@@ -17,7 +17,7 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(180);
 
 /// A process that was given a verb.
 pub(crate) struct Adapter {
-    peer: Peer,
+    name: &'static str,
     pid: u32,
     child: Child,
     input: Option<ChildStdin>,
@@ -27,16 +27,21 @@ pub(crate) struct Adapter {
 impl Adapter {
     /// Starts one; it is killed when this is dropped.
     pub(crate) fn start(peer: Peer, database: &Database, words: &[&str]) -> Result<Self> {
-        let mut child = peer
-            .adapter(database.url())?
-            .args(words)
+        let mut command = peer.adapter(database.url())?;
+        command.args(words);
+        Self::spawn(peer.name, command)
+    }
+
+    /// The same of any program that speaks as adapters do.
+    pub(crate) fn spawn(name: &'static str, mut command: Command) -> Result<Self> {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| format!("cannot start the adapter of {}", peer.name))?;
+            .with_context(|| format!("cannot start the adapter of {name}"))?;
         Ok(Self {
-            peer,
+            name,
             pid: child.id().context("no process")?,
             input: child.stdin.take(),
             lines: BufReader::new(child.stdout.take().context("no output")?).lines(),
@@ -46,7 +51,7 @@ impl Adapter {
 
     /// Waits for a line that begins with this word; when it came, and the rest of it.
     pub(crate) async fn hear(&mut self, word: &str) -> Result<(Instant, String)> {
-        let name = self.peer.name;
+        let name = self.name;
         loop {
             let line = timeout(LONGEST_SILENCE, self.lines.next_line()).await;
             let line = line.with_context(|| format!("{name} never says {word}"))??;
@@ -58,6 +63,11 @@ impl Adapter {
                 return Ok((at, rest.trim().to_owned()));
             }
         }
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
     }
 
     /// Tells it to end, where it works until then.
@@ -73,8 +83,8 @@ impl Adapter {
     /// Waits for its end, which must be a good one.
     pub(crate) async fn finish(mut self) -> Result<()> {
         let status = timeout(LONGEST_SILENCE, self.child.wait()).await;
-        let status = status.with_context(|| format!("{} does not end", self.peer.name))??;
-        ensure!(status.success(), "{} ended with {status}", self.peer.name);
+        let status = status.with_context(|| format!("{} does not end", self.name))??;
+        ensure!(status.success(), "{} ended with {status}", self.name);
         Ok(())
     }
 }

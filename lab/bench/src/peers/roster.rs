@@ -150,16 +150,20 @@ impl Peer {
     }
 }
 
-/// The adapter of posthaste, which cargo builds beside the bench and its tests.
 fn ours() -> Result<PathBuf> {
+    example("posthaste-peer")
+}
+
+/// A program of posthaste that cargo builds beside the bench and its tests.
+pub(crate) fn example(name: &str) -> Result<PathBuf> {
     let program = std::env::current_exe()?;
     let found = program
         .ancestors()
         .skip(1)
         .take(2)
-        .map(|folder| folder.join("examples/posthaste-peer"))
+        .map(|folder| folder.join("examples").join(name))
         .find(|adapter| adapter.is_file());
-    found.context("not built: cargo build -p posthaste-bench --example posthaste-peer")
+    found.with_context(|| format!("not built: cargo build -p posthaste-bench --example {name}"))
 }
 
 #[cfg(test)]

@@ -69,8 +69,9 @@ fn newest_bars(reports: &[(String, Report)]) -> Vec<(&str, &Report, &Bar)> {
     }
     let place = |name: &str| {
         let bar = crate::bars::ORDER.iter().position(|known| *known == name);
-        let row = crate::peers::place(name).map(|row| crate::bars::ORDER.len() + row);
-        bar.or(row).unwrap_or(usize::MAX)
+        let capture = crate::capture::place(name).map(|row| 100 + row);
+        let peer = crate::peers::place(name).map(|row| 200 + row);
+        bar.or(capture).or(peer).unwrap_or(usize::MAX)
     };
     shown.sort_by_key(|(_, _, bar)| place(&bar.name));
     shown
@@ -146,21 +147,24 @@ fn section(text: &mut String, file: &str, bar: &Bar) {
     figures(text, bar);
 }
 
-/// What is measured, in words: by a bar or in a row of `peers`.
+/// What is measured, in words: by a bar or in a row of `capture` or `peers`.
 fn about(name: &str) -> String {
-    [crate::bars::about(name), crate::peers::about(name)].concat()
+    let (bar, capture) = (crate::bars::about(name), crate::capture::about(name));
+    [bar, capture, crate::peers::about(name)].concat()
 }
 
 /// The figures of a table, with their labels.
 pub(super) fn columns(name: &str) -> Vec<(&'static str, &'static str)> {
-    [crate::bars::figures(name), crate::peers::figures(name)].concat()
+    let (bar, capture) = (crate::bars::figures(name), crate::capture::figures(name));
+    [bar, capture, crate::peers::figures(name)].concat()
 }
 
 /// What makes the bench measure it.
 fn arguments(name: &str) -> String {
-    match crate::peers::place(name) {
-        Some(_) => "peers".to_owned(),
-        None => format!("--only {name}"),
+    match (crate::capture::place(name), crate::peers::place(name)) {
+        (Some(_), _) => format!("capture --only {name}"),
+        (_, Some(_)) => "peers".to_owned(),
+        _ => format!("--only {name}"),
     }
 }
 
