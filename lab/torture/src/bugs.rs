@@ -293,6 +293,21 @@ pub const BUGS: &[Bug] = &[
         &[Rule::H1],
     )
     .under(&[(Kind::RedisLoss, 6)]),
+    Bug::in_people(
+        "a capture loses an event",
+        Misbehavior::LosesAnEvent,
+        &[Rule::Captured],
+    ),
+    Bug::in_people(
+        "a capture writes a job twice",
+        Misbehavior::WritesAJobTwice,
+        &[Rule::Captured],
+    ),
+    Bug::in_people(
+        "a capture swaps events",
+        Misbehavior::SwapsEvents,
+        &[Rule::Captured],
+    ),
 ];
 
 impl Bug {

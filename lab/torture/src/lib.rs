@@ -11,6 +11,7 @@
 //! Postgres.
 
 pub mod bugs;
+mod capture;
 mod check;
 pub mod history;
 mod load;
@@ -22,6 +23,7 @@ pub mod run;
 pub mod transfers;
 mod worker;
 
+pub use capture::{CaptureOptions, capture};
 pub use check::{Finding, Rule, Verdict, check, check_clocked, check_idle, check_relays};
 pub use plan::{Counts, Pace, Plan, Processes, RoundPlan};
 pub use relay::{RelayOptions, relay};

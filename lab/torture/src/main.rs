@@ -1,17 +1,18 @@
 //! `make torture`: see the library.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use posthaste_testkit::{PgVersion, ran, receivers::OpenSearch};
 use posthaste_torture::bugs::BUGS;
 use posthaste_torture::history::Kind;
-use posthaste_torture::run::State;
+use posthaste_torture::run::{State, commit};
 use posthaste_torture::transfers::{self, ExecutorOptions, Fault, Outcome, execute};
 use posthaste_torture::{
-    BugHunt, BugReport, Counts, Environment, Plan, RelayOptions, Report, WorkerOptions, relay, work,
+    BugHunt, BugReport, CaptureOptions, Counts, Environment, Plan, RelayOptions, Report,
+    WorkerOptions, capture, relay, work,
 };
 
 /// Kills, cuts, crashes and promotes everything around posthaste while it works, and checks the
@@ -33,6 +34,9 @@ enum Role {
     /// A relay process of a run.
     #[command(hide = true)]
     Relay(RelayOptions),
+    /// A capture process of a run.
+    #[command(hide = true)]
+    Capture(CaptureOptions),
     /// An executor process of transfers.
     #[command(hide = true)]
     Execute(ExecutorOptions),
@@ -92,6 +96,10 @@ struct RunOptions {
     /// Promotions of a lagging replica.
     #[arg(long, default_value_t = 10)]
     promotions: u64,
+    /// Of each fault of captures: SIGKILL, a process that is held still, connections that are reset,
+    /// those that are half open, and SIGKILL of the Redis of one.
+    #[arg(long, default_value_t = 30)]
+    capture_faults: u64,
     /// Rounds that share them.
     #[arg(long, default_value_t = 10)]
     rounds: u64,
@@ -188,6 +196,7 @@ async fn obey(line: CommandLine) -> anyhow::Result<()> {
     match line.role {
         Some(Role::Work(options)) => work(options).await,
         Some(Role::Relay(options)) => relay(options).await,
+        Some(Role::Capture(options)) => capture(options).await,
         Some(Role::Execute(options)) => execute(options).await,
         Some(Role::Transfers(options)) => transfer(&options).await,
         None if line.run.bugs => catch(&line.run).await,
@@ -242,7 +251,7 @@ async fn torture(options: &RunOptions) -> anyhow::Result<()> {
 }
 
 fn plan(options: &RunOptions) -> anyhow::Result<Plan> {
-    let counts: Counts = [
+    let mut counts: Counts = [
         (Kind::Kill, options.kills),
         (Kind::Crash, options.crashes),
         (Kind::Termination, options.terminations),
@@ -256,6 +265,7 @@ fn plan(options: &RunOptions) -> anyhow::Result<Plan> {
         (Kind::Promotion, options.promotions),
     ]
     .into();
+    counts.extend(Kind::OF_CAPTURES.map(|kind| (kind, options.capture_faults)));
     let of_relays: Counts = [
         (Kind::RelayKill, options.relay_kills),
         (Kind::RelayCut, options.relay_cuts),
@@ -382,18 +392,4 @@ async fn catch(options: &RunOptions) -> anyhow::Result<()> {
     }
     ensure!(slipped.is_empty(), "these slipped through: {slipped:?}");
     Ok(())
-}
-
-/// What is tortured, as far as git knows.
-fn commit() -> String {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let output = Command::new("git")
-        .args(["describe", "--always", "--dirty", "--abbrev=12"])
-        .current_dir(here)
-        .output();
-    output
-        .ok()
-        .filter(|output| output.status.success())
-        .and_then(|output| String::from_utf8(output.stdout).ok())
-        .map_or_else(|| "unknown".into(), |text| text.trim().to_owned())
 }

@@ -2,6 +2,7 @@
 //! was interrupted goes on with what is missing.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
@@ -85,4 +86,18 @@ impl State {
 
 fn file(folder: &Path) -> PathBuf {
     folder.join("state.json")
+}
+
+/// What is tortured, as far as git knows.
+pub fn commit() -> String {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let output = Command::new("git")
+        .args(["describe", "--always", "--dirty", "--abbrev=12"])
+        .current_dir(here)
+        .output();
+    output
+        .ok()
+        .filter(|output| output.status.success())
+        .and_then(|output| String::from_utf8(output.stdout).ok())
+        .map_or_else(|| "unknown".into(), |text| text.trim().to_owned())
 }

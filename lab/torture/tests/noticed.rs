@@ -23,6 +23,13 @@ const OF_RELAYS: [&str; 2] = [
     "ordered relays send side by side",
 ];
 
+/// One that is lost, one that comes twice, and two in the wrong order.
+const OF_CAPTURES: [&str; 3] = [
+    "a capture loses an event",
+    "a capture writes a job twice",
+    "a capture swaps events",
+];
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broken_store_a_broken_worker_and_a_broken_producer_are_noticed() {
     noticed("noticed", &SOME, 50).await;
@@ -37,6 +44,16 @@ async fn broken_relays_are_noticed() {
     }
     noticed(test, &OF_RELAYS, 300).await;
     ran::count("torture-relay-bugs", OF_RELAYS.len() as u64);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn captures_that_lose_repeat_and_swap_events_are_noticed() {
+    let test = "captures_that_lose_repeat_and_swap";
+    if !are_here(test, &[Receiver::Redis]) {
+        return;
+    }
+    noticed(test, &OF_CAPTURES, 50).await;
+    ran::count("torture-capture-bugs", OF_CAPTURES.len() as u64);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -21,6 +21,11 @@ async fn survives(version: PgVersion) {
         (Kind::HalfAnswer, 1),
         (Kind::Late, 1),
         (Kind::Promotion, 1),
+        (Kind::CaptureKill, 2),
+        (Kind::CaptureFreeze, 1),
+        (Kind::CaptureCut, 2),
+        (Kind::CaptureHalfOpen, 1),
+        (Kind::CaptureRedisKill, 1),
     ];
     let seed = fastrand::u64(..) >> 16;
     let counts = counts.into();
@@ -48,6 +53,7 @@ fn is_clean(place: &Place, seed: u64, round: &Round, counts: &Counts) {
     assert_eq!(&done, counts);
     assert!(round.examined[&Rule::Copied] > 30, "{:?}", round.examined);
     ran::count("torture-copies", 1);
+    assert!(round.examined[&Rule::Captured] > 30, "{:?}", round.examined);
     assert!(round.load.committed > 30, "{:?}", round.load);
     for (kind, count) in counts {
         ran::count(&format!("torture-{}", kind.name()), *count);

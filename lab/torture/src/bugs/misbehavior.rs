@@ -29,6 +29,12 @@ pub enum Misbehavior {
     SendsSideBySide,
     /// A relay closes jobs whose receiver has not confirmed them.
     StopsAtAcceptance,
+    /// A capture does not send an event now and then.
+    LosesAnEvent,
+    /// A capture sends the events of a batch the wrong way round.
+    SwapsEvents,
+    /// A capture writes a job twice now and then.
+    WritesAJobTwice,
 }
 
 impl Misbehavior {

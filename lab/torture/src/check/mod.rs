@@ -2,6 +2,7 @@
 //! server, no clock and no chance.
 
 mod book;
+mod captured;
 mod clock;
 mod hands;
 mod keys;
@@ -53,13 +54,16 @@ pub enum Rule {
     Identity,
     /// Nothing is run or sent by a process of another site on a copy of the server.
     Copied,
+    /// What was committed into an outbox is captured: none is left out, in the order of commits,
+    /// under one id, and as one job.
+    Captured,
     /// On an idle system what is due is begun at once, on a busy one soon after a clock stepped.
     Prompt,
 }
 
 impl Rule {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::H1,
         Self::H2,
         Self::H3,
@@ -73,6 +77,7 @@ impl Rule {
         Self::Unique,
         Self::Identity,
         Self::Copied,
+        Self::Captured,
         Self::Prompt,
     ];
 
@@ -104,6 +109,10 @@ impl Rule {
             Self::Unique => "a unique key was held by one job at a time",
             Self::Identity => "a delivery id named one job, and a job kept it",
             Self::Copied => "no copy of the server ran or sent a job",
+            Self::Captured => {
+                "what was committed into an outbox was captured, in the order of commits, under one \
+                 id, as one job, unless a gap was named"
+            }
             Self::Prompt => {
                 "on an idle system what was due was begun at once, and soon after a clock had \
                  stepped"
@@ -203,6 +212,7 @@ fn work(book: &Book<'_>, judge: &mut Judge) {
     keys::judge(book, judge);
     ticks::judge(book, judge);
     copied(book.history, judge);
+    captured::judge(book.history, judge);
     judge.verdict.load.runs = book.history.runs.len() as u64;
 }
 
@@ -247,6 +257,7 @@ pub fn check_relays(history: &History) -> Verdict {
     ordering::judge_messages(&book, &mut judge);
     keys::identity(&book, &mut judge);
     copied(history, &mut judge);
+    captured::judge(history, &mut judge);
     judge.verdict.load.runs = history.runs.len() as u64;
     judge.told()
 }

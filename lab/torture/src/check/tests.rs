@@ -70,6 +70,7 @@ pub(super) fn producer(transactions: Vec<(CommitResult, Vec<Intent>)>) -> Vec<Me
 /// answered and nowhere, 6 is discarded.
 fn sound() -> History {
     History {
+        captured: crate::history::Captured::default(),
         meant: vec![producer(vec![
             (
                 CommitResult::Committed,

@@ -50,9 +50,28 @@ pub enum Kind {
     RedisFull,
     /// SIGKILL of a RabbitMQ.
     RabbitMqKill,
+    /// SIGKILL of the process of captures.
+    CaptureKill,
+    /// SIGSTOP of that process, and SIGCONT later.
+    CaptureFreeze,
+    /// Its connections to the database are reset.
+    CaptureCut,
+    /// They take bytes and deliver none.
+    CaptureHalfOpen,
+    /// SIGKILL of the Redis that receives what is captured, where there is one.
+    CaptureRedisKill,
 }
 
 impl Kind {
+    /// What is done to captures, in rounds of any kind.
+    pub const OF_CAPTURES: [Self; 5] = [
+        Self::CaptureKill,
+        Self::CaptureFreeze,
+        Self::CaptureCut,
+        Self::CaptureHalfOpen,
+        Self::CaptureRedisKill,
+    ];
+
     /// In the ledger of what ran.
     pub fn name(self) -> &'static str {
         match self {
@@ -76,6 +95,11 @@ impl Kind {
             Self::RedisLoss => "redis-losses",
             Self::RedisFull => "redis-fulls",
             Self::RabbitMqKill => "rabbitmq-kills",
+            Self::CaptureKill => "capture-kills",
+            Self::CaptureFreeze => "capture-freezes",
+            Self::CaptureCut => "capture-cuts",
+            Self::CaptureHalfOpen => "capture-half-opens",
+            Self::CaptureRedisKill => "capture-redis-kills",
         }
     }
 }

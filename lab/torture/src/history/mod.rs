@@ -2,6 +2,7 @@
 //! announces happens, or right after it did.
 
 mod arrived;
+mod captured;
 mod clock;
 mod fault;
 pub mod log;
@@ -15,6 +16,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use arrived::Arrived;
+pub(crate) use captured::{APART, FILE};
+pub use captured::{CaptureEnd, Captured, CapturedEvent, OutboxRow};
 pub use clock::{Tick, Turn};
 pub(crate) use fault::COPY;
 pub use fault::{Fault, Kind};
@@ -225,18 +228,21 @@ pub struct History {
     pub turns: Vec<Turn>,
     /// Runs of the jobs of ticks.
     pub ticks: Vec<Tick>,
+    /// The outbox, and its captures.
+    pub captured: Captured,
     /// How it ended.
     pub end: End,
 }
 
 impl History {
     /// Reads the logs of a round: `p*.log` of producers, `w*.log` of workers, `c*.log` of
-    /// workers of copies, `s*.log` of receivers, `t*.log` of ticks, `faults.log`, `turns.log` and
-    /// `end.json`.
+    /// workers of copies, `s*.log` of receivers, `t*.log` of ticks, `faults.log`, `turns.log`,
+    /// `captured.json` and `end.json`.
     pub fn read(folder: &Path) -> anyhow::Result<Self> {
         let mut history = Self {
             faults: log::read(&folder.join("faults.log"))?,
             turns: log::read(&folder.join("turns.log"))?,
+            captured: captured::read(folder)?,
             ..Self::default()
         };
         let mut files: Vec<_> = std::fs::read_dir(folder)?

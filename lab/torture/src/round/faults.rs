@@ -8,15 +8,15 @@ use posthaste_testkit::{RequestMatcher, connect, eventually};
 use tokio::time::{Instant, sleep};
 
 use super::progress::Progress;
-use super::stage::{QUIET, SOON, Stage, WORKERS};
+use super::stage::{QUIET, SETTINGS, SOON, Stage, WORKERS};
 use crate::history::{Fault, Kind, Moment, now};
 
 /// Longer than a worker waits for an answer before it gives its connection up.
-const SILENCE: Moment = 35_000_000;
+pub(super) const SILENCE: Moment = 35_000_000;
 
 /// Milliseconds for which a worker stands still: up to more than it may be silent before its jobs
 /// are taken from it.
-const SILENT: Range<u64> = 50..7_000;
+pub(super) const SILENT: Range<u64> = 50..7_000;
 
 /// What was done.
 pub(super) struct Struck {
@@ -72,6 +72,7 @@ impl Stage {
             Kind::Promotion => self.promote(chance, progress).await,
             Kind::ClockStep => self.step(),
             Kind::Copy => self.copy().await,
+            kind if Kind::OF_CAPTURES.contains(&kind) => self.captures.strike(kind, chance).await,
             of_relays => match &self.behind {
                 Some(behind) => behind.strike(of_relays, chance).await,
                 None => bail!("there are no relays in this round"),
@@ -110,7 +111,7 @@ impl Stage {
     async fn terminate_one(&self) -> anyhow::Result<Struck> {
         let client = self.client().await?;
         let sql = "SELECT application_name, pg_terminate_backend(pid) FROM pg_stat_activity
-             WHERE datname = current_database() AND application_name ~ '^[wp][0-9]'
+             WHERE datname = current_database() AND application_name ~ '^[wpk][0-9]'
                ORDER BY random() LIMIT 1";
         let mut name = String::new();
         eventually(SOON, "somebody is there", async || {
@@ -218,7 +219,7 @@ impl Stage {
         chance: &mut fastrand::Rng,
         progress: &Progress,
     ) -> anyhow::Result<Struck> {
-        let replica = tokio::task::block_in_place(|| self.server.start_replica(&[]))?;
+        let replica = tokio::task::block_in_place(|| self.server.start_replica(&SETTINGS))?;
         let there = connect(&replica.url("postgres")).await?;
         let streams = "SELECT count(*) FROM pg_stat_wal_receiver WHERE status = 'streaming'";
         let receivers =
@@ -245,6 +246,7 @@ impl Stage {
         for place in 0..WORKERS {
             self.kill(place)?;
         }
+        self.captures.kill()?;
         tokio::task::block_in_place(|| self.server.stop_immediate())?;
         if let Some(clock) = &mut self.clock {
             clock.fail_over(&replica, chance)?;

@@ -1,6 +1,7 @@
 //! A round: a stage, a load, faults, rest, judgement.
 
 mod behind;
+mod captured;
 mod clock;
 mod copied;
 mod faults;
@@ -107,6 +108,7 @@ pub(crate) async fn play(
     stage.rest().await?;
     following.abort();
     let end = stage.end().await?;
+    stage.keep_captured(&environment.folder).await?;
     std::fs::write(
         environment.folder.join("end.json"),
         serde_json::to_vec(&end)?,

@@ -12,6 +12,7 @@ use tokio_postgres::Client;
 
 use super::Environment;
 use super::behind::Behind;
+use super::captured::Captures;
 use super::clock::ServerClock;
 use super::copied::Copied;
 use super::progress::Progress;
@@ -25,8 +26,9 @@ pub(super) const WORKERS: usize = 3;
 /// The database, and the site of its processes: a promotion gives them new addresses, as a copy
 /// would.
 pub(super) const DATABASE: &str = "torture";
-/// What promotions need of both servers.
-const SETTINGS: [(&str, &str); 2] = [("wal_keep_size", "512MB"), ("max_wal_senders", "5")];
+/// What promotions need of both servers, and captures.
+pub(super) const SETTINGS: [(&str, &str); 2] =
+    [("wal_keep_size", "512MB"), ("wal_level", "logical")];
 /// For what happens soon.
 pub(super) const SOON: Duration = Duration::from_secs(60);
 /// For everything to end when nobody does harm any more: a worker that hears nothing gives up after
@@ -44,6 +46,7 @@ pub(super) struct Stage {
     /// Where the server has its own.
     pub(super) clock: Option<ServerClock>,
     pub(super) copies: Vec<Copied>,
+    pub(super) captures: Captures,
     workers: Vec<Place>,
     urls: watch::Sender<Vec<String>>,
     folder: PathBuf,
@@ -102,8 +105,12 @@ impl Stage {
             Processes::Workers => None,
             Processes::Relays => Some(Behind::set(&environment.folder, progress, client).await?),
         };
+        let misbehavior = bug.and_then(|bug| bug.misbehavior);
+        let program = &environment.program;
+        let captures = Captures::set(&server, plan, program, misbehavior).await?;
         let mut stage = Self {
             behind,
+            captures,
             clock,
             links: links(&server).await?,
             copies: Vec::new(),
@@ -111,7 +118,7 @@ impl Stage {
             urls: watch::Sender::default(),
             folder: environment.folder.clone(),
             program: environment.program.clone(),
-            misbehavior: bug.and_then(|bug| bug.misbehavior),
+            misbehavior,
             quiet: bug.map_or(QUIET, |_| QUIET_ENOUGH),
             oddities: Vec::new(),
             server,
@@ -228,6 +235,7 @@ impl Stage {
                 self.spawn(place)?;
             }
         }
+        self.oddities.extend(self.captures.heed()?);
         Ok(())
     }
 
@@ -235,6 +243,7 @@ impl Stage {
     pub(super) async fn move_to(&mut self, server: PgServer) -> anyhow::Result<PgServer> {
         self.links = links(&server).await?;
         self.tell_producers();
+        self.captures.move_to(&server).await?;
         Ok(std::mem::replace(&mut self.server, server))
     }
 
@@ -248,9 +257,11 @@ impl Stage {
         if let Some(behind) = &self.behind {
             behind.restore().await?;
         }
+        let client = self.client().await?;
+        self.captures.catch_up(&client, self.quiet).await?;
         self.pass_all_times().await?;
         let open = "SELECT count(*) FROM posthaste.job WHERE state NOT IN ('completed', 'dead', \
-                    'discarded', 'expired', 'cancelled')";
+                    'discarded', 'expired', 'cancelled') AND queue <> 'captured'";
         let waited = eventually(self.quiet, "nothing is left to do", async || {
             let client = self.client().await?;
             Ok(client.query_one(open, &[]).await?.get::<_, i64>(0) == 0)
@@ -260,6 +271,7 @@ impl Stage {
         drop(waited);
         self.heed()?;
         self.end_copies().await?;
+        self.oddities.extend(self.captures.stop().await?);
         for (number, place) in self.workers.iter_mut().enumerate() {
             let Some(mut process) = place.process.take() else {
                 continue;
@@ -286,6 +298,11 @@ impl Stage {
     /// For what happens soon, unless something is broken on purpose.
     pub(super) fn soon(&self) -> Duration {
         self.quiet.min(SOON)
+    }
+
+    /// Writes down what was captured.
+    pub(super) async fn keep_captured(&self, folder: &std::path::Path) -> anyhow::Result<()> {
+        self.captures.end(&self.client().await?, folder).await
     }
 
     /// What the store says in the end.
@@ -325,7 +342,7 @@ impl Stage {
 }
 
 /// The end of its log.
-fn last_lines(process: &Child) -> String {
+pub(super) fn last_lines(process: &Child) -> String {
     let lines = process.stderr();
     lines[lines.len().saturating_sub(20)..].join("; ")
 }

@@ -25,6 +25,7 @@ fn arrived(queue: &str, key: i64, at: Moment) -> Run {
 /// 7 is rolled back, and nobody was told what became of 8, which the database has.
 fn sound() -> History {
     History {
+        captured: crate::history::Captured::default(),
         meant: vec![producer(vec![
             (
                 CommitResult::Committed,

@@ -1,0 +1,216 @@
+//! A capture process: two captures of one outbox.
+//!
+//! | capture | to | each row |
+//! |---|---|---|
+//! | `by_jobs` | jobs of a queue that nobody works | once |
+//! | `direct` | Sidekiq's list in a Redis that keeps what it answers for | once or more |
+//!
+//! While that Redis takes nothing, rows become jobs of the queue `sent`, which a relay of the
+//! process sends. First arrivals come in the order of commits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::bail;
+use clap::Args;
+use futures_util::future::{BoxFuture, select_all};
+use posthaste::{Backoff, Config, Database, Error, Worker};
+use posthaste_capture::{Capture, Direct, OutboxColumns, Source, TableName, Until};
+use posthaste_relay::{Answer, Destination, Message, Relay, Sender, Sidekiq, UnsafeSetting};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::bugs::Misbehavior;
+use crate::worker::{begin, config, pool};
+
+/// The queue of the jobs of the one, and the receiver's list of the other.
+pub(crate) const CAPTURED: &str = "captured";
+/// The queue of what could not be sent at once.
+const SENT: &str = "sent";
+/// The names of the captures.
+pub(crate) const BY_JOBS: &str = "by_jobs";
+pub(crate) const DIRECT: &str = "direct";
+/// A Redis that does not answer for this long is in doubt.
+const TIME_LIMIT: Duration = Duration::from_secs(5);
+/// Without an accepted message for this long, events become jobs.
+const SPILL_AFTER: Duration = Duration::from_secs(1);
+/// How often a job is written twice by the one that does so.
+const TWICE: Duration = Duration::from_millis(300);
+
+/// Options of the capture process.
+#[derive(Debug, Args)]
+pub struct CaptureOptions {
+    /// The database.
+    #[arg(long)]
+    pub url: String,
+    /// The Redis that receives what is sent directly; without one nothing is.
+    #[arg(long)]
+    pub redis: Option<String>,
+    /// A bad habit; see `bugs`.
+    #[arg(long, value_enum)]
+    pub misbehavior: Option<Misbehavior>,
+    /// The site that it belongs to.
+    #[arg(long)]
+    pub site: Option<String>,
+}
+
+/// Captures until it is told to stop.
+pub async fn capture(options: CaptureOptions) -> anyhow::Result<()> {
+    tracing_subscriber::fmt()
+        .with_env_filter("posthaste=info,posthaste_capture=debug")
+        .with_ansi(false)
+        .with_writer(std::io::stderr)
+        .init();
+    let mut terminated = signal(SignalKind::terminate())?;
+    let database = posthaste::connect(&options.url)?;
+    let worker = match &options.redis {
+        None => None,
+        Some(redis) => {
+            let relay = relay(redis)?.start().await?;
+            let pool = pool(&options.url)?;
+            // A leader that is killed with it would be missed by the workers.
+            let config = Config {
+                maintenance: false,
+                ..config(options.site.as_ref())
+            };
+            let build = || {
+                let worker = Worker::builder(pool.clone()).config(config.clone());
+                worker.consumer(SENT, relay.clone())
+            };
+            Some(begin(build).await?)
+        }
+    };
+    let mut captures = Vec::new();
+    for capture in captures_of(options.redis.as_deref(), options.misbehavior)? {
+        captures.push(capture.start(database.clone(), Until::Stopped)?);
+    }
+    if options.misbehavior == Some(Misbehavior::WritesAJobTwice) {
+        tokio::spawn(write_twice(options.url.clone()));
+    }
+    let ended = select_all(captures.iter_mut().map(|one| Box::pin(one.ended())));
+    tokio::select! {
+        (ended, _, _) = ended => bail!("a capture has ended by itself: {ended:?}"),
+        _ = terminated.recv() => {}
+    }
+    for running in &mut captures {
+        running.stop();
+        running.ended().await?;
+    }
+    if let Some(worker) = worker {
+        worker.stop().await?;
+    }
+    Ok(())
+}
+
+/// The captures of a round; those without a Redis send nothing directly.
+pub(crate) fn captures_of(
+    redis: Option<&str>,
+    misbehavior: Option<Misbehavior>,
+) -> anyhow::Result<Vec<Capture>> {
+    let mut all = vec![described(BY_JOBS, CAPTURED, None)?];
+    if let Some(redis) = redis {
+        let destination = Spoiled {
+            inner: Arc::new(Sidekiq::new(redis)?.queue(CAPTURED)),
+            misbehavior,
+        };
+        let mut direct = Direct::new(Sender::to(SENT, destination).time_limit(TIME_LIMIT));
+        direct.spill_after_time = Some(SPILL_AFTER);
+        all.push(described(DIRECT, SENT, Some(direct))?);
+    }
+    Ok(all)
+}
+
+fn described(name: &str, queue: &str, direct: Option<Direct>) -> anyhow::Result<Capture> {
+    Ok(Capture {
+        name: name.into(),
+        queue: queue.into(),
+        direct,
+        source: Source::Outbox {
+            table: TableName::read("public.outbox").map_err(anyhow::Error::msg)?,
+            columns: OutboxColumns::default(),
+        },
+        slot: format!("posthaste_{name}"),
+        server: None,
+    })
+}
+
+fn relay(redis: &str) -> anyhow::Result<posthaste_relay::RelayBuilder> {
+    let backoff = Backoff {
+        base: Duration::from_millis(20),
+        cap: Duration::from_millis(200),
+    };
+    let relay = Relay::to(Sidekiq::new(redis)?.queue(CAPTURED)).ordered(true);
+    Ok(relay.backoff(backoff).time_limit(TIME_LIMIT))
+}
+
+/// Writes the newest job once more, again and again.
+async fn write_twice(url: String) -> anyhow::Result<()> {
+    let twice = "SELECT posthaste.enqueue(name, kwargs, queue => queue) FROM posthaste.job
+                  WHERE queue = $1 ORDER BY id DESC LIMIT 1";
+    let pool = pool(&url)?;
+    loop {
+        tokio::time::sleep(TWICE).await;
+        let client = pool.get().await?;
+        client.execute(twice, &[&CAPTURED]).await?;
+    }
+}
+
+/// A destination that may be given less than there is, or in another order.
+struct Spoiled {
+    inner: Arc<Sidekiq>,
+    misbehavior: Option<Misbehavior>,
+}
+
+impl Destination for Spoiled {
+    fn label(&self) -> String {
+        self.inner.label()
+    }
+
+    fn send<'a>(&'a self, batch: &'a [Message]) -> BoxFuture<'a, Vec<Answer>> {
+        Box::pin(async move {
+            match self.misbehavior {
+                Some(Misbehavior::LosesAnEvent) if fastrand::u32(..5) == 0 => {
+                    let mut answers = self.inner.send(&batch[1..]).await;
+                    answers.insert(0, Answer::Accepted);
+                    answers
+                }
+                Some(Misbehavior::SwapsEvents) => {
+                    let turned: Vec<Message> = batch.iter().rev().cloned().collect();
+                    let mut answers = self.inner.send(&turned).await;
+                    answers.reverse();
+                    answers
+                }
+                _ => self.inner.send(batch).await,
+            }
+        })
+    }
+
+    fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
+        self.inner.probe()
+    }
+
+    fn unsafe_settings(
+        &self,
+        longest_outage: Duration,
+    ) -> BoxFuture<'_, Result<Vec<UnsafeSetting>, Error>> {
+        self.inner.unsafe_settings(longest_outage)
+    }
+}
+
+/// Makes what the captures of a round need.
+pub(crate) async fn install(url: &str, redis: Option<&str>) -> anyhow::Result<()> {
+    let database = posthaste::connect(url)?;
+    for capture in captures_of(redis, None)? {
+        capture.install(&database).await?;
+    }
+    Ok(())
+}
+
+/// What an operator does on a server that has no slots of theirs: each begins again, and the gap is
+/// written down.
+pub(crate) async fn begin_again(url: &str, redis: Option<&str>) -> anyhow::Result<()> {
+    let database: Database = posthaste::connect(url)?;
+    for capture in captures_of(redis, None)? {
+        capture.begin(&database).await?;
+    }
+    Ok(())
+}

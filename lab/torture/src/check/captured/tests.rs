@@ -1,0 +1,151 @@
+//! Two captures of a small outbox, and what the rule says when something of them is turned.
+
+use crate::check::tests::fault;
+use crate::check::{Finding, Rule, check};
+use crate::history::{APART, CaptureEnd, Captured, CapturedEvent, Fault, History, Kind, OutboxRow};
+
+/// Two writers, in turns; the log grows by 0x100 with each.
+const KEYS: [i64; 4] = [1, APART + 1, 2, APART + 2];
+
+fn commit(place: usize) -> u64 {
+    0x10_000 * (place as u64 + 1)
+}
+
+fn event(timeline: u32, place: usize) -> CapturedEvent {
+    let (key, commit) = (KEYS[place], commit(place));
+    CapturedEvent {
+        key,
+        id: format!("id {key}"),
+        position: format!("{timeline:08x}{commit:016x}{:016x}0000", commit - 1),
+        body: format!("body {key}"),
+    }
+}
+
+fn capture(name: &str, is_exact: bool) -> CaptureEnd {
+    CaptureEnd {
+        name: name.into(),
+        is_exact,
+        events: (0..KEYS.len()).map(|place| event(1, place)).collect(),
+        gaps: Vec::new(),
+    }
+}
+
+fn history() -> History {
+    let rows = KEYS.iter().enumerate().map(|(place, key)| OutboxRow {
+        key: *key,
+        from: commit(place) - 1,
+        until: Some(commit(place) + 1),
+    });
+    History {
+        captured: Captured {
+            rows: rows.collect(),
+            captures: vec![capture("by_jobs", true), capture("direct", false)],
+        },
+        ..History::default()
+    }
+}
+
+fn found(history: &History) -> Vec<(Rule, Vec<i64>)> {
+    let findings = check(history).findings.into_iter();
+    let told = |Finding { rule, some, .. }: Finding| (rule, some);
+    findings.map(told).collect()
+}
+
+fn turned(turn: impl FnOnce(&mut Captured)) -> Vec<(Rule, Vec<i64>)> {
+    let mut history = history();
+    turn(&mut history.captured);
+    found(&history)
+}
+
+#[test]
+fn finds_nothing_in_whole_captures_and_their_repeats() {
+    assert!(found(&history()).is_empty());
+    assert!(check(&history()).examined[&Rule::Captured] > 20);
+    let again = turned(|all| {
+        let events = &mut all.captures[1].events;
+        events.extend([event(1, 1), event(1, 2)]);
+    });
+    assert!(again.is_empty(), "{again:?}");
+}
+
+#[test]
+fn finds_lost_repeated_and_swapped_events() {
+    let lost = turned(|all| drop(all.captures[1].events.remove(2)));
+    assert_eq!(lost, [(Rule::Captured, vec![KEYS[2]])]);
+    let repeated = turned(|all| all.captures[0].events.push(event(1, 3)));
+    assert_eq!(repeated, [(Rule::Captured, vec![KEYS[3]])]);
+    let swapped = turned(|all| all.captures[1].events.swap(0, 1));
+    assert_eq!(swapped, [(Rule::Captured, vec![KEYS[0]])]);
+}
+
+#[test]
+fn finds_positions_and_numbers_that_contradict_each_other() {
+    let swapped = turned(|all| {
+        let events = &mut all.captures[1].events;
+        let (one, two) = (events[0].position.clone(), events[2].position.clone());
+        events.swap(0, 2);
+        events[0].position = one;
+        events[2].position = two;
+    });
+    assert_eq!(swapped, [(Rule::Captured, vec![KEYS[0]])]);
+}
+
+#[test]
+fn finds_contents_and_ids_that_change() {
+    let content = turned(|all| {
+        let mut other = event(1, 0);
+        other.body.push('!');
+        all.captures[1].events.push(other);
+    });
+    assert_eq!(content, [(Rule::Captured, vec![KEYS[0]])]);
+    let id = turned(|all| {
+        let mut other = event(1, 0);
+        other.id.push('!');
+        all.captures[1].events.push(other);
+    });
+    assert_eq!(id, [(Rule::Captured, vec![KEYS[0]])]);
+}
+
+#[test]
+fn excuses_what_lies_in_a_gap_that_is_named_and_nothing_else() {
+    let gap = |begins, ends| {
+        turned(|all| {
+            let capture = &mut all.captures[1];
+            capture.events.remove(2);
+            capture.gaps.push((begins, ends));
+        })
+    };
+    assert!(gap(commit(1) + 1, Some(commit(2) + 1)).is_empty());
+    assert!(gap(commit(2), None).is_empty());
+    assert_eq!(gap(commit(2) + 2, None).len(), 1);
+    assert_eq!(gap(0, Some(commit(1))).len(), 1);
+}
+
+#[test]
+fn excuses_events_of_a_server_that_died_before_its_replica_had_them() {
+    let mut history = history();
+    let phantom = |timeline| {
+        let mut phantom = event(timeline, 3);
+        (phantom.key, phantom.id) = (3, "id 3".into());
+        phantom
+            .position
+            .replace_range(8..24, &format!("{:016x}", commit(3) + 9));
+        phantom
+    };
+    history.captured.captures[1].events.push(phantom(1));
+    assert_eq!(found(&history), [(Rule::Captured, vec![3])]);
+    let promotion = |switch| Fault {
+        switch: Some(switch),
+        ..fault(Kind::Promotion, 0, None)
+    };
+    history.faults = vec![promotion(commit(3) + 5)];
+    assert!(found(&history).is_empty());
+    // It was received.
+    history.faults = vec![promotion(commit(9))];
+    assert_eq!(found(&history).len(), 1);
+    // A later timeline has not ended.
+    history.faults = vec![promotion(commit(3) + 5)];
+    history.captured.captures[1].events.pop();
+    history.captured.captures[1].events.push(phantom(2));
+    assert_eq!(found(&history).len(), 1);
+}
