@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn signing_up_enqueues_a_welcome() {
+    async fn signing_up_enqueues_a_welcome_job() {
         let mut tx = app().await.db.begin().await.unwrap();
         create(&mut tx, "Ada".into()).await.unwrap();
         assert_enqueued(&mut *tx, |welcome: &Welcome| welcome.account == "Ada").await;
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_welcome_is_noted_and_completes_its_job() {
+    async fn welcome_jobs_complete() {
         let app = app().await;
         let account = "Bob".to_owned();
         let run = TestRun::of(Welcome { account }).unwrap().state(app);

@@ -260,13 +260,13 @@ mod tests {
     }
 
     #[test]
-    fn small_jobs_are_sent_by_the_thousand() {
+    fn small_jobs_are_sent_in_batches_of_a_thousand() {
         assert_eq!(lengths(&jobs(2 * MANY + 1, 1)), [MANY, MANY, 1]);
         assert_eq!(lengths(&[]), [0; 0]);
     }
 
     #[test]
-    fn no_statement_of_large_jobs_grows_beyond_its_bytes() {
+    fn large_jobs_are_split_by_statement_size() {
         let jobs = jobs(20, (1 << 20) - 100);
         assert_eq!(lengths(&jobs), [8, 8, 4]);
         let jobs: Vec<&NewJob> = jobs.iter().collect();

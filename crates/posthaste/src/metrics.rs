@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_end_when_the_run_begins_and_are_never_negative() {
+    fn wait_time_ends_at_run_start_and_is_never_negative() {
         let began = Instant::now();
         let now = |after: u64, clock: i64| (began + Duration::from_secs(after), clock * 1_000_000);
         assert_eq!(waited(&job("a"), began, now(3, 10)), 7.0);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn names_beyond_a_hundred_share_one_label() {
+    fn names_after_the_first_hundred_share_one_label() {
         let runs = Runs::default();
         let label = |name: &str| runs.histograms(&job(name)).name.to_string();
         for n in 0..NAMES {

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_settings_that_no_tick_can_have() {
+    fn rejects_per_job_settings_on_a_schedule() {
         let job = || NewJob::new("sync", &serde_json::json!({})).expect("a job");
         let hourly = |job| Periodic::new("p", "@hourly", job);
         assert!(hourly(job().queue("q").priority(3).tag("t")).is_ok());

@@ -55,7 +55,7 @@ async fn next(seen: &mut UnboundedReceiver<Seen>) -> Seen {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_consumers_task_sees_its_worker_replaced_and_ends_before_it_signs_off() {
+async fn consumer_tasks_see_a_replaced_worker_and_end_before_sign_off() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (sender, mut seen) = unbounded_channel();

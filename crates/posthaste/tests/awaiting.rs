@@ -9,7 +9,7 @@ use crate::lifecycle::{job, state};
 use crate::support::{SOON, all_done, count, database, hand, unfinished, worker};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_confirmation_that_comes_before_the_acknowledgement_ends_the_job() {
+async fn confirmation_before_acknowledgement_completes_the_job() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let pool = db.pool(4).unwrap();
@@ -43,7 +43,7 @@ async fn a_confirmation_that_comes_before_the_acknowledgement_ends_the_job() {
 /// The receiver's transaction cannot see the job being held: it is open across the acknowledgement,
 /// or its snapshot is older.
 #[tokio::test]
-async fn a_confirmation_of_a_transaction_that_did_not_see_the_job_held_ends_the_job() {
+async fn confirmation_from_an_older_snapshot_completes_the_job() {
     for isolation in ["READ COMMITTED", "REPEATABLE READ"] {
         let db = database(PgVersion::any()).await;
         let (client, receiver) = (db.client().await.unwrap(), db.client().await.unwrap());
@@ -94,7 +94,7 @@ async fn a_confirmation_of_a_transaction_that_did_not_see_the_job_held_ends_the_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_awaited_job_that_is_not_confirmed_is_tried_again_and_counts_as_an_attempt() {
+async fn unconfirmed_jobs_are_retried_and_count_an_attempt() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let worker = worker(&db.pool(4).unwrap())
@@ -125,7 +125,7 @@ async fn an_awaited_job_that_is_not_confirmed_is_tried_again_and_counts_as_an_at
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn late_acknowledgements_do_not_take_the_new_holders_confirmation() {
+async fn late_acknowledgements_leave_the_confirmation_to_the_new_run() {
     for version in PgVersion::tried() {
         let database = database(version).await;
         let client = database.client().await.unwrap();

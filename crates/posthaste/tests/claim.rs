@@ -98,7 +98,7 @@ async fn claim_behind(holder: &Client, client: Client, worker: i64) -> Vec<i64> 
 }
 
 #[tokio::test]
-async fn a_transaction_across_two_segments_keeps_its_order() {
+async fn jobs_of_one_transaction_keep_order_across_segments() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let other = db.client().await.unwrap();
@@ -144,7 +144,7 @@ async fn overflowed_rows_are_claimed_before_a_newer_segment() {
 
 /// A claim waits for its lane; meanwhile the job expires.
 #[tokio::test]
-async fn a_job_that_expires_while_its_claim_waits_is_not_handed_out() {
+async fn jobs_that_expire_while_their_claim_waits_are_skipped() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let other = db.client().await.unwrap();
@@ -175,7 +175,7 @@ async fn a_job_that_expires_while_its_claim_waits_is_not_handed_out() {
 
 /// A job that expired unclaimed costs its own batch the cheap end, and no other batch of its slot.
 #[tokio::test]
-async fn after_a_job_expired_unclaimed_other_batches_are_closed_whole() {
+async fn an_expired_unclaimed_job_leaves_other_batches_closed_in_one_row() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let worker = hand(&client).await;
@@ -195,7 +195,7 @@ async fn after_a_job_expired_unclaimed_other_batches_are_closed_whole() {
 }
 
 #[tokio::test]
-async fn a_claim_costs_the_same_after_many_spent_jobs_under_a_pin() {
+async fn claim_cost_is_constant_after_many_finished_jobs_under_a_pinned_snapshot() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let worker = hand(&client).await;
@@ -222,7 +222,7 @@ async fn a_claim_costs_the_same_after_many_spent_jobs_under_a_pin() {
 }
 
 #[tokio::test]
-async fn rows_of_an_open_or_rolled_back_bulk_insert_are_walked_once_at_most() {
+async fn rows_of_uncommitted_bulk_inserts_are_scanned_at_most_once() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let worker = hand(&client).await;
@@ -293,7 +293,7 @@ async fn a_claim_is_bounded_by_the_bytes_of_its_arguments() {
 }
 
 #[tokio::test]
-async fn lower_priorities_come_first_and_a_claim_fills_up_across_lanes() {
+async fn lower_priority_numbers_are_claimed_first_and_claims_span_lanes() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let worker = hand(&client).await;

@@ -34,7 +34,7 @@ async fn next(claims: &mut Claims) -> Vec<ClaimedJob> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whole_claims_are_taken_and_finished() {
+async fn batches_are_claimed_and_completed_through_the_api() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -62,7 +62,7 @@ async fn whole_claims_are_taken_and_finished() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claimed_job_that_is_dropped_counts_as_an_attempt_and_the_back_off_decides() {
+async fn dropped_jobs_count_an_attempt_and_back_off() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let dropped = posthaste::enqueue(&client, &job("dropped").queue("audit"))
@@ -91,7 +91,7 @@ async fn a_claimed_job_that_is_dropped_counts_as_an_attempt_and_the_back_off_dec
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stop_releases_jobs_that_no_claim_took() {
+async fn stopping_releases_unclaimed_buffered_jobs() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (worker, mut claims) = worker(&db.pool(2).unwrap()).claims(audit());
@@ -189,7 +189,7 @@ async fn rescheduling_a_batch_writes_one_row_and_counts_no_attempt() {
 /// As in a database that was restored to an older moment, where ids and transactions are handed out
 /// once more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn newer_jobs_between_a_batchs_edges_are_not_part_of_it() {
+async fn a_batch_excludes_newer_jobs_between_its_first_and_last_id() {
     let db = database(PgVersion::any()).await;
     let mut client = db.client().await.unwrap();
     let (mut claims, worker) = audited(&db).await;
@@ -249,7 +249,7 @@ impl Consumer for Broken {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broken_engine_task_ends_the_worker_and_is_named() {
+async fn a_failing_engine_task_stops_the_worker_and_is_named() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let first = job("n").queue("audit");
@@ -270,7 +270,7 @@ async fn a_broken_engine_task_ends_the_worker_and_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_is_settled_job_by_job_or_fails_as_a_whole() {
+async fn claims_are_settled_per_job_or_failed_together() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let jobs: Vec<_> = (0..3).map(|_| job("n").queue("audit")).collect();
@@ -297,8 +297,7 @@ async fn a_claim_is_settled_job_by_job_or_fails_as_a_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claimed_job_without_an_outcome_is_taken_back_when_its_time_is_over_and_when_the_worker_ends()
- {
+async fn unsettled_jobs_are_released_at_timeout_and_shutdown() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let slow = posthaste::enqueue(&client, &job("slow").queue("audit")).await;
@@ -349,7 +348,7 @@ async fn claim_errors_set_the_retry_time() {
 }
 
 #[tokio::test]
-async fn the_claims_of_a_worker_that_never_starts_end() {
+async fn claims_of_an_unstarted_worker_end() {
     let db = database(PgVersion::any()).await;
     let (builder, mut claims) = worker(&db.pool(1).unwrap()).claims(audit());
     drop(builder);
@@ -358,7 +357,7 @@ async fn the_claims_of_a_worker_that_never_starts_end() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn cancelled_claims_report_it_and_end_as_cancelled() {
+async fn cancelled_jobs_of_a_claim_are_reported_and_end_as_cancelled() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let id = posthaste::enqueue(&client, &job("n").queue("audit")).await;

@@ -40,7 +40,7 @@ fn ids_of(found: &[FoundJob]) -> Vec<JobId> {
 }
 
 #[tokio::test]
-async fn every_operation_works_in_an_open_transaction_and_is_undone_with_it() {
+async fn every_operation_joins_and_rolls_back_with_the_callers_transaction() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let mut client = db.client().await.unwrap();
@@ -84,7 +84,7 @@ async fn times_are_exact_in_every_time_zone() {
 }
 
 #[tokio::test]
-async fn jobs_are_listed_by_every_condition_and_in_either_order() {
+async fn jobs_are_listed_by_every_filter_in_both_orders() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let dead = given_up(&client, &["SELECT posthaste.enqueue('x')"]).await[0];
@@ -134,7 +134,7 @@ async fn jobs_are_listed_by_every_condition_and_in_either_order() {
 }
 
 #[tokio::test]
-async fn kept_jobs_are_listed_as_find_returns_them() {
+async fn listing_returns_retained_jobs_as_find_does() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -181,7 +181,7 @@ async fn kept_jobs_are_listed_as_find_returns_them() {
 }
 
 #[tokio::test]
-async fn jobs_are_cancelled_retried_and_redriven_by_number_and_by_condition() {
+async fn jobs_are_cancelled_retried_and_redriven_by_id_and_by_filter() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -228,7 +228,7 @@ async fn jobs_are_cancelled_retried_and_redriven_by_number_and_by_condition() {
 }
 
 #[tokio::test]
-async fn operations_on_more_than_a_thousand_ids_reach_all() {
+async fn operations_on_more_than_a_thousand_ids_apply_to_all() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client

@@ -214,41 +214,41 @@ async fn waits_until_it_is_adopted(way: Way) -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_base_backup_beside_its_original_does_nothing_until_it_is_adopted() {
+async fn a_base_backup_is_idle_until_adopted() {
     waits_until_it_is_adopted(Way::BaseBackup).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_backup_recovered_to_a_moment_does_nothing_until_it_is_adopted() {
+async fn a_point_in_time_recovery_is_idle_until_adopted() {
     waits_until_it_is_adopted(Way::PointInTime).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_replica_promoted_beside_its_primary_does_nothing_until_it_is_adopted() {
+async fn a_replica_promoted_beside_its_primary_is_idle_until_adopted() {
     waits_until_it_is_adopted(Way::PromotedReplica)
         .await
         .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_cold_copy_of_the_files_does_nothing_until_it_is_adopted() {
+async fn a_cold_file_copy_is_idle_until_adopted() {
     waits_until_it_is_adopted(Way::ColdFiles).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_snapshot_of_the_disk_does_nothing_until_it_is_adopted() {
+async fn a_disk_snapshot_is_idle_until_adopted() {
     waits_until_it_is_adopted(Way::Snapshot).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_backup_of_a_replica_does_nothing_until_it_is_adopted() {
+async fn a_backup_of_a_replica_is_idle_until_adopted() {
     waits_until_it_is_adopted(Way::BackupOfReplica)
         .await
         .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_copy_that_is_adopted_without_what_waits_does_only_new_jobs() {
+async fn a_copy_adopted_without_pending_jobs_runs_only_new_ones() {
     let original = PgServer::start(PgVersion::any(), &[]).unwrap();
     let db = support::migrated(&original).await;
     let (worker, runs) = start(&db.pool(2).unwrap(), None, &["default"])

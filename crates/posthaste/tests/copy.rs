@@ -54,7 +54,7 @@ async fn rows(client: &Client) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn copy_writes_what_enqueue_many_writes_in_every_isolation_level() {
+async fn copy_matches_enqueue_many_in_every_isolation_level() {
     for version in PgVersion::tried() {
         let routes = "INSERT INTO posthaste.route VALUES ('mail.*', 'mail')";
         let jobs = every_kind();
@@ -114,7 +114,7 @@ async fn copied_jobs_run_when_they_are_due() {
 }
 
 #[tokio::test]
-async fn a_job_that_copy_cannot_take_is_named_and_leaves_nothing() {
+async fn copy_names_the_invalid_job_and_inserts_nothing() {
     let db = database(PgVersion::any()).await;
     let mut client = db.client().await.unwrap();
     let good = || NewJob::new("n", &json!({})).unwrap();
@@ -143,7 +143,7 @@ async fn a_job_that_copy_cannot_take_is_named_and_leaves_nothing() {
 /// Segments are rotated and what can be sealed is sealed, while a COPY is in the middle of its
 /// jobs.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_segment_that_a_copy_writes_is_not_sealed_before_it_ends() {
+async fn segments_stay_unsealed_during_a_copy() {
     let db = database(PgVersion::any()).await;
     let mut client = db.client().await.unwrap();
     let store = Store::new(db.url()).await.unwrap();

@@ -27,12 +27,12 @@ async fn agree_under_stress(version: PgVersion) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn counters_match_the_view_at_every_moment_on_15() {
+async fn counters_always_match_the_view_on_15() {
     agree_under_stress(PgVersion::V15).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn counters_match_the_view_at_every_moment_on_18() {
+async fn counters_always_match_the_view_on_18() {
     agree_under_stress(PgVersion::V18).await;
 }
 
@@ -56,7 +56,7 @@ async fn becomes(client: &Client, name: &str, is_right: impl Fn(&Counter) -> boo
 }
 
 #[tokio::test]
-async fn each_kind_of_job_is_counted_in_its_state_and_the_sums_grow() {
+async fn jobs_are_counted_by_state_and_totals_grow() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -227,7 +227,7 @@ async fn pages(client: &Client) -> i64 {
 }
 
 #[tokio::test]
-async fn a_backlog_is_read_once_and_not_by_those_who_read_the_counters() {
+async fn a_backlog_is_counted_once_and_not_by_counter_readers() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();

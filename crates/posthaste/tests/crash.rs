@@ -151,11 +151,11 @@ fn judge(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nothing_committed_is_lost_when_the_server_crashes_under_its_workers_on_15() {
+async fn committed_jobs_survive_server_crashes_under_load_on_15() {
     nothing_committed_is_lost(PgVersion::V15).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nothing_committed_is_lost_when_the_server_crashes_under_its_workers_on_18() {
+async fn committed_jobs_survive_server_crashes_under_load_on_18() {
     nothing_committed_is_lost(PgVersion::V18).await;
 }

@@ -71,7 +71,7 @@ fn options(db: &TestDb) -> PgConnectOptions {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_from_a_pool_of_sqlx_is_notified_of_jobs_of_its_transactions() {
+async fn sqlx_workers_are_notified_of_jobs_of_sqlx_transactions() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let pool = PgPool::connect(db.url()).await.unwrap();
@@ -140,7 +140,7 @@ async fn a_worker_without_a_notifier_polls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_program_on_sqlx_migrates_without_another_driver() {
+async fn sqlx_programs_migrate_without_another_driver() {
     let server = PgServer::shared(PgVersion::any()).unwrap();
     let db = TestDb::empty(server).await.unwrap();
     let database = Database::from(PgPool::connect_lazy_with(options(&db)));
@@ -163,7 +163,7 @@ async fn a_program_on_sqlx_migrates_without_another_driver() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn passwords_and_names_of_any_letters_pass_over_tcp_and_over_a_socket() {
+async fn credentials_with_any_characters_work_over_tcp_and_sockets() {
     // What a password costs to check is not asked here.
     let settings = [("unix_socket_directories", "."), ("scram_iterations", "1")];
     let server = PgServer::start(PgVersion::V18, &settings).unwrap();

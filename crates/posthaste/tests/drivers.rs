@@ -122,7 +122,7 @@ const CUT: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
                    WHERE datname = current_database() AND pid <> pg_backend_pid()";
 
 #[tokio::test]
-async fn sqlx_writes_what_tokio_postgres_writes() {
+async fn sqlx_and_tokio_postgres_write_the_same_rows() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let mut connection = sqlx::PgConnection::connect(db.url()).await.unwrap();
@@ -148,7 +148,7 @@ async fn sqlx_writes_what_tokio_postgres_writes() {
 }
 
 #[tokio::test]
-async fn diesel_async_writes_what_tokio_postgres_writes() {
+async fn diesel_async_and_tokio_postgres_write_the_same_rows() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let mut connection = AsyncPgConnection::establish(db.url()).await.unwrap();
@@ -182,7 +182,7 @@ async fn diesel_async_writes_what_tokio_postgres_writes() {
 }
 
 #[tokio::test]
-async fn sea_orm_writes_what_tokio_postgres_writes() {
+async fn sea_orm_and_tokio_postgres_write_the_same_rows() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let mut options = sea_orm::ConnectOptions::new(db.url());

@@ -9,7 +9,7 @@ use tokio_postgres::error::SqlState;
 use crate::support::{count, database, unfinished};
 
 #[tokio::test]
-async fn a_job_appears_with_its_transaction_and_vanishes_with_it() {
+async fn jobs_commit_and_roll_back_with_their_transaction() {
     let db = database(PgVersion::any()).await;
     let mut client = db.client().await.unwrap();
     let watcher = db.client().await.unwrap();
@@ -41,7 +41,7 @@ async fn a_job_appears_with_its_transaction_and_vanishes_with_it() {
 }
 
 #[tokio::test]
-async fn every_isolation_level_savepoint_and_prepared_transaction_can_enqueue() {
+async fn enqueues_in_every_isolation_level_savepoint_and_prepared_transaction() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -79,7 +79,7 @@ async fn every_isolation_level_savepoint_and_prepared_transaction_can_enqueue() 
 }
 
 #[tokio::test]
-async fn insert_select_returns_ids_and_parks_what_is_not_due() {
+async fn insert_select_returns_ids_and_schedules_future_jobs() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let rows = client
@@ -102,7 +102,7 @@ async fn insert_select_returns_ids_and_parks_what_is_not_due() {
 }
 
 #[tokio::test]
-async fn a_volatile_time_is_judged_and_stored_once() {
+async fn volatile_time_expressions_are_evaluated_once() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
@@ -126,7 +126,7 @@ async fn a_volatile_time_is_judged_and_stored_once() {
 }
 
 #[tokio::test]
-async fn a_job_without_an_expiry_expires_thirty_days_after_it_is_due() {
+async fn jobs_expire_thirty_days_after_they_are_due_by_default() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
@@ -162,7 +162,7 @@ async fn a_job_without_an_expiry_expires_thirty_days_after_it_is_due() {
 }
 
 #[tokio::test]
-async fn the_queue_comes_from_the_exact_route_else_the_longest_prefix_else_default() {
+async fn routes_match_exactly_then_by_longest_prefix_then_default() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
@@ -206,7 +206,7 @@ async fn the_queue_comes_from_the_exact_route_else_the_longest_prefix_else_defau
 }
 
 #[tokio::test]
-async fn many_jobs_keep_their_order_and_all_their_fields() {
+async fn bulk_enqueues_keep_order_and_all_fields() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let at = jiff::Timestamp::from_second(4_000_000_000).unwrap();
@@ -244,7 +244,7 @@ async fn many_jobs_keep_their_order_and_all_their_fields() {
 }
 
 #[tokio::test]
-async fn jobs_of_one_ordering_key_keep_their_order_whatever_their_unique_keys_are() {
+async fn ordering_keys_keep_order_with_any_unique_keys() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let event = |n: u32| NewJob::new("event", &json!({"n": n})).unwrap();
@@ -264,7 +264,7 @@ async fn jobs_of_one_ordering_key_keep_their_order_whatever_their_unique_keys_ar
 }
 
 #[tokio::test]
-async fn mixed_bulk_enqueues_return_ids_and_keep_the_first_of_a_unique_key() {
+async fn bulk_enqueues_keep_the_first_job_of_a_unique_key() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let job = |n: u32| NewJob::new("event", &json!({"n": n})).unwrap();
@@ -290,7 +290,7 @@ async fn mixed_bulk_enqueues_return_ids_and_keep_the_first_of_a_unique_key() {
 }
 
 #[tokio::test]
-async fn a_unique_key_is_held_by_one_job_and_a_second_enqueue_returns_its_id() {
+async fn a_second_enqueue_of_a_unique_key_returns_the_first_id() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let job = NewJob::new("a", &json!({})).unwrap().unique_key("k");
@@ -308,7 +308,7 @@ async fn a_unique_key_is_held_by_one_job_and_a_second_enqueue_returns_its_id() {
 }
 
 #[tokio::test]
-async fn a_unique_key_of_any_collation_is_found_again() {
+async fn unique_keys_match_under_any_collation() {
     // Its programs have ICU.
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
@@ -334,7 +334,7 @@ async fn take(client: &Client, key: &str) -> Result<i64, String> {
 }
 
 #[tokio::test]
-async fn a_key_taken_after_the_snapshot_is_a_serialization_failure_and_nothing_else() {
+async fn a_unique_key_taken_after_the_snapshot_is_a_serialization_failure() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let (caller, other) = (db.client().await.unwrap(), db.client().await.unwrap());
@@ -358,7 +358,7 @@ async fn a_key_taken_after_the_snapshot_is_a_serialization_failure_and_nothing_e
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bulk_enqueues_that_take_the_same_keys_do_not_deadlock_whatever_their_order() {
+async fn bulk_enqueues_of_the_same_unique_keys_do_not_deadlock() {
     let db = database(PgVersion::any()).await;
     let keyed = |round: usize, n: usize| {
         let job = NewJob::new("keyed", &json!({ "n": n })).unwrap();

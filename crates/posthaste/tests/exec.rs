@@ -118,7 +118,7 @@ async fn gone(pids: &[u32]) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_gets_its_job_on_standard_input_and_in_its_environment() {
+async fn commands_receive_the_job_on_stdin_and_in_the_environment() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let folder = Folder::new("given");
@@ -158,7 +158,7 @@ async fn a_command_gets_its_job_on_standard_input_and_in_its_environment() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_of_a_job_without_a_trace_gets_none() {
+async fn commands_of_untraced_jobs_get_no_trace() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let folder = Folder::new("untraced");
@@ -171,7 +171,7 @@ async fn a_command_of_a_job_without_a_trace_gets_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_exit_code_has_its_outcome() {
+async fn exit_codes_map_to_outcomes() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let folder = Folder::new("codes");
@@ -241,7 +241,7 @@ async fn each_exit_code_has_its_outcome() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hundred_megabytes_of_output_keep_their_end() {
+async fn the_end_of_100_mb_of_output_is_stored() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let folder = Folder::new("output");
@@ -257,7 +257,7 @@ async fn a_hundred_megabytes_of_output_keep_their_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_ignores_a_large_input_is_done_all_the_same() {
+async fn commands_may_ignore_large_inputs() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let folder = Folder::new("ignores");
@@ -268,7 +268,7 @@ async fn a_command_that_ignores_a_large_input_is_done_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn time_is_limited_for_the_command_and_for_all_that_it_started() {
+async fn timeouts_end_a_command_and_its_children() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let folder = Folder::new("limit");
@@ -319,7 +319,7 @@ async fn children_of_a_command_end_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_stops_gives_the_job_back_and_ends_the_command() {
+async fn stopping_the_worker_releases_the_job_and_ends_its_command() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let folder = Folder::new("stop");
@@ -335,7 +335,7 @@ async fn a_worker_that_stops_gives_the_job_back_and_ends_the_command() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_does_not_exist_is_refused_and_one_that_vanishes_counts_as_no_attempt() {
+async fn missing_commands_are_rejected_and_vanished_ones_count_no_attempt() {
     for wrong in ["/nowhere/command", "command", "/etc", "/etc/passwd"] {
         assert!(Exec::new(wrong).is_err(), "{wrong}");
     }
@@ -356,7 +356,7 @@ async fn a_command_that_does_not_exist_is_refused_and_one_that_vanishes_counts_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn exact_names_go_before_patterns_and_longer_patterns_before_shorter() {
+async fn the_most_specific_handler_pattern_wins() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let folder = Folder::new("patterns");

@@ -14,7 +14,7 @@ const LANES_LOCKED: &str =
 /// A queue that nobody consumed for long is taken up again: its expired jobs are closed piece by
 /// piece, and no job among them is passed over.
 #[tokio::test]
-async fn a_claim_over_very_many_expired_jobs_is_bounded() {
+async fn claims_over_many_expired_jobs_are_bounded() {
     let db = database(PgVersion::any()).await;
     let store = Store::new(db.url()).await.unwrap();
     store
@@ -53,7 +53,7 @@ async fn a_claim_over_very_many_expired_jobs_is_bounded() {
 /// A claim that goes on behind an expired job meets one that has not expired, and behind it, in the
 /// window of later snapshots, expired ones again.
 #[tokio::test]
-async fn claims_that_close_expired_jobs_skip_no_other() {
+async fn claims_that_close_expired_jobs_skip_no_live_ones() {
     let db = database(PgVersion::any()).await;
     let store = Store::new(db.url()).await.unwrap();
     let insert = "INSERT INTO posthaste.job (name, expires_at)
@@ -72,7 +72,7 @@ async fn claims_that_close_expired_jobs_skip_no_other() {
 
 /// What says that a claim has left before it came to the end is not a job.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_reaches_the_job_after_many_expired_ones() {
+async fn workers_reach_a_job_enqueued_after_many_expired_ones() {
     let db = database(PgVersion::any()).await;
     let store = Store::new(db.url()).await.unwrap();
     store

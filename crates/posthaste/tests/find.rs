@@ -20,7 +20,7 @@ async fn state(client: &Client, id: i64) -> Option<State> {
 }
 
 #[tokio::test]
-async fn a_job_is_found_by_its_number_wherever_it_is() {
+async fn jobs_are_found_by_id_in_every_state() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -176,7 +176,7 @@ async fn pages(client: &Client, id: i64) -> i64 {
 }
 
 #[tokio::test]
-async fn a_job_is_found_without_reading_all_others_and_also_where_it_is_not_expected() {
+async fn finding_a_job_reads_few_rows_even_after_it_moved() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -207,7 +207,7 @@ async fn a_job_is_found_without_reading_all_others_and_also_where_it_is_not_expe
 
 /// Batches of many sizes, two workers: the claim that has a job is found among the others.
 #[tokio::test]
-async fn the_owner_of_a_job_is_found_after_any_number_of_claims() {
+async fn the_claim_of_a_job_is_found_among_many() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let late = db.client().await.unwrap();
@@ -240,7 +240,7 @@ async fn the_owner_of_a_job_is_found_after_any_number_of_claims() {
 }
 
 #[tokio::test]
-async fn a_waiting_job_runs_now_and_once_and_keeps_its_attempts() {
+async fn run_now_runs_a_waiting_job_once_and_keeps_its_attempts() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();

@@ -105,7 +105,7 @@ impl Scene {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_reads_no_answer_of_a_claim_locks_no_lane() {
+async fn a_worker_frozen_before_reading_its_claim_locks_no_lane() {
     for statement in ["FROM posthaste.claim(", "FROM posthaste.claimed_jobs("] {
         let scene = Scene::new(false).await;
         scene.client.batch_execute(BIG).await.unwrap();
@@ -120,7 +120,7 @@ async fn a_worker_that_reads_no_answer_of_a_claim_locks_no_lane() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ordered_worker_that_reads_no_answer_to_its_search_for_a_lost_claim_locks_no_lane() {
+async fn an_ordered_worker_frozen_while_recovering_a_claim_locks_no_lane() {
     let scene = Scene::new(true).await;
     scene.client.batch_execute(BIG).await.unwrap();
     let lost = RequestMatcher::statement("FROM posthaste.claim(");
@@ -140,7 +140,7 @@ async fn an_ordered_worker_that_reads_no_answer_to_its_search_for_a_lost_claim_l
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_reads_no_answer_to_a_claim_of_quarantined_jobs_leaves_no_claim_open() {
+async fn a_worker_frozen_in_a_quarantine_claim_leaves_no_open_claim() {
     let scene = Scene::new(false).await;
     let big = BIG.replace("(name, kwargs)", "(name, max_attempts, kwargs)");
     let big = big.replace("'big',", "'big', NULL,");
@@ -167,7 +167,7 @@ async fn a_worker_that_reads_no_answer_to_a_claim_of_quarantined_jobs_leaves_no_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_whose_jobs_were_never_read_is_given_back_or_found_and_counts_as_no_attempt() {
+async fn unread_claims_are_released_or_recovered_without_an_attempt() {
     for is_ordered in [false, true] {
         let scene = Scene::new(is_ordered).await;
         scene.client.batch_execute(BIG).await.unwrap();
@@ -218,7 +218,7 @@ fn is_unwritten(table: &str) -> String {
 
 /// These answer for each job, in a transaction that has locked lanes, the promoter or rows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_reads_no_answer_of_its_cancel_or_retry_loses_its_locks() {
+async fn frozen_clients_lose_the_locks_of_cancel_and_retry() {
     let claim = "INSERT INTO posthaste.worker (name) VALUES ('w');
         INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 1001);
         SELECT count(*) FROM posthaste.claim('default', '{0}',
@@ -282,7 +282,7 @@ async fn a_client_that_reads_no_answer_of_its_cancel_or_retry_loses_its_locks() 
 
 /// What an answer may have is what a server sends to a client that reads nothing.
 #[tokio::test]
-async fn a_claim_answers_with_no_more_bytes_than_it_may() {
+async fn claim_answers_respect_their_byte_limit() {
     let scene = Scene::new(false).await;
     let client = &scene.client;
     let worker = hand(client).await;
@@ -320,7 +320,7 @@ async fn a_claim_answers_with_no_more_bytes_than_it_may() {
 
 /// What a worker that stood still between its claim and the reading gets.
 #[tokio::test]
-async fn the_jobs_of_a_claim_are_read_as_long_as_they_are_its_own() {
+async fn a_claim_can_be_read_while_it_owns_its_jobs() {
     let scene = Scene::new(false).await;
     let client = &scene.client;
     let worker = hand(client).await;

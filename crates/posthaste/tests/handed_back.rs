@@ -101,7 +101,7 @@ async fn rolled_back_completions_count_as_attempts_and_are_logged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_that_lost_its_job_before_it_could_complete_it_does_not_count_as_completed() {
+async fn runs_that_lose_their_job_do_not_count_as_completed() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let pool = db.pool(8).unwrap();
@@ -176,7 +176,7 @@ async fn time_of(returns: &mut UnboundedReceiver<()>, times: usize) -> Duration 
 const SIX_TIMES: Duration = Duration::from_millis(750);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_that_is_given_back_again_and_again_waits_longer_each_time_and_is_logged() {
+async fn repeatedly_released_jobs_back_off_and_are_logged() {
     let log = Log::of_process();
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
@@ -192,7 +192,7 @@ async fn a_job_that_is_given_back_again_and_again_waits_longer_each_time_and_is_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_job_that_is_snoozed_until_now_again_and_again_waits_longer_each_time_and_is_logged() {
+async fn jobs_repeatedly_snoozed_until_now_back_off_and_are_logged() {
     let log = Log::of_process();
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
@@ -216,7 +216,7 @@ async fn a_job_that_is_snoozed_until_now_again_and_again_waits_longer_each_time_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn quarantined_jobs_released_repeatedly_get_rarer_turns() {
+async fn repeatedly_released_quarantined_jobs_run_less_often() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     for step in [

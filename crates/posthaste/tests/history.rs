@@ -12,7 +12,7 @@ use crate::lifecycle::job;
 use crate::support::{SOON, all_done, count, database, jobs, number, quick_queue, worker};
 
 #[tokio::test]
-async fn a_failed_attempt_keeps_its_error_its_time_and_its_worker() {
+async fn failed_attempts_record_error_time_and_worker() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -133,7 +133,7 @@ async fn worker_deaths_and_missing_confirmations_are_recorded() {
 
 /// Done in each way there is, with and without a queue that keeps.
 #[tokio::test]
-async fn done_jobs_are_kept_once_where_their_queue_asks_for_it() {
+async fn completed_jobs_are_retained_once_if_their_queue_is_configured() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -272,7 +272,7 @@ async fn tidy(client: &Client) -> Option<String> {
 }
 
 #[tokio::test]
-async fn history_is_kept_for_as_long_as_was_asked_and_then_forgotten() {
+async fn history_is_deleted_after_its_retention() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -307,7 +307,7 @@ async fn history_is_kept_for_as_long_as_was_asked_and_then_forgotten() {
 }
 
 #[tokio::test]
-async fn history_blocks_nobody_and_needs_no_leader() {
+async fn history_writes_block_nobody_and_need_no_leader() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let (client, reader) = (db.client().await.unwrap(), db.client().await.unwrap());
@@ -357,7 +357,7 @@ async fn history_blocks_nobody_and_needs_no_leader() {
 }
 
 #[tokio::test]
-async fn a_done_job_is_found_after_its_segment_is_gone() {
+async fn completed_jobs_are_found_after_their_segment_is_truncated() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client

@@ -139,7 +139,7 @@ async fn tried(client: &Client, jobs: i64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_class_of_answer_has_its_outcome() {
+async fn response_classes_map_to_outcomes() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (address, seen) = serve().await;
@@ -222,7 +222,7 @@ async fn retry_after_is_honoured_and_bounded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_carries_the_job_and_a_signature_that_others_can_check() {
+async fn requests_carry_the_job_and_a_verifiable_signature() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (address, seen) = serve().await;
@@ -280,7 +280,7 @@ async fn a_request_carries_the_job_and_a_signature_that_others_can_check() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_that_does_not_come_in_time_counts_as_an_attempt() {
+async fn response_timeouts_count_an_attempt() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (address, _) = serve().await;

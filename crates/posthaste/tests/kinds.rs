@@ -80,7 +80,7 @@ async fn kinds_set_defaults_that_a_job_can_override() {
 }
 
 #[tokio::test]
-async fn a_delay_is_counted_from_the_moment_of_the_enqueue() {
+async fn delays_count_from_the_enqueue() {
     let db = database(PgVersion::any()).await;
     let mut client = db.client().await.unwrap();
     let minute = Duration::from_secs(60);
@@ -101,7 +101,7 @@ async fn a_delay_is_counted_from_the_moment_of_the_enqueue() {
 }
 
 #[tokio::test]
-async fn arguments_that_are_refused_are_named_before_anything_is_sent() {
+async fn rejects_invalid_arguments_by_name_before_sending() {
     #[derive(Serialize)]
     struct Bare(u32);
     impl JobArgs for Bare {
@@ -144,7 +144,7 @@ fn app() -> &'static App {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handler_may_return_nothing_an_outcome_or_any_error_and_finds_the_state() {
+async fn handlers_return_unit_outcomes_or_errors_and_receive_state() {
     #[derive(Deserialize, Serialize)]
     struct Quiet {}
     impl JobArgs for Quiet {
@@ -241,7 +241,7 @@ async fn layers_wrap_each_run_outermost_first_within_its_timeout() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handler_may_have_a_timeout_a_back_off_and_a_concurrency_of_its_own() {
+async fn handlers_override_timeout_back_off_and_concurrency() {
     #[derive(Deserialize, Serialize)]
     struct Slow {}
     impl JobArgs for Slow {
@@ -308,7 +308,7 @@ async fn a_handler_may_have_a_timeout_a_back_off_and_a_concurrency_of_its_own() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_limited_handler_that_panics_or_overstays_its_time_makes_room_for_the_next() {
+async fn a_panic_or_timeout_frees_the_handlers_concurrency_slot() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let ids = enqueue_many(&client, (0..4).map(|n| Note { n }))
@@ -368,7 +368,7 @@ async fn handler_futures_are_send() {
 }
 
 #[tokio::test]
-async fn settings_of_a_handler_that_make_no_sense_are_refused() {
+async fn rejects_invalid_handler_settings() {
     let db = database(PgVersion::any()).await;
     let pool = db.pool(1).unwrap();
     let builder = || worker(&pool).queue_config(QueueConfig::new("default", 1));

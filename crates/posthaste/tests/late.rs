@@ -258,7 +258,7 @@ async fn late_commits_are_run(version: PgVersion, writes: Writes) -> anyhow::Res
 
 /// All at once: they wait for time to pass and for nothing else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn jobs_are_run_once_however_late_their_transactions_commit() {
+async fn jobs_of_late_commits_run_once() {
     let runs = PgVersion::ALL.into_iter().flat_map(|version| {
         [Writes::AtOnce, Writes::AtTheEnd].map(|writes| late_commits_are_run(version, writes))
     });

@@ -31,7 +31,7 @@ pub async fn state(client: &Client, id: i64) -> Option<(String, i32, Option<Stri
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_of_all_priorities_are_worked_and_leave_nothing_behind() {
+async fn jobs_of_all_priorities_run_and_leave_no_rows() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -66,7 +66,7 @@ async fn jobs_of_all_priorities_are_worked_and_leave_nothing_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_outcome_moves_the_job_and_counts_as_documented() {
+async fn each_outcome_sets_the_documented_state_and_attempts() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let hour = || Timestamp::now() + SignedDuration::from_hours(1);
@@ -148,7 +148,7 @@ async fn each_outcome_moves_the_job_and_counts_as_documented() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failed_job_is_tried_again_until_it_succeeds() {
+async fn failed_jobs_are_retried_until_they_succeed() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let tries = Arc::new(AtomicU64::new(0));
@@ -249,7 +249,7 @@ async fn invalid_arguments_fail_the_attempt_and_name_the_field() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_expired_job_is_found_without_a_consumer_and_never_run() {
+async fn expired_jobs_are_detected_without_a_consumer_and_never_run() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
@@ -337,7 +337,7 @@ async fn new_priorities_are_found_without_a_notification() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_unique_key_is_released_when_its_job_ends_however_it_ends() {
+async fn unique_keys_are_released_by_every_outcome() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let worker = worker(&db.pool(4).unwrap())

@@ -14,7 +14,7 @@ use crate::support::{
 const LOCKED: i64 = 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 6)]
-async fn completions_in_open_transactions_delay_no_discovery() {
+async fn completions_in_open_transactions_do_not_delay_claims() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let pool = db.pool(24).unwrap();
@@ -74,7 +74,7 @@ async fn completions_in_open_transactions_delay_no_discovery() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_quarantined_job_whose_claim_has_no_answer_is_given_back() {
+async fn unanswered_quarantine_claims_are_released() {
     let server = PgServer::shared(PgVersion::any()).expect("a server");
     let db = migrated(server).await;
     let client = db.client().await.unwrap();
@@ -109,7 +109,7 @@ async fn a_quarantined_job_whose_claim_has_no_answer_is_given_back() {
 /// One answer never comes, and nobody says so. What stands behind that connection goes on long
 /// before half a minute is over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_answer_delays_later_requests_by_seconds() {
+async fn a_lost_answer_delays_later_requests_by_seconds_at_most() {
     let server = PgServer::shared(PgVersion::any()).expect("a server");
     // What is asked, the cause that it stands in the way of, and how long that may take: twice its
     // connection's patience.
@@ -147,7 +147,7 @@ async fn a_lost_answer_delays_later_requests_by_seconds() {
 
 /// The heartbeat's connection swallows an answer. The worker lives, and is not declared dead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_heartbeat_whose_connection_swallows_an_answer_goes_on_in_time() {
+async fn heartbeats_survive_a_connection_that_drops_an_answer() {
     let server = PgServer::shared(PgVersion::any()).expect("a server");
     let db = migrated(server).await;
     let client = db.client().await.unwrap();

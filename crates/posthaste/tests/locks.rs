@@ -38,12 +38,12 @@ async fn has_no_room(db: &TestDb) -> bool {
 /// On both: planners of later versions have another join to read all acknowledgements once more for
 /// each batch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_worker_with_thousands_of_open_batches_is_rescued_on_15() {
+async fn jobs_of_a_dead_worker_with_thousands_of_batches_are_rescued_on_15() {
     is_rescued(PgVersion::V15).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_worker_with_thousands_of_open_batches_is_rescued_on_18() {
+async fn jobs_of_a_dead_worker_with_thousands_of_batches_are_rescued_on_18() {
     is_rescued(PgVersion::V18).await;
 }
 
@@ -80,7 +80,7 @@ async fn is_rescued(version: PgVersion) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn thousands_of_batches_that_end_at_once_are_closed_whole() {
+async fn thousands_of_batches_ending_together_are_all_closed() {
     let server = server(PgVersion::any());
     let db = migrated(&server).await;
     assert!(has_no_room(&db).await);
@@ -128,7 +128,7 @@ async fn thousands_of_batches_that_end_at_once_are_closed_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn expired_jobs_of_thousands_of_lanes_are_found() {
+async fn expired_jobs_in_thousands_of_lanes_are_all_expired() {
     let server = server(PgVersion::any());
     let db = migrated(&server).await;
     assert!(has_no_room(&db).await);
@@ -152,7 +152,7 @@ async fn expired_jobs_of_thousands_of_lanes_are_found() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn jobs_of_thousands_of_lanes_are_cancelled_a_part_at_a_time() {
+async fn jobs_in_thousands_of_lanes_are_cancelled_in_parts() {
     for version in PgVersion::tried() {
         let server = server(version);
         let db = migrated(&server).await;

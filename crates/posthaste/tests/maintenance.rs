@@ -66,7 +66,7 @@ async fn scheduled_jobs_are_promoted_during_other_duties() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_signed_off_in_good_order_is_not_rescued() {
+async fn cleanly_stopped_workers_are_not_rescued() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let config = Config {
@@ -173,7 +173,7 @@ async fn holders_of_a_spent_scheduled_slot_are_named() {
 /// A job of an old scheduled segment that was not promoted keeps it, whichever way it was
 /// overlooked.
 #[tokio::test]
-async fn a_scheduled_slot_with_a_job_that_waits_is_not_truncated() {
+async fn scheduled_slots_with_waiting_jobs_are_not_truncated() {
     let db = database(PgVersion::any()).await;
     let (store, late) = (
         Store::new(db.url()).await.unwrap(),
@@ -255,7 +255,7 @@ async fn holders_of_an_unsealed_segment_are_named() {
 /// The batch that a compaction takes had expired as a whole: nothing was moved, and yet jobs are
 /// left, which claims must still find.
 #[tokio::test]
-async fn a_compaction_that_meets_expired_jobs_only_leaves_no_job_behind() {
+async fn compacting_only_expired_jobs_leaves_no_rows() {
     let db = database(PgVersion::any()).await;
     let store = Store::new(db.url()).await.unwrap();
     store
@@ -296,7 +296,7 @@ async fn a_compaction_that_meets_expired_jobs_only_leaves_no_job_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn overdue_inboxes_of_several_pages_are_emptied_in_one_go() {
+async fn old_inbox_rows_are_deleted_beyond_one_batch() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let old = "INSERT INTO posthaste.inbox SELECT gen_random_uuid(),
@@ -319,7 +319,7 @@ async fn overdue_inboxes_of_several_pages_are_emptied_in_one_go() {
 
 /// Each known lane is probed at each poll. How many a worker knows is written down at each claim.
 #[tokio::test(flavor = "multi_thread")]
-async fn priorities_that_were_used_once_are_forgotten() {
+async fn unused_priorities_are_removed() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let noted = "
@@ -369,7 +369,7 @@ async fn priorities_that_were_used_once_are_forgotten() {
 
 /// Each of these leaves a dead row in pg_class, which a pinned horizon keeps.
 #[tokio::test]
-async fn a_ring_turn_recreates_only_written_segments() {
+async fn truncation_recreates_only_written_tables() {
     let db = database(PgVersion::any()).await;
     let store = Store::new(db.url()).await.unwrap();
     let files = "SELECT string_agg(relname || ' ' || relfilenode, ',' ORDER BY oid) FROM pg_class

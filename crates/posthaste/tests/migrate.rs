@@ -41,7 +41,7 @@ async fn noted(client: &Client, name: &str, version: &str) {
 }
 
 #[tokio::test]
-async fn a_schema_of_the_same_or_the_next_minor_version_is_worked_on_and_left_as_it_is() {
+async fn workers_accept_this_and_the_next_minor_schema_version_unchanged() {
     let (_db, mut client) = database_and_client().await;
     for version in [version(0, 1), version(1, 0), version(1, 7)] {
         noted(&client, "0002_later", &version).await;
@@ -52,7 +52,7 @@ async fn a_schema_of_the_same_or_the_next_minor_version_is_worked_on_and_left_as
 }
 
 #[tokio::test]
-async fn the_schema_of_the_minor_version_after_the_next_is_refused() {
+async fn rejects_schemas_two_minor_versions_ahead() {
     let (_db, mut client) = database_and_client().await;
     noted(&client, "functions", &version(2, 0)).await;
     let message = refused(&mut client).await;
@@ -64,7 +64,7 @@ async fn the_schema_of_the_minor_version_after_the_next_is_refused() {
 }
 
 #[tokio::test]
-async fn functions_of_an_older_version_are_installed_again() {
+async fn functions_of_an_older_version_are_replaced() {
     let (_db, mut client) = database_and_client().await;
     let bit = "SELECT posthaste.listener_bit('')";
     let broken = "CREATE OR REPLACE FUNCTION posthaste.listener_bit(queue text) RETURNS bigint
@@ -83,7 +83,7 @@ async fn functions_of_an_older_version_are_installed_again() {
 }
 
 #[tokio::test]
-async fn differing_functions_of_one_version_exclude_no_worker() {
+async fn workers_accept_changed_functions_of_the_same_version() {
     let (_db, mut client) = database_and_client().await;
     noted(&client, "functions", &version(0, 0)).await;
     check_schema(&client).await.unwrap();
@@ -92,7 +92,7 @@ async fn differing_functions_of_one_version_exclude_no_worker() {
 }
 
 #[tokio::test]
-async fn a_step_that_was_applied_from_another_text_is_refused() {
+async fn rejects_steps_whose_text_changed() {
     let (_db, mut client) = database_and_client().await;
     noted(&client, "0001_initial", &version(0, 0)).await;
     let message = refused(&mut client).await;
@@ -100,7 +100,7 @@ async fn a_step_that_was_applied_from_another_text_is_refused() {
 }
 
 #[tokio::test]
-async fn a_ledger_from_before_the_first_release_is_refused() {
+async fn rejects_prerelease_schema_ledgers() {
     let (_db, mut client) = database_and_client().await;
     let before = "ALTER TABLE posthaste.migration DROP COLUMN version";
     client.batch_execute(before).await.unwrap();
@@ -109,7 +109,7 @@ async fn a_ledger_from_before_the_first_release_is_refused() {
 }
 
 #[tokio::test]
-async fn printed_steps_run_on_a_schema_that_has_the_previous_ones() {
+async fn printed_steps_apply_on_top_of_the_previous_ones() {
     for pg in PgVersion::ALL {
         let db = database(pg).await;
         let client = db.client().await.unwrap();
@@ -126,7 +126,7 @@ async fn printed_steps_run_on_a_schema_that_has_the_previous_ones() {
 
 /// Statements that were prepared before, and a worker's connections, live through it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn functions_are_installed_again_while_a_worker_works() {
+async fn functions_can_be_replaced_under_a_running_worker() {
     const ROUNDS: usize = 4;
     for pg in PgVersion::tried() {
         let db = database(pg).await;

@@ -75,11 +75,11 @@ fn agrees(version: PgVersion) {
 }
 
 #[test]
-fn the_store_does_what_the_model_says_on_15() {
+fn the_store_behaves_like_the_model_on_15() {
     agrees(PgVersion::V15);
 }
 
 #[test]
-fn the_store_does_what_the_model_says_on_18() {
+fn the_store_behaves_like_the_model_on_18() {
     agrees(PgVersion::V18);
 }

@@ -95,7 +95,7 @@ async fn blind(version: PgVersion) -> TestDb {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_sleeps_is_woken_whatever_was_rolled_back_or_stays_open() {
+async fn sleeping_workers_are_woken_despite_rollbacks_and_open_transactions() {
     for version in PgVersion::tried() {
         let db = blind(version).await;
         let client = db.client().await.unwrap();
@@ -136,7 +136,7 @@ async fn a_worker_that_sleeps_is_woken_whatever_was_rolled_back_or_stays_open() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_connection_of_the_notifier_is_replaced() {
+async fn the_notifier_reconnects_after_a_lost_connection() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (worker, mut jobs) = sleeper(&db, NEVER).await;
@@ -183,7 +183,7 @@ async fn each_job_wakes_one_of_two_idle_workers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_is_notified_where_nobody_listens() {
+async fn enqueues_do_not_notify_without_a_listener() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let (client, mut incoming) = listener(&db).await;
@@ -253,7 +253,7 @@ async fn nobody_is_notified_where_nobody_listens() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_of_notifications_turns_them_off_and_its_end_turns_them_on_again() {
+async fn notifications_turn_off_under_load_and_on_again_after_it() {
     let db = database(PgVersion::any()).await;
     let (client, mut incoming) = listener(&db).await;
     let (worker, mut jobs) = sleeper(&db, NEVER).await;
@@ -288,7 +288,7 @@ async fn a_stream_of_notifications_turns_them_off_and_its_end_turns_them_on_agai
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_does_not_notify_may_prepare_and_its_jobs_are_found() {
+async fn sessions_with_notifications_off_may_prepare_transactions() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -325,7 +325,7 @@ async fn a_session_that_does_not_notify_may_prepare_and_its_jobs_are_found() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_open_transaction_with_the_first_route_blocks_nobody() {
+async fn an_uncommitted_first_route_blocks_nobody() {
     let db = database(PgVersion::any()).await;
     let mut other = db.client().await.unwrap();
     let open = other.transaction().await.unwrap();
@@ -349,7 +349,7 @@ async fn an_open_transaction_with_the_first_route_blocks_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_whose_notifier_cannot_listen_polls() {
+async fn workers_poll_when_listen_fails() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -376,7 +376,7 @@ async fn a_worker_whose_notifier_cannot_listen_polls() {
 }
 
 #[tokio::test]
-async fn the_promoter_may_sleep_while_nothing_is_due_and_until_the_next_job_is() {
+async fn the_promoter_sleeps_until_the_next_job_is_due() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();

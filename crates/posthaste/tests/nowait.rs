@@ -26,7 +26,7 @@ async fn begin(client: &mut Client, level: IsolationLevel) -> Transaction<'_> {
 }
 
 #[tokio::test]
-async fn keys_being_taken_fail_at_once_in_every_isolation_level() {
+async fn concurrently_taken_unique_keys_fail_at_once_in_every_isolation_level() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let (mut caller, mut other) = (db.client().await.unwrap(), db.client().await.unwrap());
@@ -65,7 +65,7 @@ async fn keys_being_taken_fail_at_once_in_every_isolation_level() {
 }
 
 #[tokio::test]
-async fn a_key_whose_job_is_just_ending_is_held_still() {
+async fn unique_keys_stay_taken_while_their_job_is_ending() {
     let db = database(PgVersion::any()).await;
     let (mut caller, mut other) = (db.client().await.unwrap(), db.client().await.unwrap());
     let holder = enqueue(&other, &keyed("k")).await.unwrap();
@@ -81,7 +81,7 @@ async fn a_key_whose_job_is_just_ending_is_held_still() {
 }
 
 #[tokio::test]
-async fn a_job_without_a_key_is_enqueued_as_ever() {
+async fn nowait_does_not_affect_jobs_without_a_key() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let plain = NewJob::new("n", &json!({})).unwrap();

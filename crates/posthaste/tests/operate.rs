@@ -29,7 +29,7 @@ async fn state(client: &Client, id: i64) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_paused_queue_hands_out_nothing_until_it_is_resumed() {
+async fn paused_queues_hand_out_no_jobs_until_resumed() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -70,7 +70,7 @@ async fn a_paused_queue_hands_out_nothing_until_it_is_resumed() {
 }
 
 #[tokio::test]
-async fn waiting_jobs_are_cancelled_in_every_state() {
+async fn waiting_jobs_can_be_cancelled_in_every_state() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -136,7 +136,7 @@ async fn waiting_jobs_are_cancelled_in_every_state() {
 }
 
 #[tokio::test]
-async fn a_running_job_is_cancelled_and_its_handler_is_told() {
+async fn cancelling_a_running_job_notifies_its_handler() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -175,7 +175,7 @@ async fn a_running_job_is_cancelled_and_its_handler_is_told() {
 }
 
 #[tokio::test]
-async fn a_cancelled_job_that_comes_back_from_its_run_is_cancelled_where_it_waits() {
+async fn a_job_cancelled_during_its_run_is_not_retried() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (worker, runs) = counting(&db).await;
@@ -219,7 +219,7 @@ async fn a_cancelled_job_that_comes_back_from_its_run_is_cancelled_where_it_wait
 }
 
 #[tokio::test]
-async fn kept_jobs_are_redriven() {
+async fn dead_and_cancelled_jobs_are_redriven() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();

@@ -90,7 +90,7 @@ fn job(key: &str, n: i64) -> NewJob {
 }
 
 #[tokio::test]
-async fn jobs_of_a_key_run_one_at_a_time_in_the_order_of_their_enqueues_beside_other_keys() {
+async fn ordered_jobs_run_one_at_a_time_per_key_in_enqueue_order() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -138,7 +138,7 @@ async fn jobs_of_a_key_run_one_at_a_time_in_the_order_of_their_enqueues_beside_o
 }
 
 #[tokio::test]
-async fn a_key_stays_taken_until_its_job_has_ended_for_good() {
+async fn ordering_keys_stay_taken_across_retries() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let store = Store::new(db.client().await.unwrap()).await;
@@ -239,7 +239,7 @@ async fn cancelled_and_expired_jobs_are_skipped_in_order() {
 }
 
 #[tokio::test]
-async fn scheduled_jobs_take_their_turn_when_they_are_due() {
+async fn scheduled_ordered_jobs_take_their_turn_when_due() {
     let db = database(PgVersion::any()).await;
     let store = Store::new(db.client().await.unwrap()).await;
     let due = store
@@ -304,7 +304,7 @@ async fn ordering_survives_truncated_slots() {
 }
 
 #[tokio::test]
-async fn an_enqueue_that_commits_late_takes_its_turn_then() {
+async fn late_commits_take_their_turn_at_commit() {
     let db = database(PgVersion::any()).await;
     let store = Store::new(db.client().await.unwrap()).await;
     let mut late = db.client().await.unwrap();
@@ -326,7 +326,7 @@ async fn an_enqueue_that_commits_late_takes_its_turn_then() {
 }
 
 #[tokio::test]
-async fn the_job_of_a_dead_worker_keeps_its_turn() {
+async fn jobs_of_a_dead_worker_keep_their_turn() {
     let db = database(PgVersion::any()).await;
     let store = Store::new(db.client().await.unwrap()).await;
     let first = store.enqueue(1).await;
@@ -372,7 +372,7 @@ async fn rejects_empty_or_oversized_ordering_keys() {
 
 /// The leader may be late: it died, or a crash forgot how far it was.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_segment_whose_jobs_have_no_turn_yet_is_not_sealed() {
+async fn segments_stay_unsealed_until_their_ordered_jobs_have_a_turn() {
     for version in PgVersion::tried() {
         let database = database(version).await;
         let store = Store::new(database.client().await.unwrap()).await;

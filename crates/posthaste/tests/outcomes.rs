@@ -72,7 +72,7 @@ async fn last_error(client: &Client, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn each_run_has_a_span_that_holds_what_the_handler_logs_and_its_outcome() {
+async fn each_run_has_a_span_with_handler_logs_and_outcome() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let log = Log::default();
@@ -104,7 +104,7 @@ async fn each_run_has_a_span_that_holds_what_the_handler_logs_and_its_outcome() 
 
 /// Its handlers run on the thread of the test, where the log is taken.
 #[tokio::test]
-async fn each_outcome_is_a_line_that_names_the_job_and_says_no_argument() {
+async fn outcome_log_lines_name_the_job_and_hide_arguments() {
     #[derive(serde::Deserialize, serde::Serialize)]
     struct Number {
         n: u32,
@@ -191,7 +191,7 @@ async fn each_outcome_is_a_line_that_names_the_job_and_says_no_argument() {
 }
 
 #[tokio::test]
-async fn the_last_error_has_every_cause() {
+async fn the_stored_error_includes_every_cause() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let pool = db.pool(2).unwrap();
@@ -286,7 +286,7 @@ async fn done(_: Context, _: Arc<Job>) -> HandlerResult {
 }
 
 #[tokio::test]
-async fn two_handlers_of_one_name_are_refused() {
+async fn rejects_two_handlers_of_one_name() {
     let db = database(PgVersion::any()).await;
     for name in ["mail.send", "mail.*", "*"] {
         let twice = Worker::builder(db.pool(1).unwrap())

@@ -53,7 +53,7 @@ async fn is_ahead(client: &Client) -> bool {
 }
 
 #[tokio::test]
-async fn each_tick_is_enqueued_once_across_leaders() {
+async fn ticks_are_enqueued_once_across_leaders() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -111,7 +111,7 @@ fn new_year(year: i32) -> String {
 }
 
 #[tokio::test]
-async fn two_leaders_with_the_same_tick_enqueue_it_once() {
+async fn concurrent_leaders_enqueue_a_tick_once() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let (one, other) = (db.client().await.unwrap(), db.client().await.unwrap());
@@ -143,7 +143,7 @@ async fn two_leaders_with_the_same_tick_enqueue_it_once() {
 /// Its server process does not notice, and commits what it was sent; another leader has come
 /// meanwhile.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_that_dies_within_a_tick_leaves_it_enqueued_once() {
+async fn a_leader_dying_during_a_tick_leaves_it_enqueued_once() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -198,7 +198,7 @@ async fn a_leader_that_dies_within_a_tick_leaves_it_enqueued_once() {
 }
 
 #[tokio::test]
-async fn another_schedule_under_the_same_name_replaces_the_first() {
+async fn a_schedule_replaces_the_previous_one_of_its_name() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let pool = db.pool(4).unwrap();

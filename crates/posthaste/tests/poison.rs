@@ -167,17 +167,17 @@ async fn survives(name: &'static str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_job_that_panics_costs_only_its_own_attempts() {
+async fn a_panicking_job_costs_only_its_own_attempts() {
     survives("panic").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_handler_that_panics_before_its_future_exists_costs_only_its_own_attempts() {
+async fn a_panic_before_the_handlers_future_costs_only_its_own_attempts() {
     survives("panic early").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_handler_whose_error_panics_when_it_is_printed_costs_only_its_own_attempts() {
+async fn a_panic_in_an_errors_display_costs_only_its_own_attempts() {
     survives("panic in an error").await;
 }
 
@@ -197,7 +197,7 @@ async fn an_endless_loop_blocks_a_thread_and_costs_only_its_own_attempts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_job_that_aborts_its_process_is_run_alone_and_no_innocent_one_dies() {
+async fn a_job_that_aborts_its_process_is_isolated_and_spares_the_others() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     enqueue_around(&client, "abort").await;
@@ -240,7 +240,7 @@ async fn a_job_that_aborts_its_process_is_run_alone_and_no_innocent_one_dies() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_quarantined_job_that_is_due_when_a_process_starts_kills_none_of_the_jobs_that_wait() {
+async fn a_quarantined_job_at_startup_kills_no_waiting_jobs() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     // Each a transaction of its own: a claim sees what others have committed.

@@ -29,9 +29,9 @@ const CORE: [&str; 12] = [
 ];
 /// Their handlers run statements of their own on the worker's pool, by a driver that names them.
 const NAMING: [&str; 3] = [
-    "awaiting::a_confirmation_that_comes_before_the_acknowledgement_ends_the_job",
-    "history::done_jobs_are_kept_once_where_their_queue_asks_for_it",
-    "rescue::complete_in_commits_the_handlers_writes_and_the_completion_together",
+    "awaiting::confirmation_before_acknowledgement_completes_the_job",
+    "history::completed_jobs_are_retained_once_if_their_queue_is_configured",
+    "rescue::complete_in_commits_with_the_handlers_writes",
 ];
 /// Their tests take seconds each.
 const WITHIN: Duration = Duration::from_secs(600);
@@ -72,7 +72,7 @@ fn jobs() -> Vec<NewJob> {
 /// Producers that take turns with others on the same server sessions, by the drivers' settings that
 /// docs/guides/drivers.md names.
 #[tokio::test(flavor = "multi_thread")]
-async fn tokio_postgres_and_deadpool_and_sqlx_enqueue_through_pgbouncer() {
+async fn every_driver_enqueues_through_pgbouncer() {
     let db = database(PgVersion::any()).await;
     let url = pooled_url(&db).await;
     let direct = db.client().await.unwrap();
@@ -110,7 +110,7 @@ async fn tokio_postgres_and_deadpool_and_sqlx_enqueue_through_pgbouncer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_schema_is_migrated_and_a_job_completed_in_a_transaction_through_pgbouncer() {
+async fn migrates_and_completes_in_a_transaction_through_pgbouncer() {
     let server = PgServer::shared(PgVersion::any()).unwrap();
     let db = TestDb::empty(server).await.unwrap();
     let url = pooled_url(&db).await;
@@ -151,7 +151,7 @@ async fn a_schema_is_migrated_and_a_job_completed_in_a_transaction_through_pgbou
 /// How far a segment is verified is known to the session that verified it; behind a pooler the next
 /// step meets another.
 #[tokio::test]
-async fn a_segment_is_reclaimed_although_each_step_meets_another_session() {
+async fn segments_are_reclaimed_across_pooled_sessions() {
     let db = database(PgVersion::any()).await;
     let sessions = [
         db.client().await.unwrap(),

@@ -16,8 +16,7 @@ use crate::support::{SOON, all_done, completed_when, count, database, unfinished
 const LONG: Duration = Duration::from_secs(13);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_quarantined_job_has_its_turn_beside_jobs_that_always_run_for_longer_than_it_waits_at_first()
- {
+async fn quarantined_jobs_get_a_turn_beside_constantly_long_jobs() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     // Each a transaction of its own: a claim sees what others have committed.
@@ -96,7 +95,7 @@ async fn a_quarantined_job_has_its_turn_beside_jobs_that_always_run_for_longer_t
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_quarantined_job_does_not_wait_for_a_completion_in_a_transaction_that_stays_open() {
+async fn quarantined_jobs_do_not_wait_for_completions_in_open_transactions() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     quarantine(&client, "default", "quarantined").await;
@@ -158,7 +157,7 @@ async fn a_quarantined_job_does_not_wait_for_a_completion_in_a_transaction_that_
 /// The one that gives a quarantined job back did not see it run alone: it stays quarantined, in no
 /// batch with others.
 #[tokio::test]
-async fn a_quarantined_job_that_is_given_back_stays_quarantined() {
+async fn released_quarantined_jobs_stay_quarantined() {
     let db = database(PgVersion::any()).await;
     let (store, dying) = (
         Store::new(db.url()).await.unwrap(),
@@ -194,8 +193,7 @@ async fn a_quarantined_job_that_is_given_back_stays_quarantined() {
 
 /// An ordered relay sends what the one before it died of in the order of the lane, wherever it lay.
 #[tokio::test]
-async fn quarantined_jobs_are_run_in_the_order_of_their_jobs_whether_in_flight_in_a_batch_or_given_back()
- {
+async fn quarantined_jobs_run_in_id_order_wherever_they_are_stored() {
     let db = database(PgVersion::any()).await;
     let (store, dying) = (
         Store::new(db.url()).await.unwrap(),
@@ -237,7 +235,7 @@ async fn quarantined_jobs_are_run_in_the_order_of_their_jobs_whether_in_flight_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_quarantined_job_that_the_program_does_not_ask_for_holds_up_no_other_queue() {
+async fn quarantined_jobs_of_unserved_queues_do_not_block_others() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     quarantine(&client, "audit", "killer").await;
@@ -269,7 +267,7 @@ async fn a_quarantined_job_that_the_program_does_not_ask_for_holds_up_no_other_q
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_quarantined_job_has_its_turn_beside_claims_that_never_wait() {
+async fn quarantined_jobs_get_a_turn_beside_constant_claims() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     quarantine(&client, "audit", "killer").await;

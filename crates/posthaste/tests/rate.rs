@@ -16,7 +16,7 @@ async fn jobs(client: &Client, count: usize) {
 }
 
 #[tokio::test]
-async fn all_workers_together_keep_to_the_rate_of_a_queue() {
+async fn all_workers_together_respect_a_queues_rate_limit() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -58,7 +58,7 @@ async fn all_workers_together_keep_to_the_rate_of_a_queue() {
 }
 
 #[tokio::test]
-async fn rates_count_claimed_jobs_and_say_when_to_retry() {
+async fn rate_limits_count_claimed_jobs_and_return_the_wait() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -117,7 +117,7 @@ async fn rates_count_claimed_jobs_and_say_when_to_retry() {
 
 /// A sequence that were made with it would be missing wherever the store is replicated to.
 #[tokio::test]
-async fn rates_create_no_object_and_are_limited_by_cells() {
+async fn rate_limits_create_no_object_and_have_a_maximum_number() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let objects = "SELECT count(*) FROM pg_class";

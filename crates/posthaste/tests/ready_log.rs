@@ -85,7 +85,7 @@ async fn start(db: &TestDb) -> posthaste::WorkerHandle {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn segments_are_truncated_under_a_pinned_horizon_and_leave_no_dead_tuples() {
+async fn truncation_under_a_pinned_horizon_leaves_no_dead_tuples() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -123,7 +123,7 @@ async fn segments_are_truncated_under_a_pinned_horizon_and_leave_no_dead_tuples(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_holds_the_slots_costs_space_and_nothing_else() {
+async fn a_reader_that_locks_the_slots_costs_only_space() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let reader = db.client().await.unwrap();

@@ -11,7 +11,7 @@ use tokio_postgres::error::SqlState;
 use crate::support::{database, unfinished};
 
 #[tokio::test]
-async fn bad_arguments_are_refused_by_22023_that_names_the_field() {
+async fn rejects_invalid_arguments_with_22023_naming_the_field() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let deep = |levels: usize| format!("{}1{}", "{\"a\":".repeat(levels), "}".repeat(levels));
@@ -147,7 +147,7 @@ async fn compressed_arguments_are_measured_uncompressed() {
 }
 
 #[tokio::test]
-async fn rust_refuses_bad_jobs_before_anything_is_sent() {
+async fn rust_rejects_invalid_jobs_before_sending() {
     let db = database(PgVersion::any()).await;
     let mut client = db.client().await.unwrap();
     let tx = client.transaction().await.unwrap();
@@ -184,7 +184,7 @@ async fn rust_refuses_bad_jobs_before_anything_is_sent() {
 
 /// Beyond each of these Rust refuses; up to them the database must take it.
 #[tokio::test]
-async fn the_widest_arguments_that_rust_accepts_are_stored() {
+async fn the_largest_arguments_rust_accepts_are_stored() {
     let zeros = |count: usize| "0".repeat(count);
     let numbers = [
         "1e400".to_owned(),
@@ -210,7 +210,7 @@ async fn the_widest_arguments_that_rust_accepts_are_stored() {
 }
 
 #[tokio::test]
-async fn a_nul_is_refused_by_postgres_itself_before_posthaste_sees_it() {
+async fn postgres_itself_rejects_nul_characters() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -238,7 +238,7 @@ async fn a_nul_is_refused_by_postgres_itself_before_posthaste_sees_it() {
 
 /// A new user's database has no schema yet, and that of a program just updated has an older one.
 #[tokio::test]
-async fn missing_schemas_ask_for_migrate() {
+async fn missing_schema_errors_name_the_migrate_command() {
     let server = posthaste_testkit::PgServer::shared(PgVersion::any()).unwrap();
     let empty = posthaste_testkit::TestDb::empty(server).await.unwrap();
     let client = empty.client().await.unwrap();

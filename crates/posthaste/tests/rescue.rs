@@ -17,7 +17,7 @@ use crate::support::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn complete_in_commits_the_handlers_writes_and_the_completion_together() {
+async fn complete_in_commits_with_the_handlers_writes() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
@@ -76,7 +76,7 @@ async fn complete_in_commits_the_handlers_writes_and_the_completion_together() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn outcomes_after_complete_in_count_unless_it_committed() {
+async fn the_returned_outcome_applies_only_if_complete_in_rolled_back() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let pool = db.pool(8).unwrap();
@@ -136,7 +136,7 @@ impl Consumer for Blocking {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_whose_engine_stands_still_sends_no_heartbeats_and_loses_its_jobs() {
+async fn a_worker_with_a_blocked_engine_stops_its_heartbeat_and_is_rescued() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (release, released) = mpsc::channel();
@@ -176,7 +176,7 @@ fn seen_before(id: i64) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rescue_does_not_wait_for_an_open_transaction_and_comes_back_for_its_job() {
+async fn rescue_skips_jobs_held_by_open_transactions_and_retries_later() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
@@ -289,7 +289,7 @@ async fn only_jobs_of_dead_workers_are_rescued() {
 /// As on a replica that was promoted before the last acknowledgement reached it: the database holds
 /// a claim that its worker takes for closed.
 #[tokio::test]
-async fn unknown_claims_are_rescued_after_a_clean_exit() {
+async fn unanswered_claims_are_rescued_after_a_clean_exit() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -335,7 +335,7 @@ async fn unknown_claims_are_rescued_after_a_clean_exit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn jobs_that_others_may_have_rescued_are_not_begun() {
+async fn possibly_rescued_jobs_are_not_started() {
     let server = PgServer::shared(PgVersion::any()).unwrap();
     let db = migrated(server).await;
     let client = db.client().await.unwrap();

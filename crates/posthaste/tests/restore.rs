@@ -76,17 +76,17 @@ fn tempfile() -> std::path::PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_restored_store_runs_every_unfinished_job_once_and_no_finished_one_on_15() {
+async fn a_restored_store_runs_exactly_the_unfinished_jobs_once_on_15() {
     every_job_once(PgVersion::V15).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_restored_store_runs_every_unfinished_job_once_and_no_finished_one_on_18() {
+async fn a_restored_store_runs_exactly_the_unfinished_jobs_once_on_18() {
     every_job_once(PgVersion::V18).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_rebase_that_is_interrupted_changes_nothing_and_the_next_one_does_it_all() {
+async fn interrupted_rebases_roll_back_and_can_be_repeated() {
     for version in PgVersion::ALL {
         let db = support::database(version).await;
         let mut client = db.client().await.unwrap();
@@ -185,7 +185,7 @@ async fn rebase_refuses_while_a_worker_lives() {
 /// A template database is copied with all its jobs; they are not run twice because somebody copied
 /// them.
 #[tokio::test]
-async fn only_copies_of_used_stores_wait_for_a_rebase() {
+async fn only_copies_of_used_stores_need_a_rebase() {
     let server = PgServer::shared(PgVersion::any()).unwrap();
     // Whether somebody cancels there or a worker begins, that is the first work of a fresh copy.
     let (check, cancel) = (
@@ -261,7 +261,7 @@ async fn only_copies_of_used_stores_wait_for_a_rebase() {
 
 /// A sequence that was restored from an earlier moment than the tables.
 #[tokio::test]
-async fn ids_known_to_history_are_not_reused() {
+async fn job_ids_in_history_are_not_reused() {
     for version in PgVersion::ALL {
         for known in ["finished", "attempt"] {
             let db = support::database(version).await;

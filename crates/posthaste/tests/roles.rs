@@ -12,7 +12,7 @@ use tokio_postgres::Client;
 use crate::support::{SOON, all_done, database, quick, quick_queue, unfinished, worker};
 
 #[tokio::test]
-async fn the_documented_producer_enqueues_in_every_way() {
+async fn the_producer_role_can_use_every_enqueue_function() {
     for version in PgVersion::ALL {
         let db = database(version).await;
         let owner = db.client().await.unwrap();
@@ -325,7 +325,7 @@ async fn each_role_has_exactly_its_rights() {
 }
 
 #[tokio::test]
-async fn the_roles_are_made_by_many_at_once_and_again() {
+async fn roles_are_created_concurrently_and_repeatedly() {
     let db = database(PgVersion::any()).await;
     let mut clients = Vec::new();
     for _ in 0..4 {
@@ -338,7 +338,7 @@ async fn the_roles_are_made_by_many_at_once_and_again() {
 }
 
 #[tokio::test]
-async fn a_worker_in_its_role_does_all_that_workers_do() {
+async fn the_worker_role_suffices_for_a_worker() {
     for version in PgVersion::ALL {
         let db = with_roles(version).await;
         let client = db.client().await.unwrap();

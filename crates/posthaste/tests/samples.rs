@@ -42,7 +42,7 @@ async fn empty() -> (TestDb, Client) {
 }
 
 #[tokio::test]
-async fn a_minute_has_one_sample_of_each_queue_and_one_of_all_together() {
+async fn each_minute_has_one_sample_per_queue_and_one_total() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -62,7 +62,7 @@ async fn a_minute_has_one_sample_of_each_queue_and_one_of_all_together() {
 }
 
 #[tokio::test]
-async fn an_empty_store_is_sampled_too() {
+async fn empty_stores_are_sampled() {
     let (_db, client) = empty().await;
     assert!(take(&client, 0).await);
     assert_eq!(newest(&client, 1, "").await, (0, 0, None));
@@ -70,7 +70,7 @@ async fn an_empty_store_is_sampled_too() {
 }
 
 #[tokio::test]
-async fn a_month_of_samples_is_rolled_up_and_forgotten() {
+async fn samples_are_rolled_up_and_deleted_after_a_month() {
     let (_db, client) = empty().await;
     enqueue(&client, "mail", 1).await;
     // Seldom at first, as while no worker runs, then each minute; of most of the last day only what
@@ -110,7 +110,7 @@ async fn a_month_of_samples_is_rolled_up_and_forgotten() {
 }
 
 #[tokio::test]
-async fn a_backlog_between_two_samples_of_an_hour_is_seen_after_it() {
+async fn hourly_samples_show_backlogs_between_samples() {
     let (_db, client) = empty().await;
     assert!(take(&client, 0).await);
     enqueue(&client, "mail", 50).await;
@@ -155,7 +155,7 @@ async fn concurrent_samplers_do_not_wait() {
 }
 
 #[tokio::test]
-async fn samples_from_the_future_are_deleted_by_the_next() {
+async fn samples_from_the_future_are_deleted_by_the_next_sample() {
     let (_db, client) = empty().await;
     assert!(take(&client, 0).await);
     assert!(take(&client, 86_400 * 3_650).await);
@@ -175,7 +175,7 @@ async fn old_snapshots_take_no_sample() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_leader_takes_samples_and_workers_say_how_long_jobs_waited() {
+async fn the_leader_takes_samples_and_workers_report_wait_times() {
     let db = database(PgVersion::any()).await;
     let mut client = db.client().await.unwrap();
     posthaste::grant_roles(&mut client).await.unwrap();

@@ -14,7 +14,7 @@ use crate::support::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn running_jobs_are_finished_and_waiting_ones_given_back() {
+async fn shutdown_finishes_running_jobs_and_releases_waiting_ones() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
@@ -71,7 +71,7 @@ async fn running_jobs_are_finished_and_waiting_ones_given_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn after_the_grace_period_unfinished_jobs_are_given_back_without_counting_an_attempt() {
+async fn jobs_unfinished_after_the_grace_period_are_released_without_an_attempt() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     for _ in 0..3 {
@@ -111,7 +111,7 @@ async fn after_the_grace_period_unfinished_jobs_are_given_back_without_counting_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_handler_is_told_that_the_worker_stops() {
+async fn handlers_are_notified_of_shutdown() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     enqueue(&client, &NewJob::new("polite", &json!({})).unwrap())
@@ -140,7 +140,7 @@ async fn a_handler_is_told_that_the_worker_stops() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_next_worker_takes_over_what_was_given_back() {
+async fn the_next_worker_runs_released_jobs() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
@@ -188,7 +188,7 @@ async fn the_next_worker_takes_over_what_was_given_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 6)]
-async fn a_completion_in_an_open_transaction_delays_no_other_acknowledgement() {
+async fn open_completion_transactions_do_not_delay_acknowledgements() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let pool = db.pool(8).unwrap();

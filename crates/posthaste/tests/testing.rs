@@ -36,7 +36,7 @@ async fn send(context: Context, mail: Mail) -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_handler_runs_without_a_database_as_it_would_with_one() {
+async fn handlers_behave_the_same_without_a_database() {
     let run = TestRun::of(mail("Eve").job().tag("t"))
         .unwrap()
         .id(JobId(7));
@@ -59,7 +59,7 @@ async fn a_handler_runs_without_a_database_as_it_would_with_one() {
 }
 
 #[tokio::test]
-async fn test_runs_use_the_kind_and_the_given_time() {
+async fn test_runs_check_the_job_type_and_use_the_given_time() {
     #[derive(Deserialize, Serialize)]
     struct Note {
         to: String,
@@ -83,7 +83,7 @@ async fn test_runs_use_the_kind_and_the_given_time() {
 }
 
 #[tokio::test]
-async fn a_test_may_stop_and_cancel_a_run_and_see_it_completed() {
+async fn tests_can_stop_cancel_and_observe_a_run() {
     let run = TestRun::of(mail("Ada")).unwrap().state("shared");
     let waits = async |context: Context<&str>, _: Mail| {
         context.stopping().await;
@@ -204,7 +204,7 @@ async fn test_workers_wait_for_unpromoted_due_jobs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_runs_one_job_and_leaves_the_others_as_they_are() {
+async fn run_one_runs_one_job_and_leaves_the_others() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let worker = || worker(&db.pool(2).unwrap()).queue("default", 8).job(send);

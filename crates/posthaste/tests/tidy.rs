@@ -65,7 +65,7 @@ const OUTSIDE: [&str; 15] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_statement_of_the_store_is_used_and_prepares_on_every_version() {
+async fn every_store_statement_is_used_and_prepares_on_every_version() {
     let code: String = library_sources().map(|file| read(&file)).collect();
     let statements = statements();
     assert!(statements.len() > 60, "statements are elsewhere");
@@ -122,7 +122,7 @@ fn lines_of_code(file: &Path) -> Vec<String> {
 }
 
 #[test]
-fn only_the_store_speaks_sql() {
+fn only_the_store_contains_sql() {
     let stores = LIBRARIES.map(|library| root().join(library).join("src/store"));
     let found = lines_with(
         library_sources().filter(|file| !stores.iter().any(|store| file.starts_with(store))),
@@ -135,7 +135,7 @@ fn only_the_store_speaks_sql() {
 }
 
 #[test]
-fn the_store_splices_nothing_into_its_statements() {
+fn the_store_never_interpolates_into_sql() {
     // The ledger of migrations is a constant; everything else goes by $1.
     let found = lines_with(library_sources(), |line| {
         line.contains("format!")
@@ -216,7 +216,7 @@ fn the_library_reads_no_environment_and_installs_no_logger() {
 }
 
 #[test]
-fn every_use_of_unsafe_code_is_forbidden() {
+fn all_crates_forbid_unsafe_code() {
     let manifest = read(&root().join("Cargo.toml"));
     assert!(manifest.contains("unsafe_code = \"forbid\""));
     let all = code(&["toml"]);
@@ -254,7 +254,7 @@ fn files_above_400_lines_give_a_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_file_of_the_schema_says_what_it_is_and_is_installed() {
+async fn each_schema_file_states_its_purpose_and_is_installed() {
     let database = support::database(PgVersion::any()).await;
     let client = database.client().await.unwrap();
     let listed = read(&root().join("crates/posthaste/src/store/schema.rs"));
@@ -284,7 +284,7 @@ async fn each_file_of_the_schema_says_what_it_is_and_is_installed() {
 }
 
 #[test]
-fn the_expanded_schema_is_what_is_installed() {
+fn the_expanded_schema_matches_the_installed_one() {
     let expanded = read(&root().join("crates/posthaste/sql/expanded.sql"));
     assert!(
         expanded == posthaste::migrations_sql(),

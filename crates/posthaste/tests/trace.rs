@@ -73,7 +73,7 @@ async fn start(db: &TestDb, seen: &Seen) -> WorkerHandle {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trace_reaches_the_handler_however_the_job_was_enqueued() {
+async fn traces_reach_the_handler_from_every_enqueue_function() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let mut client = db.client().await.unwrap();
@@ -111,7 +111,7 @@ async fn a_trace_reaches_the_handler_however_the_job_was_enqueued() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trace_stays_through_a_retry_a_death_and_a_redrive() {
+async fn traces_survive_retry_death_and_redrive() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     // One that its worker dies with, and a worker that takes it over.
@@ -156,7 +156,7 @@ async fn shown(client: &Client, id: JobId) -> Option<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trace_outlives_its_job_where_done_jobs_are_kept_and_a_rebase() {
+async fn traces_survive_completion_and_rebase() {
     let db = database(PgVersion::any()).await;
     let mut client = db.client().await.unwrap();
     let keep = "SELECT posthaste.keep('default', interval '1 hour')";
@@ -189,7 +189,7 @@ async fn a_trace_outlives_its_job_where_done_jobs_are_kept_and_a_rebase() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_trace_is_read_in_its_two_parts() {
+async fn traces_are_parsed_into_traceparent_and_tracestate() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let parts = Arc::new(Mutex::new(BTreeMap::new()));
@@ -291,7 +291,7 @@ async fn rejects_malformed_traces_without_harming_the_transaction() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_without_a_trace_take_no_extra_space() {
+async fn untraced_jobs_use_no_extra_space() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let plain = enqueue(&client, &job("plain")).await.unwrap();

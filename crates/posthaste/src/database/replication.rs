@@ -192,7 +192,7 @@ mod tests {
     use super::{Place, login};
 
     #[test]
-    fn servers_are_those_of_the_url_in_its_order() {
+    fn servers_keep_the_order_of_the_url() {
         let config = "postgres://app@a.example:1,b.example:2/app"
             .parse()
             .unwrap();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_database_is_called_as_its_user_unless_the_url_says_otherwise() {
+    fn database_name_defaults_to_the_user() {
         let login = |url: &str| login(&url.parse().unwrap()).map(|login| login.database);
         assert_eq!(login("postgres://app@h"), Ok("app".into()));
         assert_eq!(login("postgres://app@h/other"), Ok("other".into()));

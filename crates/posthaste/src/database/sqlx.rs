@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pools_that_require_tls_are_refused_without_it() {
+    async fn rejects_tls_pools_without_the_tls_feature() {
         for mode in ["require", "verify-ca", "verify-full"] {
             let url = format!("postgres://ann:geheim@127.0.0.1:1/app?sslmode={mode}");
             let database = of(&url.parse().expect("options"), false);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn pool_settings_are_kept() {
+    fn pool_settings_are_taken_over() {
         let options = PgConnectOptions::new_without_pgpass()
             .host("::1")
             .port(7)

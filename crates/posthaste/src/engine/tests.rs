@@ -88,7 +88,7 @@ async fn end_of(bug: &'static str) -> String {
 }
 
 #[tokio::test]
-async fn a_worker_ends_with_the_name_of_the_task_that_ended() {
+async fn worker_error_names_the_task_that_ended() {
     for (bug, task) in [
         ("capacity", "claim from mail"),
         ("watch", "watch"),
@@ -101,7 +101,7 @@ async fn a_worker_ends_with_the_name_of_the_task_that_ended() {
 }
 
 #[tokio::test]
-async fn only_an_early_end_of_a_task_stops_the_worker() {
+async fn a_task_that_ends_early_stops_the_worker() {
     let stopping = CancellationToken::new();
     let watched = Watched::new(stopping.clone());
     watched.task("eager", async {}).await;
@@ -147,7 +147,7 @@ fn the_heartbeat_stops_when_the_engine_panics() {
 }
 
 #[test]
-fn late_news_of_an_old_identity_does_not_end_the_new_one() {
+fn late_reports_about_an_old_identity_leave_the_new_one_alive() {
     let registration = &process().claimer.registration;
     registration.set(2);
     registration.forget(1);

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_by_the_clock_that_went_on_and_is_renewed_by_an_answer() {
+    fn expires_by_either_clock_and_is_renewed_by_an_answer() {
         for (steady, wall, is_over) in [
             (LONG / 2, LONG / 2, false),
             (LONG, LONG / 2, true),
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_looked_at_late_renews_by_when_it_was_asked_for() {
+    fn late_answers_renew_from_the_time_of_their_request() {
         let tenure = Tenure::new(LONG, ago(LONG * 3, LONG * 3));
         tenure.renew(ago(LONG * 2, LONG * 2));
         assert!(tenure.is_over());
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn never_begins_anew_after_the_worker_was_declared_dead() {
+    fn a_worker_declared_dead_is_never_renewed() {
         let tenure = Tenure::new(LONG, Moment::now());
         tenure.end();
         tenure.renew(Moment::now());

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn times_beyond_the_years_1_to_9998_are_refused_before_anything_is_sent() {
+    fn rejects_times_outside_years_1_to_9998_before_sending() {
         let job = || NewJob::new("x", &serde_json::json!({})).expect("a job");
         let at = |text: &str| text.parse::<Timestamp>().expect("a time");
         let (first, last) = (

@@ -184,7 +184,7 @@ mod tests {
     use super::{Event, State, next};
 
     #[test]
-    fn a_finished_job_never_moves_again_by_itself() {
+    fn finished_jobs_change_state_only_on_request() {
         let events = [
             Event::Due,
             Event::Claimed,
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_running_job_does_not_expire() {
+    fn running_jobs_do_not_expire() {
         assert!(next(State::Running, Event::Expired).is_err());
     }
 }

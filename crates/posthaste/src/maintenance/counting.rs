@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_backlog_is_counted_ever_more_coarsely_and_its_rest_finely() {
+    fn large_backlogs_are_counted_coarsely_and_their_remainder_exactly() {
         assert_eq!(continue_counting(Some(false), 0), (true, 1));
         assert_eq!(continue_counting(Some(false), COARSEST), (true, COARSEST));
         assert_eq!(continue_counting(Some(true), COARSEST), (true, 0));

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn each_duty_waits_for_itself() {
+    fn wait_times_are_tracked_per_duty() {
         let (mut holders, start) = (Holders::default(), Instant::now());
         let late = start + HELD_UP;
         let one = || Some("session 1".to_owned());

@@ -119,7 +119,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn polls_are_cheap_and_not_postponed_for_long() {
+    fn poll_interval_grows_with_poll_cost_up_to_a_bound() {
         let milliseconds = Duration::from_millis;
         let usual = milliseconds(100);
         assert_eq!(wait(milliseconds(1), true, usual), milliseconds(1_000));

@@ -40,7 +40,7 @@ mod tests {
     use super::{FailingEndpoints, LONGEST};
 
     #[test]
-    fn the_summary_names_each_failing_endpoint_until_it_accepts_jobs() {
+    fn summary_lists_failing_endpoints_until_they_recover() {
         let failing = FailingEndpoints::default();
         assert_eq!(failing.summary(), None);
         failing.note(1, Some("a: 401".into()));

@@ -36,7 +36,7 @@ mod tests {
     use super::OldestUnanswered;
 
     #[test]
-    fn repeated_failures_wait_since_the_first_request() {
+    fn the_oldest_unanswered_request_survives_repeated_failures() {
         let owed = OldestUnanswered::default();
         assert_eq!(owed.waited(), Duration::ZERO);
         owed.asked();

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pause_follows_idleness_between_its_bounds() {
+    fn poll_pause_grows_with_idle_time_within_bounds() {
         assert_eq!(pause(Duration::ZERO, LONGEST), milliseconds(1));
         assert_eq!(pause(milliseconds(40), LONGEST), milliseconds(5));
         assert_eq!(pause(HOUR, LONGEST), LONGEST);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn times_off_grow_while_each_comes_soon_after_the_last() {
+    fn notification_pauses_grow_when_they_recur_quickly() {
         let (mut sleep, mut now) = (Sleep::default(), Instant::now());
         for expected in [100, 200, 400, 800, 1600, 2000, 2000].map(milliseconds) {
             sleep.turn_on(now);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_of_notifications_turns_them_off_and_a_trickle_does_not() {
+    fn frequent_notifications_are_turned_off_and_rare_ones_stay_on() {
         let mut now = Instant::now();
         let mut notifications = NotifyCount::new(now);
         for _ in 0..1000 {

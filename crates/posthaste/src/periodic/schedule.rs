@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_come_in_order_and_never_twice() {
+    fn ticks_are_ordered_and_unique() {
         assert_eq!(
             ticks("*/20 8-9 * * MON-FRI", "UTC", "2026-11-20T09:30:00Z", 4),
             [
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn either_day_is_enough_where_both_are_restricted() {
+    fn either_day_field_may_match_when_both_are_restricted() {
         assert_eq!(
             ticks("0 12 13 * FRI", "UTC", "2026-11-10T00:00:00Z", 3),
             [

@@ -62,7 +62,7 @@ async fn judged(client: &tokio_postgres::Client, version: PgVersion, driver: &st
 }
 
 #[tokio::test]
-async fn a_transaction_migrates_and_leaves_its_settings_as_they_were() {
+async fn migrating_in_a_transaction_restores_its_settings() {
     for version in PgVersion::tried() {
         let (db, mut client) = empty(version).await;
         let tx = client.transaction().await.unwrap();
@@ -85,7 +85,7 @@ async fn a_transaction_migrates_and_leaves_its_settings_as_they_were() {
 }
 
 #[tokio::test]
-async fn a_transaction_of_sqlx_migrates() {
+async fn migrates_in_a_sqlx_transaction() {
     for version in PgVersion::tried() {
         let (db, client) = empty(version).await;
         let mut connection = sqlx::PgConnection::connect(db.url()).await.unwrap();
@@ -101,7 +101,7 @@ async fn a_transaction_of_sqlx_migrates() {
 }
 
 #[tokio::test]
-async fn a_transaction_of_diesel_async_migrates() {
+async fn migrates_in_a_diesel_async_transaction() {
     for version in PgVersion::tried() {
         let (db, client) = empty(version).await;
         let mut connection = AsyncPgConnection::establish(db.url()).await.unwrap();
@@ -115,7 +115,7 @@ async fn a_transaction_of_diesel_async_migrates() {
 }
 
 #[tokio::test]
-async fn a_transaction_of_sea_orm_migrates() {
+async fn migrates_in_a_sea_orm_transaction() {
     for version in PgVersion::tried() {
         let (db, client) = empty(version).await;
         let connection = sea_orm::Database::connect(db.url()).await.unwrap();
@@ -149,7 +149,7 @@ async fn migrate_rejects_snapshot_isolation() {
 }
 
 #[tokio::test]
-async fn a_schema_that_is_not_for_this_version_is_refused_and_the_transaction_goes_on() {
+async fn rejects_a_schema_of_another_version_without_aborting_the_transaction() {
     let db = database(PgVersion::any()).await;
     let mut client = db.client().await.unwrap();
     let newer = "UPDATE posthaste.migration SET version = '999.0.0'";

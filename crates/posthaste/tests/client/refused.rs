@@ -71,7 +71,7 @@ async fn invalid_requests_fail_before_anything_is_sent() {
 }
 
 #[tokio::test]
-async fn server_errors_keep_their_words_and_add_a_remedy() {
+async fn server_errors_keep_their_text_and_add_a_remedy() {
     let db = database(PgVersion::any()).await;
     let mut client = db.client().await.unwrap();
     let tx = client.build_transaction();

@@ -36,7 +36,7 @@ fn may_work(
 }
 
 #[tokio::test]
-async fn a_site_is_told_by_its_name_or_else_by_its_addresses_or_its_server() {
+async fn a_site_is_identified_by_name_else_by_address_or_server() {
     let db = support::database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let judge = client

@@ -7,7 +7,7 @@ use super::{of, start};
 use crate::support::{SOON, number};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn copies_of_a_template_are_worked_without_a_question() {
+async fn databases_created_from_a_template_need_no_adoption() {
     let server = PgServer::start(PgVersion::any(), &[]).unwrap();
     let template = TestDb::empty(&server).await.unwrap();
     let mut client = template.client().await.unwrap();
@@ -55,7 +55,7 @@ const REFUSED: &str = "
     CREATE ROLE owner LOGIN; GRANT CREATE ON DATABASE managed TO owner;";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn an_ordinary_owner_works_where_a_managed_server_refuses_the_rest() {
+async fn a_plain_owner_can_work_on_a_managed_server() {
     for version in PgVersion::ALL {
         let server = PgServer::start(version, &[]).unwrap();
         let admin = connect(&server.url("postgres")).await.unwrap();

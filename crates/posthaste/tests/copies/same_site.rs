@@ -42,7 +42,7 @@ async fn waits(url: &str, site: Option<&str>, says: &str) -> anyhow::Result<()> 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn addresses_of_one_server_poolers_and_a_clean_restart_refuse_nobody() {
+async fn other_addresses_poolers_and_restarts_need_no_adoption() {
     let server = PgServer::start(PgVersion::any(), &[]).unwrap();
     let db = support::migrated(&server).await;
     let port = server.address().port();
@@ -214,13 +214,13 @@ async fn goes_on(rounds: usize) -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn restarts_failovers_and_new_addresses_of_one_site_refuse_nobody() {
+async fn restarts_failovers_and_new_addresses_need_no_adoption() {
     goes_on(12).await.unwrap();
 }
 
 /// `POSTHASTE_CHANGES` says another number.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn many_changes_of_one_site_refuse_nobody() {
+async fn many_changes_of_one_site_need_no_adoption() {
     let changes = std::env::var("POSTHASTE_CHANGES").ok();
     let changes = changes.map_or(200, |changes| changes.parse().expect("a number"));
     goes_on(changes).await.unwrap();
@@ -246,7 +246,7 @@ async fn runs_one(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_failover_to_another_host_of_the_list_refuses_nobody() -> anyhow::Result<()> {
+async fn a_failover_to_another_listed_host_needs_no_adoption() -> anyhow::Result<()> {
     let server = PgServer::start(PgVersion::any(), &[])?;
     let db = support::migrated(&server).await;
     let name = db.name().to_owned();
@@ -274,7 +274,7 @@ async fn a_failover_to_another_host_of_the_list_refuses_nobody() -> anyhow::Resu
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_name_that_resolves_to_another_number_refuses_nobody() -> anyhow::Result<()> {
+async fn a_host_name_with_a_new_address_needs_no_adoption() -> anyhow::Result<()> {
     let server = PgServer::start(PgVersion::any(), &[])?;
     let db = support::migrated(&server).await;
     let name = db.name().to_owned();
@@ -294,8 +294,7 @@ async fn a_name_that_resolves_to_another_number_refuses_nobody() -> anyhow::Resu
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_process_that_follows_its_store_goes_on_where_its_address_was_forgotten()
--> anyhow::Result<()> {
+async fn running_processes_continue_at_a_forgotten_address() -> anyhow::Result<()> {
     let server = PgServer::start(PgVersion::any(), &[])?;
     let db = support::migrated(&server).await;
     let name = db.name().to_owned();
@@ -323,7 +322,7 @@ async fn a_process_that_follows_its_store_goes_on_where_its_address_was_forgotte
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_site_with_a_name_goes_on_at_any_address_and_no_other_name_does() {
+async fn named_sites_work_at_any_address_and_reject_other_names() {
     let server = PgServer::start(PgVersion::any(), &[]).unwrap();
     let db = support::migrated(&server).await;
     works(db.url(), Some("production"), "at first")

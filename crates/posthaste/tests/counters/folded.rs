@@ -60,7 +60,7 @@ async fn done(client: &Client, from: i64, name: &str, tag: &str) {
 }
 
 #[tokio::test]
-async fn counts_jobs_with_a_tag_each_exactly_and_under_few_tags() {
+async fn unique_tags_are_counted_exactly_under_a_bounded_number_of_names() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -109,7 +109,7 @@ async fn counts_jobs_with_a_tag_each_exactly_and_under_few_tags() {
 }
 
 #[tokio::test]
-async fn keeps_the_tags_that_were_counted_first_and_never_lowers_a_sum() {
+async fn the_first_counted_tags_stay_and_totals_never_fall() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     done(&client, 0, "'n'", "'user:' || i").await;
@@ -137,7 +137,7 @@ async fn keeps_the_tags_that_were_counted_first_and_never_lowers_a_sum() {
 }
 
 #[tokio::test]
-async fn counts_names_that_differ_by_job_under_one_name() {
+async fn per_job_names_are_counted_under_one_name() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     for round in 0..3 {
@@ -152,7 +152,7 @@ async fn counts_names_that_differ_by_job_under_one_name() {
 }
 
 #[tokio::test]
-async fn makes_sums_without_a_lock_that_readers_wait_for() {
+async fn totals_are_folded_without_blocking_readers() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     done(&client, 0, "'n'", "'user:' || i").await;

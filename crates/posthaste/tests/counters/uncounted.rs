@@ -14,7 +14,7 @@ async fn lead(client: &Client) {
 }
 
 #[tokio::test]
-async fn readers_see_how_much_is_uncounted() {
+async fn readers_see_the_number_of_uncounted_jobs() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client
@@ -70,7 +70,7 @@ async fn small_counting_budgets_do_not_skip_scheduled_jobs() {
 }
 
 #[tokio::test]
-async fn a_bounded_reading_counts_no_more_than_asked_and_says_that_there_are_more() {
+async fn bounded_counts_stop_at_the_limit_and_report_more() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client

@@ -60,11 +60,11 @@ async fn a_worker_of_before_the_crash_changes_nothing(version: PgVersion) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_from_before_the_crash_cannot_settle_anothers_job_on_15() {
+async fn workers_from_before_a_crash_cannot_settle_reissued_jobs_on_15() {
     a_worker_of_before_the_crash_changes_nothing(PgVersion::V15).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_from_before_the_crash_cannot_settle_anothers_job_on_18() {
+async fn workers_from_before_a_crash_cannot_settle_reissued_jobs_on_18() {
     a_worker_of_before_the_crash_changes_nothing(PgVersion::V18).await;
 }

@@ -53,12 +53,12 @@ async fn a_lost_answer_counts_as_no_attempt(version: PgVersion) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_whose_answer_is_lost_is_given_back_and_counts_as_no_attempt_on_15() {
+async fn claims_with_a_lost_answer_are_released_without_an_attempt_on_15() {
     a_lost_answer_counts_as_no_attempt(PgVersion::V15).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_whose_answer_is_lost_is_given_back_and_counts_as_no_attempt_on_18() {
+async fn claims_with_a_lost_answer_are_released_without_an_attempt_on_18() {
     a_lost_answer_counts_as_no_attempt(PgVersion::V18).await;
 }
 
@@ -104,7 +104,7 @@ const BREAK_ONE: &str = "
     END $f$";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_that_cannot_be_handed_over_is_given_back_and_the_next_one_is_worked() {
+async fn undeliverable_claims_are_released_and_the_next_one_runs() {
     let db = support::database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client.batch_execute(BREAK_ONE).await.unwrap();

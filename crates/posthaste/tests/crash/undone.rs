@@ -160,11 +160,11 @@ async fn still_turns(store: &Store, due: i64, step: &str) -> anyhow::Result<()> 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crash_between_setval_and_commit_stops_nothing_and_loses_nothing_on_15() {
+async fn a_crash_between_setval_and_commit_loses_no_job_on_15() {
     each_step_may_be_lost(PgVersion::V15).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crash_between_setval_and_commit_stops_nothing_and_loses_nothing_on_18() {
+async fn a_crash_between_setval_and_commit_loses_no_job_on_18() {
     each_step_may_be_lost(PgVersion::V18).await.unwrap();
 }

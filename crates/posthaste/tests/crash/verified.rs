@@ -120,14 +120,14 @@ async fn what_a_crash_forgot_is_verified_again(version: PgVersion) -> anyhow::Re
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn acknowledgements_that_a_crash_forgot_are_verified_again_on_15() {
+async fn acknowledgements_lost_in_a_crash_are_verified_again_on_15() {
     what_a_crash_forgot_is_verified_again(PgVersion::V15)
         .await
         .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn acknowledgements_that_a_crash_forgot_are_verified_again_on_18() {
+async fn acknowledgements_lost_in_a_crash_are_verified_again_on_18() {
     what_a_crash_forgot_is_verified_again(PgVersion::V18)
         .await
         .unwrap();

@@ -118,7 +118,7 @@ async fn connections(client: &Client, role: &str, which: &str) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_url_asks_for_tls_and_for_a_certificate_as_libpq_does() {
+async fn url_ssl_modes_behave_as_in_libpq() {
     let secured = Secured::new().await;
     let client = secured.db.client().await.unwrap();
     let ca = format!("sslrootcert={}", secured.file("ca.pem").display());
@@ -153,7 +153,7 @@ async fn a_url_asks_for_tls_and_for_a_certificate_as_libpq_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_of_sqlx_asks_for_tls_as_its_options_say() {
+async fn sqlx_pools_use_tls_as_configured() {
     let secured = Secured::new().await;
     let client = secured.db.client().await.unwrap();
     let ca = secured.file("ca.pem");
@@ -200,7 +200,7 @@ async fn root_certificates_require_tls() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_of_the_client_is_shown_to_the_server() {
+async fn client_certificates_are_presented_to_the_server() {
     let secured = Secured::new().await;
     let client = secured.db.client().await.unwrap();
     let (own, key) = (secured.file("own.pem"), secured.file("own.key"));

@@ -67,7 +67,7 @@ async fn post_to(db: &TestDb, address: &str) -> WorkerHandle {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_wait_without_an_attempt_while_their_endpoint_rejects_all() {
+async fn jobs_wait_without_attempts_while_their_endpoint_rejects_all() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -105,7 +105,7 @@ async fn redirects_are_not_followed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_wait_without_an_attempt_while_nobody_can_be_connected_to() {
+async fn jobs_wait_without_attempts_while_no_endpoint_is_reachable() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -87,7 +87,7 @@ async fn produced(db: &TestDb, open: Duration, over: &AtomicBool) -> (usize, Dur
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_step_of_the_next_version_is_applied_while_a_worker_of_this_one_works() {
+async fn the_next_versions_step_applies_under_a_running_worker() {
     for pg in PgVersion::tried() {
         let db = database(pg).await;
         let client = db.client().await.unwrap();

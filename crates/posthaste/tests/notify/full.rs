@@ -13,7 +13,7 @@ const NOTIFY: &str =
     "SELECT pg_notify('noise', repeat('x', 7000) || g) FROM generate_series(1, 8) g";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queue_of_notifications_that_fills_up_fails_no_enqueue() {
+async fn a_full_notification_queue_fails_no_enqueue() {
     // Older servers have room for 8 GB, always.
     let server = PgServer::start(PgVersion::V18, &[("max_notify_queue_pages", "64")]).unwrap();
     let db = migrated(&server).await;

@@ -192,7 +192,7 @@ async fn judge(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_handover_on_an_idle_system_waits_for_a_poll() {
+async fn idle_workers_react_to_every_event_without_polling() {
     let mut system = Played::new().await;
     for (what, cause) in [
         ("an enqueue", "SELECT posthaste.enqueue('a')"),
@@ -345,7 +345,7 @@ async fn no_handover_on_an_idle_system_waits_for_a_poll() {
 /// A connection that is dead without anybody's knowledge: the first job waits for a poll, those
 /// after it do not, and the connection is replaced.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_half_open_listener_costs_one_poll() {
+async fn a_half_open_listener_delays_a_job_by_one_poll() {
     let mut system = Played::new().await;
     system.worker.stop().await.unwrap();
     let server = posthaste_testkit::PgServer::shared(PgVersion::any()).unwrap();

@@ -13,7 +13,7 @@ const JOBS: i64 = 100;
 const OTHER_POLLS: i64 = 70;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_notified_worker_that_found_everything_does_not_look_again() {
+async fn a_notified_worker_that_claimed_everything_does_not_poll_again() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let track = format!(

@@ -43,7 +43,7 @@ async fn order_holds_across_segments_and_redrives() {
 }
 
 #[tokio::test]
-async fn ended_turns_cannot_be_cancelled() {
+async fn internal_turn_end_rows_cannot_be_cancelled() {
     let db = database(PgVersion::any()).await;
     let store = Store::new(db.client().await.unwrap()).await;
     store.enqueue(1).await;

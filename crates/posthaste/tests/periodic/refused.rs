@@ -114,7 +114,7 @@ fn schedule(random: &mut fastrand::Rng) -> String {
 }
 
 #[tokio::test]
-async fn the_database_refuses_the_schedules_that_the_library_refuses() {
+async fn database_and_library_reject_the_same_schedules() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -140,7 +140,7 @@ async fn the_database_refuses_the_schedules_that_the_library_refuses() {
 }
 
 #[tokio::test]
-async fn the_database_refuses_the_time_zones_that_the_library_refuses() {
+async fn database_and_library_reject_the_same_time_zones() {
     for version in PgVersion::tried() {
         let db = database(version).await;
         let client = db.client().await.unwrap();
@@ -185,7 +185,7 @@ async fn the_database_refuses_the_time_zones_that_the_library_refuses() {
 }
 
 #[tokio::test]
-async fn a_row_that_no_leader_could_enqueue_is_refused_with_its_reason() {
+async fn rejects_invalid_schedule_rows_with_a_reason() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let good = "INSERT INTO posthaste.periodic (name, schedule, job) VALUES ('p', '@daily', 'x')";
@@ -229,7 +229,7 @@ async fn unread(client: &Client, rows: &str) {
 }
 
 #[tokio::test]
-async fn a_thousand_schedules_that_cannot_be_read_hold_up_no_other() {
+async fn unreadable_schedules_do_not_delay_others() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     unread(

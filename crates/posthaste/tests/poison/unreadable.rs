@@ -10,7 +10,7 @@ use crate::support::{SOON, database, unfinished, worker};
 const NUMBERS: usize = 9_000;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_job_that_the_server_cannot_print_is_found_and_ended_and_nobody_else_is_harmed() {
+async fn jobs_the_server_cannot_print_are_isolated_and_ended() {
     // Somebody with the owner's rights disabled the check and wrote numbers whose text no message
     // can hold.
     let bomb = format!(
@@ -23,7 +23,7 @@ async fn a_job_that_the_server_cannot_print_is_found_and_ended_and_nobody_else_i
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_job_that_the_worker_cannot_decode_is_found_and_ended_and_nobody_else_is_harmed() {
+async fn jobs_the_worker_cannot_decode_are_isolated_and_ended() {
     let bomb = "INSERT INTO posthaste.store (slot, queue, name, enqueued_at, expires_at,
                 kwargs_bytes)
                 VALUES (posthaste.enter_ready(), 'default', 'bomb', 'infinity',
@@ -32,7 +32,7 @@ async fn a_job_that_the_worker_cannot_decode_is_found_and_ended_and_nobody_else_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_job_with_bytes_that_are_no_text_is_found_and_ended_where_the_database_takes_any() {
+async fn jobs_with_invalid_text_in_a_sql_ascii_database_are_isolated_and_ended() {
     let server = PgServer::start(PgVersion::any(), &[]).unwrap();
     let admin = connect(&server.url("postgres")).await.unwrap();
     let create = "CREATE DATABASE bytes TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'";

@@ -160,7 +160,7 @@ async fn loaded_rows_stop_workers_until_a_rebase() {
 }
 
 #[tokio::test]
-async fn a_copy_that_fails_as_a_whole_changes_nothing() {
+async fn a_failed_load_changes_nothing() {
     let server = PgServer::shared(PgVersion::any()).unwrap();
     let source = filled(server).await.unwrap();
     let target = support::migrated(server).await;
@@ -177,7 +177,7 @@ async fn a_copy_that_fails_as_a_whole_changes_nothing() {
 
 /// It is no longer known whose jobs are whose.
 #[tokio::test]
-async fn rows_of_another_store_are_adopted_only_with_force() {
+async fn rows_of_another_store_are_accepted_only_with_force() {
     let server = PgServer::shared(PgVersion::any()).unwrap();
     let source = filled(server).await.unwrap();
     let target = support::migrated(server).await;

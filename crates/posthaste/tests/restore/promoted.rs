@@ -100,14 +100,14 @@ async fn no_new_job_gets_an_old_delivery_id(version: PgVersion) -> anyhow::Resul
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn after_a_failover_no_new_job_gets_the_delivery_id_of_a_lost_one_on_15() {
+async fn delivery_ids_lost_in_a_failover_are_not_reused_on_15() {
     no_new_job_gets_an_old_delivery_id(PgVersion::V15)
         .await
         .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn after_a_failover_no_new_job_gets_the_delivery_id_of_a_lost_one_on_18() {
+async fn delivery_ids_lost_in_a_failover_are_not_reused_on_18() {
     no_new_job_gets_an_old_delivery_id(PgVersion::V18)
         .await
         .unwrap();
@@ -116,7 +116,7 @@ async fn after_a_failover_no_new_job_gets_the_delivery_id_of_a_lost_one_on_18() 
 /// On the server that was promoted a claim has arrived whose acknowledgement has not: its worker
 /// takes the job for done, and lives.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_job_whose_acknowledgement_was_lost_runs_again_and_one_that_runs_on_does_not() {
+async fn a_failover_repeats_only_jobs_with_lost_acknowledgements() {
     let db = support::database(PgVersion::any()).await;
     let store = Store::new(db.url()).await.unwrap();
     let (release, released) = tokio::sync::watch::channel(false);

@@ -143,7 +143,7 @@ async fn replicated_stores_continue_after_a_rebase() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_store_that_was_left_out_of_a_publication_is_worked_on_both_sides() {
+async fn both_sides_work_when_the_store_is_not_published() {
     let old = PgServer::start(PgVersion::any(), &[("wal_level", "logical")]).unwrap();
     let new = PgServer::start(PgVersion::any(), &[]).unwrap();
     let (source, target) = (support::migrated(&old).await, support::migrated(&new).await);

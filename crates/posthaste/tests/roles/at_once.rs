@@ -7,7 +7,7 @@ use super::ROLES;
 use crate::support::{migrated, number};
 
 #[tokio::test]
-async fn six_databases_of_a_server_make_the_roles_at_once() {
+async fn six_databases_create_the_roles_concurrently() {
     for version in PgVersion::ALL {
         let server = PgServer::start(version, &[]).unwrap();
         let mut databases = Vec::new();

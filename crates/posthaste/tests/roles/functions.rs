@@ -31,7 +31,7 @@ const WITH_OWNERS_RIGHTS: [(&str, &[&str]); 5] = [
 ];
 
 #[tokio::test]
-async fn five_run_with_their_owners_rights_and_none_may_call_them_but_who_needs_them() {
+async fn security_definer_functions_are_limited_to_their_roles() {
     for version in PgVersion::ALL {
         let db = with_roles(version).await;
         let client = db.client().await.unwrap();
@@ -71,7 +71,7 @@ async fn as_worker(client: &Client, sql: &str) {
 
 /// Workers write into posthaste.queue, where each queue's cell stands.
 #[tokio::test]
-async fn a_rate_moves_a_cell_and_no_other_sequence_whatever_a_worker_wrote() {
+async fn rate_limits_change_only_their_own_sequence() {
     for version in PgVersion::ALL {
         let db = with_roles(version).await;
         let client = db.client().await.unwrap();

@@ -24,7 +24,7 @@ const STARTS: [&str; 6] = [
 const ENDINGS: [&str; 8] = [".rs", ".sql", ".md", ".toml", ".sh", ".py", ".json", ".yml"];
 
 #[test]
-fn the_readme_shows_the_example_that_runs() {
+fn the_readme_quotes_the_tested_example() {
     let example = read(&root().join("crates/posthaste/examples/welcome.rs"));
     let shows = "// README shows what follows.\n";
     let body = example
@@ -43,7 +43,7 @@ fn the_readme_shows_the_example_that_runs() {
 }
 
 #[test]
-fn blocks_of_rust_that_name_their_file_are_parts_of_it() {
+fn rust_blocks_match_the_file_they_name() {
     let trimmed = |text: &str| {
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         lines.join("\n")
@@ -221,7 +221,7 @@ fn documents_name_only_commands_that_exist() {
 }
 
 #[test]
-fn each_decision_has_its_number_its_reason_and_few_words() {
+fn decisions_are_numbered_reasoned_and_short() {
     let text = read(&root().join("docs/why/decisions.md"));
     let decisions: Vec<&str> = text.split("\n## ").skip(1).collect();
     assert!(decisions.len() >= 28, "found {}", decisions.len());

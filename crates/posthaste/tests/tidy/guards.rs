@@ -30,7 +30,7 @@ fn sources() -> Vec<(String, String)> {
 }
 
 #[test]
-fn the_guard_is_the_same_wherever_it_is_spelled_out() {
+fn all_copies_of_the_guard_are_identical() {
     let mut guards = Vec::new();
     for (name, text) in sources() {
         for (at, _) in text.match_indices(GUARD) {
@@ -53,7 +53,7 @@ fn the_guard_is_the_same_wherever_it_is_spelled_out() {
 }
 
 #[test]
-fn every_row_enters_by_the_guard() {
+fn every_insert_is_guarded() {
     let mut writers = 0;
     for (name, text) in sources() {
         // Functions end with their own quote, statements and rules with a semicolon or the file.

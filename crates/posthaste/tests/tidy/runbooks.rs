@@ -33,7 +33,7 @@ fn findings() -> Vec<(String, String, String)> {
 }
 
 #[test]
-fn every_finding_has_a_section_that_begins_with_its_level_and_meaning() {
+fn every_finding_has_a_section_with_level_and_meaning() {
     let page = read(&root().join("docs/operate/doctor.md"));
     let findings = findings();
     assert!(findings.len() > 40, "{findings:?}");

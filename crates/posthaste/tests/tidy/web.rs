@@ -11,7 +11,7 @@ use crate::support;
 const WITHIN: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_web_service_of_the_guide_enqueues_works_and_stops() {
+async fn the_guides_web_service_enqueues_runs_and_stops() {
     let database = support::database(PgVersion::any()).await;
     let mut command = example("web");
     command.env("DATABASE_URL", database.url());

@@ -121,7 +121,7 @@ fn retired_words_are_gone() {
 }
 
 #[test]
-fn words_that_are_being_retired_become_fewer() {
+fn retiring_words_never_increase() {
     let mut found = String::new();
     for (at, krate) in CRATES.into_iter().enumerate() {
         let mut counts = [0; RETIRING.len()];
@@ -161,7 +161,7 @@ fn retired(line: &str) -> impl Iterator<Item = &'static (&'static str, &'static 
 }
 
 #[test]
-fn a_retired_word_is_found_in_names_and_sentences() {
+fn retired_words_are_detected_in_names_and_sentences() {
     for line in [
         "It is Parked.",
         "posthaste.parked_6",

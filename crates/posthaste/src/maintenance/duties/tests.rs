@@ -29,7 +29,7 @@ fn slow_duties_take_a_bounded_part_of_the_time() {
 }
 
 #[test]
-fn duties_that_read_whole_slots_let_a_new_leader_settle() {
+fn duties_that_scan_slots_start_after_a_delay() {
     let config = Config::default();
     let (duties, now) = (Duties::new(&config), Instant::now());
     let first = |name| {

@@ -4,7 +4,7 @@
 use super::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn externally_ended_waits_end_without_a_poll() {
+async fn externally_released_jobs_run_without_a_poll() {
     let mut system = Played::new().await;
     judge(
         "a job of an hour ahead that is to run now",
@@ -83,7 +83,7 @@ async fn externally_ended_waits_end_without_a_poll() {
 
 /// The leader polls for ticks once a second, and for those of the next second on time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ticks_do_not_wait_for_a_poll() {
+async fn schedule_ticks_run_without_a_poll() {
     let mut system = Played::new().await;
     judge("a tick", WOKEN, &mut system, async |system: &mut Played| {
         let row = "INSERT INTO posthaste.periodic (name, schedule, job, next_at, looked_at)
