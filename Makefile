@@ -27,7 +27,7 @@ test-full: ## Run every test, also those that take minutes
 
 test-first: ## Run what needs no server: unit tests, and the rules of the tree
 	@scripts/setup.sh test
-	@PATH="$$PWD/.tools/bin:$$PATH" cargo nextest run --workspace --all-features --cargo-quiet --ignore-default-filter -E 'kind(lib) or kind(bin) or test(=migrate::recorded::the_record_holds_the_statements_of_this_version) or (test(/^tidy::/) and not test(/^tidy::(every_statement|the_expanded|web::|documents::the_(examples|statements))/))'
+	@PATH="$$PWD/.tools/bin:$$PATH" cargo nextest run --workspace --all-features --cargo-quiet --ignore-default-filter -E 'kind(lib) or kind(bin) or test(=migrate::recorded::the_record_holds_the_statements_of_this_version) or (test(/^tidy::/) and not test(/^tidy::(every_store_statement|the_expanded|web::|documents::the_(examples|statements))/))'
 
 check: lint test-first ## Format, lints, unit tests and the rules of the tree: for the edit loop
 

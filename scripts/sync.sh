@@ -13,7 +13,7 @@ trap 'rm -f "$log" "$POSTHASTE_RAN"' EXIT
 
 play() {
     cargo test --quiet -p posthaste-sync --all-features --test main -- \
-        the_index_converges_two_polls_after
+        the_index_converges_within_two_polls_after
 }
 demand="schedules=$POSTHASTE_SCHEDULES schedules-elastic=$POSTHASTE_SCHEDULES"
 # shellcheck disable=SC2086 # The demand is a list of words.

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_and_option_is_explained_in_plain_words() {
+    fn every_command_and_option_has_plain_help() {
         for (words, help) in helps(&Arguments::command(), "posthaste") {
             assert!(!help.is_empty(), "{words} says nothing");
             let help = help.to_lowercase();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_has_one_example_that_it_understands() {
+    fn every_command_has_an_example_that_parses() {
         let commands = all(&Arguments::command(), "");
         let named: Vec<&str> = EXAMPLES.iter().map(|(words, _)| *words).collect();
         let missing: Vec<_> = commands

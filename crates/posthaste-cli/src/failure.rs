@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_in_an_address_is_never_shown() {
+    fn passwords_in_addresses_are_never_shown() {
         assert_eq!(
             redact("no route to postgres://ann:s3cret@db.example:5432/app?x=y today"),
             "no route to postgres://ann:***@db.example:5432/app?x=y today"
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_concealed_word_is_never_shown() {
+    fn concealed_values_are_never_shown() {
         conceal("correct horse");
         assert_eq!(redact("wrote correct horse twice"), "wrote *** twice");
     }

@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_is_a_name_and_perhaps_a_width() {
+    fn queue_options_are_a_name_and_an_optional_concurrency() {
         assert_eq!(queue("mail"), Ok(("mail".to_owned(), 32)));
         assert_eq!(queue("mail=4"), Ok(("mail".to_owned(), 4)));
         for wrong in ["", "=4", "mail=", "mail=0", "mail=x"] {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_handler_is_a_name_or_a_prefix_and_a_target() {
+    fn handler_options_are_a_name_or_prefix_and_a_target() {
         let pair = |name: &str, target: &str| Ok((name.to_owned(), target.to_owned()));
         assert_eq!(assignment("mail=./send -v"), pair("mail", "./send -v"));
         assert_eq!(assignment("mail.*=/bin/x"), pair("mail.*", "/bin/x"));

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_length_of_time_is_a_number_of_seconds_or_has_a_unit() {
+    fn durations_are_seconds_or_have_a_unit() {
         for (text, seconds) in [
             ("0", 0),
             ("90", 90),
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_a_number_and_a_unit() {
+    fn rates_are_a_number_with_a_unit() {
         assert_eq!(rate("100/s"), Ok((100, 1)));
         assert_eq!(rate("90/m"), Ok((90, 60)));
         assert_eq!(rate("7"), Ok((7, 1)));

@@ -67,7 +67,7 @@ mod tests {
     use super::named;
 
     #[test]
-    fn a_file_names_the_site_or_says_plainly_what_is_wrong() {
+    fn site_files_name_the_site_or_fail_with_a_clear_error() {
         let file = std::env::temp_dir().join(posthaste_testkit::unique("posthaste-site"));
         assert_eq!(named(&file).unwrap(), None);
         for (text, known) in [

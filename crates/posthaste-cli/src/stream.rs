@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_never_wait_and_what_is_dropped_is_counted() {
+    fn writes_never_block_and_dropped_lines_are_counted() {
         let (stream, permit, taken) = read_by_permission();
         let line = vec![b'x'; BUFFER / 4];
         // Four fit; the others are dropped.

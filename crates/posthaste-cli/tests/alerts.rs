@@ -125,7 +125,7 @@ fn only(names: &[&str]) -> BTreeSet<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_working_queue_fires_no_alert() -> anyhow::Result<()> {
+async fn healthy_queues_raise_no_alert() -> anyhow::Result<()> {
     let mut played = Played::new().await?;
     played.work()?;
     played.produce("ok", 1, "").await?;
@@ -135,7 +135,7 @@ async fn a_working_queue_fires_no_alert() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_producer_and_a_stopped_worker_fire_the_completion_rate() -> anyhow::Result<()> {
+async fn stopped_producers_and_workers_raise_the_completion_rate_alert() -> anyhow::Result<()> {
     let mut played = Played::new().await?;
     played.work()?;
     played.produce("ok", 1, "").await?;
@@ -163,7 +163,7 @@ async fn a_stopped_producer_and_a_stopped_worker_fire_the_completion_rate() -> a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_producer_faster_than_its_workers_fires_the_queue_length() -> anyhow::Result<()> {
+async fn a_growing_queue_raises_the_queue_length_alert() -> anyhow::Result<()> {
     let mut played = Played::new().await?;
     let crowd = "SELECT posthaste.enqueue('ok', queue => 'mail') FROM generate_series(1, 4000)";
     played.client.batch_execute(crowd).await?;
@@ -174,7 +174,7 @@ async fn a_producer_faster_than_its_workers_fires_the_queue_length() -> anyhow::
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_expired_job_fires_until_it_is_deleted_and_enqueues_an_alert() -> anyhow::Result<()> {
+async fn an_expired_job_raises_and_enqueues_an_alert_until_deleted() -> anyhow::Result<()> {
     let mut played = Played::new().await?;
     let expiring = "SELECT posthaste.enqueue('ok', queue => 'mail',
                            expires_at => now() + interval '50 ms')";
@@ -203,7 +203,7 @@ async fn an_expired_job_fires_until_it_is_deleted_and_enqueues_an_alert() -> any
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bulk_reindex_with_its_own_tag_fires_no_alert() -> anyhow::Result<()> {
+async fn a_tagged_bulk_reindex_raises_no_alert() -> anyhow::Result<()> {
     let mut played = Played::new().await?;
     played.work()?;
     played.produce("ok", 1, "").await?;
@@ -217,7 +217,7 @@ async fn a_bulk_reindex_with_its_own_tag_fires_no_alert() -> anyhow::Result<()> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_used_up_its_attempts_fires_without_any_option() -> anyhow::Result<()> {
+async fn dead_jobs_raise_an_alert_by_default() -> anyhow::Result<()> {
     let mut played = Played::new().await?;
     played.work()?;
     played.produce("ok", 1, "").await?;
@@ -239,7 +239,8 @@ async fn a_job_that_used_up_its_attempts_fires_without_any_option() -> anyhow::R
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_that_always_fail_fire_by_default_while_others_succeed() -> anyhow::Result<()> {
+async fn always_failing_jobs_raise_an_alert_by_default_while_others_succeed() -> anyhow::Result<()>
+{
     let mut played = Played::new().await?;
     played.work()?;
     played.produce("ok", 1, "").await?;
@@ -263,7 +264,7 @@ async fn jobs_that_always_fail_fire_by_default_while_others_succeed() -> anyhow:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_queue_fires_no_alert() -> anyhow::Result<()> {
+async fn paused_queues_raise_no_alert() -> anyhow::Result<()> {
     let mut played = Played::new().await?;
     played.work()?;
     played.produce("ok", 1, "").await?;

@@ -113,7 +113,7 @@ impl World {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn processes_that_are_killed_at_any_moment_lose_and_repeat_nothing() -> anyhow::Result<()> {
+async fn killed_captures_lose_and_repeat_nothing() -> anyhow::Result<()> {
     let world = world().await?;
     world.good(&["capture", "install"]).await?;
     let (is_over, writes) = world.write().await?;
@@ -136,7 +136,7 @@ async fn processes_that_are_killed_at_any_moment_lose_and_repeat_nothing() -> an
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn processes_that_send_directly_and_are_killed_repeat_only_under_ids() -> anyhow::Result<()> {
+async fn killed_direct_captures_repeat_only_under_the_same_ids() -> anyhow::Result<()> {
     let world = world().await?;
     world.stage.write("posthaste.toml", DIRECT)?;
     world.good(&["capture", "install"]).await?;
@@ -207,7 +207,7 @@ impl Arrived {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_outbox_is_installed_captured_looked_at_and_removed() -> anyhow::Result<()> {
+async fn an_outbox_capture_is_installed_run_previewed_and_removed() -> anyhow::Result<()> {
     let world = world().await?;
     let printed = world.good(&["capture", "install", "--print"]).await?;
     assert!(printed.contains("CREATE PUBLICATION posthaste_orders FOR TABLE public.outbox"));
@@ -250,7 +250,7 @@ async fn an_outbox_is_installed_captured_looked_at_and_removed() -> anyhow::Resu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_copy_is_begun_followed_cancelled_and_begun_again() -> anyhow::Result<()> {
+async fn a_table_copy_is_started_followed_cancelled_and_restarted() -> anyhow::Result<()> {
     let world = world().await?;
     world.insert("before").await?;
     world.good(&["capture", "install"]).await?;
@@ -282,7 +282,7 @@ async fn a_copy_is_begun_followed_cancelled_and_begun_again() -> anyhow::Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_doctor_finds_what_others_did_to_a_capture() -> anyhow::Result<()> {
+async fn doctor_reports_external_damage_to_a_capture() -> anyhow::Result<()> {
     let world = world().await?;
     let file = "[capture.orders]\ntables = ['public.outbox']\n";
     world.stage.write("posthaste.toml", file)?;
@@ -311,7 +311,7 @@ async fn the_doctor_finds_what_others_did_to_a_capture() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn captures_have_metrics_and_a_paused_one_is_a_finding() -> anyhow::Result<()> {
+async fn captures_export_metrics_and_paused_ones_are_reported() -> anyhow::Result<()> {
     let world = world().await?;
     world.good(&["capture", "install"]).await?;
     world.insert("one").await?;
@@ -350,7 +350,7 @@ async fn captures_have_metrics_and_a_paused_one_is_a_finding() -> anyhow::Result
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_slot_is_a_gap_with_the_way_out() -> anyhow::Result<()> {
+async fn a_lost_slot_is_reported_as_a_gap_with_its_remedy() -> anyhow::Result<()> {
     let world = world().await?;
     world.good(&["capture", "install"]).await?;
     world
@@ -385,7 +385,7 @@ async fn a_lost_slot_is_a_gap_with_the_way_out() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn up_runs_the_captures_of_the_file() -> anyhow::Result<()> {
+async fn up_runs_the_captures_of_posthaste_toml() -> anyhow::Result<()> {
     let world = world().await?;
     world.good(&["capture", "install"]).await?;
     let mut up = world.stage.spawn_on(&world.database, &["up"])?;

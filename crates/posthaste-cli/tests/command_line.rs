@@ -64,7 +64,7 @@ async fn malformed_urls_are_rejected_without_repeating_them() -> anyhow::Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refusals_of_the_server_name_what_to_correct() -> anyhow::Result<()> {
+async fn server_rejections_name_what_to_correct() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::empty_database().await?;
     let place = database
@@ -121,7 +121,7 @@ async fn wrong_passwords_are_reported_but_not_shown() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn arguments_that_are_not_understood_exit_with_2_and_one_line() -> anyhow::Result<()> {
+async fn invalid_arguments_exit_with_2_and_one_line() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     for (arguments, line) in [
         (
@@ -244,7 +244,7 @@ fn free_port() -> anyhow::Result<u16> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn shells_get_their_completions() -> anyhow::Result<()> {
+async fn shell_completions_are_generated() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let bash = stage.run(&["completions", "bash"]).await?.good()?;
     let script = stage.write("posthaste.bash", &bash)?;
@@ -298,7 +298,7 @@ async fn every_command_has_a_manual_page_with_its_example() -> anyhow::Result<()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_help_tells_the_demo_from_what_runs_ones_own_jobs() -> anyhow::Result<()> {
+async fn help_separates_the_demo_from_real_commands() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let help = stage.run(&["--help"]).await?.good()?;
     for (command, about) in [
@@ -316,7 +316,7 @@ async fn the_help_tells_the_demo_from_what_runs_ones_own_jobs() -> anyhow::Resul
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_exit_codes_are_those_of_the_help_and_of_the_page() -> anyhow::Result<()> {
+async fn exit_codes_match_the_help_and_the_docs() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let help = stage.run(&["--help"]).await?.good()?;
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/cli.md");

@@ -80,7 +80,7 @@ async fn operator_actions_take_effect_and_are_logged() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn other_machines_are_served_only_behind_a_token_and_a_proxy() -> anyhow::Result<()> {
+async fn remote_clients_need_a_token_and_a_proxy() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let refused = ["console", "--listen", "0.0.0.0:0"];
     let failure = stage.run_on(&database, &refused).await?.failure()?;
@@ -149,8 +149,7 @@ async fn started(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn over_tls_it_serves_other_machines_by_its_token_and_its_cookie_goes_over_nothing_else()
--> anyhow::Result<()> {
+async fn tls_consoles_serve_remote_clients_by_token_with_secure_cookies() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let pair = certificate()?;
     put(&stage, &pair)?;
@@ -190,7 +189,7 @@ async fn over_tls_it_serves_other_machines_by_its_token_and_its_cookie_goes_over
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_certificate_is_shown_and_a_bad_one_leaves_the_old_one() -> anyhow::Result<()> {
+async fn certificates_are_reloaded_and_invalid_ones_ignored() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let (first, second) = (certificate()?, certificate()?);
     put(&stage, &first)?;
@@ -217,8 +216,7 @@ async fn a_new_certificate_is_shown_and_a_bad_one_leaves_the_old_one() -> anyhow
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_certificate_that_cannot_be_used_is_told_at_the_start_and_an_open_key_is_warned_of()
--> anyhow::Result<()> {
+async fn unusable_certificates_fail_at_startup_and_readable_keys_warn() -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let (pair, other) = (certificate()?, certificate()?);

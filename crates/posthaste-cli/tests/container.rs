@@ -36,7 +36,7 @@ fn base() -> anyhow::Result<String> {
 }
 
 #[test]
-fn the_image_has_only_the_program_no_root_and_no_secrets() -> anyhow::Result<()> {
+fn the_image_contains_only_the_program_without_root_or_secrets() -> anyhow::Result<()> {
     let all = instructions()?;
     let begin = all
         .iter()
@@ -153,8 +153,7 @@ fn process(words: &str) -> anyhow::Result<u32> {
 /// The stage that compiles is left out, and its program is that of the tests: everything else is
 /// built as it stands, on a root file system of Debian in place of its image.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_container_file_is_built_without_a_daemon_and_run_until_it_is_ready()
--> anyhow::Result<()> {
+async fn the_container_image_builds_and_becomes_ready() -> anyhow::Result<()> {
     let test = "the container file is built and run";
     let lacks = |program: &str| Command::new(program).arg("--version").output().is_err();
     if !rustix::process::geteuid().is_root() || lacks("buildah") || lacks("mmdebstrap") {

@@ -9,8 +9,7 @@ use crate::exporter::{got, served};
 use crate::stage::{BOUND, Stage};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_command_says_that_a_copy_is_another_sites_until_it_is_adopted() -> anyhow::Result<()>
-{
+async fn every_command_rejects_an_unadopted_copy() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let server = PgServer::start(PgVersion::any(), &[])?;
     let database = TestDb::empty(&server).await?;

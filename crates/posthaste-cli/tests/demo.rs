@@ -9,7 +9,7 @@ use crate::stage::{self, BOUND, Stage};
 use crate::tree;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_first_run_needs_nothing_and_proves_itself() -> anyhow::Result<()> {
+async fn demo_needs_no_setup_and_verifies_its_results() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     tree::make(&stage.folder.join("files"), 60)?;
     let report = stage.run(&["demo", "--once", "files"]).await?.good()?;
@@ -57,7 +57,7 @@ async fn every_row_has_its_job_from_the_same_transaction() -> anyhow::Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn links_and_pipes_are_no_files_and_names_are_bytes() -> anyhow::Result<()> {
+async fn demo_skips_links_and_pipes_and_accepts_any_file_name() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;
     let folder = stage.folder.join("files");
@@ -83,7 +83,7 @@ async fn links_and_pipes_are_no_files_and_names_are_bytes() -> anyhow::Result<()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_empty_folder_is_a_run_too() -> anyhow::Result<()> {
+async fn demo_accepts_an_empty_folder() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::empty_database().await?;
     fs::create_dir(stage.folder.join("nothing"))?;
@@ -96,7 +96,7 @@ async fn an_empty_folder_is_a_run_too() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn its_own_folder_is_not_taken_for_somebodys_data() -> anyhow::Result<()> {
+async fn demo_ignores_its_state_folder() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     fs::write(stage.folder.join("only"), "one")?;
     let report = stage
@@ -109,7 +109,7 @@ async fn its_own_folder_is_not_taken_for_somebodys_data() -> anyhow::Result<()> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn differences_are_named_and_fail_the_run() -> anyhow::Result<()> {
+async fn demo_names_differences_and_fails() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;
     let folder = stage.folder.join("files");
@@ -155,7 +155,7 @@ async fn differences_are_named_and_fail_the_run() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_vanished_before_it_was_read_is_recorded_as_such() -> anyhow::Result<()> {
+async fn demo_records_vanished_files() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;
     let folder = stage.folder.join("files");
@@ -183,7 +183,7 @@ async fn a_file_that_vanished_before_it_was_read_is_recorded_as_such() -> anyhow
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_of_somebody_else_is_left_alone() -> anyhow::Result<()> {
+async fn demo_leaves_foreign_tables_alone() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::empty_database().await?;
     let client = database.client().await?;
@@ -225,7 +225,7 @@ async fn missing_folders_are_reported() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_stays_up_and_works_on_what_is_enqueued_beside_it() -> anyhow::Result<()> {
+async fn demo_keeps_running_and_processes_new_jobs() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;
     tree::make(&stage.folder.join("files"), 20)?;

@@ -47,7 +47,7 @@ async fn ask(stage: &Stage, url: &str) -> anyhow::Result<Diagnosis> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_doctor_finds_what_is_wrong_with_a_server() -> anyhow::Result<()> {
+async fn doctor_reports_server_problems() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let settings = [
         ("fsync", "off"),
@@ -211,7 +211,7 @@ async fn many(client: &tokio_postgres::Client) -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_doctor_finds_what_is_wrong_with_a_store() -> anyhow::Result<()> {
+async fn doctor_reports_store_problems() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let (server, db, client) = stage::with_roles(&stage).await?;
     let report = ask(&stage, db.url()).await?;
@@ -307,7 +307,7 @@ async fn the_doctor_finds_what_is_wrong_with_a_store() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn observers_see_holders_of_space() -> anyhow::Result<()> {
+async fn doctor_shows_space_holders_to_observers() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let (_server, db, as_looker) = stage::somebody_who_looks(&stage).await?;
     let client = db.client().await?;
@@ -331,7 +331,7 @@ async fn observers_see_holders_of_space() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn roles_without_session_visibility_are_told_so() -> anyhow::Result<()> {
+async fn doctor_reports_missing_session_visibility() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let (_server, db, as_looker) = stage::somebody_who_looks(&stage).await?;
     let client = db.client().await?;

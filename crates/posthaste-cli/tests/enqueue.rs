@@ -5,7 +5,7 @@ use posthaste_testkit::number;
 use crate::stage::{self, Stage};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_job_is_enqueued_from_its_arguments() -> anyhow::Result<()> {
+async fn enqueue_takes_one_job_from_arguments() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;
     let id = stage
@@ -55,7 +55,7 @@ async fn one_job_is_enqueued_from_its_arguments() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn arguments_that_no_job_may_have_are_refused() -> anyhow::Result<()> {
+async fn enqueue_rejects_invalid_jobs() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;
     let line = stage
@@ -88,8 +88,7 @@ async fn arguments_that_no_job_may_have_are_refused() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lines_of_json_become_jobs_whether_from_a_file_or_from_standard_input() -> anyhow::Result<()>
-{
+async fn enqueue_reads_json_lines_from_files_and_stdin() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;
     let path = stage.write("jobs.ndjson", &lines(2_500))?;
@@ -132,7 +131,7 @@ async fn lines_of_json_become_jobs_whether_from_a_file_or_from_standard_input() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_line_stops_the_rest_and_says_where_to_go_on() -> anyhow::Result<()> {
+async fn enqueue_stops_at_an_invalid_line_and_says_where_to_resume() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;
     let mut text = lines(250);
@@ -179,7 +178,7 @@ async fn a_wrong_line_stops_the_rest_and_says_where_to_go_on() -> anyhow::Result
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_stops_between_two_transactions() -> anyhow::Result<()> {
+async fn enqueue_stops_between_transactions_on_a_signal() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;
     let pipe = stage.folder.join("pipe");

@@ -51,8 +51,7 @@ async fn exporter(stage: &Stage, database: &TestDb) -> anyhow::Result<(Child, St
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_exporter_counts_the_jobs_of_a_database_whatever_they_are_called() -> anyhow::Result<()>
-{
+async fn the_exporter_counts_jobs_with_any_names() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     client
@@ -109,7 +108,7 @@ async fn the_exporter_counts_the_jobs_of_a_database_whatever_they_are_called() -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn however_many_scrape_the_database_is_read_once_in_a_few_seconds() -> anyhow::Result<()> {
+async fn concurrent_scrapes_share_one_database_read() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let clock = async || {
@@ -147,7 +146,7 @@ async fn however_many_scrape_the_database_is_read_once_in_a_few_seconds() -> any
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_that_are_not_counted_yet_are_a_finding_until_they_are() -> anyhow::Result<()> {
+async fn uncounted_jobs_are_reported_until_counted() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let many = "INSERT INTO posthaste.job (name, queue)
@@ -170,7 +169,7 @@ async fn jobs_that_are_not_counted_yet_are_a_finding_until_they_are() -> anyhow:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_tells_how_long_its_jobs_waited_and_ran() -> anyhow::Result<()> {
+async fn workers_export_wait_and_run_times() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let work = [
         "work",
@@ -210,7 +209,7 @@ async fn a_worker_tells_how_long_its_jobs_waited_and_ran() -> anyhow::Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_database_that_is_gone_leaves_a_worker_alive_and_not_ready() -> anyhow::Result<()> {
+async fn a_lost_database_leaves_a_worker_alive_but_not_ready() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let server = PgServer::start(PgVersion::any(), &[])?;
     let database = TestDb::empty(&server).await?;
@@ -287,7 +286,7 @@ async fn silent_databases_are_reported_within_a_scrape() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn occupied_addresses_are_reported() -> anyhow::Result<()> {
+async fn addresses_in_use_are_reported() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let taken = std::net::TcpListener::bind("127.0.0.1:0")?;
     let address = taken.local_addr()?.to_string();

@@ -78,8 +78,7 @@ async fn work(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_is_killed_takes_its_commands_and_their_children_along() -> anyhow::Result<()>
-{
+async fn commands_and_their_children_end_with_a_killed_worker() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     script(&stage, LONG)?;
@@ -98,7 +97,7 @@ async fn a_worker_that_is_killed_takes_its_commands_and_their_children_along() -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_killed_while_it_starts_commands_leaves_none_of_them() -> anyhow::Result<()> {
+async fn commands_being_started_end_with_a_killed_worker() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     script(&stage, "echo $$ >>begun; sleep 600")?;
@@ -131,7 +130,7 @@ fn residents(stage: &Stage) -> anyhow::Result<usize> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_whose_guard_was_killed_gets_another_at_the_next_command() -> anyhow::Result<()> {
+async fn a_killed_guard_process_is_replaced_at_the_next_command() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     script(&stage, LONG)?;
@@ -169,7 +168,7 @@ fn guard_of(worker: u32) -> anyhow::Result<u32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_is_stopped_gives_the_job_back_and_ends_the_command() -> anyhow::Result<()> {
+async fn stopping_a_worker_process_releases_the_job_and_ends_its_command() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     script(&stage, LONG)?;
@@ -188,7 +187,7 @@ async fn a_worker_that_is_stopped_gives_the_job_back_and_ends_the_command() -> a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_gets_its_words_and_nothing_that_opens_the_database() -> anyhow::Result<()> {
+async fn commands_receive_their_arguments_and_no_database_credentials() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     script(
@@ -305,7 +304,7 @@ async fn serve_tls(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_without_handlers_is_refused_and_told_what_to_give() -> anyhow::Result<()> {
+async fn rejects_a_worker_without_handlers_naming_the_option() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     for arguments in [&["work"][..], &["work", "--queue", "mail"]] {
         let output = stage.run(arguments).await?;
@@ -318,8 +317,7 @@ async fn a_worker_without_handlers_is_refused_and_told_what_to_give() -> anyhow:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_takes_jobs_of_the_queue_default_alone_unless_others_are_named()
--> anyhow::Result<()> {
+async fn workers_serve_only_the_default_queue_unless_configured() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let put = "INSERT INTO posthaste.job (name, queue) VALUES ('x', 'file'), ('x', 'default')";

@@ -17,7 +17,7 @@ const DEMO: &str = "demo --once --json --concurrency 1 --rescue-after 3 files";
 const JOIN: &str = "demo --join --concurrency 1 --rescue-after 3";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_killed_at_twenty_points_ends_like_one_that_was_not() -> anyhow::Result<()> {
+async fn a_demo_killed_at_twenty_points_ends_like_an_undisturbed_one() -> anyhow::Result<()> {
     let (stage, undisturbed) = stage_with_files().await?;
     let database = stage::database().await?;
     let client = database.client().await?;
@@ -43,8 +43,7 @@ async fn a_run_killed_at_twenty_points_ends_like_one_that_was_not() -> anyhow::R
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn workers_killed_at_twenty_points_leave_no_gap_while_another_goes_on() -> anyhow::Result<()>
-{
+async fn workers_killed_at_twenty_points_lose_no_job_while_another_runs() -> anyhow::Result<()> {
     let (stage, undisturbed) = stage_with_files().await?;
     let database = stage::database().await?;
     let client = database.client().await?;

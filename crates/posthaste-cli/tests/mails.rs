@@ -122,14 +122,14 @@ async fn arrives(test: &str, encrypts: Encrypts, scheme: &str) -> anyhow::Result
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mail_goes_with_a_password_after_starttls() -> anyhow::Result<()> {
-    let test = "a_mail_goes_with_a_password_after_starttls";
+async fn mails_are_sent_with_a_password_after_starttls() -> anyhow::Result<()> {
+    let test = "mails_are_sent_with_a_password_after_starttls";
     arrives(test, Encrypts::AfterStarttls, "smtp").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_mail_goes_with_a_password_over_tls_from_the_start() -> anyhow::Result<()> {
-    let test = "a_mail_goes_with_a_password_over_tls_from_the_start";
+async fn mails_are_sent_with_a_password_over_implicit_tls() -> anyhow::Result<()> {
+    let test = "mails_are_sent_with_a_password_over_implicit_tls";
     arrives(test, Encrypts::FromTheStart, "smtps").await
 }
 
@@ -167,8 +167,8 @@ async fn servers_with_unknown_certificates_get_no_password() -> anyhow::Result<(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_password_that_is_wrong_lets_the_mail_wait() -> anyhow::Result<()> {
-    let test = "a_password_that_is_wrong_lets_the_mail_wait";
+async fn mails_wait_while_the_smtp_password_is_wrong() -> anyhow::Result<()> {
+    let test = "mails_wait_while_the_smtp_password_is_wrong";
     for (encrypts, scheme) in BOTH {
         let Some(setup) = Setup::new(test, encrypts).await? else {
             return Ok(());

@@ -83,7 +83,7 @@ async fn does_all(client: &Client, says: &str) -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_flow_passes_where_a_platform_refuses_the_rest() -> anyhow::Result<()> {
+async fn every_workflow_works_on_managed_platforms() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let server = PgServer::start(PgVersion::V15, &[])?;
     let admin = connect(&server.url("postgres")).await?;

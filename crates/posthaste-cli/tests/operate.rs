@@ -8,7 +8,7 @@ const REDRIVABLE: &str = "A job can be redriven while it is kept, if it matches 
                           other job holds its unique key.";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_are_shown_cancelled_and_sent_to_work_again() -> anyhow::Result<()> {
+async fn jobs_are_shown_cancelled_and_redriven() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;
     let client = database.client().await?;
@@ -129,7 +129,7 @@ async fn jobs_are_shown_cancelled_and_sent_to_work_again() -> anyhow::Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn jobs_are_cancelled_by_condition_only() -> anyhow::Result<()> {
+async fn cancel_requires_a_condition() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let run = async |arguments: &[&str]| stage.run_on(&database, arguments).await;
     let client = database.client().await?;
@@ -211,7 +211,7 @@ async fn queues_are_paused_resumed_and_limited() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_is_shown_with_its_failed_attempts_and_let_run_now() -> anyhow::Result<()> {
+async fn jobs_are_shown_with_failed_attempts_and_run_now() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;
     let run = async |arguments: &[&str]| stage.run_on(&database, arguments).await;
@@ -274,7 +274,7 @@ async fn a_job_is_shown_with_its_failed_attempts_and_let_run_now() -> anyhow::Re
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn done_jobs_are_kept_where_configured() -> anyhow::Result<()> {
+async fn completed_jobs_are_retained_where_configured() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;
     let run = async |arguments: &[&str]| stage.run_on(&database, arguments).await;

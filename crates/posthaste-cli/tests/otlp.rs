@@ -194,7 +194,7 @@ const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 const WORK: [&str; 5] = ["work", "--exec", "ok=true", "--exec", "no=false"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_is_a_span_that_is_linked_to_the_trace_that_enqueued_the_job() -> anyhow::Result<()> {
+async fn run_spans_link_to_the_enqueueing_trace() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let (client, collector) = (database.client().await?, Collector::start().await?);
     let endpoint = [("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url.as_str())];
@@ -324,7 +324,7 @@ fn warnings(child: &Child) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_that_is_down_is_said_once_and_slows_no_job() -> anyhow::Result<()> {
+async fn an_unavailable_otlp_collector_is_logged_once_and_slows_no_job() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let closed = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
@@ -348,8 +348,7 @@ async fn a_collector_that_is_down_is_said_once_and_slows_no_job() -> anyhow::Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_that_does_not_answer_slows_no_job_and_what_waits_for_it_is_bounded()
--> anyhow::Result<()> {
+async fn a_hanging_otlp_collector_slows_no_job_and_buffers_are_bounded() -> anyhow::Result<()> {
     const JOBS: usize = 600;
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let (client, collector) = (database.client().await?, Collector::start().await?);

@@ -10,7 +10,7 @@ use crate::tree;
 const WORK: [&str; 3] = ["work", "--exec", "x=true"];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_private_durable_and_stops_with_the_command() -> anyhow::Result<()> {
+async fn the_private_server_is_private_durable_and_stops_with_the_command() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     stage.run(&["migrate"]).await?.good()?;
     assert!(
@@ -58,7 +58,7 @@ async fn it_is_private_durable_and_stops_with_the_command() -> anyhow::Result<()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ctrl_c_in_the_terminal_does_not_reach_it() -> anyhow::Result<()> {
+async fn ctrl_c_does_not_reach_the_private_server() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     stage.run(&["migrate"]).await?.good()?;
     let mut worker = stage.spawn(&WORK)?;
@@ -89,7 +89,7 @@ async fn servers_left_by_a_killed_command_are_adopted_and_stopped() -> anyhow::R
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_commands_share_it_and_the_last_one_stops_it() -> anyhow::Result<()> {
+async fn two_commands_share_the_private_server_and_the_last_one_stops_it() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     // At once, on a folder in which there is nothing: only one of them makes the database.
     let (one, other) = tokio::join!(stage.run(&["migrate"]), stage.run(&["migrate"]));
@@ -109,8 +109,7 @@ async fn two_commands_share_it_and_the_last_one_stops_it() -> anyhow::Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stale_pid_file_that_names_a_living_stranger_does_not_keep_it_down() -> anyhow::Result<()>
-{
+async fn a_stale_pid_file_of_a_live_foreign_process_is_ignored() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     stage.run(&["migrate"]).await?.good()?;
     // After a reboot the number may belong to anybody. The stranger runs as the server's user,
@@ -135,8 +134,7 @@ async fn a_stale_pid_file_that_names_a_living_stranger_does_not_keep_it_down() -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_was_killed_is_started_again_with_all_that_was_committed()
--> anyhow::Result<()> {
+async fn a_killed_private_server_restarts_with_all_committed_data() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     stage.run(&["migrate"]).await?.good()?;
     let mut worker = stage.spawn(&["work", "--queue", "nothing", "--exec", "x=true"])?;
@@ -153,7 +151,7 @@ async fn a_server_that_was_killed_is_started_again_with_all_that_was_committed()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn occupied_ports_are_replaced() -> anyhow::Result<()> {
+async fn ports_in_use_are_replaced() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     stage.run(&["migrate"]).await?.good()?;
     let port: u16 = fs::read_to_string(stage.private("port"))?.trim().parse()?;
@@ -166,7 +164,7 @@ async fn occupied_ports_are_replaced() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_kill_while_the_database_is_made_leaves_nothing_in_the_way() -> anyhow::Result<()> {
+async fn a_kill_during_initdb_does_not_block_the_next_start() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let mut killed = stage.spawn(&["migrate"])?;
     eventually(BOUND, "initdb is at work", async || {
@@ -187,8 +185,7 @@ async fn a_kill_while_the_database_is_made_leaves_nothing_in_the_way() -> anyhow
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_folder_that_is_hidden_from_the_server_is_left_for_one_that_is_not() -> anyhow::Result<()>
-{
+async fn folders_the_server_cannot_access_are_avoided() -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(()); // Then the server runs as ourselves, and nothing is hidden from it.
     }
@@ -212,7 +209,7 @@ async fn a_folder_that_is_hidden_from_the_server_is_left_for_one_that_is_not() -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_ordinary_user_runs_it_as_themselves() -> anyhow::Result<()> {
+async fn ordinary_users_run_the_private_server_as_themselves() -> anyhow::Result<()> {
     let stage = Stage::unprivileged()?;
     tree::make(&stage.folder.join("files"), 50)?;
     tree::close_one(&stage.folder.join("files"))?;
@@ -233,7 +230,7 @@ async fn an_ordinary_user_runs_it_as_themselves() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_newest_supported_version_serves_as_well() -> anyhow::Result<()> {
+async fn the_private_server_supports_the_newest_version() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     tree::make(&stage.folder.join("files"), 50)?;
     let bin = PgVersion::V18.bin()?;

@@ -104,7 +104,7 @@ async fn routes_to_unread_receiver_queues_are_reported() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_relay_whose_reader_has_gone_ends_and_counts_as_no_attempt() -> anyhow::Result<()> {
+async fn a_relay_with_a_closed_stdout_ends_without_an_attempt() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     stage.write("posthaste.toml", LINES)?;
@@ -133,7 +133,7 @@ async fn a_relay_whose_reader_has_gone_ends_and_counts_as_no_attempt() -> anyhow
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_route_that_was_not_named_is_left_alone() -> anyhow::Result<()> {
+async fn unnamed_routes_are_not_run() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let both = format!("{LINES}[route.other]\nqueue = \"b\"\nto = \"stdout:\"\n");
@@ -150,7 +150,7 @@ async fn a_route_that_was_not_named_is_left_alone() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn once_ends_when_the_queues_are_empty_and_says_what_was_sent() -> anyhow::Result<()> {
+async fn once_ends_with_a_summary_when_the_queues_are_empty() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     stage.write("posthaste.toml", LINES)?;
@@ -167,7 +167,7 @@ async fn once_ends_when_the_queues_are_empty_and_says_what_was_sent() -> anyhow:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_preview_shows_what_would_be_sent_and_touches_nothing() -> anyhow::Result<()> {
+async fn previews_show_messages_without_side_effects() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     stage.write("other.toml", LINES)?;
@@ -258,9 +258,8 @@ async fn evicting_redis_servers_are_refused_unless_allowed() -> anyhow::Result<(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_route_that_is_refused_stops_no_other_and_begins_when_it_is_mended() -> anyhow::Result<()>
-{
-    let test = "a_route_that_is_refused_stops_no_other_and_begins_when_it_is_mended";
+async fn rejected_routes_stop_no_other_and_start_once_fixed() -> anyhow::Result<()> {
+    let test = "rejected_routes_stop_no_other_and_start_once_fixed";
     if !are_here(test, &[Receiver::Redis]) {
         return Ok(());
     }
@@ -362,7 +361,7 @@ async fn a_standby_relay_continues_in_order_after_a_kill() -> anyhow::Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn up_runs_the_relays_of_its_file() -> anyhow::Result<()> {
+async fn up_runs_the_relays_of_posthaste_toml() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::empty_database().await?);
     stage.write("posthaste.toml", LINES)?;
     let mut up = stage.spawn_on(&database, &["up"])?;
@@ -376,8 +375,7 @@ async fn up_runs_the_relays_of_its_file() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_route_keeps_what_it_has_sent_and_reads_rows_that_it_is_referred_to() -> anyhow::Result<()>
-{
+async fn routes_retain_sent_jobs_and_resolve_row_references() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let route = "[route.audit]\nqueue = \"a\"\nto = \"stdout:\"\nkeep = \"7d\"\n\

@@ -139,7 +139,7 @@ async fn gets_ready(process: &mut Child) -> anyhow::Result<()> {
 }
 
 #[test]
-fn systemd_accepts_the_unit_as_well_confined() -> anyhow::Result<()> {
+fn systemd_analyze_rates_the_unit_as_secure() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let unit = fs::read_to_string(operate("systemd/posthaste@.service"))?;
     // It checks that the program exists.

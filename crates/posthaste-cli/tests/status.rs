@@ -73,7 +73,7 @@ async fn status_counts_jobs_by_queue_and_state() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_status_that_is_watched_is_shown_again_until_ctrl_c() -> anyhow::Result<()> {
+async fn status_watch_refreshes_until_ctrl_c() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;
     let mut watched = stage.spawn_on(&database, &["status", "--watch", "1"])?;
@@ -98,7 +98,7 @@ async fn a_status_that_is_watched_is_shown_again_until_ctrl_c() -> anyhow::Resul
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_status_that_is_watched_ends_when_nobody_reads_it_any_more() -> anyhow::Result<()> {
+async fn status_watch_ends_when_its_output_is_closed() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let watch = ["status", "--watch", "1"];
     let mut command = stage.through("sh", "\"$@\" | head -n 1", &watch);
@@ -109,7 +109,7 @@ async fn a_status_that_is_watched_ends_when_nobody_reads_it_any_more() -> anyhow
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn on_a_terminal_it_is_drawn_in_its_place_until_ctrl_c() -> anyhow::Result<()> {
+async fn status_watch_redraws_in_place_on_a_terminal() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;
     let keys = stage.folder.join("keys");
@@ -200,7 +200,7 @@ async fn failing_schedules_are_reported_by_status_and_doctor() -> anyhow::Result
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn hostile_names_do_not_act_on_the_terminal() -> anyhow::Result<()> {
+async fn hostile_names_cannot_control_the_terminal() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let evil = "\u{1b}[2Jx\r\n\u{9b}y";
@@ -325,7 +325,7 @@ async fn pauses_are_shown_everywhere() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn status_says_when_many_jobs_are_not_counted_yet() -> anyhow::Result<()> {
+async fn status_reports_uncounted_jobs() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;
     let many = "INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 30000)";

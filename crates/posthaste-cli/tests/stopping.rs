@@ -30,7 +30,7 @@ async fn busy(stage: &Stage, arguments: &[&str]) -> anyhow::Result<Child> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_signal_ends_at_once_and_takes_the_private_server_along() -> anyhow::Result<()> {
+async fn a_second_signal_ends_the_command_and_the_private_server_at_once() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let mut child = busy(&stage, &["demo", "files"]).await?;
     let server = stage.server()?;
@@ -48,7 +48,7 @@ async fn a_second_signal_ends_at_once_and_takes_the_private_server_along() -> an
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_started_by_nohup_or_in_the_background_hears_sigterm_only() -> anyhow::Result<()> {
+async fn background_and_nohup_workers_react_only_to_sigterm() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let work = ["work", "--exec", "x=true"];
     let mut command = stage.started_by("trap '' HUP INT", &work);
@@ -151,7 +151,7 @@ async fn unread_logs_block_neither_jobs_nor_signals() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_may_open_as_many_files_as_the_machine_allows() -> anyhow::Result<()> {
+async fn workers_raise_their_file_limit_to_the_hard_limit() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let work = ["work", "--exec", "x=true"];
     let mut command = stage.started_by("ulimit -S -n 64", &work);
@@ -167,7 +167,7 @@ async fn a_worker_may_open_as_many_files_as_the_machine_allows() -> anyhow::Resu
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_signal_gives_the_unfinished_job_back_with_no_attempt_counted() -> anyhow::Result<()> {
+async fn the_first_signal_releases_unfinished_jobs_without_an_attempt() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let mut child = busy(&stage, &["demo", "files", "--grace", "1"]).await?;
     child.terminate()?;
@@ -186,8 +186,7 @@ async fn one_signal_gives_the_unfinished_job_back_with_no_attempt_counted() -> a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_is_stopped_before_its_proof_fails_if_the_proof_was_asked_for()
--> anyhow::Result<()> {
+async fn an_interrupted_demo_fails_if_verification_was_requested() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let mut child = busy(&stage, &["demo", "files", "--once", "--grace", "1"]).await?;
     child.terminate()?;

@@ -114,22 +114,19 @@ async fn from_nothing_to_found(index: &str) -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_is_installed_indexed_audited_and_searched_in_postgres_without_a_program()
--> anyhow::Result<()> {
+async fn the_sync_commands_alone_index_audit_and_search_in_postgres() -> anyhow::Result<()> {
     from_nothing_to_found("postgres:").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_is_installed_indexed_audited_and_searched_in_tantivy_without_a_program()
--> anyhow::Result<()> {
+async fn the_sync_commands_alone_index_audit_and_search_in_tantivy() -> anyhow::Result<()> {
     from_nothing_to_found("tantivy:index").await?;
     ran::note("sync-command");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_is_installed_indexed_audited_and_searched_on_a_server_without_a_program()
--> anyhow::Result<()> {
+async fn the_sync_commands_alone_index_audit_and_search_on_a_server() -> anyhow::Result<()> {
     if receivers::are_here("a table on a server", &[Receiver::OpenSearch]) {
         let server = OpenSearch::shared()?;
         from_nothing_to_found(&format!("{}/pages-of-a-file", server.url())).await?;
@@ -139,8 +136,7 @@ async fn a_table_is_installed_indexed_audited_and_searched_on_a_server_without_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_index_is_searched_and_audited_beside_the_sync_that_writes_it_which_stops_in_good_order()
--> anyhow::Result<()> {
+async fn indexes_are_searched_and_audited_beside_a_running_sync() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("tantivy:index").await?;
     let mut sync = stage.spawn_on(&database, &["sync", "run"])?;
     sync.error_line("Ctrl-C stops", BOUND).await?;
@@ -336,8 +332,8 @@ async fn missing_prerequisites_are_reported_with_a_remedy() -> anyhow::Result<()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn thousands_of_packages_come_into_the_index_however_often_the_process_is_killed()
--> anyhow::Result<()> {
+async fn repeated_kills_do_not_stop_thousands_of_packages_from_being_indexed() -> anyhow::Result<()>
+{
     const PACKAGES: u64 = 3_000;
     let stage = Stage::new()?;
     let (_server, database) = stage::with_logical_log().await?;

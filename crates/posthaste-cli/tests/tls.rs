@@ -12,8 +12,7 @@ use crate::stage::{BOUND, CommandOutput, Stage};
 const ONLY_TLS: &str = "hostssl all all 127.0.0.1/32 trust\n";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tls_is_used_where_it_is_offered_and_checked_where_that_is_asked_for() -> anyhow::Result<()>
-{
+async fn tls_is_used_when_offered_and_verified_when_required() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let server = PgServer::start(PgVersion::V15, &[])?;
     let certificate = require_tls(&server, &stage).await?;

@@ -49,7 +49,7 @@ async fn top_shows_late_queues_findings_and_holders_of_rows() -> anyhow::Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn top_leaves_the_terminal_as_it_was_when_q_is_pressed() -> anyhow::Result<()> {
+async fn top_restores_the_terminal_on_q() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     database.client().await?.batch_execute(JOBS).await?;
     // A terminal of its own, which says at the end how it is set.

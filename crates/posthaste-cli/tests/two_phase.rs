@@ -61,8 +61,7 @@ impl Place {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transaction_is_made_listed_recovered_and_audited_without_a_database()
--> anyhow::Result<()> {
+async fn two_phase_commands_work_without_a_database() -> anyhow::Result<()> {
     let Some(place) = place("cli")? else {
         return Ok(());
     };
@@ -169,7 +168,7 @@ async fn a_transaction_is_made_listed_recovered_and_audited_without_a_database()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_audit_that_finds_something_ends_with_3_and_names_it() -> anyhow::Result<()> {
+async fn audits_with_findings_exit_with_3_and_name_them() -> anyhow::Result<()> {
     let Some(place) = place("cli-audit")? else {
         return Ok(());
     };
@@ -192,7 +191,7 @@ async fn an_audit_that_finds_something_ends_with_3_and_names_it() -> anyhow::Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn recovery_runs_until_it_is_stopped() -> anyhow::Result<()> {
+async fn recovery_runs_until_stopped() -> anyhow::Result<()> {
     let Some(place) = place("cli-loop")? else {
         return Ok(());
     };

@@ -54,7 +54,7 @@ fn texts(pass: &Value, list: &str) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_default_warns_and_touches_nobody() -> anyhow::Result<()> {
+async fn txwatch_only_warns_by_default() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let (_server, db, owner) = server_with_roles(&stage).await?;
     let file = "[txwatch]\n[[txwatch.rule]]\nwarn = '0s'\nterminate = '1s'\n";
@@ -106,7 +106,7 @@ async fn harmless_transactions_are_reported_as_such() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn old_transactions_end_and_the_allowed_stay() -> anyhow::Result<()> {
+async fn old_transactions_are_ended_except_allowed_ones() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let (_server, db, owner) = server_with_roles(&stage).await?;
     stage.write("posthaste.toml", &format!("[txwatch]\n{RULES}"))?;
@@ -202,7 +202,7 @@ async fn a_second_supervisor_does_not_act() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_on_a_follower_is_found_and_ended_there() -> anyhow::Result<()> {
+async fn txwatch_ends_long_readers_on_a_replica() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let (server, db, owner) = server_with_roles(&stage).await?;
     let feedback = [
@@ -243,7 +243,7 @@ async fn a_reader_on_a_follower_is_found_and_ended_there() -> anyhow::Result<()>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn acting_needs_rights_and_names_them() -> anyhow::Result<()> {
+async fn txwatch_names_missing_rights() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let (_server, db, owner) = server_with_roles(&stage).await?;
     owner
@@ -259,7 +259,7 @@ async fn acting_needs_rights_and_names_them() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn timeouts_are_printed_and_set_for_a_role() -> anyhow::Result<()> {
+async fn txwatch_prints_and_sets_role_timeouts() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let (_server, db, _owner) = server_with_roles(&stage).await?;
     let arguments = ["txwatch", "--timeouts", "app", "--longest", "5m", "--apply"];

@@ -7,7 +7,7 @@ use crate::stage::{self, BOUND, Stage};
 const OPEN_JOBS: &str = "SELECT count(*) FROM posthaste.job";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_file_and_a_handler_it_stays_up_and_says_that_jobs_wait() -> anyhow::Result<()> {
+async fn up_without_file_or_handler_reports_waiting_jobs() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let mut up = stage.spawn(&["up"])?;
     let output = up.error_line("private Postgres started", BOUND).await?;
@@ -30,8 +30,7 @@ async fn without_a_file_and_a_handler_it_stays_up_and_says_that_jobs_wait() -> a
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_installs_the_schema_and_works_on_what_is_enqueued_by_the_handlers_given()
--> anyhow::Result<()> {
+async fn up_installs_the_schema_and_runs_the_given_handlers() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::empty_database().await?);
     let mut up = stage.spawn_on(&database, &["up", "--exec", "mail.*=true"])?;
     up.error_line("working on queue default;", BOUND).await?;
@@ -52,8 +51,7 @@ async fn it_installs_the_schema_and_works_on_what_is_enqueued_by_the_handlers_gi
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_queue_that_nothing_would_take_from_is_refused_before_anything_is_made()
--> anyhow::Result<()> {
+async fn up_rejects_queues_without_a_consumer_before_any_change() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     for command in ["up", "demo"] {
         let output = stage.run(&[command, "--queue", "mail"]).await?;
@@ -70,7 +68,7 @@ async fn a_queue_that_nothing_would_take_from_is_refused_before_anything_is_made
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_init_wrote_works_at_once_and_is_never_written_over() -> anyhow::Result<()> {
+async fn init_writes_a_working_file_and_never_overwrites_it() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::empty_database().await?);
     stage.run(&["init"]).await?.good()?;
     let file = stage.folder.join("posthaste.toml");

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_received_answer_proves_that_a_call_failed() {
+    fn calls_without_an_answer_are_never_reported_as_failed() {
         for status in 100..=599 {
             let kind = ErrorKind::from_status(status, "");
             let open = status < 300 || status == 408 || status >= 500;

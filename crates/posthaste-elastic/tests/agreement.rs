@@ -30,7 +30,7 @@ enum Call {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_fake_answers_random_calls_as_the_real_server_does() {
+async fn the_fake_and_the_server_answer_random_calls_alike() {
     let Some(real) = opensearch("the fake answers random calls as the real server does") else {
         return;
     };

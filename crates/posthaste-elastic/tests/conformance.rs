@@ -36,16 +36,16 @@ macro_rules! hold {
 mod indexes;
 
 hold! {
-    the_server_says_who_it_is,
-    a_late_write_never_overwrites_a_newer_one_nor_its_tombstone,
-    a_write_on_what_was_seen_is_done_once,
-    a_script_changes_a_document_or_chooses_not_to,
+    the_server_reports_its_flavour_and_version,
+    late_writes_never_overwrite_newer_ones_or_tombstones,
+    conditional_writes_apply_once,
+    scripts_update_a_document_or_leave_it,
     bulk_outcomes_are_individual_and_ordered,
-    documents_are_read_in_order_at_once_or_as_searches_see_them,
-    a_walk_at_one_moment_sees_each_document_once_whatever_is_written_meanwhile,
-    searches_find_what_was_refreshed,
-    one_field_of_a_document_is_read_or_found,
-    a_pipeline_writes_the_time_of_the_server,
+    documents_are_read_in_order_from_both_realtime_and_search,
+    point_in_time_walks_see_each_document_once_despite_writes,
+    searches_find_refreshed_documents,
+    single_fields_can_be_read_and_searched,
+    ingest_pipelines_write_the_server_time,
     searches_compare_times_with_the_clock_of_the_server,
 }
 
@@ -58,13 +58,13 @@ fn kinds(outcomes: Vec<Result<Written, Refusal>>) -> Vec<Result<Effect, ErrorKin
     outcomes.into_iter().map(one).collect()
 }
 
-async fn the_server_says_who_it_is(client: Client) {
+async fn the_server_reports_its_flavour_and_version(client: Client) {
     let info = client.info().await.unwrap();
     assert_eq!(info.flavour, Flavour::OpenSearch);
     assert!(info.version.starts_with("2."), "{info:?}");
 }
 
-async fn a_late_write_never_overwrites_a_newer_one_nor_its_tombstone(client: Client) {
+async fn late_writes_never_overwrite_newer_ones_or_tombstones(client: Client) {
     created(&client, "late").await;
     let put = |n| put("late", "a", n);
     let newer = Condition::Newer;
@@ -88,7 +88,7 @@ async fn a_late_write_never_overwrites_a_newer_one_nor_its_tombstone(client: Cli
     assert_eq!((outcome.effect, outcome.version), (Effect::NotFound, 8));
 }
 
-async fn a_write_on_what_was_seen_is_done_once(client: Client) {
+async fn conditional_writes_apply_once(client: Client) {
     created(&client, "seen").await;
     let create = Operation::create("seen", "a", &json!({"n": 1})).unwrap();
     let first = client.write(&create).await.unwrap();
@@ -106,7 +106,7 @@ async fn a_write_on_what_was_seen_is_done_once(client: Client) {
     assert_eq!(kind(client.write(&gone).await), ErrorKind::Conflict);
 }
 
-async fn a_script_changes_a_document_or_chooses_not_to(client: Client) {
+async fn scripts_update_a_document_or_leave_it(client: Client) {
     created(&client, "scripted").await;
     let source =
         "if (ctx._source.n < params.by) { ctx.op = 'none' } else { ctx._source.n -= params.by }";
@@ -170,7 +170,7 @@ async fn bulk_outcomes_are_individual_and_ordered(client: Client) {
     assert_eq!(found.unwrap().id, strange);
 }
 
-async fn documents_are_read_in_order_at_once_or_as_searches_see_them(client: Client) {
+async fn documents_are_read_in_order_from_both_realtime_and_search(client: Client) {
     created(&client, "read").await;
     client.refresh("read").await.unwrap();
     client.bulk(&[put("read", "b", 2)]).await.unwrap();
@@ -197,9 +197,7 @@ async fn documents_are_read_in_order_at_once_or_as_searches_see_them(client: Cli
     assert_eq!(kind(client.get("nowhere", "a").await), ErrorKind::NoIndex);
 }
 
-async fn a_walk_at_one_moment_sees_each_document_once_whatever_is_written_meanwhile(
-    client: Client,
-) {
+async fn point_in_time_walks_see_each_document_once_despite_writes(client: Client) {
     created(&client, "walked").await;
     let all: Vec<_> = (0..25)
         .map(|n| put("walked", &n.to_string(), n).when(Condition::Newer(n + 1)))
@@ -237,7 +235,7 @@ async fn a_walk_at_one_moment_sees_each_document_once_whatever_is_written_meanwh
     assert_eq!(kind(outcome), ErrorKind::Missing);
 }
 
-async fn searches_find_what_was_refreshed(client: Client) {
+async fn searches_find_refreshed_documents(client: Client) {
     created(&client, "searched").await;
     client
         .bulk(&[put("searched", "a", 1), put("searched", "b", 2)])
@@ -269,7 +267,7 @@ async fn searches_find_what_was_refreshed(client: Client) {
     );
 }
 
-async fn one_field_of_a_document_is_read_or_found(client: Client) {
+async fn single_fields_can_be_read_and_searched(client: Client) {
     let open = json!({"settings": {"number_of_replicas": 0}});
     client.create_index("parts", &open).await.unwrap();
     let document = json!({"n": {"deep": [1]}, "m": 2});
@@ -288,7 +286,7 @@ async fn one_field_of_a_document_is_read_or_found(client: Client) {
     assert_eq!(page.hits[0].source.as_ref().unwrap().get(), r#"{"m":2}"#);
 }
 
-async fn a_pipeline_writes_the_time_of_the_server(client: Client) {
+async fn ingest_pipelines_write_the_server_time(client: Client) {
     created(&client, "stamped").await;
     let set = json!({"set": {"field": "at", "value": "{{_ingest.timestamp}}"}});
     let pipeline = json!({"processors": [set]});

@@ -38,7 +38,7 @@ fn holds(name: &str, at_least: usize, plan: Plan) {
 }
 
 #[test]
-fn a_transfer_is_safe_from_stalls_late_requests_lost_answers_dirty_writes_and_stale_reads() {
+fn transfers_are_safe_under_every_single_fault() {
     let everybody = &[(0, Create, 2), (0, Resume, 2), (0, RollBack, 2)];
     let transfer = Plan::transfer(everybody, Faults::all(1));
     holds("creator, recovery and rollback", 500_000, transfer);
@@ -51,7 +51,7 @@ fn a_transfer_is_safe_from_stalls_late_requests_lost_answers_dirty_writes_and_st
 }
 
 #[test]
-fn a_transaction_on_three_documents_is_as_safe_as_a_transfer() {
+fn transactions_on_three_documents_are_safe_under_every_single_fault() {
     let everybody = &[(0, Create, 1), (0, Resume, 1), (0, RollBack, 1)];
     let plan = Plan::three_documents(everybody, Faults::all(1));
     holds("three documents", 300_000, plan);
@@ -69,7 +69,7 @@ const ALL_FOUR: Executors = &[
 ];
 
 #[test]
-fn two_transfers_never_spend_what_is_there_once() {
+fn concurrent_transfers_never_overspend() {
     let plan = Plan::funds_for_one(CREATORS, Faults::all(1));
     holds("funds for one", 20_000, plan);
     let plan = Plan::funds_for_one(ALL_FOUR, Faults::STALLS);
@@ -89,7 +89,7 @@ fn two_transfers_never_spend_what_is_there_once() {
 }
 
 #[test]
-fn transactions_whose_marks_share_a_slot_are_as_safe_as_others() {
+fn transactions_sharing_a_mark_slot_are_safe() {
     holds("one slot", 30_000, Plan::one_slot(CREATORS, Faults::all(1)));
     holds(
         "one slot, with rollbacks",

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::support::{client, created, opensearch, put};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_that_is_too_large_is_refused_as_a_whole() {
+async fn oversized_requests_are_rejected_as_a_whole() {
     let Some(client) = opensearch("a request that is too large is refused as a whole") else {
         return;
     };
@@ -80,7 +80,7 @@ async fn endless_and_malformed_responses_count_as_no_answer() {
 
 /// A proxy whose backend is away answers instead of it, and knows nothing of any index.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_alias_is_not_missing_because_a_proxy_says_so() {
+async fn a_404_from_a_proxy_does_not_mean_a_missing_alias() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alert_begins_when_it_has_lasted_and_ends_when_it_was_absent_for_as_long() {
+    fn alerts_begin_and_end_after_a_hold_time() {
         assert_eq!(
             fires(Kind::QueueLate, "xxxxxxxxx......."),
             "......AAAAAAAAA."
@@ -133,21 +133,21 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_near_its_threshold_makes_one_alert() {
+    fn a_value_hovering_at_its_threshold_raises_one_alert() {
         let found = "xxxxxxx.x.x..x...x.....x.x";
         let fires = fires(Kind::QueueLong, found);
         assert_eq!(fires, format!("......{}", "A".repeat(found.len() - 6)));
     }
 
     #[test]
-    fn pauses_and_hints_make_no_alert() {
+    fn pauses_and_hints_raise_no_alert() {
         assert_eq!(fires(Kind::QueuePaused, "xxxxxxxxx"), ".........");
         assert_eq!(fires(Kind::CapturePaused, "xxxxxxxxx"), ".........");
         assert_eq!(fires(Kind::WorkerIdle, "xxxxxxxxx"), ".........");
     }
 
     #[test]
-    fn an_alert_that_another_process_began_fires_until_it_was_absent() {
+    fn alerts_begun_by_another_process_stay_active_until_absent() {
         let mut alerts = Alerts::new(LASTING);
         alerts.resume([(Kind::QueueLate, "mail".to_owned())]);
         assert_eq!(alerts.update(0.0, Vec::new()).len(), 1);

@@ -126,14 +126,14 @@ mod tests {
     const EVERY: Duration = Duration::from_secs(2);
 
     #[test]
-    fn reads_take_a_fiftieth_of_the_time_and_figures_are_never_older_than_half_a_minute() {
+    fn reads_use_two_percent_of_the_time_and_repeat_within_30_s() {
         let of = |took| pause(Duration::from_millis(took), EVERY).as_millis();
         assert_eq!([of(0), of(40), of(330)], [2_000, 2_000, 16_500]);
         assert_eq!([of(600), of(10_000)], [30_000, 30_000]);
     }
 
     #[test]
-    fn a_failed_read_is_repeated_after_the_time_that_it_took() {
+    fn failed_reads_are_repeated_after_their_duration() {
         let of = |took| pause_of_failed(Duration::from_millis(took), EVERY).as_millis();
         assert_eq!([of(0), of(5_000), of(60_000)], [2_000, 5_000, 30_000]);
     }

@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn several_findings_of_a_kind_are_one_that_names_five() {
+    fn findings_of_a_kind_are_grouped_and_name_five() {
         let of = |queue: &str, jobs| {
             Finding::new(Kind::QueueNoWorker, "It has no worker.", "Start one.").about(queue, jobs)
         };

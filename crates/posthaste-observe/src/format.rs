@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_use_the_fitting_unit() {
+    fn ages_use_a_readable_unit() {
         let texts = [-1.0, 0.24, 41.0, 720.0, 7_200.0, 864_000.0].map(age);
         assert_eq!(texts, ["0.0 s", "0.2 s", "41 s", "12 min", "2 h", "10 d"]);
     }
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stand_in_groups_of_three() {
+    fn numbers_have_thousands_separators() {
         let texts = [0, 12, 999, 1_000, 18_402, 1_234_567, -1_000].map(count);
         assert_eq!(
             texts,
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_are_shown_escaped() {
+    fn control_characters_are_displayed_escaped() {
         assert_eq!(plain("a\u{1b}[31m\r\nb\u{202e}c\0", 100), "a␛[31m␍␊b·c␀");
         assert_eq!(plain("abcdef", 3), "abc…");
         assert_eq!(lines("a\n\u{7}b", 9), "a\n␇b");
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_of_another_day_has_its_day() {
+    fn times_of_another_day_include_the_date() {
         let at: Timestamp = "2026-11-24T12:04:31Z".parse().unwrap();
         let next: Timestamp = "2026-11-25T12:04:31Z".parse().unwrap();
         assert_eq!(time(at, at), "12:04:31");

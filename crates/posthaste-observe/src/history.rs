@@ -62,14 +62,14 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_that_of_the_last_minute_and_unknown_before_it() {
+    fn rates_cover_the_last_minute_and_are_unknown_before() {
         assert_eq!(rate_of(&[0, 10, 20, 30, 40, 50]), None);
         assert_eq!(rate_of(&[0, 10, 20, 30, 40, 50, 60]), Some(60.0));
         assert_eq!(rate_of(&[0, 100, 100, 100, 100, 100, 100, 107]), Some(7.0));
     }
 
     #[test]
-    fn totals_that_fall_count_anew() {
+    fn counter_resets_count_from_zero() {
         assert_eq!(rate_of(&[500, 500, 500, 500, 500, 500, 3]), Some(3.0));
     }
 }

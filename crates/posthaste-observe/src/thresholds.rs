@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_read_by_name_and_wrong_ones_are_refused() {
+    fn thresholds_are_parsed_by_name_and_invalid_ones_rejected() {
         let thresholds = of(json!({
             "queue_late": "5m", "failing_share": 0.2, "length_above": { "mail": 1000 },
         }))

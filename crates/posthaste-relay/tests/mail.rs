@@ -204,9 +204,8 @@ impl Setup {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mail_is_sent_once_and_its_id_is_remembered_for_a_day() {
-    let Some(setup) = Setup::new("a_mail_is_sent_once_and_its_id_is_remembered_for_a_day").await
-    else {
+async fn mails_are_sent_once_and_their_ids_kept_for_a_day() {
+    let Some(setup) = Setup::new("mails_are_sent_once_and_their_ids_kept_for_a_day").await else {
         return;
     };
     let id = setup.order().await;
@@ -231,7 +230,7 @@ async fn a_mail_is_sent_once_and_its_id_is_remembered_for_a_day() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_task_whose_worker_is_lost_comes_back_and_the_lost_one_changes_nothing() {
+async fn tasks_of_a_lost_worker_return_and_its_late_result_is_ignored() {
     let Some(setup) = Setup::new("a_task_whose_worker_is_lost_comes_back").await else {
         return;
     };
@@ -246,7 +245,7 @@ async fn a_task_whose_worker_is_lost_comes_back_and_the_lost_one_changes_nothing
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_lost_in_the_middle_of_a_mail_leaves_it_unknown_until_the_provider_is_asked() {
+async fn mails_interrupted_by_a_crash_are_unknown_until_the_provider_is_asked() {
     let Some(setup) = Setup::new("a_worker_that_is_lost_in_the_middle_of_a_mail").await else {
         return;
     };
@@ -275,7 +274,7 @@ async fn a_worker_lost_in_the_middle_of_a_mail_leaves_it_unknown_until_the_provi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_unknown_mail_that_the_provider_does_not_have_is_sent_again() {
+async fn unknown_mails_missing_at_the_provider_are_resent() {
     let Some(setup) = Setup::new("an_unknown_mail_that_the_provider_does_not_have").await else {
         return;
     };
@@ -310,7 +309,7 @@ async fn leases_are_renewed_while_the_mail_server_is_slow() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mail_without_its_row_is_sent_from_the_queue() {
+async fn mails_without_a_row_are_sent_from_the_queue() {
     let Some(setup) = Setup::new("a_mail_whose_row_could_not_be_written").await else {
         return;
     };

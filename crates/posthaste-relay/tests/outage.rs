@@ -44,7 +44,7 @@ fn numbers<const N: usize>(table: &[String], what: &str) -> [u64; N] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_outage_of_the_broker_loses_what_is_published_after_commit_and_nothing_enqueued_in_it() {
+async fn a_broker_outage_loses_messages_published_after_commit_and_no_jobs() {
     let test = "an_outage_of_the_broker_loses_what_is_published_after_the_commit_and_nothing_\
                 enqueued_in_it";
     if !are_here(test, &[Receiver::RabbitMq]) {
@@ -68,8 +68,8 @@ async fn an_outage_of_the_broker_loses_what_is_published_after_commit_and_nothin
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_outage_of_the_search_server_fails_no_request_and_its_jobs_wait_and_drain() {
-    let test = "an_outage_of_the_search_server_fails_no_request_and_its_jobs_wait_and_drain";
+async fn a_search_server_outage_fails_no_request_and_jobs_drain_later() {
+    let test = "a_search_server_outage_fails_no_request_and_jobs_drain_later";
     if !are_here(test, &[Receiver::OpenSearch]) {
         return;
     }
@@ -139,7 +139,7 @@ fn only(broken: &[String], text: &str) {
 }
 
 #[test]
-fn each_bound_is_judged_by_itself() {
+fn broker_outage_bounds_are_checked_independently() {
     assert_eq!(within_bounds().broken(), [""; 0]);
     type Break = fn(&mut broker::Findings);
     let breaks: [(Break, &str); 6] = [
@@ -164,7 +164,7 @@ fn each_bound_is_judged_by_itself() {
 }
 
 #[test]
-fn each_bound_of_the_search_servers_outage_is_judged_by_itself() {
+fn search_outage_bounds_are_checked_independently() {
     assert_eq!(kept_with_search().broken(), [""; 0]);
     let little = Duration::from_micros(1);
     for at in 1..4 {

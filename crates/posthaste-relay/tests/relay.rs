@@ -85,7 +85,7 @@ impl Setup {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rejected_message_leaves_its_batch_untouched() {
+async fn a_rejected_message_does_not_affect_its_batch() {
     let setup = setup().await;
     let (client, fake) = (&setup.client, FakeDestination::default());
     let fake = fake.does("bad", Does::Reject).does("busy", Does::Retry);
@@ -112,7 +112,7 @@ async fn a_rejected_message_leaves_its_batch_untouched() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_destination_that_is_down_counts_no_attempt_and_is_not_hammered() {
+async fn an_unavailable_destination_counts_no_attempt_and_is_retried_with_backoff() {
     let setup = setup().await;
     let (client, fake) = (&setup.client, FakeDestination::default());
     let relay = fake.relay().start().await.unwrap();
@@ -173,7 +173,7 @@ async fn only_the_message_that_breaks_its_batch_counts_an_attempt() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_unanswered_message_times_out_and_others_pass() {
+async fn unanswered_messages_time_out_and_others_pass() {
     let setup = setup().await;
     let (client, fake) = (
         &setup.client,
@@ -194,7 +194,7 @@ async fn an_unanswered_message_times_out_and_others_pass() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ordered_relay_sends_in_the_order_of_the_lane_through_an_outage_too() {
+async fn ordered_relays_keep_lane_order_through_an_outage() {
     let setup = setup().await;
     let (client, fake) = (&setup.client, FakeDestination::default());
     let names: Vec<String> = (0..300).map(|n| format!("m{n:03}")).collect();
@@ -219,7 +219,7 @@ async fn an_ordered_relay_sends_in_the_order_of_the_lane_through_an_outage_too()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stopping_relay_gives_back_unanswered_messages() {
+async fn stopping_relays_release_unanswered_messages() {
     let setup = setup().await;
     let (client, fake) = (
         &setup.client,
@@ -326,7 +326,7 @@ async fn ambiguous_messages_are_resent_or_discarded_as_configured() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lines_are_written_as_the_route_maps_them() {
+async fn lines_follow_the_routes_mapping() {
     let setup = setup().await;
     let client = &setup.client;
     let enqueue = r#"SELECT posthaste.enqueue('mail', '{"to": "ada", "n": 1}', queue => 'mail'),

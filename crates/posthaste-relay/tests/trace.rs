@@ -10,7 +10,7 @@ use crate::support::database;
 const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 vendor=a:1, other=b@2";
 
 #[tokio::test]
-async fn a_preview_shows_the_trace_unless_the_route_gives_one() {
+async fn previews_show_the_trace_unless_the_route_sets_one() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let traced = NewJob::new("mail", &json!({})).unwrap();

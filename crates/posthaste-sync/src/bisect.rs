@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_cover_everything_in_reverse_order() {
+    fn split_parts_cover_every_id_in_order() {
         let ids: Vec<String> = (0..10).map(|n| n.to_string()).collect();
         let parts: Vec<&[String]> = split(&ids, 8).collect();
         assert_eq!(parts.len(), 5);

@@ -134,7 +134,7 @@ async fn jobs_complete_only_after_their_version_was_read_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_deleted_row_is_created_again_and_found() {
+async fn recreated_rows_are_indexed_again() {
     let setup = setup().await;
     let (worker, _) = setup.start(setup.sync()).await;
     for round in 0..2 {
@@ -151,7 +151,7 @@ async fn a_deleted_row_is_created_again_and_found() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn several_jobs_of_one_document_share_one_write() {
+async fn jobs_of_one_document_share_one_write() {
     let setup = setup().await;
     setup.run("INSERT INTO note VALUES (1, 'n 0')").await;
     for n in 1..20 {
@@ -315,7 +315,7 @@ async fn searches_show_current_rows() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_index_that_is_ahead_of_its_table_is_reported_until_the_versions_are_raised() {
+async fn indexes_ahead_of_their_table_are_reported_until_versions_are_raised() {
     let setup = setup().await;
     setup
         .run("INSERT INTO note VALUES (1, 'from before the restore')")
@@ -362,7 +362,7 @@ async fn jobs_without_a_document_are_discarded_with_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reindex_is_one_statement_and_new_work_overtakes_it() {
+async fn reindexing_takes_one_statement_and_yields_to_new_work() {
     let setup = setup().await;
     let unseen = "ALTER TABLE note DISABLE TRIGGER USER;
                   INSERT INTO note SELECT n, 'old' FROM generate_series(1, 300) n;

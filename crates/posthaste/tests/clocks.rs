@@ -22,26 +22,26 @@ const YEAR: i64 = 365 * 24 * HOUR;
 
 on_both! {
     a_year_ahead =>
-        a_clock_that_was_a_year_ahead_leaves_back_offs_schedules_and_the_leader_as_they_were_on_15,
-        a_clock_that_was_a_year_ahead_leaves_back_offs_schedules_and_the_leader_as_they_were_on_18;
+        a_clock_once_a_year_ahead_does_not_disturb_back_offs_schedules_or_the_leader_on_15,
+        a_clock_once_a_year_ahead_does_not_disturb_back_offs_schedules_or_the_leader_on_18;
     failed_over =>
-        a_failover_to_a_clock_that_is_ten_minutes_behind_costs_no_attempt_and_no_ten_minutes_on_15,
-        a_failover_to_a_clock_that_is_ten_minutes_behind_costs_no_attempt_and_no_ten_minutes_on_18;
+        a_failover_to_a_clock_ten_minutes_slow_costs_no_attempt_and_no_delay_on_15,
+        a_failover_to_a_clock_ten_minutes_slow_costs_no_attempt_and_no_delay_on_18;
     followed_at_once =>
-        a_back_off_of_a_clock_that_was_ahead_for_a_moment_is_set_right_on_15,
-        a_back_off_of_a_clock_that_was_ahead_for_a_moment_is_set_right_on_18;
+        back_offs_from_a_briefly_fast_clock_are_corrected_on_15,
+        back_offs_from_a_briefly_fast_clock_are_corrected_on_18;
     each_tick_once =>
-        each_tick_comes_once_wherever_the_clock_steps_on_15,
-        each_tick_comes_once_wherever_the_clock_steps_on_18;
+        each_tick_fires_once_across_clock_steps_on_15,
+        each_tick_fires_once_across_clock_steps_on_18;
     stepped_within =>
-        what_is_due_at_once_is_also_where_the_clock_steps_back_within_its_transaction_on_15,
-        what_is_due_at_once_is_also_where_the_clock_steps_back_within_its_transaction_on_18;
+        immediate_jobs_stay_due_when_the_clock_steps_back_in_their_transaction_on_15,
+        immediate_jobs_stay_due_when_the_clock_steps_back_in_their_transaction_on_18;
     rated =>
-        a_queue_with_a_rate_goes_on_after_the_clock_was_ahead_on_15,
-        a_queue_with_a_rate_goes_on_after_the_clock_was_ahead_on_18;
+        rate_limited_queues_continue_after_a_fast_clock_is_corrected_on_15,
+        rate_limited_queues_continue_after_a_fast_clock_is_corrected_on_18;
     nothing_for_ever =>
-        what_a_clock_that_jumps_would_forget_stays_and_what_it_left_ahead_is_set_right_on_15,
-        what_a_clock_that_jumps_would_forget_stays_and_what_it_left_ahead_is_set_right_on_18;
+        clock_jumps_delete_nothing_and_future_times_are_corrected_on_15,
+        clock_jumps_delete_nothing_and_future_times_are_corrected_on_18;
 }
 
 /// When each run of a job began, and with how many attempts counted.

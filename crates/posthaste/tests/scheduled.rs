@@ -32,10 +32,10 @@ pub(crate) use on_both;
 on_both! {
     each_job_runs_once_and_never_early => jobs_run_once_and_never_before_their_time_on_15,
         jobs_run_once_and_never_before_their_time_on_18;
-    late_commits_come_once => jobs_of_transactions_that_end_after_their_time_come_once_on_15,
-        jobs_of_transactions_that_end_after_their_time_come_once_on_18;
-    expired_before_due => a_job_that_expires_before_it_is_due_is_kept_and_never_run_on_15,
-        a_job_that_expires_before_it_is_due_is_kept_and_never_run_on_18;
+    late_commits_come_once => jobs_of_transactions_committed_after_their_due_time_run_once_on_15,
+        jobs_of_transactions_committed_after_their_due_time_run_once_on_18;
+    expired_before_due => expired_scheduled_jobs_are_retained_and_never_run_on_15,
+        expired_scheduled_jobs_are_retained_and_never_run_on_18;
 }
 
 /// How often each job ran, and how many ran early.

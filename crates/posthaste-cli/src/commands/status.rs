@@ -329,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_jobs_there_is_one_line() {
+    fn status_without_jobs_is_one_line() {
         let table = Table::new(&Counters::default(), &[By::Queue], true);
         assert_eq!(
             table.to_string(),

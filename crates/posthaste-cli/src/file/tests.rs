@@ -7,7 +7,7 @@ fn parse(text: &str) -> anyhow::Result<File> {
 }
 
 #[test]
-fn a_password_is_found_in_an_address() {
+fn passwords_in_addresses_are_detected() {
     let password = password_of("sidekiq+rediss://u:p@w@h:1/0?a=b:c@d");
     assert_eq!(password, Some("p@w"));
     assert_eq!(password_of("redis://h:1/0"), None);
@@ -26,7 +26,7 @@ fn reads_all_routes_of_a_file() {
 }
 
 #[test]
-fn unrelated_tables_may_be_wrong_or_missing() {
+fn invalid_or_missing_unrelated_tables_are_ignored() {
     let file = "[route.a]\nto = 'stdout:'\n[route.b]\nto = '${POSTHASTE_IS_NOT_THERE}'\n\
                 [sync.s]\nindex = 'postgres:'\napi_key = '${POSTHASTE_IS_NOT_THERE}'";
     let of = |wanted: Wanted<'_>| super::parse(file, wanted);
@@ -46,7 +46,7 @@ fn unrelated_tables_may_be_wrong_or_missing() {
 }
 
 #[test]
-fn a_webhook_is_signed_and_reaches_what_it_may() {
+fn webhooks_are_signed_and_respect_the_address_policy() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let route = |more: &str| parse(&format!("[route.a]\nto = 'https://h.example/x'\n{more}"));
     let more = "secrets = ['whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=']\n\

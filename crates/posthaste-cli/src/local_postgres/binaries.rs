@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_major_version_is_read_from_what_packages_print() {
+    fn the_major_version_is_parsed_from_package_version_strings() {
         let debian = "postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)\n";
         assert_eq!(major_of(debian), Some(15));
         assert_eq!(major_of("postgres (PostgreSQL) 18beta1\n"), Some(18));

@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_is_read_from_the_password_file_unless_it_is_root() {
+    fn server_users_come_from_passwd_and_are_never_root() {
         let users = "root:x:0:0::/:/bin/sh\nnobody:x:65534:65533::/:/bin/false\ntoor:x:0:0::/:\n";
         let nobody = user_named(users, "nobody").map(|user| (user.uid, user.gid));
         assert_eq!(nobody, Some((65534, 65533)));

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pid_file_of_another_program_is_stale() -> std::io::Result<()> {
+    fn pid_files_of_other_programs_are_stale() -> std::io::Result<()> {
         let own = std::process::id();
         let data = folder("stranger", &format!("{own}\n/elsewhere\n0\n5432\n"))?;
         assert_eq!(find(&data), Sighting::Stale);

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn named_queues_leave_out_the_alerts_of_others_and_none_of_the_whole_store() {
+    fn queue_filters_drop_alerts_of_other_queues_and_keep_store_wide_ones() {
         let mail = scope(&["mail"]);
         assert!(mail.includes(Kind::QueueLate, "mail"));
         assert!(!mail.includes(Kind::QueueLate, "other"));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alert_by_a_figure_that_only_another_process_has_is_left_to_it() {
+    fn alerts_on_another_processes_values_are_left_to_it() {
         let mail = scope(&["mail"]);
         let thresholds = mail.thresholds(Thresholds::default());
         assert!(mail.judges(Kind::QueueLong, "mail", &thresholds));

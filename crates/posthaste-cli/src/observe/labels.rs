@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_hundred_names_of_a_queue_keep_their_labels_and_all_others_share_one() {
+    fn job_names_after_the_first_hundred_of_a_queue_share_one_label() {
         let mut labels = Labels::default();
         let all: Vec<String> = (0..150)
             .map(|n| labels.of("name", "mail", &format!("n{n}")))

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alert_that_another_process_told_is_not_told_again_and_its_end_is() {
+    fn alerts_sent_by_another_process_are_not_repeated_but_resolved() {
         let mut pending = PendingAlertEvents::default();
         pending.resume(late(&["mail", "post"]));
         pending.fires(late(&["mail", "post"]));

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_console_table_sets_the_same_as_options() {
+    fn the_console_table_and_the_options_set_the_same() {
         let options = of(json!({
             "listen": "0.0.0.0:443", "trust_proxy": ["10.0.0.7", "fd00::/8"],
             "user_header": "Remote-User", "operators": "ada", "tls_cert": "c.pem",

@@ -9,7 +9,7 @@ use tokio_postgres::Client;
 use crate::stage::{self, BOUND, Stage};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_processes_notify_once_and_no_alert_is_about_their_own_queue() -> anyhow::Result<()> {
+async fn two_processes_notify_once_and_ignore_the_notification_queue() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let work = ["work", "--queue", "none", "--exec", "ok=true"];
@@ -142,7 +142,7 @@ async fn undelivered_alerts_are_delivered_once_with_their_end() -> anyhow::Resul
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_successor_of_a_killed_process_tells_the_ends_of_its_alerts() -> anyhow::Result<()> {
+async fn alerts_of_a_killed_process_are_resolved_by_its_successor() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let arguments = [

@@ -9,7 +9,7 @@ const CANCELLED: &str = "SELECT posthaste.enqueue('old') FROM generate_series(1,
     SELECT count(*) FROM posthaste.cancel_many(ARRAY(SELECT id FROM posthaste.job))";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_process_ends_what_a_killed_one_has_begun_and_no_job_counts_twice()
+async fn bulk_actions_of_a_killed_console_are_finished_without_double_counting()
 -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let (observer, holds) = (database.client().await?, database.client().await?);

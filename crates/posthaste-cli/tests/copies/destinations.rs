@@ -81,8 +81,8 @@ impl Destinations {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn relays_and_syncs_of_a_copy_send_nothing_until_it_is_adopted() -> anyhow::Result<()> {
-    let test = "relays_and_syncs_of_a_copy_send_nothing_until_it_is_adopted";
+async fn relays_and_syncs_of_an_unadopted_copy_send_nothing() -> anyhow::Result<()> {
+    let test = "relays_and_syncs_of_an_unadopted_copy_send_nothing";
     if !are_here(test, &[Receiver::Redis]) {
         return Ok(());
     }

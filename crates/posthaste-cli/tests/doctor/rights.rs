@@ -52,7 +52,7 @@ async fn missing_rights_are_reported_without_guesses() -> anyhow::Result<()> {
 /// One session is one finding, however many tables it has locked; also one that began by a clock
 /// that went back since, whose age nobody can tell.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transaction_that_began_before_the_clock_went_back_is_named_once() -> anyhow::Result<()> {
+async fn transactions_started_before_a_clock_step_are_reported_once() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let server =
         PgServer::start_with_clock(PgVersion::any(), &[("max_prepared_transactions", "4")])?;

@@ -18,8 +18,7 @@ async fn are_untouched(client: &Client, by: &[&str]) -> anyhow::Result<()> {
 
 /// The doctor is asked by a superuser, and everybody may create in `public`.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_doctor_names_a_schema_where_everybody_may_create_and_calls_nothing_there()
--> anyhow::Result<()> {
+async fn doctor_reports_world_writable_schemas_and_calls_nothing_in_them() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     for version in PgVersion::tried() {
         let db = TestDb::empty(PgServer::shared(version)?).await?;
@@ -62,7 +61,7 @@ const PAGES: &str = "CREATE DOMAIN public.label AS varchar;
       FROM generate_series(10, 29) n";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_command_calls_what_somebody_has_put_into_public() -> anyhow::Result<()> {
+async fn commands_never_call_functions_in_public() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     stage.write("posthaste.toml", FILE)?;
     for version in PgVersion::tried() {

@@ -7,7 +7,7 @@ use crate::stage::{self, Stage};
 
 /// A copy has the workers and the leader of what it was copied from, and none of them works in it.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_copy_gets_a_single_finding() -> anyhow::Result<()> {
+async fn doctor_reports_one_finding_for_an_unadopted_copy() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let (server, db, client) = stage::with_roles(&stage).await?;
     client
@@ -34,7 +34,7 @@ async fn a_copy_gets_a_single_finding() -> anyhow::Result<()> {
 
 /// Where functions are not everybody's, a worker's rights to the tables start none.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_doctor_says_when_no_worker_can_start_for_lack_of_a_function() -> anyhow::Result<()> {
+async fn doctor_reports_missing_functions_that_workers_need() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let (server, db, _) = stage::somebody_who_looks(&stage).await?;
     let client = db.client().await?;
@@ -76,7 +76,7 @@ async fn the_doctor_says_when_no_worker_can_start_for_lack_of_a_function() -> an
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_doctor_hints_at_a_database_that_takes_any_bytes_for_text() -> anyhow::Result<()> {
+async fn doctor_hints_at_sql_ascii_databases() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let server = PgServer::start(PgVersion::any(), &[])?;
     let admin = connect(&server.url("postgres")).await?;
@@ -90,7 +90,7 @@ async fn the_doctor_hints_at_a_database_that_takes_any_bytes_for_text() -> anyho
 
 /// Whatever is asked of it says which of the two is the older one.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_schema_that_is_older_is_called_older_and_not_missing() -> anyhow::Result<()> {
+async fn doctor_distinguishes_an_older_schema_from_a_missing_one() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let db = stage::database().await?;
     let older = "UPDATE posthaste.migration SET version = '0.0.0', checksum = 'x'
@@ -111,7 +111,7 @@ async fn a_schema_that_is_older_is_called_older_and_not_missing() -> anyhow::Res
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_doctor_names_the_platform_where_it_can_be_told() -> anyhow::Result<()> {
+async fn doctor_names_the_detected_platform() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let (server, db, client) = stage::with_roles(&stage).await?;
     let report = ask(&stage, db.url()).await?;

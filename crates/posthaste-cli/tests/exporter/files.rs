@@ -45,7 +45,7 @@ fn dashboard(name: &str) -> anyhow::Result<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_metric_that_a_rule_or_a_dashboard_names_is_served() -> anyhow::Result<()> {
+async fn every_metric_of_the_rules_and_dashboards_is_exported() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     stage.write(
         "posthaste.toml",
@@ -126,7 +126,7 @@ fn checked(what: &str, text: &str) -> anyhow::Result<()> {
 }
 
 #[test]
-fn the_files_for_prometheus_pass_its_own_checks() -> anyhow::Result<()> {
+fn shipped_prometheus_files_pass_promtool() -> anyhow::Result<()> {
     for (what, name) in [
         ("check rules", "prometheus/posthaste.rules.yml"),
         ("test rules", "prometheus/posthaste.rules.test.yml"),
@@ -143,7 +143,7 @@ fn the_files_for_prometheus_pass_its_own_checks() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_statement_of_the_dashboard_by_sql_runs() -> anyhow::Result<()> {
+async fn every_statement_of_the_sql_dashboard_runs() -> anyhow::Result<()> {
     let client = stage::database().await?;
     let client = client.client().await?;
     let grafana = dashboard("grafana/posthaste-sql.json")?;

@@ -74,7 +74,7 @@ async fn queried(prometheus: &Prometheus, query: &str) -> anyhow::Result<Option<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_exporters_make_one_alert_that_outlasts_the_end_of_one() -> anyhow::Result<()> {
+async fn two_exporters_raise_one_alert_that_survives_one_of_them() -> anyhow::Result<()> {
     let needed = [Receiver::Prometheus, Receiver::Alertmanager];
     if !receivers::are_here("Prometheus fires for dead and expired jobs", &needed) {
         return Ok(());

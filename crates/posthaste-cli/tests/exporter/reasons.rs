@@ -71,7 +71,7 @@ async fn rejected_messages_are_counted_by_reason() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn documents_of_a_sync_are_counted_by_their_tag_and_reason() -> anyhow::Result<()> {
+async fn sync_documents_are_counted_by_tag_and_reason() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     stage.write(
         "posthaste.toml",

@@ -6,8 +6,7 @@ use super::{got, served, value};
 use crate::stage::{self, BOUND, Stage};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn segments_that_a_transaction_or_a_lock_holds_are_counted_until_it_ends()
--> anyhow::Result<()> {
+async fn segments_held_by_a_transaction_or_lock_are_counted_until_it_ends() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let (_server, database, as_looker) = stage::somebody_who_looks(&stage).await?;
     let mut exporter = stage.command(&["exporter", "--listen", "127.0.0.1:0"]);

@@ -31,8 +31,7 @@ fn children(parent: u32) -> anyhow::Result<(Vec<u32>, Vec<u32>)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_process_of_a_container_waits_for_what_commands_leave_behind()
--> anyhow::Result<()> {
+async fn a_worker_running_as_pid_1_reaps_orphans() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     script(&stage, "sleep 600 & (sleep 600 &); exit 0")?;
     let work = stage.command(&["work", "--exec", "x=./command", "--grace", "1"]);
@@ -75,8 +74,7 @@ async fn the_first_process_of_a_container_waits_for_what_commands_leave_behind()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rolling_deploy_logs_a_line_for_each_unknown_name_and_not_for_each_job()
--> anyhow::Result<()> {
+async fn rolling_deploys_log_once_per_unknown_job_name() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let enqueue = "SELECT count(posthaste.enqueue('new.' || i % 2, '{}'))
@@ -99,7 +97,7 @@ async fn a_rolling_deploy_logs_a_line_for_each_unknown_name_and_not_for_each_job
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_cannot_be_started_is_said_once_a_minute() -> anyhow::Result<()> {
+async fn unstartable_commands_are_logged_once_a_minute() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     script(&stage, "exit 0")?;

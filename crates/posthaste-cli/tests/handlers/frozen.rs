@@ -99,7 +99,7 @@ async fn stop_with_a_line(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_was_stopped_begins_nothing_that_others_have_rescued() -> anyhow::Result<()> {
+async fn a_resumed_worker_starts_no_rescued_jobs() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let proxy = Proxy::start(PgServer::shared(PgVersion::any())?.address()).await?;

@@ -98,7 +98,7 @@ async fn relays_out_of_file_descriptors_send_with_fewer_connections() -> anyhow:
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_may_open_no_more_files_counts_no_attempt_for_it() -> anyhow::Result<()> {
+async fn file_descriptor_exhaustion_counts_no_attempt() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let (client, receiver) = (database.client().await?, Receiver::start().await?);
     enqueue(&client, JOBS).await?;

@@ -10,7 +10,7 @@ use super::{LINES, enqueue, relay};
 use crate::stage::{self, BOUND, Stage};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_preview_shows_byte_for_byte_what_is_sent() -> anyhow::Result<()> {
+async fn previews_match_sent_messages_byte_for_byte() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let route = "[route.audit]\nqueue = \"a\"\nto = \"stdout:\"\nkind = \"{name}\"\n\
@@ -98,8 +98,7 @@ async fn routes_without_jobs_name_the_queues_that_have_some() -> anyhow::Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn once_does_not_wait_for_a_destination_that_takes_nothing_or_a_queue_that_is_paused()
--> anyhow::Result<()> {
+async fn once_does_not_wait_for_stuck_destinations_or_paused_queues() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let dead = "[route.audit]\nqueue = \"a\"\nto = \"sidekiq://127.0.0.1:1/0\"\n";
@@ -128,7 +127,7 @@ async fn once_does_not_wait_for_a_destination_that_takes_nothing_or_a_queue_that
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn once_waits_for_no_turn_that_comes_after_a_job_that_is_not_due() -> anyhow::Result<()> {
+async fn once_does_not_wait_for_ordered_jobs_after_a_scheduled_one() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     let later = post(|| async { (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "3600")]) });

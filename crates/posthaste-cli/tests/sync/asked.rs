@@ -8,8 +8,8 @@ use super::{TABLE, good, with_one_document, with_pages};
 use crate::stage::BOUND;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_window_of_time_takes_the_rows_in_it_and_the_progress_says_what_is_left()
--> anyhow::Result<()> {
+async fn reindexing_a_time_window_covers_its_rows_and_reports_the_remainder() -> anyhow::Result<()>
+{
     let (stage, database, client) = with_pages("postgres:").await?;
     with_one_document(&stage, &database, &client).await?;
     client
@@ -186,8 +186,7 @@ async fn reindexes_are_shown_paused_and_cancelled() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_that_are_not_published_are_hidden_by_a_column_that_says_the_opposite()
--> anyhow::Result<()> {
+async fn a_negated_column_can_hide_unpublished_rows() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
     client
         .batch_execute(
@@ -215,7 +214,7 @@ async fn rows_that_are_not_published_are_hidden_by_a_column_that_says_the_opposi
 
 /// A column may have any name, also that by which our own statements call the row.
 #[tokio::test(flavor = "multi_thread")]
-async fn tables_with_a_column_named_t_are_synced() -> anyhow::Result<()> {
+async fn tables_with_a_column_named_t_can_be_synced() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
     let rename = "ALTER TABLE page RENAME title TO t";
     client.batch_execute(rename).await?;

@@ -187,8 +187,7 @@ async fn blocked_indexes_are_reported_as_behind() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_audit_of_contents_finds_what_was_changed_where_no_trigger_fires() -> anyhow::Result<()>
-{
+async fn content_audits_find_changes_that_bypassed_triggers() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("tantivy:index").await?;
     good(&stage, &database, &["sync", "run", "--once"]).await?;
     client
@@ -223,7 +222,7 @@ async fn an_audit_of_contents_finds_what_was_changed_where_no_trigger_fires() ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_sync_does_not_touch_the_first() -> anyhow::Result<()> {
+async fn a_second_sync_does_not_affect_the_first() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
     let second = TABLE.replace("[sync.pages]", "[sync.titles]");
     let second = second.replace("text = 'body'", "id = 'id'");
@@ -277,7 +276,7 @@ async fn a_second_sync_does_not_touch_the_first() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_id_with_a_comma_is_one_id() -> anyhow::Result<()> {
+async fn ids_may_contain_commas() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
     let again = [
         "sync", "reindex", "pages", "--id", "a,b", "--id", "c", "--ids", "d,e",
@@ -290,8 +289,7 @@ async fn an_id_with_a_comma_is_one_id() -> anyhow::Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_partition_without_a_syncs_triggers_is_named_until_they_are_installed_again()
--> anyhow::Result<()> {
+async fn partitions_without_triggers_are_reported_until_reinstalled() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
     client
         .batch_execute(

@@ -6,8 +6,7 @@ use super::{TABLE, good, with_pages};
 use crate::stage::BOUND;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_sync_with_an_old_file_makes_no_document_after_an_install_of_a_new_one()
--> anyhow::Result<()> {
+async fn syncs_with_an_outdated_file_write_nothing_after_a_new_install() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
     let mut old = stage.spawn_on(&database, &["sync", "run"])?;
     old.error_line("Ctrl-C stops", BOUND).await?;
@@ -47,7 +46,7 @@ async fn a_sync_with_an_old_file_makes_no_document_after_an_install_of_a_new_one
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_install_names_columns_that_the_index_takes_in_no_document() -> anyhow::Result<()> {
+async fn install_names_columns_the_index_cannot_store() -> anyhow::Result<()> {
     // Nobody is asked there.
     let (stage, database, client) = with_pages("http://127.0.0.1:9/pages").await?;
     client

@@ -14,8 +14,7 @@ use crate::tls;
 const NO_PROXY: (&str, &str) = ("NO_PROXY", "127.0.0.1");
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_search_server_behind_tls_is_written_to_and_asked_only_if_its_certificate_is_trusted()
--> anyhow::Result<()> {
+async fn search_servers_over_tls_need_a_trusted_certificate() -> anyhow::Result<()> {
     let fake = FakeElastic::start(1).await?;
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()])?;
     let server = format!("https://{}", behind_tls(&made, &fake).await?);
@@ -84,7 +83,7 @@ async fn behind_tls(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn documents_in_another_database_are_true_to_the_rows_of_this_one() -> anyhow::Result<()> {
+async fn indexes_in_another_database_match_the_rows() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
     let elsewhere = stage::database().await?;
     let index = format!("{TABLE}index = '{}'\n", elsewhere.url());

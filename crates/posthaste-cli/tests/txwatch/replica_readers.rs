@@ -66,8 +66,7 @@ async fn truncate(stage: &Stage, db: &TestDb, owner: &Client) -> anyhow::Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_truncated_segment_ends_readers_of_jobs_on_a_replica_and_no_others() -> anyhow::Result<()>
-{
+async fn truncation_cancels_only_job_readers_on_a_replica() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let (server, db, owner) = primary_with_a_full_segment(&stage).await?;
     // Feedback keeps row versions and no locks.
@@ -96,8 +95,7 @@ async fn a_truncated_segment_ends_readers_of_jobs_on_a_replica_and_no_others() -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_waits_for_readers_of_jobs_shows_nothing_newer_to_anybody()
--> anyhow::Result<()> {
+async fn a_replica_waiting_for_job_readers_delays_replay_for_all() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let (server, db, owner) = primary_with_a_full_segment(&stage).await?;
     let replica = server.start_replica(&[("max_standby_streaming_delay", "-1")])?;

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn only_http_addresses_are_accepted_and_none_is_repeated() {
+    fn rejects_non_http_addresses_without_repeating_them() {
         for wrong in ["", "ftp://h/geheim", "h:1/geheim", "unix:/geheim"] {
             let error = client(wrong).unwrap_err();
             assert_eq!(error.kind(), crate::ErrorKind::Invalid);

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_and_lists_are_no_index_names() {
+    fn rejects_patterns_and_lists_as_index_names() {
         for wrong in [
             "",
             "*",

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn one_open_transaction_sets_a_document_while_others_add_to_it() {
+    fn only_one_open_transaction_may_set_a_document() {
         let values = |value: &str| Map::from_iter([("owner".to_owned(), value.into())]);
         let mut document = with_balance(1);
         let first = Effect::set("x", values("ann"));

@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn an_undisturbed_transfer_takes_six_round_trips_and_eight_requests() {
+    fn a_transfer_without_faults_takes_six_round_trips_and_eight_requests() {
         let mut execution = Execution::create(2, 0);
         let mut result = Vec::new();
         loop {

@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_two_later_sets_is_undetermined() {
+    fn the_winner_of_two_later_sets_is_unknown() {
         let life = life();
         let still = snapshot(&life, 0, 0);
         let set = |id: &str| {
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn unseen_changes_are_noticed_by_the_version() {
+    fn changes_between_reads_are_detected_by_version() {
         let life = life();
         let known = KnownTransactions {
             snapshots: 2,

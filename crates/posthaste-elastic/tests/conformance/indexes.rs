@@ -6,15 +6,15 @@ use serde_json::{Value, json};
 use crate::support::{created, fake, kind, opensearch, put};
 
 hold! {
-    an_alias_stands_for_one_index_and_then_for_another,
-    aliases_change_from_what_they_were_or_not_at_all,
-    a_write_by_alias_makes_no_index,
-    an_index_that_the_disk_watch_has_closed_says_so_of_each_write,
-    a_mapping_grows_and_what_is_mapped_stays_so,
-    how_many_nodes_hold_data_is_said,
+    aliases_can_be_switched_between_indexes,
+    alias_changes_are_conditional_on_their_current_target,
+    writes_through_an_alias_create_no_index,
+    indexes_blocked_by_the_disk_watermark_reject_each_write,
+    mappings_grow_without_changing_existing_fields,
+    the_number_of_data_nodes_is_reported,
 }
 
-async fn an_alias_stands_for_one_index_and_then_for_another(client: Client) {
+async fn aliases_can_be_switched_between_indexes(client: Client) {
     for index in ["aliased-1", "aliased-2"] {
         assert!(!client.index_exists(index).await.unwrap());
         created(&client, index).await;
@@ -46,7 +46,7 @@ async fn an_alias_stands_for_one_index_and_then_for_another(client: Client) {
     assert_eq!(client.alias("aliased").await.unwrap(), ["aliased-2"]);
 }
 
-async fn aliases_change_from_what_they_were_or_not_at_all(client: Client) {
+async fn alias_changes_are_conditional_on_their_current_target(client: Client) {
     for index in ["moved-1", "moved-2", "moved-3"] {
         created(&client, index).await;
     }
@@ -72,7 +72,7 @@ async fn aliases_change_from_what_they_were_or_not_at_all(client: Client) {
     assert_eq!(kind(outcome), ErrorKind::Missing);
 }
 
-async fn a_write_by_alias_makes_no_index(client: Client) {
+async fn writes_through_an_alias_create_no_index(client: Client) {
     let write = || put("by-alias", "a", 1).by_alias();
     let outcome = client.write(&write()).await;
     assert_eq!(kind(outcome), ErrorKind::NoIndex);
@@ -84,7 +84,7 @@ async fn a_write_by_alias_makes_no_index(client: Client) {
     assert_eq!(kind(outcome), ErrorKind::NoIndex);
 }
 
-async fn an_index_that_the_disk_watch_has_closed_says_so_of_each_write(client: Client) {
+async fn indexes_blocked_by_the_disk_watermark_reject_each_write(client: Client) {
     created(&client, "closed").await;
     let closed = |closed: Value| json!({"index": {"blocks": {"read_only_allow_delete": closed}}});
     client
@@ -101,7 +101,7 @@ async fn an_index_that_the_disk_watch_has_closed_says_so_of_each_write(client: C
     client.write(&put("closed", "a", 1)).await.unwrap();
 }
 
-async fn a_mapping_grows_and_what_is_mapped_stays_so(client: Client) {
+async fn mappings_grow_without_changing_existing_fields(client: Client) {
     created(&client, "grown").await;
     let several = json!({"several": [{"name": "x"}, {"name": "y"}]});
     let several = Operation::index("grown", "a", &several).unwrap();
@@ -121,6 +121,6 @@ async fn a_mapping_grows_and_what_is_mapped_stays_so(client: Client) {
     assert_eq!(kind(refused), ErrorKind::Refused);
 }
 
-async fn how_many_nodes_hold_data_is_said(client: Client) {
+async fn the_number_of_data_nodes_is_reported(client: Client) {
     assert_eq!(client.data_nodes().await.unwrap(), 1);
 }

@@ -36,7 +36,7 @@ fn breaks(name: &str, property: &'static str, plan: Plan) {
 }
 
 #[test]
-fn without_marks_or_with_marks_that_are_seen_too_late_a_sleeper_moves_money_twice() {
+fn missing_or_late_marks_let_a_stalled_executor_move_money_twice() {
     for rule in [Omission::NoMarks, Omission::LateLook] {
         let name = format!("{rule:?}");
         let stalls = Faults::STALLS;
@@ -49,7 +49,7 @@ fn without_marks_or_with_marks_that_are_seen_too_late_a_sleeper_moves_money_twic
 }
 
 #[test]
-fn without_an_acknowledgement_that_it_is_still_pending_a_transaction_happens_twice() {
+fn skipping_the_pending_check_repeats_a_transaction() {
     let assumed = Plan::transfer(TWO, Faults::STALLS).without(Omission::NoBegin);
     breaks("NoBegin", MONEY, assumed);
     for (fault, faults) in [
@@ -62,7 +62,7 @@ fn without_an_acknowledgement_that_it_is_still_pending_a_transaction_happens_twi
 }
 
 #[test]
-fn on_three_documents_as_on_two_each_rule_is_needed() {
+fn every_rule_is_needed_on_three_documents() {
     let stalls = Faults::STALLS;
     for rule in [Omission::NoMarks, Omission::LateLook, Omission::SilentUndo] {
         let plan = Plan::three_documents(WITH_ROLL_BACK, stalls).without(rule);
@@ -83,7 +83,7 @@ fn counted_marks_admit_late_holds_after_lost_writes() {
 }
 
 #[test]
-fn without_a_write_an_undo_keeps_no_late_hold_away_and_a_settle_proves_nothing() {
+fn undo_and_settle_without_a_write_are_unsafe() {
     let undo = Plan::transfer(WITH_ROLL_BACK, Faults::STALLS).without(Omission::SilentUndo);
     breaks("SilentUndo", NOTHING, undo);
     let settle = Plan::transfer(TWO, Faults::isolated()).without(Omission::SilentSettle);
@@ -91,13 +91,13 @@ fn without_a_write_an_undo_keeps_no_late_hold_away_and_a_settle_proves_nothing()
 }
 
 #[test]
-fn an_unacknowledged_hold_may_be_lost_after_the_commit() {
+fn counting_unacknowledged_holds_loses_money() {
     let plan = Plan::transfer(TWO, Faults::isolated()).without(Omission::HeldCounts);
     breaks("HeldCounts", MONEY, plan);
 }
 
 #[test]
-fn a_decision_only_read_may_be_lost_after_use() {
+fn trusting_an_unconfirmed_decision_loses_it() {
     for property in [NOTHING, TRUTH] {
         let plan = Plan::transfer(TWO, Faults::isolated()).without(Omission::NoConfirm);
         breaks("NoConfirm", property, plan);
@@ -105,13 +105,13 @@ fn a_decision_only_read_may_be_lost_after_use() {
 }
 
 #[test]
-fn without_exclusive_holds_documents_are_set_by_different_transactions() {
+fn missing_exclusive_holds_mix_two_sets() {
     let plan = Plan::both_set(ONE_EACH, Faults::STALLS).without(Omission::SharedSet);
     breaks("SharedSet", TOGETHER, plan);
 }
 
 #[test]
-fn without_reservations_two_transfers_spend_the_same_units() {
+fn missing_reservations_overspend() {
     let plan = Plan::funds_for_one(ONE_EACH, Faults::STALLS).without(Omission::SpendReserved);
     breaks("SpendReserved", FUNDS, plan);
 }
@@ -126,7 +126,7 @@ fn pruning_too_early_repeats_a_transaction() {
 }
 
 #[test]
-fn the_published_protocol_loses_money() {
+fn the_published_elasticsearch_protocol_loses_money() {
     let go = |name: &str, property, plan: Plan| {
         breaks(
             &format!("published, {name}"),
@@ -168,7 +168,7 @@ fn the_published_protocol_loses_money() {
 }
 
 #[test]
-fn each_twin_holds_once_its_rule_is_restored() {
+fn restoring_the_omitted_rule_restores_safety() {
     for plan in [
         Plan::transfer(TWO, Faults::STALLS),
         Plan::transfer(WITH_ROLL_BACK, Faults::isolated()),

@@ -5,7 +5,7 @@ use super::plan::{Faults, Plan};
 use super::{CREATORS, holds};
 
 #[test]
-fn a_transfer_is_safe_from_a_fault_more() {
+fn transfers_are_safe_under_one_more_fault() {
     let with_roll_back = &[(0, Resume, 3), (0, RollBack, 3)];
     let transfer = Plan::transfer(with_roll_back, Faults::all(2));
     holds("recovery and rollback, two faults", 600_000, transfer);
@@ -15,7 +15,7 @@ fn a_transfer_is_safe_from_a_fault_more() {
 }
 
 #[test]
-fn two_transfers_are_safe_from_a_fault_more() {
+fn two_transfers_are_safe_under_one_more_fault() {
     let plan = Plan::funds_for_one(CREATORS, Faults::all(2));
     holds("funds for one, two faults", 900_000, plan);
     let plan = Plan::one_slot(CREATORS, Faults::all(2));
@@ -26,7 +26,7 @@ fn two_transfers_are_safe_from_a_fault_more() {
 
 #[test]
 #[ignore = "takes minutes: `make two-phase` runs it"]
-fn a_transfer_is_safe_from_any_two_faults_with_everybody_at_work() {
+fn transfers_with_all_executors_are_safe_under_two_faults() {
     let everybody = &[(0, Create, 2), (0, Resume, 2), (0, RollBack, 2)];
     let transfer = Plan::transfer(everybody, Faults::all(2));
     holds("everybody, two faults", 12_000_000, transfer);

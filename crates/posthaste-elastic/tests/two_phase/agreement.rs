@@ -62,7 +62,7 @@ fn some_request(random: &mut fastrand::Rng) -> Request {
 }
 
 #[tokio::test]
-async fn the_scripts_of_the_server_do_what_the_model_does() {
+async fn server_scripts_behave_like_the_model() {
     let Some(coordinator) = coordinator("agreement").await else {
         return;
     };

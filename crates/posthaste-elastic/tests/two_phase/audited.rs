@@ -294,7 +294,7 @@ async fn each_corruption_is_caught_and_named_on_a_real_server() {
 }
 
 #[tokio::test]
-async fn unreadable_documents_are_no_agreement() {
+async fn audits_fail_on_unreadable_documents() {
     let (fake, coordinator) = fake(1, Marks::Compared).await;
     opened(&coordinator, &["a", "b", "c"].map(|account| (account, 100))).await;
     left_behind(&coordinator, "done", "a", "b", Step::Finish).await;
@@ -345,7 +345,7 @@ async fn constantly_written_documents_are_reported_as_not_judged() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_audit_disagrees_with_nothing_while_transfers_run() {
+async fn audits_report_nothing_during_transfers() {
     let Some(coordinator) = coordinator("audited-running").await else {
         return;
     };

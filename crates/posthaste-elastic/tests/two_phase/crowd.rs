@@ -13,7 +13,7 @@ use super::fake::{Marks, fake};
 use super::{balances, coordinator, document, opened, state};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hot_account_pays_everybody_and_never_more_than_it_has() {
+async fn a_contended_account_is_never_overdrawn() {
     let Some(coordinator) = coordinator("hot").await else {
         return;
     };
@@ -46,7 +46,7 @@ async fn a_hot_account_pays_everybody_and_never_more_than_it_has() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_transaction_run_by_many_happens_once() {
+async fn a_transaction_run_by_many_executors_is_applied_once() {
     let Some(coordinator) = coordinator("same").await else {
         return;
     };

@@ -79,7 +79,7 @@ async fn large_reads_are_split() {
 
 /// Those of the published protocol may lack times, which stand in the order of pages.
 #[tokio::test]
-async fn more_than_a_page_is_found_whatever_times_are_missing() {
+async fn lists_span_pages_even_with_missing_times() {
     let Some(coordinator) = coordinator("large").await else {
         return;
     };

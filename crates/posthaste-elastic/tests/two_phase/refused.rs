@@ -54,7 +54,7 @@ async fn impossible_transactions_are_refused_before_any_write() {
 }
 
 #[tokio::test]
-async fn an_index_without_the_mapping_or_without_an_answer_for_its_replicas_is_refused() {
+async fn rejects_indexes_without_mapping_or_replica_setting() {
     let Some(client) = support::opensearch("unfit") else {
         return;
     };
@@ -110,7 +110,7 @@ async fn an_index_without_the_mapping_or_without_an_answer_for_its_replicas_is_r
 }
 
 #[tokio::test]
-async fn replicas_that_have_no_node_to_be_on_are_refused_before_an_index_is_made() {
+async fn rejects_unassignable_replicas_before_creating_the_index() {
     let Some(client) = support::opensearch("placeless") else {
         return;
     };

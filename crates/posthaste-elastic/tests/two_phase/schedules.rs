@@ -307,7 +307,7 @@ fn balances_are_correct_after_any_faults() {
 
 /// Else the schedules above would show nothing.
 #[test]
-fn schedules_notice_a_server_that_takes_late_holds() {
+fn fault_schedules_detect_a_server_that_accepts_late_holds() {
     let runtime = runtime();
     let mut seeds = 0..1_000;
     let wrong = seeds.find(|seed| played(&runtime, *seed, Marks::Ignored).is_none());

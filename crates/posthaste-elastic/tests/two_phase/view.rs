@@ -122,7 +122,7 @@ fn readers_see_transactions_atomically() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sums_stand_still_on_a_real_server_while_transfers_run() {
+async fn totals_are_constant_during_transfers_on_a_real_server() {
     const ACCOUNTS: [&str; 4] = ["a", "b", "c", "d"];
     let Some(coordinator) = coordinator("view").await else {
         return;

@@ -64,7 +64,7 @@ fn a_healthy_store_has_no_findings() {
 }
 
 #[test]
-fn settings_and_clocks_of_a_server_are_judged() {
+fn unsafe_server_settings_and_clocks_are_reported() {
     assert_eq!(
         found(|s| s.server.version_number = 140_009),
         [Kind::ServerVersion]
@@ -114,13 +114,13 @@ fn silent_workers_count_as_absent_in_every_finding() {
 }
 
 #[test]
-fn jobs_that_are_not_counted_yet_are_a_finding() {
+fn uncounted_jobs_are_reported() {
     let partial = found(|store| store.counters.is_partial = true);
     assert_eq!(partial, [Kind::JobsUncounted]);
 }
 
 #[test]
-fn a_copy_has_one_finding() {
+fn an_unadopted_copy_has_one_finding() {
     let copy = found(|store| {
         wait_in(store, "mail", 20, 5_000.0);
         store.workers.clear();
@@ -130,7 +130,7 @@ fn a_copy_has_one_finding() {
 }
 
 #[test]
-fn queues_without_workers_are_one_group_with_the_longest_first() {
+fn queues_without_workers_are_grouped_longest_first() {
     let mut store = healthy();
     for n in 1..=200 {
         wait_in(&mut store, &format!("q{n}"), n, 5.0);
@@ -146,7 +146,7 @@ fn queues_without_workers_are_one_group_with_the_longest_first() {
 }
 
 #[test]
-fn queues_that_are_late_or_paused_are_reported_once() {
+fn late_and_paused_queues_are_reported_once() {
     assert_eq!(
         found(|store| wait_in(store, "mail", 5, 121.0)),
         [Kind::QueueLate]
@@ -163,7 +163,7 @@ fn queues_that_are_late_or_paused_are_reported_once() {
 }
 
 #[test]
-fn a_queue_fails_from_half_of_ten_failed_attempts_on() {
+fn a_queue_is_failing_from_five_of_ten_failed_attempts() {
     let fails = |failed, completed| {
         found(move |store| {
             store.windows.push(Window {
@@ -182,7 +182,7 @@ fn a_queue_fails_from_half_of_ten_failed_attempts_on() {
 }
 
 #[test]
-fn a_sync_has_its_own_remedy_and_no_advice_to_start_a_worker() {
+fn sync_findings_suggest_the_sync_command_instead_of_a_worker() {
     let sync = || Sync {
         name: "page".into(),
         due: 7,
@@ -234,7 +234,7 @@ fn a_failing_sync_is_reported_after_a_minute() {
 }
 
 #[test]
-fn a_job_that_fails_each_time_is_reported_while_it_is_tried_again() {
+fn always_failing_jobs_are_reported_during_retries() {
     let fails = |attempts, retrying| {
         found(move |store| {
             let mut counter = Counter::default();
@@ -255,7 +255,7 @@ fn a_job_that_fails_each_time_is_reported_while_it_is_tried_again() {
 }
 
 #[test]
-fn queues_with_figures_of_their_own_are_long_and_slow_unless_paused() {
+fn per_queue_thresholds_apply_unless_the_queue_is_paused() {
     let figures = || BTreeMap::from([("mail".to_owned(), 10.0)]);
     let thresholds = Thresholds {
         length_above: figures(),
@@ -281,7 +281,7 @@ fn queues_with_figures_of_their_own_are_long_and_slow_unless_paused() {
 }
 
 #[test]
-fn jobs_with_tags_that_are_left_out_are_not_judged() {
+fn jobs_with_excluded_tags_are_ignored() {
     let mut store = healthy();
     wait_in(&mut store, "mail", 4_000, 500.0);
     store.counters.jobs[0].tag = "reindex_user".into();
@@ -292,7 +292,7 @@ fn jobs_with_tags_that_are_left_out_are_not_judged() {
 }
 
 #[test]
-fn sessions_that_txwatch_ended_are_reported_for_an_hour() {
+fn sessions_ended_by_txwatch_are_reported_for_an_hour() {
     let ended = |seconds, result: &'static str| {
         let mut store = healthy();
         store.ended.push(EndedTransaction {
@@ -331,7 +331,7 @@ fn checks_report_the_schema_before_hints() {
 }
 
 #[test]
-fn a_role_without_rights_is_reported_and_an_observer_gets_a_hint() {
+fn missing_role_rights_are_reported_and_observers_get_a_hint() {
     let with = |rights: Rights| {
         let checks = Checks {
             server: healthy().server,
@@ -387,7 +387,7 @@ fn spill(capture: &mut posthaste_capture::Overview, path: &str, seconds: i64) {
 }
 
 #[test]
-fn captures_that_stopped_lost_their_slot_or_are_behind_are_found() {
+fn stopped_lagging_and_slotless_captures_are_reported() {
     type Change = fn(&mut posthaste_capture::Overview);
     let cases: [(Change, &[Kind]); 15] = [
         (|_| (), &[]),
@@ -446,7 +446,7 @@ fn captures_that_stopped_lost_their_slot_or_are_behind_are_found() {
 }
 
 #[test]
-fn an_endpoint_that_accepts_no_jobs_is_found_while_jobs_wait_for_it() {
+fn endpoints_that_accept_no_jobs_are_reported_while_jobs_wait() {
     let fail = |snapshot: &mut Snapshot| {
         let mut failing = worker(1.0, &["mail"]);
         failing.failing_since = Some(snapshot.server.at);

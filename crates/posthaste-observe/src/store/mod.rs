@@ -384,7 +384,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_between_question_and_answer_is_right() {
+    fn clocks_within_the_round_trip_have_no_offset() {
         assert_eq!(ahead(15, 10, 20), 0);
         assert_eq!(ahead(25, 10, 20), 5);
         assert_eq!(ahead(7, 10, 20), -3);

@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_is_told_by_its_outcome() {
+    fn action_sentences_state_the_outcome() {
         let sentence = |step, outcome| action_sentence(step, &outcome, "session 7");
         assert_eq!(
             sentence(Step::Warn, Outcome::Done),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transaction_as_old_as_the_newest_one_keeps_rows_from_now_on() {
+    fn the_newest_transaction_holds_back_only_future_dead_rows() {
         let rows = kept_rows(0, false);
         assert_eq!(rows, "VACUUM cannot remove rows that die from now on");
         let rows = kept_rows(1, true);

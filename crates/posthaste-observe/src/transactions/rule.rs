@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_read_and_mistakes_are_named() {
+    fn rules_are_parsed_and_errors_named() {
         let policy = read(
             "act = true\nevery = '1s'\n[[rule]]\napplication = 'pg_dump'\n[[rule]]\n\
              user = 'app*'\nwarn = '1m'\ncancel = '5m'\nterminate = '10m'",
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn without_rules_it_warns_of_long_transactions_and_never_acts() {
+    fn default_rules_only_warn_about_long_transactions() {
         let policy = read("").unwrap();
         assert!(!policy.act);
         let rule = &policy.rule[0];

@@ -351,7 +351,7 @@ mod tests {
     use super::{Amqp, expiration, priority};
 
     #[test]
-    fn neither_label_nor_error_repeats_the_password() {
+    fn labels_and_errors_hide_the_password() {
         let amqp = Amqp::new("amqp://ada:secret@rabbit:5673/mail").expect("a URL");
         assert_eq!(amqp.label(), "rabbit:5673/mail");
         let wrong = Amqp::new("http://ada:secret@rabbit")

@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_has_the_bytes_that_asynqs_own_client_writes() {
+    fn tasks_match_the_bytes_of_the_asynq_client() {
         let cases = cases(include_str!("../../tests/relay/golden/asynq.json"));
         let ours = cases.iter().filter(|case| !NOT_OURS.contains(&case.name()));
         let mut compared = 0;

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_has_the_fields_that_bullmqs_own_client_writes() {
+    fn jobs_match_the_fields_of_the_bullmq_client() {
         let cases = cases(include_str!("../../tests/relay/golden/bullmq.json"));
         let ours = cases.iter().filter(|case| !NOT_OURS.contains(&case.name()));
         let mut compared = 0;
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn the_script_is_given_the_keys_of_its_queue() {
+    fn scripts_receive_the_keys_of_their_queue() {
         let cases = cases(include_str!("../../tests/relay/golden/bullmq.json"));
         let theirs = cases.iter().flat_map(|case| case.texts("eval"));
         let theirs: Vec<String> = theirs.filter(|word| word.starts_with("bull:")).collect();
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn trace_headers_are_written_for_its_telemetry() {
+    fn trace_headers_follow_bullmq_telemetry() {
         let message = crate::message::mapping::Mapping::default()
             .header("a", crate::message::template::Template::text("\"b\""))
             .message(crate::message::tests::job("a", "{}"), uuid::Uuid::nil())

@@ -342,7 +342,7 @@ mod tests {
     use crate::message::tests::{ID, job};
 
     #[test]
-    fn a_payload_becomes_the_arguments_of_a_call() {
+    fn payloads_become_call_arguments() {
         for (payload, args, kwargs) in [
             (r#"{"args": [1, "two"]}"#, r#"[1, "two"]"#, "{}"),
             (
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn shown_arguments_are_cut_between_characters() {
+    fn argument_summaries_are_cut_at_character_boundaries() {
         let long = "é".repeat(SHOWN).into();
         assert_eq!(shown(&long), format!("{}...", "é".repeat(SHOWN / 2)));
         let odd = format!("x{}", "é".repeat(SHOWN)).into();

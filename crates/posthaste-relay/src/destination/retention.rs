@@ -35,7 +35,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn windows_shorter_than_the_longest_outage_are_reported() {
+    fn duplicate_windows_shorter_than_the_longest_outage_are_reported() {
         let minute = Duration::from_secs(60);
         for outage in [Duration::ZERO, minute] {
             assert_eq!(too_short("retention", minute, outage), None);

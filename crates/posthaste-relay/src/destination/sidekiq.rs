@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_has_the_bytes_that_sidekiqs_own_client_writes() {
+    fn jobs_match_the_bytes_of_the_sidekiq_client() {
         let six = include_str!("../../tests/relay/golden/sidekiq6.json");
         let eight = include_str!("../../tests/relay/golden/sidekiq8.json");
         use TimeUnit::{Milliseconds, Seconds};
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_are_written_as_a_floating_point_number_is_printed() {
+    fn seconds_are_written_as_floating_point_numbers() {
         for microseconds in [
             0,
             1_000_000,

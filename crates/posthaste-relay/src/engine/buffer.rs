@@ -89,13 +89,13 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_is_asked_for_when_half_of_the_room_is_free() {
+    fn the_buffer_requests_a_claim_when_half_empty() {
         let rooms = [0, 39, 40, 41, 80, 81].map(|jobs| buffer(jobs).room(40));
         assert_eq!(rooms, [80, 41, 40, 0, 0, 0]);
     }
 
     #[test]
-    fn the_buffer_has_no_room_while_the_destination_is_down() {
+    fn the_buffer_accepts_nothing_while_the_destination_is_down() {
         let mut buffer = buffer(0);
         buffer.breaker.failed(Instant::now(), 0.5);
         assert_eq!(buffer.room(40), 0);
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_half_open_buffer_has_room_for_one_job() {
+    fn a_half_open_buffer_accepts_one_job() {
         let mut buffer = buffer(40);
         buffer.breaker.failed(Instant::now(), 0.5);
         buffer.half_open(false);

@@ -102,7 +102,7 @@ mod tests {
     use super::Lease;
 
     #[test]
-    fn an_ordered_relay_sends_only_while_its_lease_lasts() {
+    fn ordered_relays_send_only_while_holding_the_lease() {
         let now = Instant::now();
         let second = Duration::from_secs(1);
         assert!(Lease::initial(false).may_claim(now));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn buffered_jobs_are_lost_to_another_holder_only() {
+    fn buffered_jobs_are_dropped_only_when_another_relay_holds_the_lease() {
         let until = Instant::now();
         let held = Lease::Held {
             until,

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_without_a_job_are_those_of_a_job_in_its_envelope() {
+    fn job_less_messages_match_the_envelope_of_a_job() {
         let sender = Sender::to("q", Lines::new(tokio::io::sink()));
         let headers = [("b", "2"), ("a", "ü")].map(|(a, b)| (a.to_owned(), b.to_owned()));
         let bodies: [&[u8]; 4] = [b"{\"a\": 1}", b"a \"text\"", &[0, 255], b""];

@@ -155,7 +155,7 @@ mod tests {
     use crate::message::tests::{ID, job};
 
     #[test]
-    fn a_header_name_occurs_once() {
+    fn later_headers_replace_earlier_ones_of_the_same_name() {
         let mapping = Mapping::default().header("a", Template::text("1"));
         let mapping = mapping.header("a", Template::text("2"));
         let message = mapping.message(job("a", "{}"), ID).expect("a message");

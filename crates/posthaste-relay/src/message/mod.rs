@@ -260,7 +260,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_job_without_arguments_is_a_call_without_arguments() {
+    fn jobs_without_arguments_become_calls_without_arguments() {
         assert_eq!(message("{}").arguments(), Arguments::List("[]"));
         let mapping = Mapping::default().payload(Template::text("{}"));
         let given = mapping.message(job("a", "{}"), ID).expect("a message");

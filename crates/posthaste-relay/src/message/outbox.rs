@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_a_route_override_those_of_a_row() {
+    fn route_headers_override_row_headers() {
         let row = r#""text": "x", "key": "7", "headers": {"a": "row", "b": "row"}"#;
         let mapping = Mapping::default()
             .header("a", Template::text("route"))
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reference_is_parsed_as_a_reference() {
+    fn references_are_parsed() {
         let row = r#""table_name": "orders; DROP", "table_id": "7""#;
         let message = sent(&Mapping::default(), row).expect("a message");
         let reference = r#"{"table_id":"7","table_name":"orders; DROP"}"#;

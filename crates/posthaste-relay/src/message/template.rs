@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_keep_their_text_and_their_digits() {
+    fn arguments_keep_their_exact_text_and_digits() {
         let kwargs = r#"{"to": {"a": "ü\"n"}, "n": 123456789012345678901234567890, "l": [1, 2]}"#;
         assert_eq!(filled("{kwargs.to.a}", kwargs), Ok("ü\"n".into()));
         assert_eq!(filled("{json:kwargs.to.a}", kwargs), Ok(r#""ü\"n""#.into()));

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn trace_context_among_the_arguments_is_carried() {
+    fn trace_context_in_arguments_is_forwarded() {
         let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let kwargs = format!(r#"{{"traceparent": "{parent}", "tracestate": "a=b"}}"#);
         let headers = [("traceparent", parent), ("tracestate", "a=b")];

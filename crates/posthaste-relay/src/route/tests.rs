@@ -30,7 +30,7 @@ fn refused(name: &str, value: &Value) -> String {
 }
 
 #[test]
-fn a_route_is_its_queue_and_an_address() {
+fn routes_need_only_an_address_and_default_their_queue() {
     let route = read(&json!({"to": "stdout:"})).expect("a route");
     assert_eq!((route.queue(), route.label()), ("mail", "lines".to_owned()));
     let route = read(&json!({"to": "stdout:", "queue": "m"})).expect("a route");
@@ -40,7 +40,7 @@ fn a_route_is_its_queue_and_an_address() {
 }
 
 #[test]
-fn settings_are_read() {
+fn route_settings_are_parsed() {
     let given = settings(json!({
         "batch": 100, "concurrency": 2, "time_limit": "90s", "ack": "confirmed", "lease": "2h",
         "on_ambiguous": "resend",
@@ -61,7 +61,7 @@ fn settings_are_read() {
 }
 
 #[test]
-fn a_message_is_made_as_the_route_says() {
+fn messages_follow_the_route_settings() {
     let given = settings(json!({
         "kind": "{name}!", "receiver_queue": "q.{tag}", "headers": {"x-a": "{kwargs.a}"},
         "payload": "{kwargs.a}",
@@ -135,7 +135,7 @@ fn ambiguous_mails_are_discarded_if_the_route_says_so() {
 
 #[cfg(feature = "smtp")]
 #[test]
-fn mails_without_jobs_cannot_be_discarded_where_they_may_have_arrived() {
+fn rejects_discarding_ambiguous_mails_without_jobs() {
     let settings = json!({"to": "smtp://h.example", "ordered": true, "on_ambiguous": "discard"});
     let error = read(&settings)
         .expect("a route")
@@ -345,7 +345,7 @@ fn receivers_without_queues_reject_the_queue_setting() {
 }
 
 #[test]
-fn messages_without_jobs_need_an_ordered_route_that_is_the_same_for_each_job() {
+fn messages_without_jobs_need_an_ordered_route_without_per_job_settings() {
     let ordered = json!({"to": "stdout:", "ordered": true, "queue": "q", "batch": 7});
     let route = Route::read("mail", ordered.as_object().expect("settings")).expect("a route");
     let sender = route.sender().expect("a sender");

@@ -31,7 +31,7 @@ async fn ended(mut command: Command) -> (Option<i32>, Vec<String>, Vec<String>) 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_order_prints_its_id_and_one_to_no_address_is_refused() {
+async fn order_prints_its_id_and_rejects_invalid_addresses() {
     let db = database(PgVersion::any()).await;
     let deliveries = Deliveries::open(db.pool(1).unwrap()).await.unwrap();
     let client = db.client().await.unwrap();

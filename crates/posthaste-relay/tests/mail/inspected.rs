@@ -68,8 +68,8 @@ async fn the_asynq_inspector_shows_completions_errors_and_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_of_asynq_goes_on_counting_where_ours_has_put_a_mail_off() {
-    let test = "a_worker_of_asynq_goes_on_counting_where_ours_has_put_a_mail_off";
+async fn asynq_workers_continue_the_retry_count_of_ours() {
+    let test = "asynq_workers_continue_the_retry_count_of_ours";
     let Some(setup) = Setup::new(test).await else {
         return;
     };

@@ -20,7 +20,7 @@ fn working(setup: &Setup) -> Child {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mail_whose_worker_is_killed_is_not_sent_again_by_another_process_and_the_next_one_is() {
+async fn mails_of_a_killed_worker_are_not_resent_and_the_next_is_sent() {
     let test = "a_mail_whose_worker_is_killed_is_not_sent_again_by_another_process";
     let Some(setup) = Setup::new(test).await else {
         return;

@@ -75,7 +75,7 @@ async fn long_running_examples_start_twice_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_example_that_starts_while_another_makes_its_table_waits_for_it_and_goes_on() {
+async fn examples_wait_for_concurrent_table_creation() {
     for (name, table, columns, line) in [
         (
             "claims",

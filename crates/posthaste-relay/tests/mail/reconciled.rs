@@ -95,8 +95,8 @@ async fn the_reconciler_survives_failed_passes_and_lost_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pass_drains_everything_and_polls_every_ten_seconds() {
-    let test = "a_pass_drains_everything_and_polls_every_ten_seconds";
+async fn reconciler_passes_drain_everything_and_run_every_ten_seconds() {
+    let test = "reconciler_passes_drain_everything_and_run_every_ten_seconds";
     let Some(setup) = Setup::new(test).await else {
         return;
     };

@@ -42,7 +42,7 @@ fn route() -> Map<String, Value> {
 }
 
 #[test]
-fn the_head_and_the_page_quote_the_route_that_fills_the_queue_of_the_workers() {
+fn the_module_and_the_guide_quote_the_tested_route() {
     assert_eq!(route()["receiver_queue"], MAIL);
     let head = file("examples/mail/main.rs");
     let quoted: String = lines().iter().map(|line| format!("//! {line}\n")).collect();

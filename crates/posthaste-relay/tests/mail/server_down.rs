@@ -64,8 +64,8 @@ async fn a_dead_mail_server_counts_no_attempt() {
 }
 
 #[tokio::test]
-async fn a_worker_that_waits_for_its_mail_server_stops_at_once() {
-    let test = "a_worker_that_waits_for_its_mail_server_stops_at_once";
+async fn workers_waiting_for_a_mail_server_stop_at_once() {
+    let test = "workers_waiting_for_a_mail_server_stop_at_once";
     let Some(setup) = Setup::new(test).await else {
         return;
     };

@@ -84,7 +84,7 @@ fn missing_and_invalid_settings_are_reported_without_values() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_program_without_settings_ends_with_one_plain_line() {
+async fn missing_settings_end_the_program_with_one_line() {
     let mut work = Child::spawn(&mut command(&["work"], None)).unwrap();
     assert_eq!(work.exit(SOON).await.unwrap().code(), Some(1));
     let error = "error: DATABASE_URL is not set; REDIS_URL is not set; SMTP_URL is not set";

@@ -86,10 +86,10 @@ impl Subject for Tasks {
 }
 
 conformance!(Tasks, and:
-    one_that_is_refused_for_good_touches_no_other,
-    one_that_refuses_for_now_loses_nothing,
-    an_ordered_relay_arrives_in_order,
-    jobs_of_a_key_arrive_in_order,
+    a_permanently_rejected_message_does_not_affect_others,
+    temporary_rejections_lose_nothing,
+    messages_of_an_ordered_relay_arrive_in_order,
+    jobs_of_one_key_arrive_in_order,
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -102,7 +102,7 @@ async fn tasks_survive_a_key_of_the_wrong_type() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_holds_what_asynqs_own_client_leaves_there() {
+async fn redis_state_matches_the_asynq_client() {
     let Some(proxied) =
         ProxiedRedis::start("redis holds what asynq's own client leaves there").await
     else {
@@ -131,9 +131,9 @@ async fn redis_holds_what_asynqs_own_client_leaves_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_real_asynq_runs_what_it_is_sent_once() {
+async fn a_real_asynq_runs_each_task_once() {
     if !are_here(
-        "a_real_asynq_runs_what_it_is_sent_once",
+        "a_real_asynq_runs_each_task_once",
         &[Receiver::Redis, Receiver::Asynq],
     ) {
         return;

@@ -53,9 +53,9 @@ impl Subject for Jobs {
 }
 
 conformance!(Jobs, and:
-    one_that_refuses_for_now_loses_nothing,
-    an_ordered_relay_arrives_in_order,
-    jobs_of_a_key_arrive_in_order,
+    temporary_rejections_lose_nothing,
+    messages_of_an_ordered_relay_arrive_in_order,
+    jobs_of_one_key_arrive_in_order,
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -124,7 +124,7 @@ fn comparable(keys: Map<String, Value>, id: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_holds_what_bullmqs_own_client_leaves_there() {
+async fn redis_state_matches_the_bullmq_client() {
     let Some(proxied) =
         ProxiedRedis::start("redis holds what BullMQ's own client leaves there").await
     else {
@@ -162,9 +162,9 @@ fn heard(worker: &Worker) -> Vec<(String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_real_bullmq_is_woken_and_runs_what_it_is_sent_once() {
+async fn a_real_bullmq_is_woken_and_runs_each_job_once() {
     if !are_here(
-        "a_real_bullmq_is_woken_and_runs_what_it_is_sent_once",
+        "a_real_bullmq_is_woken_and_runs_each_job_once",
         &[Receiver::Redis, Receiver::BullMq],
     ) {
         return;

@@ -80,15 +80,15 @@ impl Subject for Tasks {
 }
 
 conformance!(Tasks, and:
-    one_that_is_refused_for_good_touches_no_other,
-    one_that_refuses_for_now_loses_nothing,
-    an_ordered_relay_arrives_in_order,
-    jobs_of_a_key_arrive_in_order,
+    a_permanently_rejected_message_does_not_affect_others,
+    temporary_rejections_lose_nothing,
+    messages_of_an_ordered_relay_arrive_in_order,
+    jobs_of_one_key_arrive_in_order,
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_real_celery_runs_on_rabbitmq_what_it_is_sent() {
-    let test = "a_real_celery_runs_on_rabbitmq_what_it_is_sent";
+async fn a_real_celery_on_rabbitmq_runs_each_task() {
+    let test = "a_real_celery_on_rabbitmq_runs_each_task";
     if !are_here(test, &[Receiver::RabbitMq, Receiver::Celery]) {
         return;
     }

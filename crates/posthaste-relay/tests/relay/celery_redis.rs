@@ -58,9 +58,9 @@ impl Subject for Tasks {
 }
 
 conformance!(Tasks, and:
-    one_that_refuses_for_now_loses_nothing,
-    an_ordered_relay_arrives_in_order,
-    jobs_of_a_key_arrive_in_order,
+    temporary_rejections_lose_nothing,
+    messages_of_an_ordered_relay_arrive_in_order,
+    jobs_of_one_key_arrive_in_order,
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -99,7 +99,7 @@ fn comparable(keys: Map<String, Value>) -> BTreeMap<String, Value> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn redis_holds_what_celerys_own_client_leaves_there() {
+async fn redis_state_matches_the_celery_client() {
     let Some(proxied) =
         ProxiedRedis::start("redis holds what Celery's own client leaves there").await
     else {
@@ -122,9 +122,9 @@ async fn redis_holds_what_celerys_own_client_leaves_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_real_celery_runs_what_it_is_sent_by_redis() {
+async fn a_real_celery_on_redis_runs_each_task() {
     if !are_here(
-        "a_real_celery_runs_what_it_is_sent_by_redis",
+        "a_real_celery_on_redis_runs_each_task",
         &[Receiver::Redis, Receiver::Celery],
     ) {
         return;

@@ -69,10 +69,10 @@ macro_rules! conformance {
         $crate::relay::conformance::conformance!($subject:
             messages_arrive_as_they_were_enqueued,
             duplicates_have_the_same_id_and_are_accepted,
-            one_that_cannot_be_reached_counts_as_no_attempt,
-            one_that_is_slow_or_silent_loses_nothing,
-            an_answer_that_is_lost_after_acceptance_loses_nothing,
-            a_stop_in_the_middle_of_a_batch_loses_nothing,
+            an_unreachable_destination_counts_no_attempt,
+            slow_or_silent_destinations_lose_nothing,
+            answers_lost_after_acceptance_lose_nothing,
+            stopping_amid_a_batch_loses_nothing,
         );
     };
 }
@@ -219,7 +219,7 @@ pub async fn duplicates_have_the_same_id_and_are_accepted<S: Subject>() {
     worker.stop().await.unwrap();
 }
 
-pub async fn one_that_is_refused_for_good_touches_no_other<S: Subject>() {
+pub async fn a_permanently_rejected_message_does_not_affect_others<S: Subject>() {
     let Some(setup) = Setup::<S>::new().await else {
         return;
     };
@@ -240,7 +240,7 @@ pub async fn one_that_is_refused_for_good_touches_no_other<S: Subject>() {
     worker.stop().await.unwrap();
 }
 
-pub async fn one_that_refuses_for_now_loses_nothing<S: Subject>() {
+pub async fn temporary_rejections_lose_nothing<S: Subject>() {
     let Some(setup) = Setup::<S>::new().await else {
         return;
     };
@@ -260,7 +260,7 @@ pub async fn one_that_refuses_for_now_loses_nothing<S: Subject>() {
     worker.stop().await.unwrap();
 }
 
-pub async fn one_that_cannot_be_reached_counts_as_no_attempt<S: Subject>() {
+pub async fn an_unreachable_destination_counts_no_attempt<S: Subject>() {
     let Some(setup) = Setup::<S>::new().await else {
         return;
     };
@@ -280,7 +280,7 @@ pub async fn one_that_cannot_be_reached_counts_as_no_attempt<S: Subject>() {
     worker.stop().await.unwrap();
 }
 
-pub async fn one_that_is_slow_or_silent_loses_nothing<S: Subject>() {
+pub async fn slow_or_silent_destinations_lose_nothing<S: Subject>() {
     let Some(setup) = Setup::<S>::new().await else {
         return;
     };
@@ -302,7 +302,7 @@ pub async fn one_that_is_slow_or_silent_loses_nothing<S: Subject>() {
     worker.stop().await.unwrap();
 }
 
-pub async fn an_answer_that_is_lost_after_acceptance_loses_nothing<S: Subject>() {
+pub async fn answers_lost_after_acceptance_lose_nothing<S: Subject>() {
     let Some(setup) = Setup::<S>::new().await else {
         return;
     };
@@ -323,7 +323,7 @@ pub async fn an_answer_that_is_lost_after_acceptance_loses_nothing<S: Subject>()
     worker.stop().await.unwrap();
 }
 
-pub async fn a_stop_in_the_middle_of_a_batch_loses_nothing<S: Subject>() {
+pub async fn stopping_amid_a_batch_loses_nothing<S: Subject>() {
     let Some(setup) = Setup::<S>::new().await else {
         return;
     };
@@ -348,7 +348,7 @@ pub async fn a_stop_in_the_middle_of_a_batch_loses_nothing<S: Subject>() {
     worker.stop().await.unwrap();
 }
 
-pub async fn an_ordered_relay_arrives_in_order<S: Subject>() {
+pub async fn messages_of_an_ordered_relay_arrive_in_order<S: Subject>() {
     let Some(setup) = Setup::<S>::new().await else {
         return;
     };
@@ -377,7 +377,7 @@ fn is_in_order_but_for_repeats(received: &[String], ids: &[String], batch: usize
     assert_eq!(arrived, ids.len(), "{received:?}");
 }
 
-pub async fn jobs_of_a_key_arrive_in_order<S: Subject>() {
+pub async fn jobs_of_one_key_arrive_in_order<S: Subject>() {
     let Some(setup) = Setup::<S>::new().await else {
         return;
     };

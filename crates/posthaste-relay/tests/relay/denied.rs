@@ -134,7 +134,7 @@ async fn accepted_jobs_are_not_resent_for_a_missing_permission() {
 
 #[cfg(feature = "rabbitmq")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rabbitmq_user_without_a_right_counts_as_no_attempt_and_holds_up_no_other_topic() {
+async fn missing_rabbitmq_permissions_count_no_attempt_and_block_no_other_topic() {
     use super::rabbitmq::{Hands, shared};
     use posthaste_relay::RabbitMq;
     use posthaste_testkit::unique;
@@ -193,7 +193,7 @@ async fn a_rabbitmq_user_without_a_right_counts_as_no_attempt_and_holds_up_no_ot
 
 #[cfg(feature = "nats")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_nats_user_without_a_right_counts_as_no_attempt_and_holds_up_no_other_subject() {
+async fn missing_nats_permissions_count_no_attempt_and_block_no_other_subject() {
     use posthaste_relay::Nats;
 
     let test = "a_nats_user_without_a_right_counts_as_no_attempt";
@@ -267,7 +267,7 @@ async fn a_nats_user_without_a_right_counts_as_no_attempt_and_holds_up_no_other_
 /// The mock of Kafka's client library: it shows what that library does with the answers.
 #[cfg(feature = "kafka")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kafka_account_without_a_right_counts_as_no_attempt() {
+async fn missing_kafka_permissions_count_no_attempt() {
     use posthaste_relay::Kafka;
     use rdkafka::mocking::MockCluster;
     use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};

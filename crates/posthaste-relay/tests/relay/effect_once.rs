@@ -12,8 +12,8 @@ use super::{enqueue, setup};
 use crate::support::{SOON, all_done};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_real_celery_that_is_sent_a_task_twice_has_its_effect_once_and_confirms_it() {
-    let test = "a_real_celery_that_is_sent_a_task_twice_has_its_effect_once_and_confirms_it";
+async fn a_duplicate_celery_task_applies_and_confirms_its_effect_once() {
+    let test = "a_duplicate_celery_task_applies_and_confirms_its_effect_once";
     if !are_here(test, &[Receiver::Redis, Receiver::Celery]) {
         return;
     }

@@ -76,7 +76,7 @@ async fn a_full_queue_counts_no_attempt_and_blocks_no_other() {
 /// library: it shows what that library does with the answer, and no broker's.
 #[cfg(feature = "kafka")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_topic_with_too_few_replicas_counts_as_no_attempt() {
+async fn topics_with_too_few_replicas_count_no_attempt() {
     use posthaste_relay::Kafka;
     use rdkafka::mocking::MockCluster;
     use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};

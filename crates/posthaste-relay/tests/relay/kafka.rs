@@ -159,14 +159,14 @@ impl Subject for Topic {
 }
 
 conformance!(Topic, and:
-    one_that_is_refused_for_good_touches_no_other,
-    an_ordered_relay_arrives_in_order,
-    jobs_of_a_key_arrive_in_order,
+    a_permanently_rejected_message_does_not_affect_others,
+    messages_of_an_ordered_relay_arrive_in_order,
+    jobs_of_one_key_arrive_in_order,
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_consumer_of_kafka_reads_what_it_is_sent() {
-    let test = "a_consumer_of_kafka_reads_what_it_is_sent";
+async fn a_kafka_consumer_reads_every_record() {
+    let test = "a_kafka_consumer_reads_every_record";
     if !are_here(test, &[Receiver::Kafka, Receiver::Celery]) {
         return;
     }
@@ -235,8 +235,8 @@ async fn records_with_one_ordering_key_stay_in_order_in_one_partition() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_to_a_missing_topic_wait_and_neighbours_do_not() {
-    let test = "messages_to_a_missing_topic_wait_and_neighbours_do_not";
+async fn messages_to_a_missing_topic_wait_and_others_pass() {
+    let test = "messages_to_a_missing_topic_wait_and_others_pass";
     if !are_here(test, &[Receiver::Kafka]) {
         return;
     }
@@ -271,8 +271,8 @@ async fn messages_to_a_missing_topic_wait_and_neighbours_do_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_record_is_not_rejected_for_its_neighbours() {
-    let test = "a_record_is_not_rejected_for_its_neighbours";
+async fn records_are_rejected_individually() {
+    let test = "records_are_rejected_individually";
     if !are_here(test, &[Receiver::Kafka]) {
         return;
     }

@@ -198,12 +198,12 @@ async fn the_lost_answer_of_a_claim_moves_nothing_back(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ordered_relay_keeps_its_order_when_the_answer_of_a_claim_is_lost() {
+async fn an_ordered_relay_keeps_its_order_after_a_lost_claim_answer() {
     the_lost_answer_of_a_claim_moves_nothing_back(Proxy::drop_answer_to).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ordered_relay_keeps_its_order_when_the_answer_of_a_claim_never_comes() {
+async fn an_ordered_relay_keeps_its_order_after_an_unanswered_claim() {
     the_lost_answer_of_a_claim_moves_nothing_back(Proxy::lose_answer_to).await;
 }
 
@@ -239,7 +239,7 @@ fn names(from: usize, to: usize) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ordered_relay_that_stops_sends_what_it_has_and_the_next_takes_over_at_once() {
+async fn a_stopping_ordered_relay_drains_and_hands_over_at_once() {
     let setup = setup().await;
     let client = &setup.client;
     let (first, second) = (FakeDestination::default(), FakeDestination::default());

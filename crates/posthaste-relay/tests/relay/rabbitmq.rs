@@ -194,15 +194,15 @@ impl Subject for Queue {
 }
 
 conformance!(Queue, and:
-    one_that_is_refused_for_good_touches_no_other,
-    one_that_refuses_for_now_loses_nothing,
-    an_ordered_relay_arrives_in_order,
-    jobs_of_a_key_arrive_in_order,
+    a_permanently_rejected_message_does_not_affect_others,
+    temporary_rejections_lose_nothing,
+    messages_of_an_ordered_relay_arrive_in_order,
+    jobs_of_one_key_arrive_in_order,
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_consumer_of_rabbitmq_reads_what_it_is_sent() {
-    let test = "a_consumer_of_rabbitmq_reads_what_it_is_sent";
+async fn a_rabbitmq_consumer_reads_every_message() {
+    let test = "a_rabbitmq_consumer_reads_every_message";
     if !are_here(test, &[Receiver::RabbitMq, Receiver::Celery]) {
         return;
     }
@@ -248,8 +248,8 @@ async fn a_consumer_of_rabbitmq_reads_what_it_is_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_without_a_queue_waits_and_its_neighbours_do_not() {
-    let test = "a_message_without_a_queue_waits_and_its_neighbours_do_not";
+async fn messages_without_a_queue_wait_and_others_pass() {
+    let test = "messages_without_a_queue_wait_and_others_pass";
     if !are_here(test, &[Receiver::RabbitMq]) {
         return;
     }
@@ -328,8 +328,8 @@ async fn a_channel_closed_for_one_exchange_spares_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_disk_alarm_stops_the_relay_at_once_and_counts_as_no_attempt() {
-    let test = "the_disk_alarm_stops_the_relay_at_once_and_counts_as_no_attempt";
+async fn a_disk_alarm_stops_the_relay_at_once_without_an_attempt() {
+    let test = "a_disk_alarm_stops_the_relay_at_once_without_an_attempt";
     if !are_here(test, &[Receiver::RabbitMq]) {
         return;
     }

@@ -294,7 +294,7 @@ async fn a_read_only_redis_counts_as_down() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_redis_counts_as_no_attempt() {
+async fn a_full_redis_counts_no_attempt() {
     let Some(proxied) = ProxiedRedis::start("a full Redis counts as no attempt").await else {
         return;
     };

@@ -37,7 +37,7 @@ async fn referenced_rows_are_read_when_the_message_is_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn unreadable_references_fail_the_job_only_for_its_own_fault() {
+async fn unreadable_references_count_an_attempt_only_if_the_job_is_at_fault() {
     let setup = setup().await;
     let client = &setup.client;
     client.batch_execute(ORDERS).await.unwrap();
@@ -110,7 +110,7 @@ const SHUTTING_DOWN: &str = "CREATE TABLE away (id bigint);
     INSERT INTO away VALUES (3), (4);";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_ordered_relay_keeps_its_order_while_a_row_cannot_be_read() {
+async fn an_ordered_relay_keeps_its_order_while_a_row_is_unreadable() {
     let setup = setup().await;
     let client = &setup.client;
     client.batch_execute(SHUTTING_DOWN).await.unwrap();

@@ -55,9 +55,9 @@ impl Subject for Queues {
 }
 
 conformance!(Queues, and:
-    one_that_refuses_for_now_loses_nothing,
-    an_ordered_relay_arrives_in_order,
-    jobs_of_a_key_arrive_in_order,
+    temporary_rejections_lose_nothing,
+    messages_of_an_ordered_relay_arrive_in_order,
+    jobs_of_one_key_arrive_in_order,
 );
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -79,9 +79,9 @@ async fn a_key_of_the_wrong_type_affects_one_queue_only() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_real_sidekiq_runs_what_it_is_sent() {
+async fn a_real_sidekiq_runs_each_job() {
     if !are_here(
-        "a_real_sidekiq_runs_what_it_is_sent",
+        "a_real_sidekiq_runs_each_job",
         &[Receiver::Redis, Receiver::Sidekiq],
     ) {
         return;

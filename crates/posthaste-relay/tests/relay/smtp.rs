@@ -74,12 +74,12 @@ impl Subject for Mails {
 conformance!(Mails:
     messages_arrive_as_they_were_enqueued,
     duplicates_have_the_same_id_and_are_accepted,
-    one_that_is_refused_for_good_touches_no_other,
-    one_that_refuses_for_now_loses_nothing,
-    one_that_cannot_be_reached_counts_as_no_attempt,
-    one_that_is_slow_or_silent_loses_nothing,
-    an_ordered_relay_arrives_in_order,
-    jobs_of_a_key_arrive_in_order,
+    a_permanently_rejected_message_does_not_affect_others,
+    temporary_rejections_lose_nothing,
+    an_unreachable_destination_counts_no_attempt,
+    slow_or_silent_destinations_lose_nothing,
+    messages_of_an_ordered_relay_arrive_in_order,
+    jobs_of_one_key_arrive_in_order,
 );
 
 /// The delivery id in a mail's `Message-ID`.
@@ -185,7 +185,7 @@ async fn a_lost_answer_resends_or_discards_the_mail_as_configured() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_interrupted_mail_is_ambiguous_and_its_neighbours_are_not() {
+async fn only_the_interrupted_mail_is_ambiguous() {
     let Some(setup) = Setup::new("a_stop_in_the_middle_of_a_mail").await else {
         return;
     };

@@ -36,7 +36,7 @@ async fn says(client: &Client, call: &str, id: Uuid) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn staged_jobs_takes_the_articles_statements() {
+async fn staged_jobs_accepts_the_staged_job_pattern_statements() {
     for version in PgVersion::tried() {
         let (_db, client) = on_each(version).await;
         let insert = "INSERT INTO posthaste.staged_jobs (job_name, job_args) \
@@ -62,7 +62,7 @@ async fn staged_jobs_takes_the_articles_statements() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_row_of_the_outbox_is_a_job_under_its_writers_id() {
+async fn outbox_rows_become_jobs_with_their_row_id() {
     for version in PgVersion::tried() {
         let (_db, client) = on_each(version).await;
         let insert =
@@ -101,7 +101,7 @@ async fn a_row_of_the_outbox_is_a_job_under_its_writers_id() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_row_of_the_outbox_is_confirmed_by_its_own_id_and_stays_as_long_as_its_queue_keeps_it() {
+async fn outbox_rows_are_confirmed_by_id_and_follow_the_queues_retention() {
     let setup = setup().await;
     let client = &setup.client;
     let put = "INSERT INTO posthaste.route (pattern, queue) VALUES ('m*', 'mail');
@@ -122,7 +122,7 @@ async fn a_row_of_the_outbox_is_confirmed_by_its_own_id_and_stays_as_long_as_its
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn receive_is_true_once_and_only_if_its_transaction_commits() {
+async fn receive_returns_true_once_per_committed_id() {
     for version in PgVersion::tried() {
         let (_db, client) = on_each(version).await;
         let receive = "SELECT posthaste.receive($1)";
@@ -161,7 +161,7 @@ async fn concurrent_receivers_apply_the_effect_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_receiver_in_another_language_confirms_with_its_effect() {
+async fn receivers_in_other_languages_confirm_with_their_effect() {
     let setup = setup().await;
     let client = &setup.client;
     super::enqueue(client, &["m"]).await;

@@ -89,9 +89,9 @@ impl Subject for Hooks {
 }
 
 conformance!(Hooks, and:
-    one_that_is_refused_for_good_touches_no_other,
-    one_that_refuses_for_now_loses_nothing,
-    jobs_of_a_key_arrive_in_order,
+    a_permanently_rejected_message_does_not_affect_others,
+    temporary_rejections_lose_nothing,
+    jobs_of_one_key_arrive_in_order,
 );
 
 /// The same with one request at a time.
@@ -118,7 +118,7 @@ impl Subject for OneByOne {
 }
 
 mod one_by_one {
-    super::conformance!(super::OneByOne: an_ordered_relay_arrives_in_order);
+    super::conformance!(super::OneByOne: messages_of_an_ordered_relay_arrive_in_order);
 }
 
 struct Setup {
@@ -203,7 +203,7 @@ async fn requests_are_signed_and_carry_route_and_job_fields() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_hanging_endpoint_blocks_no_other() {
+async fn a_hanging_endpoint_does_not_block_others() {
     let setup = Setup::new().await;
     let limit = Duration::from_millis(500);
     let webhook = Webhook::to_each(client(), address_policy())

@@ -32,7 +32,7 @@ fn dead(version: i64) -> Option<IndexedVersion> {
 /// A row of version 5, a deletion of version 5, and no row, each against all that an index can
 /// show.
 #[test]
-fn the_whole_table() {
+fn every_row_and_index_state_has_its_decision() {
     use Reason::{Deleted, Different, Equal, Forced, Missing, Neither};
     let row = RowState::Live { version: 5 };
     let gone = RowState::Dead { version: 5 };

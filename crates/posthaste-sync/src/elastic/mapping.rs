@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn defined_mappings_are_kept() {
+    fn defined_mappings_are_preserved() {
         let users = json!({"mappings": {"properties": {"title": {"type": "keyword"}}}});
         assert_eq!(with_mappings(&users, &[field("title", "text")]), users);
     }

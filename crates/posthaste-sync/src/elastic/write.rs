@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_cut_by_their_size_and_hold_one_write_at_least() {
+    fn requests_are_split_by_size_with_at_least_one_write() {
         for (sizes, most, cuts) in [
             (vec![200, 200, 200], usize::MAX, vec![3]),
             (vec![200, 200, 200], 400, vec![2, 1]),

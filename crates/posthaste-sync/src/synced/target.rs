@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn possible_secrets_are_no_alias() {
+    fn rejects_aliases_that_may_be_secrets() {
         for wrong in [
             "https://h:9200/pages?key=geheim",
             "https://h:9200/?key=geheim",

@@ -28,13 +28,13 @@ macro_rules! conforms {
     ($subject:ty) => {
         crate::sync::conformance::conforms!($subject:
             writes_are_read_back_with_mark_and_token,
-            a_write_that_is_not_newer_changes_nothing,
-            a_deletion_stops_late_writes_and_not_a_row_that_is_created_again,
-            a_refused_document_touches_no_other,
+            writes_that_are_not_newer_change_nothing,
+            deletions_stop_late_writes_but_not_recreated_rows,
+            a_rejected_document_does_not_affect_others,
             the_newest_of_concurrent_writes_wins,
-            the_walk_shows_everything_once_in_the_order_of_the_ids,
+            walks_return_every_document_once_in_id_order,
             searchable_reads_are_found_by_searches,
-            old_deletions_are_forgotten,
+            old_deletion_marks_are_removed,
             holds_distinguishes_contents_and_absence,
         );
     };
@@ -119,7 +119,7 @@ pub async fn holds_distinguishes_contents_and_absence(subject: &impl Subject) {
     assert_eq!(index.holds(&[]).await.unwrap(), [false; 0]);
 }
 
-pub async fn a_write_that_is_not_newer_changes_nothing(subject: &impl Subject) {
+pub async fn writes_that_are_not_newer_change_nothing(subject: &impl Subject) {
     let index = subject.index();
     let newest = write("1", 5, "newest");
     index.write(std::slice::from_ref(&newest)).await.unwrap();
@@ -142,9 +142,7 @@ pub async fn a_write_that_is_not_newer_changes_nothing(subject: &impl Subject) {
     assert_eq!(subject.search("newest").await.len(), 0);
 }
 
-pub async fn a_deletion_stops_late_writes_and_not_a_row_that_is_created_again(
-    subject: &impl Subject,
-) {
+pub async fn deletions_stop_late_writes_but_not_recreated_rows(subject: &impl Subject) {
     let index = subject.index();
     index.write(&[write("1", 5, "word")]).await.unwrap();
     let gone = delete("1", 8);
@@ -170,7 +168,7 @@ pub async fn a_deletion_stops_late_writes_and_not_a_row_that_is_created_again(
     assert_eq!(subject.search("word").await, ["1"]);
 }
 
-pub async fn a_refused_document_touches_no_other(subject: &impl Subject) {
+pub async fn a_rejected_document_does_not_affect_others(subject: &impl Subject) {
     let index = subject.index();
     let mut writes: Vec<Write> = (0..20).map(|n| write(&n.to_string(), 5, "word")).collect();
     writes[13].document = Some(subject.unacceptable());
@@ -207,7 +205,7 @@ pub async fn the_newest_of_concurrent_writes_wins(subject: &impl Subject) {
     assert_eq!(seen(index, &ids).await, newest);
 }
 
-pub async fn the_walk_shows_everything_once_in_the_order_of_the_ids(subject: &impl Subject) {
+pub async fn walks_return_every_document_once_in_id_order(subject: &impl Subject) {
     let index = subject.index();
     let mut writes: Vec<Write> = (0..95)
         .map(|n| write(&(n * 7).to_string(), 5, "word"))
@@ -244,7 +242,7 @@ pub async fn searchable_reads_are_found_by_searches(subject: &impl Subject) {
     }
 }
 
-pub async fn old_deletions_are_forgotten(subject: &impl Subject) {
+pub async fn old_deletion_marks_are_removed(subject: &impl Subject) {
     let index = subject.index();
     index
         .write(&[write("1", 5, "word"), delete("2", 5)])

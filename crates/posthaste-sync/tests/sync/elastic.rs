@@ -114,19 +114,19 @@ mod on_the_fake {
 }
 
 #[test]
-fn the_index_converges_two_polls_after_any_server_fault() {
+fn the_index_converges_within_two_polls_after_any_server_fault() {
     let schedules = all("elastic", |seed| run(seed, Twin::None, fake_server::any));
     posthaste_testkit::ran::count("schedules-elastic", schedules);
 }
 
 #[test]
-fn the_schedules_on_a_server_notice_a_check_of_mere_presence() {
+fn server_fault_schedules_detect_a_presence_only_check() {
     let fails = |seed: &u64| run(*seed, Twin::Presence, fake_server::any).is_err();
     assert!((0..200).any(|seed| fails(&seed)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn searches_find_words_but_no_deletions() {
+async fn searches_find_words_and_exclude_deleted_rows() {
     let test = "words are found and what a deletion leaves is not";
     let Some(index) = on_the_server(test).await else {
         return;

@@ -124,7 +124,7 @@ impl SeenRows {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_change_of_a_partitioned_table_is_seen_wherever_it_is_made() {
+async fn every_change_to_any_partition_is_synced() {
     for server in PgVersion::tried() {
         for (table, later) in [BY_TIME, BY_KEY].into_iter().zip(LATER) {
             for role in ["origin", "replica"] {
@@ -157,7 +157,7 @@ async fn every_change_of_a_partitioned_table_is_seen_wherever_it_is_made() {
 
 /// An insert draws before it waits for the one that deletes its key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_insert_into_a_partition_that_waits_for_a_deletion_is_newer() {
+async fn a_partition_insert_waiting_for_a_deletion_gets_a_newer_version() {
     for server in PgVersion::tried() {
         for table in [BY_TIME, BY_KEY] {
             for again in [
@@ -277,7 +277,7 @@ async fn partitions_are_synced_while_attached() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tables_with_inheritance_and_keys_that_are_not_first_are_refused() {
+async fn rejects_inheritance_and_keys_that_are_not_the_first_column() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let tables = "CREATE TABLE parent (id bigint PRIMARY KEY);

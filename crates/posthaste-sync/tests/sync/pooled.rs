@@ -16,7 +16,7 @@ async fn left(pool: &PgPool) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_program_with_a_pool_of_sqlx_alone_syncs_searches_and_audits() {
+async fn sqlx_programs_can_sync_search_and_audit() {
     let db = database(PgVersion::any()).await;
     let pool = PgPool::connect(db.url()).await.unwrap();
     sqlx::raw_sql(NOTES).execute(&pool).await.unwrap();

@@ -42,7 +42,7 @@ impl Subject for Words {
 conforms!(Words);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fields_with_weights_order_what_is_found() {
+async fn field_weights_rank_search_results() {
     let db = database(PgVersion::any()).await;
     let index = Postgres::new(db.pool(1).unwrap(), "words")
         .language("simple")
@@ -62,7 +62,7 @@ async fn fields_with_weights_order_what_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_old_deletions_are_forgotten_however_many_there_are() {
+async fn all_old_deletion_records_are_removed() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let fill = "INSERT INTO posthaste.search (index, id, version, pass, token, deleted_at, words)

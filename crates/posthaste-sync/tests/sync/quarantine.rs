@@ -66,7 +66,7 @@ async fn the_backlog_after_a_killed_sync_is_processed_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn suspicious_jobs_are_processed_alone() {
+async fn repeatedly_crashed_jobs_are_processed_alone() {
     let setup = setup().await;
     killed(&setup, 100).await;
     setup

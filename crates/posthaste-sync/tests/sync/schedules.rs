@@ -20,18 +20,18 @@ use super::world::{Inner, Line, Request, Twin, World};
 const IDS: u32 = 6;
 
 #[test]
-fn the_index_converges_two_polls_after_any_fault() {
+fn the_index_converges_within_two_polls_after_any_fault() {
     let schedules = all("memory", |seed| run(seed, Twin::None, in_memory));
     posthaste_testkit::ran::count("schedules", schedules);
 }
 
 #[test]
-fn the_schedules_notice_a_check_of_mere_presence() {
+fn fault_schedules_detect_a_presence_only_check() {
     assert_ne!(failing(Twin::Presence), 0);
 }
 
 #[test]
-fn the_schedules_detect_a_last_write_wins_index() {
+fn fault_schedules_detect_a_last_write_wins_index() {
     assert_ne!(failing(Twin::LastWins), 0);
 }
 

@@ -41,7 +41,7 @@ async fn rows_are_newer_than_their_deletions(client: &Client, sync: (&str, &str,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn several_syncs_of_one_table_see_every_change() {
+async fn all_syncs_of_a_table_see_every_change() {
     for server in PgVersion::tried() {
         let db = database(server).await;
         let client = db.client().await.unwrap();
@@ -103,7 +103,7 @@ async fn several_syncs_of_one_table_see_every_change() {
 
 /// Two that draw for one column: an insert that waits for a deletion is newer for both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_insert_that_waits_for_a_deletion_is_newer_for_every_sync() {
+async fn an_insert_waiting_for_a_deletion_is_newer_for_every_sync() {
     for server in PgVersion::tried() {
         let db = database(server).await;
         let (deleter, creator) = (db.client().await.unwrap(), db.client().await.unwrap());

@@ -66,7 +66,7 @@ async fn acknowledged_writes_survive_reopening_the_folder() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fields_are_searched_by_name_and_weight_and_deletions_are_never_found() {
+async fn fields_are_searched_by_name_and_weight_excluding_deleted_rows() {
     let folder = tempfile::tempdir().unwrap();
     let index = Tantivy::at(folder.path())
         .field("title", 3.0)

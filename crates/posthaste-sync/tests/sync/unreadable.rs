@@ -31,7 +31,7 @@ async fn audited(setup: &Setup, source: &dyn Source, repair: bool) -> Audited {
 const FILL: &str = "INSERT INTO note SELECT n, 'word' FROM generate_series(1, 20) n";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_row_that_cannot_be_read_is_named_by_the_audit_and_all_others_are_repaired() {
+async fn audits_repair_all_readable_rows_and_name_the_unreadable_one() {
     let setup = setup().await;
     setup.run(FILL).await;
     let source = dividing(&setup);
@@ -194,7 +194,7 @@ async fn unindexable_documents_are_discarded_with_the_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_row_that_is_too_large_for_a_document_is_given_up_and_named() {
+async fn rows_too_large_for_a_document_are_discarded_and_named() {
     let setup = setup().await;
     // A string of jsonb has less than 256 MiB.
     setup

@@ -40,7 +40,7 @@ async fn deletion(client: &Client, id: i64) -> i64 {
 const LEVELS: [&str; 3] = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_change_draws_a_larger_version_and_has_a_job_60_s_ahead_in_every_isolation_level() {
+async fn each_change_gets_a_larger_version_and_a_job_in_every_isolation_level() {
     for server in PgVersion::tried() {
         let (_db, client) = notes(server).await;
         let mut last = 0;
@@ -84,7 +84,7 @@ async fn each_change_draws_a_larger_version_and_has_a_job_60_s_ahead_in_every_is
 /// One session deletes a row while another is creating it again, and waits: its insert began before
 /// the deletion.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_row_that_is_created_again_is_newer_than_its_deletion_although_its_insert_began_before() {
+async fn a_recreated_row_is_newer_than_its_deletion_even_if_inserted_first() {
     for server in PgVersion::tried() {
         for level in LEVELS {
             for again in [
@@ -137,7 +137,7 @@ async fn a_row_that_is_created_again_is_newer_than_its_deletion_although_its_ins
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_that_changes_is_a_deletion_and_a_new_row() {
+async fn changed_keys_become_a_deletion_and_a_new_row() {
     for server in PgVersion::tried() {
         let (_db, client) = notes(server).await;
         client
@@ -197,7 +197,7 @@ async fn a_row_recreated_by_one_statement_is_newer_than_its_deletion() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn truncate_is_the_deletion_of_each_row_and_refused_under_an_old_snapshot() {
+async fn truncate_deletes_each_row_and_is_rejected_under_an_old_snapshot() {
     for server in PgVersion::tried() {
         let (_db, client) = notes(server).await;
         client
@@ -225,7 +225,7 @@ async fn truncate_is_the_deletion_of_each_row_and_refused_under_an_old_snapshot(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn columns_of_the_application_are_left_alone() {
+async fn application_columns_are_left_unchanged() {
     for server in PgVersion::tried() {
         let db = database(server).await;
         let client = db.client().await.unwrap();
@@ -252,7 +252,7 @@ async fn columns_of_the_application_are_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tables_whose_versions_would_not_be_safe_are_refused_by_name() {
+async fn rejects_tables_with_unsafe_versions_by_name() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     for (table, code) in [
@@ -321,7 +321,7 @@ async fn sync_tables_can_be_disabled_and_enabled_again() {
 
 /// The roles may be there before the table is synced, or come later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_producer_in_its_role_changes_a_synced_table() {
+async fn the_producer_role_can_change_a_synced_table() {
     for server in PgVersion::tried() {
         for is_before in [true, false] {
             let db = database(server).await;

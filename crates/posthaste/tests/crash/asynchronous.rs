@@ -25,14 +25,14 @@ const SETTINGS: [(&str, &str); 5] = [
 
 on_both! {
     acknowledged =>
-        no_acknowledgement_is_forgotten_whatever_its_session_waits_for_on_15,
-        no_acknowledgement_is_forgotten_whatever_its_session_waits_for_on_18;
+        acknowledgements_survive_a_crash_under_any_synchronous_commit_on_15,
+        acknowledgements_survive_a_crash_under_any_synchronous_commit_on_18;
     given_back =>
-        a_worker_gives_back_what_a_crash_made_running_again_and_keeps_the_rest_on_15,
-        a_worker_gives_back_what_a_crash_made_running_again_and_keeps_the_rest_on_18;
+        workers_release_jobs_that_a_crash_reopened_and_keep_the_rest_on_15,
+        workers_release_jobs_that_a_crash_reopened_and_keep_the_rest_on_18;
     once =>
-        no_id_comes_again_after_a_crash_that_forgot_its_job_on_15,
-        no_id_comes_again_after_a_crash_that_forgot_its_job_on_18;
+        job_ids_lost_in_a_crash_are_not_reused_on_15,
+        job_ids_lost_in_a_crash_are_not_reused_on_18;
 }
 
 fn crash(server: &PgServer) -> anyhow::Result<()> {

@@ -12,10 +12,10 @@ const PAGE: i32 = 5_000;
 
 on_both! {
     a_burst_over_a_second =>
-        claims_are_served_while_a_hundred_thousand_jobs_of_one_second_are_promoted_on_15,
-        claims_are_served_while_a_hundred_thousand_jobs_of_one_second_are_promoted_on_18;
-    a_burst_at_an_instant => one_statement_that_schedules_many_jobs_for_one_instant_is_paged_on_15,
-        one_statement_that_schedules_many_jobs_for_one_instant_is_paged_on_18;
+        claims_continue_while_a_hundred_thousand_jobs_are_promoted_on_15,
+        claims_continue_while_a_hundred_thousand_jobs_are_promoted_on_18;
+    a_burst_at_an_instant => many_jobs_due_at_one_instant_are_promoted_in_pages_on_15,
+        many_jobs_due_at_one_instant_are_promoted_in_pages_on_18;
 }
 
 async fn park(store: &Store, jobs: i32, spread: &str) -> anyhow::Result<()> {

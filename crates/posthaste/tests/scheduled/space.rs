@@ -9,8 +9,8 @@ use crate::support;
 
 on_both! {
     space_is_bounded =>
-        scheduled_jobs_take_no_more_space_than_what_waits_under_a_pinned_horizon_on_15,
-        scheduled_jobs_take_no_more_space_than_what_waits_under_a_pinned_horizon_on_18;
+        scheduled_jobs_use_bounded_space_under_a_pinned_horizon_on_15,
+        scheduled_jobs_use_bounded_space_under_a_pinned_horizon_on_18;
 }
 
 const ROUNDS: usize = 24;

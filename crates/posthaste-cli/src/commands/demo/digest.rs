@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_empty_file_has_the_digest_of_nothing() -> io::Result<()> {
+    fn an_empty_file_has_the_sha256_of_empty_input() -> io::Result<()> {
         let path = std::env::temp_dir().join(format!("posthaste-empty-{}", std::process::id()));
         File::create(&path)?;
         let found = examine(&path)?;

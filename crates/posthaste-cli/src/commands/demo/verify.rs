@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_may_hold_newlines_backslashes_and_bytes() {
+    fn file_names_may_contain_newlines_backslashes_and_any_bytes() {
         let line = [&[b'0'; 64][..], b"  /a\\b\n\xff  c"].concat();
         let parsed = parse(&line);
         assert_eq!(parsed, Some((vec![0; 32], &b"/a\\b\n\xff  c"[..])));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_row_and_an_unworked_row_differ() {
+    fn missing_rows_and_unprocessed_rows_are_distinguished() {
         let lost = Claim {
             present: false,
             ..claim(None, None)
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn an_odd_name_is_shown_on_one_line() {
+    fn unusual_file_names_are_shown_on_one_line() {
         assert_eq!(shown(Path::new("/a\nb")), "/a\\nb");
     }
 }

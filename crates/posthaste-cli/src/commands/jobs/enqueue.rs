@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attempts_are_a_number_or_unlimited() {
+    fn max_attempts_is_a_number_or_unlimited() {
         assert_eq!(max_attempts("3"), Ok(Attempts(Some(3))));
         assert_eq!(max_attempts("unlimited"), Ok(Attempts(None)));
         for wrong in ["0", "-1", "many", ""] {

@@ -120,7 +120,7 @@ fn promtool_test(seed: u64, readings: &[Reading], firing: &[Finding]) -> String 
 }
 
 #[test]
-fn prometheus_makes_the_same_alerts_of_random_readings() {
+fn prometheus_raises_the_same_alerts_for_random_samples() {
     let rules = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../docs/operate/prometheus/posthaste.rules.yml")
         .canonicalize()

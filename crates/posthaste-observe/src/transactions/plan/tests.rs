@@ -57,7 +57,7 @@ fn taken(one: &Seen, policy: &Policy, passes: usize) -> Vec<Step> {
 }
 
 #[test]
-fn steps_are_taken_one_by_one_and_once() {
+fn steps_escalate_in_order_and_run_once() {
     use Step::{Cancel, Terminate, Warn};
     let ages = [
         (59.0, vec![]),
@@ -79,7 +79,7 @@ fn idle_sessions_are_terminated_without_a_cancel() {
 }
 
 #[test]
-fn the_first_rule_that_fits_decides() {
+fn the_first_matching_rule_applies() {
     let allowed = "[[rule]]\nuser = 'app'\n[[rule]]\nterminate = '1s'";
     assert_eq!(taken(&session(1, 9_999.0), &policy(allowed), 3), []);
     let other = "[[rule]]\nuser = 'other'\n[[rule]]\nterminate = '1s'";
@@ -119,7 +119,7 @@ fn prepared_transactions_slots_and_replicas_are_never_acted_on() {
 }
 
 #[test]
-fn an_unread_slot_is_warned_about_although_its_age_is_unknown() {
+fn inactive_slots_are_warned_about_despite_an_unknown_age() {
     let mut slot = session(1, 0.0);
     slot.holder.kind = HolderKind::Slot;
     slot.holder.seconds = None;
@@ -129,7 +129,7 @@ fn an_unread_slot_is_warned_about_although_its_age_is_unknown() {
 }
 
 #[test]
-fn a_clock_that_jumps_ahead_makes_no_transaction_older() {
+fn forward_clock_jumps_do_not_age_transactions() {
     let (mut past, policy) = (Past::default(), strict());
     let young = [session(1, 1.0)];
     past.observe(&young, &["primary".into()], Duration::ZERO);
@@ -140,7 +140,7 @@ fn a_clock_that_jumps_ahead_makes_no_transaction_older() {
 }
 
 #[test]
-fn another_transaction_under_the_same_pid_begins_anew() {
+fn a_new_transaction_of_the_same_pid_starts_over() {
     let (mut past, policy) = (Past::default(), strict());
     let mut one = [session(1, 60.0)];
     past.taken(one[0].key(), Step::Warn);

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_that_is_lost_is_not_used_again() {
+    fn lost_connections_are_not_reused() {
         let error = AMQPError::new(AMQPHardError::CONNECTIONFORCED.into(), "shutdown".into());
         let error = lapin::Error::from(ErrorKind::ProtocolError(error));
         let outcomes = judged(vec![Ok(Confirmation::Ack(None)), Err(error)]);

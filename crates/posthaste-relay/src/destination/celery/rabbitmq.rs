@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_is_published_as_by_celerys_own_client() {
+    fn rabbitmq_tasks_match_the_celery_client() {
         let cases = cases(include_str!(
             "../../../tests/relay/golden/celery_rabbitmq.json"
         ));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_expires_in_rabbitmq_as_in_its_worker() {
+    fn rabbitmq_and_the_worker_expire_tasks_alike() {
         let job = crate::message::tests::job("a", "{}");
         let message = crate::message::mapping::Mapping::default().message(job, uuid::Uuid::nil());
         let message = message.expect("a message");

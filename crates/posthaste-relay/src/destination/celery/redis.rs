@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_is_what_celerys_own_client_writes() {
+    fn redis_tasks_match_the_celery_client() {
         let cases = cases(include_str!(
             "../../../tests/relay/golden/celery_redis.json"
         ));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn priorities_select_the_list_of_their_step() {
+    fn priorities_select_the_matching_redis_list() {
         let steps = [0, 2, 3, 5, 6, 8, 9].map(step);
         assert_eq!(steps, [0, 0, 3, 3, 6, 6, 9]);
         for (given, taken) in [(-1, 0), (4, 4), (LOWEST + 1, 9)] {

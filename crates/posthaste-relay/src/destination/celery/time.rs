@@ -16,7 +16,7 @@ mod tests {
     use super::offset;
 
     #[test]
-    fn a_time_has_six_decimals_or_none() {
+    fn times_have_six_decimals_or_none() {
         for (at, written) in [
             ("2026-11-26T10:00:00Z", "2026-11-26T10:00:00+00:00"),
             (

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn each_code_has_its_kind_of_failure() {
+    fn error_codes_map_to_failure_kinds() {
         use RDKafkaErrorCode as Code;
         for (code, failure) in [
             (Code::MessageSizeTooLarge, "too_large"),

@@ -248,7 +248,7 @@ mod tests {
     use crate::destination::reason::{Failure, Reason};
 
     #[test]
-    fn a_duplicate_is_accepted_and_a_service_that_answers_is_no_stream() {
+    fn duplicates_are_accepted_and_replies_of_services_rejected() {
         let of = |reply: Value| answer(reply.to_string().as_bytes());
         assert_eq!(
             of(json!({"stream": "S", "seq": 1})),
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn message_errors_are_told_apart_from_stream_errors() {
+    fn message_errors_are_distinguished_from_stream_errors() {
         let of = |code: u16, err_code: u32| {
             let error = json!({"code": code, "err_code": err_code, "description": "d"});
             answer(json!({ "error": error }).to_string().as_bytes())

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn each_refusal_has_its_kind_of_failure() {
+    fn redis_errors_map_to_failure_kinds() {
         for (error, failure) in [
             ("OOM command not allowed", "full"),
             ("NOAUTH Authentication required.", "auth"),

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn each_code_has_its_kind_of_failure() {
+    fn error_codes_map_to_failure_kinds() {
         let of = |code| match classify(Step::Recipient, Some(code), "so") {
             MailOutcome::Answered(answer) => answer.failure().map(Failure::name),
             MailOutcome::Denied(answer) => answer.failure().map(Failure::name),

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_next_to_closed_networks_are_public() {
+    fn addresses_next_to_blocked_networks_are_public() {
         for address in [
             "1.1.1.1",
             "9.255.255.255",
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn allowed_networks_are_networks_or_addresses() {
+    fn allowed_networks_accept_networks_and_addresses() {
         let admits = |network: &str, address: &str| {
             let address_policy = AddressPolicy::public().allow(network).unwrap();
             address_policy.admits(address.parse().unwrap())

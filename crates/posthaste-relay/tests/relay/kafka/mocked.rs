@@ -95,8 +95,8 @@ impl Subject for Mocked {
 conformance!(Mocked:
     messages_arrive_as_they_were_enqueued,
     duplicates_have_the_same_id_and_are_accepted,
-    one_that_refuses_for_now_loses_nothing,
-    a_stop_in_the_middle_of_a_batch_loses_nothing,
-    an_ordered_relay_arrives_in_order,
-    jobs_of_a_key_arrive_in_order,
+    temporary_rejections_lose_nothing,
+    stopping_amid_a_batch_loses_nothing,
+    messages_of_an_ordered_relay_arrive_in_order,
+    jobs_of_one_key_arrive_in_order,
 );

@@ -106,7 +106,7 @@ async fn serve(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_receiver_that_rejects_head_recovers_after_a_lost_answer() {
+async fn receivers_that_reject_head_recover_after_a_lost_answer() {
     let setup = Setup::new().await;
     let receiver = NoHead::start().await;
     let (relay, worker) = setup.work(Relay::to(webhook(&receiver.address))).await;

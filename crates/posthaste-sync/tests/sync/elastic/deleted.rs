@@ -82,7 +82,7 @@ async fn rows() -> (TestDb, Client) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writes_never_create_a_missing_index_and_the_next_poll_does() {
+async fn a_missing_index_is_created_by_the_next_poll_and_never_by_writes() {
     let Some(index) = on_the_server("a write to an index that is gone").await else {
         return;
     };

@@ -73,7 +73,7 @@ impl Source for Failing {
 }
 
 #[tokio::test]
-async fn a_row_that_cannot_be_read_is_named_by_a_rebuild_that_has_filled_all_others() {
+async fn rebuilds_fill_all_readable_rows_and_name_the_unreadable_one() {
     let fake = Arc::new(FakeElastic::new(1));
     let world = World::default();
     let index = index_behind_alias(&fake, &world).await;

@@ -41,7 +41,7 @@ fn requests(ids: impl IntoIterator<Item = i64>) -> Vec<SyncRequest> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_index_without_a_definition_has_the_types_of_the_columns() {
+async fn undefined_mappings_follow_the_column_types() {
     if !are_here("the types of columns", &[Receiver::OpenSearch]) {
         return;
     }

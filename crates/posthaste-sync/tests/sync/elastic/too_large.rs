@@ -15,7 +15,7 @@ use crate::support::{SOON, database, worker};
 use crate::sync::NOTES;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_document_larger_than_a_request_may_be_is_given_up_and_named() {
+async fn documents_larger_than_a_request_are_discarded_and_named() {
     let fake = FakeElastic::start(3).await.unwrap();
     fake.largest_request(3_000);
     let db = database(PgVersion::any()).await;
@@ -52,7 +52,7 @@ async fn a_document_larger_than_a_request_may_be_is_given_up_and_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_word_longer_than_the_server_indexes_is_given_up_with_its_field_and_not_quoted() {
+async fn overlong_words_are_discarded_naming_the_field_without_quoting() {
     if !are_here("words that are too long", &[Receiver::OpenSearch]) {
         return;
     }

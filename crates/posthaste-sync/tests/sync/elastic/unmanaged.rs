@@ -198,7 +198,7 @@ async fn audits_delete_unmanaged_documents() {
 /// A copy keeps the id that it was written with, by which documents are sorted, and stands under
 /// another one.
 #[tokio::test]
-async fn copied_documents_are_orphans_and_do_not_loop_walks() {
+async fn copied_documents_are_orphans_and_do_not_loop_audits() {
     let fake = FakeElastic::start(10).await.unwrap();
     let server = client(&fake.url());
     let index = Elastic::new(server.clone(), "notes").definition(notes());

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_paragraph_is_a_package() {
+    fn each_paragraph_is_parsed_as_a_package() {
         let stanza = "Package: a\nVersion: 1:2.0-1\nTag: x::y,\n z\nDescription: does: things\n \
                       and more\nSection: net\n";
         let text = |text: &str| Some(text.to_owned());
