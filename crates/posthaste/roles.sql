@@ -92,7 +92,7 @@ GRANT INSERT (slot, queue, name, priority, enqueued_at, scheduled_at, expires_at
   ON posthaste.store TO posthaste_producer;
 GRANT SELECT ON posthaste.unique_key TO posthaste_producer;
 GRANT EXECUTE ON FUNCTION
-  posthaste.enqueue_other(text, jsonb, text, integer, timestamptz, timestamptz, text, text, integer,
+  posthaste.enqueue_slow(text, jsonb, text, integer, timestamptz, timestamptz, text, text, integer,
                           text, text, boolean),
   posthaste.recover() TO posthaste_producer, posthaste_worker;
 GRANT EXECUTE ON FUNCTION posthaste.cluster(), posthaste.timeline()

@@ -13,5 +13,5 @@ GRANT INSERT (slot, queue, name, priority, enqueued_at, scheduled_at, expires_at
   max_attempts, kwargs_bytes, kwargs, ordering_key, own_queue, own_priority, trace),
   SELECT (id) ON posthaste.store TO app;
 -- for jobs that are not due or have a key; it runs with its owner's rights:
-GRANT EXECUTE ON FUNCTION posthaste.enqueue_other(text, jsonb, text, integer, timestamptz,
+GRANT EXECUTE ON FUNCTION posthaste.enqueue_slow(text, jsonb, text, integer, timestamptz,
   timestamptz, text, text, integer, text, text, boolean) TO app;

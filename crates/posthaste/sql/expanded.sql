@@ -1499,16 +1499,16 @@ CREATE TABLE posthaste.capture_copy (
 CREATE UNIQUE INDEX capture_copy_open ON posthaste.capture_copy (capture, schema_name, table_name)
  WHERE ended_at IS NULL;
 
--- Cancel: ends jobs where they wait, and has workers end those that run.
+-- Cancel: ends waiting jobs, and has workers end running ones.
 
--- Those of these jobs that wait in this slot, with their lanes.
+-- Those of these jobs that wait unclaimed in this slot, with their lanes.
 CREATE OR REPLACE FUNCTION posthaste.unclaimed_in_0(p_ids bigint[])
 RETURNS TABLE (id bigint, queue text, priority integer) LANGUAGE sql STABLE AS $f$
   SELECT r.id, r.queue, r.priority FROM posthaste.ready_0 r
     LEFT JOIN LATERAL (SELECT * FROM posthaste.claim_0 n
         WHERE n.queue = r.queue AND n.priority = r.priority
                         ORDER BY n.queue DESC, n.priority DESC, n.batch DESC LIMIT 1) c ON true
-   -- ends of turns have numbers too
+   -- ends of turns have ids too
    WHERE r.id = ANY (p_ids) AND NOT (r.queue = '' AND r.priority = 1)
      AND NOT EXISTS (SELECT FROM posthaste.job_done_0 a WHERE a.xid = r.xid AND a.id = r.id)
      AND posthaste.is_claimed(r.xid, r.id, c.lo, c.hi, c.to_xid, c.to_id, c.exhausted) IS NOT TRUE
@@ -1519,7 +1519,7 @@ RETURNS TABLE (id bigint, queue text, priority integer) LANGUAGE sql STABLE AS $
     LEFT JOIN LATERAL (SELECT * FROM posthaste.claim_1 n
         WHERE n.queue = r.queue AND n.priority = r.priority
                         ORDER BY n.queue DESC, n.priority DESC, n.batch DESC LIMIT 1) c ON true
-   -- ends of turns have numbers too
+   -- ends of turns have ids too
    WHERE r.id = ANY (p_ids) AND NOT (r.queue = '' AND r.priority = 1)
      AND NOT EXISTS (SELECT FROM posthaste.job_done_1 a WHERE a.xid = r.xid AND a.id = r.id)
      AND posthaste.is_claimed(r.xid, r.id, c.lo, c.hi, c.to_xid, c.to_id, c.exhausted) IS NOT TRUE
@@ -1530,7 +1530,7 @@ RETURNS TABLE (id bigint, queue text, priority integer) LANGUAGE sql STABLE AS $
     LEFT JOIN LATERAL (SELECT * FROM posthaste.claim_2 n
         WHERE n.queue = r.queue AND n.priority = r.priority
                         ORDER BY n.queue DESC, n.priority DESC, n.batch DESC LIMIT 1) c ON true
-   -- ends of turns have numbers too
+   -- ends of turns have ids too
    WHERE r.id = ANY (p_ids) AND NOT (r.queue = '' AND r.priority = 1)
      AND NOT EXISTS (SELECT FROM posthaste.job_done_2 a WHERE a.xid = r.xid AND a.id = r.id)
      AND posthaste.is_claimed(r.xid, r.id, c.lo, c.hi, c.to_xid, c.to_id, c.exhausted) IS NOT TRUE
@@ -1541,7 +1541,7 @@ RETURNS TABLE (id bigint, queue text, priority integer) LANGUAGE sql STABLE AS $
     LEFT JOIN LATERAL (SELECT * FROM posthaste.claim_3 n
         WHERE n.queue = r.queue AND n.priority = r.priority
                         ORDER BY n.queue DESC, n.priority DESC, n.batch DESC LIMIT 1) c ON true
-   -- ends of turns have numbers too
+   -- ends of turns have ids too
    WHERE r.id = ANY (p_ids) AND NOT (r.queue = '' AND r.priority = 1)
      AND NOT EXISTS (SELECT FROM posthaste.job_done_3 a WHERE a.xid = r.xid AND a.id = r.id)
      AND posthaste.is_claimed(r.xid, r.id, c.lo, c.hi, c.to_xid, c.to_id, c.exhausted) IS NOT TRUE
@@ -1552,7 +1552,7 @@ RETURNS TABLE (id bigint, queue text, priority integer) LANGUAGE sql STABLE AS $
     LEFT JOIN LATERAL (SELECT * FROM posthaste.claim_4 n
         WHERE n.queue = r.queue AND n.priority = r.priority
                         ORDER BY n.queue DESC, n.priority DESC, n.batch DESC LIMIT 1) c ON true
-   -- ends of turns have numbers too
+   -- ends of turns have ids too
    WHERE r.id = ANY (p_ids) AND NOT (r.queue = '' AND r.priority = 1)
      AND NOT EXISTS (SELECT FROM posthaste.job_done_4 a WHERE a.xid = r.xid AND a.id = r.id)
      AND posthaste.is_claimed(r.xid, r.id, c.lo, c.hi, c.to_xid, c.to_id, c.exhausted) IS NOT TRUE
@@ -1563,13 +1563,13 @@ RETURNS TABLE (id bigint, queue text, priority integer) LANGUAGE sql STABLE AS $
     LEFT JOIN LATERAL (SELECT * FROM posthaste.claim_5 n
         WHERE n.queue = r.queue AND n.priority = r.priority
                         ORDER BY n.queue DESC, n.priority DESC, n.batch DESC LIMIT 1) c ON true
-   -- ends of turns have numbers too
+   -- ends of turns have ids too
    WHERE r.id = ANY (p_ids) AND NOT (r.queue = '' AND r.priority = 1)
      AND NOT EXISTS (SELECT FROM posthaste.job_done_5 a WHERE a.xid = r.xid AND a.id = r.id)
      AND posthaste.is_claimed(r.xid, r.id, c.lo, c.hi, c.to_xid, c.to_id, c.exhausted) IS NOT TRUE
 $f$;
 
--- Those of these jobs that a worker has now.
+-- Those of these jobs that a worker is running.
 CREATE OR REPLACE FUNCTION posthaste.running_among_0(p_ids bigint[])
 RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
   SELECT r.id FROM posthaste.running_0() r WHERE r.id = ANY (p_ids)
@@ -1595,8 +1595,8 @@ RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
   SELECT r.id FROM posthaste.running_5() r WHERE r.id = ANY (p_ids)
 $f$;
 
--- The promoter is kept waiting only where something was found. Returns those that may lie there
--- still, because somebody has its lock and is not waited for.
+-- Locks the promoter only if something was found. Returns jobs that may still be here because
+-- another session holds the lock and the caller does not wait for it.
 CREATE OR REPLACE FUNCTION posthaste.cancel_scheduled_6(p_ids bigint[], p_waits boolean)
 RETURNS bigint[] LANGUAGE plpgsql AS $f$
 DECLARE
@@ -1628,7 +1628,7 @@ BEGIN
   RETURN '{}';
 END $f$;
 
--- Those of these jobs that a worker has now, or that lie in posthaste.in_flight still.
+-- Those of these jobs that a worker is running, or that are still in posthaste.in_flight.
 CREATE OR REPLACE FUNCTION posthaste.in_flight_among(p_ids bigint[])
 RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
   SELECT * FROM posthaste.running_among_0(p_ids) UNION ALL
@@ -1640,7 +1640,7 @@ RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
   SELECT h.id FROM posthaste.in_flight h WHERE h.id = ANY (p_ids)
 $f$;
 
--- All jobs that workers have now.
+-- All running jobs.
 CREATE OR REPLACE FUNCTION posthaste.all_running() RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
   SELECT r.id FROM posthaste.running_0() r UNION ALL
   SELECT r.id FROM posthaste.running_1() r UNION ALL
@@ -1651,12 +1651,12 @@ CREATE OR REPLACE FUNCTION posthaste.all_running() RETURNS SETOF bigint LANGUAGE
   SELECT h.id FROM posthaste.in_flight h WHERE h.state = 'running'
 $f$;
 
--- Cancels jobs: those that wait are kept as cancelled and never run; of those that run, their
--- workers end them. Answers for each job that is not done: 'cancelled', 'running' (it is being
--- cancelled), or how it had ended before; 'available' says that it still waits, and is to be named
--- once more: each lane costs a lock, so one call cancels in a hundred lanes, twice. One transaction
--- of its own, READ COMMITTED, because what it locks (lanes, and the promoter) keeps others waiting
--- until it ends.
+-- Cancels jobs. Waiting ones are stored as cancelled and never run; running ones are ended by their
+-- workers. Returns a row for each unfinished job: 'cancelled', 'running' (being cancelled), or the
+-- state in which it had ended before. 'available' means that it still waits and must be passed
+-- again: each lane costs a lock, so one call cancels in a hundred lanes, twice. Needs a separate
+-- READ COMMITTED transaction, because its locks (lanes and the promoter's) block others until it
+-- ends.
 CREATE OR REPLACE FUNCTION posthaste.cancel_many(ids bigint[])
 RETURNS TABLE (id bigint, state text) LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_custom_plan SET search_path = pg_catalog, pg_temp AS $f$
@@ -1667,7 +1667,7 @@ DECLARE
   v_queues text[];
   v_priorities integer[];
   v_scheduled bigint[];
-  v_waiting bigint[];    -- those that waited at the last look, wherever
+  v_waiting bigint[];    -- those that waited at the last attempt, anywhere
   v_lane record;
 BEGIN
   PERFORM posthaste.require_own_store();
@@ -1677,11 +1677,11 @@ BEGIN
       USING ERRCODE = 'invalid_transaction_state';
   END IF;
   PERFORM posthaste.bound_answers();
-  -- A job that moves from one place to another between two looks is met at the second try. Only the
-  -- first waits for locks, the promoter's and then lanes in the order in which claims take them:
-  -- the second, which has some, would wait for them in another order.
+  -- A job that moves between two attempts is found by the second. Only the first waits for locks:
+  -- the promoter's, then lanes in the order in which claims take them. The second already holds
+  -- some and would wait in another order.
   FOR v_try IN 1 .. 2 LOOP
-    -- One that is just being confirmed, or handed out, is not waited for.
+    -- Jobs that are being confirmed or handed out are skipped.
     WITH free AS (
       SELECT h.id FROM posthaste.in_flight h
         WHERE h.id = ANY (v_left) AND h.state IN ('awaiting', 'quarantined')
@@ -1742,8 +1742,8 @@ BEGIN
                        AND u NOT IN (SELECT r FROM posthaste.in_flight_among(v_left) r));
     EXIT WHEN cardinality(v_left) = 0;
   END LOOP;
-  -- Ended, also while this call had seen it running. Nowhere to be found for a while: done. A
-  -- shorter while may be a move that was missed twice.
+  -- Removes requests for ended jobs, including those seen running by this call. A job found nowhere
+  -- for ten seconds is done; for a shorter time it may be a move that both attempts missed.
   DELETE FROM posthaste.cancelling c
    WHERE c.id = ANY (ids) AND (EXISTS (SELECT FROM posthaste.dead d WHERE d.id = c.id)
                                OR (c.id = ANY (v_left) AND c.id <> ALL (v_waiting)
@@ -1755,9 +1755,8 @@ BEGIN
      WHERE d.id IS NOT NULL OR c.id IS NOT NULL OR u.id = ANY (v_waiting);
 END $f$;
 
--- The leader's part: the one that was running when it was cancelled, and was given back or is to be
--- tried again, is met where it waits. What runs on is left alone, and in nobody's way, however many
--- that are.
+-- Run by the leader: cancels jobs that were running when they were cancelled and wait again,
+-- because they were released or are retried. Running jobs are left alone, however many there are.
 CREATE OR REPLACE FUNCTION posthaste.cancel_again() RETURNS bigint LANGUAGE plpgsql
 SET jit = off SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -1778,16 +1777,15 @@ CREATE OR REPLACE FUNCTION posthaste.cancel(job_id bigint) RETURNS text LANGUAGE
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT c.state FROM posthaste.cancel_many(ARRAY[job_id]) c
 $f$;
--- What a job may be. SQL functions of one expression, which the planner inlines into the rule of
--- posthaste.job: a prepared INSERT pays no call for them. They run under the path of who enqueues,
--- so each call and operator is exact or qualified (sql/README.md). Every step of such an expression
--- is set up anew by every statement, so it says as much as it can with few. (As a CHECK constraint
--- the same expression is parsed anew by every statement, which cost a single INSERT more than the
--- insert itself.)
+-- Validation of a job: SQL functions of one expression, which the planner inlines into the rule of
+-- posthaste.job, so that a prepared INSERT makes no function call. They run under the caller's
+-- search_path, so each call and operator is exact or qualified (sql/README.md). Every statement
+-- initialises each step of the expression, so it is kept short. (A CHECK constraint would parse the
+-- expression in every statement, which cost a single INSERT more than the insert itself.)
 
 -- Length of the arguments as text. A number such as 1e131071 takes a few bytes as jsonb and 128 KiB
--- as text, so a document that could hide many of them is searched for such numbers before it is
--- printed: nobody pays a gigabyte to learn that it is refused.
+-- as text. Documents that may contain many of them are searched for such numbers before they are
+-- printed, so that rejecting them does not take a gigabyte of memory.
 CREATE OR REPLACE FUNCTION posthaste.text_bytes(kwargs jsonb)
 RETURNS integer LANGUAGE sql STABLE PARALLEL SAFE AS $f$
   SELECT CASE
@@ -1800,10 +1798,10 @@ RETURNS integer LANGUAGE sql STABLE PARALLEL SAFE AS $f$
     ELSE octet_length(kwargs::text) END
 $f$;
 
--- Whether this is trace context: a traceparent of version 00 as W3C Trace Context has it, and after
--- a space the tracestate if there is one. The planner does not inline it: most jobs have none, and
--- each statement would pay for its steps. No regular expression that counts, and no translate():
--- they take five times as long.
+-- Whether this is a trace context: a traceparent of version 00 (W3C Trace Context), and after a
+-- space the optional tracestate. The planner does not inline it: most jobs have none, and each
+-- statement would pay for its steps. Regular expressions with counts and translate() take five
+-- times as long.
 CREATE OR REPLACE FUNCTION posthaste.is_trace(trace text)
 RETURNS boolean LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $f$
 DECLARE
@@ -1816,8 +1814,8 @@ BEGIN
          OR substr(trace, 56) COLLATE pg_catalog."C" ~ '^ [!-~]([ -~]*[!-~])?$');
 END $f$;
 
--- The depth test hides behind a size: 65 levels of nesting need more than 512 bytes of jsonb. What
--- comes from a table may be compressed, and its size says nothing then.
+-- Nesting is tested only above a size: 65 levels need more than 512 bytes of jsonb. Values from a
+-- table may be compressed, and then their size is meaningless.
 CREATE OR REPLACE FUNCTION posthaste.is_valid(
   name text, queue text, tag text, unique_key text, ordering_key text, kwargs jsonb,
   kwargs_bytes integer, attempt integer, max_attempts integer, scheduled_at timestamptz,
@@ -1840,8 +1838,7 @@ RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE AS $f$
     AND posthaste.is_trace(trace) IS NOT FALSE
 $f$;
 
--- Says which argument is wrong: 22023 with the field's name. Called only for a job that is not
--- valid; returns nothing ever.
+-- Raises 22023 naming the invalid field. Called only for invalid jobs; never returns.
 CREATE OR REPLACE FUNCTION posthaste.refuse(
   name text, queue text, tag text, unique_key text, ordering_key text, kwargs jsonb,
   kwargs_bytes integer, attempt integer, max_attempts integer, scheduled_at timestamptz,
@@ -1877,8 +1874,8 @@ BEGIN
   RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = 'posthaste: ' || problem;
 END $f$;
 
--- What the view shows and does not take: a unique key needs a look before the row is written, which
--- a rule cannot take; the rest is the store's.
+-- Columns that the view shows but does not accept: a unique key needs a lookup before the row is
+-- written, which a rule cannot do; the others are set by the store.
 CREATE OR REPLACE FUNCTION posthaste.refuse_field(field text)
 RETURNS smallint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -3505,10 +3502,10 @@ BEGIN
   END LOOP;
   RETURN v_dead;
 END $f$;
--- Confirm: jobs whose effect happens elsewhere, and the ids that receivers outside see.
+-- Confirm: jobs whose effect happens elsewhere, and the ids that external receivers see.
 
--- The id that a receiver outside sees and drops duplicates by: the epoch that the job's id belongs
--- to and the id, shaped as a UUID (version 8).
+-- The id by which external receivers drop duplicates: the epoch of the job's id and the id, as a
+-- UUID (version 8).
 CREATE OR REPLACE FUNCTION posthaste.delivery_of(epoch text, job_id bigint)
 RETURNS uuid LANGUAGE sql IMMUTABLE AS $f$
   SELECT (substr(epoch, 1, 12) || '8' || substr(epoch, 13, 3) || 'a'
@@ -3521,10 +3518,10 @@ RETURNS uuid LANGUAGE sql STABLE AS $f$
     WHERE i.first_id <= job_id ORDER BY i.n DESC LIMIT 1
 $f$;
 
--- Whose id that is which a receiver saw: a job's own, or the one that a row of posthaste.outbox was
--- given, which holds the key as long as its job is not done. NULL: not of this database, or
--- forgotten.
-CREATE OR REPLACE FUNCTION posthaste.job_of(delivery_id uuid)
+-- The job of a delivery id that a receiver saw: the job's own, or that of a row of
+-- posthaste.outbox, which keeps its key until the job is done. NULL: an id of another database, or
+-- a forgotten one.
+CREATE OR REPLACE FUNCTION posthaste.job_of_delivery(delivery_id uuid)
 RETURNS bigint LANGUAGE sql STABLE AS $f$
   SELECT coalesce((SELECT d.id
         FROM (SELECT ('x0'
@@ -3533,14 +3530,14 @@ RETURNS bigint LANGUAGE sql STABLE AS $f$
                   (SELECT u.id FROM posthaste.unique_key u WHERE u.key = 'outbox:' || delivery_id))
 $f$;
 
--- Confirms the effect of a job that awaits it; for receivers in any language, best in the
--- transaction of the effect. True when the id is of this database (a second confirmation does
--- nothing), false when it is not, or was given to a row of posthaste.outbox that is done.
+-- Confirms the effect of a job that awaits it; usable from any language, best in the transaction of
+-- the effect. Returns true if the id belongs to this database (a second confirmation does nothing);
+-- false if not, or if it belongs to a row of posthaste.outbox that is done.
 CREATE OR REPLACE FUNCTION posthaste.confirm(delivery_id uuid)
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
-  v_id bigint := posthaste.job_of(delivery_id);
+  v_id bigint := posthaste.job_of_delivery(delivery_id);
   v_in_flight posthaste.in_flight;
 BEGIN
   IF v_id IS NULL THEN
@@ -3564,8 +3561,8 @@ BEGIN
   RETURN true;
 END $f$;
 
--- Ends awaited jobs that are to be judged by p_until and whose confirmation is here: it was given
--- by a transaction that could not see the job in posthaste.in_flight.
+-- Ends awaited jobs due by p_until that were confirmed, that is, by a transaction that could not
+-- see the job in posthaste.in_flight.
 CREATE OR REPLACE FUNCTION posthaste.confirm_in_flight(p_until timestamptz, p_limit integer)
 RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -3600,8 +3597,8 @@ BEGIN
   RETURN v_jobs;
 END $f$;
 
--- Awaited jobs that were not confirmed in time are tried again, which counts as an attempt; jobs in
--- flight that expired are kept as expired.
+-- Awaited jobs that were not confirmed in time are retried, which counts as an attempt. Expired
+-- jobs in flight are stored as expired.
 CREATE OR REPLACE FUNCTION posthaste.overdue(p_limit integer)
 RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -3643,9 +3640,9 @@ BEGIN
   RETURN cardinality(v_ids);
 END $f$;
 
--- Called in the transaction of the effect: true the first time, and the effect is to happen; false
--- when it has happened. The one that comes while another is at it waits for that one's end. It
--- confirms the job too, where somebody awaits that.
+-- Called in the transaction of the effect. Returns true the first time: apply the effect. Returns
+-- false if it has been applied. A concurrent call waits until the other's transaction ends. Also
+-- confirms the job if it awaits that.
 CREATE OR REPLACE FUNCTION posthaste.receive(delivery_id uuid)
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -3658,10 +3655,9 @@ BEGIN
   PERFORM posthaste.confirm(delivery_id);
   RETURN v_is_first;
 END $f$;
--- Counters, read: the newest sums and what lies beyond them (functions/marks.sql). The lanes of
--- this slot: where their claims stand, and the newest mark if the claims have not passed it. Plain
--- columns: of a composite one each field would be fetched anew for each row that is compared with
--- it.
+-- Counters, read: the newest sums plus the rows added since (functions/marks.sql). The lanes of
+-- this slot: the cursor of their claims, and the newest mark unless the claims have passed it.
+-- Separate columns: each field of a composite would be fetched again for each row compared with it.
 CREATE OR REPLACE FUNCTION posthaste.lanes_0(
   OUT queue text, OUT priority integer, OUT lo pg_snapshot, OUT hi pg_snapshot, OUT at_xid xid8,
   OUT at_id bigint, OUT exhausted boolean, OUT run bigint, OUT m_lo pg_snapshot,
@@ -3672,7 +3668,7 @@ RETURNS SETOF record LANGUAGE sql STABLE AS $f$
          m.at_xid, m.at_id, m.exhausted, m.names, m.tags, m.jobs
     FROM posthaste.cursors_0() c LEFT JOIN LATERAL (
       SELECT n.*,
-             posthaste.is_passed(n.max_xid, n.max_id, n.hi, c.lo, c.hi, c.at_xid, c.at_id,
+             posthaste.mark_passed(n.max_xid, n.max_id, n.hi, c.lo, c.hi, c.at_xid, c.at_id,
           c.exhausted) AS passed
         FROM posthaste.counted_0 n WHERE n.queue = c.queue AND n.priority = c.priority
        ORDER BY n.queue DESC, n.priority DESC, n.run DESC, n.max_xid DESC, n.max_id DESC,
@@ -3688,7 +3684,7 @@ RETURNS SETOF record LANGUAGE sql STABLE AS $f$
          m.at_xid, m.at_id, m.exhausted, m.names, m.tags, m.jobs
     FROM posthaste.cursors_1() c LEFT JOIN LATERAL (
       SELECT n.*,
-             posthaste.is_passed(n.max_xid, n.max_id, n.hi, c.lo, c.hi, c.at_xid, c.at_id,
+             posthaste.mark_passed(n.max_xid, n.max_id, n.hi, c.lo, c.hi, c.at_xid, c.at_id,
           c.exhausted) AS passed
         FROM posthaste.counted_1 n WHERE n.queue = c.queue AND n.priority = c.priority
        ORDER BY n.queue DESC, n.priority DESC, n.run DESC, n.max_xid DESC, n.max_id DESC,
@@ -3704,7 +3700,7 @@ RETURNS SETOF record LANGUAGE sql STABLE AS $f$
          m.at_xid, m.at_id, m.exhausted, m.names, m.tags, m.jobs
     FROM posthaste.cursors_2() c LEFT JOIN LATERAL (
       SELECT n.*,
-             posthaste.is_passed(n.max_xid, n.max_id, n.hi, c.lo, c.hi, c.at_xid, c.at_id,
+             posthaste.mark_passed(n.max_xid, n.max_id, n.hi, c.lo, c.hi, c.at_xid, c.at_id,
           c.exhausted) AS passed
         FROM posthaste.counted_2 n WHERE n.queue = c.queue AND n.priority = c.priority
        ORDER BY n.queue DESC, n.priority DESC, n.run DESC, n.max_xid DESC, n.max_id DESC,
@@ -3720,7 +3716,7 @@ RETURNS SETOF record LANGUAGE sql STABLE AS $f$
          m.at_xid, m.at_id, m.exhausted, m.names, m.tags, m.jobs
     FROM posthaste.cursors_3() c LEFT JOIN LATERAL (
       SELECT n.*,
-             posthaste.is_passed(n.max_xid, n.max_id, n.hi, c.lo, c.hi, c.at_xid, c.at_id,
+             posthaste.mark_passed(n.max_xid, n.max_id, n.hi, c.lo, c.hi, c.at_xid, c.at_id,
           c.exhausted) AS passed
         FROM posthaste.counted_3 n WHERE n.queue = c.queue AND n.priority = c.priority
        ORDER BY n.queue DESC, n.priority DESC, n.run DESC, n.max_xid DESC, n.max_id DESC,
@@ -3736,7 +3732,7 @@ RETURNS SETOF record LANGUAGE sql STABLE AS $f$
          m.at_xid, m.at_id, m.exhausted, m.names, m.tags, m.jobs
     FROM posthaste.cursors_4() c LEFT JOIN LATERAL (
       SELECT n.*,
-             posthaste.is_passed(n.max_xid, n.max_id, n.hi, c.lo, c.hi, c.at_xid, c.at_id,
+             posthaste.mark_passed(n.max_xid, n.max_id, n.hi, c.lo, c.hi, c.at_xid, c.at_id,
           c.exhausted) AS passed
         FROM posthaste.counted_4 n WHERE n.queue = c.queue AND n.priority = c.priority
        ORDER BY n.queue DESC, n.priority DESC, n.run DESC, n.max_xid DESC, n.max_id DESC,
@@ -3752,16 +3748,16 @@ RETURNS SETOF record LANGUAGE sql STABLE AS $f$
          m.at_xid, m.at_id, m.exhausted, m.names, m.tags, m.jobs
     FROM posthaste.cursors_5() c LEFT JOIN LATERAL (
       SELECT n.*,
-             posthaste.is_passed(n.max_xid, n.max_id, n.hi, c.lo, c.hi, c.at_xid, c.at_id,
+             posthaste.mark_passed(n.max_xid, n.max_id, n.hi, c.lo, c.hi, c.at_xid, c.at_id,
           c.exhausted) AS passed
         FROM posthaste.counted_5 n WHERE n.queue = c.queue AND n.priority = c.priority
        ORDER BY n.queue DESC, n.priority DESC, n.run DESC, n.max_xid DESC, n.max_id DESC,
          n.number DESC LIMIT 1) m ON NOT m.passed
 $f$;
 
--- Jobs that wait for a worker. Where a lane has a mark that its claims have not passed: the
--- difference between that and the last one that they have passed, without what they have taken
--- since, and with what has come since: at most p_most of that.
+-- Jobs that wait for a worker. If a lane has a mark that its claims have not passed: the difference
+-- between that mark and the last one they have passed, minus the jobs claimed since, plus the jobs
+-- added since, at most p_most.
 CREATE OR REPLACE FUNCTION posthaste.available_0(p_most integer)
 RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
 LANGUAGE plpgsql STABLE AS $f$
@@ -3783,17 +3779,17 @@ BEGIN
          WHERE n.queue = l.queue AND n.priority = l.priority AND n.run = l.run
            AND (n.max_xid, n.max_id) <= (l.end_xid, l.end_id)
            AND (n.number = n.run
-               OR posthaste.is_passed(n.max_xid, n.max_id, n.hi, l.lo, l.hi, l.at_xid, l.at_id,
+               OR posthaste.mark_passed(n.max_xid, n.max_id, n.hi, l.lo, l.hi, l.at_xid, l.at_id,
                  l.exhausted))
          ORDER BY n.queue DESC, n.priority DESC, n.run DESC, n.max_xid DESC, n.max_id DESC,
            n.number DESC LIMIT 1) p ON l.run IS NOT NULL),
   fresh AS MATERIALIZED (
     SELECT f.queue, f.priority, f.name, f.tag, f.what, count(*) AS jobs FROM (
-      -- Jobs that have no turn yet: a lane that the leader keeps short.
+      -- Jobs that are not yet ordered: a lane that the leader keeps short.
       SELECT coalesce(r.own_queue, r.queue) AS queue,
              coalesce(r.own_priority, r.priority) AS priority, r.name, r.tag, 'blocked' AS what
         FROM lane l,
-          LATERAL posthaste.beyond_0(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
+          LATERAL posthaste.rows_after_0(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
             l.exhausted, '18446744073709551615', 0) r
        WHERE l.queue = '' AND r.turn IS NULL
          AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_0 e
@@ -3801,13 +3797,13 @@ BEGIN
       UNION ALL
       SELECT l.queue, l.priority, r.name, r.tag, 'available'
         FROM lane l,
-          LATERAL posthaste.beyond_0(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
+          LATERAL posthaste.rows_after_0(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
             l.exhausted, '18446744073709551615', 0) r
        WHERE l.queue <> '' AND l.run IS NULL
       UNION ALL
       SELECT l.queue, l.priority, r.name, r.tag, 'available'
         FROM lane l,
-          LATERAL posthaste.beyond_0(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
+          LATERAL posthaste.rows_after_0(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
             l.m_exhausted, '18446744073709551615', 0) r
        WHERE l.run IS NOT NULL
          AND NOT posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
@@ -3826,7 +3822,7 @@ BEGIN
     UNION ALL
     SELECT l.queue, l.priority, r.name, r.tag, -1
       FROM lane l,
-        LATERAL posthaste.beyond_0(l.queue, l.priority, l.p_lo, l.p_hi, l.p_xid, l.p_id,
+        LATERAL posthaste.rows_after_0(l.queue, l.priority, l.p_lo, l.p_hi, l.p_xid, l.p_id,
           l.p_exhausted, l.end_xid, l.end_id) r
      WHERE l.p_run IS NOT NULL
        AND posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
@@ -3860,17 +3856,17 @@ BEGIN
          WHERE n.queue = l.queue AND n.priority = l.priority AND n.run = l.run
            AND (n.max_xid, n.max_id) <= (l.end_xid, l.end_id)
            AND (n.number = n.run
-               OR posthaste.is_passed(n.max_xid, n.max_id, n.hi, l.lo, l.hi, l.at_xid, l.at_id,
+               OR posthaste.mark_passed(n.max_xid, n.max_id, n.hi, l.lo, l.hi, l.at_xid, l.at_id,
                  l.exhausted))
          ORDER BY n.queue DESC, n.priority DESC, n.run DESC, n.max_xid DESC, n.max_id DESC,
            n.number DESC LIMIT 1) p ON l.run IS NOT NULL),
   fresh AS MATERIALIZED (
     SELECT f.queue, f.priority, f.name, f.tag, f.what, count(*) AS jobs FROM (
-      -- Jobs that have no turn yet: a lane that the leader keeps short.
+      -- Jobs that are not yet ordered: a lane that the leader keeps short.
       SELECT coalesce(r.own_queue, r.queue) AS queue,
              coalesce(r.own_priority, r.priority) AS priority, r.name, r.tag, 'blocked' AS what
         FROM lane l,
-          LATERAL posthaste.beyond_1(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
+          LATERAL posthaste.rows_after_1(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
             l.exhausted, '18446744073709551615', 0) r
        WHERE l.queue = '' AND r.turn IS NULL
          AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_1 e
@@ -3878,13 +3874,13 @@ BEGIN
       UNION ALL
       SELECT l.queue, l.priority, r.name, r.tag, 'available'
         FROM lane l,
-          LATERAL posthaste.beyond_1(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
+          LATERAL posthaste.rows_after_1(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
             l.exhausted, '18446744073709551615', 0) r
        WHERE l.queue <> '' AND l.run IS NULL
       UNION ALL
       SELECT l.queue, l.priority, r.name, r.tag, 'available'
         FROM lane l,
-          LATERAL posthaste.beyond_1(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
+          LATERAL posthaste.rows_after_1(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
             l.m_exhausted, '18446744073709551615', 0) r
        WHERE l.run IS NOT NULL
          AND NOT posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
@@ -3903,7 +3899,7 @@ BEGIN
     UNION ALL
     SELECT l.queue, l.priority, r.name, r.tag, -1
       FROM lane l,
-        LATERAL posthaste.beyond_1(l.queue, l.priority, l.p_lo, l.p_hi, l.p_xid, l.p_id,
+        LATERAL posthaste.rows_after_1(l.queue, l.priority, l.p_lo, l.p_hi, l.p_xid, l.p_id,
           l.p_exhausted, l.end_xid, l.end_id) r
      WHERE l.p_run IS NOT NULL
        AND posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
@@ -3937,17 +3933,17 @@ BEGIN
          WHERE n.queue = l.queue AND n.priority = l.priority AND n.run = l.run
            AND (n.max_xid, n.max_id) <= (l.end_xid, l.end_id)
            AND (n.number = n.run
-               OR posthaste.is_passed(n.max_xid, n.max_id, n.hi, l.lo, l.hi, l.at_xid, l.at_id,
+               OR posthaste.mark_passed(n.max_xid, n.max_id, n.hi, l.lo, l.hi, l.at_xid, l.at_id,
                  l.exhausted))
          ORDER BY n.queue DESC, n.priority DESC, n.run DESC, n.max_xid DESC, n.max_id DESC,
            n.number DESC LIMIT 1) p ON l.run IS NOT NULL),
   fresh AS MATERIALIZED (
     SELECT f.queue, f.priority, f.name, f.tag, f.what, count(*) AS jobs FROM (
-      -- Jobs that have no turn yet: a lane that the leader keeps short.
+      -- Jobs that are not yet ordered: a lane that the leader keeps short.
       SELECT coalesce(r.own_queue, r.queue) AS queue,
              coalesce(r.own_priority, r.priority) AS priority, r.name, r.tag, 'blocked' AS what
         FROM lane l,
-          LATERAL posthaste.beyond_2(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
+          LATERAL posthaste.rows_after_2(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
             l.exhausted, '18446744073709551615', 0) r
        WHERE l.queue = '' AND r.turn IS NULL
          AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_2 e
@@ -3955,13 +3951,13 @@ BEGIN
       UNION ALL
       SELECT l.queue, l.priority, r.name, r.tag, 'available'
         FROM lane l,
-          LATERAL posthaste.beyond_2(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
+          LATERAL posthaste.rows_after_2(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
             l.exhausted, '18446744073709551615', 0) r
        WHERE l.queue <> '' AND l.run IS NULL
       UNION ALL
       SELECT l.queue, l.priority, r.name, r.tag, 'available'
         FROM lane l,
-          LATERAL posthaste.beyond_2(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
+          LATERAL posthaste.rows_after_2(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
             l.m_exhausted, '18446744073709551615', 0) r
        WHERE l.run IS NOT NULL
          AND NOT posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
@@ -3980,7 +3976,7 @@ BEGIN
     UNION ALL
     SELECT l.queue, l.priority, r.name, r.tag, -1
       FROM lane l,
-        LATERAL posthaste.beyond_2(l.queue, l.priority, l.p_lo, l.p_hi, l.p_xid, l.p_id,
+        LATERAL posthaste.rows_after_2(l.queue, l.priority, l.p_lo, l.p_hi, l.p_xid, l.p_id,
           l.p_exhausted, l.end_xid, l.end_id) r
      WHERE l.p_run IS NOT NULL
        AND posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
@@ -4014,17 +4010,17 @@ BEGIN
          WHERE n.queue = l.queue AND n.priority = l.priority AND n.run = l.run
            AND (n.max_xid, n.max_id) <= (l.end_xid, l.end_id)
            AND (n.number = n.run
-               OR posthaste.is_passed(n.max_xid, n.max_id, n.hi, l.lo, l.hi, l.at_xid, l.at_id,
+               OR posthaste.mark_passed(n.max_xid, n.max_id, n.hi, l.lo, l.hi, l.at_xid, l.at_id,
                  l.exhausted))
          ORDER BY n.queue DESC, n.priority DESC, n.run DESC, n.max_xid DESC, n.max_id DESC,
            n.number DESC LIMIT 1) p ON l.run IS NOT NULL),
   fresh AS MATERIALIZED (
     SELECT f.queue, f.priority, f.name, f.tag, f.what, count(*) AS jobs FROM (
-      -- Jobs that have no turn yet: a lane that the leader keeps short.
+      -- Jobs that are not yet ordered: a lane that the leader keeps short.
       SELECT coalesce(r.own_queue, r.queue) AS queue,
              coalesce(r.own_priority, r.priority) AS priority, r.name, r.tag, 'blocked' AS what
         FROM lane l,
-          LATERAL posthaste.beyond_3(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
+          LATERAL posthaste.rows_after_3(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
             l.exhausted, '18446744073709551615', 0) r
        WHERE l.queue = '' AND r.turn IS NULL
          AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_3 e
@@ -4032,13 +4028,13 @@ BEGIN
       UNION ALL
       SELECT l.queue, l.priority, r.name, r.tag, 'available'
         FROM lane l,
-          LATERAL posthaste.beyond_3(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
+          LATERAL posthaste.rows_after_3(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
             l.exhausted, '18446744073709551615', 0) r
        WHERE l.queue <> '' AND l.run IS NULL
       UNION ALL
       SELECT l.queue, l.priority, r.name, r.tag, 'available'
         FROM lane l,
-          LATERAL posthaste.beyond_3(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
+          LATERAL posthaste.rows_after_3(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
             l.m_exhausted, '18446744073709551615', 0) r
        WHERE l.run IS NOT NULL
          AND NOT posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
@@ -4057,7 +4053,7 @@ BEGIN
     UNION ALL
     SELECT l.queue, l.priority, r.name, r.tag, -1
       FROM lane l,
-        LATERAL posthaste.beyond_3(l.queue, l.priority, l.p_lo, l.p_hi, l.p_xid, l.p_id,
+        LATERAL posthaste.rows_after_3(l.queue, l.priority, l.p_lo, l.p_hi, l.p_xid, l.p_id,
           l.p_exhausted, l.end_xid, l.end_id) r
      WHERE l.p_run IS NOT NULL
        AND posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
@@ -4091,17 +4087,17 @@ BEGIN
          WHERE n.queue = l.queue AND n.priority = l.priority AND n.run = l.run
            AND (n.max_xid, n.max_id) <= (l.end_xid, l.end_id)
            AND (n.number = n.run
-               OR posthaste.is_passed(n.max_xid, n.max_id, n.hi, l.lo, l.hi, l.at_xid, l.at_id,
+               OR posthaste.mark_passed(n.max_xid, n.max_id, n.hi, l.lo, l.hi, l.at_xid, l.at_id,
                  l.exhausted))
          ORDER BY n.queue DESC, n.priority DESC, n.run DESC, n.max_xid DESC, n.max_id DESC,
            n.number DESC LIMIT 1) p ON l.run IS NOT NULL),
   fresh AS MATERIALIZED (
     SELECT f.queue, f.priority, f.name, f.tag, f.what, count(*) AS jobs FROM (
-      -- Jobs that have no turn yet: a lane that the leader keeps short.
+      -- Jobs that are not yet ordered: a lane that the leader keeps short.
       SELECT coalesce(r.own_queue, r.queue) AS queue,
              coalesce(r.own_priority, r.priority) AS priority, r.name, r.tag, 'blocked' AS what
         FROM lane l,
-          LATERAL posthaste.beyond_4(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
+          LATERAL posthaste.rows_after_4(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
             l.exhausted, '18446744073709551615', 0) r
        WHERE l.queue = '' AND r.turn IS NULL
          AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_4 e
@@ -4109,13 +4105,13 @@ BEGIN
       UNION ALL
       SELECT l.queue, l.priority, r.name, r.tag, 'available'
         FROM lane l,
-          LATERAL posthaste.beyond_4(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
+          LATERAL posthaste.rows_after_4(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
             l.exhausted, '18446744073709551615', 0) r
        WHERE l.queue <> '' AND l.run IS NULL
       UNION ALL
       SELECT l.queue, l.priority, r.name, r.tag, 'available'
         FROM lane l,
-          LATERAL posthaste.beyond_4(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
+          LATERAL posthaste.rows_after_4(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
             l.m_exhausted, '18446744073709551615', 0) r
        WHERE l.run IS NOT NULL
          AND NOT posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
@@ -4134,7 +4130,7 @@ BEGIN
     UNION ALL
     SELECT l.queue, l.priority, r.name, r.tag, -1
       FROM lane l,
-        LATERAL posthaste.beyond_4(l.queue, l.priority, l.p_lo, l.p_hi, l.p_xid, l.p_id,
+        LATERAL posthaste.rows_after_4(l.queue, l.priority, l.p_lo, l.p_hi, l.p_xid, l.p_id,
           l.p_exhausted, l.end_xid, l.end_id) r
      WHERE l.p_run IS NOT NULL
        AND posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
@@ -4168,17 +4164,17 @@ BEGIN
          WHERE n.queue = l.queue AND n.priority = l.priority AND n.run = l.run
            AND (n.max_xid, n.max_id) <= (l.end_xid, l.end_id)
            AND (n.number = n.run
-               OR posthaste.is_passed(n.max_xid, n.max_id, n.hi, l.lo, l.hi, l.at_xid, l.at_id,
+               OR posthaste.mark_passed(n.max_xid, n.max_id, n.hi, l.lo, l.hi, l.at_xid, l.at_id,
                  l.exhausted))
          ORDER BY n.queue DESC, n.priority DESC, n.run DESC, n.max_xid DESC, n.max_id DESC,
            n.number DESC LIMIT 1) p ON l.run IS NOT NULL),
   fresh AS MATERIALIZED (
     SELECT f.queue, f.priority, f.name, f.tag, f.what, count(*) AS jobs FROM (
-      -- Jobs that have no turn yet: a lane that the leader keeps short.
+      -- Jobs that are not yet ordered: a lane that the leader keeps short.
       SELECT coalesce(r.own_queue, r.queue) AS queue,
              coalesce(r.own_priority, r.priority) AS priority, r.name, r.tag, 'blocked' AS what
         FROM lane l,
-          LATERAL posthaste.beyond_5(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
+          LATERAL posthaste.rows_after_5(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
             l.exhausted, '18446744073709551615', 0) r
        WHERE l.queue = '' AND r.turn IS NULL
          AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_5 e
@@ -4186,13 +4182,13 @@ BEGIN
       UNION ALL
       SELECT l.queue, l.priority, r.name, r.tag, 'available'
         FROM lane l,
-          LATERAL posthaste.beyond_5(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
+          LATERAL posthaste.rows_after_5(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
             l.exhausted, '18446744073709551615', 0) r
        WHERE l.queue <> '' AND l.run IS NULL
       UNION ALL
       SELECT l.queue, l.priority, r.name, r.tag, 'available'
         FROM lane l,
-          LATERAL posthaste.beyond_5(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
+          LATERAL posthaste.rows_after_5(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
             l.m_exhausted, '18446744073709551615', 0) r
        WHERE l.run IS NOT NULL
          AND NOT posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
@@ -4211,7 +4207,7 @@ BEGIN
     UNION ALL
     SELECT l.queue, l.priority, r.name, r.tag, -1
       FROM lane l,
-        LATERAL posthaste.beyond_5(l.queue, l.priority, l.p_lo, l.p_hi, l.p_xid, l.p_id,
+        LATERAL posthaste.rows_after_5(l.queue, l.priority, l.p_lo, l.p_hi, l.p_xid, l.p_id,
           l.p_exhausted, l.end_xid, l.end_id) r
      WHERE l.p_run IS NOT NULL
        AND posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
@@ -4225,8 +4221,8 @@ BEGIN
    GROUP BY a.queue, a.priority, a.name, a.tag HAVING sum(a.jobs) <> 0;
 END $f$;
 
--- Jobs that a worker has.
-CREATE OR REPLACE FUNCTION posthaste.in_work_0()
+-- Running jobs.
+CREATE OR REPLACE FUNCTION posthaste.count_running_0()
 RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
 LANGUAGE plpgsql STABLE AS $f$
 #variable_conflict use_column
@@ -4234,13 +4230,13 @@ BEGIN
   RETURN QUERY
   SELECT r.queue, r.priority, r.name, r.tag, 'running', count(*)
     FROM posthaste.claimed_lanes_0() l,
-         LATERAL posthaste.maybe_open_0(l.queue, l.priority) b(batch),
+         LATERAL posthaste.possibly_open_0(l.queue, l.priority) b(batch),
          LATERAL (SELECT c.token FROM posthaste.claim_0 c WHERE c.batch = b.batch OFFSET 0) c,
          LATERAL posthaste.batch_rows_0(b.batch, c.token) r
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_0 a WHERE a.xid = r.xid AND a.id = r.id)
    GROUP BY r.queue, r.priority, r.name, r.tag;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.in_work_1()
+CREATE OR REPLACE FUNCTION posthaste.count_running_1()
 RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
 LANGUAGE plpgsql STABLE AS $f$
 #variable_conflict use_column
@@ -4248,13 +4244,13 @@ BEGIN
   RETURN QUERY
   SELECT r.queue, r.priority, r.name, r.tag, 'running', count(*)
     FROM posthaste.claimed_lanes_1() l,
-         LATERAL posthaste.maybe_open_1(l.queue, l.priority) b(batch),
+         LATERAL posthaste.possibly_open_1(l.queue, l.priority) b(batch),
          LATERAL (SELECT c.token FROM posthaste.claim_1 c WHERE c.batch = b.batch OFFSET 0) c,
          LATERAL posthaste.batch_rows_1(b.batch, c.token) r
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_1 a WHERE a.xid = r.xid AND a.id = r.id)
    GROUP BY r.queue, r.priority, r.name, r.tag;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.in_work_2()
+CREATE OR REPLACE FUNCTION posthaste.count_running_2()
 RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
 LANGUAGE plpgsql STABLE AS $f$
 #variable_conflict use_column
@@ -4262,13 +4258,13 @@ BEGIN
   RETURN QUERY
   SELECT r.queue, r.priority, r.name, r.tag, 'running', count(*)
     FROM posthaste.claimed_lanes_2() l,
-         LATERAL posthaste.maybe_open_2(l.queue, l.priority) b(batch),
+         LATERAL posthaste.possibly_open_2(l.queue, l.priority) b(batch),
          LATERAL (SELECT c.token FROM posthaste.claim_2 c WHERE c.batch = b.batch OFFSET 0) c,
          LATERAL posthaste.batch_rows_2(b.batch, c.token) r
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_2 a WHERE a.xid = r.xid AND a.id = r.id)
    GROUP BY r.queue, r.priority, r.name, r.tag;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.in_work_3()
+CREATE OR REPLACE FUNCTION posthaste.count_running_3()
 RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
 LANGUAGE plpgsql STABLE AS $f$
 #variable_conflict use_column
@@ -4276,13 +4272,13 @@ BEGIN
   RETURN QUERY
   SELECT r.queue, r.priority, r.name, r.tag, 'running', count(*)
     FROM posthaste.claimed_lanes_3() l,
-         LATERAL posthaste.maybe_open_3(l.queue, l.priority) b(batch),
+         LATERAL posthaste.possibly_open_3(l.queue, l.priority) b(batch),
          LATERAL (SELECT c.token FROM posthaste.claim_3 c WHERE c.batch = b.batch OFFSET 0) c,
          LATERAL posthaste.batch_rows_3(b.batch, c.token) r
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_3 a WHERE a.xid = r.xid AND a.id = r.id)
    GROUP BY r.queue, r.priority, r.name, r.tag;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.in_work_4()
+CREATE OR REPLACE FUNCTION posthaste.count_running_4()
 RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
 LANGUAGE plpgsql STABLE AS $f$
 #variable_conflict use_column
@@ -4290,13 +4286,13 @@ BEGIN
   RETURN QUERY
   SELECT r.queue, r.priority, r.name, r.tag, 'running', count(*)
     FROM posthaste.claimed_lanes_4() l,
-         LATERAL posthaste.maybe_open_4(l.queue, l.priority) b(batch),
+         LATERAL posthaste.possibly_open_4(l.queue, l.priority) b(batch),
          LATERAL (SELECT c.token FROM posthaste.claim_4 c WHERE c.batch = b.batch OFFSET 0) c,
          LATERAL posthaste.batch_rows_4(b.batch, c.token) r
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_4 a WHERE a.xid = r.xid AND a.id = r.id)
    GROUP BY r.queue, r.priority, r.name, r.tag;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.in_work_5()
+CREATE OR REPLACE FUNCTION posthaste.count_running_5()
 RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
 LANGUAGE plpgsql STABLE AS $f$
 #variable_conflict use_column
@@ -4304,14 +4300,14 @@ BEGIN
   RETURN QUERY
   SELECT r.queue, r.priority, r.name, r.tag, 'running', count(*)
     FROM posthaste.claimed_lanes_5() l,
-         LATERAL posthaste.maybe_open_5(l.queue, l.priority) b(batch),
+         LATERAL posthaste.possibly_open_5(l.queue, l.priority) b(batch),
          LATERAL (SELECT c.token FROM posthaste.claim_5 c WHERE c.batch = b.batch OFFSET 0) c,
          LATERAL posthaste.batch_rows_5(b.batch, c.token) r
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_5 a WHERE a.xid = r.xid AND a.id = r.id)
    GROUP BY r.queue, r.priority, r.name, r.tag;
 END $f$;
 
--- Since when the next job of each lane could be claimed.
+-- Since when the next job of each lane could have been claimed.
 CREATE OR REPLACE FUNCTION posthaste.oldest_0()
 RETURNS TABLE (queue text, priority integer, since timestamptz) LANGUAGE plpgsql STABLE AS $f$
 #variable_conflict use_column
@@ -4320,7 +4316,7 @@ BEGIN
   SELECT l.queue, l.priority, r.since
     FROM posthaste.cursors_0() l, LATERAL (
       SELECT greatest(r.scheduled_at, r.enqueued_at) AS since
-        FROM posthaste.beyond_0(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
+        FROM posthaste.rows_after_0(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
             '18446744073709551615', 0) r
        WHERE NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_0 e
            WHERE e.xid = r.xid AND e.id = r.id) LIMIT 1) r
@@ -4334,7 +4330,7 @@ BEGIN
   SELECT l.queue, l.priority, r.since
     FROM posthaste.cursors_1() l, LATERAL (
       SELECT greatest(r.scheduled_at, r.enqueued_at) AS since
-        FROM posthaste.beyond_1(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
+        FROM posthaste.rows_after_1(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
             '18446744073709551615', 0) r
        WHERE NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_1 e
            WHERE e.xid = r.xid AND e.id = r.id) LIMIT 1) r
@@ -4348,7 +4344,7 @@ BEGIN
   SELECT l.queue, l.priority, r.since
     FROM posthaste.cursors_2() l, LATERAL (
       SELECT greatest(r.scheduled_at, r.enqueued_at) AS since
-        FROM posthaste.beyond_2(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
+        FROM posthaste.rows_after_2(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
             '18446744073709551615', 0) r
        WHERE NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_2 e
            WHERE e.xid = r.xid AND e.id = r.id) LIMIT 1) r
@@ -4362,7 +4358,7 @@ BEGIN
   SELECT l.queue, l.priority, r.since
     FROM posthaste.cursors_3() l, LATERAL (
       SELECT greatest(r.scheduled_at, r.enqueued_at) AS since
-        FROM posthaste.beyond_3(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
+        FROM posthaste.rows_after_3(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
             '18446744073709551615', 0) r
        WHERE NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_3 e
            WHERE e.xid = r.xid AND e.id = r.id) LIMIT 1) r
@@ -4376,7 +4372,7 @@ BEGIN
   SELECT l.queue, l.priority, r.since
     FROM posthaste.cursors_4() l, LATERAL (
       SELECT greatest(r.scheduled_at, r.enqueued_at) AS since
-        FROM posthaste.beyond_4(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
+        FROM posthaste.rows_after_4(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
             '18446744073709551615', 0) r
        WHERE NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_4 e
            WHERE e.xid = r.xid AND e.id = r.id) LIMIT 1) r
@@ -4390,20 +4386,20 @@ BEGIN
   SELECT l.queue, l.priority, r.since
     FROM posthaste.cursors_5() l, LATERAL (
       SELECT greatest(r.scheduled_at, r.enqueued_at) AS since
-        FROM posthaste.beyond_5(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
+        FROM posthaste.rows_after_5(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
             '18446744073709551615', 0) r
        WHERE NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_5 e
            WHERE e.xid = r.xid AND e.id = r.id) LIMIT 1) r
    WHERE l.queue <> '';
 END $f$;
 
--- Jobs that are not due yet; of those that came behind the newest mark at most p_most.
+-- Jobs that are not due yet; of those added after the newest mark at most p_most.
 CREATE OR REPLACE FUNCTION posthaste.not_due_6(p_most integer)
 RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
 LANGUAGE plpgsql STABLE AS $f$
 #variable_conflict use_column
 DECLARE
-  m posthaste.counted_6 := posthaste.newest_count_6();
+  m posthaste.counted_6 := posthaste.newest_scheduled_mark_6();
 BEGIN
   RETURN QUERY
   SELECT a.queue, a.priority, a.name, a.tag, a.what, sum(a.jobs)::bigint
@@ -4411,7 +4407,7 @@ BEGIN
         FROM unnest(m.queues, m.priorities, m.names, m.tags, m.whats, m.jobs) u(queue, priority,
           name, tag, what, jobs) UNION ALL
           (SELECT coalesce(r.own_queue, r.queue), coalesce(r.own_priority, r.priority), r.name,
-                  r.tag, posthaste.wait_of(r.scheduled_at, r.attempt), 1
+                  r.tag, posthaste.wait_kind(r.scheduled_at, r.attempt), 1
              FROM posthaste.entered_since_6(m) r LIMIT p_most) UNION ALL
           SELECT r.queue, r.priority, r.name, r.tag, r.what, -r.jobs
             FROM posthaste.left_since_6(m.left_hi) r) a
@@ -4422,7 +4418,7 @@ RETURNS TABLE (queue text, priority integer, name text, tag text, what text, job
 LANGUAGE plpgsql STABLE AS $f$
 #variable_conflict use_column
 DECLARE
-  m posthaste.counted_7 := posthaste.newest_count_7();
+  m posthaste.counted_7 := posthaste.newest_scheduled_mark_7();
 BEGIN
   RETURN QUERY
   SELECT a.queue, a.priority, a.name, a.tag, a.what, sum(a.jobs)::bigint
@@ -4430,14 +4426,14 @@ BEGIN
         FROM unnest(m.queues, m.priorities, m.names, m.tags, m.whats, m.jobs) u(queue, priority,
           name, tag, what, jobs) UNION ALL
           (SELECT coalesce(r.own_queue, r.queue), coalesce(r.own_priority, r.priority), r.name,
-                  r.tag, posthaste.wait_of(r.scheduled_at, r.attempt), 1
+                  r.tag, posthaste.wait_kind(r.scheduled_at, r.attempt), 1
              FROM posthaste.entered_since_7(m) r LIMIT p_most) UNION ALL
           SELECT r.queue, r.priority, r.name, r.tag, r.what, -r.jobs
             FROM posthaste.left_since_7(m.left_hi) r) a
    GROUP BY a.queue, a.priority, a.name, a.tag, a.what HAVING sum(a.jobs) <> 0;
 END $f$;
 
--- Slots that may hold jobs which a worker has: all that are not truncated.
+-- Slots that may hold running jobs: all that are not truncated.
 CREATE OR REPLACE FUNCTION posthaste.used_slots() RETURNS integer[] LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT ARRAY(SELECT 4 + g % 2 FROM generate_series(r.overflow_low, r.overflow_current) g
@@ -4449,8 +4445,8 @@ SET search_path = pg_catalog, pg_temp AS $f$
     FROM posthaste.segments() r
 $f$;
 
--- All counts of this moment, one row each; of what lies behind the newest marks at most p_most
--- rows of each slot.
+-- All current counts, one row each; at most p_most rows of each slot are read after the newest
+-- marks.
 CREATE OR REPLACE FUNCTION posthaste.count_within(p_most integer)
 RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
 LANGUAGE plpgsql STABLE
@@ -4465,12 +4461,12 @@ BEGIN
     CASE v_slot
       WHEN 6 THEN RETURN QUERY SELECT * FROM posthaste.not_due_6(p_most);
       WHEN 7 THEN RETURN QUERY SELECT * FROM posthaste.not_due_7(p_most);
-      WHEN 0 THEN RETURN QUERY SELECT * FROM posthaste.in_work_0();
-      WHEN 1 THEN RETURN QUERY SELECT * FROM posthaste.in_work_1();
-      WHEN 2 THEN RETURN QUERY SELECT * FROM posthaste.in_work_2();
-      WHEN 3 THEN RETURN QUERY SELECT * FROM posthaste.in_work_3();
-      WHEN 4 THEN RETURN QUERY SELECT * FROM posthaste.in_work_4();
-      WHEN 5 THEN RETURN QUERY SELECT * FROM posthaste.in_work_5();
+      WHEN 0 THEN RETURN QUERY SELECT * FROM posthaste.count_running_0();
+      WHEN 1 THEN RETURN QUERY SELECT * FROM posthaste.count_running_1();
+      WHEN 2 THEN RETURN QUERY SELECT * FROM posthaste.count_running_2();
+      WHEN 3 THEN RETURN QUERY SELECT * FROM posthaste.count_running_3();
+      WHEN 4 THEN RETURN QUERY SELECT * FROM posthaste.count_running_4();
+      WHEN 5 THEN RETURN QUERY SELECT * FROM posthaste.count_running_5();
     END CASE;
     CONTINUE WHEN NOT v_slot = ANY (v_scan);
     CASE v_slot
@@ -4490,17 +4486,17 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $f$
   SELECT * FROM posthaste.count_within(NULL)
 $f$;
 
--- Where the segments stand that a reader may meet: if one of them moves while it reads, it may have
--- missed what went from one to another.
+-- The positions of the segments. If one changes during a read, the read may have missed jobs that
+-- moved from one segment to another.
 CREATE OR REPLACE FUNCTION posthaste.reading_at() RETURNS text LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT concat(r, pg_sequence_last_value('posthaste.stats_low'::regclass))
     FROM posthaste.segments() r
 $f$;
 
--- How many jobs there are of each kind: those of each state now, and sums since the beginning. Of
--- the jobs that no mark counts yet it counts at most p_most of each slot: gauges are too low where
--- posthaste.not_counted finds more.
+-- The number of jobs of each kind by state, and totals since the beginning. At most p_most jobs of
+-- each slot that no mark includes yet are counted: gauges are too low while posthaste.not_counted
+-- finds more.
 CREATE OR REPLACE FUNCTION posthaste.counts_within(p_most integer)
 RETURNS SETOF posthaste.counts LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $f$
@@ -4509,10 +4505,10 @@ DECLARE
 BEGIN
   FOR v_try IN 1 .. 3 LOOP
     v_at := posthaste.reading_at();
-    -- Sums come first: what is not counted yet takes no room from them.
+    -- Sums come first, so that uncounted jobs do not take their space.
     v_kinds := ARRAY(
       SELECT ROW(c.queue, c.priority, c.name, c.tag, c.what, CASE
-               -- What was not counted may have left all the same.
+               -- An uncounted job may have left as well.
                WHEN p_most IS NOT NULL THEN greatest(sum(c.jobs), 0)
                ELSE sum(c.jobs) END::bigint)::posthaste.kind
         FROM posthaste.count_within(p_most) c GROUP BY c.queue, c.priority, c.name, c.tag, c.what
@@ -4521,7 +4517,7 @@ BEGIN
     EXIT WHEN v_at = posthaste.reading_at();
   END LOOP;
   IF cardinality(v_kinds) > 1000 OR EXISTS (SELECT FROM unnest(v_kinds) k WHERE k.jobs < 0) THEN
-    v_kinds := ARRAY(SELECT k FROM posthaste.fold_kinds(v_kinds, true) k);
+    v_kinds := ARRAY(SELECT k FROM posthaste.limit_kinds(v_kinds, true) k);
   END IF;
   RETURN QUERY SELECT c.queue, c.priority, c.name, c.tag,
          coalesce(sum(c.jobs) FILTER (WHERE c.what = 'available'), 0)::bigint,
@@ -4545,14 +4541,14 @@ BEGIN
     FROM unnest(v_kinds) c WHERE c.what <> ALL ('{started_total,waited_total}') GROUP BY 1, 2, 3, 4;
 END $f$;
 
--- The same of all jobs.
+-- The same without a limit.
 CREATE OR REPLACE FUNCTION posthaste.counts() RETURNS SETOF posthaste.counts LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT * FROM posthaste.counts_within(NULL)
 $f$;
 
--- Since when the next job of each queue and priority could have been claimed: due, enqueued, and
--- not claimed yet.
+-- Since when the next job of each queue and priority could have been claimed: due, enqueued and
+-- unclaimed.
 CREATE OR REPLACE FUNCTION posthaste.oldest()
 RETURNS TABLE (queue text, priority integer, since timestamptz) LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
@@ -4568,14 +4564,14 @@ BEGIN
     SELECT x.* FROM posthaste.oldest_5() x WHERE 5 = ANY (posthaste.scan_slots()) UNION ALL
     SELECT NULL, NULL, NULL WHERE false) o GROUP BY o.queue, o.priority;
 END $f$;
--- Counters, kept: how much lies behind the newest marks, and the leader's part, which counts it
+-- Counters, maintained by the leader: counts the jobs added since the newest marks
 -- (functions/marks.sql).
 
--- Jobs that no sum of this slot counts yet, one row each.
+-- Jobs of this slot that no sum includes yet, one row each.
 CREATE OR REPLACE FUNCTION posthaste.not_counted_0() RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
   SELECT r.id
     FROM posthaste.lanes_0() l,
-      LATERAL posthaste.beyond_0(l.queue, l.priority, coalesce(l.m_lo, l.lo),
+      LATERAL posthaste.rows_after_0(l.queue, l.priority, coalesce(l.m_lo, l.lo),
         coalesce(l.m_hi, l.hi), coalesce(l.m_xid, l.at_xid), coalesce(l.m_id, l.at_id),
         coalesce(l.m_exhausted, l.exhausted), '18446744073709551615', 0) r
    WHERE l.queue <> ''
@@ -4583,7 +4579,7 @@ $f$;
 CREATE OR REPLACE FUNCTION posthaste.not_counted_1() RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
   SELECT r.id
     FROM posthaste.lanes_1() l,
-      LATERAL posthaste.beyond_1(l.queue, l.priority, coalesce(l.m_lo, l.lo),
+      LATERAL posthaste.rows_after_1(l.queue, l.priority, coalesce(l.m_lo, l.lo),
         coalesce(l.m_hi, l.hi), coalesce(l.m_xid, l.at_xid), coalesce(l.m_id, l.at_id),
         coalesce(l.m_exhausted, l.exhausted), '18446744073709551615', 0) r
    WHERE l.queue <> ''
@@ -4591,7 +4587,7 @@ $f$;
 CREATE OR REPLACE FUNCTION posthaste.not_counted_2() RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
   SELECT r.id
     FROM posthaste.lanes_2() l,
-      LATERAL posthaste.beyond_2(l.queue, l.priority, coalesce(l.m_lo, l.lo),
+      LATERAL posthaste.rows_after_2(l.queue, l.priority, coalesce(l.m_lo, l.lo),
         coalesce(l.m_hi, l.hi), coalesce(l.m_xid, l.at_xid), coalesce(l.m_id, l.at_id),
         coalesce(l.m_exhausted, l.exhausted), '18446744073709551615', 0) r
    WHERE l.queue <> ''
@@ -4599,7 +4595,7 @@ $f$;
 CREATE OR REPLACE FUNCTION posthaste.not_counted_3() RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
   SELECT r.id
     FROM posthaste.lanes_3() l,
-      LATERAL posthaste.beyond_3(l.queue, l.priority, coalesce(l.m_lo, l.lo),
+      LATERAL posthaste.rows_after_3(l.queue, l.priority, coalesce(l.m_lo, l.lo),
         coalesce(l.m_hi, l.hi), coalesce(l.m_xid, l.at_xid), coalesce(l.m_id, l.at_id),
         coalesce(l.m_exhausted, l.exhausted), '18446744073709551615', 0) r
    WHERE l.queue <> ''
@@ -4607,7 +4603,7 @@ $f$;
 CREATE OR REPLACE FUNCTION posthaste.not_counted_4() RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
   SELECT r.id
     FROM posthaste.lanes_4() l,
-      LATERAL posthaste.beyond_4(l.queue, l.priority, coalesce(l.m_lo, l.lo),
+      LATERAL posthaste.rows_after_4(l.queue, l.priority, coalesce(l.m_lo, l.lo),
         coalesce(l.m_hi, l.hi), coalesce(l.m_xid, l.at_xid), coalesce(l.m_id, l.at_id),
         coalesce(l.m_exhausted, l.exhausted), '18446744073709551615', 0) r
    WHERE l.queue <> ''
@@ -4615,19 +4611,19 @@ $f$;
 CREATE OR REPLACE FUNCTION posthaste.not_counted_5() RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
   SELECT r.id
     FROM posthaste.lanes_5() l,
-      LATERAL posthaste.beyond_5(l.queue, l.priority, coalesce(l.m_lo, l.lo),
+      LATERAL posthaste.rows_after_5(l.queue, l.priority, coalesce(l.m_lo, l.lo),
         coalesce(l.m_hi, l.hi), coalesce(l.m_xid, l.at_xid), coalesce(l.m_id, l.at_id),
         coalesce(l.m_exhausted, l.exhausted), '18446744073709551615', 0) r
    WHERE l.queue <> ''
 $f$;
 CREATE OR REPLACE FUNCTION posthaste.not_counted_6() RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
-  SELECT r.id FROM posthaste.newest_count_6() m, LATERAL posthaste.entered_since_6(m) r
+  SELECT r.id FROM posthaste.newest_scheduled_mark_6() m, LATERAL posthaste.entered_since_6(m) r
 $f$;
 CREATE OR REPLACE FUNCTION posthaste.not_counted_7() RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
-  SELECT r.id FROM posthaste.newest_count_7() m, LATERAL posthaste.entered_since_7(m) r
+  SELECT r.id FROM posthaste.newest_scheduled_mark_7() m, LATERAL posthaste.entered_since_7(m) r
 $f$;
 
--- How many jobs lie behind the newest marks, at most this many.
+-- The number of jobs added since the newest marks, at most this many.
 CREATE OR REPLACE FUNCTION posthaste.not_counted(most integer) RETURNS integer
 LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off
@@ -4671,8 +4667,8 @@ BEGIN
   RETURN v_found;
 END $f$;
 
--- The same; none where nobody leads, who would count them. Some may stay: a lane in which fewer
--- jobs wait than are worth a mark.
+-- As not_counted(), but zero without a leader, which would count them. A lane with too few jobs to
+-- be worth a mark may keep some uncounted.
 CREATE OR REPLACE FUNCTION posthaste.uncounted(most integer) RETURNS integer
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $f$
   SELECT CASE WHEN EXISTS (SELECT FROM posthaste.leader l
@@ -4680,10 +4676,10 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $f$
               THEN posthaste.not_counted(most) ELSE 0 END
 $f$;
 
--- What shows that there may be something to count: rows that were written, by the server's
--- statistics. They come late, by seconds, which only delays the counting; where they are off, any
--- transaction may have written something.
-CREATE OR REPLACE FUNCTION posthaste.written() RETURNS text LANGUAGE sql STABLE
+-- Shows whether there may be something to count: the number of rows written, by the server's
+-- statistics. They lag by seconds, which only delays the counting; if they are off, any transaction
+-- may have written something.
+CREATE OR REPLACE FUNCTION posthaste.rows_written() RETURNS text LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT concat(posthaste.reading_at(), ' ', CASE
     WHEN current_setting('track_counts')::boolean THEN
@@ -4693,9 +4689,9 @@ SET search_path = pg_catalog, pg_temp AS $f$
     ELSE pg_current_snapshot()::text END)
 $f$;
 
--- The leader's part: counts what has come, at most about p_limit jobs. NULL when there is more,
--- else what had been written by then: where that is p_written, which the leader remembers, nothing
--- is looked at.
+-- Run by the leader: counts new jobs, at most about p_limit. Returns NULL if there are more, else
+-- the result of rows_written() before. The leader passes it as p_written next time: if nothing was
+-- written since, nothing is read.
 CREATE OR REPLACE FUNCTION posthaste.account(
   p_limit integer, p_step integer, p_bytes bigint, p_written text DEFAULT '')
 RETURNS text LANGUAGE plpgsql
@@ -4706,7 +4702,7 @@ DECLARE
   v_scan integer[] := posthaste.scan_slots();
   v_slot integer;
   v_counted bigint := 0;
-  v_written text := posthaste.written();
+  v_written text := posthaste.rows_written();
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' OR p_written = v_written
     OR NOT pg_try_advisory_xact_lock(1885893476, 6) THEN
@@ -4722,12 +4718,12 @@ BEGIN
       WHEN 7 THEN
         v_counted := v_counted + posthaste.count_scheduled_7((p_limit - v_counted)::integer,
           p_step);
-      WHEN 0 THEN PERFORM posthaste.mark_open_0(least(p_step, 32));
-      WHEN 1 THEN PERFORM posthaste.mark_open_1(least(p_step, 32));
-      WHEN 2 THEN PERFORM posthaste.mark_open_2(least(p_step, 32));
-      WHEN 3 THEN PERFORM posthaste.mark_open_3(least(p_step, 32));
-      WHEN 4 THEN PERFORM posthaste.mark_open_4(least(p_step, 32));
-      WHEN 5 THEN PERFORM posthaste.mark_open_5(least(p_step, 32));
+      WHEN 0 THEN PERFORM posthaste.mark_open_batches_0(least(p_step, 32));
+      WHEN 1 THEN PERFORM posthaste.mark_open_batches_1(least(p_step, 32));
+      WHEN 2 THEN PERFORM posthaste.mark_open_batches_2(least(p_step, 32));
+      WHEN 3 THEN PERFORM posthaste.mark_open_batches_3(least(p_step, 32));
+      WHEN 4 THEN PERFORM posthaste.mark_open_batches_4(least(p_step, 32));
+      WHEN 5 THEN PERFORM posthaste.mark_open_batches_5(least(p_step, 32));
     END CASE;
     CONTINUE WHEN NOT v_slot = ANY (v_scan);
     CASE v_slot
@@ -4750,8 +4746,8 @@ BEGIN
   RETURN CASE WHEN v_counted < p_limit THEN v_written END;
 END $f$;
 
--- Counts in those lanes of this slot that are worth a mark: with p_step jobs behind the newest, or
--- with rows that are slow to walk.
+-- Counts in those lanes of this slot that are worth a mark: lanes with at least p_step jobs after
+-- their newest mark, or with rows that are slow to scan.
 CREATE OR REPLACE FUNCTION posthaste.count_slot_0(p_limit integer, p_step integer)
 RETURNS bigint LANGUAGE plpgsql AS $f$
 DECLARE
@@ -4767,7 +4763,7 @@ BEGIN
              FROM posthaste.lanes_0() c WHERE c.queue <> ''
   LOOP
     v_started := clock_timestamp();
-    PERFORM FROM posthaste.beyond_0(l.queue, l.priority, l.lo, l.hi, l.xid, l.id, l.exhausted,
+    PERFORM FROM posthaste.rows_after_0(l.queue, l.priority, l.lo, l.hi, l.xid, l.id, l.exhausted,
         '18446744073709551615', 0) OFFSET l.step - 1 LIMIT 1;
     IF FOUND OR clock_timestamp() - v_started > interval '20 ms' THEN
       v_counted := v_counted + posthaste.count_lane_0(l.queue, l.priority,
@@ -4792,7 +4788,7 @@ BEGIN
              FROM posthaste.lanes_1() c WHERE c.queue <> ''
   LOOP
     v_started := clock_timestamp();
-    PERFORM FROM posthaste.beyond_1(l.queue, l.priority, l.lo, l.hi, l.xid, l.id, l.exhausted,
+    PERFORM FROM posthaste.rows_after_1(l.queue, l.priority, l.lo, l.hi, l.xid, l.id, l.exhausted,
         '18446744073709551615', 0) OFFSET l.step - 1 LIMIT 1;
     IF FOUND OR clock_timestamp() - v_started > interval '20 ms' THEN
       v_counted := v_counted + posthaste.count_lane_1(l.queue, l.priority,
@@ -4817,7 +4813,7 @@ BEGIN
              FROM posthaste.lanes_2() c WHERE c.queue <> ''
   LOOP
     v_started := clock_timestamp();
-    PERFORM FROM posthaste.beyond_2(l.queue, l.priority, l.lo, l.hi, l.xid, l.id, l.exhausted,
+    PERFORM FROM posthaste.rows_after_2(l.queue, l.priority, l.lo, l.hi, l.xid, l.id, l.exhausted,
         '18446744073709551615', 0) OFFSET l.step - 1 LIMIT 1;
     IF FOUND OR clock_timestamp() - v_started > interval '20 ms' THEN
       v_counted := v_counted + posthaste.count_lane_2(l.queue, l.priority,
@@ -4842,7 +4838,7 @@ BEGIN
              FROM posthaste.lanes_3() c WHERE c.queue <> ''
   LOOP
     v_started := clock_timestamp();
-    PERFORM FROM posthaste.beyond_3(l.queue, l.priority, l.lo, l.hi, l.xid, l.id, l.exhausted,
+    PERFORM FROM posthaste.rows_after_3(l.queue, l.priority, l.lo, l.hi, l.xid, l.id, l.exhausted,
         '18446744073709551615', 0) OFFSET l.step - 1 LIMIT 1;
     IF FOUND OR clock_timestamp() - v_started > interval '20 ms' THEN
       v_counted := v_counted + posthaste.count_lane_3(l.queue, l.priority,
@@ -4867,7 +4863,7 @@ BEGIN
              FROM posthaste.lanes_4() c WHERE c.queue <> ''
   LOOP
     v_started := clock_timestamp();
-    PERFORM FROM posthaste.beyond_4(l.queue, l.priority, l.lo, l.hi, l.xid, l.id, l.exhausted,
+    PERFORM FROM posthaste.rows_after_4(l.queue, l.priority, l.lo, l.hi, l.xid, l.id, l.exhausted,
         '18446744073709551615', 0) OFFSET l.step - 1 LIMIT 1;
     IF FOUND OR clock_timestamp() - v_started > interval '20 ms' THEN
       v_counted := v_counted + posthaste.count_lane_4(l.queue, l.priority,
@@ -4892,7 +4888,7 @@ BEGIN
              FROM posthaste.lanes_5() c WHERE c.queue <> ''
   LOOP
     v_started := clock_timestamp();
-    PERFORM FROM posthaste.beyond_5(l.queue, l.priority, l.lo, l.hi, l.xid, l.id, l.exhausted,
+    PERFORM FROM posthaste.rows_after_5(l.queue, l.priority, l.lo, l.hi, l.xid, l.id, l.exhausted,
         '18446744073709551615', 0) OFFSET l.step - 1 LIMIT 1;
     IF FOUND OR clock_timestamp() - v_started > interval '20 ms' THEN
       v_counted := v_counted + posthaste.count_lane_5(l.queue, l.priority,
@@ -4906,9 +4902,9 @@ END $f$;
 -- SELECT, RETURNING, savepoints, prepared transactions and all isolation levels work as on a table;
 -- posthaste.enqueue() is a convenience over the same rows.
 
--- Where a log stands. A role that may not read it gets an error: newer servers answer NULL instead,
--- as all do for one that was never set, in a schema without its rows. posthaste.flags has no value
--- after a crash either.
+-- The position of a log. A role that may not read it gets an error: newer servers return NULL
+-- instead, as every server does for a sequence that was never set (a schema without its rows).
+-- posthaste.flags also has no value after a crash.
 CREATE OR REPLACE FUNCTION posthaste.position(cell regclass) RETURNS bigint LANGUAGE plpgsql AS $f$
 DECLARE
   v bigint := pg_sequence_last_value(cell);
@@ -4929,12 +4925,12 @@ BEGIN
 END $f$;
 
 -- Enters the current segment of the ready log for the rest of the transaction and returns its slot.
--- The shared advisory lock is what sealing conflicts with: while it is held the segment cannot be
--- sealed. It is taken before the second look at ready_scan, so a segment that was sealed in between
--- is noticed and the newer one is taken: nobody waits, nothing fails. A foreign session that sits
--- on the key makes the try fail for ever, hence the waiting call after a while. In a restored
--- database the cursors may be of two moments, and the segment that is current sealed already; any
--- that is not sealed will do.
+-- Sealing conflicts with the shared advisory lock, so a segment cannot be sealed while it is held.
+-- The lock is taken before ready_scan is read again: if the segment was sealed in between, the
+-- newer one is used, without waiting or failing. A foreign session that holds the key would make
+-- the attempt fail forever, hence the waiting call after a while. In a restored database the
+-- cursors may come from different moments and the current segment may be sealed; any unsealed one
+-- will do.
 CREATE OR REPLACE FUNCTION posthaste.enter_ready() RETURNS smallint LANGUAGE plpgsql AS $f$
 DECLARE
   g bigint;
@@ -4956,9 +4952,9 @@ BEGIN
   END LOOP;
 END $f$;
 
--- The same for scheduled jobs, stricter: the transaction has its xid before it looks, and the
--- segment must still be the current one, so that a transaction that got its xid after a segment was
--- closed cannot be in it.
+-- The same for scheduled jobs, but stricter: the transaction gets its xid before it reads the
+-- position, and the segment must still be the current one afterwards. So a transaction that got its
+-- xid after a segment was closed cannot be in it.
 CREATE OR REPLACE FUNCTION posthaste.enter_scheduled() RETURNS smallint LANGUAGE plpgsql AS $f$
 DECLARE
   x xid8 := pg_current_xact_id();
@@ -4981,12 +4977,12 @@ BEGIN
   END LOOP;
 END $f$;
 
--- Up to when the promoter has looked. What is due by then must not be scheduled any more: it goes
--- to the ready log. Read after the transaction has its xid, so that each scheduled row is either
--- due later than the promoter's last look or belongs to a transaction that the promoter knows to
--- look after. No clock decides this: a clock that steps back makes jobs run early, but loses none.
--- It is read before enter_scheduled() asks which segment is current: that is what
--- posthaste.step_back() relies on, which the leader does as soon as it is notified here.
+-- The time up to which the promoter has read. A job due by then must not be scheduled any more: it
+-- goes into the ready log. Read after the transaction has its xid, so that each scheduled row is
+-- either due after the promoter's last read, or belongs to a transaction that the promoter knows to
+-- check. This does not depend on a clock: a clock that steps back makes jobs run early, but loses
+-- none. Read before enter_scheduled() asks for the current segment: posthaste.step_back(), which
+-- the leader calls once it is notified here, relies on that order.
 CREATE OR REPLACE FUNCTION posthaste.promote_horizon() RETURNS timestamptz LANGUAGE plpgsql AS $f$
 DECLARE
   x xid8 := pg_current_xact_id();
@@ -4999,7 +4995,7 @@ BEGIN
   RETURN v_until;
 END $f$;
 
--- The queue of a job that was enqueued without one.
+-- The queue of a job that was enqueued without a queue.
 CREATE OR REPLACE FUNCTION posthaste.route_of(name text)
 RETURNS text LANGUAGE plpgsql STABLE AS $f$
 BEGIN
@@ -5019,7 +5015,7 @@ BEGIN
   RETURN NULL;
 END $f$;
 
--- The queue of one job, notified when it is due: for enqueues that found a flag.
+-- The queue of one job; notifies its workers if it is due. Called if a flag is set.
 CREATE OR REPLACE FUNCTION posthaste.way(queue text, name text, due boolean)
 RETURNS text LANGUAGE plpgsql AS $f$
 BEGIN
@@ -5031,19 +5027,18 @@ BEGIN
   RETURN queue;
 END $f$;
 
--- Enqueues one job in the caller's transaction and returns its id. With a unique_key that another
--- job holds, nothing is enqueued and that job's id is returned; the call waits for a transaction
--- that is just claiming the same key. Under REPEATABLE READ and SERIALIZABLE a key that was taken
--- after the snapshot gives a serialization failure (40001), as for any unique index.
+-- Enqueues one job in the caller's transaction and returns its id. If another job holds the
+-- unique_key, returns that job's id and enqueues nothing; waits for a transaction that is taking
+-- the same key. Under REPEATABLE READ and SERIALIZABLE a key taken after the snapshot raises a
+-- serialization failure (40001), as any unique index does.
 --
--- A plain job that is due is judged by the very statement that writes it: each expression that
--- PL/pgSQL evaluates by itself takes a snapshot, and snapshots are what concurrent commits make
--- dear. Only its size is measured before: as a part of the statement, a number bomb might be
--- printed by the planner. What is volatile comes from the columns' defaults. The guard is
--- enter_ready() without the call, as a CASE because the planner may turn the parts of an AND
--- around. No row written means that the job is not plain or not valid, or that the segment is just
--- being sealed: enqueue_other() finds out. It runs under its caller's path: what it calls is exact
--- or qualified (sql/README.md).
+-- A plain job that is due is validated by the statement that inserts it: each expression that
+-- PL/pgSQL evaluates separately takes a snapshot, which is expensive under concurrent commits. Only
+-- its size is measured before: within the statement, the planner might print a huge number.
+-- Volatile values come from the columns' defaults. The guard is enter_ready() inlined, as a CASE
+-- because the planner may reorder the parts of an AND. If no row is written, the job is not plain
+-- or not valid, or the segment is being sealed: enqueue_slow() handles these. It runs under its
+-- caller's search_path, so its calls are exact or qualified (sql/README.md).
 CREATE OR REPLACE FUNCTION posthaste.enqueue(
   name text, kwargs jsonb DEFAULT '{}', queue text DEFAULT NULL, priority integer DEFAULT 0,
   scheduled_at timestamptz DEFAULT now(), expires_at timestamptz DEFAULT NULL, tag text DEFAULT '',
@@ -5073,17 +5068,17 @@ BEGIN
               THEN pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g END
   RETURNING r.id INTO job;
   RETURN coalesce(job,
-      posthaste.enqueue_other(name, kwargs, queue, priority, scheduled_at, expires_at, tag,
+      posthaste.enqueue_slow(name, kwargs, queue, priority, scheduled_at, expires_at, tag,
                                                  unique_key, max_attempts,
                                                  ordering_key, trace));
 END $f$;
 
--- Any job: with arguments left NULL, scheduled, with a key, or one that has to be refused. With
--- nowait, NULL for a key that somebody is just taking. It runs with its owner's rights: a job with
--- a key is written with the id that its key was taken under, and who may give a job an id could
--- give it that of another one, by which receivers drop what they have had. A job without a time is
--- due, also where the clock has stepped back since the transaction began: hence now().
-CREATE OR REPLACE FUNCTION posthaste.enqueue_other(
+-- Any job: with arguments left NULL, scheduled, with a key, or invalid. With nowait, returns NULL
+-- for a key that another transaction is taking. It runs with its owner's rights, because a job with
+-- a key is written with the id under which its key was taken: a caller who may choose ids could
+-- reuse another job's, by which receivers drop duplicates. A job without a time is due even if the
+-- clock has stepped back since the transaction began: hence now().
+CREATE OR REPLACE FUNCTION posthaste.enqueue_slow(
   name text, kwargs jsonb, queue text, priority integer, scheduled_at timestamptz,
   expires_at timestamptz, tag text, unique_key text, max_attempts integer, ordering_key text,
   trace text DEFAULT NULL, nowait boolean DEFAULT false)
@@ -5120,7 +5115,7 @@ BEGIN
       INSERT INTO posthaste.unique_key AS u (key, id) VALUES (unique_key, job)
         ON CONFLICT DO NOTHING;
       EXIT WHEN FOUND;
-      -- Whatever the collation of the column is that was given.
+      -- Whatever the collation of the given column is.
       SELECT u.id INTO holder FROM posthaste.unique_key u
        WHERE u.key = unique_key COLLATE pg_catalog."C";
       IF FOUND THEN
@@ -5147,18 +5142,18 @@ BEGIN
 END $f$;
 
 REVOKE EXECUTE ON FUNCTION
-  posthaste.enqueue_other(text, jsonb, text, integer, timestamptz, timestamptz, text, text, integer,
+  posthaste.enqueue_slow(text, jsonb, text, integer, timestamptz, timestamptz, text, text, integer,
                           text, text, boolean) FROM PUBLIC;
 
--- A unique key without waiting. Locks: creates functions only.
+-- Takes a unique key without waiting. Locks: creates functions only.
 
--- Takes a key for a job. Returns who holds it now, this job or another; NULL: another transaction
--- is just taking it.
+-- Takes a key for a job. Returns the id of the job that now holds it, this one or another; NULL if
+-- another transaction is taking it.
 --
--- It waits for a millisecond, because Postgres tells in no other way that a row is in somebody's
--- open transaction; an advisory lock per key would tell at once, and fill the lock table of who
--- enqueues a hundred thousand of them. The attempt is a sub-transaction: hundreds in one
--- transaction cost its neighbours' snapshots more than as many calls of posthaste.enqueue.
+-- Waits for a millisecond, because Postgres offers no other way to learn that a row is in another
+-- open transaction. An advisory lock per key would, but would fill the lock table for callers that
+-- enqueue a hundred thousand of them. The attempt is a sub-transaction: hundreds of them in one
+-- transaction slow down other sessions' snapshots more than as many calls of posthaste.enqueue.
 CREATE OR REPLACE FUNCTION posthaste.take_key_nowait(p_key text, p_job bigint)
 RETURNS bigint LANGUAGE plpgsql
 SET lock_timeout = '1ms' SET search_path = pg_catalog, pg_temp AS $f$
@@ -5177,7 +5172,7 @@ BEGIN
     END IF;
   END LOOP;
 EXCEPTION WHEN lock_not_available THEN
-  -- Of the key, or of the table.
+  -- Of the key or of the table.
   BEGIN
     RETURN (SELECT u.id FROM posthaste.unique_key u WHERE u.key = p_key COLLATE pg_catalog."C");
   EXCEPTION WHEN lock_not_available THEN
@@ -5185,11 +5180,11 @@ EXCEPTION WHEN lock_not_available THEN
   END;
 END $f$;
 
--- As posthaste.enqueue, for who must not wait for a transaction that is just taking the same unique
--- key. NULL means that there is such a one, or that the table of keys was locked for a moment:
--- nothing was enqueued, and nobody knows yet whether its job will exist. A key whose job is just
--- ending in an open transaction is held still: its holder comes back. Only the key is not waited
--- for: a job without one is always enqueued, and who has the key enqueues as ever.
+-- As posthaste.enqueue, for callers that must not wait for a transaction that is taking the same
+-- unique key. Returns NULL if there is one, or if the table of keys was locked: nothing was
+-- enqueued, and it is not known whether the other job will exist. A key whose job is ending in an
+-- open transaction still counts as held and returns its holder. Jobs without a key are always
+-- enqueued.
 CREATE OR REPLACE FUNCTION posthaste.enqueue_nowait(
   name text, kwargs jsonb DEFAULT '{}', queue text DEFAULT NULL, priority integer DEFAULT 0,
   scheduled_at timestamptz DEFAULT now(), expires_at timestamptz DEFAULT NULL, tag text DEFAULT '',
@@ -5202,14 +5197,13 @@ BEGIN
     RETURN posthaste.enqueue(name, kwargs, queue, priority, scheduled_at, expires_at, tag,
         unique_key, max_attempts, ordering_key, trace);
   END IF;
-  RETURN posthaste.enqueue_other(name, kwargs, queue, priority, scheduled_at, expires_at, tag,
+  RETURN posthaste.enqueue_slow(name, kwargs, queue, priority, scheduled_at, expires_at, tag,
       unique_key, max_attempts, ordering_key, trace, nowait => true);
 END $f$;
--- Maintenance: jobs that end where they wait, because they expired or were cancelled; confirmations
--- that never came, and what nobody needs any more.
+-- Maintenance: waiting jobs that expired or were cancelled.
 
--- Closes jobs of a lane before they are claimed, and marks them: claims skip such rows. Those that
--- expired, at most p_limit, or, where they are named, those that were cancelled.
+-- Closes unclaimed jobs of a lane and marks them, so that claims skip them: expired ones, at most
+-- p_limit, or, if ids are given, cancelled ones.
 CREATE OR REPLACE FUNCTION posthaste.close_unclaimed_0(
   p_queue text, p_priority integer, p_limit bigint, p_ids bigint[])
 RETURNS bigint LANGUAGE plpgsql AS $f$
@@ -5421,16 +5415,16 @@ BEGIN
   RETURN v_rows;
 END $f$;
 
--- Finds lanes of this slot with jobs that expired unclaimed, reading all of it without a lock, and
--- closes those jobs. What is claimed is left to its worker.
+-- Finds lanes of this slot with jobs that expired unclaimed, without locking, and closes those
+-- jobs. Claimed jobs are left to their workers.
 CREATE OR REPLACE FUNCTION posthaste.expire_0(p_limit integer)
 RETURNS bigint LANGUAGE plpgsql AS $f$
 DECLARE
   v_lane record;
   v_all bigint := 0;
 BEGIN
-  -- Each lane costs the transaction a lock. Any hundred of them: those whose claimers are busy must
-  -- not crowd out the others.
+  -- Each lane costs a lock. A random hundred, so that lanes with busy claimers do not crowd out the
+  -- others.
   FOR v_lane IN
     SELECT * FROM (
       SELECT DISTINCT r.queue, r.priority FROM posthaste.ready_0 r
@@ -5456,8 +5450,8 @@ DECLARE
   v_lane record;
   v_all bigint := 0;
 BEGIN
-  -- Each lane costs the transaction a lock. Any hundred of them: those whose claimers are busy must
-  -- not crowd out the others.
+  -- Each lane costs a lock. A random hundred, so that lanes with busy claimers do not crowd out the
+  -- others.
   FOR v_lane IN
     SELECT * FROM (
       SELECT DISTINCT r.queue, r.priority FROM posthaste.ready_1 r
@@ -5483,8 +5477,8 @@ DECLARE
   v_lane record;
   v_all bigint := 0;
 BEGIN
-  -- Each lane costs the transaction a lock. Any hundred of them: those whose claimers are busy must
-  -- not crowd out the others.
+  -- Each lane costs a lock. A random hundred, so that lanes with busy claimers do not crowd out the
+  -- others.
   FOR v_lane IN
     SELECT * FROM (
       SELECT DISTINCT r.queue, r.priority FROM posthaste.ready_2 r
@@ -5510,8 +5504,8 @@ DECLARE
   v_lane record;
   v_all bigint := 0;
 BEGIN
-  -- Each lane costs the transaction a lock. Any hundred of them: those whose claimers are busy must
-  -- not crowd out the others.
+  -- Each lane costs a lock. A random hundred, so that lanes with busy claimers do not crowd out the
+  -- others.
   FOR v_lane IN
     SELECT * FROM (
       SELECT DISTINCT r.queue, r.priority FROM posthaste.ready_3 r
@@ -5537,8 +5531,8 @@ DECLARE
   v_lane record;
   v_all bigint := 0;
 BEGIN
-  -- Each lane costs the transaction a lock. Any hundred of them: those whose claimers are busy must
-  -- not crowd out the others.
+  -- Each lane costs a lock. A random hundred, so that lanes with busy claimers do not crowd out the
+  -- others.
   FOR v_lane IN
     SELECT * FROM (
       SELECT DISTINCT r.queue, r.priority FROM posthaste.ready_4 r
@@ -5564,8 +5558,8 @@ DECLARE
   v_lane record;
   v_all bigint := 0;
 BEGIN
-  -- Each lane costs the transaction a lock. Any hundred of them: those whose claimers are busy must
-  -- not crowd out the others.
+  -- Each lane costs a lock. A random hundred, so that lanes with busy claimers do not crowd out the
+  -- others.
   FOR v_lane IN
     SELECT * FROM (
       SELECT DISTINCT r.queue, r.priority FROM posthaste.ready_5 r
@@ -5586,8 +5580,8 @@ BEGIN
   RETURN v_all;
 END $f$;
 
--- Finds scheduled jobs that expired. Reading the slot takes long; the promoter is kept waiting only
--- while what was found is closed.
+-- Finds scheduled jobs that expired. Reading the slot takes long, so the promoter is locked only
+-- while they are closed.
 CREATE OR REPLACE FUNCTION posthaste.expire_6(p_limit integer)
 RETURNS bigint LANGUAGE plpgsql AS $f$
 DECLARE
@@ -5627,9 +5621,9 @@ BEGIN
   RETURN (SELECT count(*) FROM posthaste.close_scheduled_7(v_found, 'expired'));
 END $f$;
 
--- The same for scheduled jobs at these places: they are kept in this state, or sent to work at once
--- where it is 'available'. Returns them. Meanwhile some of them may have been promoted. The caller
--- holds the promoter's lock.
+-- Closes the scheduled jobs at these tuple ids: stored in this state, or sent to work at once if it
+-- is 'available'. Returns them without those promoted meanwhile. The caller holds the promoter's
+-- lock.
 CREATE OR REPLACE FUNCTION posthaste.close_scheduled_6(p_places tid[], p_state text)
 RETURNS SETOF posthaste.store LANGUAGE plpgsql AS $f$
 BEGIN
@@ -5650,7 +5644,7 @@ BEGIN
   noted AS (
     INSERT INTO posthaste.left_6 (queue, priority, name, tag, what, jobs)
     SELECT coalesce(own_queue, queue), coalesce(own_priority, priority), name, tag, w.what, count(*)
-      FROM gone, posthaste.wait_of(scheduled_at, attempt) w(what) GROUP BY 1, 2, 3, 4, 5),
+      FROM gone, posthaste.wait_kind(scheduled_at, attempt) w(what) GROUP BY 1, 2, 3, 4, 5),
   sent AS (
     INSERT INTO posthaste.store
     SELECT a.*
@@ -5685,7 +5679,7 @@ BEGIN
   noted AS (
     INSERT INTO posthaste.left_7 (queue, priority, name, tag, what, jobs)
     SELECT coalesce(own_queue, queue), coalesce(own_priority, priority), name, tag, w.what, count(*)
-      FROM gone, posthaste.wait_of(scheduled_at, attempt) w(what) GROUP BY 1, 2, 3, 4, 5),
+      FROM gone, posthaste.wait_kind(scheduled_at, attempt) w(what) GROUP BY 1, 2, 3, 4, 5),
   sent AS (
     INSERT INTO posthaste.store
     SELECT a.*
@@ -5701,8 +5695,8 @@ BEGIN
   SELECT gone.* FROM gone;
 END $f$;
 
--- Finds jobs that expired in one slot without any consumer, and keeps them as expired. One slot in
--- a transaction, so that what is locked for one of them does not stay locked while another is read.
+-- Finds jobs of one slot that expired without a consumer, and stores them as expired. One slot per
+-- transaction, so that locks for one are not held while another is read.
 CREATE OR REPLACE FUNCTION posthaste.expire(p_slot integer, p_limit integer)
 RETURNS bigint LANGUAGE plpgsql
 SET jit = off SET search_path = pg_catalog, pg_temp AS $f$
@@ -5722,17 +5716,17 @@ BEGIN
     WHEN 7 THEN RETURN posthaste.expire_7(p_limit);
   END CASE;
 END $f$;
--- One job: where it is, by its number, and letting it run now.
+-- Finds jobs by id.
 
--- The claim whose batch has a row of its lane: the first whose cursor is behind it, found by
--- bisection. No batch: it was not claimed yet.
+-- The claim that contains a row, found by bisection: the first claim of its lane whose cursor is
+-- after the row. NULL if the row is unclaimed.
 CREATE OR REPLACE FUNCTION posthaste.claim_of_0(r posthaste.store)
 RETURNS posthaste.claim_0 LANGUAGE plpgsql STABLE AS $f$
 DECLARE
   c posthaste.claim_0;
   v_found posthaste.claim_0;
-  v_bottom bigint := 0;  -- no claim below it has the row
-  v_top bigint;          -- nor is there one between this and the found one
+  v_bottom bigint := 0;  -- no claim below it contains the row
+  v_top bigint;          -- nor does one between this and the one found
   v_middle bigint;
 BEGIN
   SELECT * INTO c FROM posthaste.claim_0 n WHERE n.queue = r.queue AND n.priority = r.priority
@@ -5759,8 +5753,8 @@ RETURNS posthaste.claim_1 LANGUAGE plpgsql STABLE AS $f$
 DECLARE
   c posthaste.claim_1;
   v_found posthaste.claim_1;
-  v_bottom bigint := 0;  -- no claim below it has the row
-  v_top bigint;          -- nor is there one between this and the found one
+  v_bottom bigint := 0;  -- no claim below it contains the row
+  v_top bigint;          -- nor does one between this and the one found
   v_middle bigint;
 BEGIN
   SELECT * INTO c FROM posthaste.claim_1 n WHERE n.queue = r.queue AND n.priority = r.priority
@@ -5787,8 +5781,8 @@ RETURNS posthaste.claim_2 LANGUAGE plpgsql STABLE AS $f$
 DECLARE
   c posthaste.claim_2;
   v_found posthaste.claim_2;
-  v_bottom bigint := 0;  -- no claim below it has the row
-  v_top bigint;          -- nor is there one between this and the found one
+  v_bottom bigint := 0;  -- no claim below it contains the row
+  v_top bigint;          -- nor does one between this and the one found
   v_middle bigint;
 BEGIN
   SELECT * INTO c FROM posthaste.claim_2 n WHERE n.queue = r.queue AND n.priority = r.priority
@@ -5815,8 +5809,8 @@ RETURNS posthaste.claim_3 LANGUAGE plpgsql STABLE AS $f$
 DECLARE
   c posthaste.claim_3;
   v_found posthaste.claim_3;
-  v_bottom bigint := 0;  -- no claim below it has the row
-  v_top bigint;          -- nor is there one between this and the found one
+  v_bottom bigint := 0;  -- no claim below it contains the row
+  v_top bigint;          -- nor does one between this and the one found
   v_middle bigint;
 BEGIN
   SELECT * INTO c FROM posthaste.claim_3 n WHERE n.queue = r.queue AND n.priority = r.priority
@@ -5843,8 +5837,8 @@ RETURNS posthaste.claim_4 LANGUAGE plpgsql STABLE AS $f$
 DECLARE
   c posthaste.claim_4;
   v_found posthaste.claim_4;
-  v_bottom bigint := 0;  -- no claim below it has the row
-  v_top bigint;          -- nor is there one between this and the found one
+  v_bottom bigint := 0;  -- no claim below it contains the row
+  v_top bigint;          -- nor does one between this and the one found
   v_middle bigint;
 BEGIN
   SELECT * INTO c FROM posthaste.claim_4 n WHERE n.queue = r.queue AND n.priority = r.priority
@@ -5871,8 +5865,8 @@ RETURNS posthaste.claim_5 LANGUAGE plpgsql STABLE AS $f$
 DECLARE
   c posthaste.claim_5;
   v_found posthaste.claim_5;
-  v_bottom bigint := 0;  -- no claim below it has the row
-  v_top bigint;          -- nor is there one between this and the found one
+  v_bottom bigint := 0;  -- no claim below it contains the row
+  v_top bigint;          -- nor does one between this and the one found
   v_middle bigint;
 BEGIN
   SELECT * INTO c FROM posthaste.claim_5 n WHERE n.queue = r.queue AND n.priority = r.priority
@@ -5895,7 +5889,7 @@ BEGIN
   RETURN v_found;
 END $f$;
 
--- What became of these rows.
+-- State and outcome of these rows.
 CREATE OR REPLACE FUNCTION posthaste.slot_row_0(p_rows posthaste.store[])
 RETURNS SETOF posthaste.slot_row LANGUAGE plpgsql STABLE AS $f$
 DECLARE
@@ -6042,10 +6036,10 @@ RETURNS SETOF posthaste.slot_row LANGUAGE sql STABLE AS $f$
     LEFT JOIN (SELECT * FROM posthaste.promote_cursor_7 ORDER BY page DESC LIMIT 1) p ON true
 $f$;
 
--- Rows of a job where they are to be expected. Numbers are drawn in about the order in which rows
--- come to lie, except of what was promoted or moved: a slot is bisected by the greatest number of a
--- few pages, and the pages around are read.
-CREATE OR REPLACE FUNCTION posthaste.near_0(p_id bigint)
+-- Rows of a job at their expected place. Ids are drawn in about the order in which rows are stored,
+-- except for promoted and moved jobs: the slot is bisected by the greatest id of a few pages, and
+-- the pages around are read.
+CREATE OR REPLACE FUNCTION posthaste.rows_near_0(p_id bigint)
 RETURNS SETOF posthaste.store LANGUAGE plpgsql STABLE AS $f$
 DECLARE
   v_low bigint := 0;
@@ -6071,7 +6065,7 @@ BEGIN
   RETURN QUERY SELECT s.* FROM posthaste.store s
     WHERE s.slot = 0 AND s.id = p_id AND s.ctid >= v_from AND s.ctid < v_to;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.near_1(p_id bigint)
+CREATE OR REPLACE FUNCTION posthaste.rows_near_1(p_id bigint)
 RETURNS SETOF posthaste.store LANGUAGE plpgsql STABLE AS $f$
 DECLARE
   v_low bigint := 0;
@@ -6097,7 +6091,7 @@ BEGIN
   RETURN QUERY SELECT s.* FROM posthaste.store s
     WHERE s.slot = 1 AND s.id = p_id AND s.ctid >= v_from AND s.ctid < v_to;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.near_2(p_id bigint)
+CREATE OR REPLACE FUNCTION posthaste.rows_near_2(p_id bigint)
 RETURNS SETOF posthaste.store LANGUAGE plpgsql STABLE AS $f$
 DECLARE
   v_low bigint := 0;
@@ -6123,7 +6117,7 @@ BEGIN
   RETURN QUERY SELECT s.* FROM posthaste.store s
     WHERE s.slot = 2 AND s.id = p_id AND s.ctid >= v_from AND s.ctid < v_to;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.near_3(p_id bigint)
+CREATE OR REPLACE FUNCTION posthaste.rows_near_3(p_id bigint)
 RETURNS SETOF posthaste.store LANGUAGE plpgsql STABLE AS $f$
 DECLARE
   v_low bigint := 0;
@@ -6149,7 +6143,7 @@ BEGIN
   RETURN QUERY SELECT s.* FROM posthaste.store s
     WHERE s.slot = 3 AND s.id = p_id AND s.ctid >= v_from AND s.ctid < v_to;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.near_4(p_id bigint)
+CREATE OR REPLACE FUNCTION posthaste.rows_near_4(p_id bigint)
 RETURNS SETOF posthaste.store LANGUAGE plpgsql STABLE AS $f$
 DECLARE
   v_low bigint := 0;
@@ -6175,7 +6169,7 @@ BEGIN
   RETURN QUERY SELECT s.* FROM posthaste.store s
     WHERE s.slot = 4 AND s.id = p_id AND s.ctid >= v_from AND s.ctid < v_to;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.near_5(p_id bigint)
+CREATE OR REPLACE FUNCTION posthaste.rows_near_5(p_id bigint)
 RETURNS SETOF posthaste.store LANGUAGE plpgsql STABLE AS $f$
 DECLARE
   v_low bigint := 0;
@@ -6201,7 +6195,7 @@ BEGIN
   RETURN QUERY SELECT s.* FROM posthaste.store s
     WHERE s.slot = 5 AND s.id = p_id AND s.ctid >= v_from AND s.ctid < v_to;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.near_6(p_id bigint)
+CREATE OR REPLACE FUNCTION posthaste.rows_near_6(p_id bigint)
 RETURNS SETOF posthaste.store LANGUAGE plpgsql STABLE AS $f$
 DECLARE
   v_low bigint := 0;
@@ -6227,7 +6221,7 @@ BEGIN
   RETURN QUERY SELECT s.* FROM posthaste.store s
     WHERE s.slot = 6 AND s.id = p_id AND s.ctid >= v_from AND s.ctid < v_to;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.near_7(p_id bigint)
+CREATE OR REPLACE FUNCTION posthaste.rows_near_7(p_id bigint)
 RETURNS SETOF posthaste.store LANGUAGE plpgsql STABLE AS $f$
 DECLARE
   v_low bigint := 0;
@@ -6254,57 +6248,56 @@ BEGIN
     WHERE s.slot = 7 AND s.id = p_id AND s.ctid >= v_from AND s.ctid < v_to;
 END $f$;
 
--- What the slots know of jobs: of the first, by rows that lie where they are to be expected, or of
--- all of them, by all rows.
+-- Rows of these jobs in the slots. p_near: only of the first job, at its expected place.
 CREATE OR REPLACE FUNCTION posthaste.slot_rows(p_ids bigint[], p_near boolean)
 RETURNS SETOF posthaste.slot_row LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   RETURN QUERY SELECT *
     FROM posthaste.slot_row_0(CASE
-        WHEN p_near THEN ARRAY(SELECT n FROM posthaste.near_0(p_ids[1]) n)
+        WHEN p_near THEN ARRAY(SELECT n FROM posthaste.rows_near_0(p_ids[1]) n)
         ELSE ARRAY(SELECT s FROM posthaste.store s
           WHERE s.slot = 0 AND s.id = ANY (p_ids)) END);
   RETURN QUERY SELECT *
     FROM posthaste.slot_row_1(CASE
-        WHEN p_near THEN ARRAY(SELECT n FROM posthaste.near_1(p_ids[1]) n)
+        WHEN p_near THEN ARRAY(SELECT n FROM posthaste.rows_near_1(p_ids[1]) n)
         ELSE ARRAY(SELECT s FROM posthaste.store s
           WHERE s.slot = 1 AND s.id = ANY (p_ids)) END);
   RETURN QUERY SELECT *
     FROM posthaste.slot_row_2(CASE
-        WHEN p_near THEN ARRAY(SELECT n FROM posthaste.near_2(p_ids[1]) n)
+        WHEN p_near THEN ARRAY(SELECT n FROM posthaste.rows_near_2(p_ids[1]) n)
         ELSE ARRAY(SELECT s FROM posthaste.store s
           WHERE s.slot = 2 AND s.id = ANY (p_ids)) END);
   RETURN QUERY SELECT *
     FROM posthaste.slot_row_3(CASE
-        WHEN p_near THEN ARRAY(SELECT n FROM posthaste.near_3(p_ids[1]) n)
+        WHEN p_near THEN ARRAY(SELECT n FROM posthaste.rows_near_3(p_ids[1]) n)
         ELSE ARRAY(SELECT s FROM posthaste.store s
           WHERE s.slot = 3 AND s.id = ANY (p_ids)) END);
   RETURN QUERY SELECT *
     FROM posthaste.slot_row_4(CASE
-        WHEN p_near THEN ARRAY(SELECT n FROM posthaste.near_4(p_ids[1]) n)
+        WHEN p_near THEN ARRAY(SELECT n FROM posthaste.rows_near_4(p_ids[1]) n)
         ELSE ARRAY(SELECT s FROM posthaste.store s
           WHERE s.slot = 4 AND s.id = ANY (p_ids)) END);
   RETURN QUERY SELECT *
     FROM posthaste.slot_row_5(CASE
-        WHEN p_near THEN ARRAY(SELECT n FROM posthaste.near_5(p_ids[1]) n)
+        WHEN p_near THEN ARRAY(SELECT n FROM posthaste.rows_near_5(p_ids[1]) n)
         ELSE ARRAY(SELECT s FROM posthaste.store s
           WHERE s.slot = 5 AND s.id = ANY (p_ids)) END);
   RETURN QUERY SELECT *
     FROM posthaste.slot_row_6(CASE
-        WHEN p_near THEN ARRAY(SELECT n FROM posthaste.near_6(p_ids[1]) n)
+        WHEN p_near THEN ARRAY(SELECT n FROM posthaste.rows_near_6(p_ids[1]) n)
         ELSE ARRAY(SELECT s FROM posthaste.store s
           WHERE s.slot = 6 AND s.id = ANY (p_ids)) END);
   RETURN QUERY SELECT *
     FROM posthaste.slot_row_7(CASE
-        WHEN p_near THEN ARRAY(SELECT n FROM posthaste.near_7(p_ids[1]) n)
+        WHEN p_near THEN ARRAY(SELECT n FROM posthaste.rows_near_7(p_ids[1]) n)
         ELSE ARRAY(SELECT s FROM posthaste.store s
           WHERE s.slot = 7 AND s.id = ANY (p_ids)) END);
 END $f$;
 
--- Where these jobs are, in one snapshot. Those in flight, kept and finished are found by their
--- keys. A job that is nowhere, and of which a slot knows that it was not given up, is done.
-CREATE OR REPLACE FUNCTION posthaste.look_for(p_ids bigint[], p_near boolean)
+-- Finds these jobs in one snapshot. Those in flight, dead and retained are found by key. A job that
+-- is in none of these tables, and that a slot does not list as dead, is completed.
+CREATE OR REPLACE FUNCTION posthaste.find_in_snapshot(p_ids bigint[], p_near boolean)
 RETURNS SETOF posthaste.found LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -6337,8 +6330,8 @@ BEGIN
       FROM posthaste.finished f WHERE f.id = ANY (v_ids);
   v_left := ARRAY(SELECT unnest(v_left) EXCEPT SELECT unnest(v_ids));
   IF cardinality(v_left) > 0 THEN
-    -- Where it lives, else the row that was written last: outcomes 2, 3 and 9 left for
-    -- posthaste.dead, and somebody deleted it there.
+    -- The live row, else the one written last. Outcomes 2, 3 and 9 went to posthaste.dead, where
+    -- the job was deleted since.
     RETURN QUERY
       SELECT (t.job).id, (t.job).name, coalesce((t.job).own_queue, (t.job).queue),
              coalesce((t.job).own_priority, (t.job).priority),
@@ -6359,10 +6352,9 @@ BEGIN
   END IF;
 END $f$;
 
--- Where jobs are. No row for a job that is not known any more, or never was. A single one is looked
--- for where it is to be expected; what is not there is looked for everywhere; and what seems to be
--- gone once more, because a job that moved while a slot was being truncated is nowhere in that
--- moment's snapshot.
+-- Finds jobs; no row for a job that is unknown or forgotten. A single job is searched at its
+-- expected place first, then everywhere. Jobs that seem to be gone are searched again, because a
+-- job that moves while a slot is truncated is invisible in that moment's snapshot.
 CREATE OR REPLACE FUNCTION posthaste.find_many(ids bigint[])
 RETURNS SETOF posthaste.found LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_custom_plan SET search_path = pg_catalog, pg_temp AS $f$
@@ -6372,7 +6364,7 @@ DECLARE
   v_sure bigint[];
 BEGIN
   FOR v_try IN CASE WHEN cardinality(ids) = 1 THEN 0 ELSE 1 END .. 2 LOOP
-    v_found := ARRAY(SELECT l FROM posthaste.look_for(v_left, v_try = 0) l);
+    v_found := ARRAY(SELECT l FROM posthaste.find_in_snapshot(v_left, v_try = 0) l);
     v_sure := ARRAY(SELECT f.id FROM unnest(v_found) f
         WHERE v_try = 2 OR f.state <> 'completed'
         OR coalesce(f.ended_at, f.claimed_at) IS NOT NULL);
@@ -6382,24 +6374,24 @@ BEGIN
   END LOOP;
 END $f$;
 
--- One job. No index of a slot begins with the number, because each would be paid for by every
--- enqueue. But each slot has one that contains it: where the job does not lie where it is to be
--- expected, that index is read from end to end.
+-- Finds one job. No index of a slot begins with the id, because every enqueue would pay for it. But
+-- each slot has an index that contains it: if the job is not at its expected place, that index is
+-- scanned.
 CREATE OR REPLACE FUNCTION posthaste.find(job_id bigint)
 RETURNS SETOF posthaste.found LANGUAGE sql
 SET enable_seqscan = off SET enable_bitmapscan = off SET search_path = pg_catalog, pg_temp AS $f$
   SELECT * FROM posthaste.find_many(ARRAY[job_id])
 $f$;
--- History: failed attempts, and jobs that are done and kept for a while, in volumes.
+-- History: failed attempts and retained completed jobs, in volumes.
 
--- The volume of a shelf that is filled now.
+-- The current volume of a shelf.
 CREATE OR REPLACE FUNCTION posthaste.volume(shelf text) RETURNS smallint LANGUAGE sql STABLE AS $f$
   SELECT coalesce((SELECT v.slot FROM posthaste.volume v
         WHERE v.shelf = $1 ORDER BY v.began_at DESC NULLS LAST, v.slot LIMIT 1),
                   CASE WHEN $1 = 'long' THEN 4 ELSE 0 END)::smallint
 $f$;
 
--- A done job in the shape of posthaste.finished; no row when its queue keeps none.
+-- A completed job as a row of posthaste.finished; no row if its queue retains none.
 CREATE OR REPLACE FUNCTION posthaste.to_finish(job posthaste.store, worker bigint)
 RETURNS SETOF posthaste.finished LANGUAGE sql STABLE AS $f$
   SELECT job.id, clock_timestamp(), job.enqueued_at, job.scheduled_at, job.expires_at, worker,
@@ -6411,7 +6403,7 @@ RETURNS SETOF posthaste.finished LANGUAGE sql STABLE AS $f$
     FROM posthaste.queue q WHERE q.name = job.queue AND q.keep IS NOT NULL
 $f$;
 
--- Keeps the jobs of a batch that was closed as a whole, if their queue asks for that.
+-- Retains the jobs of a batch that was closed in one row, if their queue is configured to.
 CREATE OR REPLACE FUNCTION posthaste.keep_batch_0(p_batch bigint, p_token uuid)
 RETURNS void LANGUAGE sql AS $f$
   INSERT INTO posthaste.finished
@@ -6473,9 +6465,9 @@ RETURNS void LANGUAGE sql AS $f$
                   posthaste.to_finish(r, c.worker) f
 $f$;
 
--- Writes down how the attempts of these jobs failed; kinds, attempts, states and errors as
--- dispose() takes them. What counted as no attempt is no failure, except that the worker died (kind
--- 7): a snooze, or a job that expired where it waited.
+-- Records failed attempts; kinds, attempts, states and errors as dispose() takes them. Outcomes
+-- that count no attempt (a snooze, or a job that expired while waiting) are no failures, except a
+-- worker's death (kind 7).
 CREATE OR REPLACE FUNCTION posthaste.note_attempts(
   p_jobs posthaste.store[], p_worker bigint, p_ids bigint[], p_kinds smallint[],
   p_attempts integer[], p_states text[], p_errors text[])
@@ -6494,8 +6486,8 @@ RETURNS void LANGUAGE sql AS $f$
      OR v.kind = 7
 $f$;
 
--- Whose a batch is, or the jobs that were taken out of it and are in flight. Asked before they are
--- closed.
+-- The worker of a batch, or of jobs that were moved out of it and are in flight. Called before they
+-- are closed.
 CREATE OR REPLACE FUNCTION posthaste.worker_of(
   p_slot smallint, p_batch bigint, p_token uuid, p_ids bigint[])
 RETURNS bigint LANGUAGE plpgsql STABLE
@@ -6529,9 +6521,9 @@ BEGIN
         WHERE h.id = ANY (p_ids) AND h.token = p_token LIMIT 1));
 END $f$;
 
--- Forgets: empties volumes that are past what their shelf keeps, and begins a new one when the
--- current has been filled for a third of that. The one that holds a lock on a volume keeps it.
--- o_turned: how many were begun; o_blocker: who has kept one for more than a second.
+-- Truncates volumes older than their shelf's retention, and begins a new one when the current one
+-- covers a third of it. A locked volume is kept. o_turned: the number of volumes begun; o_blocker:
+-- the holder of a lock for more than a second.
 CREATE OR REPLACE FUNCTION posthaste.tidy_history(OUT o_turned integer, OUT o_blocker text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -6549,7 +6541,7 @@ BEGIN
   END IF;
   -- The clock has stepped back.
   UPDATE posthaste.volume SET began_at = v_now WHERE began_at > v_now;
-  -- The oldest of each shelf come first: what they leave is free for the next.
+  -- The oldest of each shelf first: the next can use the space.
   FOR v IN
     SELECT b.shelf, b.slot, k.keep, b.began_at, lead(b.began_at) OVER shelf AS ended_at
       FROM posthaste.volume b, LATERAL (
@@ -6581,8 +6573,8 @@ BEGIN
   END LOOP;
 END $f$;
 
--- Empties a volume, unless somebody has a lock on it: nobody is waited for, so nobody waits behind
--- us.
+-- Truncates a volume unless it is locked: without waiting, so that no session queues behind this
+-- one.
 CREATE OR REPLACE FUNCTION posthaste.empty_volume(volume regclass)
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -7096,16 +7088,15 @@ BEGIN
     WHEN 5 THEN RETURN QUERY SELECT * FROM posthaste.take_5(p_queue, p_priority, p_limit);
   END CASE;
 END $f$;
--- Maintenance: what its duties share. Each is one short transaction behind an advisory lock of
--- its own, so that a second leader finds it taken and goes on. Nothing here waits for a user's
--- transaction: locks are tried, not awaited, and rows are skipped.
+-- Maintenance: functions that its duties share. Each duty is one short transaction under an
+-- advisory lock, so that a second leader finds it taken and continues. Nothing here waits for a
+-- user's transaction: locks are tried, not awaited, and locked rows are skipped.
 --
 -- Duty locks (1885893476, n): 1 the ready log (rotate, seal, overflow, reclaim)   2 the scheduled
 -- slots   3 rescue   4 expiry   5 history   6 counting   7 samples
 
--- Who has had a lock on one of these tables, or this advisory lock, in a transaction that is older
--- than a second: a session by its pid, a prepared transaction by its gid. NULL when there is
--- nobody, or somebody in passing.
+-- The holder of a lock on one of these tables, or of this advisory lock, whose transaction is older
+-- than a second: a session by its pid, a prepared transaction by its gid. NULL if there is none.
 CREATE OR REPLACE FUNCTION posthaste.lock_holder(
   p_tables regclass[], p_class bigint DEFAULT NULL, p_number bigint DEFAULT NULL)
 RETURNS text LANGUAGE sql STABLE AS $f$
@@ -7123,15 +7114,15 @@ RETURNS text LANGUAGE sql STABLE AS $f$
        LIMIT 1
 $f$;
 
--- The clock as those see it who forget for good what is old: it follows a clock that jumps ahead by
--- a minute for each renewal of the lease, which is more than twenty times as fast as time goes, and
--- one that steps back at once. Who was away for a week has forgotten what was due within some
--- hours; a clock that is a year ahead for ten minutes costs four hours of history.
+-- The clock for deleting old data: it follows a clock that jumps ahead by only a minute for each
+-- renewal of the lease, which is more than twenty times real time, and one that steps back at once.
+-- After a week without a leader, old data is deleted within some hours; a clock that is a year
+-- ahead for ten minutes costs four hours of history.
 CREATE OR REPLACE FUNCTION posthaste.steady() RETURNS timestamptz LANGUAGE sql STABLE AS $f$
   SELECT least(clock_timestamp(), (SELECT l.steady FROM posthaste.leader l))
 $f$;
 
--- Forgets confirmations that nobody asked for and workers that are long gone.
+-- Deletes unused confirmations and workers that stopped long ago.
 CREATE OR REPLACE FUNCTION posthaste.prune() RETURNS void LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $f$
   DELETE FROM posthaste.confirmed c WHERE c.confirmed_at < posthaste.steady() - interval '1 day'
@@ -7140,10 +7131,9 @@ SET search_path = pg_catalog, pg_temp AS $f$
      AND NOT EXISTS (SELECT FROM posthaste.in_flight h WHERE h.worker = w.id)
 $f$;
 
--- Sets right what a clock that was ahead has left behind: times of the past that are to come, by
--- which somebody would be waited for, kept or notified as long as the clock stepped back by. Called
--- when a leader begins, and once a minute; how many were found. What programs have asked for
--- stays.
+-- Corrects future timestamps of past events, left by a clock that was ahead: otherwise something
+-- would be awaited, kept or notified for as long as the clock stepped back. Called when a leader
+-- begins, and once a minute; returns the number found. Times requested by programs stay.
 CREATE OR REPLACE FUNCTION posthaste.mend_times() RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -7160,7 +7150,7 @@ BEGIN
   confirmed AS (
     UPDATE posthaste.confirmed c SET confirmed_at = v_now
      WHERE c.confirmed_at > v_past RETURNING 1),
-  -- Five minutes are the most that a quarantined job has to wait (functions/rescue.sql).
+  -- A quarantined job waits for at most five minutes (functions/rescue.sql).
   quarantined AS (
     UPDATE posthaste.in_flight h SET until = v_now
      WHERE h.state = 'quarantined' AND h.until > v_now + interval '6 min' RETURNING 1),
@@ -7168,7 +7158,7 @@ BEGIN
     UPDATE posthaste.inbox i SET received_at = v_now
      WHERE i.delivery_id IN (SELECT o.delivery_id FROM posthaste.inbox o
                               WHERE o.received_at > v_past LIMIT 10000) RETURNING 1),
-  -- A console that drives an action or lets it rest does so for half a minute at most.
+  -- A console drives an action, or pauses it, for at most half a minute.
   driven AS (
     UPDATE posthaste.bulk_action b SET driven_until = v_now
      WHERE b.state = 'running' AND b.driven_until > v_now + interval '1 min' RETURNING 1),
@@ -7176,7 +7166,7 @@ BEGIN
     SELECT FROM workers UNION ALL SELECT FROM cancelling UNION ALL SELECT FROM confirmed
     UNION ALL SELECT FROM quarantined UNION ALL SELECT FROM inbox UNION ALL SELECT FROM driven)
   SELECT count(*) INTO v_found FROM found;
-  -- A worker that sleeps turns its notifications on again before this is over.
+  -- A sleeping worker renews its notifications before this time.
   IF pg_sequence_last_value('posthaste.listeners_until'::regclass) > extract(epoch FROM v_now) + 600
      AND pg_try_advisory_xact_lock(1885893480, 0) THEN
     PERFORM setval('posthaste.listeners_until', ceil(extract(epoch FROM v_now))::bigint + 30);
@@ -7185,7 +7175,7 @@ BEGIN
   RETURN v_found;
 END $f$;
 
--- Forgets what was received long ago, up to 10,000 of it; how many.
+-- Deletes old rows of the inbox, up to 10,000; returns their number.
 CREATE OR REPLACE FUNCTION posthaste.prune_inbox() RETURNS bigint LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $f$
   WITH gone AS (
@@ -7199,15 +7189,14 @@ $f$;
 -- Counters: how many jobs there are, and of which kind, without reading them all
 -- (decision 16 in docs/why/decisions.md).
 --
--- What is counted once is not counted again. The leader counts behind the enqueuers and writes
--- sums, each with the snapshot or cursor up to which it holds; a reader (functions/counts.sql)
--- takes the newest sum and counts only what lies beyond it. So the counters are exact whenever they
--- are read, and quick once the leader has kept up; without a leader they are exact and slow.
--- Nothing here is updated or deleted: sums lie in tables of the slot that they are of and go with
--- it.
+-- The leader counts each job once, after it was enqueued, and writes sums, each with the snapshot
+-- or cursor up to which it holds. A reader (functions/counts.sql) takes the newest sum and counts
+-- only the rows added since. So the counters are always exact, and fast once the leader has caught
+-- up; without a leader they are exact and slow. Nothing is updated or deleted: sums are stored in
+-- tables of their slot and truncated with it.
 
--- Whether all that is visible in one snapshot is visible in another.
-CREATE OR REPLACE FUNCTION posthaste.is_within(inner_one pg_snapshot, outer_one pg_snapshot)
+-- Whether everything visible in one snapshot is visible in another.
+CREATE OR REPLACE FUNCTION posthaste.is_subset(inner_one pg_snapshot, outer_one pg_snapshot)
 RETURNS boolean LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -7221,19 +7210,19 @@ BEGIN
       WHERE pg_visible_in_snapshot(x, inner_one));
 END $f$;
 
--- Whether a lane's claims have taken everything that a mark counted: at most this row, and seen by
--- hi.
-CREATE OR REPLACE FUNCTION posthaste.is_passed(
+-- Whether a lane's claims have taken everything that a mark counted: rows up to this one that are
+-- visible in hi.
+CREATE OR REPLACE FUNCTION posthaste.mark_passed(
   max_xid xid8, max_id bigint, hi pg_snapshot, c_lo pg_snapshot, c_hi pg_snapshot, c_xid xid8,
   c_id bigint, c_exhausted boolean)
 RETURNS boolean LANGUAGE sql STABLE AS $f$
-  SELECT ((c_exhausted OR (max_xid, max_id) <= (c_xid, c_id)) AND posthaste.is_within(hi, c_hi))
-    OR posthaste.is_within(hi, c_lo)
+  SELECT ((c_exhausted OR (max_xid, max_id) <= (c_xid, c_id)) AND posthaste.is_subset(hi, c_hi))
+    OR posthaste.is_subset(hi, c_lo)
 $f$;
 
--- The rows of a lane behind a cursor, up to and with (p_to_xid, p_to_id). Each part is one exact
--- index range, as in batch_rows_k. What is visible is the query's own matter.
-CREATE OR REPLACE FUNCTION posthaste.beyond_0(
+-- The rows of a lane after a cursor, up to and including (p_to_xid, p_to_id). Each part is one
+-- exact index range, as in batch_rows_k. The caller decides about visibility.
+CREATE OR REPLACE FUNCTION posthaste.rows_after_0(
   p_queue text, p_priority integer, p_lo pg_snapshot, p_hi pg_snapshot, p_xid xid8, p_id bigint,
   p_exhausted boolean, p_to_xid xid8, p_to_id bigint)
 RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
@@ -7267,7 +7256,7 @@ RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
         AND p_to_xid > low.xid AND r.id <= p_to_id OFFSET 0)
   ) r
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.beyond_1(
+CREATE OR REPLACE FUNCTION posthaste.rows_after_1(
   p_queue text, p_priority integer, p_lo pg_snapshot, p_hi pg_snapshot, p_xid xid8, p_id bigint,
   p_exhausted boolean, p_to_xid xid8, p_to_id bigint)
 RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
@@ -7301,7 +7290,7 @@ RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
         AND p_to_xid > low.xid AND r.id <= p_to_id OFFSET 0)
   ) r
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.beyond_2(
+CREATE OR REPLACE FUNCTION posthaste.rows_after_2(
   p_queue text, p_priority integer, p_lo pg_snapshot, p_hi pg_snapshot, p_xid xid8, p_id bigint,
   p_exhausted boolean, p_to_xid xid8, p_to_id bigint)
 RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
@@ -7335,7 +7324,7 @@ RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
         AND p_to_xid > low.xid AND r.id <= p_to_id OFFSET 0)
   ) r
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.beyond_3(
+CREATE OR REPLACE FUNCTION posthaste.rows_after_3(
   p_queue text, p_priority integer, p_lo pg_snapshot, p_hi pg_snapshot, p_xid xid8, p_id bigint,
   p_exhausted boolean, p_to_xid xid8, p_to_id bigint)
 RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
@@ -7369,7 +7358,7 @@ RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
         AND p_to_xid > low.xid AND r.id <= p_to_id OFFSET 0)
   ) r
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.beyond_4(
+CREATE OR REPLACE FUNCTION posthaste.rows_after_4(
   p_queue text, p_priority integer, p_lo pg_snapshot, p_hi pg_snapshot, p_xid xid8, p_id bigint,
   p_exhausted boolean, p_to_xid xid8, p_to_id bigint)
 RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
@@ -7403,7 +7392,7 @@ RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
         AND p_to_xid > low.xid AND r.id <= p_to_id OFFSET 0)
   ) r
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.beyond_5(
+CREATE OR REPLACE FUNCTION posthaste.rows_after_5(
   p_queue text, p_priority integer, p_lo pg_snapshot, p_hi pg_snapshot, p_xid xid8, p_id bigint,
   p_exhausted boolean, p_to_xid xid8, p_to_id bigint)
 RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
@@ -7438,7 +7427,7 @@ RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
   ) r
 $f$;
 
--- The lanes of this slot, each with its claims' cursor.
+-- The lanes of this slot, each with the cursor of its claims.
 CREATE OR REPLACE FUNCTION posthaste.cursors_0(
   OUT queue text, OUT priority integer, OUT lo pg_snapshot, OUT hi pg_snapshot, OUT at_xid xid8,
   OUT at_id bigint, OUT exhausted boolean)
@@ -7542,8 +7531,8 @@ RETURNS SETOF record LANGUAGE sql STABLE AS $f$
        ORDER BY n.queue DESC, n.priority DESC, n.batch DESC LIMIT 1) c ON true
 $f$;
 
--- Counts at most p_limit jobs of a lane that nobody has claimed, a mark each p_step of them; how
--- many it counted. A lane that has fewer is not worth a mark: readers count it by themselves.
+-- Counts at most p_limit unclaimed jobs of a lane, writing a mark for each p_step of them; returns
+-- the number counted. A lane with fewer is not worth a mark: readers count it.
 CREATE OR REPLACE FUNCTION posthaste.count_lane_0(
   p_queue text, p_priority integer, p_limit integer, p_step integer)
 RETURNS integer LANGUAGE plpgsql AS $f$
@@ -7564,15 +7553,15 @@ BEGIN
   SELECT * INTO m FROM posthaste.counted_0 WHERE queue = p_queue AND priority = p_priority
    ORDER BY queue DESC, priority DESC, run DESC, max_xid DESC, max_id DESC, number DESC LIMIT 1;
   IF NOT FOUND
-    OR posthaste.is_passed(m.max_xid, m.max_id, m.hi, c.lo, c.hi, c.to_xid, c.to_id, c.exhausted)
+    OR posthaste.mark_passed(m.max_xid, m.max_id, m.hi, c.lo, c.hi, c.to_xid, c.to_id, c.exhausted)
     THEN
     m := ROW(coalesce(m.number, 0) + 1, coalesce(m.number, 0) + 1, '0', 0, c.to_xid, c.to_id,
         p_priority, c.exhausted, p_queue, c.lo, c.hi, '{}', '{}', '{}');
   END IF;
   w.lo := m.lo; w.hi := m.hi; w.at_xid := m.at_xid; w.at_id := m.at_id; w.is_fresh := false;
-  w := posthaste.bounded(w);
+  w := posthaste.with_bounds(w);
   IF m.exhausted THEN
-    w := posthaste.next_count(w, c.hi);
+    w := posthaste.next_counting_window(w, c.hi);
   END IF;
   WHILE v_counted < p_limit LOOP
     v_started := clock_timestamp();
@@ -7603,15 +7592,15 @@ BEGIN
     IF cardinality(v.jobs) > 1000 THEN
       SELECT array_agg(k.name), array_agg(k.tag), array_agg(k.jobs)
         INTO v.names, v.tags, v.jobs
-        FROM posthaste.fold_kinds(posthaste.kinds_of('{}', '{}', m.names || v.names,
+        FROM posthaste.limit_kinds(posthaste.kinds_of('{}', '{}', m.names || v.names,
           m.tags || v.tags, '{}', array_fill(0::bigint, ARRAY[cardinality(m.jobs)]) || v.jobs),
           false) k;
     END IF;
     IF v.n < v_step AND w.is_fresh AND clock_timestamp() - v_started < interval '20 ms' THEN
       RETURN v_counted;
     END IF;
-    -- A look that was slow although it met little has walked rows that nobody can see: the mark
-    -- spares the next one the walk.
+    -- A slow read of few jobs has scanned rows that nobody can see: a mark spares the next read
+    -- that scan.
     IF v.n > 0 OR w.is_fresh THEN
       IF m.number = m.run AND v_counted = 0 AND m.jobs = '{}' THEN
         INSERT INTO posthaste.counted_0 SELECT m.*;
@@ -7629,11 +7618,11 @@ BEGIN
     END IF;
     IF v.n = v_step THEN
       w.at_xid := v.xid; w.at_id := v.id;
-      w := posthaste.bounded(w);
+      w := posthaste.with_bounds(w);
     ELSIF w.is_fresh THEN
       RETURN v_counted;
     ELSE
-      w := posthaste.next_count(w, c.hi);
+      w := posthaste.next_counting_window(w, c.hi);
     END IF;
   END LOOP;
   RETURN v_counted;
@@ -7658,15 +7647,15 @@ BEGIN
   SELECT * INTO m FROM posthaste.counted_1 WHERE queue = p_queue AND priority = p_priority
    ORDER BY queue DESC, priority DESC, run DESC, max_xid DESC, max_id DESC, number DESC LIMIT 1;
   IF NOT FOUND
-    OR posthaste.is_passed(m.max_xid, m.max_id, m.hi, c.lo, c.hi, c.to_xid, c.to_id, c.exhausted)
+    OR posthaste.mark_passed(m.max_xid, m.max_id, m.hi, c.lo, c.hi, c.to_xid, c.to_id, c.exhausted)
     THEN
     m := ROW(coalesce(m.number, 0) + 1, coalesce(m.number, 0) + 1, '0', 0, c.to_xid, c.to_id,
         p_priority, c.exhausted, p_queue, c.lo, c.hi, '{}', '{}', '{}');
   END IF;
   w.lo := m.lo; w.hi := m.hi; w.at_xid := m.at_xid; w.at_id := m.at_id; w.is_fresh := false;
-  w := posthaste.bounded(w);
+  w := posthaste.with_bounds(w);
   IF m.exhausted THEN
-    w := posthaste.next_count(w, c.hi);
+    w := posthaste.next_counting_window(w, c.hi);
   END IF;
   WHILE v_counted < p_limit LOOP
     v_started := clock_timestamp();
@@ -7697,15 +7686,15 @@ BEGIN
     IF cardinality(v.jobs) > 1000 THEN
       SELECT array_agg(k.name), array_agg(k.tag), array_agg(k.jobs)
         INTO v.names, v.tags, v.jobs
-        FROM posthaste.fold_kinds(posthaste.kinds_of('{}', '{}', m.names || v.names,
+        FROM posthaste.limit_kinds(posthaste.kinds_of('{}', '{}', m.names || v.names,
           m.tags || v.tags, '{}', array_fill(0::bigint, ARRAY[cardinality(m.jobs)]) || v.jobs),
           false) k;
     END IF;
     IF v.n < v_step AND w.is_fresh AND clock_timestamp() - v_started < interval '20 ms' THEN
       RETURN v_counted;
     END IF;
-    -- A look that was slow although it met little has walked rows that nobody can see: the mark
-    -- spares the next one the walk.
+    -- A slow read of few jobs has scanned rows that nobody can see: a mark spares the next read
+    -- that scan.
     IF v.n > 0 OR w.is_fresh THEN
       IF m.number = m.run AND v_counted = 0 AND m.jobs = '{}' THEN
         INSERT INTO posthaste.counted_1 SELECT m.*;
@@ -7723,11 +7712,11 @@ BEGIN
     END IF;
     IF v.n = v_step THEN
       w.at_xid := v.xid; w.at_id := v.id;
-      w := posthaste.bounded(w);
+      w := posthaste.with_bounds(w);
     ELSIF w.is_fresh THEN
       RETURN v_counted;
     ELSE
-      w := posthaste.next_count(w, c.hi);
+      w := posthaste.next_counting_window(w, c.hi);
     END IF;
   END LOOP;
   RETURN v_counted;
@@ -7752,15 +7741,15 @@ BEGIN
   SELECT * INTO m FROM posthaste.counted_2 WHERE queue = p_queue AND priority = p_priority
    ORDER BY queue DESC, priority DESC, run DESC, max_xid DESC, max_id DESC, number DESC LIMIT 1;
   IF NOT FOUND
-    OR posthaste.is_passed(m.max_xid, m.max_id, m.hi, c.lo, c.hi, c.to_xid, c.to_id, c.exhausted)
+    OR posthaste.mark_passed(m.max_xid, m.max_id, m.hi, c.lo, c.hi, c.to_xid, c.to_id, c.exhausted)
     THEN
     m := ROW(coalesce(m.number, 0) + 1, coalesce(m.number, 0) + 1, '0', 0, c.to_xid, c.to_id,
         p_priority, c.exhausted, p_queue, c.lo, c.hi, '{}', '{}', '{}');
   END IF;
   w.lo := m.lo; w.hi := m.hi; w.at_xid := m.at_xid; w.at_id := m.at_id; w.is_fresh := false;
-  w := posthaste.bounded(w);
+  w := posthaste.with_bounds(w);
   IF m.exhausted THEN
-    w := posthaste.next_count(w, c.hi);
+    w := posthaste.next_counting_window(w, c.hi);
   END IF;
   WHILE v_counted < p_limit LOOP
     v_started := clock_timestamp();
@@ -7791,15 +7780,15 @@ BEGIN
     IF cardinality(v.jobs) > 1000 THEN
       SELECT array_agg(k.name), array_agg(k.tag), array_agg(k.jobs)
         INTO v.names, v.tags, v.jobs
-        FROM posthaste.fold_kinds(posthaste.kinds_of('{}', '{}', m.names || v.names,
+        FROM posthaste.limit_kinds(posthaste.kinds_of('{}', '{}', m.names || v.names,
           m.tags || v.tags, '{}', array_fill(0::bigint, ARRAY[cardinality(m.jobs)]) || v.jobs),
           false) k;
     END IF;
     IF v.n < v_step AND w.is_fresh AND clock_timestamp() - v_started < interval '20 ms' THEN
       RETURN v_counted;
     END IF;
-    -- A look that was slow although it met little has walked rows that nobody can see: the mark
-    -- spares the next one the walk.
+    -- A slow read of few jobs has scanned rows that nobody can see: a mark spares the next read
+    -- that scan.
     IF v.n > 0 OR w.is_fresh THEN
       IF m.number = m.run AND v_counted = 0 AND m.jobs = '{}' THEN
         INSERT INTO posthaste.counted_2 SELECT m.*;
@@ -7817,11 +7806,11 @@ BEGIN
     END IF;
     IF v.n = v_step THEN
       w.at_xid := v.xid; w.at_id := v.id;
-      w := posthaste.bounded(w);
+      w := posthaste.with_bounds(w);
     ELSIF w.is_fresh THEN
       RETURN v_counted;
     ELSE
-      w := posthaste.next_count(w, c.hi);
+      w := posthaste.next_counting_window(w, c.hi);
     END IF;
   END LOOP;
   RETURN v_counted;
@@ -7846,15 +7835,15 @@ BEGIN
   SELECT * INTO m FROM posthaste.counted_3 WHERE queue = p_queue AND priority = p_priority
    ORDER BY queue DESC, priority DESC, run DESC, max_xid DESC, max_id DESC, number DESC LIMIT 1;
   IF NOT FOUND
-    OR posthaste.is_passed(m.max_xid, m.max_id, m.hi, c.lo, c.hi, c.to_xid, c.to_id, c.exhausted)
+    OR posthaste.mark_passed(m.max_xid, m.max_id, m.hi, c.lo, c.hi, c.to_xid, c.to_id, c.exhausted)
     THEN
     m := ROW(coalesce(m.number, 0) + 1, coalesce(m.number, 0) + 1, '0', 0, c.to_xid, c.to_id,
         p_priority, c.exhausted, p_queue, c.lo, c.hi, '{}', '{}', '{}');
   END IF;
   w.lo := m.lo; w.hi := m.hi; w.at_xid := m.at_xid; w.at_id := m.at_id; w.is_fresh := false;
-  w := posthaste.bounded(w);
+  w := posthaste.with_bounds(w);
   IF m.exhausted THEN
-    w := posthaste.next_count(w, c.hi);
+    w := posthaste.next_counting_window(w, c.hi);
   END IF;
   WHILE v_counted < p_limit LOOP
     v_started := clock_timestamp();
@@ -7885,15 +7874,15 @@ BEGIN
     IF cardinality(v.jobs) > 1000 THEN
       SELECT array_agg(k.name), array_agg(k.tag), array_agg(k.jobs)
         INTO v.names, v.tags, v.jobs
-        FROM posthaste.fold_kinds(posthaste.kinds_of('{}', '{}', m.names || v.names,
+        FROM posthaste.limit_kinds(posthaste.kinds_of('{}', '{}', m.names || v.names,
           m.tags || v.tags, '{}', array_fill(0::bigint, ARRAY[cardinality(m.jobs)]) || v.jobs),
           false) k;
     END IF;
     IF v.n < v_step AND w.is_fresh AND clock_timestamp() - v_started < interval '20 ms' THEN
       RETURN v_counted;
     END IF;
-    -- A look that was slow although it met little has walked rows that nobody can see: the mark
-    -- spares the next one the walk.
+    -- A slow read of few jobs has scanned rows that nobody can see: a mark spares the next read
+    -- that scan.
     IF v.n > 0 OR w.is_fresh THEN
       IF m.number = m.run AND v_counted = 0 AND m.jobs = '{}' THEN
         INSERT INTO posthaste.counted_3 SELECT m.*;
@@ -7911,11 +7900,11 @@ BEGIN
     END IF;
     IF v.n = v_step THEN
       w.at_xid := v.xid; w.at_id := v.id;
-      w := posthaste.bounded(w);
+      w := posthaste.with_bounds(w);
     ELSIF w.is_fresh THEN
       RETURN v_counted;
     ELSE
-      w := posthaste.next_count(w, c.hi);
+      w := posthaste.next_counting_window(w, c.hi);
     END IF;
   END LOOP;
   RETURN v_counted;
@@ -7940,15 +7929,15 @@ BEGIN
   SELECT * INTO m FROM posthaste.counted_4 WHERE queue = p_queue AND priority = p_priority
    ORDER BY queue DESC, priority DESC, run DESC, max_xid DESC, max_id DESC, number DESC LIMIT 1;
   IF NOT FOUND
-    OR posthaste.is_passed(m.max_xid, m.max_id, m.hi, c.lo, c.hi, c.to_xid, c.to_id, c.exhausted)
+    OR posthaste.mark_passed(m.max_xid, m.max_id, m.hi, c.lo, c.hi, c.to_xid, c.to_id, c.exhausted)
     THEN
     m := ROW(coalesce(m.number, 0) + 1, coalesce(m.number, 0) + 1, '0', 0, c.to_xid, c.to_id,
         p_priority, c.exhausted, p_queue, c.lo, c.hi, '{}', '{}', '{}');
   END IF;
   w.lo := m.lo; w.hi := m.hi; w.at_xid := m.at_xid; w.at_id := m.at_id; w.is_fresh := false;
-  w := posthaste.bounded(w);
+  w := posthaste.with_bounds(w);
   IF m.exhausted THEN
-    w := posthaste.next_count(w, c.hi);
+    w := posthaste.next_counting_window(w, c.hi);
   END IF;
   WHILE v_counted < p_limit LOOP
     v_started := clock_timestamp();
@@ -7979,15 +7968,15 @@ BEGIN
     IF cardinality(v.jobs) > 1000 THEN
       SELECT array_agg(k.name), array_agg(k.tag), array_agg(k.jobs)
         INTO v.names, v.tags, v.jobs
-        FROM posthaste.fold_kinds(posthaste.kinds_of('{}', '{}', m.names || v.names,
+        FROM posthaste.limit_kinds(posthaste.kinds_of('{}', '{}', m.names || v.names,
           m.tags || v.tags, '{}', array_fill(0::bigint, ARRAY[cardinality(m.jobs)]) || v.jobs),
           false) k;
     END IF;
     IF v.n < v_step AND w.is_fresh AND clock_timestamp() - v_started < interval '20 ms' THEN
       RETURN v_counted;
     END IF;
-    -- A look that was slow although it met little has walked rows that nobody can see: the mark
-    -- spares the next one the walk.
+    -- A slow read of few jobs has scanned rows that nobody can see: a mark spares the next read
+    -- that scan.
     IF v.n > 0 OR w.is_fresh THEN
       IF m.number = m.run AND v_counted = 0 AND m.jobs = '{}' THEN
         INSERT INTO posthaste.counted_4 SELECT m.*;
@@ -8005,11 +7994,11 @@ BEGIN
     END IF;
     IF v.n = v_step THEN
       w.at_xid := v.xid; w.at_id := v.id;
-      w := posthaste.bounded(w);
+      w := posthaste.with_bounds(w);
     ELSIF w.is_fresh THEN
       RETURN v_counted;
     ELSE
-      w := posthaste.next_count(w, c.hi);
+      w := posthaste.next_counting_window(w, c.hi);
     END IF;
   END LOOP;
   RETURN v_counted;
@@ -8034,15 +8023,15 @@ BEGIN
   SELECT * INTO m FROM posthaste.counted_5 WHERE queue = p_queue AND priority = p_priority
    ORDER BY queue DESC, priority DESC, run DESC, max_xid DESC, max_id DESC, number DESC LIMIT 1;
   IF NOT FOUND
-    OR posthaste.is_passed(m.max_xid, m.max_id, m.hi, c.lo, c.hi, c.to_xid, c.to_id, c.exhausted)
+    OR posthaste.mark_passed(m.max_xid, m.max_id, m.hi, c.lo, c.hi, c.to_xid, c.to_id, c.exhausted)
     THEN
     m := ROW(coalesce(m.number, 0) + 1, coalesce(m.number, 0) + 1, '0', 0, c.to_xid, c.to_id,
         p_priority, c.exhausted, p_queue, c.lo, c.hi, '{}', '{}', '{}');
   END IF;
   w.lo := m.lo; w.hi := m.hi; w.at_xid := m.at_xid; w.at_id := m.at_id; w.is_fresh := false;
-  w := posthaste.bounded(w);
+  w := posthaste.with_bounds(w);
   IF m.exhausted THEN
-    w := posthaste.next_count(w, c.hi);
+    w := posthaste.next_counting_window(w, c.hi);
   END IF;
   WHILE v_counted < p_limit LOOP
     v_started := clock_timestamp();
@@ -8073,15 +8062,15 @@ BEGIN
     IF cardinality(v.jobs) > 1000 THEN
       SELECT array_agg(k.name), array_agg(k.tag), array_agg(k.jobs)
         INTO v.names, v.tags, v.jobs
-        FROM posthaste.fold_kinds(posthaste.kinds_of('{}', '{}', m.names || v.names,
+        FROM posthaste.limit_kinds(posthaste.kinds_of('{}', '{}', m.names || v.names,
           m.tags || v.tags, '{}', array_fill(0::bigint, ARRAY[cardinality(m.jobs)]) || v.jobs),
           false) k;
     END IF;
     IF v.n < v_step AND w.is_fresh AND clock_timestamp() - v_started < interval '20 ms' THEN
       RETURN v_counted;
     END IF;
-    -- A look that was slow although it met little has walked rows that nobody can see: the mark
-    -- spares the next one the walk.
+    -- A slow read of few jobs has scanned rows that nobody can see: a mark spares the next read
+    -- that scan.
     IF v.n > 0 OR w.is_fresh THEN
       IF m.number = m.run AND v_counted = 0 AND m.jobs = '{}' THEN
         INSERT INTO posthaste.counted_5 SELECT m.*;
@@ -8099,18 +8088,18 @@ BEGIN
     END IF;
     IF v.n = v_step THEN
       w.at_xid := v.xid; w.at_id := v.id;
-      w := posthaste.bounded(w);
+      w := posthaste.with_bounds(w);
     ELSIF w.is_fresh THEN
       RETURN v_counted;
     ELSE
-      w := posthaste.next_count(w, c.hi);
+      w := posthaste.next_counting_window(w, c.hi);
     END IF;
   END LOOP;
   RETURN v_counted;
 END $f$;
 
--- Batches of a lane that may be open: those that the newest mark names, and those behind it.
-CREATE OR REPLACE FUNCTION posthaste.maybe_open_0(p_queue text, p_priority integer)
+-- Batches of a lane that may be open: those named by the newest mark, and later ones.
+CREATE OR REPLACE FUNCTION posthaste.possibly_open_0(p_queue text, p_priority integer)
 RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
   SELECT b.batch
     FROM (SELECT coalesce((SELECT o FROM posthaste.opened_0 o
@@ -8123,7 +8112,7 @@ RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
                      AND c.batch > coalesce((m.mark).batch, 0) AND c.n > 0) b
    WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_0 w WHERE w.batch = b.batch)
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.maybe_open_1(p_queue text, p_priority integer)
+CREATE OR REPLACE FUNCTION posthaste.possibly_open_1(p_queue text, p_priority integer)
 RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
   SELECT b.batch
     FROM (SELECT coalesce((SELECT o FROM posthaste.opened_1 o
@@ -8136,7 +8125,7 @@ RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
                      AND c.batch > coalesce((m.mark).batch, 0) AND c.n > 0) b
    WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_1 w WHERE w.batch = b.batch)
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.maybe_open_2(p_queue text, p_priority integer)
+CREATE OR REPLACE FUNCTION posthaste.possibly_open_2(p_queue text, p_priority integer)
 RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
   SELECT b.batch
     FROM (SELECT coalesce((SELECT o FROM posthaste.opened_2 o
@@ -8149,7 +8138,7 @@ RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
                      AND c.batch > coalesce((m.mark).batch, 0) AND c.n > 0) b
    WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_2 w WHERE w.batch = b.batch)
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.maybe_open_3(p_queue text, p_priority integer)
+CREATE OR REPLACE FUNCTION posthaste.possibly_open_3(p_queue text, p_priority integer)
 RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
   SELECT b.batch
     FROM (SELECT coalesce((SELECT o FROM posthaste.opened_3 o
@@ -8162,7 +8151,7 @@ RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
                      AND c.batch > coalesce((m.mark).batch, 0) AND c.n > 0) b
    WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_3 w WHERE w.batch = b.batch)
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.maybe_open_4(p_queue text, p_priority integer)
+CREATE OR REPLACE FUNCTION posthaste.possibly_open_4(p_queue text, p_priority integer)
 RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
   SELECT b.batch
     FROM (SELECT coalesce((SELECT o FROM posthaste.opened_4 o
@@ -8175,7 +8164,7 @@ RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
                      AND c.batch > coalesce((m.mark).batch, 0) AND c.n > 0) b
    WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_4 w WHERE w.batch = b.batch)
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.maybe_open_5(p_queue text, p_priority integer)
+CREATE OR REPLACE FUNCTION posthaste.possibly_open_5(p_queue text, p_priority integer)
 RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
   SELECT b.batch
     FROM (SELECT coalesce((SELECT o FROM posthaste.opened_5 o
@@ -8189,7 +8178,7 @@ RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
    WHERE NOT EXISTS (SELECT FROM posthaste.batch_done_5 w WHERE w.batch = b.batch)
 $f$;
 
--- Lanes of which something was claimed.
+-- Lanes with claims.
 CREATE OR REPLACE FUNCTION posthaste.claimed_lanes_0(OUT queue text, OUT priority integer)
 RETURNS SETOF record LANGUAGE sql STABLE AS $f$
   WITH RECURSIVE lane AS (
@@ -8257,9 +8246,10 @@ RETURNS SETOF record LANGUAGE sql STABLE AS $f$
   SELECT l.queue, l.priority FROM lane l
 $f$;
 
--- Marks which batches of each lane are open, where that spares readers at least p_step looks. A
--- lane's batches become visible in their order, because its lock is held until a claim's commit.
-CREATE OR REPLACE FUNCTION posthaste.mark_open_0(p_step integer) RETURNS void LANGUAGE sql AS $f$
+-- Records which batches of each lane are open if that spares readers at least p_step probes. A
+-- lane's batches become visible in order, because its lock is held until a claim's commit.
+CREATE OR REPLACE FUNCTION posthaste.mark_open_batches_0(p_step integer)
+RETURNS void LANGUAGE sql AS $f$
   INSERT INTO posthaste.opened_0 (queue, priority, number, batch, open)
   SELECT l.queue, l.priority, coalesce(mark.number, 0) + 1, coalesce(last.batch, mark.batch), o.open
     FROM posthaste.claimed_lanes_0() l
@@ -8270,7 +8260,7 @@ CREATE OR REPLACE FUNCTION posthaste.mark_open_0(p_step integer) RETURNS void LA
               WHERE c.queue = l.queue AND c.priority = l.priority
                 AND c.batch > coalesce(mark.batch, 0) OFFSET 0) last,
     LATERAL (SELECT coalesce(array_agg(b.batch), '{}') AS open
-               FROM posthaste.maybe_open_0(l.queue, l.priority) b(batch)
+               FROM posthaste.possibly_open_0(l.queue, l.priority) b(batch)
               WHERE EXISTS (SELECT FROM posthaste.claim_0 c,
                   LATERAL posthaste.batch_rows_0(c.batch, c.token) r
                              WHERE c.batch = b.batch
@@ -8279,7 +8269,8 @@ CREATE OR REPLACE FUNCTION posthaste.mark_open_0(p_step integer) RETURNS void LA
              OFFSET 0) o
    WHERE coalesce(mark.n, 0) + last.n - cardinality(o.open) >= p_step
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.mark_open_1(p_step integer) RETURNS void LANGUAGE sql AS $f$
+CREATE OR REPLACE FUNCTION posthaste.mark_open_batches_1(p_step integer)
+RETURNS void LANGUAGE sql AS $f$
   INSERT INTO posthaste.opened_1 (queue, priority, number, batch, open)
   SELECT l.queue, l.priority, coalesce(mark.number, 0) + 1, coalesce(last.batch, mark.batch), o.open
     FROM posthaste.claimed_lanes_1() l
@@ -8290,7 +8281,7 @@ CREATE OR REPLACE FUNCTION posthaste.mark_open_1(p_step integer) RETURNS void LA
               WHERE c.queue = l.queue AND c.priority = l.priority
                 AND c.batch > coalesce(mark.batch, 0) OFFSET 0) last,
     LATERAL (SELECT coalesce(array_agg(b.batch), '{}') AS open
-               FROM posthaste.maybe_open_1(l.queue, l.priority) b(batch)
+               FROM posthaste.possibly_open_1(l.queue, l.priority) b(batch)
               WHERE EXISTS (SELECT FROM posthaste.claim_1 c,
                   LATERAL posthaste.batch_rows_1(c.batch, c.token) r
                              WHERE c.batch = b.batch
@@ -8299,7 +8290,8 @@ CREATE OR REPLACE FUNCTION posthaste.mark_open_1(p_step integer) RETURNS void LA
              OFFSET 0) o
    WHERE coalesce(mark.n, 0) + last.n - cardinality(o.open) >= p_step
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.mark_open_2(p_step integer) RETURNS void LANGUAGE sql AS $f$
+CREATE OR REPLACE FUNCTION posthaste.mark_open_batches_2(p_step integer)
+RETURNS void LANGUAGE sql AS $f$
   INSERT INTO posthaste.opened_2 (queue, priority, number, batch, open)
   SELECT l.queue, l.priority, coalesce(mark.number, 0) + 1, coalesce(last.batch, mark.batch), o.open
     FROM posthaste.claimed_lanes_2() l
@@ -8310,7 +8302,7 @@ CREATE OR REPLACE FUNCTION posthaste.mark_open_2(p_step integer) RETURNS void LA
               WHERE c.queue = l.queue AND c.priority = l.priority
                 AND c.batch > coalesce(mark.batch, 0) OFFSET 0) last,
     LATERAL (SELECT coalesce(array_agg(b.batch), '{}') AS open
-               FROM posthaste.maybe_open_2(l.queue, l.priority) b(batch)
+               FROM posthaste.possibly_open_2(l.queue, l.priority) b(batch)
               WHERE EXISTS (SELECT FROM posthaste.claim_2 c,
                   LATERAL posthaste.batch_rows_2(c.batch, c.token) r
                              WHERE c.batch = b.batch
@@ -8319,7 +8311,8 @@ CREATE OR REPLACE FUNCTION posthaste.mark_open_2(p_step integer) RETURNS void LA
              OFFSET 0) o
    WHERE coalesce(mark.n, 0) + last.n - cardinality(o.open) >= p_step
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.mark_open_3(p_step integer) RETURNS void LANGUAGE sql AS $f$
+CREATE OR REPLACE FUNCTION posthaste.mark_open_batches_3(p_step integer)
+RETURNS void LANGUAGE sql AS $f$
   INSERT INTO posthaste.opened_3 (queue, priority, number, batch, open)
   SELECT l.queue, l.priority, coalesce(mark.number, 0) + 1, coalesce(last.batch, mark.batch), o.open
     FROM posthaste.claimed_lanes_3() l
@@ -8330,7 +8323,7 @@ CREATE OR REPLACE FUNCTION posthaste.mark_open_3(p_step integer) RETURNS void LA
               WHERE c.queue = l.queue AND c.priority = l.priority
                 AND c.batch > coalesce(mark.batch, 0) OFFSET 0) last,
     LATERAL (SELECT coalesce(array_agg(b.batch), '{}') AS open
-               FROM posthaste.maybe_open_3(l.queue, l.priority) b(batch)
+               FROM posthaste.possibly_open_3(l.queue, l.priority) b(batch)
               WHERE EXISTS (SELECT FROM posthaste.claim_3 c,
                   LATERAL posthaste.batch_rows_3(c.batch, c.token) r
                              WHERE c.batch = b.batch
@@ -8339,7 +8332,8 @@ CREATE OR REPLACE FUNCTION posthaste.mark_open_3(p_step integer) RETURNS void LA
              OFFSET 0) o
    WHERE coalesce(mark.n, 0) + last.n - cardinality(o.open) >= p_step
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.mark_open_4(p_step integer) RETURNS void LANGUAGE sql AS $f$
+CREATE OR REPLACE FUNCTION posthaste.mark_open_batches_4(p_step integer)
+RETURNS void LANGUAGE sql AS $f$
   INSERT INTO posthaste.opened_4 (queue, priority, number, batch, open)
   SELECT l.queue, l.priority, coalesce(mark.number, 0) + 1, coalesce(last.batch, mark.batch), o.open
     FROM posthaste.claimed_lanes_4() l
@@ -8350,7 +8344,7 @@ CREATE OR REPLACE FUNCTION posthaste.mark_open_4(p_step integer) RETURNS void LA
               WHERE c.queue = l.queue AND c.priority = l.priority
                 AND c.batch > coalesce(mark.batch, 0) OFFSET 0) last,
     LATERAL (SELECT coalesce(array_agg(b.batch), '{}') AS open
-               FROM posthaste.maybe_open_4(l.queue, l.priority) b(batch)
+               FROM posthaste.possibly_open_4(l.queue, l.priority) b(batch)
               WHERE EXISTS (SELECT FROM posthaste.claim_4 c,
                   LATERAL posthaste.batch_rows_4(c.batch, c.token) r
                              WHERE c.batch = b.batch
@@ -8359,7 +8353,8 @@ CREATE OR REPLACE FUNCTION posthaste.mark_open_4(p_step integer) RETURNS void LA
              OFFSET 0) o
    WHERE coalesce(mark.n, 0) + last.n - cardinality(o.open) >= p_step
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.mark_open_5(p_step integer) RETURNS void LANGUAGE sql AS $f$
+CREATE OR REPLACE FUNCTION posthaste.mark_open_batches_5(p_step integer)
+RETURNS void LANGUAGE sql AS $f$
   INSERT INTO posthaste.opened_5 (queue, priority, number, batch, open)
   SELECT l.queue, l.priority, coalesce(mark.number, 0) + 1, coalesce(last.batch, mark.batch), o.open
     FROM posthaste.claimed_lanes_5() l
@@ -8370,7 +8365,7 @@ CREATE OR REPLACE FUNCTION posthaste.mark_open_5(p_step integer) RETURNS void LA
               WHERE c.queue = l.queue AND c.priority = l.priority
                 AND c.batch > coalesce(mark.batch, 0) OFFSET 0) last,
     LATERAL (SELECT coalesce(array_agg(b.batch), '{}') AS open
-               FROM posthaste.maybe_open_5(l.queue, l.priority) b(batch)
+               FROM posthaste.possibly_open_5(l.queue, l.priority) b(batch)
               WHERE EXISTS (SELECT FROM posthaste.claim_5 c,
                   LATERAL posthaste.batch_rows_5(c.batch, c.token) r
                              WHERE c.batch = b.batch
@@ -8380,38 +8375,38 @@ CREATE OR REPLACE FUNCTION posthaste.mark_open_5(p_step integer) RETURNS void LA
    WHERE coalesce(mark.n, 0) + last.n - cardinality(o.open) >= p_step
 $f$;
 
--- The window to be counted behind this one: up to where the claims' window ends, if that is later,
--- so that what they take is counted in their order; else up to now.
-CREATE OR REPLACE FUNCTION posthaste.next_count(w posthaste.lane_window, c_hi pg_snapshot)
+-- The next window to count: up to the end of the claims' window if that is later, so that jobs are
+-- counted in the order of their claims; else up to now.
+CREATE OR REPLACE FUNCTION posthaste.next_counting_window(w posthaste.lane_window, c_hi pg_snapshot)
 RETURNS posthaste.lane_window LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   w := posthaste.next_window(w, posthaste.cursor_snapshot());
-  IF posthaste.is_within(w.lo, c_hi) AND NOT posthaste.is_within(c_hi, w.lo) THEN
+  IF posthaste.is_subset(w.lo, c_hi) AND NOT posthaste.is_subset(c_hi, w.lo) THEN
     w.hi := c_hi; w.is_fresh := false;
-    w := posthaste.bounded(w);
+    w := posthaste.with_bounds(w);
   END IF;
   RETURN w;
 END $f$;
 
--- What a scheduled job is counted as: one that waits for its turn is due never
+-- The state as which a scheduled job is counted: one that waits for its turn is never due
 -- (functions/ordering.sql).
-CREATE OR REPLACE FUNCTION posthaste.wait_of(due timestamptz, attempt integer)
+CREATE OR REPLACE FUNCTION posthaste.wait_kind(due timestamptz, attempt integer)
 RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $f$
   SELECT CASE WHEN due = '9999-01-01Z' THEN 'blocked' WHEN attempt > 0 THEN 'retrying'
       ELSE 'scheduled' END
 $f$;
--- Counters of the scheduled slots: marks, as functions/marks.sql has them of lanes.
+-- Counters of the scheduled slots: marks as functions/marks.sql has them for lanes.
 
--- The newest mark, or one that stands before everything.
-CREATE OR REPLACE FUNCTION posthaste.newest_count_6()
+-- The newest mark, or an empty one.
+CREATE OR REPLACE FUNCTION posthaste.newest_scheduled_mark_6()
 RETURNS posthaste.counted_6 LANGUAGE sql STABLE AS $f$
   SELECT n FROM (SELECT c AS n, c.number FROM posthaste.counted_6 c UNION ALL
                  SELECT ROW(0, '0', '-infinity', 0, true, '1:1:', '1:1:', '1:1:', '{}', '{}', '{}',
                      '{}', '{}', '{}')::posthaste.counted_6, 0) all_of_them
    ORDER BY number DESC LIMIT 1
 $f$;
-CREATE OR REPLACE FUNCTION posthaste.newest_count_7()
+CREATE OR REPLACE FUNCTION posthaste.newest_scheduled_mark_7()
 RETURNS posthaste.counted_7 LANGUAGE sql STABLE AS $f$
   SELECT n FROM (SELECT c AS n, c.number FROM posthaste.counted_7 c UNION ALL
                  SELECT ROW(0, '0', '-infinity', 0, true, '1:1:', '1:1:', '1:1:', '{}', '{}', '{}',
@@ -8419,7 +8414,7 @@ RETURNS posthaste.counted_7 LANGUAGE sql STABLE AS $f$
    ORDER BY number DESC LIMIT 1
 $f$;
 
--- What left this slot and was not visible in that snapshot.
+-- Jobs that left this slot and were not visible in that snapshot.
 CREATE OR REPLACE FUNCTION posthaste.left_since_6(p_hi pg_snapshot)
 RETURNS SETOF posthaste.left_6 LANGUAGE sql STABLE AS $f$
   SELECT late.*
@@ -8437,7 +8432,7 @@ RETURNS SETOF posthaste.left_7 LANGUAGE sql STABLE AS $f$
   SELECT l.* FROM posthaste.left_7 l WHERE l.xid >= pg_snapshot_xmax(p_hi)
 $f$;
 
--- Jobs that entered this slot and are not in a mark.
+-- Jobs that entered this slot and are in no mark.
 CREATE OR REPLACE FUNCTION posthaste.entered_since_6(m posthaste.counted_6)
 RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
   SELECT r.* FROM (
@@ -8483,18 +8478,18 @@ RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
   ) r
 $f$;
 
--- Counts jobs that entered this slot, at most p_limit or p_step, and what left it, and writes a
--- mark if they are p_step at least; how many jobs it counted.
+-- Counts jobs that entered and left this slot, at most p_limit or p_step, and writes a mark if
+-- there are at least p_step; returns the number counted.
 CREATE OR REPLACE FUNCTION posthaste.count_scheduled_6(p_limit integer, p_step integer)
 RETURNS integer LANGUAGE plpgsql AS $f$
 DECLARE
-  m posthaste.counted_6 := posthaste.newest_count_6();
+  m posthaste.counted_6 := posthaste.newest_scheduled_mark_6();
   n posthaste.counted_6;
   v_entered integer;
   v_left integer;
 BEGIN
   n := m;
-  -- With fewer than a step it could not tell whether that is all.
+  -- With a smaller limit it could not tell whether there are more.
   p_limit := greatest(p_limit, p_step);
   n.number := m.number + 1;
   n.left_hi := posthaste.cursor_snapshot();
@@ -8504,7 +8499,7 @@ BEGIN
   WITH entered AS MATERIALIZED (
     SELECT r.xid, r.scheduled_at, r.id, coalesce(r.own_queue, r.queue) AS queue,
            coalesce(r.own_priority, r.priority) AS priority, r.name, r.tag,
-           posthaste.wait_of(r.scheduled_at, r.attempt) AS what FROM (
+           posthaste.wait_kind(r.scheduled_at, r.attempt) AS what FROM (
       SELECT late.* FROM pg_snapshot_xip(n.lo) p, LATERAL (
         SELECT r.* FROM posthaste.scheduled_6 r WHERE r.xid = p AND pg_visible_in_snapshot(p, n.hi)
            AND (r.xid, r.scheduled_at, r.id) > (n.at_xid, n.at_due, n.at_id)
@@ -8541,7 +8536,7 @@ BEGIN
     SELECT array_agg(k.queue), array_agg(k.priority), array_agg(k.name), array_agg(k.tag),
            array_agg(k.what), array_agg(k.jobs)
       INTO n.queues, n.priorities, n.names, n.tags, n.whats, n.jobs
-      FROM posthaste.fold_kinds(posthaste.kinds_of(m.queues || n.queues,
+      FROM posthaste.limit_kinds(posthaste.kinds_of(m.queues || n.queues,
         m.priorities || n.priorities, m.names || n.names, m.tags || n.tags, m.whats || n.whats,
         array_fill(0::bigint, ARRAY[cardinality(m.jobs)]) || n.jobs), n.exhausted) k;
   END IF;
@@ -8555,13 +8550,13 @@ END $f$;
 CREATE OR REPLACE FUNCTION posthaste.count_scheduled_7(p_limit integer, p_step integer)
 RETURNS integer LANGUAGE plpgsql AS $f$
 DECLARE
-  m posthaste.counted_7 := posthaste.newest_count_7();
+  m posthaste.counted_7 := posthaste.newest_scheduled_mark_7();
   n posthaste.counted_7;
   v_entered integer;
   v_left integer;
 BEGIN
   n := m;
-  -- With fewer than a step it could not tell whether that is all.
+  -- With a smaller limit it could not tell whether there are more.
   p_limit := greatest(p_limit, p_step);
   n.number := m.number + 1;
   n.left_hi := posthaste.cursor_snapshot();
@@ -8571,7 +8566,7 @@ BEGIN
   WITH entered AS MATERIALIZED (
     SELECT r.xid, r.scheduled_at, r.id, coalesce(r.own_queue, r.queue) AS queue,
            coalesce(r.own_priority, r.priority) AS priority, r.name, r.tag,
-           posthaste.wait_of(r.scheduled_at, r.attempt) AS what FROM (
+           posthaste.wait_kind(r.scheduled_at, r.attempt) AS what FROM (
       SELECT late.* FROM pg_snapshot_xip(n.lo) p, LATERAL (
         SELECT r.* FROM posthaste.scheduled_7 r WHERE r.xid = p AND pg_visible_in_snapshot(p, n.hi)
            AND (r.xid, r.scheduled_at, r.id) > (n.at_xid, n.at_due, n.at_id)
@@ -8608,7 +8603,7 @@ BEGIN
     SELECT array_agg(k.queue), array_agg(k.priority), array_agg(k.name), array_agg(k.tag),
            array_agg(k.what), array_agg(k.jobs)
       INTO n.queues, n.priorities, n.names, n.tags, n.whats, n.jobs
-      FROM posthaste.fold_kinds(posthaste.kinds_of(m.queues || n.queues,
+      FROM posthaste.limit_kinds(posthaste.kinds_of(m.queues || n.queues,
         m.priorities || n.priorities, m.names || n.names, m.tags || n.tags, m.whats || n.whats,
         array_fill(0::bigint, ARRAY[cardinality(m.jobs)]) || n.jobs), n.exhausted) k;
   END IF;
@@ -8620,7 +8615,7 @@ BEGIN
   RETURN 0;
 END $f$;
 
--- What leaves a scheduled slot because its turn has come.
+-- Records jobs that leave a scheduled slot because it is their turn.
 CREATE OR REPLACE FUNCTION posthaste.count_left(p_places posthaste.place[])
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -8636,22 +8631,21 @@ BEGIN
     JOIN posthaste.scheduled_7 r ON r.xid = u.xid AND r.scheduled_at = '9999-01-01Z' AND r.id = u.id
     WHERE u.slot = 7;
 END $f$;
--- Notifications. A worker that sleeps sets the bit of its queue in posthaste.flags
--- (functions/notify.sql), looks once more, and is woken by NOTIFY when a transaction that has seen
--- the bit commits. So a commit pays for NOTIFY, which lets only one such commit go at a time, once
--- per sleep and not once per job. An enqueuer never takes a bit back: one that rolls back, or stays
--- open, would keep everybody asleep.
+-- Notifications. A worker that goes to sleep sets the bit of its queue in posthaste.flags, polls
+-- once more, and is woken by NOTIFY when a transaction that has seen the bit commits. A commit with
+-- NOTIFY excludes other such commits, so it is paid once per sleep and not once per job. An
+-- enqueuer never clears a bit: if it rolled back or stayed open, workers would not be woken.
 
--- The bit of a queue. Queues share 61 of them: one that shares a bit with another is notified too
--- often. The leader's queue is ''.
+-- The bit of a queue. Queues share 61 bits: a queue that shares one is notified more often than
+-- needed. The leader's queue is ''.
 CREATE OR REPLACE FUNCTION posthaste.listener_bit(queue text)
 RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $f$
   SELECT CASE WHEN queue = '' THEN 2::bigint
       ELSE 4::bigint << ((hashtext(queue) & 2147483647) % 61) END
 $f$;
 
--- The bits of the queues that this transaction is to notify. None after SET posthaste.notify = off:
--- PREPARE TRANSACTION refuses a transaction that has notified.
+-- The bits of the queues that this transaction must notify. None after SET posthaste.notify = off:
+-- PREPARE TRANSACTION rejects transactions that have notified.
 CREATE OR REPLACE FUNCTION posthaste.listeners() RETURNS bigint LANGUAGE plpgsql AS $f$
 DECLARE
   v_flags bigint := posthaste.position('posthaste.flags');
@@ -8664,9 +8658,9 @@ BEGIN
   RETURN v_flags;
 END $f$;
 
--- Notifies the workers of a queue, if its bit is among the listeners, and nobody where it is not;
--- 0, to be added where a row is given its slot. One of the inner ends is never reached; it is there
--- because what returns nothing can be tested only. The planner inlines it.
+-- Notifies the workers of a queue if its bit is among the listeners. Returns 0, to be added to the
+-- slot of a row. One of the inner branches is never reached; it exists because a void result can
+-- only be tested. The planner inlines it.
 CREATE OR REPLACE FUNCTION posthaste.notify(queue text, listeners bigint)
 RETURNS smallint LANGUAGE sql AS $f$
   SELECT CASE WHEN listeners & posthaste.listener_bit(queue) <> 0
@@ -8675,19 +8669,17 @@ RETURNS smallint LANGUAGE sql AS $f$
               ELSE 0::smallint END
 $f$;
 
--- Notifications, the worker's end: a worker that goes to sleep asks to be notified, and looks once
--- more. How it is notified stands above.
---
--- Nobody's sleep is a matter of safety: each worker also looks from time to time, and a worker that
--- was not notified loses that time.
+-- Notifications, the worker's side: a worker that goes to sleep turns them on and polls once more.
+-- They are only an optimisation: each worker also polls from time to time, so a missed notification
+-- only costs time.
 
--- Turns the notifications of these bits of posthaste.flags on until p_for from now. False when
--- somebody's open transaction is just writing the first route. NULL, and all notifications are off,
--- while the server's queue of notifications is half full: once it is full, which takes a session of
--- any database that listens and stays in a transaction, each transaction that has notified fails at
--- its COMMIT. Who enqueues does not look: workers come here every few seconds, and the queue has
--- room for gigabytes. The commit is asynchronous: a crash that forgets it ends the connections of
--- all that sleep.
+-- Turns the notifications of these bits of posthaste.flags on until p_for from now. Returns false
+-- while another open transaction writes the first route. Returns NULL, and turns all notifications
+-- off, while the server's notification queue is half full: once it is full, because a listening
+-- session of any database stays in a transaction, each transaction that has notified fails at
+-- COMMIT. Enqueuers do not check this: workers call it every few seconds, and the queue has room
+-- for gigabytes. The commit is asynchronous: a crash that loses it also ends the sleepers'
+-- connections.
 CREATE OR REPLACE FUNCTION posthaste.notify_on(p_bits bigint, p_for interval)
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -8706,8 +8698,8 @@ BEGIN
   IF v_flags & v_bits <> v_bits THEN
     PERFORM setval('posthaste.flags', v_flags | v_bits);
   END IF;
-  -- Not at each renewal: it is written ahead. One that is further ahead than any sleep was written
-  -- by a clock that has stepped back since: workers that died asleep would be notified till then.
+  -- Not at each renewal, since it is set ahead. A time further ahead than any sleep was written
+  -- before the clock stepped back: workers that died asleep would be notified until then.
   IF v_bits <> 0 AND pg_sequence_last_value('posthaste.listeners_until'::regclass)
                      NOT BETWEEN v_until - extract(epoch FROM p_for) / 3 AND v_until + 600 THEN
     PERFORM setval('posthaste.listeners_until', v_until);
@@ -8717,8 +8709,8 @@ EXCEPTION WHEN lock_not_available THEN
   RETURN false;
 END $f$;
 
--- Turns the notifications of these bits off, and says so to the workers that relied on them: they
--- poll, or turn them on again. False as above.
+-- Turns the notifications of these bits off and informs the workers that rely on them: they poll,
+-- or turn them on again. Returns false as above.
 CREATE OR REPLACE FUNCTION posthaste.notify_off(p_bits bigint)
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -8737,8 +8729,8 @@ EXCEPTION WHEN lock_not_available THEN
   RETURN false;
 END $f$;
 
--- Lanes of these queues in this slot that have something to be claimed. The lanes are those that
--- have rows, known or not: one index probe leads from each to the next.
+-- Lanes of these queues in this slot that have something to claim. Lanes are found by their rows,
+-- known or not: one index probe leads from each to the next.
 CREATE OR REPLACE FUNCTION posthaste.queues_with_work_0(p_queues text[])
 RETURNS TABLE (queue text, priority integer) LANGUAGE plpgsql AS $f$
 #variable_conflict use_column
@@ -8761,7 +8753,7 @@ BEGIN
       FROM lane l LEFT JOIN LATERAL (
            SELECT * FROM posthaste.claim_0 n WHERE n.queue = l.queue AND n.priority = l.priority
             ORDER BY n.queue DESC, n.priority DESC, n.batch DESC LIMIT 1) c ON true
-     -- As posthaste.pending_0 says it, of one lane.
+     -- As posthaste.pending_0, for one lane.
      WHERE c.batch IS NULL
         OR (NOT c.exhausted AND EXISTS (
              SELECT FROM posthaste.ready_0 r WHERE r.queue = l.queue AND r.priority = l.priority
@@ -8799,7 +8791,7 @@ BEGIN
       FROM lane l LEFT JOIN LATERAL (
            SELECT * FROM posthaste.claim_1 n WHERE n.queue = l.queue AND n.priority = l.priority
             ORDER BY n.queue DESC, n.priority DESC, n.batch DESC LIMIT 1) c ON true
-     -- As posthaste.pending_1 says it, of one lane.
+     -- As posthaste.pending_1, for one lane.
      WHERE c.batch IS NULL
         OR (NOT c.exhausted AND EXISTS (
              SELECT FROM posthaste.ready_1 r WHERE r.queue = l.queue AND r.priority = l.priority
@@ -8837,7 +8829,7 @@ BEGIN
       FROM lane l LEFT JOIN LATERAL (
            SELECT * FROM posthaste.claim_2 n WHERE n.queue = l.queue AND n.priority = l.priority
             ORDER BY n.queue DESC, n.priority DESC, n.batch DESC LIMIT 1) c ON true
-     -- As posthaste.pending_2 says it, of one lane.
+     -- As posthaste.pending_2, for one lane.
      WHERE c.batch IS NULL
         OR (NOT c.exhausted AND EXISTS (
              SELECT FROM posthaste.ready_2 r WHERE r.queue = l.queue AND r.priority = l.priority
@@ -8875,7 +8867,7 @@ BEGIN
       FROM lane l LEFT JOIN LATERAL (
            SELECT * FROM posthaste.claim_3 n WHERE n.queue = l.queue AND n.priority = l.priority
             ORDER BY n.queue DESC, n.priority DESC, n.batch DESC LIMIT 1) c ON true
-     -- As posthaste.pending_3 says it, of one lane.
+     -- As posthaste.pending_3, for one lane.
      WHERE c.batch IS NULL
         OR (NOT c.exhausted AND EXISTS (
              SELECT FROM posthaste.ready_3 r WHERE r.queue = l.queue AND r.priority = l.priority
@@ -8913,7 +8905,7 @@ BEGIN
       FROM lane l LEFT JOIN LATERAL (
            SELECT * FROM posthaste.claim_4 n WHERE n.queue = l.queue AND n.priority = l.priority
             ORDER BY n.queue DESC, n.priority DESC, n.batch DESC LIMIT 1) c ON true
-     -- As posthaste.pending_4 says it, of one lane.
+     -- As posthaste.pending_4, for one lane.
      WHERE c.batch IS NULL
         OR (NOT c.exhausted AND EXISTS (
              SELECT FROM posthaste.ready_4 r WHERE r.queue = l.queue AND r.priority = l.priority
@@ -8951,7 +8943,7 @@ BEGIN
       FROM lane l LEFT JOIN LATERAL (
            SELECT * FROM posthaste.claim_5 n WHERE n.queue = l.queue AND n.priority = l.priority
             ORDER BY n.queue DESC, n.priority DESC, n.batch DESC LIMIT 1) c ON true
-     -- As posthaste.pending_5 says it, of one lane.
+     -- As posthaste.pending_5, for one lane.
      WHERE c.batch IS NULL
         OR (NOT c.exhausted AND EXISTS (
              SELECT FROM posthaste.ready_5 r WHERE r.queue = l.queue AND r.priority = l.priority
@@ -8968,8 +8960,7 @@ BEGIN
               WHERE pg_visible_in_snapshot(p, v_now));
 END $f$;
 
--- Lanes of these queues that seem to have something to be claimed: one look for all queues that
--- sleep.
+-- Lanes of these queues that seem to have something to claim: one poll for all sleeping queues.
 CREATE OR REPLACE FUNCTION posthaste.queues_with_work(p_queues text[])
 RETURNS TABLE (queue text, priority integer) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
@@ -8990,9 +8981,9 @@ BEGIN
   END LOOP;
 END $f$;
 
--- How long the promoter may sleep: until the next scheduled job is due, NULL when that is longer
--- than p_ahead. Zero while something may be due now: what waits in an old segment, what another
--- leader is at, a clock that stepped back.
+-- How long the promoter may sleep: until the next scheduled job is due; NULL if that is longer than
+-- p_ahead. Zero while something may be due: jobs left in an old segment, another active leader, or
+-- a clock that stepped back.
 CREATE OR REPLACE FUNCTION posthaste.due_in(p_ahead interval)
 RETURNS interval LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
@@ -9018,13 +9009,13 @@ BEGIN
       WHERE r.scheduled_at > v_until AND r.scheduled_at <= v_now + p_ahead
       ORDER BY r.scheduled_at, r.id LIMIT 1;
   END CASE;
-  -- greatest() passes over a NULL
+  -- greatest() ignores NULL
   RETURN CASE WHEN v_next IS NOT NULL THEN greatest(v_next - v_now, interval '0') END;
 END $f$;
--- Operate: what people do to queues and jobs: pause and resume, limit, cancel, redrive.
+-- Operations on queues and jobs: pause, resume, retention, run now, redrive.
 
--- From the commit of this on, nothing of the queue is claimed; what runs goes on, and everybody may
--- enqueue. False when it is paused already.
+-- Pauses a queue: from its commit on nothing is claimed; running jobs continue, and enqueuing
+-- works. Returns false if it is already paused.
 CREATE OR REPLACE FUNCTION posthaste.pause(queue text) RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -9033,7 +9024,7 @@ BEGIN
   RETURN FOUND;
 END $f$;
 
--- Workers claim from the queue again. False when it was not paused.
+-- Resumes a queue. Returns false if it was not paused.
 CREATE OR REPLACE FUNCTION posthaste.resume(queue text) RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -9045,8 +9036,8 @@ BEGIN
   RETURN true;
 END $f$;
 
--- Has a queue's done jobs kept for this long, at least; NULL: not beyond their segment. False when
--- it was so before.
+-- Retains completed jobs of a queue for at least this long; NULL: only as long as their segment.
+-- Returns false if it was set so before.
 CREATE OR REPLACE FUNCTION posthaste.keep(queue text, keep interval)
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -9062,9 +9053,9 @@ BEGIN
   RETURN FOUND;
 END $f$;
 
--- Scheduled jobs that are meant, at most this many, those that are due first; not those that wait
--- for their turn. Reading the slot takes long; the promoter is kept waiting only while what was
--- found is closed.
+-- Sends matching scheduled jobs to work, at most this many, those due first; not those that wait
+-- for their turn. Reading the slot takes long, so the promoter is locked only while they are
+-- closed.
 CREATE OR REPLACE FUNCTION posthaste.retry_6(
   p_ids bigint[], p_queue text, p_name text, p_tag text, p_state text, p_error text, p_limit bigint)
 RETURNS SETOF posthaste.store LANGUAGE plpgsql AS $f$
@@ -9120,9 +9111,9 @@ BEGIN
   END IF;
 END $f$;
 
--- What a transaction has locked stays locked while its answers are sent, and a client that stands
--- still reads none. From here to the end of the transaction the server ends the connection of a
--- client that takes nothing for ten seconds. A Unix socket knows no such time.
+-- Locks of a transaction are held while its results are sent, and a frozen client reads none. From
+-- here to the end of the transaction the server closes the connection of a client that reads
+-- nothing for ten seconds. A Unix socket has no such timeout.
 CREATE OR REPLACE FUNCTION posthaste.bound_answers() RETURNS void LANGUAGE plpgsql AS $f$
 BEGIN
   IF current_setting('tcp_user_timeout') = '0' THEN
@@ -9130,13 +9121,13 @@ BEGIN
   END IF;
 END $f$;
 
--- Lets jobs that wait for their time (scheduled, retrying) run now, those that were due first; they
--- keep the attempts that were counted. All conditions that are not NULL must hold; error is a
--- pattern of LIKE. A quarantined job's wait ends too; it is run alone still. Answers for each job
--- that it met or that ids name: 'available' (it waits for a worker), 'blocked' (for its turn), else
--- where it is and stays: 'running', 'awaiting', 'quarantined', 'completed', or how it was given up,
--- which redrive() can undo. No row: it is not known. One transaction of its own, READ COMMITTED,
--- because the promoter waits for its end.
+-- Runs jobs that wait for their time (scheduled, retrying) now, those due first; they keep their
+-- counted attempts. All conditions that are not NULL must hold; error is a LIKE pattern. A
+-- quarantined job's wait ends too, but it still runs alone. Returns a row for each matching job and
+-- each id given: 'available' (waits for a worker), 'blocked' (for its turn), or its unchanged
+-- state: 'running', 'awaiting', 'quarantined', 'completed', or the terminal state that redrive()
+-- can undo. No row: an unknown job. Needs a separate READ COMMITTED transaction, because the
+-- promoter waits until it ends.
 CREATE OR REPLACE FUNCTION posthaste.retry(
   ids bigint[] DEFAULT NULL, queue text DEFAULT NULL, name text DEFAULT NULL, tag text DEFAULT NULL,
   state text DEFAULT NULL, error text DEFAULT NULL, at_most integer DEFAULT 1000)
@@ -9177,9 +9168,9 @@ BEGIN
         FROM unnest(v_met) j)) f;
 END $f$;
 
--- Out of posthaste.dead: as if enqueued anew under the same id, with all its attempts before it,
--- behind all others of its key.
-CREATE OR REPLACE FUNCTION posthaste.revived(d posthaste.dead, slot smallint)
+-- A job of posthaste.dead as if enqueued again under the same id, with all its attempts, after all
+-- others of its key.
+CREATE OR REPLACE FUNCTION posthaste.redriven_job(d posthaste.dead, slot smallint)
 RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
   SELECT pg_current_xact_id(), d.id, d.enqueued_at, clock_timestamp(),
          greatest(d.expires_at, clock_timestamp() + interval '30 days'),
@@ -9191,9 +9182,9 @@ RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
          CASE WHEN d.ordering_key IS NOT NULL THEN d.priority END, d.last_error, d.trace, d.kwargs
 $f$;
 
--- Sends kept jobs to work again, the oldest first, in the caller's transaction, and returns their
--- ids. All conditions that are not NULL must hold; error is a pattern of LIKE. A job whose unique
--- key another job holds by now stays where it is.
+-- Runs dead, discarded, expired and cancelled jobs again, oldest first, in the caller's
+-- transaction, and returns their ids. All conditions that are not NULL must hold; error is a LIKE
+-- pattern. A job whose unique key another job holds stays where it is.
 CREATE OR REPLACE FUNCTION posthaste.redrive(
   ids bigint[] DEFAULT NULL, queue text DEFAULT NULL, name text DEFAULT NULL, tag text DEFAULT NULL,
   state text DEFAULT NULL, error text DEFAULT NULL, at_most integer DEFAULT 1000)
@@ -9227,7 +9218,7 @@ BEGIN
         FROM risen r, LATERAL (SELECT (SELECT posthaste.enter_ready()) + posthaste.notify(
                CASE WHEN (r.job).ordering_key IS NULL THEN (r.job).queue ELSE '' END,
                  (SELECT posthaste.listeners())) AS slot OFFSET 0) e,
-                 posthaste.revived(r.job, e.slot) s
+                 posthaste.redriven_job(r.job, e.slot) s
       RETURNING store.id)
     SELECT sent.id FROM sent;
 END $f$;
@@ -9527,11 +9518,11 @@ BEGIN
   RETURN v_all + v_here;
 END $f$;
 -- Maintenance: the overflow. Jobs that nobody claims would pin the ready log; they are moved to a
--- slot of their own, which is kept small in its turn.
+-- separate slot, which is kept small in turn.
 
--- Moves up to p_limit unclaimed jobs of a slot to the overflow, in their order. Called when they
--- pin the full ready log, and to compact an overflow slot. What of them had expired is kept as
--- expired and not counted: 0 does not mean that nothing was there.
+-- Moves up to p_limit unclaimed jobs of a slot to the overflow, in order. Called when they pin the
+-- full ready log, and to compact an overflow slot. Expired jobs among them are stored as expired
+-- and not counted: 0 does not mean that there was nothing.
 CREATE OR REPLACE FUNCTION posthaste.move_to_overflow(p_slot integer, p_limit integer)
 RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -9555,7 +9546,7 @@ BEGIN
   IF v_queue IS NULL THEN
     RETURN 0;
   END IF;
-  -- Claims look into the overflow from now on; an empty slot does not disturb them.
+  -- Claims read the overflow from now on; an empty slot does no harm.
   IF pg_sequence_last_value('posthaste.overflow_scan'::regclass) > v_current THEN
     PERFORM setval('posthaste.overflow_scan', v_current);
   END IF;
@@ -9565,8 +9556,8 @@ BEGIN
   RETURN v_rows;
 END $f$;
 
--- Rows of a slot: counted while it is small, else estimated from pages all over it. A plan for this
--- slot alone, so that no other one is locked.
+-- The number of rows of a slot: counted while it is small, else estimated from sampled pages. A
+-- plan for this slot alone, so that no other is locked.
 CREATE OR REPLACE FUNCTION posthaste.rows_in(p_slot integer) RETURNS bigint LANGUAGE plpgsql
 SET plan_cache_mode = force_custom_plan SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -9579,8 +9570,8 @@ BEGIN
       WHERE slot = p_slot::smallint) * 100 / v_percent;
 END $f$;
 
--- Rows of an overflow slot that belong to a batch.
-CREATE OR REPLACE FUNCTION posthaste.spent_in(p_slot integer)
+-- The number of claimed rows of an overflow slot.
+CREATE OR REPLACE FUNCTION posthaste.claimed_rows(p_slot integer)
 RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -9590,17 +9581,18 @@ BEGIN
   END CASE;
 END $f$;
 
--- Reclaims an overflow slot that has no unclaimed job, if every row of it is closed; what still
--- runs in it is moved to posthaste.in_flight. How far it is verified is remembered by the session,
--- as posthaste.verified_overflow: a server that crashed may have forgotten acknowledgements, and
--- its sessions with them. NULL when it is truncated, else why not: 'open', or who holds a lock.
+-- Truncates an overflow slot without unclaimed jobs once every row is closed; running jobs are
+-- moved to posthaste.in_flight. The session remembers the verified position as
+-- posthaste.verified_overflow: a server that crashed may have lost acknowledgements, and its
+-- sessions with them. Returns NULL when it is truncated, else the reason: 'open', or the holder of
+-- a lock.
 CREATE OR REPLACE FUNCTION posthaste.reclaim_overflow(
   p_low bigint, p_batches integer, p_limit integer)
 RETURNS text LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   v_slot integer := 4 + p_low % 2;
-  -- Of another store, which was dropped, nothing holds here.
+  -- Nothing holds here for another store, which was dropped.
   v_this text := concat(p_low, '@', 'posthaste.store'::regclass::oid);
   v_known text := current_setting('posthaste.verified_overflow', true);
   v_from bigint := CASE WHEN split_part(v_known, ':', 1) = v_this
@@ -9620,10 +9612,10 @@ BEGIN
   RETURN 'open';
 END $f$;
 
--- One step of keeping the overflow slots small: reclaims what is spent, and starts a compaction
--- when at least p_spent rows, or p_bytes bytes, and half of a slot are. o_state says what it did:
--- 'moved', 'compacting', 'truncated', 'locked' (o_blocker holds a lock) or 'none'. A compaction is
--- paid for by the jobs that passed since the last one.
+-- One step of keeping the overflow slots small: truncates finished ones, and starts a compaction
+-- when at least p_spent rows or p_bytes bytes, and half of a slot, are finished. o_state: 'moved',
+-- 'compacting', 'truncated', 'locked' (o_blocker holds a lock) or 'none'. The jobs that passed
+-- since the last compaction pay for the next.
 CREATE OR REPLACE FUNCTION posthaste.tidy_overflow(
   p_spent bigint, p_limit integer, p_bytes bigint DEFAULT 50331648,
   OUT o_state text, OUT o_blocker text)
@@ -9646,7 +9638,7 @@ BEGIN
     IF r.overflow_low < r.overflow_current THEN
       PERFORM posthaste.move_to_overflow(v_slot, p_limit);
       o_state := 'moved';
-    ELSIF posthaste.is_half_spent(v_slot, p_spent, p_bytes) THEN
+    ELSIF posthaste.is_half_finished(v_slot, p_spent, p_bytes) THEN
       PERFORM setval('posthaste.overflow_current', r.overflow_current + 1);
       o_state := 'compacting';
     END IF;
@@ -9671,25 +9663,24 @@ BEGIN
   END IF;
 END $f$;
 
--- Whether at least this many rows of an overflow slot are spent, or some of so many bytes, and half
--- of them.
-CREATE OR REPLACE FUNCTION posthaste.is_half_spent(
+-- Whether at least this many rows or bytes of an overflow slot, and half of it, are finished.
+CREATE OR REPLACE FUNCTION posthaste.is_half_finished(
   p_slot integer, p_spent bigint, p_bytes bigint)
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
-  v_spent bigint := posthaste.spent_in(p_slot);
+  v_spent bigint := posthaste.claimed_rows(p_slot);
 BEGIN
   RETURN (v_spent >= p_spent OR v_spent > 0
       AND pg_table_size(('posthaste.ready_' || p_slot)::regclass) > p_bytes)
     AND v_spent * 2 >= posthaste.rows_in(p_slot);
 END $f$;
--- Periodic jobs: one row each. The leader enqueues their ticks; the one that moves next_at on, in
--- the transaction of the enqueue, is the only one.
+-- Periodic jobs: one row each. The leader enqueues their ticks and advances next_at in the same
+-- transaction, so only one leader can enqueue a tick.
 
--- Enqueues these ticks and moves on to the next one, if nobody did so before and the schedule is
--- still the same; how many jobs. The ticks follow one another up to the next, which is the first
--- after p_now. A row that somebody is just changing is left for later.
+-- Enqueues these ticks and sets the next one, unless that was done before or the schedule has
+-- changed; returns the number of jobs. The ticks follow one another up to the next, the first after
+-- p_now. A row that is being changed is left for later.
 CREATE OR REPLACE FUNCTION posthaste.tick(
   p_name text, p_schedule text, p_zone text, p_at timestamptz, p_ticks timestamptz[],
   p_next timestamptz, p_now timestamptz DEFAULT clock_timestamp())
@@ -9707,8 +9698,7 @@ BEGIN
   IF NOT FOUND THEN
     RETURN 0;
   END IF;
-  -- Of the gaps, each of which was left by a clock that jumped or a time without a leader, the
-  -- newest are remembered.
+  -- Each gap was left by a clock jump or a time without a leader; the newest are recorded.
   UPDATE posthaste.periodic SET next_at = p_next, looked_at = p_now, error = NULL,
          made = CASE WHEN cardinality(p_ticks) = 0 THEN p.made
                      ELSE (SELECT range_agg(m.part) FROM (
@@ -9726,8 +9716,8 @@ BEGIN
   RETURN v_jobs;
 END $f$;
 
--- Marks periodic jobs that could not be enqueued. They are looked at again after ten minutes, or
--- once somebody changes them.
+-- Marks periodic jobs that could not be enqueued. They are tried again after ten minutes, or once
+-- the row is changed.
 CREATE OR REPLACE FUNCTION posthaste.fail_ticks(
   p_names text[], p_schedules text[], p_zones text[], p_errors text[])
 RETURNS void LANGUAGE sql
@@ -9736,32 +9726,32 @@ SET search_path = pg_catalog, pg_temp AS $f$
     FROM unnest(p_names, p_schedules, p_zones, p_errors) f(name, schedule, time_zone, error)
    WHERE p.name = f.name AND p.schedule = f.schedule AND p.time_zone = f.time_zone
 $f$;
--- Maintenance: the scheduled road. A scheduled job is promoted when it is due, and the scheduled
--- slots are kept small.
+-- Maintenance: the promoter. It moves scheduled jobs to the ready log when they are due, and keeps
+-- the scheduled slots small.
 --
--- A window is the set {due by t_hi and visible in hi} without {due by t_lo and visible in lo}, its
--- predecessors' set: no row is promoted twice, and none is missed however late its transaction
+-- A window is the set {due by t_hi and visible in hi} without its predecessors' set {due by t_lo
+-- and visible in lo}: no row is promoted twice, and none is missed however late its transaction
 -- commits. First come the late rows (due by t_lo, but not visible in lo), transaction by
--- transaction, then what became due since, in the order (scheduled_at, id): ten million jobs of one
--- instant are paged like any others. The last window of a segment has t_hi = infinity, and what is
--- not due yet goes to the current scheduled slot.
+-- transaction, then the newly due ones in the order (scheduled_at, id): ten million jobs due at one
+-- instant are paged like any others. The last window of a segment has t_hi = infinity; rows that
+-- are not due yet go to the current scheduled slot.
 
--- When a slot is carried over from which a clock that was ahead was followed until t_lo
--- (posthaste.step_back): until when what waits in it was counted by that clock. A retry, what a
--- relay rescheduled and the look of a sync are due so long after they were written, an hour at
--- most, and come as long after now. What a program asked for comes when it said.
-CREATE OR REPLACE FUNCTION posthaste.counted_until(
+-- For a slot carried over after the clock was ahead until t_lo (posthaste.step_back): until when
+-- jobs waiting in it were scheduled by that clock. Retries, jobs rescheduled by a relay and polls
+-- of a sync are due at most an hour after they were written, and are shifted by as much. Times set
+-- by programs are kept.
+CREATE OR REPLACE FUNCTION posthaste.skewed_until(
   t_lo timestamptz, t_hi timestamptz, moment timestamptz)
 RETURNS timestamptz LANGUAGE sql IMMUTABLE AS $f$
   SELECT CASE WHEN t_hi = 'infinity' AND t_lo > moment + interval '1 s' AND t_lo < 'infinity'
               THEN t_lo + interval '1 hour' ELSE '-infinity' END
 $f$;
 
--- Transactions whose scheduled rows may be due by t_lo although they were not visible in lo, and
--- that have ended by now: those that ran when lo was taken. A snapshot does not name a running
--- transaction whose xid is not below its xmax, hence the second part, up to the bound from which on
--- transactions saw t_lo themselves.
-CREATE OR REPLACE FUNCTION posthaste.late_6(
+-- Transactions that have ended and whose scheduled rows may be due by t_lo although not visible in
+-- lo: those that ran when lo was taken. A snapshot does not list a running transaction whose xid is
+-- not below its xmax, hence the second part, up to the bound from which on transactions saw t_lo
+-- themselves.
+CREATE OR REPLACE FUNCTION posthaste.late_transactions_6(
   p_lo pg_snapshot, p_hi pg_snapshot, p_bound xid8, p_at xid8)
 RETURNS xid8[] LANGUAGE plpgsql AS $f$
 DECLARE
@@ -9781,7 +9771,7 @@ BEGIN
   END LOOP;
   RETURN v_late;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.late_7(
+CREATE OR REPLACE FUNCTION posthaste.late_transactions_7(
   p_lo pg_snapshot, p_hi pg_snapshot, p_bound xid8, p_at xid8)
 RETURNS xid8[] LANGUAGE plpgsql AS $f$
 DECLARE
@@ -9802,8 +9792,8 @@ BEGIN
   RETURN v_late;
 END $f$;
 
--- The window to go on with: the newest, or the one behind it. NULL when that would find nothing: a
--- look costs no xid and writes nothing.
+-- The window to continue: the newest, or the next one. NULL if it would find nothing: checking
+-- costs no xid and writes nothing.
 CREATE OR REPLACE FUNCTION posthaste.next_promote_cursor_6(p_final boolean)
 RETURNS posthaste.promote_cursor_6 LANGUAGE plpgsql AS $f$
 DECLARE
@@ -9821,7 +9811,7 @@ BEGIN
   IF NOT c.exhausted THEN
     RETURN c;
   END IF;
-  v_late := posthaste.late_6(c.hi, pg_current_snapshot(), c.hi_bound, '0');
+  v_late := posthaste.late_transactions_6(c.hi, pg_current_snapshot(), c.hi_bound, '0');
   IF cardinality(v_late) < 8
      AND NOT EXISTS (SELECT FROM unnest(v_late) x, LATERAL (
            SELECT FROM posthaste.scheduled_6 r
@@ -9834,8 +9824,8 @@ BEGIN
   c.t_lo := c.t_hi; c.lo := c.hi; c.lo_bound := c.hi_bound; c.at_xid := '0';
   c.at_due := '-infinity'; c.at_id := 0; c.late_done := false;
   c.t_hi := CASE WHEN p_final THEN 'infinity' ELSE greatest(v_until, c.t_hi) END;
-  -- v_until was published to enqueuers, and a segment that is final was left by scheduled_current,
-  -- before this transaction got its xid: the one that has a later one knew it.
+  -- v_until was published to enqueuers, and scheduled_current had left a final segment, before this
+  -- transaction got its xid: later transactions knew both.
   c.hi_bound := pg_current_xact_id();
   c.hi := posthaste.cursor_snapshot();
   RETURN c;
@@ -9857,7 +9847,7 @@ BEGIN
   IF NOT c.exhausted THEN
     RETURN c;
   END IF;
-  v_late := posthaste.late_7(c.hi, pg_current_snapshot(), c.hi_bound, '0');
+  v_late := posthaste.late_transactions_7(c.hi, pg_current_snapshot(), c.hi_bound, '0');
   IF cardinality(v_late) < 8
      AND NOT EXISTS (SELECT FROM unnest(v_late) x, LATERAL (
            SELECT FROM posthaste.scheduled_7 r
@@ -9870,25 +9860,25 @@ BEGIN
   c.t_lo := c.t_hi; c.lo := c.hi; c.lo_bound := c.hi_bound; c.at_xid := '0';
   c.at_due := '-infinity'; c.at_id := 0; c.late_done := false;
   c.t_hi := CASE WHEN p_final THEN 'infinity' ELSE greatest(v_until, c.t_hi) END;
-  -- v_until was published to enqueuers, and a segment that is final was left by scheduled_current,
-  -- before this transaction got its xid: the one that has a later one knew it.
+  -- v_until was published to enqueuers, and scheduled_current had left a final segment, before this
+  -- transaction got its xid: later transactions knew both.
   c.hi_bound := pg_current_xact_id();
   c.hi := posthaste.cursor_snapshot();
   RETURN c;
 END $f$;
 
--- Promotes late rows of a window, at most p_limit; where the window stands then.
+-- Promotes late rows of a window, at most p_limit; returns the window's new position.
 CREATE OR REPLACE FUNCTION posthaste.promote_late_6(c posthaste.promote_cursor_6, p_limit integer)
 RETURNS posthaste.promote_cursor_6 LANGUAGE plpgsql AS $f$
 DECLARE
   v_now timestamptz := clock_timestamp();
   v_late xid8[];
   v_marked boolean := EXISTS (SELECT FROM posthaste.closed_unclaimed_6);
-  v_ahead timestamptz := posthaste.counted_until(c.t_lo, c.t_hi, v_now);
+  v_ahead timestamptz := posthaste.skewed_until(c.t_lo, c.t_hi, v_now);
   v_rows bigint := 0;
   v_last record;
 BEGIN
-  v_late := posthaste.late_6(c.lo, c.hi, c.lo_bound, c.at_xid);
+  v_late := posthaste.late_transactions_6(c.lo, c.hi, c.lo_bound, c.at_xid);
   IF cardinality(v_late) > 0 THEN
     WITH due AS MATERIALIZED (
       SELECT r.* FROM unnest(v_late) x, LATERAL (
@@ -9906,7 +9896,7 @@ BEGIN
       INSERT INTO posthaste.left_6 (queue, priority, name, tag, what, jobs)
       SELECT coalesce(o.own_queue, o.queue), coalesce(o.own_priority, o.priority), o.name, o.tag,
              w.what, count(*)
-        FROM open o, posthaste.wait_of(o.scheduled_at, o.attempt) w(what) GROUP BY 1, 2, 3, 4, 5),
+        FROM open o, posthaste.wait_kind(o.scheduled_at, o.attempt) w(what) GROUP BY 1, 2, 3, 4, 5),
     live AS (
       INSERT INTO posthaste.store
       SELECT a.*
@@ -9946,11 +9936,11 @@ DECLARE
   v_now timestamptz := clock_timestamp();
   v_late xid8[];
   v_marked boolean := EXISTS (SELECT FROM posthaste.closed_unclaimed_7);
-  v_ahead timestamptz := posthaste.counted_until(c.t_lo, c.t_hi, v_now);
+  v_ahead timestamptz := posthaste.skewed_until(c.t_lo, c.t_hi, v_now);
   v_rows bigint := 0;
   v_last record;
 BEGIN
-  v_late := posthaste.late_7(c.lo, c.hi, c.lo_bound, c.at_xid);
+  v_late := posthaste.late_transactions_7(c.lo, c.hi, c.lo_bound, c.at_xid);
   IF cardinality(v_late) > 0 THEN
     WITH due AS MATERIALIZED (
       SELECT r.* FROM unnest(v_late) x, LATERAL (
@@ -9968,7 +9958,7 @@ BEGIN
       INSERT INTO posthaste.left_7 (queue, priority, name, tag, what, jobs)
       SELECT coalesce(o.own_queue, o.queue), coalesce(o.own_priority, o.priority), o.name, o.tag,
              w.what, count(*)
-        FROM open o, posthaste.wait_of(o.scheduled_at, o.attempt) w(what) GROUP BY 1, 2, 3, 4, 5),
+        FROM open o, posthaste.wait_kind(o.scheduled_at, o.attempt) w(what) GROUP BY 1, 2, 3, 4, 5),
     live AS (
       INSERT INTO posthaste.store
       SELECT a.*
@@ -10003,13 +9993,14 @@ BEGIN
   RETURN c;
 END $f$;
 
--- Promotes what became due since the window before, at most p_limit; where the window stands then.
+-- Promotes rows that became due since the previous window, at most p_limit; returns the window's
+-- new position.
 CREATE OR REPLACE FUNCTION posthaste.promote_due_6(c posthaste.promote_cursor_6, p_limit integer)
 RETURNS posthaste.promote_cursor_6 LANGUAGE plpgsql AS $f$
 DECLARE
   v_now timestamptz := clock_timestamp();
   v_marked boolean := EXISTS (SELECT FROM posthaste.closed_unclaimed_6);
-  v_ahead timestamptz := posthaste.counted_until(c.t_lo, c.t_hi, v_now);
+  v_ahead timestamptz := posthaste.skewed_until(c.t_lo, c.t_hi, v_now);
   v_last record;
 BEGIN
   WITH due AS MATERIALIZED (
@@ -10025,7 +10016,7 @@ BEGIN
       INSERT INTO posthaste.left_6 (queue, priority, name, tag, what, jobs)
       SELECT coalesce(o.own_queue, o.queue), coalesce(o.own_priority, o.priority), o.name, o.tag,
              w.what, count(*)
-        FROM open o, posthaste.wait_of(o.scheduled_at, o.attempt) w(what) GROUP BY 1, 2, 3, 4, 5),
+        FROM open o, posthaste.wait_kind(o.scheduled_at, o.attempt) w(what) GROUP BY 1, 2, 3, 4, 5),
     live AS (
       INSERT INTO posthaste.store
       SELECT a.*
@@ -10060,7 +10051,7 @@ RETURNS posthaste.promote_cursor_7 LANGUAGE plpgsql AS $f$
 DECLARE
   v_now timestamptz := clock_timestamp();
   v_marked boolean := EXISTS (SELECT FROM posthaste.closed_unclaimed_7);
-  v_ahead timestamptz := posthaste.counted_until(c.t_lo, c.t_hi, v_now);
+  v_ahead timestamptz := posthaste.skewed_until(c.t_lo, c.t_hi, v_now);
   v_last record;
 BEGIN
   WITH due AS MATERIALIZED (
@@ -10076,7 +10067,7 @@ BEGIN
       INSERT INTO posthaste.left_7 (queue, priority, name, tag, what, jobs)
       SELECT coalesce(o.own_queue, o.queue), coalesce(o.own_priority, o.priority), o.name, o.tag,
              w.what, count(*)
-        FROM open o, posthaste.wait_of(o.scheduled_at, o.attempt) w(what) GROUP BY 1, 2, 3, 4, 5),
+        FROM open o, posthaste.wait_kind(o.scheduled_at, o.attempt) w(what) GROUP BY 1, 2, 3, 4, 5),
     live AS (
       INSERT INTO posthaste.store
       SELECT a.*
@@ -10107,7 +10098,7 @@ BEGIN
   RETURN c;
 END $f$;
 
--- Promotes one page of scheduled jobs that are due, at most p_limit, and returns their number.
+-- Promotes one page of due jobs, at most p_limit, and returns their number.
 CREATE OR REPLACE FUNCTION posthaste.promote_6(p_limit integer, p_final boolean)
 RETURNS bigint LANGUAGE plpgsql AS $f$
 DECLARE
@@ -10149,14 +10140,14 @@ BEGIN
   RETURN c.promoted - v_before;
 END $f$;
 
--- The clock is behind what was published to enqueuers: by another server's clock before a failover,
--- or by this one's before it was set right. Whatever is due by then would run at once. So the
--- present is published again, and the current segment, whose windows looked as far as was
--- published, is left for one that nobody has looked at; it is carried over as after any rotation
--- (tidy_scheduled). First the one, then the other: who reads the earlier time asks later which
--- segment is current, and finds the new one, so that no row of the old is due by what was published
--- and of a transaction that the promoter does not look after. Small steps are waited for, as
--- carrying over costs a row for each job. False while an older segment is not emptied.
+-- Handles a clock that is behind the published time: after a failover to a slower clock, or after
+-- this one was corrected. Jobs due by the published time would run at once. So the present is
+-- published, and the current segment, whose windows were read up to the published time, is replaced
+-- by an unread one; its rows are carried over as after any rotation (tidy_scheduled). In this
+-- order: a session that reads the earlier time asks later for the current segment and finds the new
+-- one, so the old one receives no row that is due by the published time and belongs to a
+-- transaction that the promoter does not check. Small steps are waited out, because carrying over
+-- costs a row for each job. Returns false while an older segment is not empty.
 CREATE OR REPLACE FUNCTION posthaste.step_back(p_now timestamptz)
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -10176,9 +10167,9 @@ BEGIN
   RETURN true;
 END $f$;
 
--- First half of a step of the scheduled road: when a scheduled job is due, publishes to enqueuers
--- how far the promoter is going to look. A transaction of its own, because setval takes an xid
--- before it writes: the promoter may rely only on what was published before it had one.
+-- First half of a promotion: if a scheduled job is due, publishes to enqueuers how far the promoter
+-- will read. A separate transaction, because setval takes an xid before it writes: the promoter may
+-- rely only on what was published before it had one.
 CREATE OR REPLACE FUNCTION posthaste.publish_horizon() RETURNS boolean LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -10205,9 +10196,9 @@ BEGIN
       v_due := EXISTS (SELECT FROM posthaste.scheduled_7 r
         WHERE r.scheduled_at > v_until AND r.scheduled_at <= v_now);
   END CASE;
-  -- A look that is slow walks rows of an open or rolled-back transaction: moving on spares the next
-  -- one the walk. A clock that jumps ahead is followed although nothing is due: what backs off by
-  -- it is set right only behind a step back, and that is one from what was published.
+  -- A slow check has scanned rows of an open or rolled-back transaction: advancing spares the next
+  -- check that scan. A clock that jumps ahead is followed even if nothing is due: back-offs by it
+  -- are corrected only after a step back from a published time.
   IF v_due OR clock_timestamp() - v_now > interval '2 ms'
      OR v_now - v_until > interval '1 min' THEN
     PERFORM set_config('synchronous_commit', 'off', true);
@@ -10217,9 +10208,9 @@ BEGIN
   RETURN false;
 END $f$;
 
--- Second half: promotes what is due, at most p_limit jobs, from the current scheduled slot, or
--- carries on with what is left in the old one. One segment in a transaction: a window must not meet
--- rows that its own transaction has just carried over.
+-- Second half: promotes due jobs, at most p_limit, from the current scheduled slot, or carries over
+-- the rest of the old one. One segment per transaction: a window must not meet rows that its own
+-- transaction has just carried over.
 CREATE OR REPLACE FUNCTION posthaste.promote(p_limit integer, p_old boolean)
 RETURNS bigint LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
@@ -10231,7 +10222,7 @@ DECLARE
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed'
     OR pg_current_xact_id_if_assigned() IS NOT NULL THEN
-    RAISE EXCEPTION 'posthaste: promote needs a READ COMMITTED transaction of its own'
+    RAISE EXCEPTION 'posthaste: promote needs a separate READ COMMITTED transaction'
       USING ERRCODE = 'invalid_transaction_state';
   END IF;
   IF NOT pg_try_advisory_xact_lock(1885893476, 2) THEN
@@ -11015,15 +11006,14 @@ BEGIN
     WHEN 5 THEN RETURN posthaste.move_running_5(p_batch, p_limit);
   END CASE;
 END $f$;
--- Rebase: every unfinished job once into fresh segments, by the contents of the tables only (a dump
--- reads sequences at other moments).
+-- Rebase: moves every unfinished job once into fresh segments, using only the contents of the
+-- tables (a dump reads sequences at other moments).
 --
--- Rows say what is finished: its acknowledgement, or its batch's. A batch names its jobs by
--- transaction ids, and in a restored database a job that was enqueued since may have one that falls
--- into an old batch. Two facts tell it apart: a batch knows how many jobs it had, and ids of
--- jobs only grow. So the first this many by their ids are the batch's, and what is left was never
--- claimed. The same holds for what was promoted from a scheduled slot. Cursors are not asked at
--- all: what is in no batch is unclaimed.
+-- A row is finished if it or its batch is acknowledged. A batch names its jobs by transaction ids,
+-- and in a restored database a later job may have a transaction id within an old batch. Two facts
+-- distinguish it: a batch records its number of jobs, and job ids only grow. So the first that many
+-- rows by id belong to the batch, and the others were never claimed. The same holds for promotions
+-- from a scheduled slot. Cursors are not used: rows in no batch are unclaimed.
 CREATE OR REPLACE FUNCTION posthaste.unfinished_0()
 RETURNS SETOF posthaste.store LANGUAGE sql STABLE
 SET enable_seqscan = on SET enable_hashjoin = on SET search_path = pg_catalog, pg_temp AS $f$
@@ -11142,17 +11132,17 @@ SET enable_seqscan = on SET enable_hashjoin = on SET search_path = pg_catalog, p
     WHERE NOT EXISTS (SELECT FROM gone g WHERE g.xid = r.xid AND g.id = r.id)
 $f$;
 
--- A transaction id with its epoch: the latest that it can be.
+-- A transaction id with its epoch: the latest possible one.
 CREATE OR REPLACE FUNCTION posthaste.full_xid(x xid) RETURNS xid8 LANGUAGE sql STABLE AS $f$
   SELECT (n.now - ((n.now - x::text::numeric) % 4294967296 + 4294967296) % 4294967296)::text::xid8
     FROM (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::numeric AS now) n
 $f$;
 
--- The highest job id that was certainly drawn before the tables came here. A row was written here
--- if its transaction, which it names, is one of those since the table exists, and not younger than
--- what Postgres says about the row: a savepoint's number is higher than its transaction's. A
--- restored row may look like that by chance; then its job gets a new delivery id, which is safe.
-CREATE OR REPLACE FUNCTION posthaste.foreign_id() RETURNS bigint LANGUAGE sql STABLE AS $f$
+-- The highest job id that was certainly drawn before the tables were loaded here. A row was written
+-- here if its transaction is one since the table exists, and not younger than the row's xmin: a
+-- savepoint's id is higher than its transaction's. A restored row may look like that by chance;
+-- then its job gets a new delivery id, which is safe.
+CREATE OR REPLACE FUNCTION posthaste.last_foreign_id() RETURNS bigint LANGUAGE sql STABLE AS $f$
   SELECT coalesce(max(o.id), 0) FROM (
     SELECT max(c.to_id) AS id FROM posthaste.claim_0 c WHERE c.n > 0 UNION ALL
     SELECT max(a.id) FROM posthaste.job_done_0 a UNION ALL
@@ -11177,14 +11167,14 @@ CREATE OR REPLACE FUNCTION posthaste.foreign_id() RETURNS bigint LANGUAGE sql ST
               FROM pg_attribute a
                 WHERE a.attrelid = 'posthaste.store'::regclass AND a.attname = 'ctid' OFFSET 0) t
      WHERE CASE WHEN r.xid < t.born OR r.xid >= t.now THEN true
-                -- nearly all that are native; the look below is dear
+                -- nearly all native rows; the check below is expensive
                 WHEN r.xid::xid = r.xmin THEN false
                 ELSE r.xid > posthaste.full_xid(r.xmin) END) o
 $f$;
 
--- First step of a rebase, to be committed by itself: from then on nobody works here until the
--- second is done. Refuses while a worker lives here, whose jobs would be run by another beside it,
--- unless p_force says that this may be.
+-- First step of a rebase, to be committed separately: from then on no worker runs here until the
+-- second step is done. Refuses while a worker is alive, whose jobs would be run twice, unless
+-- p_force is set.
 CREATE OR REPLACE FUNCTION posthaste.lock_out(p_force boolean DEFAULT false)
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -11194,7 +11184,7 @@ BEGIN
   PERFORM posthaste.require_triggers();
   IF EXISTS (SELECT FROM posthaste.store_identity WHERE identity = '{copied,mixed}')
     AND NOT p_force THEN
-    RAISE EXCEPTION 'posthaste: rows were loaded into a store with jobs of its own, and %',
+    RAISE EXCEPTION 'posthaste: rows were loaded into a store that already had jobs, and %',
       'it is not known which of them are completed'
       USING ERRCODE = 'object_not_in_prerequisite_state',
             HINT = 'Restore into a database without this schema. --force takes over what is here: '
@@ -11220,8 +11210,8 @@ BEGIN
   UPDATE posthaste.worker SET stopped_at = clock_timestamp() WHERE stopped_at IS NULL;
 END $f$;
 
--- Waits for sessions that are in the tables, a few seconds, in the order in which claims and
--- acknowledgements go through them; enqueues wait until the end of the transaction.
+-- Waits a few seconds for sessions that use the tables, in the order in which claims and
+-- acknowledgements lock them; enqueues wait until the end of the transaction.
 CREATE OR REPLACE FUNCTION posthaste.lock_store() RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -11253,7 +11243,7 @@ EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
     USING ERRCODE = 'lock_not_available', HINT = 'End it or wait until it ends, then try again.';
 END $f$;
 
-CREATE OR REPLACE FUNCTION posthaste.empty_slots() RETURNS void LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION posthaste.truncate_slots() RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   TRUNCATE posthaste.ready_0, posthaste.claim_0, posthaste.job_done_0, posthaste.closed_unclaimed_0,
@@ -11280,7 +11270,7 @@ BEGIN
            posthaste.turn_7, posthaste.left_6, posthaste.left_7;
 END $f$;
 
--- The last batch of each slot, and the highest worker that claimed there.
+-- The last batch and the highest worker id of each slot.
 CREATE OR REPLACE FUNCTION posthaste.last_claims()
 RETURNS TABLE (batch bigint, worker bigint) LANGUAGE sql STABLE AS $f$
   SELECT max(batch), max(worker) FROM posthaste.claim_0 UNION ALL
@@ -11292,8 +11282,8 @@ RETURNS TABLE (batch bigint, worker bigint) LANGUAGE sql STABLE AS $f$
   SELECT 0, 0
 $f$;
 
--- A sequence is moved forward, never back.
-CREATE OR REPLACE FUNCTION posthaste.at_least(p_cell regclass, p_value bigint)
+-- Moves a sequence forward, never back.
+CREATE OR REPLACE FUNCTION posthaste.raise_sequence(p_cell regclass, p_value bigint)
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -11302,9 +11292,9 @@ BEGIN
   END IF;
 END $f$;
 
--- Fresh segments, all of them empty. Sequences do not roll back: if the commit does not come, the
--- tables are what they were, with cursors that a second rebase does not ask and enqueue can live
--- with, and nobody works here meanwhile.
+-- Moves all cursors to fresh, empty segments. Sequences do not roll back: if the commit fails, the
+-- tables are unchanged, with cursors that a second rebase does not use and that enqueuing
+-- tolerates, and no worker runs meanwhile.
 CREATE OR REPLACE FUNCTION posthaste.reset_cursors() RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -11328,9 +11318,9 @@ BEGIN
           setval('posthaste.listeners_until', 0);
 END $f$;
 
--- Two jobs of one id: it was drawn here while the sequence was behind, as after a logical
--- replication, which does not carry sequences.
-CREATE OR REPLACE FUNCTION posthaste.refuse_twins(p_ids bigint[])
+-- Two jobs with one id: drawn here while the sequence was behind, as after a logical replication,
+-- which does not replicate sequences.
+CREATE OR REPLACE FUNCTION posthaste.reject_duplicate_ids(p_ids bigint[])
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -11340,9 +11330,9 @@ BEGIN
                  'give the newer job another id, and try again.';
 END $f$;
 
--- Second step, one transaction of its own: takes over every job that is not done, once, and lets
--- workers in again; how many jobs. What awaits a confirmation, is quarantined, dead, periodic,
--- routed or paused stays what it is; what ran runs again.
+-- Second step, a separate transaction: takes over every unfinished job once and lets workers in
+-- again; returns the number of jobs. Awaiting, quarantined and dead jobs, schedules, routes and
+-- pauses stay as they are; running jobs run again.
 CREATE OR REPLACE FUNCTION posthaste.rebase() RETURNS bigint LANGUAGE plpgsql
 SET jit = off SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -11354,7 +11344,7 @@ DECLARE
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed'
     OR pg_current_xact_id_if_assigned() IS NOT NULL THEN
-    RAISE EXCEPTION 'posthaste: rebase needs a READ COMMITTED transaction of its own'
+    RAISE EXCEPTION 'posthaste: rebase needs a separate READ COMMITTED transaction'
       USING ERRCODE = 'invalid_transaction_state';
   END IF;
   PERFORM posthaste.lock_store();
@@ -11362,7 +11352,7 @@ BEGIN
     RAISE EXCEPTION 'posthaste: rebase needs posthaste.lock_out() before it, committed'
       USING ERRCODE = 'object_not_in_prerequisite_state';
   END IF;
-  v_first := posthaste.foreign_id() + 1;
+  v_first := posthaste.last_foreign_id() + 1;
   CREATE TEMPORARY TABLE posthaste_unfinished ON COMMIT DROP AS
     SELECT u AS job FROM posthaste.unfinished_0() u UNION ALL
     SELECT u AS job FROM posthaste.unfinished_1() u UNION ALL
@@ -11374,14 +11364,14 @@ BEGIN
     SELECT u AS job FROM posthaste.unfinished_7() u UNION ALL
     SELECT posthaste.from_in_flight(h) FROM posthaste.in_flight h
       WHERE h.state = 'running' AND h.crashes = 0;
-  PERFORM posthaste.refuse_twins(array_agg((u.job).id)) FROM posthaste_unfinished u
+  PERFORM posthaste.reject_duplicate_ids(array_agg((u.job).id)) FROM posthaste_unfinished u
     GROUP BY (u.job).id HAVING count(*) > 1 LIMIT 1;
-  -- Numbers that somebody may still know are not drawn again.
-  PERFORM posthaste.at_least('posthaste.job_id',
+  -- Numbers that others may still know are not drawn again.
+  PERFORM posthaste.raise_sequence('posthaste.job_id',
       greatest(v_first - 1, (SELECT max((u.job).id) FROM posthaste_unfinished u))),
-          posthaste.at_least('posthaste.batch_id',
+          posthaste.raise_sequence('posthaste.batch_id',
               (SELECT max(c.batch) FROM posthaste.last_claims() c)),
-          posthaste.at_least('posthaste.worker_id',
+          posthaste.raise_sequence('posthaste.worker_id',
               greatest((SELECT max(c.worker) FROM posthaste.last_claims() c),
                                                              (SELECT max(w.id)
                                                                  FROM posthaste.worker w)));
@@ -11389,7 +11379,7 @@ BEGIN
     FROM (SELECT DISTINCT ON (ordering_key) *
         FROM (SELECT * FROM posthaste.turn_6 UNION ALL SELECT * FROM posthaste.turn_7) b
            ORDER BY ordering_key, n DESC) t WHERE NOT t.is_free;
-  PERFORM posthaste.at_least('posthaste.turn',
+  PERFORM posthaste.raise_sequence('posthaste.turn',
       greatest((SELECT max((u.job).turn) FROM posthaste_unfinished u),
                                                         (SELECT max(h.turn)
           FROM posthaste.in_flight h),
@@ -11402,7 +11392,7 @@ BEGIN
   DELETE FROM posthaste.unique_key u
     WHERE NOT EXISTS (SELECT FROM posthaste_unfinished j WHERE (j.job).id = u.id)
      AND NOT EXISTS (SELECT FROM posthaste.in_flight h WHERE h.id = u.id);
-  PERFORM posthaste.empty_slots(), posthaste.reset_cursors();
+  PERFORM posthaste.truncate_slots(), posthaste.reset_cursors();
   INSERT INTO posthaste.store
   SELECT a.*
     FROM posthaste_unfinished j,
@@ -11428,8 +11418,8 @@ BEGIN
   RETURN v_jobs;
 END $f$;
 
--- Counts everything anew, for a store whose snapshots mean nothing any more (a logical restore).
--- Sums since the beginning stay. Nothing else may go on.
+-- Counts everything again, for a store whose snapshots are no longer valid (a logical restore).
+-- Totals stay. No other session may be active.
 CREATE OR REPLACE FUNCTION posthaste.recount() RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $f$
 DECLARE
@@ -11459,19 +11449,19 @@ BEGIN
         UNION ALL SELECT queue, priority, name, tag, state FROM posthaste.dead) k
    GROUP BY k.queue, k.priority, k.name, k.tag, k.state;
 END $f$;
--- The relay: who sends a queue in order, how relays go, the tables of others that programs may go
--- on writing to, and the inbox of receivers.
+-- Relays: leases of ordered ones, their status, tables of other systems' outbox patterns, and the
+-- receivers' inbox.
 
--- Arguments as a list, where they are nothing but that: what INSERT INTO posthaste.staged_jobs was
--- given.
+-- Arguments as a list if they are nothing else: as INSERT INTO posthaste.staged_jobs was given
+-- them.
 CREATE OR REPLACE FUNCTION posthaste.as_list(kwargs jsonb)
 RETURNS jsonb LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $f$
   SELECT CASE WHEN jsonb_typeof(kwargs -> 'args'::text) = 'array' AND kwargs - 'args'::text = '{}'
               THEN kwargs -> 'args'::text ELSE kwargs END
 $f$;
 
--- The key keeps the id from being taken twice, and finds the job for posthaste.confirm(). An id
--- that is there already changes nothing and counts as no row.
+-- The key prevents that the id is taken twice, and finds the job for posthaste.confirm(). An
+-- existing id changes nothing and counts as no row.
 CREATE OR REPLACE FUNCTION posthaste.put_out() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -11505,10 +11495,10 @@ BEGIN
   NEW.created_at := clock_timestamp();
   RETURN NEW;
 END $f$;
--- Maintenance: rescue. What dead workers had is quarantined, and is run alone.
+-- Maintenance: rescue. Jobs of dead workers are quarantined and run alone.
 
--- Takes up to all open jobs of a dead worker's batch away from it; they wait in quarantine, to be
--- run alone once. NULL: somebody's open transaction is closing one of them.
+-- Takes all open jobs of a dead worker's batch away from it and quarantines them, to run alone
+-- once. NULL: an open transaction is closing one of them.
 CREATE OR REPLACE FUNCTION posthaste.quarantine(
   p_slot integer, p_batch bigint, p_token uuid, p_ids bigint[])
 RETURNS bigint LANGUAGE plpgsql
@@ -11544,9 +11534,9 @@ EXCEPTION WHEN lock_not_available THEN
   RETURN NULL;
 END $f$;
 
--- Takes the jobs of a dead worker away from it. The caller has seen no heartbeat of it for long
--- enough, by its own clock; here it is only made sure that it has not beaten since. Idempotent:
--- called again for a while, because a claim of the dead may still commit.
+-- Takes the jobs of a dead worker away from it. The caller has seen no heartbeat for long enough by
+-- its own clock; this only checks that there was none since. Idempotent: repeated for a while,
+-- because a claim of the dead worker may still commit.
 CREATE OR REPLACE FUNCTION posthaste.rescue(p_worker bigint, p_beat bigint)
 RETURNS bigint LANGUAGE plpgsql
 SET enable_bitmapscan = off SET jit = off SET search_path = pg_catalog, pg_temp AS $f$
@@ -11568,8 +11558,7 @@ BEGIN
   END IF;
   FOR v_open IN SELECT o.* FROM posthaste.open_of(p_worker, NULL) o LOOP
     v_rows := posthaste.quarantine(v_open.slot, v_open.batch, v_open.token, v_open.ids);
-    -- one of them is being closed in somebody's open transaction: go job by job and leave that one
-    -- for later
+    -- an open transaction is closing one of them: go job by job and leave that one for later
     IF v_rows IS NULL THEN
       v_rows := 0;
       FOREACH v_id IN ARRAY v_open.ids LOOP
@@ -11582,8 +11571,8 @@ BEGIN
   RETURN v_jobs + posthaste.quarantine_in_flight(p_worker);
 END $f$;
 
--- Jobs in flight of a dead worker. One that was quarantined already ran alone and killed again:
--- that counts as an attempt, moves the next one back, and ends the job when none is left.
+-- Jobs in flight of a dead worker. One that was quarantined already ran alone and killed its worker
+-- again: that counts as an attempt, delays its next run, and ends the job after the last attempt.
 CREATE OR REPLACE FUNCTION posthaste.quarantine_in_flight(p_worker bigint)
 RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -11617,8 +11606,7 @@ BEGIN
   RETURN v_jobs;
 END $f$;
 
--- Hands out one quarantined job of a queue, to be run while nothing else runs in the worker's
--- process.
+-- Hands out one quarantined job of a queue, to run while nothing else runs in the worker's process.
 CREATE OR REPLACE FUNCTION posthaste.claim_quarantined(p_queue text, p_worker bigint, p_token uuid)
 RETURNS SETOF posthaste.claimed LANGUAGE sql AS $f$
   UPDATE posthaste.in_flight h SET state = 'running', worker = p_worker, token = p_token
@@ -11635,7 +11623,7 @@ RETURNS SETOF posthaste.claimed LANGUAGE sql AS $f$
             h.name, h.tag, h.unique_key, h.ordering_key, h.trace, h.kwargs
 $f$;
 
--- Queues that have quarantined jobs to be run.
+-- Queues with quarantined jobs that are due.
 CREATE OR REPLACE FUNCTION posthaste.quarantine_queues()
 RETURNS SETOF text LANGUAGE sql STABLE AS $f$
   SELECT DISTINCT h.queue FROM posthaste.in_flight h
@@ -11644,28 +11632,28 @@ RETURNS SETOF text LANGUAGE sql STABLE AS $f$
      AND NOT EXISTS (SELECT FROM posthaste.queue q
          WHERE q.name = h.queue AND q.paused_at IS NOT NULL)
 $f$;
--- Identity: which store a session sees. Whatever is called here, the owner of the schema may call
--- on a managed server, or does without.
+-- Identity: which store a session sees. Everything called here is allowed to the schema's owner on
+-- a managed server, or optional.
 
--- The server's cluster, as its owner may read it. Where pg_control_system() is refused: what the
--- catalog says of the transaction that made the store, which a dump does not carry. It runs with
--- its owner's rights, so that all roles see the same.
+-- The server's cluster id. If pg_control_system() is not allowed: the transaction that created the
+-- store by the catalog, which a dump does not contain. It runs with its owner's rights, so that all
+-- roles see the same.
 CREATE OR REPLACE FUNCTION posthaste.cluster() RETURNS text LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   IF has_function_privilege('pg_control_system()', 'EXECUTE') THEN
     BEGIN
       RETURN (pg_control_system()).system_identifier;
-    EXCEPTION WHEN OTHERS THEN  -- a managed server may refuse it within
+    EXCEPTION WHEN OTHERS THEN  -- a managed server may reject it inside
     END;
   END IF;
   RETURN (SELECT concat('made by ', a.xmin) FROM pg_attribute a
            WHERE a.attrelid = 'posthaste.store'::regclass AND a.attname = 'ctid');
 END $f$;
 
--- The history of the write-ahead log. Until its first checkpoint a promoted server has the new
--- number only where recovery ended. Where both are refused, each life of the server counts as a new
--- history.
+-- The timeline of the write-ahead log. Until its first checkpoint a promoted server has the new
+-- number only as the end of recovery. If both are not allowed, each life of the server counts as a
+-- new timeline.
 CREATE OR REPLACE FUNCTION posthaste.timeline()
 RETURNS text LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -11683,11 +11671,11 @@ END $f$;
 
 REVOKE EXECUTE ON FUNCTION posthaste.cluster(), posthaste.timeline() FROM PUBLIC;
 
--- Which store a session sees: the cluster, the tables, the history of the write-ahead log, the
--- database by its number, which a copy does not share and a new name does not change, and last
--- which life of the server. Each claim asks: that is how a worker notices that its connection leads
--- elsewhere, or to a server that was promoted or has crashed. A session stays in one database of
--- one server, and whatever changes there begins another life: so it asks once in each.
+-- The identity of the store that a session sees: the cluster, the tables, the timeline, the
+-- database's oid, which a copy does not share and a rename does not change, and the life of the
+-- server. Each claim reads it: that is how a worker notices that its connection leads elsewhere, or
+-- to a server that was promoted or has crashed. A session stays in one database of one server, and
+-- every change there begins another life, so it is computed once in each.
 CREATE OR REPLACE FUNCTION posthaste.session_identity() RETURNS text LANGUAGE plpgsql STABLE AS $f$
 DECLARE
   v_life text := pg_catalog.concat('/'::text, pg_sequence_last_value('posthaste.life'::regclass));
@@ -11709,42 +11697,41 @@ SET search_path = pg_catalog, pg_temp AS $f$
     (SELECT oid FROM pg_database WHERE datname = current_database()))
 $f$;
 
--- Whether a worker's identity is that of this store, in whichever life of its server.
+-- Whether a worker's identity is that of this store, in any life of its server.
 CREATE OR REPLACE FUNCTION posthaste.is_here(p_identity text) RETURNS boolean LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT regexp_replace(p_identity, '/[^/]*$', '')
        = regexp_replace(posthaste.session_identity(), '/[^/]*$', '')
 $f$;
 
--- Which store this is, whichever life its server is in.
+-- The identity of this store, without the life of its server.
 CREATE OR REPLACE FUNCTION posthaste.current_identity() RETURNS text[] LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT (string_to_array(posthaste.session_identity(), '/'))[1:4]
 $f$;
--- What it means for work and for delivery ids which database this is (functions/identity.sql). How
--- jobs are taken over where their transaction ids mean nothing stands in functions/rebase.sql.
+-- The consequences of the store's identity (functions/identity.sql) for work and delivery ids.
+-- functions/rebase.sql takes over jobs whose transaction ids mean nothing here.
 --
--- Rows and cursors speak in transaction ids. Those hold for one cluster and the tables that were
--- created in it: a physical copy keeps them (crash recovery, physical backups, point-in-time
--- recovery, promotion), a logical one does not (pg_dump, logical replication).
+-- Rows and cursors contain transaction ids. Those are valid in one cluster and for the tables
+-- created in it: physical copies keep them (crash recovery, physical backups, point-in-time
+-- recovery, promotion), logical ones do not (pg_dump, logical replication).
 
--- The identity of posthaste.store_identity's one row; '{}' where there is not exactly one, as in a
--- schema without its rows.
+-- The identity in the one row of posthaste.store_identity; '{}' if there is not exactly one, as in
+-- a schema without its rows.
 CREATE OR REPLACE FUNCTION posthaste.recorded_identity() RETURNS text[] LANGUAGE sql STABLE AS $f$
   SELECT CASE count(*) WHEN 1 THEN max(h.identity) ELSE '{}' END FROM posthaste.store_identity h
 $f$;
 
--- Rows come into a slot in two ways: through posthaste.store, whose partitions fire no triggers of
--- statements then, and by themselves, as a restore of data and the first copy of a replication
--- write them. So this costs an enqueue nothing, and is committed with the rows that it is about.
--- Workers stop: one that registers meanwhile waits for the lock, and looks at
--- posthaste.store_identity behind it.
+-- Rows enter a slot in two ways: through posthaste.store, whose partitions then fire no statement
+-- triggers, and directly, as written by a data restore or the initial copy of a replication. So
+-- this trigger costs an enqueue nothing and commits with the loaded rows. Workers stop: one that
+-- registers meanwhile waits for the lock and reads posthaste.store_identity afterwards.
 CREATE OR REPLACE FUNCTION posthaste.note_copied()
 RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
-  -- The leader of a store writes its own process there: no replication, but a worker whose session
-  -- fires no triggers.
+  -- The leader of a store writes its own process there: that is no replication, but a worker whose
+  -- session fires no triggers.
   IF TG_NAME = 'note_replicated' THEN
     IF NEW.pid = pg_backend_pid() AND EXISTS (SELECT FROM pg_stat_get_activity(NEW.pid) a
       WHERE a.backend_type = 'client backend') THEN
@@ -11777,17 +11764,17 @@ BEGIN
   END LOOP;
 END $f$;
 
--- Whether rows may have come in without a trace. Triggers that were switched off for a while
--- (pg_restore --disable-triggers) are not ALWAYS any more when they are switched on again.
+-- Whether rows may have been loaded without a trace. Triggers that were disabled for a while
+-- (pg_restore --disable-triggers) are no longer ALWAYS when they are enabled again.
 CREATE OR REPLACE FUNCTION posthaste.is_unguarded() RETURNS boolean LANGUAGE sql STABLE AS $f$
   SELECT 8 <> (SELECT count(*) FROM pg_inherits i JOIN pg_trigger t ON t.tgrelid = i.inhrelid
                 WHERE i.inhparent = 'posthaste.store'::regclass
                   AND t.tgname = 'note_copied' AND t.tgenabled = 'A')
 $f$;
 
--- Whether a slot holds what was not written here for certain: of a transaction that has yet to
--- come, or a batch whose number was not drawn. For parts of a store that came without its jobs.
-CREATE OR REPLACE FUNCTION posthaste.holds_foreign() RETURNS boolean LANGUAGE sql STABLE
+-- Whether a slot certainly holds rows that were not written here: of a future transaction, or a
+-- batch whose number was not drawn. For parts of a store that were loaded without its jobs.
+CREATE OR REPLACE FUNCTION posthaste.has_foreign_rows() RETURNS boolean LANGUAGE sql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT EXISTS (SELECT FROM (
@@ -11830,7 +11817,7 @@ SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   v_drawn bigint := pg_sequence_last_value('posthaste.job_id'::regclass);
 BEGIN
-  -- On a server that was promoted just now, not before it is known that it was.
+  -- On a server that was just promoted, not before its promotion is visible.
   IF v_drawn IS NULL OR v_drawn <= pg_sequence_last_value('posthaste.known_id'::regclass)
      OR posthaste.recorded_identity() <> posthaste.current_identity() THEN
     RETURN false;
@@ -11839,7 +11826,7 @@ BEGIN
   RETURN true;
 END $f$;
 
--- From this job id on, delivery ids are new ones.
+-- From this job id on, delivery ids are new.
 CREATE OR REPLACE FUNCTION posthaste.begin_epoch(p_first bigint) RETURNS void LANGUAGE sql AS $f$
   INSERT INTO posthaste.epoch (n, first_id, value)
   SELECT coalesce((SELECT max(n) FROM posthaste.epoch), 0) + 1, p_first,
@@ -11847,8 +11834,8 @@ CREATE OR REPLACE FUNCTION posthaste.begin_epoch(p_first bigint) RETURNS void LA
            || substr(md5(gen_random_uuid()::text), 1, 3)
 $f$;
 
--- The highest job id among the latest claims of workers: it was drawn before they were made.
-CREATE OR REPLACE FUNCTION posthaste.claimed_id() RETURNS bigint LANGUAGE sql STABLE AS $f$
+-- The highest job id among the workers' latest claims: it was drawn before they were made.
+CREATE OR REPLACE FUNCTION posthaste.max_claimed_id() RETURNS bigint LANGUAGE sql STABLE AS $f$
   SELECT coalesce(max(c.to_id), 0) FROM (
     (SELECT to_id FROM posthaste.claim_0 WHERE n > 0 AND worker > 0 ORDER BY batch DESC LIMIT 1000)
       UNION ALL
@@ -11888,8 +11875,7 @@ SET search_path = pg_catalog, pg_temp AS $f$
          NOT EXISTS (SELECT FROM posthaste.in_flight)
 $f$;
 
--- Whether the transaction ids in the tables mean here what they say: the same cluster, the same
--- tables.
+-- Whether transaction ids in the tables are valid here: the same cluster and the same tables.
 CREATE OR REPLACE FUNCTION posthaste.is_own_store() RETURNS boolean LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT h.identity[1:2] = i.here[1:2]
@@ -11897,16 +11883,16 @@ SET search_path = pg_catalog, pg_temp AS $f$
       (SELECT posthaste.current_identity() AS here) i
 $f$;
 
--- Whether these are not the tables that were worked here, or not they alone.
--- A copy in which nothing was ever worked (a template of test databases) is as good as
--- they, a restored store only if nothing was ever enqueued: its cursors may be of two moments.
--- Not thorough: without a look into the slots.
+-- Whether these tables are not, or not only, the ones that workers used here. A copy in which
+-- nothing was ever claimed (a template of test databases) is as good as the original, a restored
+-- store only if nothing was ever enqueued: its cursors may come from different moments. Not
+-- thorough: does not read the slots.
 CREATE OR REPLACE FUNCTION posthaste.needs_rebase(p_thorough boolean DEFAULT true)
 RETURNS boolean LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT CASE
     WHEN h.identity = '{}' OR posthaste.is_unguarded() THEN true
-    WHEN p_thorough AND posthaste.holds_foreign() THEN true
+    WHEN p_thorough AND posthaste.has_foreign_rows() THEN true
     WHEN h.identity[1:2] = i.here[1:2] AND h.identity[4] = i.here[4] THEN false
     ELSE NOT (posthaste.is_unworked()
         AND (posthaste.is_own_store()
@@ -11916,7 +11902,7 @@ SET search_path = pg_catalog, pg_temp AS $f$
 $f$;
 
 -- A session with session_replication_role = replica fires no triggers: the counters would be wrong,
--- and keys of dead jobs stay taken.
+-- and keys of dead jobs would stay taken.
 CREATE OR REPLACE FUNCTION posthaste.require_triggers() RETURNS void LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -11929,8 +11915,8 @@ BEGIN
   END IF;
 END $f$;
 
--- Under that setting alone, before posthaste.in_flight and posthaste.dead change: what a function
--- of posthaste does there is refused. What a replication or a copy writes comes by itself.
+-- Runs only under that setting, before posthaste.in_flight and posthaste.dead change: rejects
+-- changes by posthaste's functions. Replication and restores write without them.
 CREATE OR REPLACE FUNCTION posthaste.refuse_silent() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -11944,8 +11930,8 @@ BEGIN
   RETURN NULL;
 END $f$;
 
--- The same for a worker, whose sessions are its own: one that may fires them again.
-CREATE OR REPLACE FUNCTION posthaste.fire_triggers() RETURNS void LANGUAGE plpgsql
+-- The same for a worker, whose sessions are its own: resets the setting if it may.
+CREATE OR REPLACE FUNCTION posthaste.reset_replica_role() RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   IF current_setting('session_replication_role') = 'replica' THEN
@@ -11955,10 +11941,10 @@ EXCEPTION WHEN insufficient_privilege THEN
   PERFORM posthaste.require_triggers();
 END $f$;
 
--- Makes sure that work may go on here; for each new connection of a worker, and thoroughly when it
--- begins. A new timeline (the server was promoted, or recovered to a point in time) keeps
--- transaction ids, but ids of jobs may have stepped back: from the last known id on, jobs get new
--- delivery ids.
+-- Ensures that workers may continue here; called for each new connection of a worker, and
+-- thoroughly when it starts. A new timeline (the server was promoted, or recovered to a point in
+-- time) keeps transaction ids, but job ids may have stepped back: from the last known id on, jobs
+-- get new delivery ids.
 CREATE OR REPLACE FUNCTION posthaste.check_identity(p_thorough boolean DEFAULT true)
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -11966,9 +11952,9 @@ DECLARE
   v_here text[];
   v_recorded text[];
 BEGIN
-  PERFORM posthaste.fire_triggers();
+  PERFORM posthaste.reset_replica_role();
   IF posthaste.needs_rebase(p_thorough) THEN
-    PERFORM posthaste.refuse_restored();
+    PERFORM posthaste.reject_restored_store();
   END IF;
   v_here := posthaste.current_identity();
   IF posthaste.recorded_identity() = v_here THEN
@@ -11977,30 +11963,30 @@ BEGIN
   PERFORM FROM posthaste.store_identity FOR UPDATE;
   v_recorded := posthaste.recorded_identity();
   IF v_recorded = v_here THEN
-    RETURN;  -- somebody else has seen to it meanwhile
+    RETURN;  -- another session has handled it meanwhile
   END IF;
   IF posthaste.needs_rebase() THEN
-    PERFORM posthaste.refuse_restored();
+    PERFORM posthaste.reject_restored_store();
   END IF;
   UPDATE posthaste.store_identity SET identity = v_here, since = clock_timestamp()
     WHERE identity = v_recorded;
-  -- No claim was made here yet, so each that there is was made before. In a copy nothing was ever
+  -- No claim was made here yet, so all existing ones were made before. In a copy nothing was ever
   -- claimed.
   PERFORM posthaste.begin_epoch(CASE WHEN v_recorded[4] = v_here[4]
-    THEN greatest(pg_sequence_last_value('posthaste.known_id'::regclass), posthaste.claimed_id())
-      + 1 ELSE 0 END);
+    THEN greatest(pg_sequence_last_value('posthaste.known_id'::regclass),
+                  posthaste.max_claimed_id()) + 1 ELSE 0 END);
 END $f$;
 
--- Moves sequences on after a crash, and returns the value of posthaste.flags. The crash loses
--- transactions that had not waited for the disk. The sequences give their numbers again,
--- although a job with such a number may have run. So those whose numbers are seen outside go on
--- beyond all that can be lost: as many as fit into the log that is not on the disk, which is a
--- segment, because a full one is flushed, and the buffers. A sequence writes about a hundred
--- bytes for 32 numbers. One without a value may have lost all of its numbers.
+-- Advances sequences after a crash, and returns the value of posthaste.flags. A crash loses
+-- transactions that had not waited for the disk. The sequences then repeat their numbers, although
+-- a job with such a number may have run. So those whose numbers are visible outside are advanced
+-- beyond all that can be lost: as many numbers as fit into the part of the log that is not on disk,
+-- which is a segment, because a full one is flushed, plus the buffers. A sequence writes about a
+-- hundred bytes for 32 numbers. A sequence without a value may have lost all of its numbers.
 --
--- It is called where posthaste.flags has no value, before a number is drawn. One caller has the
--- lock and does it. The others go on as soon as it is done, and do not wait for the end of the
--- caller's transaction. It runs with its owner's rights, because enqueuers may move no sequence.
+-- Called when posthaste.flags has no value, before a number is drawn. One caller takes the lock and
+-- does it. The others continue once it is done, without waiting for the end of the caller's
+-- transaction. It runs with its owner's rights, because enqueuers may not change sequences.
 CREATE OR REPLACE FUNCTION posthaste.recover() RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -12031,9 +12017,9 @@ END $f$;
 
 REVOKE EXECUTE ON FUNCTION posthaste.recover() FROM PUBLIC;
 
--- A worker goes on after a crash of the server under the id that it has; false when it may not: it
--- is not registered, was declared dead, or is of another place. Its commit waits for the disk, and
--- with it what posthaste.recover() did: nothing is handed out before that is there.
+-- A worker continues after a server crash under its id; returns false if it may not: it is not
+-- registered, was declared dead, or belongs elsewhere. Its commit waits for the disk, including
+-- what posthaste.recover() did: nothing is handed out before that is durable.
 CREATE OR REPLACE FUNCTION posthaste.rejoin(p_worker bigint) RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -12043,8 +12029,8 @@ BEGIN
   RETURN FOUND;
 END $f$;
 
--- The claims of a worker of which a job is open. The worker may know nothing of some of them: it
--- had the answer to an acknowledgement that a crash of the server has undone.
+-- Tokens of a worker's claims with open jobs. The worker may not know some of them: it had the
+-- answer to an acknowledgement that a server crash has undone.
 CREATE OR REPLACE FUNCTION posthaste.open_tokens(p_worker bigint)
 RETURNS SETOF uuid LANGUAGE sql STABLE
 SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -12096,7 +12082,7 @@ SET search_path = pg_catalog, pg_temp AS $f$
      WHERE h.worker = p_worker AND h.state = 'running') o
 $f$;
 
-CREATE OR REPLACE FUNCTION posthaste.refuse_restored() RETURNS void LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION posthaste.reject_restored_store() RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   RAISE EXCEPTION 'posthaste: this database was restored, copied, upgraded or loaded, %',
@@ -12105,23 +12091,23 @@ BEGIN
           HINT = 'Stop all workers and run `posthaste rebase` once; enqueuing still works.';
 END $f$;
 
--- For what people do to jobs: it looks at transaction ids. A copy in which nothing was worked yet
--- becomes a store of its own by it, as by its first worker: what was cancelled there would look
--- like work that was done elsewhere.
+-- Required before operations on jobs, which use transaction ids. A copy without any work done
+-- becomes a store of its own by the first one, as by its first worker: jobs cancelled there would
+-- look like work done elsewhere.
 CREATE OR REPLACE FUNCTION posthaste.require_own_store() RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   PERFORM posthaste.require_triggers();
   IF NOT posthaste.is_own_store() THEN
-    PERFORM posthaste.refuse_restored();
+    PERFORM posthaste.reject_restored_store();
   END IF;
   IF posthaste.recorded_identity() <> posthaste.current_identity() THEN
     PERFORM posthaste.check_identity(false);
   END IF;
 END $f$;
 
--- A worker begins: its id, and the delivery ids that it gives: from each first id on, that of job
--- 0. Where another site works the store, it does not: why.
+-- Registers a worker: returns its id and its delivery ids: for each first id the delivery id of job
+-- 0. Returns the reason instead if another site works the store.
 CREATE OR REPLACE FUNCTION posthaste.register(
   p_name text, p_queues text[] DEFAULT '{}', p_site text DEFAULT NULL,
   p_addresses text[] DEFAULT '{}', OUT o_worker bigint, OUT o_first bigint[],
@@ -12129,11 +12115,11 @@ CREATE OR REPLACE FUNCTION posthaste.register(
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
-  -- An id that a crash forgets would be given to another process too.
+  -- An id lost in a crash would be given to another process too.
   PERFORM posthaste.position('posthaste.flags'), posthaste.wait_for_disk();
   INSERT INTO posthaste.worker (name, queues) VALUES (p_name, p_queues)
     RETURNING id, started_at INTO o_worker, o_registered;
-  -- Behind it: who locks workers out waits for this row, or this for them.
+  -- After the insert: a session that locks workers out waits for this row, or this waits for it.
   o_refused := posthaste.enter_site(p_site, p_addresses, true);
   IF o_refused IS NOT NULL THEN
     DELETE FROM posthaste.worker WHERE id = o_worker;
@@ -12143,20 +12129,20 @@ BEGIN
          array_agg(posthaste.delivery_of(i.value, 0) ORDER BY i.n) INTO o_first, o_zero
     FROM posthaste.epoch i;
 END $f$;
--- Sites: whether a process may work this store, or it is a copy of another site's.
+-- Sites: whether a process may work on this store, or it is a copy of another site's.
 --
--- A physical copy has everything of the original but the server it runs on. So the store remembers
--- by which names and addresses it is worked, and what identified the server when it last was.
+-- A physical copy has everything of the original except the server it runs on. So the store records
+-- the names and addresses by which it is reached, and what identified its server last.
 
--- The decision. p_known and p_here: the names that were set, of the store's site and of the
--- process's. p_is_known_address: the process connects by an address that the store is worked by.
--- p_is_running: the server is the one that was last worked, and has run since. p_is_same_life: it
--- was at most stopped in good order, which only a cold copy was too. p_is_same_endpoint: it answers
--- at the same address of its own. p_was_admitted: the process was let in before, and lives since.
+-- The decision. p_known and p_here: the configured names of the store's site and of the process's.
+-- p_is_known_address: the process connects by an address recorded in the store. p_is_running: the
+-- server is the one recorded last, and has run since. p_is_same_life: it was at most stopped
+-- cleanly, which is also true of a cold copy. p_is_same_endpoint: the server's own address is the
+-- same. p_was_admitted: the process was admitted before, and is still alive.
 --
--- A name decides alone. Without names an address does, wherever it leads: servers behind it are
--- replaced. So does a process that followed the store here. Where only one of the two has a name,
--- an address says less: what crashed, or was promoted, may be a copy whose user gave it a name, or
+-- Two names decide alone. Without names a known address does, whatever server it leads to: servers
+-- are replaced. So does a process that followed the store here. If only one of the two has a name,
+-- an address proves less: a crashed or promoted server may be a copy whose user gave it a name, or
 -- forgot that the original has one.
 CREATE OR REPLACE FUNCTION posthaste.is_own_site(
   p_known text, p_here text, p_is_known_address boolean, p_is_running boolean,
@@ -12170,17 +12156,17 @@ SET search_path = pg_catalog, pg_temp AS $f$
     ELSE p_known IS NULL AND p_here IS NULL AND p_is_known_address END
 $f$;
 
--- The server's own address and port as this session sees them. One of its own machine is every
--- machine's.
+-- The server's own address and port as this session sees them; NULL for loopback, which every
+-- machine has.
 CREATE OR REPLACE FUNCTION posthaste.endpoint() RETURNS text LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT CASE WHEN NOT inet_server_addr() <<= '127.0.0.0/8' AND inet_server_addr() <> '::1'
               THEN concat(host(inet_server_addr()), ':', inet_server_port()) END
 $f$;
 
--- Whether this process registered here and has lived since: its row is here, with the start that
--- only it was told, and nobody has declared it dead. A server that was promoted has the row; a copy
--- that was adopted has ended it.
+-- Whether this process registered here and has lived since: its row has the start time that only it
+-- received, and it was not declared dead. A promoted server has the row; an adopted copy has ended
+-- it.
 CREATE OR REPLACE FUNCTION posthaste.was_admitted(p_worker bigint, p_registered timestamptz)
 RETURNS boolean LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -12188,8 +12174,8 @@ SET search_path = pg_catalog, pg_temp AS $f$
                   WHERE w.id = p_worker AND w.started_at = p_registered AND w.stopped_at IS NULL)
 $f$;
 
--- Why a process of this site may not work here; nothing where it may. p_worker, p_registered: what
--- it was told when it registered last.
+-- Why a process of this site may not work here; NULL if it may. p_worker, p_registered: from its
+-- last registration.
 CREATE OR REPLACE FUNCTION posthaste.site_refusal(
   p_site text, p_addresses text[], p_worker bigint DEFAULT NULL,
   p_registered timestamptz DEFAULT NULL)
@@ -12199,13 +12185,13 @@ SET search_path = pg_catalog, pg_temp AS $f$
                 posthaste.site_label(p_site, p_addresses))
     FROM posthaste.site s, LATERAL (SELECT
       s.life = pg_sequence_last_value('posthaste.life'::regclass) AS is_same_life OFFSET 0) l
-   -- A pool may not tell its address: that proves no copy.
+   -- A pool may not know its address: that proves no copy.
    WHERE NOT posthaste.is_own_site(s.name, p_site,
            s.addresses && p_addresses OR '{}' IN (s.addresses, p_addresses),
            coalesce(l.is_same_life AND s.started = pg_postmaster_start_time(), false),
            coalesce(l.is_same_life, false), coalesce(s.endpoint = posthaste.endpoint(), false),
            posthaste.was_admitted(p_worker, p_registered))
-     -- A template of databases of which none was worked is nobody's.
+     -- A template of databases in which nothing was worked belongs to no site.
      AND (posthaste.recorded_identity())[4] = (posthaste.current_identity())[4]
 $f$;
 
@@ -12217,8 +12203,8 @@ SET search_path = pg_catalog, pg_temp AS $f$
               ELSE format('the site "%s"', p_site) END
 $f$;
 
--- Makes sure that a process of this site may work here, as posthaste.check_identity() does, and
--- keeps what the store knows of its site. Returns why not, and leaves a note of that.
+-- Ensures that a process of this site may work here, as posthaste.check_identity() does, and
+-- updates the recorded site. Returns why not, and records that.
 CREATE OR REPLACE FUNCTION posthaste.enter_site(
   p_site text, p_addresses text[], p_thorough boolean DEFAULT false,
   p_worker bigint DEFAULT NULL, p_registered timestamptz DEFAULT NULL)
@@ -12228,7 +12214,7 @@ DECLARE
   v_refused text;
   v_is_template boolean;
 BEGIN
-  PERFORM posthaste.fire_triggers();
+  PERFORM posthaste.reset_replica_role();
   IF NOT posthaste.needs_rebase(false) THEN
     v_refused := posthaste.site_refusal(p_site, p_addresses, p_worker, p_registered);
     IF v_refused IS NOT NULL THEN
@@ -12244,13 +12230,13 @@ BEGIN
   IF v_is_template THEN
     DELETE FROM posthaste.site;
   END IF;
-  PERFORM posthaste.position('posthaste.flags'), posthaste.note_site(p_site, p_addresses);
+  PERFORM posthaste.position('posthaste.flags'), posthaste.record_site(p_site, p_addresses);
   RETURN NULL;
 END $f$;
 
--- Writes only what is new. Of many addresses the ones used last are kept: one that is used again
+-- Writes only changes. Of many addresses the most recently used are kept: one that is used again
 -- moves to the front before others can displace it.
-CREATE OR REPLACE FUNCTION posthaste.note_site(p_site text, p_addresses text[])
+CREATE OR REPLACE FUNCTION posthaste.record_site(p_site text, p_addresses text[])
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -12272,11 +12258,10 @@ BEGIN
   END IF;
 END $f$;
 
--- Takes the store over for this site, for good. Jobs that are enqueued from now on get delivery ids
--- that the original does not give; those since the copy was made too, as far as its leader had
--- noted which ids were drawn. Refuses while a worker lives, unless p_force says otherwise. With
--- p_discard all that waits there ends. Returns the label of the site that had it, and how many jobs
--- were discarded.
+-- Takes the store over for this site, permanently. Jobs enqueued from now on get delivery ids that
+-- the original does not use; so do those enqueued since the copy was made, as far as its leader had
+-- recorded the drawn ids. Refuses while a worker is alive, unless p_force is set. p_discard ends
+-- all waiting jobs. Returns the label of the previous site, and the number of discarded jobs.
 CREATE OR REPLACE FUNCTION posthaste.adopt(
   p_site text, p_addresses text[], p_force boolean DEFAULT false,
   p_discard boolean DEFAULT false, OUT o_from text, OUT o_discarded bigint)
@@ -12288,7 +12273,7 @@ BEGIN
   SELECT posthaste.site_label(s.name, s.addresses) INTO o_from FROM posthaste.site s;
   PERFORM posthaste.require_triggers();
   IF posthaste.needs_rebase() THEN
-    PERFORM posthaste.refuse_restored();
+    PERFORM posthaste.reject_restored_store();
   END IF;
   PERFORM posthaste.position('posthaste.flags'), posthaste.wait_for_disk();
   IF p_discard THEN
@@ -12309,16 +12294,16 @@ BEGIN
   UPDATE posthaste.store_identity
      SET identity = posthaste.current_identity(), since = clock_timestamp();
   PERFORM posthaste.begin_epoch(greatest(pg_sequence_last_value('posthaste.known_id'::regclass),
-                                         posthaste.claimed_id()) + 1);
+                                         posthaste.max_claimed_id()) + 1);
   DELETE FROM posthaste.site;
-  PERFORM posthaste.note_site(p_site, p_addresses);
+  PERFORM posthaste.record_site(p_site, p_addresses);
   IF p_discard THEN
     o_discarded := posthaste.discard_unfinished();
   END IF;
 END $f$;
 
--- Removes every job that is not done, and how many; behind posthaste.lock_store(). Of dead jobs,
--- history and sums nothing goes.
+-- Removes every unfinished job and returns their number; the caller has called
+-- posthaste.lock_store(). Dead jobs, history and totals stay.
 CREATE OR REPLACE FUNCTION posthaste.discard_unfinished() RETURNS bigint LANGUAGE plpgsql
 SET jit = off SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -12337,7 +12322,7 @@ BEGIN
     SELECT h.queue, h.priority FROM posthaste.in_flight h) j WHERE j.queue <> '' OR j.priority = 0;
   DELETE FROM posthaste.in_flight;
   DELETE FROM posthaste.unique_key;
-  PERFORM posthaste.empty_slots(), posthaste.reset_cursors(), posthaste.recount();
+  PERFORM posthaste.truncate_slots(), posthaste.reset_cursors(), posthaste.recount();
   RETURN v_jobs;
 END $f$;
 -- Rows: a job in the shapes of the tables that it moves through, and which rows are meant.
@@ -12739,12 +12724,12 @@ BEGIN
            LATERAL posthaste.batch_rows_5(c.batch, c.token) r
      WHERE NOT EXISTS (SELECT FROM posthaste.job_done_5 a WHERE a.xid = r.xid AND a.id = r.id);
 END $f$;
--- Samples, for charts. A minute apart they are kept for an hour, ten minutes apart for a day, an
--- hour apart for a week, and a little longer: at most 400 rows for a queue. They are taken of the
--- hundred queues that had the most jobs, and of all queues together, whose name is ''.
+-- Samples for charts: every minute for an hour, every ten minutes for a day, hourly for a week and
+-- a little longer; at most 400 rows for a queue. They cover the hundred queues with the most jobs,
+-- and all queues together under the name ''.
 --
--- A total of longer apart is that of the same moment. What is or has waited now is the most of the
--- samples since the one before, so that a backlog of minutes is seen after a week.
+-- Totals of coarser samples are those of the same moment. Gauges (available, running, oldest) are
+-- the maximum since the previous sample, so that a backlog of minutes is visible a week later.
 
 -- Whether there is a sample of this minute, ten minutes or hour.
 CREATE OR REPLACE FUNCTION posthaste.is_sampled(p_span smallint, p_now timestamptz)
@@ -12754,8 +12739,8 @@ SET search_path = pg_catalog, pg_temp AS $f$
       AND s.at >= date_bin(make_interval(mins => p_span), p_now, '2000-01-01 00:00Z'))
 $f$;
 
--- How each queue stands, and all of them together.
-CREATE OR REPLACE FUNCTION posthaste.standing(p_now timestamptz)
+-- The figures of each queue, and of all together.
+CREATE OR REPLACE FUNCTION posthaste.queue_figures(p_now timestamptz)
 RETURNS TABLE (queue text, come bigint, done bigint, failed bigint, started bigint, waited bigint,
                available bigint, running bigint, oldest double precision)
 LANGUAGE sql
@@ -12789,8 +12774,8 @@ SET search_path = pg_catalog, pg_temp AS $f$
     FROM queue q
 $f$;
 
--- Takes the sample of this minute, those of the ten minutes and the hour where it is their first,
--- and forgets what is too old. False: there is one, or somebody else is taking it.
+-- Takes the sample of this minute, and those of the ten minutes and the hour if it is their first,
+-- and deletes old ones. False: there is one, or another session is taking it.
 CREATE OR REPLACE FUNCTION posthaste.take_sample(p_now timestamptz DEFAULT clock_timestamp())
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -12803,13 +12788,13 @@ BEGIN
     RETURN false;
   END IF;
   PERFORM set_config('synchronous_commit', 'off', true);
-  -- What a clock that was ahead has left.
+  -- Samples left by a clock that was ahead.
   DELETE FROM posthaste.sample s WHERE s.span IN (1, 10, 60) AND s.at > p_now;
   INSERT INTO posthaste.sample (span, at, queue, come, done, failed, started, waited, available,
                                 running, oldest)
   SELECT 1, p_now, s.queue, s.come, s.done, s.failed, s.started, s.waited, s.available, s.running,
          s.oldest
-    FROM posthaste.standing(p_now) s;
+    FROM posthaste.queue_figures(p_now) s;
   FOREACH v_span IN ARRAY '{10,60}'::smallint[] LOOP
     CONTINUE WHEN posthaste.is_sampled(v_span, p_now);
     PERFORM posthaste.roll_up(v_span, p_now);
@@ -12817,8 +12802,8 @@ BEGIN
   RETURN true;
 END $f$;
 
--- Makes the sample of these ten minutes, or this hour, of those that lie closer together, and
--- forgets the old ones of these: so seldom, because rows that vacuum may not remove yet are met.
+-- Makes the sample of these ten minutes or this hour from the finer ones, and deletes old finer
+-- ones; not more often, because each deletion scans rows that vacuum may not remove yet.
 CREATE OR REPLACE FUNCTION posthaste.roll_up(p_span smallint, p_now timestamptz)
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -12843,10 +12828,10 @@ BEGIN
   DELETE FROM posthaste.sample s WHERE p_span = 60 AND s.span = 60
     AND s.at < v_past - interval '7 days 2 h';
 END $f$;
--- Whether a schedule can be read: the same decisions in the same words as
--- src/periodic/schedule.rs, which a test compares (tests/periodic/refused.rs).
+-- Validation of schedules: the same decisions and messages as src/periodic/schedule.rs, which a
+-- test compares (tests/periodic/refused.rs).
 
--- The numbers that one field of a schedule stands for, or what is wrong with it. Names stand for
+-- The numbers that one field of a schedule selects, or what is wrong with it. Names stand for
 -- numbers from p_least on.
 CREATE OR REPLACE FUNCTION posthaste.schedule_field(
   p_what text, p_text text, p_least integer, p_most integer, p_names text[],
@@ -12869,7 +12854,7 @@ BEGIN
                    WHEN strpos(v_range, '-') > 0 THEN ARRAY[split_part(v_range, '-', 1),
                      substr(v_range, strpos(v_range, '-') + 1)]
                    WHEN v_step IS NULL THEN ARRAY[v_range, v_range]
-                   -- 5/15 begins at 5 and goes on to the end.
+                   -- 5/15 begins at 5 and continues to the end.
                    ELSE ARRAY[v_range, p_most::text] END;
     v_numbers := ARRAY(
       SELECT coalesce(p_least - 1 + array_position(p_names, upper(e.text COLLATE "C")),
@@ -12888,8 +12873,8 @@ BEGIN
   END LOOP;
 END $f$;
 
--- Whether this server knows a time zone. Names of a letter and words are looked up by using them,
--- all others in the view: Postgres takes 'Foo+3' and 'EST' for zones that no file describes.
+-- Whether this server knows a time zone. Names of letters with a slash are checked by using them,
+-- all others in the view: Postgres accepts 'Foo+3' and 'EST' as zones that no file describes.
 CREATE OR REPLACE FUNCTION posthaste.is_time_zone(p_name text) RETURNS boolean
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -12904,7 +12889,7 @@ EXCEPTION WHEN invalid_parameter_value THEN
   RETURN false;
 END $f$;
 
--- Why a schedule cannot be read; NULL if it can.
+-- Why a schedule is invalid; NULL if it is valid.
 CREATE OR REPLACE FUNCTION posthaste.schedule_refusal(p_schedule text, p_zone text) RETURNS text
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $f$
@@ -12950,7 +12935,7 @@ BEGIN
       FROM posthaste.schedule_field('month', v_fields[4], 1, 12,
         '{JAN,FEB,MAR,APR,MAY,JUN,JUL,AUG,SEP,OCT,NOV,DEC}');
   END IF;
-  -- Where the day of the month or of the week begins with * or ?, a day must be both, else either
+  -- If the day of the month or of the week begins with * or ?, a day must match both, else either
   -- is enough. Each date falls on each day of the week within forty years.
   IF v_refusal IS NULL AND left(v_fields[3], 1) NOT IN ('*', '?')
     AND left(v_fields[5], 1) IN ('*', '?')
@@ -12961,8 +12946,8 @@ BEGIN
   RETURN v_refusal;
 END $f$;
 
--- Each row of posthaste.periodic that is written: what no leader could read or enqueue is refused,
--- and what was changed is looked at anew.
+-- Checks each written row of posthaste.periodic: rejects what no leader could read or enqueue, and
+-- clears the error of a changed row.
 CREATE OR REPLACE FUNCTION posthaste.check_periodic() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -13240,7 +13225,7 @@ BEGIN
 END $f$;
 -- Postgres as the index: its documents.
 
--- The words of a document: of all its texts, or of those fields that have a weight ({"title":
+-- The words of a document: of all its texts, or only of the fields that have a weight ({"title":
 -- "A"}).
 CREATE OR REPLACE FUNCTION posthaste.search_words(config regconfig, document jsonb, weights jsonb)
 RETURNS tsvector LANGUAGE plpgsql STABLE
@@ -13262,9 +13247,8 @@ BEGIN
   RETURN v_words;
 END $f$;
 
--- Writes documents and says of each what became of it: true, or false for one of which the index
--- has the same or something newer. In the order of the ids, so that two writers do not wait for
--- each other in a circle; each id once.
+-- Writes documents and returns for each whether it was written: false if the index has the same or
+-- a newer version. In the order of the ids, so that two writers do not deadlock; each id once.
 CREATE OR REPLACE FUNCTION posthaste.search_write(
   p_index text, p_config regconfig, p_weights jsonb, p_ids text[], p_versions bigint[],
   p_passes integer[], p_tokens bigint[], p_documents jsonb[])
@@ -13288,9 +13272,9 @@ SET search_path = pg_catalog, pg_temp AS $f$
   )
   SELECT w.id, w.id IN (SELECT n.id FROM written n) FROM wanted w
 $f$;
--- Statistics: deltas and their sums, of what has no slot to lie in.
+-- Statistics: deltas and their sums, of jobs outside the slots.
 
--- The newest sums, or those before everything.
+-- The newest sums, or empty ones.
 CREATE OR REPLACE FUNCTION posthaste.newest_stats_sum()
 RETURNS posthaste.stats_sum LANGUAGE sql STABLE AS $f$
   SELECT n
@@ -13310,7 +13294,7 @@ RETURNS SETOF posthaste.stats_delta LANGUAGE sql STABLE AS $f$
   SELECT t.* FROM posthaste.stats_delta t WHERE t.xid >= pg_snapshot_xmax(p_hi)
 $f$;
 
--- Each job that comes into posthaste.in_flight or posthaste.dead, changes there, or leaves.
+-- Tracks jobs that enter, change in or leave posthaste.in_flight and posthaste.dead.
 CREATE OR REPLACE FUNCTION posthaste.track_stats() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -13332,7 +13316,7 @@ BEGIN
   RETURN NULL;
 END $f$;
 
--- What a worker has done since its last flush.
+-- Writes what a worker has counted since its last flush.
 CREATE OR REPLACE FUNCTION posthaste.flush_stats(
   p_queues text[], p_priorities integer[], p_names text[], p_tags text[], p_whats text[],
   p_jobs bigint[])
@@ -13341,13 +13325,13 @@ RETURNS void LANGUAGE sql AS $f$
     FROM unnest(p_queues, p_priorities, p_names, p_tags, p_whats, p_jobs)
 $f$;
 
--- At most this many kinds of jobs: a thousand for each queue and state or sum, twenty thousand
--- together, those that come first. Further kinds are counted under the tag 'other', beyond as many
--- names under the name 'other', and sums since the beginning beyond as many priorities under
--- priority 0. So jobs with a tag or name each never make the counters slow, and the figures of a
--- queue and priority stay exact. Where all that is subtracted had been counted (p_whole), what is
--- less than nothing belongs to a kind that was counted under 'other'.
-CREATE OR REPLACE FUNCTION posthaste.fold_kinds(p_kinds posthaste.kind[], p_whole boolean)
+-- Limits the number of kinds of jobs: a thousand for each queue and state or total, twenty thousand
+-- together, in the order of their appearance. Further kinds are counted under the tag 'other',
+-- beyond as many names under the name 'other', and totals beyond as many priorities under priority
+-- 0. So unique tags or names never make the counters slow, and the figures of a queue and priority
+-- stay exact. If everything that is subtracted had been counted (p_whole), a negative count belongs
+-- to a kind counted under 'other'.
+CREATE OR REPLACE FUNCTION posthaste.limit_kinds(p_kinds posthaste.kind[], p_whole boolean)
 RETURNS SETOF posthaste.kind LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $f$
   WITH kinds AS (
@@ -13394,8 +13378,8 @@ SET search_path = pg_catalog, pg_temp AS $f$
       FROM unnest(p_queues, p_priorities, p_names, p_tags, p_whats, p_jobs) u)
 $f$;
 
--- These sums and the deltas since, of those that are visible in that snapshot, or of all. Beyond
--- so many kinds at once deltas lose their tags and names already here: all of them are in memory.
+-- These sums and the deltas since, of those visible in that snapshot, or all. With too many kinds
+-- at once, deltas lose their tags and names here: all of them are in memory.
 CREATE OR REPLACE FUNCTION posthaste.kinds_since(m posthaste.stats_sum, p_hi pg_snapshot)
 RETURNS posthaste.kind[] LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -13419,8 +13403,7 @@ SET search_path = pg_catalog, pg_temp AS $f$
                FROM names n ORDER BY n.place)
 $f$;
 
--- Adds up the deltas since the last sums, if there are p_step at least, and twice as many as there
--- are sums.
+-- Adds up the deltas since the last sums if there are at least p_step, and twice as many as sums.
 CREATE OR REPLACE FUNCTION posthaste.sum_stats(p_step integer)
 RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -13438,13 +13421,13 @@ BEGIN
          coalesce(array_agg(s.priority), '{}'), coalesce(array_agg(s.name), '{}'),
          coalesce(array_agg(s.tag), '{}'), coalesce(array_agg(s.what), '{}'),
          coalesce(array_agg(s.jobs), '{}')
-    FROM posthaste.fold_kinds(posthaste.kinds_since(m, v_hi), true) s;
+    FROM posthaste.limit_kinds(posthaste.kinds_since(m, v_hi), true) s;
   RETURN v_new;
 END $f$;
 
--- Begins a new segment of deltas when the current one has p_bytes, and empties the old one once the
--- sums, which lie in the new one then, have all of it. 'rotated', 'truncated', or what keeps it
--- from that.
+-- Begins a new segment of deltas when the current one has p_bytes, and truncates the old one once
+-- the sums, then stored in the new one, include all of it. Returns 'rotated', 'truncated', or the
+-- obstacle.
 CREATE OR REPLACE FUNCTION posthaste.rotate_stats(p_bytes bigint)
 RETURNS text LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -13463,8 +13446,8 @@ BEGIN
     PERFORM setval('posthaste.stats_current', v_current + 1);
     RETURN 'rotated';
   END IF;
-  -- Sums are made before the lock is asked for: whoever reads the counters would wait for it.
-  IF posthaste.needs_stats(v_old) THEN
+  -- Sums are made before the lock is requested: readers of the counters would wait for it.
+  IF posthaste.has_newest_stats(v_old) THEN
     PERFORM posthaste.sum_stats(0);
     RETURN 'summed';
   END IF;
@@ -13475,9 +13458,9 @@ BEGIN
   END IF;
   BEGIN
     EXECUTE format('LOCK TABLE %s, %s IN ACCESS EXCLUSIVE MODE NOWAIT', v_tables[1], v_tables[2]);
-    -- Under the lock: nobody is writing there, and nobody who has written is still open. What came
-    -- in the meantime is summed the next time, and the lock given back.
-    IF posthaste.needs_stats(v_old) THEN
+    -- Under the lock nobody is writing there, and every writer has ended. If deltas arrived
+    -- meanwhile, the lock is released and they are summed next time.
+    IF posthaste.has_newest_stats(v_old) THEN
       RAISE lock_not_available;
     END IF;
   EXCEPTION WHEN lock_not_available THEN
@@ -13489,7 +13472,7 @@ BEGIN
 END $f$;
 
 -- Whether that segment has the newest sums, or deltas that are not in them.
-CREATE OR REPLACE FUNCTION posthaste.needs_stats(p_slot integer)
+CREATE OR REPLACE FUNCTION posthaste.has_newest_stats(p_slot integer)
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -13508,17 +13491,17 @@ DECLARE
   v_kinds posthaste.kind[] := posthaste.kinds_since(posthaste.newest_stats_sum(), NULL);
 BEGIN
   IF cardinality(v_kinds) > 1000 THEN
-    RETURN QUERY SELECT * FROM posthaste.fold_kinds(v_kinds, true);
+    RETURN QUERY SELECT * FROM posthaste.limit_kinds(v_kinds, true);
   ELSE
     RETURN QUERY SELECT * FROM unnest(v_kinds);
   END IF;
 END $f$;
--- Index sync: the jobs of a table's rows, and the rows as the sync reads them.
+-- Index sync: jobs for a table's rows, and the rows as the sync reads them.
 
--- One job by hand, in the transaction of the change: delay as the table says unless given. deleted:
--- the version of a deletion, which must be larger than that of the row was, and smaller than that
--- of a row with the same key afterwards. force: the document is written although its version is the
--- same.
+-- Enqueues one job by hand, in the transaction of the change; delay defaults to the table's.
+-- deleted: the version of a deletion, which must be larger than the row's was, and smaller than
+-- that of a later row with the same key. force: the document is written even if its version is
+-- unchanged.
 CREATE OR REPLACE FUNCTION posthaste.sync(
   name text, id text, delay interval DEFAULT NULL, deleted bigint DEFAULT NULL,
   force boolean DEFAULT false, tag text DEFAULT '', priority integer DEFAULT 0)
@@ -13534,11 +13517,12 @@ BEGIN
                            priority, clock_timestamp() + delay, NULL, tag, NULL, NULL);
 END $f$;
 
--- Here and below, row security that would hide rows is an error: what is hidden is not gone.
+-- Here and below, row security that would hide rows raises an error: hidden rows are not deleted
+-- ones.
 
--- A job for each row, behind all that changes, for an index that has nothing: how many. A row of
--- which such a job is not done has none beside it; the others have theirs, because what an index
--- had when it was deleted is lost, however long one of its rows is tried in vain.
+-- Enqueues a job for each row, at lower priority than changes, for an empty index; returns the
+-- number. Rows with an unfinished job of this kind get no second one; rows with other jobs do,
+-- because a deleted index has lost its contents, even if one of its rows has long been retried.
 CREATE OR REPLACE FUNCTION posthaste.sync_fill(name text) RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET row_security = off AS $f$
 #variable_conflict use_variable
@@ -13554,7 +13538,7 @@ BEGIN
   EXECUTE format($sql$INSERT INTO posthaste.job (name, queue, priority, tag, max_attempts, kwargs)
     WITH there AS MATERIALIZED (
       SELECT j.kwargs ->> 'id' AS id FROM posthaste.job j WHERE j.queue = $1 AND j.tag = 'fill'
-        -- Who runs may have looked at the index that is gone.
+        -- A running job may have read the index that is gone.
         AND j.state IN ('available', 'blocked', 'scheduled', 'retrying', 'quarantined'))
     SELECT $1, $1, 1000, 'fill', NULL, jsonb_build_object('id', t.%1$I::text) FROM %2$s t
       WHERE NOT EXISTS (SELECT FROM there WHERE there.id = t.%1$I::text COLLATE "C")$sql$,
@@ -13563,8 +13547,8 @@ BEGIN
   RETURN v_jobs;
 END $f$;
 
--- Versions of a synced table begin beyond this one, and these rows get new ones: for an index that
--- is ahead of its table, because the table was restored or lost commits.
+-- Raises the versions of a synced table above this one and assigns new ones to these rows: for an
+-- index that is ahead of its table, because the table was restored or lost commits.
 CREATE OR REPLACE FUNCTION posthaste.sync_raise(name text, beyond bigint, ids text[])
 RETURNS bigint LANGUAGE plpgsql AS $f$
 #variable_conflict use_variable
@@ -13585,16 +13569,16 @@ BEGIN
   RETURN v_rows;
 END $f$;
 
--- The type of a synced table's key, of whatever length: without -1 a character(8) would be one of a
--- single character, and a cast to it would cut keys off.
+-- The type of a synced table's key, without its length: a character(8) would otherwise become a
+-- character(1), and a cast to it would truncate keys.
 CREATE OR REPLACE FUNCTION posthaste.sync_key_type(s posthaste.synced)
 RETURNS text LANGUAGE sql STABLE AS $f$
   SELECT format_type(a.atttypid, -1) FROM pg_attribute a
     WHERE a.attrelid = s.relation AND a.attname = s.key
 $f$;
 
--- Those of these texts that can be keys of a synced table. Any other is that of no row, and is in
--- the way of none.
+-- Those of these texts that can be keys of a synced table. Any other matches no row, and must not
+-- fail the rest.
 CREATE OR REPLACE FUNCTION posthaste.sync_keys(s posthaste.synced, p_ids text[])
 RETURNS text[] LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -13620,7 +13604,7 @@ BEGIN
   RETURN v_keys;
 END $f$;
 
--- A synced table by its name, if it is there.
+-- A synced table by name, if it exists.
 CREATE OR REPLACE FUNCTION posthaste.synced_table(p_name text)
 RETURNS posthaste.synced LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -13637,8 +13621,8 @@ BEGIN
   RETURN s;
 END $f$;
 
--- The condition for rows whose keys have these texts, $1: the operator of the index finds them, and
--- their bytes are compared, because it may take another text for equal (1.0 and 1.00, or a and A
+-- The condition for rows whose keys have these texts, $1: the index operator finds them, and their
+-- bytes are compared, because the operator may treat other texts as equal (1.0 and 1.00, or a and A
 -- under a collation that ignores case).
 CREATE OR REPLACE FUNCTION posthaste.sync_with_keys(s posthaste.synced)
 RETURNS text LANGUAGE plpgsql STABLE
@@ -13648,7 +13632,7 @@ BEGIN
                 s.key, posthaste.sync_operator(s, 3::smallint), posthaste.sync_key_type(s));
 END $f$;
 
--- All columns of a row as JSON, without those of versions that syncs of its table draw.
+-- All columns of a row as JSON, except the version columns of syncs.
 CREATE OR REPLACE FUNCTION posthaste.sync_document(s posthaste.synced)
 RETURNS text LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -13659,8 +13643,8 @@ BEGIN
            WHERE o.relation = s.relation AND o.draws));
 END $f$;
 
--- Rows of a synced table by their keys; document is NULL for a row that is not to be found. A
--- document is the same whoever reads it: whatever says how values are written is set here.
+-- Rows of a synced table by key; document is NULL for a missing or hidden row. Documents do not
+-- depend on the session: all settings that affect formatting are set here.
 CREATE OR REPLACE FUNCTION posthaste.sync_rows(p_name text, p_ids text[])
 RETURNS TABLE (id text, version bigint, document jsonb) LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp SET row_security = off
@@ -13680,7 +13664,7 @@ BEGIN
     USING posthaste.sync_keys(s, p_ids);
 END $f$;
 
--- As sync_rows, without making the documents.
+-- As sync_rows, without documents.
 CREATE OR REPLACE FUNCTION posthaste.sync_versions(p_name text, p_ids text[])
 RETURNS TABLE (id text, version bigint, is_there boolean) LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp SET row_security = off AS $f$
@@ -13695,7 +13679,7 @@ BEGIN
     USING posthaste.sync_keys(s, p_ids);
 END $f$;
 
--- The next rows after one, in the order of the key, as sync_versions gives them.
+-- The next rows after a key, in the order of the key, as returned by sync_versions.
 CREATE OR REPLACE FUNCTION posthaste.sync_page(p_name text, p_after text, p_most bigint)
 RETURNS TABLE (id text, version bigint, is_there boolean) LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp SET row_security = off AS $f$
@@ -13713,19 +13697,19 @@ BEGIN
                      posthaste.sync_key_type(s)) END,
     posthaste.sync_operator(s, 1::smallint)) USING p_after, p_most;
 END $f$;
--- Index sync: the triggers of partitioned tables and of partitions. Only triggers for each row come
--- by themselves to partitions that are made or attached later, and see what is changed in a
--- partition as what is changed through its parents. So changes enqueue row by row here; versions
--- are as safe as in sync_triggers.sql, for the same reasons.
+-- Index sync: triggers of partitioned tables and of partitions. Only row triggers are added to
+-- partitions that are created or attached later, and see changes of a partition as changes through
+-- its parents. So changes enqueue row by row here; versions are as safe as in sync_triggers.sql,
+-- for the same reasons.
 
--- Whether a table is in parts, or a part.
+-- Whether a table is partitioned or a partition.
 CREATE OR REPLACE FUNCTION posthaste.sync_in_parts(s posthaste.synced) RETURNS boolean
 LANGUAGE sql STABLE AS $f$
   SELECT c.relkind = 'p' OR c.relispartition FROM pg_class c WHERE c.oid = s.relation::oid
 $f$;
 
--- The unique index of a table's key. Where partitions are by another column, no index of the key
--- alone can be had: one that has the columns of the partitions behind the key is taken then.
+-- The unique index of a table's key. If the table is partitioned by another column, no index can
+-- have the key alone: then one with the partition columns after the key is used.
 CREATE OR REPLACE FUNCTION posthaste.sync_index(s posthaste.synced) RETURNS oid
 LANGUAGE sql STABLE AS $f$
   SELECT i.indexrelid
@@ -13745,12 +13729,13 @@ LANGUAGE sql STABLE AS $f$
    ORDER BY i.indnkeyatts, NOT i.indisprimary, i.indexrelid LIMIT 1
 $f$;
 
--- As sync_triggers(), of which it says more. @literal@ is the table's name as a string.
+-- As sync_triggers(), which explains the placeholders. @literal@ is the table's name as a string.
 CREATE OR REPLACE FUNCTION posthaste.sync_triggers_of_parts() RETURNS text
   LANGUAGE sql IMMUTABLE AS $f$ SELECT $sql$
 [draw
--- An insert also notes how many deletions there were before the first draw of its statement. The
--- server's statement holds all that began within the program's, so this may be more than needed.
+-- An insert also records the number of deletions before the first draw of its statement. The
+-- server's statement contains all that began within the program's, so this may be higher than
+-- needed.
 CREATE OR REPLACE FUNCTION posthaste.sync_stamp_@name@() RETURNS trigger LANGUAGE plpgsql AS $t$
 DECLARE
   v_statement text;
@@ -13813,8 +13798,9 @@ END $t$;
 CREATE OR REPLACE TRIGGER posthaste_delete_@name@ AFTER DELETE ON @table@ FOR EACH ROW
   EXECUTE FUNCTION posthaste.sync_delete_@name@();
 
--- TRUNCATE of a parent fires the triggers of its partitions too. Those that have none, because they
--- came later, are looked at by the parent's. One that was detached is none of the table's.
+-- TRUNCATE of a parent fires the triggers of its partitions too. Partitions without one, because
+-- they were added later, are handled by the parent's trigger. A detached partition does not belong
+-- to the table.
 CREATE OR REPLACE FUNCTION posthaste.sync_truncate_@name@() RETURNS trigger LANGUAGE plpgsql
 SET row_security = off AS $t$
 DECLARE
@@ -13860,7 +13846,7 @@ CREATE OR REPLACE TRIGGER posthaste_truncate_@name@ BEFORE TRUNCATE ON @table@ F
   EXECUTE FUNCTION posthaste.sync_truncate_@name@();
 $sql$ $f$;
 
--- TRUNCATE has no trigger for each row: each partition that there is gets one of its own.
+-- TRUNCATE has no row trigger: each existing partition gets its own.
 CREATE OR REPLACE FUNCTION posthaste.sync_truncates(s posthaste.synced)
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -13876,18 +13862,18 @@ BEGIN
     END IF;
   END LOOP;
 END $f$;
--- Index sync: which tables are synced, and what is made for them.
+-- Index sync: which tables are synced, and what is created for them.
 
--- Refuses what cannot be synced, by the name of what is wrong. Versions and jobs of ours need
--- triggers that see every change of every row.
+-- Rejects tables that cannot be synced, naming the reason. Versions and jobs need triggers that see
+-- every change of every row.
 CREATE OR REPLACE FUNCTION posthaste.check_synced(s posthaste.synced)
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   v_column name;
 BEGIN
-  -- Statements to a parent would not fire the triggers of its children by inheritance, nor those to
-  -- a child its parent's.
+  -- Statements on a parent would not fire the triggers of its inheritance children, nor those on a
+  -- child its parent's.
   IF EXISTS (SELECT FROM pg_class c WHERE c.oid = s.relation
                 AND (c.relkind NOT IN ('r', 'p')
                      OR (s.draws OR s.enqueues) AND c.relkind = 'r' AND NOT c.relispartition
@@ -13907,7 +13893,7 @@ BEGIN
         USING ERRCODE = 'undefined_column';
     END IF;
   END LOOP;
-  -- Its text is the document's id: whoever writes a row and who reads it must mean the same.
+  -- Its text is the document's id: writers and readers of a row must agree on it.
   IF EXISTS (
     WITH RECURSIVE base AS (
       SELECT t.oid, t.typtype, t.typbasetype, t.typoutput
@@ -13923,9 +13909,9 @@ BEGIN
       s.relation, s.key USING ERRCODE = 'invalid_parameter_value',
       HINT = 'Another column that is unique, of numbers, text or uuid, can be the key.';
   END IF;
-  -- Where a key is taken twice until the commit, nobody waits for the one who deletes it.
+  -- With a deferred key, an insert does not wait for the transaction that deletes the same key.
   IF posthaste.sync_index(s) IS NULL THEN
-    RAISE EXCEPTION 'posthaste: %: the key "%" must be NOT NULL and have a unique index of its own',
+    RAISE EXCEPTION 'posthaste: %: the key "%" must be NOT NULL with a single-column unique index',
       s.relation, s.key USING ERRCODE = 'invalid_parameter_value',
       DETAIL = 'The index must not be deferrable, and not leave rows out. On a partitioned table '
                'the partition columns may follow the key.',
@@ -13941,11 +13927,11 @@ BEGIN
                 AND o.draws <> s.draws) THEN
     RAISE EXCEPTION 'posthaste: %: another sync of it has the other value of draw for "%"',
       s.relation, s.version USING ERRCODE = 'invalid_parameter_value',
-      HINT = 'Give this one a column of its own for its versions.';
+      HINT = 'Use a separate version column for this sync.';
   END IF;
 END $f$;
 
--- Whose sequences a sync draws from: those of another that draws for the same column, or those that
+-- The sync whose sequences are used: one that draws for the same column already, or the sequences
 -- it had, or new ones under a name that no other table uses.
 CREATE OR REPLACE FUNCTION posthaste.sync_drawn_by(s posthaste.synced)
 RETURNS text LANGUAGE plpgsql
@@ -13981,8 +13967,8 @@ BEGIN
      WHERE i.indexrelid = posthaste.sync_index(s));
 END $f$;
 
--- Whether the column of a sync's versions was made for posthaste: its comment says so, or a sync
--- draws for it already. Its name proves nothing: programs have columns for optimistic locks.
+-- Whether the version column was created for posthaste: its comment says so, or a sync already
+-- draws for it. Its name proves nothing: programs have columns for optimistic locks.
 CREATE OR REPLACE FUNCTION posthaste.sync_owns_version(s posthaste.synced)
 RETURNS boolean LANGUAGE sql STABLE AS $f$
   SELECT EXISTS (SELECT FROM posthaste.synced o
@@ -13995,12 +13981,12 @@ RETURNS boolean LANGUAGE sql STABLE AS $f$
            AND col_description(a.attrelid, a.attnum::integer) LIKE 'posthaste:%')
 $f$;
 
--- Adds the column of versions, or refuses one that programs may use.
+-- Adds the version column, or rejects one that programs may use.
 CREATE OR REPLACE FUNCTION posthaste.sync_add_version(s posthaste.synced, p_table text)
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
-  -- A partition cannot be given one, even where it is there.
+  -- A column cannot be added to a partition, even if it exists.
   IF NOT EXISTS (SELECT FROM pg_attribute a
                   WHERE a.attrelid = s.relation AND a.attname = s.version) THEN
     EXECUTE format('ALTER TABLE %s ADD COLUMN %I bigint NOT NULL DEFAULT 0', p_table, s.version);
@@ -14015,11 +14001,12 @@ BEGIN
   END IF;
 END $f$;
 
--- Lets an index show the rows of a table: adds the column where it lacks, and the triggers. draw =>
--- false: the column is the program's own, and ascends for each key, also across deletions. enqueue
--- => false: the program calls posthaste.sync() by itself, for deletions too. always: the triggers
--- fire also under session_replication_role = replica. documents: a digest of how they are made.
--- Again with other arguments changes it. A table may have several syncs, each by a name of its own.
+-- Syncs the rows of a table to an index: adds the version column if it is missing, and the
+-- triggers. draw => false: the column is the program's own, and ascends for each key, also across
+-- deletions. enqueue => false: the program calls posthaste.sync() itself, for deletions too.
+-- always: the triggers also fire under session_replication_role = replica. documents: a digest of
+-- the document definition. Calling it again with other arguments changes the sync. A table may have
+-- several syncs with different names.
 CREATE OR REPLACE FUNCTION posthaste.sync_table(
   relation regclass, key name DEFAULT 'id', version name DEFAULT 'posthaste_version',
   name text DEFAULT NULL, deleted name DEFAULT NULL, delay interval DEFAULT '60 s',
@@ -14076,7 +14063,7 @@ BEGIN
   RETURN name;
 END $f$;
 
--- The sequences of a sync: beyond what the table has, and what was drawn for it before.
+-- Advances the sequences of a sync beyond the versions in the table and those drawn before.
 CREATE OR REPLACE FUNCTION posthaste.sync_sequences(s posthaste.synced, p_table text, p_before text)
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -14100,7 +14087,7 @@ BEGIN
   END IF;
 END $f$;
 
--- Takes the triggers away, with their functions.
+-- Drops the triggers with their functions.
 CREATE OR REPLACE FUNCTION posthaste.unsync_triggers(p_name text)
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -14116,7 +14103,7 @@ BEGIN
   END LOOP;
 END $f$;
 
--- Takes sequences away that no sync draws from any more.
+-- Drops sequences that no sync uses any more.
 CREATE OR REPLACE FUNCTION posthaste.unsync_sequences(p_drawn_by text)
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -14128,8 +14115,8 @@ BEGIN
   END IF;
 END $f$;
 
--- The sync of this name is no more; others of its table stay as they are. Its column stays; its
--- versions are forgotten with the sequence, so an index of it is to be made anew.
+-- Removes this sync; others of its table stay. The column stays, but the versions are lost with the
+-- sequence, so an index must be rebuilt afterwards.
 CREATE OR REPLACE FUNCTION posthaste.unsync_table(name text) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 #variable_conflict use_variable
@@ -14142,10 +14129,10 @@ BEGIN
   DELETE FROM posthaste.synced s WHERE s.name = name RETURNING s.drawn_by INTO v_drawn_by;
   PERFORM posthaste.unsync_sequences(v_drawn_by);
 END $f$;
--- Index sync: the triggers of tables whose rows an index is to show. Each row has a version; the
--- one that writes the index writes it with that version, and no index takes an older one after a
--- newer. A job is enqueued with each change, in its transaction, and leaves only when the index was
--- seen to be true.
+-- Index sync: triggers of tables whose rows an index shows. Each row has a version; the writer of
+-- the index writes it with that version, and no index accepts an older one after a newer. A job is
+-- enqueued with each change, in its transaction, and completes only when the index was seen to be
+-- correct.
 --
 -- What makes a version safe: of two versions of a row, the later one is the larger, also across its
 -- deletion and re-creation, whichever transaction waited for the other. An update draws from the
@@ -14175,8 +14162,8 @@ END $t$;
 CREATE OR REPLACE TRIGGER posthaste_stamp_@name@ BEFORE INSERT OR UPDATE ON @table@ FOR EACH ROW
   EXECUTE FUNCTION posthaste.sync_stamp_@name@();
 
--- How many deletions there were when the oldest insert that is under way began. One within another
--- clears it: the outer one then draws again.
+-- The number of deletions when the oldest active insert began. A nested insert clears it: the outer
+-- one then draws again.
 CREATE OR REPLACE FUNCTION posthaste.sync_begin_@name@() RETURNS trigger LANGUAGE plpgsql AS $t$
 BEGIN
   IF coalesce(current_setting('posthaste.sync_@name@', true), '') = '' THEN
@@ -14218,8 +14205,7 @@ CREATE OR REPLACE TRIGGER posthaste_update_@name@ AFTER UPDATE ON @table@
   REFERENCING NEW TABLE AS fresh FOR EACH STATEMENT EXECUTE FUNCTION posthaste.sync_update_@name@();
 job]
 
--- A key that the same statement deletes and creates draws again: nobody knows which of the two came
--- first.
+-- A key that the same statement deletes and creates draws again: the order of the two is unknown.
 CREATE OR REPLACE FUNCTION posthaste.sync_delete_@name@() RETURNS trigger LANGUAGE plpgsql AS $t$
 DECLARE
   v_version bigint;
@@ -14242,7 +14228,7 @@ END $t$;
 CREATE OR REPLACE TRIGGER posthaste_delete_@name@ AFTER DELETE ON @table@
   REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION posthaste.sync_delete_@name@();
 
--- An old snapshot does not show all the rows that TRUNCATE takes, nor does row security.
+-- An old snapshot does not show all the rows that TRUNCATE removes, nor does row security.
 CREATE OR REPLACE FUNCTION posthaste.sync_truncate_@name@() RETURNS trigger LANGUAGE plpgsql
 SET row_security = off AS $t$
 DECLARE
@@ -14267,11 +14253,11 @@ CREATE OR REPLACE TRIGGER posthaste_truncate_@name@ BEFORE TRUNCATE ON @table@ F
   EXECUTE FUNCTION posthaste.sync_truncate_@name@();
 $sql$ $f$;
 
--- What both kinds of tables have: a new key. The old one is deleted, and the new one may have
--- waited in the unique index like an insert. A row that an update moves to another partition is
--- deleted and inserted, for triggers too: of tables in parts, this is a key that changes within a
--- partition. A key that is equal to the old one and written otherwise (1.0 and 1.00, or a
--- and A under a collation that ignores case) is another id: texts of keys are compared as bytes.
+-- Common to both kinds of tables: changed keys. The old key is deleted, and the new one may have
+-- waited in the unique index like an insert. An update that moves a row to another partition is a
+-- deletion and an insert for triggers too: for partitioned tables this handles a key that changes
+-- within a partition. A key that is equal to the old one but written differently (1.0 and 1.00, or
+-- a and A under a collation that ignores case) is another id: texts of keys are compared as bytes.
 CREATE OR REPLACE FUNCTION posthaste.sync_trigger_of_moves() RETURNS text
   LANGUAGE sql IMMUTABLE AS $f$ SELECT $sql$
 CREATE OR REPLACE FUNCTION posthaste.sync_move_@name@() RETURNS trigger LANGUAGE plpgsql AS $t$
@@ -14295,8 +14281,8 @@ CREATE OR REPLACE TRIGGER posthaste_move_@name@ AFTER UPDATE ON @table@ FOR EACH
   EXECUTE FUNCTION posthaste.sync_move_@name@();
 $sql$ $f$;
 
--- The statements that make the triggers of a sync. Under session_replication_role = replica the
--- rule of the view posthaste.job does not apply: there jobs go one by one through the function.
+-- The statements that create the triggers of a sync. Under session_replication_role = replica the
+-- rule of the view posthaste.job does not apply: jobs go one by one through the function.
 CREATE OR REPLACE FUNCTION posthaste.sync_sql(s posthaste.synced, p_table text)
 RETURNS text LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $f$
@@ -14335,13 +14321,12 @@ BEGIN
   v_sql := replace(v_sql, '@key@', quote_ident(s.key));
   RETURN replace(replace(v_sql, '@version@', quote_ident(s.version)), '@table@', p_table);
 END $f$;
--- Claim: which jobs a worker gets next, decided by a cursor that no dead or spent row can slow
--- down.
+-- Claim: selects a worker's next jobs by a cursor that dead and finished rows cannot slow down.
 --
 -- Each lane (queue, priority) of a slot is read in windows. A window is the set of rows that are
--- visible in snapshot hi and were not visible in snapshot lo, the hi of the window before it.
+-- visible in snapshot hi and were not visible in snapshot lo, the hi of the previous window.
 -- Snapshots of a lane only grow, so each committed row falls into exactly one window, however late
--- its transaction commits. Inside a window rows are taken in the order (xid, id), a batch at a
+-- its transaction commits. Within a window rows are claimed in the order (xid, id), a batch at a
 -- time; the batch's claim row records how far it went, and is the lane's next cursor.
 
 -- A lane's advisory lock: serialises its claimers. A hash collision only makes two lanes wait for
@@ -14351,16 +14336,16 @@ RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $f$
   SELECT hashtext(queue || ' ' || priority::text)
 $f$;
 
--- Waits for the lane and keeps it. What is read afterwards is read in a statement of its own: the
--- cursor may have moved meanwhile.
+-- Waits for the lane and locks it. Read the cursor in a separate statement afterwards: it may have
+-- moved meanwhile.
 CREATE OR REPLACE FUNCTION posthaste.hold_lane(queue text, priority integer)
 RETURNS void LANGUAGE sql AS $f$
   SELECT pg_advisory_xact_lock(1885893475, posthaste.lane_key(queue, priority))
 $f$;
 
--- The snapshot that a cursor keeps: the current one, in which our own transaction counts as
--- running. Postgres leaves the own xid out of a snapshot's list, so that rows which this
--- transaction writes later would seem to lie before the window that comes next.
+-- The snapshot for a cursor: the current one, with the own transaction counted as running. Postgres
+-- omits the own xid from a snapshot's list, so that rows which this transaction writes later would
+-- seem to precede the next window.
 CREATE OR REPLACE FUNCTION posthaste.cursor_snapshot() RETURNS pg_snapshot LANGUAGE plpgsql AS $f$
 DECLARE
   s pg_snapshot := pg_current_snapshot();
@@ -14374,8 +14359,8 @@ BEGIN
                 ORDER BY x), ','))::pg_snapshot;
 END $f$;
 
--- A window with its bounds.
-CREATE OR REPLACE FUNCTION posthaste.bounded(w posthaste.lane_window)
+-- Computes the bounds of a window.
+CREATE OR REPLACE FUNCTION posthaste.with_bounds(w posthaste.lane_window)
 RETURNS posthaste.lane_window LANGUAGE plpgsql AS $f$
 BEGIN
   IF w.at_xid >= pg_snapshot_xmax(w.lo) THEN
@@ -14384,7 +14369,7 @@ BEGIN
     w.from_xid := pg_snapshot_xmax(w.lo); w.from_id := -1;
   END IF;
   IF pg_snapshot_xmin(w.lo) = pg_snapshot_xmax(w.lo) THEN
-    w.late := '{}';  -- nobody was running
+    w.late := '{}';  -- no transaction was running
   ELSE
     w.late := ARRAY(SELECT p FROM pg_snapshot_xip(w.lo) p
                      WHERE p >= w.at_xid AND pg_visible_in_snapshot(p, w.hi)
@@ -14393,17 +14378,17 @@ BEGIN
   RETURN w;
 END $f$;
 
--- The window behind this one, up to now.
+-- The window after this one, up to now.
 CREATE OR REPLACE FUNCTION posthaste.next_window(w posthaste.lane_window, p_now pg_snapshot)
 RETURNS posthaste.lane_window LANGUAGE plpgsql AS $f$
 BEGIN
   w.lo := w.hi; w.hi := p_now; w.at_xid := '0'; w.at_id := 0; w.is_fresh := true;
-  RETURN posthaste.bounded(w);
+  RETURN posthaste.with_bounds(w);
 END $f$;
 
--- The window that the lane's cursor stands in, or the next one when that is exhausted. Who holds
--- the lane says what is now. For others it is what is after the cursor was read: one that was moved
--- meanwhile would lie behind its own window's end, and what comes after that be claimed again.
+-- The window at the lane's cursor, or the next one if that is exhausted. The holder of the lane
+-- passes the current snapshot. For others it is taken after the cursor was read: if the cursor
+-- moved between, it would be after its own window's end, and rows would be claimed twice.
 CREATE OR REPLACE FUNCTION posthaste.window_0(p_queue text, p_priority integer, p_now pg_snapshot)
 RETURNS posthaste.lane_window LANGUAGE plpgsql AS $f$
 #variable_conflict use_column
@@ -14422,7 +14407,7 @@ BEGIN
     RETURN posthaste.next_window(w, coalesce(p_now, posthaste.cursor_snapshot()));
   END IF;
   w.is_fresh := false;
-  RETURN posthaste.bounded(w);
+  RETURN posthaste.with_bounds(w);
 END $f$;
 CREATE OR REPLACE FUNCTION posthaste.window_1(p_queue text, p_priority integer, p_now pg_snapshot)
 RETURNS posthaste.lane_window LANGUAGE plpgsql AS $f$
@@ -14442,7 +14427,7 @@ BEGIN
     RETURN posthaste.next_window(w, coalesce(p_now, posthaste.cursor_snapshot()));
   END IF;
   w.is_fresh := false;
-  RETURN posthaste.bounded(w);
+  RETURN posthaste.with_bounds(w);
 END $f$;
 CREATE OR REPLACE FUNCTION posthaste.window_2(p_queue text, p_priority integer, p_now pg_snapshot)
 RETURNS posthaste.lane_window LANGUAGE plpgsql AS $f$
@@ -14462,7 +14447,7 @@ BEGIN
     RETURN posthaste.next_window(w, coalesce(p_now, posthaste.cursor_snapshot()));
   END IF;
   w.is_fresh := false;
-  RETURN posthaste.bounded(w);
+  RETURN posthaste.with_bounds(w);
 END $f$;
 CREATE OR REPLACE FUNCTION posthaste.window_3(p_queue text, p_priority integer, p_now pg_snapshot)
 RETURNS posthaste.lane_window LANGUAGE plpgsql AS $f$
@@ -14482,7 +14467,7 @@ BEGIN
     RETURN posthaste.next_window(w, coalesce(p_now, posthaste.cursor_snapshot()));
   END IF;
   w.is_fresh := false;
-  RETURN posthaste.bounded(w);
+  RETURN posthaste.with_bounds(w);
 END $f$;
 CREATE OR REPLACE FUNCTION posthaste.window_4(p_queue text, p_priority integer, p_now pg_snapshot)
 RETURNS posthaste.lane_window LANGUAGE plpgsql AS $f$
@@ -14502,7 +14487,7 @@ BEGIN
     RETURN posthaste.next_window(w, coalesce(p_now, posthaste.cursor_snapshot()));
   END IF;
   w.is_fresh := false;
-  RETURN posthaste.bounded(w);
+  RETURN posthaste.with_bounds(w);
 END $f$;
 CREATE OR REPLACE FUNCTION posthaste.window_5(p_queue text, p_priority integer, p_now pg_snapshot)
 RETURNS posthaste.lane_window LANGUAGE plpgsql AS $f$
@@ -14522,11 +14507,11 @@ BEGIN
     RETURN posthaste.next_window(w, coalesce(p_now, posthaste.cursor_snapshot()));
   END IF;
   w.is_fresh := false;
-  RETURN posthaste.bounded(w);
+  RETURN posthaste.with_bounds(w);
 END $f$;
 
--- Is anything in this window?
-CREATE OR REPLACE FUNCTION posthaste.look_0(
+-- Whether this window has unclaimed rows.
+CREATE OR REPLACE FUNCTION posthaste.window_has_rows_0(
   p_queue text, p_priority integer, w posthaste.lane_window)
 RETURNS boolean LANGUAGE plpgsql AS $f$
 BEGIN
@@ -14542,7 +14527,7 @@ BEGIN
         WHERE r.queue = p_queue AND r.priority = p_priority AND r.xid = p
          AND r.id > CASE WHEN p = w.at_xid THEN w.at_id ELSE -1 END LIMIT 1) late);
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.look_1(
+CREATE OR REPLACE FUNCTION posthaste.window_has_rows_1(
   p_queue text, p_priority integer, w posthaste.lane_window)
 RETURNS boolean LANGUAGE plpgsql AS $f$
 BEGIN
@@ -14558,7 +14543,7 @@ BEGIN
         WHERE r.queue = p_queue AND r.priority = p_priority AND r.xid = p
          AND r.id > CASE WHEN p = w.at_xid THEN w.at_id ELSE -1 END LIMIT 1) late);
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.look_2(
+CREATE OR REPLACE FUNCTION posthaste.window_has_rows_2(
   p_queue text, p_priority integer, w posthaste.lane_window)
 RETURNS boolean LANGUAGE plpgsql AS $f$
 BEGIN
@@ -14574,7 +14559,7 @@ BEGIN
         WHERE r.queue = p_queue AND r.priority = p_priority AND r.xid = p
          AND r.id > CASE WHEN p = w.at_xid THEN w.at_id ELSE -1 END LIMIT 1) late);
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.look_3(
+CREATE OR REPLACE FUNCTION posthaste.window_has_rows_3(
   p_queue text, p_priority integer, w posthaste.lane_window)
 RETURNS boolean LANGUAGE plpgsql AS $f$
 BEGIN
@@ -14590,7 +14575,7 @@ BEGIN
         WHERE r.queue = p_queue AND r.priority = p_priority AND r.xid = p
          AND r.id > CASE WHEN p = w.at_xid THEN w.at_id ELSE -1 END LIMIT 1) late);
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.look_4(
+CREATE OR REPLACE FUNCTION posthaste.window_has_rows_4(
   p_queue text, p_priority integer, w posthaste.lane_window)
 RETURNS boolean LANGUAGE plpgsql AS $f$
 BEGIN
@@ -14606,7 +14591,7 @@ BEGIN
         WHERE r.queue = p_queue AND r.priority = p_priority AND r.xid = p
          AND r.id > CASE WHEN p = w.at_xid THEN w.at_id ELSE -1 END LIMIT 1) late);
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.look_5(
+CREATE OR REPLACE FUNCTION posthaste.window_has_rows_5(
   p_queue text, p_priority integer, w posthaste.lane_window)
 RETURNS boolean LANGUAGE plpgsql AS $f$
 BEGIN
@@ -14623,9 +14608,9 @@ BEGIN
          AND r.id > CASE WHEN p = w.at_xid THEN w.at_id ELSE -1 END LIMIT 1) late);
 END $f$;
 
--- How far a batch reaches: its last row, its rows, their bytes, and whether some have expired. Only
--- what decides that is read of each row: the jobs themselves are read once, by the one that hands
--- them out. With p_expired it ends before the first job that has not expired.
+-- The extent of a batch: its last row, its number of rows, their bytes, and whether some have
+-- expired. Only the columns for that decision are read: the jobs themselves are read once, when
+-- they are handed out. With p_expired it ends before the first job that has not expired.
 CREATE OR REPLACE FUNCTION posthaste.reach_0(
   p_queue text, p_priority integer, w posthaste.lane_window, p_limit integer, p_bytes bigint,
   p_expired boolean, OUT o_xid xid8, OUT o_id bigint, OUT o_n integer, OUT o_bytes bigint,
@@ -14873,8 +14858,8 @@ BEGIN
   END LOOP;
 END $f$;
 
--- Moves a lane's cursor over a window that holds nothing.
-CREATE OR REPLACE FUNCTION posthaste.skip_0(
+-- Moves a lane's cursor past an empty window.
+CREATE OR REPLACE FUNCTION posthaste.skip_window_0(
   p_queue text, p_priority integer, p_worker bigint, w posthaste.lane_window)
 RETURNS void LANGUAGE plpgsql AS $f$
 BEGIN
@@ -14889,7 +14874,7 @@ BEGIN
         w.hi, '0', 0, '0', 0, 0, true);
   END IF;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.skip_1(
+CREATE OR REPLACE FUNCTION posthaste.skip_window_1(
   p_queue text, p_priority integer, p_worker bigint, w posthaste.lane_window)
 RETURNS void LANGUAGE plpgsql AS $f$
 BEGIN
@@ -14904,7 +14889,7 @@ BEGIN
         w.hi, '0', 0, '0', 0, 0, true);
   END IF;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.skip_2(
+CREATE OR REPLACE FUNCTION posthaste.skip_window_2(
   p_queue text, p_priority integer, p_worker bigint, w posthaste.lane_window)
 RETURNS void LANGUAGE plpgsql AS $f$
 BEGIN
@@ -14919,7 +14904,7 @@ BEGIN
         w.hi, '0', 0, '0', 0, 0, true);
   END IF;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.skip_3(
+CREATE OR REPLACE FUNCTION posthaste.skip_window_3(
   p_queue text, p_priority integer, p_worker bigint, w posthaste.lane_window)
 RETURNS void LANGUAGE plpgsql AS $f$
 BEGIN
@@ -14934,7 +14919,7 @@ BEGIN
         w.hi, '0', 0, '0', 0, 0, true);
   END IF;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.skip_4(
+CREATE OR REPLACE FUNCTION posthaste.skip_window_4(
   p_queue text, p_priority integer, p_worker bigint, w posthaste.lane_window)
 RETURNS void LANGUAGE plpgsql AS $f$
 BEGIN
@@ -14949,7 +14934,7 @@ BEGIN
         w.hi, '0', 0, '0', 0, 0, true);
   END IF;
 END $f$;
-CREATE OR REPLACE FUNCTION posthaste.skip_5(
+CREATE OR REPLACE FUNCTION posthaste.skip_window_5(
   p_queue text, p_priority integer, p_worker bigint, w posthaste.lane_window)
 RETURNS void LANGUAGE plpgsql AS $f$
 BEGIN
@@ -14965,7 +14950,7 @@ BEGIN
   END IF;
 END $f$;
 
--- The first priority of a queue, above p_above, that this slot has jobs of.
+-- The first priority of a queue, above p_above, with jobs in this slot.
 CREATE OR REPLACE FUNCTION posthaste.next_priority_0(p_queue text, p_above bigint, p_below bigint)
 RETURNS integer LANGUAGE sql STABLE AS $f$
   SELECT r.priority FROM posthaste.ready_0 r
@@ -15026,20 +15011,19 @@ BEGIN
   RETURN v_slots;
 END $f$;
 
--- A look without a lock: has the lane anything here that was not claimed?
+-- Whether the lane has unclaimed jobs in this slot, without a lock.
 CREATE OR REPLACE FUNCTION posthaste.sees_0(p_queue text, p_priority integer, p_worker bigint)
 RETURNS boolean LANGUAGE plpgsql AS $f$
 DECLARE
   v_started timestamptz := clock_timestamp();
   w posthaste.lane_window := posthaste.window_0(p_queue, p_priority, NULL);
 BEGIN
-  WHILE NOT posthaste.look_0(p_queue, p_priority, w) LOOP
+  WHILE NOT posthaste.window_has_rows_0(p_queue, p_priority, w) LOOP
     IF w.is_fresh THEN
-      -- If finding out that nothing is there was slow (rows of an open or rolled-back bulk insert
-      -- lie there), the lane's cursor is moved past them, so that the next look does not walk them
-      -- again.
+      -- If an empty scan was slow (it read rows of an open or rolled-back bulk insert), the lane's
+      -- cursor is moved past them, so that the next check does not read them again.
       IF clock_timestamp() - v_started > interval '2 ms' THEN
-        PERFORM posthaste.skip_0(p_queue, p_priority, p_worker, w);
+        PERFORM posthaste.skip_window_0(p_queue, p_priority, p_worker, w);
       END IF;
       RETURN false;
     END IF;
@@ -15053,13 +15037,12 @@ DECLARE
   v_started timestamptz := clock_timestamp();
   w posthaste.lane_window := posthaste.window_1(p_queue, p_priority, NULL);
 BEGIN
-  WHILE NOT posthaste.look_1(p_queue, p_priority, w) LOOP
+  WHILE NOT posthaste.window_has_rows_1(p_queue, p_priority, w) LOOP
     IF w.is_fresh THEN
-      -- If finding out that nothing is there was slow (rows of an open or rolled-back bulk insert
-      -- lie there), the lane's cursor is moved past them, so that the next look does not walk them
-      -- again.
+      -- If an empty scan was slow (it read rows of an open or rolled-back bulk insert), the lane's
+      -- cursor is moved past them, so that the next check does not read them again.
       IF clock_timestamp() - v_started > interval '2 ms' THEN
-        PERFORM posthaste.skip_1(p_queue, p_priority, p_worker, w);
+        PERFORM posthaste.skip_window_1(p_queue, p_priority, p_worker, w);
       END IF;
       RETURN false;
     END IF;
@@ -15073,13 +15056,12 @@ DECLARE
   v_started timestamptz := clock_timestamp();
   w posthaste.lane_window := posthaste.window_2(p_queue, p_priority, NULL);
 BEGIN
-  WHILE NOT posthaste.look_2(p_queue, p_priority, w) LOOP
+  WHILE NOT posthaste.window_has_rows_2(p_queue, p_priority, w) LOOP
     IF w.is_fresh THEN
-      -- If finding out that nothing is there was slow (rows of an open or rolled-back bulk insert
-      -- lie there), the lane's cursor is moved past them, so that the next look does not walk them
-      -- again.
+      -- If an empty scan was slow (it read rows of an open or rolled-back bulk insert), the lane's
+      -- cursor is moved past them, so that the next check does not read them again.
       IF clock_timestamp() - v_started > interval '2 ms' THEN
-        PERFORM posthaste.skip_2(p_queue, p_priority, p_worker, w);
+        PERFORM posthaste.skip_window_2(p_queue, p_priority, p_worker, w);
       END IF;
       RETURN false;
     END IF;
@@ -15093,13 +15075,12 @@ DECLARE
   v_started timestamptz := clock_timestamp();
   w posthaste.lane_window := posthaste.window_3(p_queue, p_priority, NULL);
 BEGIN
-  WHILE NOT posthaste.look_3(p_queue, p_priority, w) LOOP
+  WHILE NOT posthaste.window_has_rows_3(p_queue, p_priority, w) LOOP
     IF w.is_fresh THEN
-      -- If finding out that nothing is there was slow (rows of an open or rolled-back bulk insert
-      -- lie there), the lane's cursor is moved past them, so that the next look does not walk them
-      -- again.
+      -- If an empty scan was slow (it read rows of an open or rolled-back bulk insert), the lane's
+      -- cursor is moved past them, so that the next check does not read them again.
       IF clock_timestamp() - v_started > interval '2 ms' THEN
-        PERFORM posthaste.skip_3(p_queue, p_priority, p_worker, w);
+        PERFORM posthaste.skip_window_3(p_queue, p_priority, p_worker, w);
       END IF;
       RETURN false;
     END IF;
@@ -15113,13 +15094,12 @@ DECLARE
   v_started timestamptz := clock_timestamp();
   w posthaste.lane_window := posthaste.window_4(p_queue, p_priority, NULL);
 BEGIN
-  WHILE NOT posthaste.look_4(p_queue, p_priority, w) LOOP
+  WHILE NOT posthaste.window_has_rows_4(p_queue, p_priority, w) LOOP
     IF w.is_fresh THEN
-      -- If finding out that nothing is there was slow (rows of an open or rolled-back bulk insert
-      -- lie there), the lane's cursor is moved past them, so that the next look does not walk them
-      -- again.
+      -- If an empty scan was slow (it read rows of an open or rolled-back bulk insert), the lane's
+      -- cursor is moved past them, so that the next check does not read them again.
       IF clock_timestamp() - v_started > interval '2 ms' THEN
-        PERFORM posthaste.skip_4(p_queue, p_priority, p_worker, w);
+        PERFORM posthaste.skip_window_4(p_queue, p_priority, p_worker, w);
       END IF;
       RETURN false;
     END IF;
@@ -15133,13 +15113,12 @@ DECLARE
   v_started timestamptz := clock_timestamp();
   w posthaste.lane_window := posthaste.window_5(p_queue, p_priority, NULL);
 BEGIN
-  WHILE NOT posthaste.look_5(p_queue, p_priority, w) LOOP
+  WHILE NOT posthaste.window_has_rows_5(p_queue, p_priority, w) LOOP
     IF w.is_fresh THEN
-      -- If finding out that nothing is there was slow (rows of an open or rolled-back bulk insert
-      -- lie there), the lane's cursor is moved past them, so that the next look does not walk them
-      -- again.
+      -- If an empty scan was slow (it read rows of an open or rolled-back bulk insert), the lane's
+      -- cursor is moved past them, so that the next check does not read them again.
       IF clock_timestamp() - v_started > interval '2 ms' THEN
-        PERFORM posthaste.skip_5(p_queue, p_priority, p_worker, w);
+        PERFORM posthaste.skip_window_5(p_queue, p_priority, p_worker, w);
       END IF;
       RETURN false;
     END IF;
@@ -15148,7 +15127,7 @@ BEGIN
   RETURN true;
 END $f$;
 
--- A look without a lock: has the lane anything that was not claimed?
+-- Whether the lane has unclaimed jobs, without a lock.
 CREATE OR REPLACE FUNCTION posthaste.sees(p_queue text, p_priority integer, p_worker bigint)
 RETURNS boolean LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
@@ -15519,7 +15498,7 @@ INSERT INTO posthaste.migration (name, checksum, version)
     (excluded.checksum, excluded.version, excluded.applied_at);
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('functions', 'bc0fd2cec9ff7d4e', '0.1.0')
+  VALUES ('functions', '506c47c05901bf0f', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
 

@@ -5,7 +5,7 @@ use tokio_postgres::Client;
 
 use crate::support::{SOON, database, number, unfinished};
 
-/// One key, another key, and versions in a column of its own.
+/// One key, another key, and versions in a separate column.
 const THREE: &str =
     "CREATE TABLE note (id bigint PRIMARY KEY, slug text NOT NULL UNIQUE, body text);
     SELECT posthaste.sync_table('note');
@@ -143,7 +143,7 @@ async fn unsupported_tables_are_refused_by_cause() {
         (
             "'pair', 'a'",
             "22023",
-            "the key \"a\" must be NOT NULL and have a unique index",
+            "the key \"a\" must be NOT NULL with a single-column unique index",
         ),
         (
             "'pair', 'n', draw => false",

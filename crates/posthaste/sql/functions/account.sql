@@ -1,12 +1,12 @@
--- Counters, kept: how much lies behind the newest marks, and the leader's part, which counts it
+-- Counters, maintained by the leader: counts the jobs added since the newest marks
 -- (functions/marks.sql).
 
--- Jobs that no sum of this slot counts yet, one row each.
+-- Jobs of this slot that no sum includes yet, one row each.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.not_counted_0() RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
   SELECT r.id
     FROM posthaste.lanes_0() l,
-      LATERAL posthaste.beyond_0(l.queue, l.priority, coalesce(l.m_lo, l.lo),
+      LATERAL posthaste.rows_after_0(l.queue, l.priority, coalesce(l.m_lo, l.lo),
         coalesce(l.m_hi, l.hi), coalesce(l.m_xid, l.at_xid), coalesce(l.m_id, l.at_id),
         coalesce(l.m_exhausted, l.exhausted), '18446744073709551615', 0) r
    WHERE l.queue <> ''
@@ -14,11 +14,11 @@ $f$;
 -- end
 -- repeat: slots 6..7
 CREATE OR REPLACE FUNCTION posthaste.not_counted_6() RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
-  SELECT r.id FROM posthaste.newest_count_6() m, LATERAL posthaste.entered_since_6(m) r
+  SELECT r.id FROM posthaste.newest_scheduled_mark_6() m, LATERAL posthaste.entered_since_6(m) r
 $f$;
 -- end
 
--- How many jobs lie behind the newest marks, at most this many.
+-- The number of jobs added since the newest marks, at most this many.
 CREATE OR REPLACE FUNCTION posthaste.not_counted(most integer) RETURNS integer
 LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off
@@ -43,8 +43,8 @@ BEGIN
   RETURN v_found;
 END $f$;
 
--- The same; none where nobody leads, who would count them. Some may stay: a lane in which fewer
--- jobs wait than are worth a mark.
+-- As not_counted(), but zero without a leader, which would count them. A lane with too few jobs to
+-- be worth a mark may keep some uncounted.
 CREATE OR REPLACE FUNCTION posthaste.uncounted(most integer) RETURNS integer
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $f$
   SELECT CASE WHEN EXISTS (SELECT FROM posthaste.leader l
@@ -52,10 +52,10 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $f$
               THEN posthaste.not_counted(most) ELSE 0 END
 $f$;
 
--- What shows that there may be something to count: rows that were written, by the server's
--- statistics. They come late, by seconds, which only delays the counting; where they are off, any
--- transaction may have written something.
-CREATE OR REPLACE FUNCTION posthaste.written() RETURNS text LANGUAGE sql STABLE
+-- Shows whether there may be something to count: the number of rows written, by the server's
+-- statistics. They lag by seconds, which only delays the counting; if they are off, any transaction
+-- may have written something.
+CREATE OR REPLACE FUNCTION posthaste.rows_written() RETURNS text LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT concat(posthaste.reading_at(), ' ', CASE
     WHEN current_setting('track_counts')::boolean THEN
@@ -65,9 +65,9 @@ SET search_path = pg_catalog, pg_temp AS $f$
     ELSE pg_current_snapshot()::text END)
 $f$;
 
--- The leader's part: counts what has come, at most about p_limit jobs. NULL when there is more,
--- else what had been written by then: where that is p_written, which the leader remembers, nothing
--- is looked at.
+-- Run by the leader: counts new jobs, at most about p_limit. Returns NULL if there are more, else
+-- the result of rows_written() before. The leader passes it as p_written next time: if nothing was
+-- written since, nothing is read.
 CREATE OR REPLACE FUNCTION posthaste.account(
   p_limit integer, p_step integer, p_bytes bigint, p_written text DEFAULT '')
 RETURNS text LANGUAGE plpgsql
@@ -78,7 +78,7 @@ DECLARE
   v_scan integer[] := posthaste.scan_slots();
   v_slot integer;
   v_counted bigint := 0;
-  v_written text := posthaste.written();
+  v_written text := posthaste.rows_written();
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed' OR p_written = v_written
     OR NOT pg_try_advisory_xact_lock(1885893476, 6) THEN
@@ -95,7 +95,7 @@ BEGIN
         v_counted := v_counted + posthaste.count_scheduled_7((p_limit - v_counted)::integer,
           p_step);
       -- repeat: slots 0..5
-      WHEN 0 /*slot*/ THEN PERFORM posthaste.mark_open_0(least(p_step, 32));
+      WHEN 0 /*slot*/ THEN PERFORM posthaste.mark_open_batches_0(least(p_step, 32));
       -- end
     END CASE;
     CONTINUE WHEN NOT v_slot = ANY (v_scan);
@@ -111,8 +111,8 @@ BEGIN
   RETURN CASE WHEN v_counted < p_limit THEN v_written END;
 END $f$;
 
--- Counts in those lanes of this slot that are worth a mark: with p_step jobs behind the newest, or
--- with rows that are slow to walk.
+-- Counts in those lanes of this slot that are worth a mark: lanes with at least p_step jobs after
+-- their newest mark, or with rows that are slow to scan.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.count_slot_0(p_limit integer, p_step integer)
 RETURNS bigint LANGUAGE plpgsql AS $f$
@@ -129,7 +129,7 @@ BEGIN
              FROM posthaste.lanes_0() c WHERE c.queue <> ''
   LOOP
     v_started := clock_timestamp();
-    PERFORM FROM posthaste.beyond_0(l.queue, l.priority, l.lo, l.hi, l.xid, l.id, l.exhausted,
+    PERFORM FROM posthaste.rows_after_0(l.queue, l.priority, l.lo, l.hi, l.xid, l.id, l.exhausted,
         '18446744073709551615', 0) OFFSET l.step - 1 LIMIT 1;
     IF FOUND OR clock_timestamp() - v_started > interval '20 ms' THEN
       v_counted := v_counted + posthaste.count_lane_0(l.queue, l.priority,

@@ -1,6 +1,6 @@
--- Cancel: ends jobs where they wait, and has workers end those that run.
+-- Cancel: ends waiting jobs, and has workers end running ones.
 
--- Those of these jobs that wait in this slot, with their lanes.
+-- Those of these jobs that wait unclaimed in this slot, with their lanes.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.unclaimed_in_0(p_ids bigint[])
 RETURNS TABLE (id bigint, queue text, priority integer) LANGUAGE sql STABLE AS $f$
@@ -8,14 +8,14 @@ RETURNS TABLE (id bigint, queue text, priority integer) LANGUAGE sql STABLE AS $
     LEFT JOIN LATERAL (SELECT * FROM posthaste.claim_0 n
         WHERE n.queue = r.queue AND n.priority = r.priority
                         ORDER BY n.queue DESC, n.priority DESC, n.batch DESC LIMIT 1) c ON true
-   -- ends of turns have numbers too
+   -- ends of turns have ids too
    WHERE r.id = ANY (p_ids) AND NOT (r.queue = '' AND r.priority = 1)
      AND NOT EXISTS (SELECT FROM posthaste.job_done_0 a WHERE a.xid = r.xid AND a.id = r.id)
      AND posthaste.is_claimed(r.xid, r.id, c.lo, c.hi, c.to_xid, c.to_id, c.exhausted) IS NOT TRUE
 $f$;
 -- end
 
--- Those of these jobs that a worker has now.
+-- Those of these jobs that a worker is running.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.running_among_0(p_ids bigint[])
 RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
@@ -23,8 +23,8 @@ RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
 $f$;
 -- end
 
--- The promoter is kept waiting only where something was found. Returns those that may lie there
--- still, because somebody has its lock and is not waited for.
+-- Locks the promoter only if something was found. Returns jobs that may still be here because
+-- another session holds the lock and the caller does not wait for it.
 -- repeat: slots 6..7
 CREATE OR REPLACE FUNCTION posthaste.cancel_scheduled_6(p_ids bigint[], p_waits boolean)
 RETURNS bigint[] LANGUAGE plpgsql AS $f$
@@ -43,7 +43,7 @@ BEGIN
 END $f$;
 -- end
 
--- Those of these jobs that a worker has now, or that lie in posthaste.in_flight still.
+-- Those of these jobs that a worker is running, or that are still in posthaste.in_flight.
 CREATE OR REPLACE FUNCTION posthaste.in_flight_among(p_ids bigint[])
 RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
   -- repeat: slots 0..5
@@ -52,7 +52,7 @@ RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
   SELECT h.id FROM posthaste.in_flight h WHERE h.id = ANY (p_ids)
 $f$;
 
--- All jobs that workers have now.
+-- All running jobs.
 CREATE OR REPLACE FUNCTION posthaste.all_running() RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
   -- repeat: slots 0..5
   SELECT r.id FROM posthaste.running_0() r UNION ALL
@@ -60,12 +60,12 @@ CREATE OR REPLACE FUNCTION posthaste.all_running() RETURNS SETOF bigint LANGUAGE
   SELECT h.id FROM posthaste.in_flight h WHERE h.state = 'running'
 $f$;
 
--- Cancels jobs: those that wait are kept as cancelled and never run; of those that run, their
--- workers end them. Answers for each job that is not done: 'cancelled', 'running' (it is being
--- cancelled), or how it had ended before; 'available' says that it still waits, and is to be named
--- once more: each lane costs a lock, so one call cancels in a hundred lanes, twice. One transaction
--- of its own, READ COMMITTED, because what it locks (lanes, and the promoter) keeps others waiting
--- until it ends.
+-- Cancels jobs. Waiting ones are stored as cancelled and never run; running ones are ended by their
+-- workers. Returns a row for each unfinished job: 'cancelled', 'running' (being cancelled), or the
+-- state in which it had ended before. 'available' means that it still waits and must be passed
+-- again: each lane costs a lock, so one call cancels in a hundred lanes, twice. Needs a separate
+-- READ COMMITTED transaction, because its locks (lanes and the promoter's) block others until it
+-- ends.
 CREATE OR REPLACE FUNCTION posthaste.cancel_many(ids bigint[])
 RETURNS TABLE (id bigint, state text) LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_custom_plan SET search_path = pg_catalog, pg_temp AS $f$
@@ -76,7 +76,7 @@ DECLARE
   v_queues text[];
   v_priorities integer[];
   v_scheduled bigint[];
-  v_waiting bigint[];    -- those that waited at the last look, wherever
+  v_waiting bigint[];    -- those that waited at the last attempt, anywhere
   v_lane record;
 BEGIN
   PERFORM posthaste.require_own_store();
@@ -86,11 +86,11 @@ BEGIN
       USING ERRCODE = 'invalid_transaction_state';
   END IF;
   PERFORM posthaste.bound_answers();
-  -- A job that moves from one place to another between two looks is met at the second try. Only the
-  -- first waits for locks, the promoter's and then lanes in the order in which claims take them:
-  -- the second, which has some, would wait for them in another order.
+  -- A job that moves between two attempts is found by the second. Only the first waits for locks:
+  -- the promoter's, then lanes in the order in which claims take them. The second already holds
+  -- some and would wait in another order.
   FOR v_try IN 1 .. 2 LOOP
-    -- One that is just being confirmed, or handed out, is not waited for.
+    -- Jobs that are being confirmed or handed out are skipped.
     WITH free AS (
       SELECT h.id FROM posthaste.in_flight h
         WHERE h.id = ANY (v_left) AND h.state IN ('awaiting', 'quarantined')
@@ -130,8 +130,8 @@ BEGIN
                        AND u NOT IN (SELECT r FROM posthaste.in_flight_among(v_left) r));
     EXIT WHEN cardinality(v_left) = 0;
   END LOOP;
-  -- Ended, also while this call had seen it running. Nowhere to be found for a while: done. A
-  -- shorter while may be a move that was missed twice.
+  -- Removes requests for ended jobs, including those seen running by this call. A job found nowhere
+  -- for ten seconds is done; for a shorter time it may be a move that both attempts missed.
   DELETE FROM posthaste.cancelling c
    WHERE c.id = ANY (ids) AND (EXISTS (SELECT FROM posthaste.dead d WHERE d.id = c.id)
                                OR (c.id = ANY (v_left) AND c.id <> ALL (v_waiting)
@@ -143,9 +143,8 @@ BEGIN
      WHERE d.id IS NOT NULL OR c.id IS NOT NULL OR u.id = ANY (v_waiting);
 END $f$;
 
--- The leader's part: the one that was running when it was cancelled, and was given back or is to be
--- tried again, is met where it waits. What runs on is left alone, and in nobody's way, however many
--- that are.
+-- Run by the leader: cancels jobs that were running when they were cancelled and wait again,
+-- because they were released or are retried. Running jobs are left alone, however many there are.
 CREATE OR REPLACE FUNCTION posthaste.cancel_again() RETURNS bigint LANGUAGE plpgsql
 SET jit = off SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE

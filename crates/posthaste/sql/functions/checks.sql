@@ -1,13 +1,12 @@
--- What a job may be. SQL functions of one expression, which the planner inlines into the rule of
--- posthaste.job: a prepared INSERT pays no call for them. They run under the path of who enqueues,
--- so each call and operator is exact or qualified (sql/README.md). Every step of such an expression
--- is set up anew by every statement, so it says as much as it can with few. (As a CHECK constraint
--- the same expression is parsed anew by every statement, which cost a single INSERT more than the
--- insert itself.)
+-- Validation of a job: SQL functions of one expression, which the planner inlines into the rule of
+-- posthaste.job, so that a prepared INSERT makes no function call. They run under the caller's
+-- search_path, so each call and operator is exact or qualified (sql/README.md). Every statement
+-- initialises each step of the expression, so it is kept short. (A CHECK constraint would parse the
+-- expression in every statement, which cost a single INSERT more than the insert itself.)
 
 -- Length of the arguments as text. A number such as 1e131071 takes a few bytes as jsonb and 128 KiB
--- as text, so a document that could hide many of them is searched for such numbers before it is
--- printed: nobody pays a gigabyte to learn that it is refused.
+-- as text. Documents that may contain many of them are searched for such numbers before they are
+-- printed, so that rejecting them does not take a gigabyte of memory.
 CREATE OR REPLACE FUNCTION posthaste.text_bytes(kwargs jsonb)
 RETURNS integer LANGUAGE sql STABLE PARALLEL SAFE AS $f$
   SELECT CASE
@@ -20,10 +19,10 @@ RETURNS integer LANGUAGE sql STABLE PARALLEL SAFE AS $f$
     ELSE octet_length(kwargs::text) END
 $f$;
 
--- Whether this is trace context: a traceparent of version 00 as W3C Trace Context has it, and after
--- a space the tracestate if there is one. The planner does not inline it: most jobs have none, and
--- each statement would pay for its steps. No regular expression that counts, and no translate():
--- they take five times as long.
+-- Whether this is a trace context: a traceparent of version 00 (W3C Trace Context), and after a
+-- space the optional tracestate. The planner does not inline it: most jobs have none, and each
+-- statement would pay for its steps. Regular expressions with counts and translate() take five
+-- times as long.
 CREATE OR REPLACE FUNCTION posthaste.is_trace(trace text)
 RETURNS boolean LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE AS $f$
 DECLARE
@@ -36,8 +35,8 @@ BEGIN
          OR substr(trace, 56) COLLATE pg_catalog."C" ~ '^ [!-~]([ -~]*[!-~])?$');
 END $f$;
 
--- The depth test hides behind a size: 65 levels of nesting need more than 512 bytes of jsonb. What
--- comes from a table may be compressed, and its size says nothing then.
+-- Nesting is tested only above a size: 65 levels need more than 512 bytes of jsonb. Values from a
+-- table may be compressed, and then their size is meaningless.
 CREATE OR REPLACE FUNCTION posthaste.is_valid(
   name text, queue text, tag text, unique_key text, ordering_key text, kwargs jsonb,
   kwargs_bytes integer, attempt integer, max_attempts integer, scheduled_at timestamptz,
@@ -60,8 +59,7 @@ RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE AS $f$
     AND posthaste.is_trace(trace) IS NOT FALSE
 $f$;
 
--- Says which argument is wrong: 22023 with the field's name. Called only for a job that is not
--- valid; returns nothing ever.
+-- Raises 22023 naming the invalid field. Called only for invalid jobs; never returns.
 CREATE OR REPLACE FUNCTION posthaste.refuse(
   name text, queue text, tag text, unique_key text, ordering_key text, kwargs jsonb,
   kwargs_bytes integer, attempt integer, max_attempts integer, scheduled_at timestamptz,
@@ -97,8 +95,8 @@ BEGIN
   RAISE EXCEPTION USING ERRCODE = 'invalid_parameter_value', MESSAGE = 'posthaste: ' || problem;
 END $f$;
 
--- What the view shows and does not take: a unique key needs a look before the row is written, which
--- a rule cannot take; the rest is the store's.
+-- Columns that the view shows but does not accept: a unique key needs a lookup before the row is
+-- written, which a rule cannot do; the others are set by the store.
 CREATE OR REPLACE FUNCTION posthaste.refuse_field(field text)
 RETURNS smallint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$

@@ -1,7 +1,7 @@
--- Confirm: jobs whose effect happens elsewhere, and the ids that receivers outside see.
+-- Confirm: jobs whose effect happens elsewhere, and the ids that external receivers see.
 
--- The id that a receiver outside sees and drops duplicates by: the epoch that the job's id belongs
--- to and the id, shaped as a UUID (version 8).
+-- The id by which external receivers drop duplicates: the epoch of the job's id and the id, as a
+-- UUID (version 8).
 CREATE OR REPLACE FUNCTION posthaste.delivery_of(epoch text, job_id bigint)
 RETURNS uuid LANGUAGE sql IMMUTABLE AS $f$
   SELECT (substr(epoch, 1, 12) || '8' || substr(epoch, 13, 3) || 'a'
@@ -14,10 +14,10 @@ RETURNS uuid LANGUAGE sql STABLE AS $f$
     WHERE i.first_id <= job_id ORDER BY i.n DESC LIMIT 1
 $f$;
 
--- Whose id that is which a receiver saw: a job's own, or the one that a row of posthaste.outbox was
--- given, which holds the key as long as its job is not done. NULL: not of this database, or
--- forgotten.
-CREATE OR REPLACE FUNCTION posthaste.job_of(delivery_id uuid)
+-- The job of a delivery id that a receiver saw: the job's own, or that of a row of
+-- posthaste.outbox, which keeps its key until the job is done. NULL: an id of another database, or
+-- a forgotten one.
+CREATE OR REPLACE FUNCTION posthaste.job_of_delivery(delivery_id uuid)
 RETURNS bigint LANGUAGE sql STABLE AS $f$
   SELECT coalesce((SELECT d.id
         FROM (SELECT ('x0'
@@ -26,14 +26,14 @@ RETURNS bigint LANGUAGE sql STABLE AS $f$
                   (SELECT u.id FROM posthaste.unique_key u WHERE u.key = 'outbox:' || delivery_id))
 $f$;
 
--- Confirms the effect of a job that awaits it; for receivers in any language, best in the
--- transaction of the effect. True when the id is of this database (a second confirmation does
--- nothing), false when it is not, or was given to a row of posthaste.outbox that is done.
+-- Confirms the effect of a job that awaits it; usable from any language, best in the transaction of
+-- the effect. Returns true if the id belongs to this database (a second confirmation does nothing);
+-- false if not, or if it belongs to a row of posthaste.outbox that is done.
 CREATE OR REPLACE FUNCTION posthaste.confirm(delivery_id uuid)
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
-  v_id bigint := posthaste.job_of(delivery_id);
+  v_id bigint := posthaste.job_of_delivery(delivery_id);
   v_in_flight posthaste.in_flight;
 BEGIN
   IF v_id IS NULL THEN
@@ -57,8 +57,8 @@ BEGIN
   RETURN true;
 END $f$;
 
--- Ends awaited jobs that are to be judged by p_until and whose confirmation is here: it was given
--- by a transaction that could not see the job in posthaste.in_flight.
+-- Ends awaited jobs due by p_until that were confirmed, that is, by a transaction that could not
+-- see the job in posthaste.in_flight.
 CREATE OR REPLACE FUNCTION posthaste.confirm_in_flight(p_until timestamptz, p_limit integer)
 RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -93,8 +93,8 @@ BEGIN
   RETURN v_jobs;
 END $f$;
 
--- Awaited jobs that were not confirmed in time are tried again, which counts as an attempt; jobs in
--- flight that expired are kept as expired.
+-- Awaited jobs that were not confirmed in time are retried, which counts as an attempt. Expired
+-- jobs in flight are stored as expired.
 CREATE OR REPLACE FUNCTION posthaste.overdue(p_limit integer)
 RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -136,9 +136,9 @@ BEGIN
   RETURN cardinality(v_ids);
 END $f$;
 
--- Called in the transaction of the effect: true the first time, and the effect is to happen; false
--- when it has happened. The one that comes while another is at it waits for that one's end. It
--- confirms the job too, where somebody awaits that.
+-- Called in the transaction of the effect. Returns true the first time: apply the effect. Returns
+-- false if it has been applied. A concurrent call waits until the other's transaction ends. Also
+-- confirms the job if it awaits that.
 CREATE OR REPLACE FUNCTION posthaste.receive(delivery_id uuid)
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$

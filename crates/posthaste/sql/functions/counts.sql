@@ -1,7 +1,6 @@
--- Counters, read: the newest sums and what lies beyond them (functions/marks.sql). The lanes of
--- this slot: where their claims stand, and the newest mark if the claims have not passed it. Plain
--- columns: of a composite one each field would be fetched anew for each row that is compared with
--- it.
+-- Counters, read: the newest sums plus the rows added since (functions/marks.sql). The lanes of
+-- this slot: the cursor of their claims, and the newest mark unless the claims have passed it.
+-- Separate columns: each field of a composite would be fetched again for each row compared with it.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.lanes_0(
   OUT queue text, OUT priority integer, OUT lo pg_snapshot, OUT hi pg_snapshot, OUT at_xid xid8,
@@ -13,7 +12,7 @@ RETURNS SETOF record LANGUAGE sql STABLE AS $f$
          m.at_xid, m.at_id, m.exhausted, m.names, m.tags, m.jobs
     FROM posthaste.cursors_0() c LEFT JOIN LATERAL (
       SELECT n.*,
-             posthaste.is_passed(n.max_xid, n.max_id, n.hi, c.lo, c.hi, c.at_xid, c.at_id,
+             posthaste.mark_passed(n.max_xid, n.max_id, n.hi, c.lo, c.hi, c.at_xid, c.at_id,
           c.exhausted) AS passed
         FROM posthaste.counted_0 n WHERE n.queue = c.queue AND n.priority = c.priority
        ORDER BY n.queue DESC, n.priority DESC, n.run DESC, n.max_xid DESC, n.max_id DESC,
@@ -21,9 +20,9 @@ RETURNS SETOF record LANGUAGE sql STABLE AS $f$
 $f$;
 -- end
 
--- Jobs that wait for a worker. Where a lane has a mark that its claims have not passed: the
--- difference between that and the last one that they have passed, without what they have taken
--- since, and with what has come since: at most p_most of that.
+-- Jobs that wait for a worker. If a lane has a mark that its claims have not passed: the difference
+-- between that mark and the last one they have passed, minus the jobs claimed since, plus the jobs
+-- added since, at most p_most.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.available_0(p_most integer)
 RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
@@ -46,17 +45,17 @@ BEGIN
          WHERE n.queue = l.queue AND n.priority = l.priority AND n.run = l.run
            AND (n.max_xid, n.max_id) <= (l.end_xid, l.end_id)
            AND (n.number = n.run
-               OR posthaste.is_passed(n.max_xid, n.max_id, n.hi, l.lo, l.hi, l.at_xid, l.at_id,
+               OR posthaste.mark_passed(n.max_xid, n.max_id, n.hi, l.lo, l.hi, l.at_xid, l.at_id,
                  l.exhausted))
          ORDER BY n.queue DESC, n.priority DESC, n.run DESC, n.max_xid DESC, n.max_id DESC,
            n.number DESC LIMIT 1) p ON l.run IS NOT NULL),
   fresh AS MATERIALIZED (
     SELECT f.queue, f.priority, f.name, f.tag, f.what, count(*) AS jobs FROM (
-      -- Jobs that have no turn yet: a lane that the leader keeps short.
+      -- Jobs that are not yet ordered: a lane that the leader keeps short.
       SELECT coalesce(r.own_queue, r.queue) AS queue,
              coalesce(r.own_priority, r.priority) AS priority, r.name, r.tag, 'blocked' AS what
         FROM lane l,
-          LATERAL posthaste.beyond_0(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
+          LATERAL posthaste.rows_after_0(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
             l.exhausted, '18446744073709551615', 0) r
        WHERE l.queue = '' AND r.turn IS NULL
          AND NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_0 e
@@ -64,13 +63,13 @@ BEGIN
       UNION ALL
       SELECT l.queue, l.priority, r.name, r.tag, 'available'
         FROM lane l,
-          LATERAL posthaste.beyond_0(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
+          LATERAL posthaste.rows_after_0(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id,
             l.exhausted, '18446744073709551615', 0) r
        WHERE l.queue <> '' AND l.run IS NULL
       UNION ALL
       SELECT l.queue, l.priority, r.name, r.tag, 'available'
         FROM lane l,
-          LATERAL posthaste.beyond_0(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
+          LATERAL posthaste.rows_after_0(l.queue, l.priority, l.m_lo, l.m_hi, l.m_xid, l.m_id,
             l.m_exhausted, '18446744073709551615', 0) r
        WHERE l.run IS NOT NULL
          AND NOT posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
@@ -89,7 +88,7 @@ BEGIN
     UNION ALL
     SELECT l.queue, l.priority, r.name, r.tag, -1
       FROM lane l,
-        LATERAL posthaste.beyond_0(l.queue, l.priority, l.p_lo, l.p_hi, l.p_xid, l.p_id,
+        LATERAL posthaste.rows_after_0(l.queue, l.priority, l.p_lo, l.p_hi, l.p_xid, l.p_id,
           l.p_exhausted, l.end_xid, l.end_id) r
      WHERE l.p_run IS NOT NULL
        AND posthaste.is_claimed(r.xid, r.id, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted)
@@ -104,9 +103,9 @@ BEGIN
 END $f$;
 -- end
 
--- Jobs that a worker has.
+-- Running jobs.
 -- repeat: slots 0..5
-CREATE OR REPLACE FUNCTION posthaste.in_work_0()
+CREATE OR REPLACE FUNCTION posthaste.count_running_0()
 RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
 LANGUAGE plpgsql STABLE AS $f$
 #variable_conflict use_column
@@ -114,7 +113,7 @@ BEGIN
   RETURN QUERY
   SELECT r.queue, r.priority, r.name, r.tag, 'running', count(*)
     FROM posthaste.claimed_lanes_0() l,
-         LATERAL posthaste.maybe_open_0(l.queue, l.priority) b(batch),
+         LATERAL posthaste.possibly_open_0(l.queue, l.priority) b(batch),
          LATERAL (SELECT c.token FROM posthaste.claim_0 c WHERE c.batch = b.batch OFFSET 0) c,
          LATERAL posthaste.batch_rows_0(b.batch, c.token) r
    WHERE NOT EXISTS (SELECT FROM posthaste.job_done_0 a WHERE a.xid = r.xid AND a.id = r.id)
@@ -122,7 +121,7 @@ BEGIN
 END $f$;
 -- end
 
--- Since when the next job of each lane could be claimed.
+-- Since when the next job of each lane could have been claimed.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.oldest_0()
 RETURNS TABLE (queue text, priority integer, since timestamptz) LANGUAGE plpgsql STABLE AS $f$
@@ -132,7 +131,7 @@ BEGIN
   SELECT l.queue, l.priority, r.since
     FROM posthaste.cursors_0() l, LATERAL (
       SELECT greatest(r.scheduled_at, r.enqueued_at) AS since
-        FROM posthaste.beyond_0(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
+        FROM posthaste.rows_after_0(l.queue, l.priority, l.lo, l.hi, l.at_xid, l.at_id, l.exhausted,
             '18446744073709551615', 0) r
        WHERE NOT EXISTS (SELECT FROM posthaste.closed_unclaimed_0 e
            WHERE e.xid = r.xid AND e.id = r.id) LIMIT 1) r
@@ -140,14 +139,14 @@ BEGIN
 END $f$;
 -- end
 
--- Jobs that are not due yet; of those that came behind the newest mark at most p_most.
+-- Jobs that are not due yet; of those added after the newest mark at most p_most.
 -- repeat: slots 6..7
 CREATE OR REPLACE FUNCTION posthaste.not_due_6(p_most integer)
 RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
 LANGUAGE plpgsql STABLE AS $f$
 #variable_conflict use_column
 DECLARE
-  m posthaste.counted_6 := posthaste.newest_count_6();
+  m posthaste.counted_6 := posthaste.newest_scheduled_mark_6();
 BEGIN
   RETURN QUERY
   SELECT a.queue, a.priority, a.name, a.tag, a.what, sum(a.jobs)::bigint
@@ -155,7 +154,7 @@ BEGIN
         FROM unnest(m.queues, m.priorities, m.names, m.tags, m.whats, m.jobs) u(queue, priority,
           name, tag, what, jobs) UNION ALL
           (SELECT coalesce(r.own_queue, r.queue), coalesce(r.own_priority, r.priority), r.name,
-                  r.tag, posthaste.wait_of(r.scheduled_at, r.attempt), 1
+                  r.tag, posthaste.wait_kind(r.scheduled_at, r.attempt), 1
              FROM posthaste.entered_since_6(m) r LIMIT p_most) UNION ALL
           SELECT r.queue, r.priority, r.name, r.tag, r.what, -r.jobs
             FROM posthaste.left_since_6(m.left_hi) r) a
@@ -163,7 +162,7 @@ BEGIN
 END $f$;
 -- end
 
--- Slots that may hold jobs which a worker has: all that are not truncated.
+-- Slots that may hold running jobs: all that are not truncated.
 CREATE OR REPLACE FUNCTION posthaste.used_slots() RETURNS integer[] LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT ARRAY(SELECT 4 + g % 2 FROM generate_series(r.overflow_low, r.overflow_current) g
@@ -175,8 +174,8 @@ SET search_path = pg_catalog, pg_temp AS $f$
     FROM posthaste.segments() r
 $f$;
 
--- All counts of this moment, one row each; of what lies behind the newest marks at most p_most
--- rows of each slot.
+-- All current counts, one row each; at most p_most rows of each slot are read after the newest
+-- marks.
 CREATE OR REPLACE FUNCTION posthaste.count_within(p_most integer)
 RETURNS TABLE (queue text, priority integer, name text, tag text, what text, jobs bigint)
 LANGUAGE plpgsql STABLE
@@ -192,7 +191,7 @@ BEGIN
       WHEN 6 THEN RETURN QUERY SELECT * FROM posthaste.not_due_6(p_most);
       WHEN 7 THEN RETURN QUERY SELECT * FROM posthaste.not_due_7(p_most);
       -- repeat: slots 0..5
-      WHEN 0 /*slot*/ THEN RETURN QUERY SELECT * FROM posthaste.in_work_0();
+      WHEN 0 /*slot*/ THEN RETURN QUERY SELECT * FROM posthaste.count_running_0();
       -- end
     END CASE;
     CONTINUE WHEN NOT v_slot = ANY (v_scan);
@@ -210,17 +209,17 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $f$
   SELECT * FROM posthaste.count_within(NULL)
 $f$;
 
--- Where the segments stand that a reader may meet: if one of them moves while it reads, it may have
--- missed what went from one to another.
+-- The positions of the segments. If one changes during a read, the read may have missed jobs that
+-- moved from one segment to another.
 CREATE OR REPLACE FUNCTION posthaste.reading_at() RETURNS text LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT concat(r, pg_sequence_last_value('posthaste.stats_low'::regclass))
     FROM posthaste.segments() r
 $f$;
 
--- How many jobs there are of each kind: those of each state now, and sums since the beginning. Of
--- the jobs that no mark counts yet it counts at most p_most of each slot: gauges are too low where
--- posthaste.not_counted finds more.
+-- The number of jobs of each kind by state, and totals since the beginning. At most p_most jobs of
+-- each slot that no mark includes yet are counted: gauges are too low while posthaste.not_counted
+-- finds more.
 CREATE OR REPLACE FUNCTION posthaste.counts_within(p_most integer)
 RETURNS SETOF posthaste.counts LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $f$
@@ -229,10 +228,10 @@ DECLARE
 BEGIN
   FOR v_try IN 1 .. 3 LOOP
     v_at := posthaste.reading_at();
-    -- Sums come first: what is not counted yet takes no room from them.
+    -- Sums come first, so that uncounted jobs do not take their space.
     v_kinds := ARRAY(
       SELECT ROW(c.queue, c.priority, c.name, c.tag, c.what, CASE
-               -- What was not counted may have left all the same.
+               -- An uncounted job may have left as well.
                WHEN p_most IS NOT NULL THEN greatest(sum(c.jobs), 0)
                ELSE sum(c.jobs) END::bigint)::posthaste.kind
         FROM posthaste.count_within(p_most) c GROUP BY c.queue, c.priority, c.name, c.tag, c.what
@@ -241,7 +240,7 @@ BEGIN
     EXIT WHEN v_at = posthaste.reading_at();
   END LOOP;
   IF cardinality(v_kinds) > 1000 OR EXISTS (SELECT FROM unnest(v_kinds) k WHERE k.jobs < 0) THEN
-    v_kinds := ARRAY(SELECT k FROM posthaste.fold_kinds(v_kinds, true) k);
+    v_kinds := ARRAY(SELECT k FROM posthaste.limit_kinds(v_kinds, true) k);
   END IF;
   RETURN QUERY SELECT c.queue, c.priority, c.name, c.tag,
          coalesce(sum(c.jobs) FILTER (WHERE c.what = 'available'), 0)::bigint,
@@ -265,14 +264,14 @@ BEGIN
     FROM unnest(v_kinds) c WHERE c.what <> ALL ('{started_total,waited_total}') GROUP BY 1, 2, 3, 4;
 END $f$;
 
--- The same of all jobs.
+-- The same without a limit.
 CREATE OR REPLACE FUNCTION posthaste.counts() RETURNS SETOF posthaste.counts LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT * FROM posthaste.counts_within(NULL)
 $f$;
 
--- Since when the next job of each queue and priority could have been claimed: due, enqueued, and
--- not claimed yet.
+-- Since when the next job of each queue and priority could have been claimed: due, enqueued and
+-- unclaimed.
 CREATE OR REPLACE FUNCTION posthaste.oldest()
 RETURNS TABLE (queue text, priority integer, since timestamptz) LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off

@@ -2,9 +2,9 @@
 -- SELECT, RETURNING, savepoints, prepared transactions and all isolation levels work as on a table;
 -- posthaste.enqueue() is a convenience over the same rows.
 
--- Where a log stands. A role that may not read it gets an error: newer servers answer NULL instead,
--- as all do for one that was never set, in a schema without its rows. posthaste.flags has no value
--- after a crash either.
+-- The position of a log. A role that may not read it gets an error: newer servers return NULL
+-- instead, as every server does for a sequence that was never set (a schema without its rows).
+-- posthaste.flags also has no value after a crash.
 CREATE OR REPLACE FUNCTION posthaste.position(cell regclass) RETURNS bigint LANGUAGE plpgsql AS $f$
 DECLARE
   v bigint := pg_sequence_last_value(cell);
@@ -25,12 +25,12 @@ BEGIN
 END $f$;
 
 -- Enters the current segment of the ready log for the rest of the transaction and returns its slot.
--- The shared advisory lock is what sealing conflicts with: while it is held the segment cannot be
--- sealed. It is taken before the second look at ready_scan, so a segment that was sealed in between
--- is noticed and the newer one is taken: nobody waits, nothing fails. A foreign session that sits
--- on the key makes the try fail for ever, hence the waiting call after a while. In a restored
--- database the cursors may be of two moments, and the segment that is current sealed already; any
--- that is not sealed will do.
+-- Sealing conflicts with the shared advisory lock, so a segment cannot be sealed while it is held.
+-- The lock is taken before ready_scan is read again: if the segment was sealed in between, the
+-- newer one is used, without waiting or failing. A foreign session that holds the key would make
+-- the attempt fail forever, hence the waiting call after a while. In a restored database the
+-- cursors may come from different moments and the current segment may be sealed; any unsealed one
+-- will do.
 CREATE OR REPLACE FUNCTION posthaste.enter_ready() RETURNS smallint LANGUAGE plpgsql AS $f$
 DECLARE
   g bigint;
@@ -52,9 +52,9 @@ BEGIN
   END LOOP;
 END $f$;
 
--- The same for scheduled jobs, stricter: the transaction has its xid before it looks, and the
--- segment must still be the current one, so that a transaction that got its xid after a segment was
--- closed cannot be in it.
+-- The same for scheduled jobs, but stricter: the transaction gets its xid before it reads the
+-- position, and the segment must still be the current one afterwards. So a transaction that got its
+-- xid after a segment was closed cannot be in it.
 CREATE OR REPLACE FUNCTION posthaste.enter_scheduled() RETURNS smallint LANGUAGE plpgsql AS $f$
 DECLARE
   x xid8 := pg_current_xact_id();
@@ -77,12 +77,12 @@ BEGIN
   END LOOP;
 END $f$;
 
--- Up to when the promoter has looked. What is due by then must not be scheduled any more: it goes
--- to the ready log. Read after the transaction has its xid, so that each scheduled row is either
--- due later than the promoter's last look or belongs to a transaction that the promoter knows to
--- look after. No clock decides this: a clock that steps back makes jobs run early, but loses none.
--- It is read before enter_scheduled() asks which segment is current: that is what
--- posthaste.step_back() relies on, which the leader does as soon as it is notified here.
+-- The time up to which the promoter has read. A job due by then must not be scheduled any more: it
+-- goes into the ready log. Read after the transaction has its xid, so that each scheduled row is
+-- either due after the promoter's last read, or belongs to a transaction that the promoter knows to
+-- check. This does not depend on a clock: a clock that steps back makes jobs run early, but loses
+-- none. Read before enter_scheduled() asks for the current segment: posthaste.step_back(), which
+-- the leader calls once it is notified here, relies on that order.
 CREATE OR REPLACE FUNCTION posthaste.promote_horizon() RETURNS timestamptz LANGUAGE plpgsql AS $f$
 DECLARE
   x xid8 := pg_current_xact_id();
@@ -95,7 +95,7 @@ BEGIN
   RETURN v_until;
 END $f$;
 
--- The queue of a job that was enqueued without one.
+-- The queue of a job that was enqueued without a queue.
 CREATE OR REPLACE FUNCTION posthaste.route_of(name text)
 RETURNS text LANGUAGE plpgsql STABLE AS $f$
 BEGIN
@@ -115,7 +115,7 @@ BEGIN
   RETURN NULL;
 END $f$;
 
--- The queue of one job, notified when it is due: for enqueues that found a flag.
+-- The queue of one job; notifies its workers if it is due. Called if a flag is set.
 CREATE OR REPLACE FUNCTION posthaste.way(queue text, name text, due boolean)
 RETURNS text LANGUAGE plpgsql AS $f$
 BEGIN
@@ -127,19 +127,18 @@ BEGIN
   RETURN queue;
 END $f$;
 
--- Enqueues one job in the caller's transaction and returns its id. With a unique_key that another
--- job holds, nothing is enqueued and that job's id is returned; the call waits for a transaction
--- that is just claiming the same key. Under REPEATABLE READ and SERIALIZABLE a key that was taken
--- after the snapshot gives a serialization failure (40001), as for any unique index.
+-- Enqueues one job in the caller's transaction and returns its id. If another job holds the
+-- unique_key, returns that job's id and enqueues nothing; waits for a transaction that is taking
+-- the same key. Under REPEATABLE READ and SERIALIZABLE a key taken after the snapshot raises a
+-- serialization failure (40001), as any unique index does.
 --
--- A plain job that is due is judged by the very statement that writes it: each expression that
--- PL/pgSQL evaluates by itself takes a snapshot, and snapshots are what concurrent commits make
--- dear. Only its size is measured before: as a part of the statement, a number bomb might be
--- printed by the planner. What is volatile comes from the columns' defaults. The guard is
--- enter_ready() without the call, as a CASE because the planner may turn the parts of an AND
--- around. No row written means that the job is not plain or not valid, or that the segment is just
--- being sealed: enqueue_other() finds out. It runs under its caller's path: what it calls is exact
--- or qualified (sql/README.md).
+-- A plain job that is due is validated by the statement that inserts it: each expression that
+-- PL/pgSQL evaluates separately takes a snapshot, which is expensive under concurrent commits. Only
+-- its size is measured before: within the statement, the planner might print a huge number.
+-- Volatile values come from the columns' defaults. The guard is enter_ready() inlined, as a CASE
+-- because the planner may reorder the parts of an AND. If no row is written, the job is not plain
+-- or not valid, or the segment is being sealed: enqueue_slow() handles these. It runs under its
+-- caller's search_path, so its calls are exact or qualified (sql/README.md).
 CREATE OR REPLACE FUNCTION posthaste.enqueue(
   name text, kwargs jsonb DEFAULT '{}', queue text DEFAULT NULL, priority integer DEFAULT 0,
   scheduled_at timestamptz DEFAULT now(), expires_at timestamptz DEFAULT NULL, tag text DEFAULT '',
@@ -169,17 +168,17 @@ BEGIN
               THEN pg_sequence_last_value('posthaste.ready_scan'::regclass) <= c.g END
   RETURNING r.id INTO job;
   RETURN coalesce(job,
-      posthaste.enqueue_other(name, kwargs, queue, priority, scheduled_at, expires_at, tag,
+      posthaste.enqueue_slow(name, kwargs, queue, priority, scheduled_at, expires_at, tag,
                                                  unique_key, max_attempts,
                                                  ordering_key, trace));
 END $f$;
 
--- Any job: with arguments left NULL, scheduled, with a key, or one that has to be refused. With
--- nowait, NULL for a key that somebody is just taking. It runs with its owner's rights: a job with
--- a key is written with the id that its key was taken under, and who may give a job an id could
--- give it that of another one, by which receivers drop what they have had. A job without a time is
--- due, also where the clock has stepped back since the transaction began: hence now().
-CREATE OR REPLACE FUNCTION posthaste.enqueue_other(
+-- Any job: with arguments left NULL, scheduled, with a key, or invalid. With nowait, returns NULL
+-- for a key that another transaction is taking. It runs with its owner's rights, because a job with
+-- a key is written with the id under which its key was taken: a caller who may choose ids could
+-- reuse another job's, by which receivers drop duplicates. A job without a time is due even if the
+-- clock has stepped back since the transaction began: hence now().
+CREATE OR REPLACE FUNCTION posthaste.enqueue_slow(
   name text, kwargs jsonb, queue text, priority integer, scheduled_at timestamptz,
   expires_at timestamptz, tag text, unique_key text, max_attempts integer, ordering_key text,
   trace text DEFAULT NULL, nowait boolean DEFAULT false)
@@ -216,7 +215,7 @@ BEGIN
       INSERT INTO posthaste.unique_key AS u (key, id) VALUES (unique_key, job)
         ON CONFLICT DO NOTHING;
       EXIT WHEN FOUND;
-      -- Whatever the collation of the column is that was given.
+      -- Whatever the collation of the given column is.
       SELECT u.id INTO holder FROM posthaste.unique_key u
        WHERE u.key = unique_key COLLATE pg_catalog."C";
       IF FOUND THEN
@@ -243,18 +242,18 @@ BEGIN
 END $f$;
 
 REVOKE EXECUTE ON FUNCTION
-  posthaste.enqueue_other(text, jsonb, text, integer, timestamptz, timestamptz, text, text, integer,
+  posthaste.enqueue_slow(text, jsonb, text, integer, timestamptz, timestamptz, text, text, integer,
                           text, text, boolean) FROM PUBLIC;
 
--- A unique key without waiting. Locks: creates functions only.
+-- Takes a unique key without waiting. Locks: creates functions only.
 
--- Takes a key for a job. Returns who holds it now, this job or another; NULL: another transaction
--- is just taking it.
+-- Takes a key for a job. Returns the id of the job that now holds it, this one or another; NULL if
+-- another transaction is taking it.
 --
--- It waits for a millisecond, because Postgres tells in no other way that a row is in somebody's
--- open transaction; an advisory lock per key would tell at once, and fill the lock table of who
--- enqueues a hundred thousand of them. The attempt is a sub-transaction: hundreds in one
--- transaction cost its neighbours' snapshots more than as many calls of posthaste.enqueue.
+-- Waits for a millisecond, because Postgres offers no other way to learn that a row is in another
+-- open transaction. An advisory lock per key would, but would fill the lock table for callers that
+-- enqueue a hundred thousand of them. The attempt is a sub-transaction: hundreds of them in one
+-- transaction slow down other sessions' snapshots more than as many calls of posthaste.enqueue.
 CREATE OR REPLACE FUNCTION posthaste.take_key_nowait(p_key text, p_job bigint)
 RETURNS bigint LANGUAGE plpgsql
 SET lock_timeout = '1ms' SET search_path = pg_catalog, pg_temp AS $f$
@@ -273,7 +272,7 @@ BEGIN
     END IF;
   END LOOP;
 EXCEPTION WHEN lock_not_available THEN
-  -- Of the key, or of the table.
+  -- Of the key or of the table.
   BEGIN
     RETURN (SELECT u.id FROM posthaste.unique_key u WHERE u.key = p_key COLLATE pg_catalog."C");
   EXCEPTION WHEN lock_not_available THEN
@@ -281,11 +280,11 @@ EXCEPTION WHEN lock_not_available THEN
   END;
 END $f$;
 
--- As posthaste.enqueue, for who must not wait for a transaction that is just taking the same unique
--- key. NULL means that there is such a one, or that the table of keys was locked for a moment:
--- nothing was enqueued, and nobody knows yet whether its job will exist. A key whose job is just
--- ending in an open transaction is held still: its holder comes back. Only the key is not waited
--- for: a job without one is always enqueued, and who has the key enqueues as ever.
+-- As posthaste.enqueue, for callers that must not wait for a transaction that is taking the same
+-- unique key. Returns NULL if there is one, or if the table of keys was locked: nothing was
+-- enqueued, and it is not known whether the other job will exist. A key whose job is ending in an
+-- open transaction still counts as held and returns its holder. Jobs without a key are always
+-- enqueued.
 CREATE OR REPLACE FUNCTION posthaste.enqueue_nowait(
   name text, kwargs jsonb DEFAULT '{}', queue text DEFAULT NULL, priority integer DEFAULT 0,
   scheduled_at timestamptz DEFAULT now(), expires_at timestamptz DEFAULT NULL, tag text DEFAULT '',
@@ -298,6 +297,6 @@ BEGIN
     RETURN posthaste.enqueue(name, kwargs, queue, priority, scheduled_at, expires_at, tag,
         unique_key, max_attempts, ordering_key, trace);
   END IF;
-  RETURN posthaste.enqueue_other(name, kwargs, queue, priority, scheduled_at, expires_at, tag,
+  RETURN posthaste.enqueue_slow(name, kwargs, queue, priority, scheduled_at, expires_at, tag,
       unique_key, max_attempts, ordering_key, trace, nowait => true);
 END $f$;

@@ -1,8 +1,7 @@
--- Maintenance: jobs that end where they wait, because they expired or were cancelled; confirmations
--- that never came, and what nobody needs any more.
+-- Maintenance: waiting jobs that expired or were cancelled.
 
--- Closes jobs of a lane before they are claimed, and marks them: claims skip such rows. Those that
--- expired, at most p_limit, or, where they are named, those that were cancelled.
+-- Closes unclaimed jobs of a lane and marks them, so that claims skip them: expired ones, at most
+-- p_limit, or, if ids are given, cancelled ones.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.close_unclaimed_0(
   p_queue text, p_priority integer, p_limit bigint, p_ids bigint[])
@@ -41,8 +40,8 @@ BEGIN
 END $f$;
 -- end
 
--- Finds lanes of this slot with jobs that expired unclaimed, reading all of it without a lock, and
--- closes those jobs. What is claimed is left to its worker.
+-- Finds lanes of this slot with jobs that expired unclaimed, without locking, and closes those
+-- jobs. Claimed jobs are left to their workers.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.expire_0(p_limit integer)
 RETURNS bigint LANGUAGE plpgsql AS $f$
@@ -50,8 +49,8 @@ DECLARE
   v_lane record;
   v_all bigint := 0;
 BEGIN
-  -- Each lane costs the transaction a lock. Any hundred of them: those whose claimers are busy must
-  -- not crowd out the others.
+  -- Each lane costs a lock. A random hundred, so that lanes with busy claimers do not crowd out the
+  -- others.
   FOR v_lane IN
     SELECT * FROM (
       SELECT DISTINCT r.queue, r.priority FROM posthaste.ready_0 r
@@ -73,8 +72,8 @@ BEGIN
 END $f$;
 -- end
 
--- Finds scheduled jobs that expired. Reading the slot takes long; the promoter is kept waiting only
--- while what was found is closed.
+-- Finds scheduled jobs that expired. Reading the slot takes long, so the promoter is locked only
+-- while they are closed.
 -- repeat: slots 6..7
 CREATE OR REPLACE FUNCTION posthaste.expire_6(p_limit integer)
 RETURNS bigint LANGUAGE plpgsql AS $f$
@@ -97,9 +96,9 @@ BEGIN
 END $f$;
 -- end
 
--- The same for scheduled jobs at these places: they are kept in this state, or sent to work at once
--- where it is 'available'. Returns them. Meanwhile some of them may have been promoted. The caller
--- holds the promoter's lock.
+-- Closes the scheduled jobs at these tuple ids: stored in this state, or sent to work at once if it
+-- is 'available'. Returns them without those promoted meanwhile. The caller holds the promoter's
+-- lock.
 -- repeat: slots 6..7
 CREATE OR REPLACE FUNCTION posthaste.close_scheduled_6(p_places tid[], p_state text)
 RETURNS SETOF posthaste.store LANGUAGE plpgsql AS $f$
@@ -121,7 +120,7 @@ BEGIN
   noted AS (
     INSERT INTO posthaste.left_6 (queue, priority, name, tag, what, jobs)
     SELECT coalesce(own_queue, queue), coalesce(own_priority, priority), name, tag, w.what, count(*)
-      FROM gone, posthaste.wait_of(scheduled_at, attempt) w(what) GROUP BY 1, 2, 3, 4, 5),
+      FROM gone, posthaste.wait_kind(scheduled_at, attempt) w(what) GROUP BY 1, 2, 3, 4, 5),
   sent AS (
     INSERT INTO posthaste.store
     SELECT a.*
@@ -138,8 +137,8 @@ BEGIN
 END $f$;
 -- end
 
--- Finds jobs that expired in one slot without any consumer, and keeps them as expired. One slot in
--- a transaction, so that what is locked for one of them does not stay locked while another is read.
+-- Finds jobs of one slot that expired without a consumer, and stores them as expired. One slot per
+-- transaction, so that locks for one are not held while another is read.
 CREATE OR REPLACE FUNCTION posthaste.expire(p_slot integer, p_limit integer)
 RETURNS bigint LANGUAGE plpgsql
 SET jit = off SET search_path = pg_catalog, pg_temp AS $f$

@@ -1,15 +1,15 @@
--- One job: where it is, by its number, and letting it run now.
+-- Finds jobs by id.
 
--- The claim whose batch has a row of its lane: the first whose cursor is behind it, found by
--- bisection. No batch: it was not claimed yet.
+-- The claim that contains a row, found by bisection: the first claim of its lane whose cursor is
+-- after the row. NULL if the row is unclaimed.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.claim_of_0(r posthaste.store)
 RETURNS posthaste.claim_0 LANGUAGE plpgsql STABLE AS $f$
 DECLARE
   c posthaste.claim_0;
   v_found posthaste.claim_0;
-  v_bottom bigint := 0;  -- no claim below it has the row
-  v_top bigint;          -- nor is there one between this and the found one
+  v_bottom bigint := 0;  -- no claim below it contains the row
+  v_top bigint;          -- nor does one between this and the one found
   v_middle bigint;
 BEGIN
   SELECT * INTO c FROM posthaste.claim_0 n WHERE n.queue = r.queue AND n.priority = r.priority
@@ -33,7 +33,7 @@ BEGIN
 END $f$;
 -- end
 
--- What became of these rows.
+-- State and outcome of these rows.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.slot_row_0(p_rows posthaste.store[])
 RETURNS SETOF posthaste.slot_row LANGUAGE plpgsql STABLE AS $f$
@@ -72,11 +72,11 @@ RETURNS SETOF posthaste.slot_row LANGUAGE sql STABLE AS $f$
 $f$;
 -- end
 
--- Rows of a job where they are to be expected. Numbers are drawn in about the order in which rows
--- come to lie, except of what was promoted or moved: a slot is bisected by the greatest number of a
--- few pages, and the pages around are read.
+-- Rows of a job at their expected place. Ids are drawn in about the order in which rows are stored,
+-- except for promoted and moved jobs: the slot is bisected by the greatest id of a few pages, and
+-- the pages around are read.
 -- repeat: slots 0..7
-CREATE OR REPLACE FUNCTION posthaste.near_0(p_id bigint)
+CREATE OR REPLACE FUNCTION posthaste.rows_near_0(p_id bigint)
 RETURNS SETOF posthaste.store LANGUAGE plpgsql STABLE AS $f$
 DECLARE
   v_low bigint := 0;
@@ -104,8 +104,7 @@ BEGIN
 END $f$;
 -- end
 
--- What the slots know of jobs: of the first, by rows that lie where they are to be expected, or of
--- all of them, by all rows.
+-- Rows of these jobs in the slots. p_near: only of the first job, at its expected place.
 CREATE OR REPLACE FUNCTION posthaste.slot_rows(p_ids bigint[], p_near boolean)
 RETURNS SETOF posthaste.slot_row LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -113,15 +112,15 @@ BEGIN
   -- repeat: slots 0..7
   RETURN QUERY SELECT *
     FROM posthaste.slot_row_0(CASE
-        WHEN p_near THEN ARRAY(SELECT n FROM posthaste.near_0(p_ids[1]) n)
+        WHEN p_near THEN ARRAY(SELECT n FROM posthaste.rows_near_0(p_ids[1]) n)
         ELSE ARRAY(SELECT s FROM posthaste.store s
           WHERE s.slot = 0 /*slot*/ AND s.id = ANY (p_ids)) END);
   -- end
 END $f$;
 
--- Where these jobs are, in one snapshot. Those in flight, kept and finished are found by their
--- keys. A job that is nowhere, and of which a slot knows that it was not given up, is done.
-CREATE OR REPLACE FUNCTION posthaste.look_for(p_ids bigint[], p_near boolean)
+-- Finds these jobs in one snapshot. Those in flight, dead and retained are found by key. A job that
+-- is in none of these tables, and that a slot does not list as dead, is completed.
+CREATE OR REPLACE FUNCTION posthaste.find_in_snapshot(p_ids bigint[], p_near boolean)
 RETURNS SETOF posthaste.found LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -154,8 +153,8 @@ BEGIN
       FROM posthaste.finished f WHERE f.id = ANY (v_ids);
   v_left := ARRAY(SELECT unnest(v_left) EXCEPT SELECT unnest(v_ids));
   IF cardinality(v_left) > 0 THEN
-    -- Where it lives, else the row that was written last: outcomes 2, 3 and 9 left for
-    -- posthaste.dead, and somebody deleted it there.
+    -- The live row, else the one written last. Outcomes 2, 3 and 9 went to posthaste.dead, where
+    -- the job was deleted since.
     RETURN QUERY
       SELECT (t.job).id, (t.job).name, coalesce((t.job).own_queue, (t.job).queue),
              coalesce((t.job).own_priority, (t.job).priority),
@@ -176,10 +175,9 @@ BEGIN
   END IF;
 END $f$;
 
--- Where jobs are. No row for a job that is not known any more, or never was. A single one is looked
--- for where it is to be expected; what is not there is looked for everywhere; and what seems to be
--- gone once more, because a job that moved while a slot was being truncated is nowhere in that
--- moment's snapshot.
+-- Finds jobs; no row for a job that is unknown or forgotten. A single job is searched at its
+-- expected place first, then everywhere. Jobs that seem to be gone are searched again, because a
+-- job that moves while a slot is truncated is invisible in that moment's snapshot.
 CREATE OR REPLACE FUNCTION posthaste.find_many(ids bigint[])
 RETURNS SETOF posthaste.found LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_custom_plan SET search_path = pg_catalog, pg_temp AS $f$
@@ -189,7 +187,7 @@ DECLARE
   v_sure bigint[];
 BEGIN
   FOR v_try IN CASE WHEN cardinality(ids) = 1 THEN 0 ELSE 1 END .. 2 LOOP
-    v_found := ARRAY(SELECT l FROM posthaste.look_for(v_left, v_try = 0) l);
+    v_found := ARRAY(SELECT l FROM posthaste.find_in_snapshot(v_left, v_try = 0) l);
     v_sure := ARRAY(SELECT f.id FROM unnest(v_found) f
         WHERE v_try = 2 OR f.state <> 'completed'
         OR coalesce(f.ended_at, f.claimed_at) IS NOT NULL);
@@ -199,9 +197,9 @@ BEGIN
   END LOOP;
 END $f$;
 
--- One job. No index of a slot begins with the number, because each would be paid for by every
--- enqueue. But each slot has one that contains it: where the job does not lie where it is to be
--- expected, that index is read from end to end.
+-- Finds one job. No index of a slot begins with the id, because every enqueue would pay for it. But
+-- each slot has an index that contains it: if the job is not at its expected place, that index is
+-- scanned.
 CREATE OR REPLACE FUNCTION posthaste.find(job_id bigint)
 RETURNS SETOF posthaste.found LANGUAGE sql
 SET enable_seqscan = off SET enable_bitmapscan = off SET search_path = pg_catalog, pg_temp AS $f$

@@ -1,13 +1,13 @@
--- History: failed attempts, and jobs that are done and kept for a while, in volumes.
+-- History: failed attempts and retained completed jobs, in volumes.
 
--- The volume of a shelf that is filled now.
+-- The current volume of a shelf.
 CREATE OR REPLACE FUNCTION posthaste.volume(shelf text) RETURNS smallint LANGUAGE sql STABLE AS $f$
   SELECT coalesce((SELECT v.slot FROM posthaste.volume v
         WHERE v.shelf = $1 ORDER BY v.began_at DESC NULLS LAST, v.slot LIMIT 1),
                   CASE WHEN $1 = 'long' THEN 4 ELSE 0 END)::smallint
 $f$;
 
--- A done job in the shape of posthaste.finished; no row when its queue keeps none.
+-- A completed job as a row of posthaste.finished; no row if its queue retains none.
 CREATE OR REPLACE FUNCTION posthaste.to_finish(job posthaste.store, worker bigint)
 RETURNS SETOF posthaste.finished LANGUAGE sql STABLE AS $f$
   SELECT job.id, clock_timestamp(), job.enqueued_at, job.scheduled_at, job.expires_at, worker,
@@ -19,7 +19,7 @@ RETURNS SETOF posthaste.finished LANGUAGE sql STABLE AS $f$
     FROM posthaste.queue q WHERE q.name = job.queue AND q.keep IS NOT NULL
 $f$;
 
--- Keeps the jobs of a batch that was closed as a whole, if their queue asks for that.
+-- Retains the jobs of a batch that was closed in one row, if their queue is configured to.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.keep_batch_0(p_batch bigint, p_token uuid)
 RETURNS void LANGUAGE sql AS $f$
@@ -33,9 +33,9 @@ RETURNS void LANGUAGE sql AS $f$
 $f$;
 -- end
 
--- Writes down how the attempts of these jobs failed; kinds, attempts, states and errors as
--- dispose() takes them. What counted as no attempt is no failure, except that the worker died (kind
--- 7): a snooze, or a job that expired where it waited.
+-- Records failed attempts; kinds, attempts, states and errors as dispose() takes them. Outcomes
+-- that count no attempt (a snooze, or a job that expired while waiting) are no failures, except a
+-- worker's death (kind 7).
 CREATE OR REPLACE FUNCTION posthaste.note_attempts(
   p_jobs posthaste.store[], p_worker bigint, p_ids bigint[], p_kinds smallint[],
   p_attempts integer[], p_states text[], p_errors text[])
@@ -54,8 +54,8 @@ RETURNS void LANGUAGE sql AS $f$
      OR v.kind = 7
 $f$;
 
--- Whose a batch is, or the jobs that were taken out of it and are in flight. Asked before they are
--- closed.
+-- The worker of a batch, or of jobs that were moved out of it and are in flight. Called before they
+-- are closed.
 CREATE OR REPLACE FUNCTION posthaste.worker_of(
   p_slot smallint, p_batch bigint, p_token uuid, p_ids bigint[])
 RETURNS bigint LANGUAGE plpgsql STABLE
@@ -76,9 +76,9 @@ BEGIN
         WHERE h.id = ANY (p_ids) AND h.token = p_token LIMIT 1));
 END $f$;
 
--- Forgets: empties volumes that are past what their shelf keeps, and begins a new one when the
--- current has been filled for a third of that. The one that holds a lock on a volume keeps it.
--- o_turned: how many were begun; o_blocker: who has kept one for more than a second.
+-- Truncates volumes older than their shelf's retention, and begins a new one when the current one
+-- covers a third of it. A locked volume is kept. o_turned: the number of volumes begun; o_blocker:
+-- the holder of a lock for more than a second.
 CREATE OR REPLACE FUNCTION posthaste.tidy_history(OUT o_turned integer, OUT o_blocker text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -96,7 +96,7 @@ BEGIN
   END IF;
   -- The clock has stepped back.
   UPDATE posthaste.volume SET began_at = v_now WHERE began_at > v_now;
-  -- The oldest of each shelf come first: what they leave is free for the next.
+  -- The oldest of each shelf first: the next can use the space.
   FOR v IN
     SELECT b.shelf, b.slot, k.keep, b.began_at, lead(b.began_at) OVER shelf AS ended_at
       FROM posthaste.volume b, LATERAL (
@@ -128,8 +128,8 @@ BEGIN
   END LOOP;
 END $f$;
 
--- Empties a volume, unless somebody has a lock on it: nobody is waited for, so nobody waits behind
--- us.
+-- Truncates a volume unless it is locked: without waiting, so that no session queues behind this
+-- one.
 CREATE OR REPLACE FUNCTION posthaste.empty_volume(volume regclass)
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$

@@ -1,25 +1,25 @@
--- Identity: which store a session sees. Whatever is called here, the owner of the schema may call
--- on a managed server, or does without.
+-- Identity: which store a session sees. Everything called here is allowed to the schema's owner on
+-- a managed server, or optional.
 
--- The server's cluster, as its owner may read it. Where pg_control_system() is refused: what the
--- catalog says of the transaction that made the store, which a dump does not carry. It runs with
--- its owner's rights, so that all roles see the same.
+-- The server's cluster id. If pg_control_system() is not allowed: the transaction that created the
+-- store by the catalog, which a dump does not contain. It runs with its owner's rights, so that all
+-- roles see the same.
 CREATE OR REPLACE FUNCTION posthaste.cluster() RETURNS text LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   IF has_function_privilege('pg_control_system()', 'EXECUTE') THEN
     BEGIN
       RETURN (pg_control_system()).system_identifier;
-    EXCEPTION WHEN OTHERS THEN  -- a managed server may refuse it within
+    EXCEPTION WHEN OTHERS THEN  -- a managed server may reject it inside
     END;
   END IF;
   RETURN (SELECT concat('made by ', a.xmin) FROM pg_attribute a
            WHERE a.attrelid = 'posthaste.store'::regclass AND a.attname = 'ctid');
 END $f$;
 
--- The history of the write-ahead log. Until its first checkpoint a promoted server has the new
--- number only where recovery ended. Where both are refused, each life of the server counts as a new
--- history.
+-- The timeline of the write-ahead log. Until its first checkpoint a promoted server has the new
+-- number only as the end of recovery. If both are not allowed, each life of the server counts as a
+-- new timeline.
 CREATE OR REPLACE FUNCTION posthaste.timeline()
 RETURNS text LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -37,11 +37,11 @@ END $f$;
 
 REVOKE EXECUTE ON FUNCTION posthaste.cluster(), posthaste.timeline() FROM PUBLIC;
 
--- Which store a session sees: the cluster, the tables, the history of the write-ahead log, the
--- database by its number, which a copy does not share and a new name does not change, and last
--- which life of the server. Each claim asks: that is how a worker notices that its connection leads
--- elsewhere, or to a server that was promoted or has crashed. A session stays in one database of
--- one server, and whatever changes there begins another life: so it asks once in each.
+-- The identity of the store that a session sees: the cluster, the tables, the timeline, the
+-- database's oid, which a copy does not share and a rename does not change, and the life of the
+-- server. Each claim reads it: that is how a worker notices that its connection leads elsewhere, or
+-- to a server that was promoted or has crashed. A session stays in one database of one server, and
+-- every change there begins another life, so it is computed once in each.
 CREATE OR REPLACE FUNCTION posthaste.session_identity() RETURNS text LANGUAGE plpgsql STABLE AS $f$
 DECLARE
   v_life text := pg_catalog.concat('/'::text, pg_sequence_last_value('posthaste.life'::regclass));
@@ -63,14 +63,14 @@ SET search_path = pg_catalog, pg_temp AS $f$
     (SELECT oid FROM pg_database WHERE datname = current_database()))
 $f$;
 
--- Whether a worker's identity is that of this store, in whichever life of its server.
+-- Whether a worker's identity is that of this store, in any life of its server.
 CREATE OR REPLACE FUNCTION posthaste.is_here(p_identity text) RETURNS boolean LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT regexp_replace(p_identity, '/[^/]*$', '')
        = regexp_replace(posthaste.session_identity(), '/[^/]*$', '')
 $f$;
 
--- Which store this is, whichever life its server is in.
+-- The identity of this store, without the life of its server.
 CREATE OR REPLACE FUNCTION posthaste.current_identity() RETURNS text[] LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT (string_to_array(posthaste.session_identity(), '/'))[1:4]

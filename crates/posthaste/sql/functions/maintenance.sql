@@ -1,13 +1,12 @@
--- Maintenance: what its duties share. Each is one short transaction behind an advisory lock of
--- its own, so that a second leader finds it taken and goes on. Nothing here waits for a user's
--- transaction: locks are tried, not awaited, and rows are skipped.
+-- Maintenance: functions that its duties share. Each duty is one short transaction under an
+-- advisory lock, so that a second leader finds it taken and continues. Nothing here waits for a
+-- user's transaction: locks are tried, not awaited, and locked rows are skipped.
 --
 -- Duty locks (1885893476, n): 1 the ready log (rotate, seal, overflow, reclaim)   2 the scheduled
 -- slots   3 rescue   4 expiry   5 history   6 counting   7 samples
 
--- Who has had a lock on one of these tables, or this advisory lock, in a transaction that is older
--- than a second: a session by its pid, a prepared transaction by its gid. NULL when there is
--- nobody, or somebody in passing.
+-- The holder of a lock on one of these tables, or of this advisory lock, whose transaction is older
+-- than a second: a session by its pid, a prepared transaction by its gid. NULL if there is none.
 CREATE OR REPLACE FUNCTION posthaste.lock_holder(
   p_tables regclass[], p_class bigint DEFAULT NULL, p_number bigint DEFAULT NULL)
 RETURNS text LANGUAGE sql STABLE AS $f$
@@ -25,15 +24,15 @@ RETURNS text LANGUAGE sql STABLE AS $f$
        LIMIT 1
 $f$;
 
--- The clock as those see it who forget for good what is old: it follows a clock that jumps ahead by
--- a minute for each renewal of the lease, which is more than twenty times as fast as time goes, and
--- one that steps back at once. Who was away for a week has forgotten what was due within some
--- hours; a clock that is a year ahead for ten minutes costs four hours of history.
+-- The clock for deleting old data: it follows a clock that jumps ahead by only a minute for each
+-- renewal of the lease, which is more than twenty times real time, and one that steps back at once.
+-- After a week without a leader, old data is deleted within some hours; a clock that is a year
+-- ahead for ten minutes costs four hours of history.
 CREATE OR REPLACE FUNCTION posthaste.steady() RETURNS timestamptz LANGUAGE sql STABLE AS $f$
   SELECT least(clock_timestamp(), (SELECT l.steady FROM posthaste.leader l))
 $f$;
 
--- Forgets confirmations that nobody asked for and workers that are long gone.
+-- Deletes unused confirmations and workers that stopped long ago.
 CREATE OR REPLACE FUNCTION posthaste.prune() RETURNS void LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $f$
   DELETE FROM posthaste.confirmed c WHERE c.confirmed_at < posthaste.steady() - interval '1 day'
@@ -42,10 +41,9 @@ SET search_path = pg_catalog, pg_temp AS $f$
      AND NOT EXISTS (SELECT FROM posthaste.in_flight h WHERE h.worker = w.id)
 $f$;
 
--- Sets right what a clock that was ahead has left behind: times of the past that are to come, by
--- which somebody would be waited for, kept or notified as long as the clock stepped back by. Called
--- when a leader begins, and once a minute; how many were found. What programs have asked for
--- stays.
+-- Corrects future timestamps of past events, left by a clock that was ahead: otherwise something
+-- would be awaited, kept or notified for as long as the clock stepped back. Called when a leader
+-- begins, and once a minute; returns the number found. Times requested by programs stay.
 CREATE OR REPLACE FUNCTION posthaste.mend_times() RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -62,7 +60,7 @@ BEGIN
   confirmed AS (
     UPDATE posthaste.confirmed c SET confirmed_at = v_now
      WHERE c.confirmed_at > v_past RETURNING 1),
-  -- Five minutes are the most that a quarantined job has to wait (functions/rescue.sql).
+  -- A quarantined job waits for at most five minutes (functions/rescue.sql).
   quarantined AS (
     UPDATE posthaste.in_flight h SET until = v_now
      WHERE h.state = 'quarantined' AND h.until > v_now + interval '6 min' RETURNING 1),
@@ -70,7 +68,7 @@ BEGIN
     UPDATE posthaste.inbox i SET received_at = v_now
      WHERE i.delivery_id IN (SELECT o.delivery_id FROM posthaste.inbox o
                               WHERE o.received_at > v_past LIMIT 10000) RETURNING 1),
-  -- A console that drives an action or lets it rest does so for half a minute at most.
+  -- A console drives an action, or pauses it, for at most half a minute.
   driven AS (
     UPDATE posthaste.bulk_action b SET driven_until = v_now
      WHERE b.state = 'running' AND b.driven_until > v_now + interval '1 min' RETURNING 1),
@@ -78,7 +76,7 @@ BEGIN
     SELECT FROM workers UNION ALL SELECT FROM cancelling UNION ALL SELECT FROM confirmed
     UNION ALL SELECT FROM quarantined UNION ALL SELECT FROM inbox UNION ALL SELECT FROM driven)
   SELECT count(*) INTO v_found FROM found;
-  -- A worker that sleeps turns its notifications on again before this is over.
+  -- A sleeping worker renews its notifications before this time.
   IF pg_sequence_last_value('posthaste.listeners_until'::regclass) > extract(epoch FROM v_now) + 600
      AND pg_try_advisory_xact_lock(1885893480, 0) THEN
     PERFORM setval('posthaste.listeners_until', ceil(extract(epoch FROM v_now))::bigint + 30);
@@ -87,7 +85,7 @@ BEGIN
   RETURN v_found;
 END $f$;
 
--- Forgets what was received long ago, up to 10,000 of it; how many.
+-- Deletes old rows of the inbox, up to 10,000; returns their number.
 CREATE OR REPLACE FUNCTION posthaste.prune_inbox() RETURNS bigint LANGUAGE sql
 SET search_path = pg_catalog, pg_temp AS $f$
   WITH gone AS (

@@ -1,15 +1,14 @@
 -- Counters: how many jobs there are, and of which kind, without reading them all
 -- (decision 16 in docs/why/decisions.md).
 --
--- What is counted once is not counted again. The leader counts behind the enqueuers and writes
--- sums, each with the snapshot or cursor up to which it holds; a reader (functions/counts.sql)
--- takes the newest sum and counts only what lies beyond it. So the counters are exact whenever they
--- are read, and quick once the leader has kept up; without a leader they are exact and slow.
--- Nothing here is updated or deleted: sums lie in tables of the slot that they are of and go with
--- it.
+-- The leader counts each job once, after it was enqueued, and writes sums, each with the snapshot
+-- or cursor up to which it holds. A reader (functions/counts.sql) takes the newest sum and counts
+-- only the rows added since. So the counters are always exact, and fast once the leader has caught
+-- up; without a leader they are exact and slow. Nothing is updated or deleted: sums are stored in
+-- tables of their slot and truncated with it.
 
--- Whether all that is visible in one snapshot is visible in another.
-CREATE OR REPLACE FUNCTION posthaste.is_within(inner_one pg_snapshot, outer_one pg_snapshot)
+-- Whether everything visible in one snapshot is visible in another.
+CREATE OR REPLACE FUNCTION posthaste.is_subset(inner_one pg_snapshot, outer_one pg_snapshot)
 RETURNS boolean LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -23,20 +22,20 @@ BEGIN
       WHERE pg_visible_in_snapshot(x, inner_one));
 END $f$;
 
--- Whether a lane's claims have taken everything that a mark counted: at most this row, and seen by
--- hi.
-CREATE OR REPLACE FUNCTION posthaste.is_passed(
+-- Whether a lane's claims have taken everything that a mark counted: rows up to this one that are
+-- visible in hi.
+CREATE OR REPLACE FUNCTION posthaste.mark_passed(
   max_xid xid8, max_id bigint, hi pg_snapshot, c_lo pg_snapshot, c_hi pg_snapshot, c_xid xid8,
   c_id bigint, c_exhausted boolean)
 RETURNS boolean LANGUAGE sql STABLE AS $f$
-  SELECT ((c_exhausted OR (max_xid, max_id) <= (c_xid, c_id)) AND posthaste.is_within(hi, c_hi))
-    OR posthaste.is_within(hi, c_lo)
+  SELECT ((c_exhausted OR (max_xid, max_id) <= (c_xid, c_id)) AND posthaste.is_subset(hi, c_hi))
+    OR posthaste.is_subset(hi, c_lo)
 $f$;
 
--- The rows of a lane behind a cursor, up to and with (p_to_xid, p_to_id). Each part is one exact
--- index range, as in batch_rows_k. What is visible is the query's own matter.
+-- The rows of a lane after a cursor, up to and including (p_to_xid, p_to_id). Each part is one
+-- exact index range, as in batch_rows_k. The caller decides about visibility.
 -- repeat: slots 0..5
-CREATE OR REPLACE FUNCTION posthaste.beyond_0(
+CREATE OR REPLACE FUNCTION posthaste.rows_after_0(
   p_queue text, p_priority integer, p_lo pg_snapshot, p_hi pg_snapshot, p_xid xid8, p_id bigint,
   p_exhausted boolean, p_to_xid xid8, p_to_id bigint)
 RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
@@ -72,7 +71,7 @@ RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
 $f$;
 -- end
 
--- The lanes of this slot, each with its claims' cursor.
+-- The lanes of this slot, each with the cursor of its claims.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.cursors_0(
   OUT queue text, OUT priority integer, OUT lo pg_snapshot, OUT hi pg_snapshot, OUT at_xid xid8,
@@ -93,8 +92,8 @@ RETURNS SETOF record LANGUAGE sql STABLE AS $f$
 $f$;
 -- end
 
--- Counts at most p_limit jobs of a lane that nobody has claimed, a mark each p_step of them; how
--- many it counted. A lane that has fewer is not worth a mark: readers count it by themselves.
+-- Counts at most p_limit unclaimed jobs of a lane, writing a mark for each p_step of them; returns
+-- the number counted. A lane with fewer is not worth a mark: readers count it.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.count_lane_0(
   p_queue text, p_priority integer, p_limit integer, p_step integer)
@@ -116,15 +115,15 @@ BEGIN
   SELECT * INTO m FROM posthaste.counted_0 WHERE queue = p_queue AND priority = p_priority
    ORDER BY queue DESC, priority DESC, run DESC, max_xid DESC, max_id DESC, number DESC LIMIT 1;
   IF NOT FOUND
-    OR posthaste.is_passed(m.max_xid, m.max_id, m.hi, c.lo, c.hi, c.to_xid, c.to_id, c.exhausted)
+    OR posthaste.mark_passed(m.max_xid, m.max_id, m.hi, c.lo, c.hi, c.to_xid, c.to_id, c.exhausted)
     THEN
     m := ROW(coalesce(m.number, 0) + 1, coalesce(m.number, 0) + 1, '0', 0, c.to_xid, c.to_id,
         p_priority, c.exhausted, p_queue, c.lo, c.hi, '{}', '{}', '{}');
   END IF;
   w.lo := m.lo; w.hi := m.hi; w.at_xid := m.at_xid; w.at_id := m.at_id; w.is_fresh := false;
-  w := posthaste.bounded(w);
+  w := posthaste.with_bounds(w);
   IF m.exhausted THEN
-    w := posthaste.next_count(w, c.hi);
+    w := posthaste.next_counting_window(w, c.hi);
   END IF;
   WHILE v_counted < p_limit LOOP
     v_started := clock_timestamp();
@@ -155,15 +154,15 @@ BEGIN
     IF cardinality(v.jobs) > 1000 THEN
       SELECT array_agg(k.name), array_agg(k.tag), array_agg(k.jobs)
         INTO v.names, v.tags, v.jobs
-        FROM posthaste.fold_kinds(posthaste.kinds_of('{}', '{}', m.names || v.names,
+        FROM posthaste.limit_kinds(posthaste.kinds_of('{}', '{}', m.names || v.names,
           m.tags || v.tags, '{}', array_fill(0::bigint, ARRAY[cardinality(m.jobs)]) || v.jobs),
           false) k;
     END IF;
     IF v.n < v_step AND w.is_fresh AND clock_timestamp() - v_started < interval '20 ms' THEN
       RETURN v_counted;
     END IF;
-    -- A look that was slow although it met little has walked rows that nobody can see: the mark
-    -- spares the next one the walk.
+    -- A slow read of few jobs has scanned rows that nobody can see: a mark spares the next read
+    -- that scan.
     IF v.n > 0 OR w.is_fresh THEN
       IF m.number = m.run AND v_counted = 0 AND m.jobs = '{}' THEN
         INSERT INTO posthaste.counted_0 SELECT m.*;
@@ -181,20 +180,20 @@ BEGIN
     END IF;
     IF v.n = v_step THEN
       w.at_xid := v.xid; w.at_id := v.id;
-      w := posthaste.bounded(w);
+      w := posthaste.with_bounds(w);
     ELSIF w.is_fresh THEN
       RETURN v_counted;
     ELSE
-      w := posthaste.next_count(w, c.hi);
+      w := posthaste.next_counting_window(w, c.hi);
     END IF;
   END LOOP;
   RETURN v_counted;
 END $f$;
 -- end
 
--- Batches of a lane that may be open: those that the newest mark names, and those behind it.
+-- Batches of a lane that may be open: those named by the newest mark, and later ones.
 -- repeat: slots 0..5
-CREATE OR REPLACE FUNCTION posthaste.maybe_open_0(p_queue text, p_priority integer)
+CREATE OR REPLACE FUNCTION posthaste.possibly_open_0(p_queue text, p_priority integer)
 RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
   SELECT b.batch
     FROM (SELECT coalesce((SELECT o FROM posthaste.opened_0 o
@@ -209,7 +208,7 @@ RETURNS SETOF bigint LANGUAGE sql STABLE AS $f$
 $f$;
 -- end
 
--- Lanes of which something was claimed.
+-- Lanes with claims.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.claimed_lanes_0(OUT queue text, OUT priority integer)
 RETURNS SETOF record LANGUAGE sql STABLE AS $f$
@@ -224,10 +223,11 @@ RETURNS SETOF record LANGUAGE sql STABLE AS $f$
 $f$;
 -- end
 
--- Marks which batches of each lane are open, where that spares readers at least p_step looks. A
--- lane's batches become visible in their order, because its lock is held until a claim's commit.
+-- Records which batches of each lane are open if that spares readers at least p_step probes. A
+-- lane's batches become visible in order, because its lock is held until a claim's commit.
 -- repeat: slots 0..5
-CREATE OR REPLACE FUNCTION posthaste.mark_open_0(p_step integer) RETURNS void LANGUAGE sql AS $f$
+CREATE OR REPLACE FUNCTION posthaste.mark_open_batches_0(p_step integer)
+RETURNS void LANGUAGE sql AS $f$
   INSERT INTO posthaste.opened_0 (queue, priority, number, batch, open)
   SELECT l.queue, l.priority, coalesce(mark.number, 0) + 1, coalesce(last.batch, mark.batch), o.open
     FROM posthaste.claimed_lanes_0() l
@@ -238,7 +238,7 @@ CREATE OR REPLACE FUNCTION posthaste.mark_open_0(p_step integer) RETURNS void LA
               WHERE c.queue = l.queue AND c.priority = l.priority
                 AND c.batch > coalesce(mark.batch, 0) OFFSET 0) last,
     LATERAL (SELECT coalesce(array_agg(b.batch), '{}') AS open
-               FROM posthaste.maybe_open_0(l.queue, l.priority) b(batch)
+               FROM posthaste.possibly_open_0(l.queue, l.priority) b(batch)
               WHERE EXISTS (SELECT FROM posthaste.claim_0 c,
                   LATERAL posthaste.batch_rows_0(c.batch, c.token) r
                              WHERE c.batch = b.batch
@@ -249,23 +249,23 @@ CREATE OR REPLACE FUNCTION posthaste.mark_open_0(p_step integer) RETURNS void LA
 $f$;
 -- end
 
--- The window to be counted behind this one: up to where the claims' window ends, if that is later,
--- so that what they take is counted in their order; else up to now.
-CREATE OR REPLACE FUNCTION posthaste.next_count(w posthaste.lane_window, c_hi pg_snapshot)
+-- The next window to count: up to the end of the claims' window if that is later, so that jobs are
+-- counted in the order of their claims; else up to now.
+CREATE OR REPLACE FUNCTION posthaste.next_counting_window(w posthaste.lane_window, c_hi pg_snapshot)
 RETURNS posthaste.lane_window LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   w := posthaste.next_window(w, posthaste.cursor_snapshot());
-  IF posthaste.is_within(w.lo, c_hi) AND NOT posthaste.is_within(c_hi, w.lo) THEN
+  IF posthaste.is_subset(w.lo, c_hi) AND NOT posthaste.is_subset(c_hi, w.lo) THEN
     w.hi := c_hi; w.is_fresh := false;
-    w := posthaste.bounded(w);
+    w := posthaste.with_bounds(w);
   END IF;
   RETURN w;
 END $f$;
 
--- What a scheduled job is counted as: one that waits for its turn is due never
+-- The state as which a scheduled job is counted: one that waits for its turn is never due
 -- (functions/ordering.sql).
-CREATE OR REPLACE FUNCTION posthaste.wait_of(due timestamptz, attempt integer)
+CREATE OR REPLACE FUNCTION posthaste.wait_kind(due timestamptz, attempt integer)
 RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $f$
   SELECT CASE WHEN due = '9999-01-01Z' THEN 'blocked' WHEN attempt > 0 THEN 'retrying'
       ELSE 'scheduled' END

@@ -1,8 +1,8 @@
--- Counters of the scheduled slots: marks, as functions/marks.sql has them of lanes.
+-- Counters of the scheduled slots: marks as functions/marks.sql has them for lanes.
 
--- The newest mark, or one that stands before everything.
+-- The newest mark, or an empty one.
 -- repeat: slots 6..7
-CREATE OR REPLACE FUNCTION posthaste.newest_count_6()
+CREATE OR REPLACE FUNCTION posthaste.newest_scheduled_mark_6()
 RETURNS posthaste.counted_6 LANGUAGE sql STABLE AS $f$
   SELECT n FROM (SELECT c AS n, c.number FROM posthaste.counted_6 c UNION ALL
                  SELECT ROW(0, '0', '-infinity', 0, true, '1:1:', '1:1:', '1:1:', '{}', '{}', '{}',
@@ -11,7 +11,7 @@ RETURNS posthaste.counted_6 LANGUAGE sql STABLE AS $f$
 $f$;
 -- end
 
--- What left this slot and was not visible in that snapshot.
+-- Jobs that left this slot and were not visible in that snapshot.
 -- repeat: slots 6..7
 CREATE OR REPLACE FUNCTION posthaste.left_since_6(p_hi pg_snapshot)
 RETURNS SETOF posthaste.left_6 LANGUAGE sql STABLE AS $f$
@@ -23,7 +23,7 @@ RETURNS SETOF posthaste.left_6 LANGUAGE sql STABLE AS $f$
 $f$;
 -- end
 
--- Jobs that entered this slot and are not in a mark.
+-- Jobs that entered this slot and are in no mark.
 -- repeat: slots 6..7
 CREATE OR REPLACE FUNCTION posthaste.entered_since_6(m posthaste.counted_6)
 RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
@@ -49,19 +49,19 @@ RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
 $f$;
 -- end
 
--- Counts jobs that entered this slot, at most p_limit or p_step, and what left it, and writes a
--- mark if they are p_step at least; how many jobs it counted.
+-- Counts jobs that entered and left this slot, at most p_limit or p_step, and writes a mark if
+-- there are at least p_step; returns the number counted.
 -- repeat: slots 6..7
 CREATE OR REPLACE FUNCTION posthaste.count_scheduled_6(p_limit integer, p_step integer)
 RETURNS integer LANGUAGE plpgsql AS $f$
 DECLARE
-  m posthaste.counted_6 := posthaste.newest_count_6();
+  m posthaste.counted_6 := posthaste.newest_scheduled_mark_6();
   n posthaste.counted_6;
   v_entered integer;
   v_left integer;
 BEGIN
   n := m;
-  -- With fewer than a step it could not tell whether that is all.
+  -- With a smaller limit it could not tell whether there are more.
   p_limit := greatest(p_limit, p_step);
   n.number := m.number + 1;
   n.left_hi := posthaste.cursor_snapshot();
@@ -71,7 +71,7 @@ BEGIN
   WITH entered AS MATERIALIZED (
     SELECT r.xid, r.scheduled_at, r.id, coalesce(r.own_queue, r.queue) AS queue,
            coalesce(r.own_priority, r.priority) AS priority, r.name, r.tag,
-           posthaste.wait_of(r.scheduled_at, r.attempt) AS what FROM (
+           posthaste.wait_kind(r.scheduled_at, r.attempt) AS what FROM (
       SELECT late.* FROM pg_snapshot_xip(n.lo) p, LATERAL (
         SELECT r.* FROM posthaste.scheduled_6 r WHERE r.xid = p AND pg_visible_in_snapshot(p, n.hi)
            AND (r.xid, r.scheduled_at, r.id) > (n.at_xid, n.at_due, n.at_id)
@@ -108,7 +108,7 @@ BEGIN
     SELECT array_agg(k.queue), array_agg(k.priority), array_agg(k.name), array_agg(k.tag),
            array_agg(k.what), array_agg(k.jobs)
       INTO n.queues, n.priorities, n.names, n.tags, n.whats, n.jobs
-      FROM posthaste.fold_kinds(posthaste.kinds_of(m.queues || n.queues,
+      FROM posthaste.limit_kinds(posthaste.kinds_of(m.queues || n.queues,
         m.priorities || n.priorities, m.names || n.names, m.tags || n.tags, m.whats || n.whats,
         array_fill(0::bigint, ARRAY[cardinality(m.jobs)]) || n.jobs), n.exhausted) k;
   END IF;
@@ -121,7 +121,7 @@ BEGIN
 END $f$;
 -- end
 
--- What leaves a scheduled slot because its turn has come.
+-- Records jobs that leave a scheduled slot because it is their turn.
 CREATE OR REPLACE FUNCTION posthaste.count_left(p_places posthaste.place[])
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$

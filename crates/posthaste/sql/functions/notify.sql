@@ -1,19 +1,18 @@
--- Notifications. A worker that sleeps sets the bit of its queue in posthaste.flags
--- (functions/notify.sql), looks once more, and is woken by NOTIFY when a transaction that has seen
--- the bit commits. So a commit pays for NOTIFY, which lets only one such commit go at a time, once
--- per sleep and not once per job. An enqueuer never takes a bit back: one that rolls back, or stays
--- open, would keep everybody asleep.
+-- Notifications. A worker that goes to sleep sets the bit of its queue in posthaste.flags, polls
+-- once more, and is woken by NOTIFY when a transaction that has seen the bit commits. A commit with
+-- NOTIFY excludes other such commits, so it is paid once per sleep and not once per job. An
+-- enqueuer never clears a bit: if it rolled back or stayed open, workers would not be woken.
 
--- The bit of a queue. Queues share 61 of them: one that shares a bit with another is notified too
--- often. The leader's queue is ''.
+-- The bit of a queue. Queues share 61 bits: a queue that shares one is notified more often than
+-- needed. The leader's queue is ''.
 CREATE OR REPLACE FUNCTION posthaste.listener_bit(queue text)
 RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $f$
   SELECT CASE WHEN queue = '' THEN 2::bigint
       ELSE 4::bigint << ((hashtext(queue) & 2147483647) % 61) END
 $f$;
 
--- The bits of the queues that this transaction is to notify. None after SET posthaste.notify = off:
--- PREPARE TRANSACTION refuses a transaction that has notified.
+-- The bits of the queues that this transaction must notify. None after SET posthaste.notify = off:
+-- PREPARE TRANSACTION rejects transactions that have notified.
 CREATE OR REPLACE FUNCTION posthaste.listeners() RETURNS bigint LANGUAGE plpgsql AS $f$
 DECLARE
   v_flags bigint := posthaste.position('posthaste.flags');
@@ -26,9 +25,9 @@ BEGIN
   RETURN v_flags;
 END $f$;
 
--- Notifies the workers of a queue, if its bit is among the listeners, and nobody where it is not;
--- 0, to be added where a row is given its slot. One of the inner ends is never reached; it is there
--- because what returns nothing can be tested only. The planner inlines it.
+-- Notifies the workers of a queue if its bit is among the listeners. Returns 0, to be added to the
+-- slot of a row. One of the inner branches is never reached; it exists because a void result can
+-- only be tested. The planner inlines it.
 CREATE OR REPLACE FUNCTION posthaste.notify(queue text, listeners bigint)
 RETURNS smallint LANGUAGE sql AS $f$
   SELECT CASE WHEN listeners & posthaste.listener_bit(queue) <> 0
@@ -37,19 +36,17 @@ RETURNS smallint LANGUAGE sql AS $f$
               ELSE 0::smallint END
 $f$;
 
--- Notifications, the worker's end: a worker that goes to sleep asks to be notified, and looks once
--- more. How it is notified stands above.
---
--- Nobody's sleep is a matter of safety: each worker also looks from time to time, and a worker that
--- was not notified loses that time.
+-- Notifications, the worker's side: a worker that goes to sleep turns them on and polls once more.
+-- They are only an optimisation: each worker also polls from time to time, so a missed notification
+-- only costs time.
 
--- Turns the notifications of these bits of posthaste.flags on until p_for from now. False when
--- somebody's open transaction is just writing the first route. NULL, and all notifications are off,
--- while the server's queue of notifications is half full: once it is full, which takes a session of
--- any database that listens and stays in a transaction, each transaction that has notified fails at
--- its COMMIT. Who enqueues does not look: workers come here every few seconds, and the queue has
--- room for gigabytes. The commit is asynchronous: a crash that forgets it ends the connections of
--- all that sleep.
+-- Turns the notifications of these bits of posthaste.flags on until p_for from now. Returns false
+-- while another open transaction writes the first route. Returns NULL, and turns all notifications
+-- off, while the server's notification queue is half full: once it is full, because a listening
+-- session of any database stays in a transaction, each transaction that has notified fails at
+-- COMMIT. Enqueuers do not check this: workers call it every few seconds, and the queue has room
+-- for gigabytes. The commit is asynchronous: a crash that loses it also ends the sleepers'
+-- connections.
 CREATE OR REPLACE FUNCTION posthaste.notify_on(p_bits bigint, p_for interval)
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -68,8 +65,8 @@ BEGIN
   IF v_flags & v_bits <> v_bits THEN
     PERFORM setval('posthaste.flags', v_flags | v_bits);
   END IF;
-  -- Not at each renewal: it is written ahead. One that is further ahead than any sleep was written
-  -- by a clock that has stepped back since: workers that died asleep would be notified till then.
+  -- Not at each renewal, since it is set ahead. A time further ahead than any sleep was written
+  -- before the clock stepped back: workers that died asleep would be notified until then.
   IF v_bits <> 0 AND pg_sequence_last_value('posthaste.listeners_until'::regclass)
                      NOT BETWEEN v_until - extract(epoch FROM p_for) / 3 AND v_until + 600 THEN
     PERFORM setval('posthaste.listeners_until', v_until);
@@ -79,8 +76,8 @@ EXCEPTION WHEN lock_not_available THEN
   RETURN false;
 END $f$;
 
--- Turns the notifications of these bits off, and says so to the workers that relied on them: they
--- poll, or turn them on again. False as above.
+-- Turns the notifications of these bits off and informs the workers that rely on them: they poll,
+-- or turn them on again. Returns false as above.
 CREATE OR REPLACE FUNCTION posthaste.notify_off(p_bits bigint)
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -99,8 +96,8 @@ EXCEPTION WHEN lock_not_available THEN
   RETURN false;
 END $f$;
 
--- Lanes of these queues in this slot that have something to be claimed. The lanes are those that
--- have rows, known or not: one index probe leads from each to the next.
+-- Lanes of these queues in this slot that have something to claim. Lanes are found by their rows,
+-- known or not: one index probe leads from each to the next.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.queues_with_work_0(p_queues text[])
 RETURNS TABLE (queue text, priority integer) LANGUAGE plpgsql AS $f$
@@ -124,7 +121,7 @@ BEGIN
       FROM lane l LEFT JOIN LATERAL (
            SELECT * FROM posthaste.claim_0 n WHERE n.queue = l.queue AND n.priority = l.priority
             ORDER BY n.queue DESC, n.priority DESC, n.batch DESC LIMIT 1) c ON true
-     -- As posthaste.pending_0 says it, of one lane.
+     -- As posthaste.pending_0, for one lane.
      WHERE c.batch IS NULL
         OR (NOT c.exhausted AND EXISTS (
              SELECT FROM posthaste.ready_0 r WHERE r.queue = l.queue AND r.priority = l.priority
@@ -142,8 +139,7 @@ BEGIN
 END $f$;
 -- end
 
--- Lanes of these queues that seem to have something to be claimed: one look for all queues that
--- sleep.
+-- Lanes of these queues that seem to have something to claim: one poll for all sleeping queues.
 CREATE OR REPLACE FUNCTION posthaste.queues_with_work(p_queues text[])
 RETURNS TABLE (queue text, priority integer) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
@@ -161,9 +157,9 @@ BEGIN
   END LOOP;
 END $f$;
 
--- How long the promoter may sleep: until the next scheduled job is due, NULL when that is longer
--- than p_ahead. Zero while something may be due now: what waits in an old segment, what another
--- leader is at, a clock that stepped back.
+-- How long the promoter may sleep: until the next scheduled job is due; NULL if that is longer than
+-- p_ahead. Zero while something may be due: jobs left in an old segment, another active leader, or
+-- a clock that stepped back.
 CREATE OR REPLACE FUNCTION posthaste.due_in(p_ahead interval)
 RETURNS interval LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
@@ -187,6 +183,6 @@ BEGIN
       ORDER BY r.scheduled_at, r.id LIMIT 1;
     -- end
   END CASE;
-  -- greatest() passes over a NULL
+  -- greatest() ignores NULL
   RETURN CASE WHEN v_next IS NOT NULL THEN greatest(v_next - v_now, interval '0') END;
 END $f$;

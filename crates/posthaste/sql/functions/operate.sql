@@ -1,7 +1,7 @@
--- Operate: what people do to queues and jobs: pause and resume, limit, cancel, redrive.
+-- Operations on queues and jobs: pause, resume, retention, run now, redrive.
 
--- From the commit of this on, nothing of the queue is claimed; what runs goes on, and everybody may
--- enqueue. False when it is paused already.
+-- Pauses a queue: from its commit on nothing is claimed; running jobs continue, and enqueuing
+-- works. Returns false if it is already paused.
 CREATE OR REPLACE FUNCTION posthaste.pause(queue text) RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -10,7 +10,7 @@ BEGIN
   RETURN FOUND;
 END $f$;
 
--- Workers claim from the queue again. False when it was not paused.
+-- Resumes a queue. Returns false if it was not paused.
 CREATE OR REPLACE FUNCTION posthaste.resume(queue text) RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -22,8 +22,8 @@ BEGIN
   RETURN true;
 END $f$;
 
--- Has a queue's done jobs kept for this long, at least; NULL: not beyond their segment. False when
--- it was so before.
+-- Retains completed jobs of a queue for at least this long; NULL: only as long as their segment.
+-- Returns false if it was set so before.
 CREATE OR REPLACE FUNCTION posthaste.keep(queue text, keep interval)
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -39,9 +39,9 @@ BEGIN
   RETURN FOUND;
 END $f$;
 
--- Scheduled jobs that are meant, at most this many, those that are due first; not those that wait
--- for their turn. Reading the slot takes long; the promoter is kept waiting only while what was
--- found is closed.
+-- Sends matching scheduled jobs to work, at most this many, those due first; not those that wait
+-- for their turn. Reading the slot takes long, so the promoter is locked only while they are
+-- closed.
 -- repeat: slots 6..7
 CREATE OR REPLACE FUNCTION posthaste.retry_6(
   p_ids bigint[], p_queue text, p_name text, p_tag text, p_state text, p_error text, p_limit bigint)
@@ -72,9 +72,9 @@ BEGIN
 END $f$;
 -- end
 
--- What a transaction has locked stays locked while its answers are sent, and a client that stands
--- still reads none. From here to the end of the transaction the server ends the connection of a
--- client that takes nothing for ten seconds. A Unix socket knows no such time.
+-- Locks of a transaction are held while its results are sent, and a frozen client reads none. From
+-- here to the end of the transaction the server closes the connection of a client that reads
+-- nothing for ten seconds. A Unix socket has no such timeout.
 CREATE OR REPLACE FUNCTION posthaste.bound_answers() RETURNS void LANGUAGE plpgsql AS $f$
 BEGIN
   IF current_setting('tcp_user_timeout') = '0' THEN
@@ -82,13 +82,13 @@ BEGIN
   END IF;
 END $f$;
 
--- Lets jobs that wait for their time (scheduled, retrying) run now, those that were due first; they
--- keep the attempts that were counted. All conditions that are not NULL must hold; error is a
--- pattern of LIKE. A quarantined job's wait ends too; it is run alone still. Answers for each job
--- that it met or that ids name: 'available' (it waits for a worker), 'blocked' (for its turn), else
--- where it is and stays: 'running', 'awaiting', 'quarantined', 'completed', or how it was given up,
--- which redrive() can undo. No row: it is not known. One transaction of its own, READ COMMITTED,
--- because the promoter waits for its end.
+-- Runs jobs that wait for their time (scheduled, retrying) now, those due first; they keep their
+-- counted attempts. All conditions that are not NULL must hold; error is a LIKE pattern. A
+-- quarantined job's wait ends too, but it still runs alone. Returns a row for each matching job and
+-- each id given: 'available' (waits for a worker), 'blocked' (for its turn), or its unchanged
+-- state: 'running', 'awaiting', 'quarantined', 'completed', or the terminal state that redrive()
+-- can undo. No row: an unknown job. Needs a separate READ COMMITTED transaction, because the
+-- promoter waits until it ends.
 CREATE OR REPLACE FUNCTION posthaste.retry(
   ids bigint[] DEFAULT NULL, queue text DEFAULT NULL, name text DEFAULT NULL, tag text DEFAULT NULL,
   state text DEFAULT NULL, error text DEFAULT NULL, at_most integer DEFAULT 1000)
@@ -129,9 +129,9 @@ BEGIN
         FROM unnest(v_met) j)) f;
 END $f$;
 
--- Out of posthaste.dead: as if enqueued anew under the same id, with all its attempts before it,
--- behind all others of its key.
-CREATE OR REPLACE FUNCTION posthaste.revived(d posthaste.dead, slot smallint)
+-- A job of posthaste.dead as if enqueued again under the same id, with all its attempts, after all
+-- others of its key.
+CREATE OR REPLACE FUNCTION posthaste.redriven_job(d posthaste.dead, slot smallint)
 RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
   SELECT pg_current_xact_id(), d.id, d.enqueued_at, clock_timestamp(),
          greatest(d.expires_at, clock_timestamp() + interval '30 days'),
@@ -143,9 +143,9 @@ RETURNS SETOF posthaste.store LANGUAGE sql STABLE AS $f$
          CASE WHEN d.ordering_key IS NOT NULL THEN d.priority END, d.last_error, d.trace, d.kwargs
 $f$;
 
--- Sends kept jobs to work again, the oldest first, in the caller's transaction, and returns their
--- ids. All conditions that are not NULL must hold; error is a pattern of LIKE. A job whose unique
--- key another job holds by now stays where it is.
+-- Runs dead, discarded, expired and cancelled jobs again, oldest first, in the caller's
+-- transaction, and returns their ids. All conditions that are not NULL must hold; error is a LIKE
+-- pattern. A job whose unique key another job holds stays where it is.
 CREATE OR REPLACE FUNCTION posthaste.redrive(
   ids bigint[] DEFAULT NULL, queue text DEFAULT NULL, name text DEFAULT NULL, tag text DEFAULT NULL,
   state text DEFAULT NULL, error text DEFAULT NULL, at_most integer DEFAULT 1000)
@@ -179,7 +179,7 @@ BEGIN
         FROM risen r, LATERAL (SELECT (SELECT posthaste.enter_ready()) + posthaste.notify(
                CASE WHEN (r.job).ordering_key IS NULL THEN (r.job).queue ELSE '' END,
                  (SELECT posthaste.listeners())) AS slot OFFSET 0) e,
-                 posthaste.revived(r.job, e.slot) s
+                 posthaste.redriven_job(r.job, e.slot) s
       RETURNING store.id)
     SELECT sent.id FROM sent;
 END $f$;

@@ -1,9 +1,9 @@
 -- Maintenance: the overflow. Jobs that nobody claims would pin the ready log; they are moved to a
--- slot of their own, which is kept small in its turn.
+-- separate slot, which is kept small in turn.
 
--- Moves up to p_limit unclaimed jobs of a slot to the overflow, in their order. Called when they
--- pin the full ready log, and to compact an overflow slot. What of them had expired is kept as
--- expired and not counted: 0 does not mean that nothing was there.
+-- Moves up to p_limit unclaimed jobs of a slot to the overflow, in order. Called when they pin the
+-- full ready log, and to compact an overflow slot. Expired jobs among them are stored as expired
+-- and not counted: 0 does not mean that there was nothing.
 CREATE OR REPLACE FUNCTION posthaste.move_to_overflow(p_slot integer, p_limit integer)
 RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -27,7 +27,7 @@ BEGIN
   IF v_queue IS NULL THEN
     RETURN 0;
   END IF;
-  -- Claims look into the overflow from now on; an empty slot does not disturb them.
+  -- Claims read the overflow from now on; an empty slot does no harm.
   IF pg_sequence_last_value('posthaste.overflow_scan'::regclass) > v_current THEN
     PERFORM setval('posthaste.overflow_scan', v_current);
   END IF;
@@ -37,8 +37,8 @@ BEGIN
   RETURN v_rows;
 END $f$;
 
--- Rows of a slot: counted while it is small, else estimated from pages all over it. A plan for this
--- slot alone, so that no other one is locked.
+-- The number of rows of a slot: counted while it is small, else estimated from sampled pages. A
+-- plan for this slot alone, so that no other is locked.
 CREATE OR REPLACE FUNCTION posthaste.rows_in(p_slot integer) RETURNS bigint LANGUAGE plpgsql
 SET plan_cache_mode = force_custom_plan SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -51,8 +51,8 @@ BEGIN
       WHERE slot = p_slot::smallint) * 100 / v_percent;
 END $f$;
 
--- Rows of an overflow slot that belong to a batch.
-CREATE OR REPLACE FUNCTION posthaste.spent_in(p_slot integer)
+-- The number of claimed rows of an overflow slot.
+CREATE OR REPLACE FUNCTION posthaste.claimed_rows(p_slot integer)
 RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -63,17 +63,18 @@ BEGIN
   END CASE;
 END $f$;
 
--- Reclaims an overflow slot that has no unclaimed job, if every row of it is closed; what still
--- runs in it is moved to posthaste.in_flight. How far it is verified is remembered by the session,
--- as posthaste.verified_overflow: a server that crashed may have forgotten acknowledgements, and
--- its sessions with them. NULL when it is truncated, else why not: 'open', or who holds a lock.
+-- Truncates an overflow slot without unclaimed jobs once every row is closed; running jobs are
+-- moved to posthaste.in_flight. The session remembers the verified position as
+-- posthaste.verified_overflow: a server that crashed may have lost acknowledgements, and its
+-- sessions with them. Returns NULL when it is truncated, else the reason: 'open', or the holder of
+-- a lock.
 CREATE OR REPLACE FUNCTION posthaste.reclaim_overflow(
   p_low bigint, p_batches integer, p_limit integer)
 RETURNS text LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   v_slot integer := 4 + p_low % 2;
-  -- Of another store, which was dropped, nothing holds here.
+  -- Nothing holds here for another store, which was dropped.
   v_this text := concat(p_low, '@', 'posthaste.store'::regclass::oid);
   v_known text := current_setting('posthaste.verified_overflow', true);
   v_from bigint := CASE WHEN split_part(v_known, ':', 1) = v_this
@@ -93,10 +94,10 @@ BEGIN
   RETURN 'open';
 END $f$;
 
--- One step of keeping the overflow slots small: reclaims what is spent, and starts a compaction
--- when at least p_spent rows, or p_bytes bytes, and half of a slot are. o_state says what it did:
--- 'moved', 'compacting', 'truncated', 'locked' (o_blocker holds a lock) or 'none'. A compaction is
--- paid for by the jobs that passed since the last one.
+-- One step of keeping the overflow slots small: truncates finished ones, and starts a compaction
+-- when at least p_spent rows or p_bytes bytes, and half of a slot, are finished. o_state: 'moved',
+-- 'compacting', 'truncated', 'locked' (o_blocker holds a lock) or 'none'. The jobs that passed
+-- since the last compaction pay for the next.
 CREATE OR REPLACE FUNCTION posthaste.tidy_overflow(
   p_spent bigint, p_limit integer, p_bytes bigint DEFAULT 50331648,
   OUT o_state text, OUT o_blocker text)
@@ -119,7 +120,7 @@ BEGIN
     IF r.overflow_low < r.overflow_current THEN
       PERFORM posthaste.move_to_overflow(v_slot, p_limit);
       o_state := 'moved';
-    ELSIF posthaste.is_half_spent(v_slot, p_spent, p_bytes) THEN
+    ELSIF posthaste.is_half_finished(v_slot, p_spent, p_bytes) THEN
       PERFORM setval('posthaste.overflow_current', r.overflow_current + 1);
       o_state := 'compacting';
     END IF;
@@ -144,14 +145,13 @@ BEGIN
   END IF;
 END $f$;
 
--- Whether at least this many rows of an overflow slot are spent, or some of so many bytes, and half
--- of them.
-CREATE OR REPLACE FUNCTION posthaste.is_half_spent(
+-- Whether at least this many rows or bytes of an overflow slot, and half of it, are finished.
+CREATE OR REPLACE FUNCTION posthaste.is_half_finished(
   p_slot integer, p_spent bigint, p_bytes bigint)
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
-  v_spent bigint := posthaste.spent_in(p_slot);
+  v_spent bigint := posthaste.claimed_rows(p_slot);
 BEGIN
   RETURN (v_spent >= p_spent OR v_spent > 0
       AND pg_table_size(('posthaste.ready_' || p_slot)::regclass) > p_bytes)

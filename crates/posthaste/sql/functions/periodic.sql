@@ -1,9 +1,9 @@
--- Periodic jobs: one row each. The leader enqueues their ticks; the one that moves next_at on, in
--- the transaction of the enqueue, is the only one.
+-- Periodic jobs: one row each. The leader enqueues their ticks and advances next_at in the same
+-- transaction, so only one leader can enqueue a tick.
 
--- Enqueues these ticks and moves on to the next one, if nobody did so before and the schedule is
--- still the same; how many jobs. The ticks follow one another up to the next, which is the first
--- after p_now. A row that somebody is just changing is left for later.
+-- Enqueues these ticks and sets the next one, unless that was done before or the schedule has
+-- changed; returns the number of jobs. The ticks follow one another up to the next, the first after
+-- p_now. A row that is being changed is left for later.
 CREATE OR REPLACE FUNCTION posthaste.tick(
   p_name text, p_schedule text, p_zone text, p_at timestamptz, p_ticks timestamptz[],
   p_next timestamptz, p_now timestamptz DEFAULT clock_timestamp())
@@ -21,8 +21,7 @@ BEGIN
   IF NOT FOUND THEN
     RETURN 0;
   END IF;
-  -- Of the gaps, each of which was left by a clock that jumped or a time without a leader, the
-  -- newest are remembered.
+  -- Each gap was left by a clock jump or a time without a leader; the newest are recorded.
   UPDATE posthaste.periodic SET next_at = p_next, looked_at = p_now, error = NULL,
          made = CASE WHEN cardinality(p_ticks) = 0 THEN p.made
                      ELSE (SELECT range_agg(m.part) FROM (
@@ -40,8 +39,8 @@ BEGIN
   RETURN v_jobs;
 END $f$;
 
--- Marks periodic jobs that could not be enqueued. They are looked at again after ten minutes, or
--- once somebody changes them.
+-- Marks periodic jobs that could not be enqueued. They are tried again after ten minutes, or once
+-- the row is changed.
 CREATE OR REPLACE FUNCTION posthaste.fail_ticks(
   p_names text[], p_schedules text[], p_zones text[], p_errors text[])
 RETURNS void LANGUAGE sql

@@ -1,30 +1,30 @@
--- Maintenance: the scheduled road. A scheduled job is promoted when it is due, and the scheduled
--- slots are kept small.
+-- Maintenance: the promoter. It moves scheduled jobs to the ready log when they are due, and keeps
+-- the scheduled slots small.
 --
--- A window is the set {due by t_hi and visible in hi} without {due by t_lo and visible in lo}, its
--- predecessors' set: no row is promoted twice, and none is missed however late its transaction
+-- A window is the set {due by t_hi and visible in hi} without its predecessors' set {due by t_lo
+-- and visible in lo}: no row is promoted twice, and none is missed however late its transaction
 -- commits. First come the late rows (due by t_lo, but not visible in lo), transaction by
--- transaction, then what became due since, in the order (scheduled_at, id): ten million jobs of one
--- instant are paged like any others. The last window of a segment has t_hi = infinity, and what is
--- not due yet goes to the current scheduled slot.
+-- transaction, then the newly due ones in the order (scheduled_at, id): ten million jobs due at one
+-- instant are paged like any others. The last window of a segment has t_hi = infinity; rows that
+-- are not due yet go to the current scheduled slot.
 
--- When a slot is carried over from which a clock that was ahead was followed until t_lo
--- (posthaste.step_back): until when what waits in it was counted by that clock. A retry, what a
--- relay rescheduled and the look of a sync are due so long after they were written, an hour at
--- most, and come as long after now. What a program asked for comes when it said.
-CREATE OR REPLACE FUNCTION posthaste.counted_until(
+-- For a slot carried over after the clock was ahead until t_lo (posthaste.step_back): until when
+-- jobs waiting in it were scheduled by that clock. Retries, jobs rescheduled by a relay and polls
+-- of a sync are due at most an hour after they were written, and are shifted by as much. Times set
+-- by programs are kept.
+CREATE OR REPLACE FUNCTION posthaste.skewed_until(
   t_lo timestamptz, t_hi timestamptz, moment timestamptz)
 RETURNS timestamptz LANGUAGE sql IMMUTABLE AS $f$
   SELECT CASE WHEN t_hi = 'infinity' AND t_lo > moment + interval '1 s' AND t_lo < 'infinity'
               THEN t_lo + interval '1 hour' ELSE '-infinity' END
 $f$;
 
--- Transactions whose scheduled rows may be due by t_lo although they were not visible in lo, and
--- that have ended by now: those that ran when lo was taken. A snapshot does not name a running
--- transaction whose xid is not below its xmax, hence the second part, up to the bound from which on
--- transactions saw t_lo themselves.
+-- Transactions that have ended and whose scheduled rows may be due by t_lo although not visible in
+-- lo: those that ran when lo was taken. A snapshot does not list a running transaction whose xid is
+-- not below its xmax, hence the second part, up to the bound from which on transactions saw t_lo
+-- themselves.
 -- repeat: slots 6..7
-CREATE OR REPLACE FUNCTION posthaste.late_6(
+CREATE OR REPLACE FUNCTION posthaste.late_transactions_6(
   p_lo pg_snapshot, p_hi pg_snapshot, p_bound xid8, p_at xid8)
 RETURNS xid8[] LANGUAGE plpgsql AS $f$
 DECLARE
@@ -46,8 +46,8 @@ BEGIN
 END $f$;
 -- end
 
--- The window to go on with: the newest, or the one behind it. NULL when that would find nothing: a
--- look costs no xid and writes nothing.
+-- The window to continue: the newest, or the next one. NULL if it would find nothing: checking
+-- costs no xid and writes nothing.
 -- repeat: slots 6..7
 CREATE OR REPLACE FUNCTION posthaste.next_promote_cursor_6(p_final boolean)
 RETURNS posthaste.promote_cursor_6 LANGUAGE plpgsql AS $f$
@@ -66,7 +66,7 @@ BEGIN
   IF NOT c.exhausted THEN
     RETURN c;
   END IF;
-  v_late := posthaste.late_6(c.hi, pg_current_snapshot(), c.hi_bound, '0');
+  v_late := posthaste.late_transactions_6(c.hi, pg_current_snapshot(), c.hi_bound, '0');
   IF cardinality(v_late) < 8
      AND NOT EXISTS (SELECT FROM unnest(v_late) x, LATERAL (
            SELECT FROM posthaste.scheduled_6 r
@@ -79,15 +79,15 @@ BEGIN
   c.t_lo := c.t_hi; c.lo := c.hi; c.lo_bound := c.hi_bound; c.at_xid := '0';
   c.at_due := '-infinity'; c.at_id := 0; c.late_done := false;
   c.t_hi := CASE WHEN p_final THEN 'infinity' ELSE greatest(v_until, c.t_hi) END;
-  -- v_until was published to enqueuers, and a segment that is final was left by scheduled_current,
-  -- before this transaction got its xid: the one that has a later one knew it.
+  -- v_until was published to enqueuers, and scheduled_current had left a final segment, before this
+  -- transaction got its xid: later transactions knew both.
   c.hi_bound := pg_current_xact_id();
   c.hi := posthaste.cursor_snapshot();
   RETURN c;
 END $f$;
 -- end
 
--- Promotes late rows of a window, at most p_limit; where the window stands then.
+-- Promotes late rows of a window, at most p_limit; returns the window's new position.
 -- repeat: slots 6..7
 CREATE OR REPLACE FUNCTION posthaste.promote_late_6(c posthaste.promote_cursor_6, p_limit integer)
 RETURNS posthaste.promote_cursor_6 LANGUAGE plpgsql AS $f$
@@ -95,11 +95,11 @@ DECLARE
   v_now timestamptz := clock_timestamp();
   v_late xid8[];
   v_marked boolean := EXISTS (SELECT FROM posthaste.closed_unclaimed_6);
-  v_ahead timestamptz := posthaste.counted_until(c.t_lo, c.t_hi, v_now);
+  v_ahead timestamptz := posthaste.skewed_until(c.t_lo, c.t_hi, v_now);
   v_rows bigint := 0;
   v_last record;
 BEGIN
-  v_late := posthaste.late_6(c.lo, c.hi, c.lo_bound, c.at_xid);
+  v_late := posthaste.late_transactions_6(c.lo, c.hi, c.lo_bound, c.at_xid);
   IF cardinality(v_late) > 0 THEN
     WITH due AS MATERIALIZED (
       SELECT r.* FROM unnest(v_late) x, LATERAL (
@@ -117,7 +117,7 @@ BEGIN
       INSERT INTO posthaste.left_6 (queue, priority, name, tag, what, jobs)
       SELECT coalesce(o.own_queue, o.queue), coalesce(o.own_priority, o.priority), o.name, o.tag,
              w.what, count(*)
-        FROM open o, posthaste.wait_of(o.scheduled_at, o.attempt) w(what) GROUP BY 1, 2, 3, 4, 5),
+        FROM open o, posthaste.wait_kind(o.scheduled_at, o.attempt) w(what) GROUP BY 1, 2, 3, 4, 5),
     live AS (
       INSERT INTO posthaste.store
       SELECT a.*
@@ -153,14 +153,15 @@ BEGIN
 END $f$;
 -- end
 
--- Promotes what became due since the window before, at most p_limit; where the window stands then.
+-- Promotes rows that became due since the previous window, at most p_limit; returns the window's
+-- new position.
 -- repeat: slots 6..7
 CREATE OR REPLACE FUNCTION posthaste.promote_due_6(c posthaste.promote_cursor_6, p_limit integer)
 RETURNS posthaste.promote_cursor_6 LANGUAGE plpgsql AS $f$
 DECLARE
   v_now timestamptz := clock_timestamp();
   v_marked boolean := EXISTS (SELECT FROM posthaste.closed_unclaimed_6);
-  v_ahead timestamptz := posthaste.counted_until(c.t_lo, c.t_hi, v_now);
+  v_ahead timestamptz := posthaste.skewed_until(c.t_lo, c.t_hi, v_now);
   v_last record;
 BEGIN
   WITH due AS MATERIALIZED (
@@ -176,7 +177,7 @@ BEGIN
       INSERT INTO posthaste.left_6 (queue, priority, name, tag, what, jobs)
       SELECT coalesce(o.own_queue, o.queue), coalesce(o.own_priority, o.priority), o.name, o.tag,
              w.what, count(*)
-        FROM open o, posthaste.wait_of(o.scheduled_at, o.attempt) w(what) GROUP BY 1, 2, 3, 4, 5),
+        FROM open o, posthaste.wait_kind(o.scheduled_at, o.attempt) w(what) GROUP BY 1, 2, 3, 4, 5),
     live AS (
       INSERT INTO posthaste.store
       SELECT a.*
@@ -208,7 +209,7 @@ BEGIN
 END $f$;
 -- end
 
--- Promotes one page of scheduled jobs that are due, at most p_limit, and returns their number.
+-- Promotes one page of due jobs, at most p_limit, and returns their number.
 -- repeat: slots 6..7
 CREATE OR REPLACE FUNCTION posthaste.promote_6(p_limit integer, p_final boolean)
 RETURNS bigint LANGUAGE plpgsql AS $f$
@@ -232,14 +233,14 @@ BEGIN
 END $f$;
 -- end
 
--- The clock is behind what was published to enqueuers: by another server's clock before a failover,
--- or by this one's before it was set right. Whatever is due by then would run at once. So the
--- present is published again, and the current segment, whose windows looked as far as was
--- published, is left for one that nobody has looked at; it is carried over as after any rotation
--- (tidy_scheduled). First the one, then the other: who reads the earlier time asks later which
--- segment is current, and finds the new one, so that no row of the old is due by what was published
--- and of a transaction that the promoter does not look after. Small steps are waited for, as
--- carrying over costs a row for each job. False while an older segment is not emptied.
+-- Handles a clock that is behind the published time: after a failover to a slower clock, or after
+-- this one was corrected. Jobs due by the published time would run at once. So the present is
+-- published, and the current segment, whose windows were read up to the published time, is replaced
+-- by an unread one; its rows are carried over as after any rotation (tidy_scheduled). In this
+-- order: a session that reads the earlier time asks later for the current segment and finds the new
+-- one, so the old one receives no row that is due by the published time and belongs to a
+-- transaction that the promoter does not check. Small steps are waited out, because carrying over
+-- costs a row for each job. Returns false while an older segment is not empty.
 CREATE OR REPLACE FUNCTION posthaste.step_back(p_now timestamptz)
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -259,9 +260,9 @@ BEGIN
   RETURN true;
 END $f$;
 
--- First half of a step of the scheduled road: when a scheduled job is due, publishes to enqueuers
--- how far the promoter is going to look. A transaction of its own, because setval takes an xid
--- before it writes: the promoter may rely only on what was published before it had one.
+-- First half of a promotion: if a scheduled job is due, publishes to enqueuers how far the promoter
+-- will read. A separate transaction, because setval takes an xid before it writes: the promoter may
+-- rely only on what was published before it had one.
 CREATE OR REPLACE FUNCTION posthaste.publish_horizon() RETURNS boolean LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -287,9 +288,9 @@ BEGIN
         WHERE r.scheduled_at > v_until AND r.scheduled_at <= v_now);
     -- end
   END CASE;
-  -- A look that is slow walks rows of an open or rolled-back transaction: moving on spares the next
-  -- one the walk. A clock that jumps ahead is followed although nothing is due: what backs off by
-  -- it is set right only behind a step back, and that is one from what was published.
+  -- A slow check has scanned rows of an open or rolled-back transaction: advancing spares the next
+  -- check that scan. A clock that jumps ahead is followed even if nothing is due: back-offs by it
+  -- are corrected only after a step back from a published time.
   IF v_due OR clock_timestamp() - v_now > interval '2 ms'
      OR v_now - v_until > interval '1 min' THEN
     PERFORM set_config('synchronous_commit', 'off', true);
@@ -299,9 +300,9 @@ BEGIN
   RETURN false;
 END $f$;
 
--- Second half: promotes what is due, at most p_limit jobs, from the current scheduled slot, or
--- carries on with what is left in the old one. One segment in a transaction: a window must not meet
--- rows that its own transaction has just carried over.
+-- Second half: promotes due jobs, at most p_limit, from the current scheduled slot, or carries over
+-- the rest of the old one. One segment per transaction: a window must not meet rows that its own
+-- transaction has just carried over.
 CREATE OR REPLACE FUNCTION posthaste.promote(p_limit integer, p_old boolean)
 RETURNS bigint LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
@@ -313,7 +314,7 @@ DECLARE
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed'
     OR pg_current_xact_id_if_assigned() IS NOT NULL THEN
-    RAISE EXCEPTION 'posthaste: promote needs a READ COMMITTED transaction of its own'
+    RAISE EXCEPTION 'posthaste: promote needs a separate READ COMMITTED transaction'
       USING ERRCODE = 'invalid_transaction_state';
   END IF;
   IF NOT pg_try_advisory_xact_lock(1885893476, 2) THEN

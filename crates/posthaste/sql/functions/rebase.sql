@@ -1,12 +1,11 @@
--- Rebase: every unfinished job once into fresh segments, by the contents of the tables only (a dump
--- reads sequences at other moments).
+-- Rebase: moves every unfinished job once into fresh segments, using only the contents of the
+-- tables (a dump reads sequences at other moments).
 --
--- Rows say what is finished: its acknowledgement, or its batch's. A batch names its jobs by
--- transaction ids, and in a restored database a job that was enqueued since may have one that falls
--- into an old batch. Two facts tell it apart: a batch knows how many jobs it had, and ids of
--- jobs only grow. So the first this many by their ids are the batch's, and what is left was never
--- claimed. The same holds for what was promoted from a scheduled slot. Cursors are not asked at
--- all: what is in no batch is unclaimed.
+-- A row is finished if it or its batch is acknowledged. A batch names its jobs by transaction ids,
+-- and in a restored database a later job may have a transaction id within an old batch. Two facts
+-- distinguish it: a batch records its number of jobs, and job ids only grow. So the first that many
+-- rows by id belong to the batch, and the others were never claimed. The same holds for promotions
+-- from a scheduled slot. Cursors are not used: rows in no batch are unclaimed.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.unfinished_0()
 RETURNS SETOF posthaste.store LANGUAGE sql STABLE
@@ -43,17 +42,17 @@ SET enable_seqscan = on SET enable_hashjoin = on SET search_path = pg_catalog, p
 $f$;
 -- end
 
--- A transaction id with its epoch: the latest that it can be.
+-- A transaction id with its epoch: the latest possible one.
 CREATE OR REPLACE FUNCTION posthaste.full_xid(x xid) RETURNS xid8 LANGUAGE sql STABLE AS $f$
   SELECT (n.now - ((n.now - x::text::numeric) % 4294967296 + 4294967296) % 4294967296)::text::xid8
     FROM (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::numeric AS now) n
 $f$;
 
--- The highest job id that was certainly drawn before the tables came here. A row was written here
--- if its transaction, which it names, is one of those since the table exists, and not younger than
--- what Postgres says about the row: a savepoint's number is higher than its transaction's. A
--- restored row may look like that by chance; then its job gets a new delivery id, which is safe.
-CREATE OR REPLACE FUNCTION posthaste.foreign_id() RETURNS bigint LANGUAGE sql STABLE AS $f$
+-- The highest job id that was certainly drawn before the tables were loaded here. A row was written
+-- here if its transaction is one since the table exists, and not younger than the row's xmin: a
+-- savepoint's id is higher than its transaction's. A restored row may look like that by chance;
+-- then its job gets a new delivery id, which is safe.
+CREATE OR REPLACE FUNCTION posthaste.last_foreign_id() RETURNS bigint LANGUAGE sql STABLE AS $f$
   SELECT coalesce(max(o.id), 0) FROM (
     -- repeat: slots 0..5
     SELECT max(c.to_id) AS id FROM posthaste.claim_0 c WHERE c.n > 0 UNION ALL
@@ -70,14 +69,14 @@ CREATE OR REPLACE FUNCTION posthaste.foreign_id() RETURNS bigint LANGUAGE sql ST
               FROM pg_attribute a
                 WHERE a.attrelid = 'posthaste.store'::regclass AND a.attname = 'ctid' OFFSET 0) t
      WHERE CASE WHEN r.xid < t.born OR r.xid >= t.now THEN true
-                -- nearly all that are native; the look below is dear
+                -- nearly all native rows; the check below is expensive
                 WHEN r.xid::xid = r.xmin THEN false
                 ELSE r.xid > posthaste.full_xid(r.xmin) END) o
 $f$;
 
--- First step of a rebase, to be committed by itself: from then on nobody works here until the
--- second is done. Refuses while a worker lives here, whose jobs would be run by another beside it,
--- unless p_force says that this may be.
+-- First step of a rebase, to be committed separately: from then on no worker runs here until the
+-- second step is done. Refuses while a worker is alive, whose jobs would be run twice, unless
+-- p_force is set.
 CREATE OR REPLACE FUNCTION posthaste.lock_out(p_force boolean DEFAULT false)
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -87,7 +86,7 @@ BEGIN
   PERFORM posthaste.require_triggers();
   IF EXISTS (SELECT FROM posthaste.store_identity WHERE identity = '{copied,mixed}')
     AND NOT p_force THEN
-    RAISE EXCEPTION 'posthaste: rows were loaded into a store with jobs of its own, and %',
+    RAISE EXCEPTION 'posthaste: rows were loaded into a store that already had jobs, and %',
       'it is not known which of them are completed'
       USING ERRCODE = 'object_not_in_prerequisite_state',
             HINT = 'Restore into a database without this schema. --force takes over what is here: '
@@ -113,8 +112,8 @@ BEGIN
   UPDATE posthaste.worker SET stopped_at = clock_timestamp() WHERE stopped_at IS NULL;
 END $f$;
 
--- Waits for sessions that are in the tables, a few seconds, in the order in which claims and
--- acknowledgements go through them; enqueues wait until the end of the transaction.
+-- Waits a few seconds for sessions that use the tables, in the order in which claims and
+-- acknowledgements lock them; enqueues wait until the end of the transaction.
 CREATE OR REPLACE FUNCTION posthaste.lock_store() RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -138,7 +137,7 @@ EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
     USING ERRCODE = 'lock_not_available', HINT = 'End it or wait until it ends, then try again.';
 END $f$;
 
-CREATE OR REPLACE FUNCTION posthaste.empty_slots() RETURNS void LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION posthaste.truncate_slots() RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   -- repeat: slots 0..5
@@ -152,7 +151,7 @@ BEGIN
            posthaste.turn_7, posthaste.left_6, posthaste.left_7;
 END $f$;
 
--- The last batch of each slot, and the highest worker that claimed there.
+-- The last batch and the highest worker id of each slot.
 CREATE OR REPLACE FUNCTION posthaste.last_claims()
 RETURNS TABLE (batch bigint, worker bigint) LANGUAGE sql STABLE AS $f$
   -- repeat: slots 0..5
@@ -161,8 +160,8 @@ RETURNS TABLE (batch bigint, worker bigint) LANGUAGE sql STABLE AS $f$
   SELECT 0, 0
 $f$;
 
--- A sequence is moved forward, never back.
-CREATE OR REPLACE FUNCTION posthaste.at_least(p_cell regclass, p_value bigint)
+-- Moves a sequence forward, never back.
+CREATE OR REPLACE FUNCTION posthaste.raise_sequence(p_cell regclass, p_value bigint)
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -171,9 +170,9 @@ BEGIN
   END IF;
 END $f$;
 
--- Fresh segments, all of them empty. Sequences do not roll back: if the commit does not come, the
--- tables are what they were, with cursors that a second rebase does not ask and enqueue can live
--- with, and nobody works here meanwhile.
+-- Moves all cursors to fresh, empty segments. Sequences do not roll back: if the commit fails, the
+-- tables are unchanged, with cursors that a second rebase does not use and that enqueuing
+-- tolerates, and no worker runs meanwhile.
 CREATE OR REPLACE FUNCTION posthaste.reset_cursors() RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -197,9 +196,9 @@ BEGIN
           setval('posthaste.listeners_until', 0);
 END $f$;
 
--- Two jobs of one id: it was drawn here while the sequence was behind, as after a logical
--- replication, which does not carry sequences.
-CREATE OR REPLACE FUNCTION posthaste.refuse_twins(p_ids bigint[])
+-- Two jobs with one id: drawn here while the sequence was behind, as after a logical replication,
+-- which does not replicate sequences.
+CREATE OR REPLACE FUNCTION posthaste.reject_duplicate_ids(p_ids bigint[])
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -209,9 +208,9 @@ BEGIN
                  'give the newer job another id, and try again.';
 END $f$;
 
--- Second step, one transaction of its own: takes over every job that is not done, once, and lets
--- workers in again; how many jobs. What awaits a confirmation, is quarantined, dead, periodic,
--- routed or paused stays what it is; what ran runs again.
+-- Second step, a separate transaction: takes over every unfinished job once and lets workers in
+-- again; returns the number of jobs. Awaiting, quarantined and dead jobs, schedules, routes and
+-- pauses stay as they are; running jobs run again.
 CREATE OR REPLACE FUNCTION posthaste.rebase() RETURNS bigint LANGUAGE plpgsql
 SET jit = off SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -223,7 +222,7 @@ DECLARE
 BEGIN
   IF current_setting('transaction_isolation') <> 'read committed'
     OR pg_current_xact_id_if_assigned() IS NOT NULL THEN
-    RAISE EXCEPTION 'posthaste: rebase needs a READ COMMITTED transaction of its own'
+    RAISE EXCEPTION 'posthaste: rebase needs a separate READ COMMITTED transaction'
       USING ERRCODE = 'invalid_transaction_state';
   END IF;
   PERFORM posthaste.lock_store();
@@ -231,21 +230,21 @@ BEGIN
     RAISE EXCEPTION 'posthaste: rebase needs posthaste.lock_out() before it, committed'
       USING ERRCODE = 'object_not_in_prerequisite_state';
   END IF;
-  v_first := posthaste.foreign_id() + 1;
+  v_first := posthaste.last_foreign_id() + 1;
   CREATE TEMPORARY TABLE posthaste_unfinished ON COMMIT DROP AS
     -- repeat: slots 0..7
     SELECT u AS job FROM posthaste.unfinished_0() u UNION ALL
     -- end
     SELECT posthaste.from_in_flight(h) FROM posthaste.in_flight h
       WHERE h.state = 'running' AND h.crashes = 0;
-  PERFORM posthaste.refuse_twins(array_agg((u.job).id)) FROM posthaste_unfinished u
+  PERFORM posthaste.reject_duplicate_ids(array_agg((u.job).id)) FROM posthaste_unfinished u
     GROUP BY (u.job).id HAVING count(*) > 1 LIMIT 1;
-  -- Numbers that somebody may still know are not drawn again.
-  PERFORM posthaste.at_least('posthaste.job_id',
+  -- Numbers that others may still know are not drawn again.
+  PERFORM posthaste.raise_sequence('posthaste.job_id',
       greatest(v_first - 1, (SELECT max((u.job).id) FROM posthaste_unfinished u))),
-          posthaste.at_least('posthaste.batch_id',
+          posthaste.raise_sequence('posthaste.batch_id',
               (SELECT max(c.batch) FROM posthaste.last_claims() c)),
-          posthaste.at_least('posthaste.worker_id',
+          posthaste.raise_sequence('posthaste.worker_id',
               greatest((SELECT max(c.worker) FROM posthaste.last_claims() c),
                                                              (SELECT max(w.id)
                                                                  FROM posthaste.worker w)));
@@ -253,7 +252,7 @@ BEGIN
     FROM (SELECT DISTINCT ON (ordering_key) *
         FROM (SELECT * FROM posthaste.turn_6 UNION ALL SELECT * FROM posthaste.turn_7) b
            ORDER BY ordering_key, n DESC) t WHERE NOT t.is_free;
-  PERFORM posthaste.at_least('posthaste.turn',
+  PERFORM posthaste.raise_sequence('posthaste.turn',
       greatest((SELECT max((u.job).turn) FROM posthaste_unfinished u),
                                                         (SELECT max(h.turn)
           FROM posthaste.in_flight h),
@@ -266,7 +265,7 @@ BEGIN
   DELETE FROM posthaste.unique_key u
     WHERE NOT EXISTS (SELECT FROM posthaste_unfinished j WHERE (j.job).id = u.id)
      AND NOT EXISTS (SELECT FROM posthaste.in_flight h WHERE h.id = u.id);
-  PERFORM posthaste.empty_slots(), posthaste.reset_cursors();
+  PERFORM posthaste.truncate_slots(), posthaste.reset_cursors();
   INSERT INTO posthaste.store
   SELECT a.*
     FROM posthaste_unfinished j,
@@ -292,8 +291,8 @@ BEGIN
   RETURN v_jobs;
 END $f$;
 
--- Counts everything anew, for a store whose snapshots mean nothing any more (a logical restore).
--- Sums since the beginning stay. Nothing else may go on.
+-- Counts everything again, for a store whose snapshots are no longer valid (a logical restore).
+-- Totals stay. No other session may be active.
 CREATE OR REPLACE FUNCTION posthaste.recount() RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $f$
 DECLARE

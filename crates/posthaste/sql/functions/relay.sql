@@ -1,16 +1,16 @@
--- The relay: who sends a queue in order, how relays go, the tables of others that programs may go
--- on writing to, and the inbox of receivers.
+-- Relays: leases of ordered ones, their status, tables of other systems' outbox patterns, and the
+-- receivers' inbox.
 
--- Arguments as a list, where they are nothing but that: what INSERT INTO posthaste.staged_jobs was
--- given.
+-- Arguments as a list if they are nothing else: as INSERT INTO posthaste.staged_jobs was given
+-- them.
 CREATE OR REPLACE FUNCTION posthaste.as_list(kwargs jsonb)
 RETURNS jsonb LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $f$
   SELECT CASE WHEN jsonb_typeof(kwargs -> 'args'::text) = 'array' AND kwargs - 'args'::text = '{}'
               THEN kwargs -> 'args'::text ELSE kwargs END
 $f$;
 
--- The key keeps the id from being taken twice, and finds the job for posthaste.confirm(). An id
--- that is there already changes nothing and counts as no row.
+-- The key prevents that the id is taken twice, and finds the job for posthaste.confirm(). An
+-- existing id changes nothing and counts as no row.
 CREATE OR REPLACE FUNCTION posthaste.put_out() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE

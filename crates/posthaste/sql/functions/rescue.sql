@@ -1,7 +1,7 @@
--- Maintenance: rescue. What dead workers had is quarantined, and is run alone.
+-- Maintenance: rescue. Jobs of dead workers are quarantined and run alone.
 
--- Takes up to all open jobs of a dead worker's batch away from it; they wait in quarantine, to be
--- run alone once. NULL: somebody's open transaction is closing one of them.
+-- Takes all open jobs of a dead worker's batch away from it and quarantines them, to run alone
+-- once. NULL: an open transaction is closing one of them.
 CREATE OR REPLACE FUNCTION posthaste.quarantine(
   p_slot integer, p_batch bigint, p_token uuid, p_ids bigint[])
 RETURNS bigint LANGUAGE plpgsql
@@ -29,9 +29,9 @@ EXCEPTION WHEN lock_not_available THEN
   RETURN NULL;
 END $f$;
 
--- Takes the jobs of a dead worker away from it. The caller has seen no heartbeat of it for long
--- enough, by its own clock; here it is only made sure that it has not beaten since. Idempotent:
--- called again for a while, because a claim of the dead may still commit.
+-- Takes the jobs of a dead worker away from it. The caller has seen no heartbeat for long enough by
+-- its own clock; this only checks that there was none since. Idempotent: repeated for a while,
+-- because a claim of the dead worker may still commit.
 CREATE OR REPLACE FUNCTION posthaste.rescue(p_worker bigint, p_beat bigint)
 RETURNS bigint LANGUAGE plpgsql
 SET enable_bitmapscan = off SET jit = off SET search_path = pg_catalog, pg_temp AS $f$
@@ -53,8 +53,7 @@ BEGIN
   END IF;
   FOR v_open IN SELECT o.* FROM posthaste.open_of(p_worker, NULL) o LOOP
     v_rows := posthaste.quarantine(v_open.slot, v_open.batch, v_open.token, v_open.ids);
-    -- one of them is being closed in somebody's open transaction: go job by job and leave that one
-    -- for later
+    -- an open transaction is closing one of them: go job by job and leave that one for later
     IF v_rows IS NULL THEN
       v_rows := 0;
       FOREACH v_id IN ARRAY v_open.ids LOOP
@@ -67,8 +66,8 @@ BEGIN
   RETURN v_jobs + posthaste.quarantine_in_flight(p_worker);
 END $f$;
 
--- Jobs in flight of a dead worker. One that was quarantined already ran alone and killed again:
--- that counts as an attempt, moves the next one back, and ends the job when none is left.
+-- Jobs in flight of a dead worker. One that was quarantined already ran alone and killed its worker
+-- again: that counts as an attempt, delays its next run, and ends the job after the last attempt.
 CREATE OR REPLACE FUNCTION posthaste.quarantine_in_flight(p_worker bigint)
 RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -102,8 +101,7 @@ BEGIN
   RETURN v_jobs;
 END $f$;
 
--- Hands out one quarantined job of a queue, to be run while nothing else runs in the worker's
--- process.
+-- Hands out one quarantined job of a queue, to run while nothing else runs in the worker's process.
 CREATE OR REPLACE FUNCTION posthaste.claim_quarantined(p_queue text, p_worker bigint, p_token uuid)
 RETURNS SETOF posthaste.claimed LANGUAGE sql AS $f$
   UPDATE posthaste.in_flight h SET state = 'running', worker = p_worker, token = p_token
@@ -120,7 +118,7 @@ RETURNS SETOF posthaste.claimed LANGUAGE sql AS $f$
             h.name, h.tag, h.unique_key, h.ordering_key, h.trace, h.kwargs
 $f$;
 
--- Queues that have quarantined jobs to be run.
+-- Queues with quarantined jobs that are due.
 CREATE OR REPLACE FUNCTION posthaste.quarantine_queues()
 RETURNS SETOF text LANGUAGE sql STABLE AS $f$
   SELECT DISTINCT h.queue FROM posthaste.in_flight h

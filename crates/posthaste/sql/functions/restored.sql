@@ -1,27 +1,26 @@
--- What it means for work and for delivery ids which database this is (functions/identity.sql). How
--- jobs are taken over where their transaction ids mean nothing stands in functions/rebase.sql.
+-- The consequences of the store's identity (functions/identity.sql) for work and delivery ids.
+-- functions/rebase.sql takes over jobs whose transaction ids mean nothing here.
 --
--- Rows and cursors speak in transaction ids. Those hold for one cluster and the tables that were
--- created in it: a physical copy keeps them (crash recovery, physical backups, point-in-time
--- recovery, promotion), a logical one does not (pg_dump, logical replication).
+-- Rows and cursors contain transaction ids. Those are valid in one cluster and for the tables
+-- created in it: physical copies keep them (crash recovery, physical backups, point-in-time
+-- recovery, promotion), logical ones do not (pg_dump, logical replication).
 
--- The identity of posthaste.store_identity's one row; '{}' where there is not exactly one, as in a
--- schema without its rows.
+-- The identity in the one row of posthaste.store_identity; '{}' if there is not exactly one, as in
+-- a schema without its rows.
 CREATE OR REPLACE FUNCTION posthaste.recorded_identity() RETURNS text[] LANGUAGE sql STABLE AS $f$
   SELECT CASE count(*) WHEN 1 THEN max(h.identity) ELSE '{}' END FROM posthaste.store_identity h
 $f$;
 
--- Rows come into a slot in two ways: through posthaste.store, whose partitions fire no triggers of
--- statements then, and by themselves, as a restore of data and the first copy of a replication
--- write them. So this costs an enqueue nothing, and is committed with the rows that it is about.
--- Workers stop: one that registers meanwhile waits for the lock, and looks at
--- posthaste.store_identity behind it.
+-- Rows enter a slot in two ways: through posthaste.store, whose partitions then fire no statement
+-- triggers, and directly, as written by a data restore or the initial copy of a replication. So
+-- this trigger costs an enqueue nothing and commits with the loaded rows. Workers stop: one that
+-- registers meanwhile waits for the lock and reads posthaste.store_identity afterwards.
 CREATE OR REPLACE FUNCTION posthaste.note_copied()
 RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
-  -- The leader of a store writes its own process there: no replication, but a worker whose session
-  -- fires no triggers.
+  -- The leader of a store writes its own process there: that is no replication, but a worker whose
+  -- session fires no triggers.
   IF TG_NAME = 'note_replicated' THEN
     IF NEW.pid = pg_backend_pid() AND EXISTS (SELECT FROM pg_stat_get_activity(NEW.pid) a
       WHERE a.backend_type = 'client backend') THEN
@@ -54,17 +53,17 @@ BEGIN
   END LOOP;
 END $f$;
 
--- Whether rows may have come in without a trace. Triggers that were switched off for a while
--- (pg_restore --disable-triggers) are not ALWAYS any more when they are switched on again.
+-- Whether rows may have been loaded without a trace. Triggers that were disabled for a while
+-- (pg_restore --disable-triggers) are no longer ALWAYS when they are enabled again.
 CREATE OR REPLACE FUNCTION posthaste.is_unguarded() RETURNS boolean LANGUAGE sql STABLE AS $f$
   SELECT 8 <> (SELECT count(*) FROM pg_inherits i JOIN pg_trigger t ON t.tgrelid = i.inhrelid
                 WHERE i.inhparent = 'posthaste.store'::regclass
                   AND t.tgname = 'note_copied' AND t.tgenabled = 'A')
 $f$;
 
--- Whether a slot holds what was not written here for certain: of a transaction that has yet to
--- come, or a batch whose number was not drawn. For parts of a store that came without its jobs.
-CREATE OR REPLACE FUNCTION posthaste.holds_foreign() RETURNS boolean LANGUAGE sql STABLE
+-- Whether a slot certainly holds rows that were not written here: of a future transaction, or a
+-- batch whose number was not drawn. For parts of a store that were loaded without its jobs.
+CREATE OR REPLACE FUNCTION posthaste.has_foreign_rows() RETURNS boolean LANGUAGE sql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT EXISTS (SELECT FROM (
@@ -89,7 +88,7 @@ SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   v_drawn bigint := pg_sequence_last_value('posthaste.job_id'::regclass);
 BEGIN
-  -- On a server that was promoted just now, not before it is known that it was.
+  -- On a server that was just promoted, not before its promotion is visible.
   IF v_drawn IS NULL OR v_drawn <= pg_sequence_last_value('posthaste.known_id'::regclass)
      OR posthaste.recorded_identity() <> posthaste.current_identity() THEN
     RETURN false;
@@ -98,7 +97,7 @@ BEGIN
   RETURN true;
 END $f$;
 
--- From this job id on, delivery ids are new ones.
+-- From this job id on, delivery ids are new.
 CREATE OR REPLACE FUNCTION posthaste.begin_epoch(p_first bigint) RETURNS void LANGUAGE sql AS $f$
   INSERT INTO posthaste.epoch (n, first_id, value)
   SELECT coalesce((SELECT max(n) FROM posthaste.epoch), 0) + 1, p_first,
@@ -106,8 +105,8 @@ CREATE OR REPLACE FUNCTION posthaste.begin_epoch(p_first bigint) RETURNS void LA
            || substr(md5(gen_random_uuid()::text), 1, 3)
 $f$;
 
--- The highest job id among the latest claims of workers: it was drawn before they were made.
-CREATE OR REPLACE FUNCTION posthaste.claimed_id() RETURNS bigint LANGUAGE sql STABLE AS $f$
+-- The highest job id among the workers' latest claims: it was drawn before they were made.
+CREATE OR REPLACE FUNCTION posthaste.max_claimed_id() RETURNS bigint LANGUAGE sql STABLE AS $f$
   SELECT coalesce(max(c.to_id), 0) FROM (
     -- repeat: slots 0..5
     (SELECT to_id FROM posthaste.claim_0 WHERE n > 0 AND worker > 0 ORDER BY batch DESC LIMIT 1000)
@@ -131,8 +130,7 @@ SET search_path = pg_catalog, pg_temp AS $f$
          NOT EXISTS (SELECT FROM posthaste.in_flight)
 $f$;
 
--- Whether the transaction ids in the tables mean here what they say: the same cluster, the same
--- tables.
+-- Whether transaction ids in the tables are valid here: the same cluster and the same tables.
 CREATE OR REPLACE FUNCTION posthaste.is_own_store() RETURNS boolean LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT h.identity[1:2] = i.here[1:2]
@@ -140,16 +138,16 @@ SET search_path = pg_catalog, pg_temp AS $f$
       (SELECT posthaste.current_identity() AS here) i
 $f$;
 
--- Whether these are not the tables that were worked here, or not they alone.
--- A copy in which nothing was ever worked (a template of test databases) is as good as
--- they, a restored store only if nothing was ever enqueued: its cursors may be of two moments.
--- Not thorough: without a look into the slots.
+-- Whether these tables are not, or not only, the ones that workers used here. A copy in which
+-- nothing was ever claimed (a template of test databases) is as good as the original, a restored
+-- store only if nothing was ever enqueued: its cursors may come from different moments. Not
+-- thorough: does not read the slots.
 CREATE OR REPLACE FUNCTION posthaste.needs_rebase(p_thorough boolean DEFAULT true)
 RETURNS boolean LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT CASE
     WHEN h.identity = '{}' OR posthaste.is_unguarded() THEN true
-    WHEN p_thorough AND posthaste.holds_foreign() THEN true
+    WHEN p_thorough AND posthaste.has_foreign_rows() THEN true
     WHEN h.identity[1:2] = i.here[1:2] AND h.identity[4] = i.here[4] THEN false
     ELSE NOT (posthaste.is_unworked()
         AND (posthaste.is_own_store()
@@ -159,7 +157,7 @@ SET search_path = pg_catalog, pg_temp AS $f$
 $f$;
 
 -- A session with session_replication_role = replica fires no triggers: the counters would be wrong,
--- and keys of dead jobs stay taken.
+-- and keys of dead jobs would stay taken.
 CREATE OR REPLACE FUNCTION posthaste.require_triggers() RETURNS void LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -172,8 +170,8 @@ BEGIN
   END IF;
 END $f$;
 
--- Under that setting alone, before posthaste.in_flight and posthaste.dead change: what a function
--- of posthaste does there is refused. What a replication or a copy writes comes by itself.
+-- Runs only under that setting, before posthaste.in_flight and posthaste.dead change: rejects
+-- changes by posthaste's functions. Replication and restores write without them.
 CREATE OR REPLACE FUNCTION posthaste.refuse_silent() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -187,8 +185,8 @@ BEGIN
   RETURN NULL;
 END $f$;
 
--- The same for a worker, whose sessions are its own: one that may fires them again.
-CREATE OR REPLACE FUNCTION posthaste.fire_triggers() RETURNS void LANGUAGE plpgsql
+-- The same for a worker, whose sessions are its own: resets the setting if it may.
+CREATE OR REPLACE FUNCTION posthaste.reset_replica_role() RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   IF current_setting('session_replication_role') = 'replica' THEN
@@ -198,10 +196,10 @@ EXCEPTION WHEN insufficient_privilege THEN
   PERFORM posthaste.require_triggers();
 END $f$;
 
--- Makes sure that work may go on here; for each new connection of a worker, and thoroughly when it
--- begins. A new timeline (the server was promoted, or recovered to a point in time) keeps
--- transaction ids, but ids of jobs may have stepped back: from the last known id on, jobs get new
--- delivery ids.
+-- Ensures that workers may continue here; called for each new connection of a worker, and
+-- thoroughly when it starts. A new timeline (the server was promoted, or recovered to a point in
+-- time) keeps transaction ids, but job ids may have stepped back: from the last known id on, jobs
+-- get new delivery ids.
 CREATE OR REPLACE FUNCTION posthaste.check_identity(p_thorough boolean DEFAULT true)
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -209,9 +207,9 @@ DECLARE
   v_here text[];
   v_recorded text[];
 BEGIN
-  PERFORM posthaste.fire_triggers();
+  PERFORM posthaste.reset_replica_role();
   IF posthaste.needs_rebase(p_thorough) THEN
-    PERFORM posthaste.refuse_restored();
+    PERFORM posthaste.reject_restored_store();
   END IF;
   v_here := posthaste.current_identity();
   IF posthaste.recorded_identity() = v_here THEN
@@ -220,30 +218,30 @@ BEGIN
   PERFORM FROM posthaste.store_identity FOR UPDATE;
   v_recorded := posthaste.recorded_identity();
   IF v_recorded = v_here THEN
-    RETURN;  -- somebody else has seen to it meanwhile
+    RETURN;  -- another session has handled it meanwhile
   END IF;
   IF posthaste.needs_rebase() THEN
-    PERFORM posthaste.refuse_restored();
+    PERFORM posthaste.reject_restored_store();
   END IF;
   UPDATE posthaste.store_identity SET identity = v_here, since = clock_timestamp()
     WHERE identity = v_recorded;
-  -- No claim was made here yet, so each that there is was made before. In a copy nothing was ever
+  -- No claim was made here yet, so all existing ones were made before. In a copy nothing was ever
   -- claimed.
   PERFORM posthaste.begin_epoch(CASE WHEN v_recorded[4] = v_here[4]
-    THEN greatest(pg_sequence_last_value('posthaste.known_id'::regclass), posthaste.claimed_id())
-      + 1 ELSE 0 END);
+    THEN greatest(pg_sequence_last_value('posthaste.known_id'::regclass),
+                  posthaste.max_claimed_id()) + 1 ELSE 0 END);
 END $f$;
 
--- Moves sequences on after a crash, and returns the value of posthaste.flags. The crash loses
--- transactions that had not waited for the disk. The sequences give their numbers again,
--- although a job with such a number may have run. So those whose numbers are seen outside go on
--- beyond all that can be lost: as many as fit into the log that is not on the disk, which is a
--- segment, because a full one is flushed, and the buffers. A sequence writes about a hundred
--- bytes for 32 numbers. One without a value may have lost all of its numbers.
+-- Advances sequences after a crash, and returns the value of posthaste.flags. A crash loses
+-- transactions that had not waited for the disk. The sequences then repeat their numbers, although
+-- a job with such a number may have run. So those whose numbers are visible outside are advanced
+-- beyond all that can be lost: as many numbers as fit into the part of the log that is not on disk,
+-- which is a segment, because a full one is flushed, plus the buffers. A sequence writes about a
+-- hundred bytes for 32 numbers. A sequence without a value may have lost all of its numbers.
 --
--- It is called where posthaste.flags has no value, before a number is drawn. One caller has the
--- lock and does it. The others go on as soon as it is done, and do not wait for the end of the
--- caller's transaction. It runs with its owner's rights, because enqueuers may move no sequence.
+-- Called when posthaste.flags has no value, before a number is drawn. One caller takes the lock and
+-- does it. The others continue once it is done, without waiting for the end of the caller's
+-- transaction. It runs with its owner's rights, because enqueuers may not change sequences.
 CREATE OR REPLACE FUNCTION posthaste.recover() RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -274,9 +272,9 @@ END $f$;
 
 REVOKE EXECUTE ON FUNCTION posthaste.recover() FROM PUBLIC;
 
--- A worker goes on after a crash of the server under the id that it has; false when it may not: it
--- is not registered, was declared dead, or is of another place. Its commit waits for the disk, and
--- with it what posthaste.recover() did: nothing is handed out before that is there.
+-- A worker continues after a server crash under its id; returns false if it may not: it is not
+-- registered, was declared dead, or belongs elsewhere. Its commit waits for the disk, including
+-- what posthaste.recover() did: nothing is handed out before that is durable.
 CREATE OR REPLACE FUNCTION posthaste.rejoin(p_worker bigint) RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -286,8 +284,8 @@ BEGIN
   RETURN FOUND;
 END $f$;
 
--- The claims of a worker of which a job is open. The worker may know nothing of some of them: it
--- had the answer to an acknowledgement that a crash of the server has undone.
+-- Tokens of a worker's claims with open jobs. The worker may not know some of them: it had the
+-- answer to an acknowledgement that a server crash has undone.
 CREATE OR REPLACE FUNCTION posthaste.open_tokens(p_worker bigint)
 RETURNS SETOF uuid LANGUAGE sql STABLE
 SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -306,7 +304,7 @@ SET search_path = pg_catalog, pg_temp AS $f$
      WHERE h.worker = p_worker AND h.state = 'running') o
 $f$;
 
-CREATE OR REPLACE FUNCTION posthaste.refuse_restored() RETURNS void LANGUAGE plpgsql
+CREATE OR REPLACE FUNCTION posthaste.reject_restored_store() RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   RAISE EXCEPTION 'posthaste: this database was restored, copied, upgraded or loaded, %',
@@ -315,23 +313,23 @@ BEGIN
           HINT = 'Stop all workers and run `posthaste rebase` once; enqueuing still works.';
 END $f$;
 
--- For what people do to jobs: it looks at transaction ids. A copy in which nothing was worked yet
--- becomes a store of its own by it, as by its first worker: what was cancelled there would look
--- like work that was done elsewhere.
+-- Required before operations on jobs, which use transaction ids. A copy without any work done
+-- becomes a store of its own by the first one, as by its first worker: jobs cancelled there would
+-- look like work done elsewhere.
 CREATE OR REPLACE FUNCTION posthaste.require_own_store() RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   PERFORM posthaste.require_triggers();
   IF NOT posthaste.is_own_store() THEN
-    PERFORM posthaste.refuse_restored();
+    PERFORM posthaste.reject_restored_store();
   END IF;
   IF posthaste.recorded_identity() <> posthaste.current_identity() THEN
     PERFORM posthaste.check_identity(false);
   END IF;
 END $f$;
 
--- A worker begins: its id, and the delivery ids that it gives: from each first id on, that of job
--- 0. Where another site works the store, it does not: why.
+-- Registers a worker: returns its id and its delivery ids: for each first id the delivery id of job
+-- 0. Returns the reason instead if another site works the store.
 CREATE OR REPLACE FUNCTION posthaste.register(
   p_name text, p_queues text[] DEFAULT '{}', p_site text DEFAULT NULL,
   p_addresses text[] DEFAULT '{}', OUT o_worker bigint, OUT o_first bigint[],
@@ -339,11 +337,11 @@ CREATE OR REPLACE FUNCTION posthaste.register(
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
-  -- An id that a crash forgets would be given to another process too.
+  -- An id lost in a crash would be given to another process too.
   PERFORM posthaste.position('posthaste.flags'), posthaste.wait_for_disk();
   INSERT INTO posthaste.worker (name, queues) VALUES (p_name, p_queues)
     RETURNING id, started_at INTO o_worker, o_registered;
-  -- Behind it: who locks workers out waits for this row, or this for them.
+  -- After the insert: a session that locks workers out waits for this row, or this waits for it.
   o_refused := posthaste.enter_site(p_site, p_addresses, true);
   IF o_refused IS NOT NULL THEN
     DELETE FROM posthaste.worker WHERE id = o_worker;

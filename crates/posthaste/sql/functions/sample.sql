@@ -1,9 +1,9 @@
--- Samples, for charts. A minute apart they are kept for an hour, ten minutes apart for a day, an
--- hour apart for a week, and a little longer: at most 400 rows for a queue. They are taken of the
--- hundred queues that had the most jobs, and of all queues together, whose name is ''.
+-- Samples for charts: every minute for an hour, every ten minutes for a day, hourly for a week and
+-- a little longer; at most 400 rows for a queue. They cover the hundred queues with the most jobs,
+-- and all queues together under the name ''.
 --
--- A total of longer apart is that of the same moment. What is or has waited now is the most of the
--- samples since the one before, so that a backlog of minutes is seen after a week.
+-- Totals of coarser samples are those of the same moment. Gauges (available, running, oldest) are
+-- the maximum since the previous sample, so that a backlog of minutes is visible a week later.
 
 -- Whether there is a sample of this minute, ten minutes or hour.
 CREATE OR REPLACE FUNCTION posthaste.is_sampled(p_span smallint, p_now timestamptz)
@@ -13,8 +13,8 @@ SET search_path = pg_catalog, pg_temp AS $f$
       AND s.at >= date_bin(make_interval(mins => p_span), p_now, '2000-01-01 00:00Z'))
 $f$;
 
--- How each queue stands, and all of them together.
-CREATE OR REPLACE FUNCTION posthaste.standing(p_now timestamptz)
+-- The figures of each queue, and of all together.
+CREATE OR REPLACE FUNCTION posthaste.queue_figures(p_now timestamptz)
 RETURNS TABLE (queue text, come bigint, done bigint, failed bigint, started bigint, waited bigint,
                available bigint, running bigint, oldest double precision)
 LANGUAGE sql
@@ -48,8 +48,8 @@ SET search_path = pg_catalog, pg_temp AS $f$
     FROM queue q
 $f$;
 
--- Takes the sample of this minute, those of the ten minutes and the hour where it is their first,
--- and forgets what is too old. False: there is one, or somebody else is taking it.
+-- Takes the sample of this minute, and those of the ten minutes and the hour if it is their first,
+-- and deletes old ones. False: there is one, or another session is taking it.
 CREATE OR REPLACE FUNCTION posthaste.take_sample(p_now timestamptz DEFAULT clock_timestamp())
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -62,13 +62,13 @@ BEGIN
     RETURN false;
   END IF;
   PERFORM set_config('synchronous_commit', 'off', true);
-  -- What a clock that was ahead has left.
+  -- Samples left by a clock that was ahead.
   DELETE FROM posthaste.sample s WHERE s.span IN (1, 10, 60) AND s.at > p_now;
   INSERT INTO posthaste.sample (span, at, queue, come, done, failed, started, waited, available,
                                 running, oldest)
   SELECT 1, p_now, s.queue, s.come, s.done, s.failed, s.started, s.waited, s.available, s.running,
          s.oldest
-    FROM posthaste.standing(p_now) s;
+    FROM posthaste.queue_figures(p_now) s;
   FOREACH v_span IN ARRAY '{10,60}'::smallint[] LOOP
     CONTINUE WHEN posthaste.is_sampled(v_span, p_now);
     PERFORM posthaste.roll_up(v_span, p_now);
@@ -76,8 +76,8 @@ BEGIN
   RETURN true;
 END $f$;
 
--- Makes the sample of these ten minutes, or this hour, of those that lie closer together, and
--- forgets the old ones of these: so seldom, because rows that vacuum may not remove yet are met.
+-- Makes the sample of these ten minutes or this hour from the finer ones, and deletes old finer
+-- ones; not more often, because each deletion scans rows that vacuum may not remove yet.
 CREATE OR REPLACE FUNCTION posthaste.roll_up(p_span smallint, p_now timestamptz)
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$

@@ -1,7 +1,7 @@
--- Whether a schedule can be read: the same decisions in the same words as
--- src/periodic/schedule.rs, which a test compares (tests/periodic/refused.rs).
+-- Validation of schedules: the same decisions and messages as src/periodic/schedule.rs, which a
+-- test compares (tests/periodic/refused.rs).
 
--- The numbers that one field of a schedule stands for, or what is wrong with it. Names stand for
+-- The numbers that one field of a schedule selects, or what is wrong with it. Names stand for
 -- numbers from p_least on.
 CREATE OR REPLACE FUNCTION posthaste.schedule_field(
   p_what text, p_text text, p_least integer, p_most integer, p_names text[],
@@ -24,7 +24,7 @@ BEGIN
                    WHEN strpos(v_range, '-') > 0 THEN ARRAY[split_part(v_range, '-', 1),
                      substr(v_range, strpos(v_range, '-') + 1)]
                    WHEN v_step IS NULL THEN ARRAY[v_range, v_range]
-                   -- 5/15 begins at 5 and goes on to the end.
+                   -- 5/15 begins at 5 and continues to the end.
                    ELSE ARRAY[v_range, p_most::text] END;
     v_numbers := ARRAY(
       SELECT coalesce(p_least - 1 + array_position(p_names, upper(e.text COLLATE "C")),
@@ -43,8 +43,8 @@ BEGIN
   END LOOP;
 END $f$;
 
--- Whether this server knows a time zone. Names of a letter and words are looked up by using them,
--- all others in the view: Postgres takes 'Foo+3' and 'EST' for zones that no file describes.
+-- Whether this server knows a time zone. Names of letters with a slash are checked by using them,
+-- all others in the view: Postgres accepts 'Foo+3' and 'EST' as zones that no file describes.
 CREATE OR REPLACE FUNCTION posthaste.is_time_zone(p_name text) RETURNS boolean
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -59,7 +59,7 @@ EXCEPTION WHEN invalid_parameter_value THEN
   RETURN false;
 END $f$;
 
--- Why a schedule cannot be read; NULL if it can.
+-- Why a schedule is invalid; NULL if it is valid.
 CREATE OR REPLACE FUNCTION posthaste.schedule_refusal(p_schedule text, p_zone text) RETURNS text
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $f$
@@ -105,7 +105,7 @@ BEGIN
       FROM posthaste.schedule_field('month', v_fields[4], 1, 12,
         '{JAN,FEB,MAR,APR,MAY,JUN,JUL,AUG,SEP,OCT,NOV,DEC}');
   END IF;
-  -- Where the day of the month or of the week begins with * or ?, a day must be both, else either
+  -- If the day of the month or of the week begins with * or ?, a day must match both, else either
   -- is enough. Each date falls on each day of the week within forty years.
   IF v_refusal IS NULL AND left(v_fields[3], 1) NOT IN ('*', '?')
     AND left(v_fields[5], 1) IN ('*', '?')
@@ -116,8 +116,8 @@ BEGIN
   RETURN v_refusal;
 END $f$;
 
--- Each row of posthaste.periodic that is written: what no leader could read or enqueue is refused,
--- and what was changed is looked at anew.
+-- Checks each written row of posthaste.periodic: rejects what no leader could read or enqueue, and
+-- clears the error of a changed row.
 CREATE OR REPLACE FUNCTION posthaste.check_periodic() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE

@@ -1,6 +1,6 @@
 -- Postgres as the index: its documents.
 
--- The words of a document: of all its texts, or of those fields that have a weight ({"title":
+-- The words of a document: of all its texts, or only of the fields that have a weight ({"title":
 -- "A"}).
 CREATE OR REPLACE FUNCTION posthaste.search_words(config regconfig, document jsonb, weights jsonb)
 RETURNS tsvector LANGUAGE plpgsql STABLE
@@ -22,9 +22,8 @@ BEGIN
   RETURN v_words;
 END $f$;
 
--- Writes documents and says of each what became of it: true, or false for one of which the index
--- has the same or something newer. In the order of the ids, so that two writers do not wait for
--- each other in a circle; each id once.
+-- Writes documents and returns for each whether it was written: false if the index has the same or
+-- a newer version. In the order of the ids, so that two writers do not deadlock; each id once.
 CREATE OR REPLACE FUNCTION posthaste.search_write(
   p_index text, p_config regconfig, p_weights jsonb, p_ids text[], p_versions bigint[],
   p_passes integer[], p_tokens bigint[], p_documents jsonb[])

@@ -1,17 +1,17 @@
--- Sites: whether a process may work this store, or it is a copy of another site's.
+-- Sites: whether a process may work on this store, or it is a copy of another site's.
 --
--- A physical copy has everything of the original but the server it runs on. So the store remembers
--- by which names and addresses it is worked, and what identified the server when it last was.
+-- A physical copy has everything of the original except the server it runs on. So the store records
+-- the names and addresses by which it is reached, and what identified its server last.
 
--- The decision. p_known and p_here: the names that were set, of the store's site and of the
--- process's. p_is_known_address: the process connects by an address that the store is worked by.
--- p_is_running: the server is the one that was last worked, and has run since. p_is_same_life: it
--- was at most stopped in good order, which only a cold copy was too. p_is_same_endpoint: it answers
--- at the same address of its own. p_was_admitted: the process was let in before, and lives since.
+-- The decision. p_known and p_here: the configured names of the store's site and of the process's.
+-- p_is_known_address: the process connects by an address recorded in the store. p_is_running: the
+-- server is the one recorded last, and has run since. p_is_same_life: it was at most stopped
+-- cleanly, which is also true of a cold copy. p_is_same_endpoint: the server's own address is the
+-- same. p_was_admitted: the process was admitted before, and is still alive.
 --
--- A name decides alone. Without names an address does, wherever it leads: servers behind it are
--- replaced. So does a process that followed the store here. Where only one of the two has a name,
--- an address says less: what crashed, or was promoted, may be a copy whose user gave it a name, or
+-- Two names decide alone. Without names a known address does, whatever server it leads to: servers
+-- are replaced. So does a process that followed the store here. If only one of the two has a name,
+-- an address proves less: a crashed or promoted server may be a copy whose user gave it a name, or
 -- forgot that the original has one.
 CREATE OR REPLACE FUNCTION posthaste.is_own_site(
   p_known text, p_here text, p_is_known_address boolean, p_is_running boolean,
@@ -25,17 +25,17 @@ SET search_path = pg_catalog, pg_temp AS $f$
     ELSE p_known IS NULL AND p_here IS NULL AND p_is_known_address END
 $f$;
 
--- The server's own address and port as this session sees them. One of its own machine is every
--- machine's.
+-- The server's own address and port as this session sees them; NULL for loopback, which every
+-- machine has.
 CREATE OR REPLACE FUNCTION posthaste.endpoint() RETURNS text LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
   SELECT CASE WHEN NOT inet_server_addr() <<= '127.0.0.0/8' AND inet_server_addr() <> '::1'
               THEN concat(host(inet_server_addr()), ':', inet_server_port()) END
 $f$;
 
--- Whether this process registered here and has lived since: its row is here, with the start that
--- only it was told, and nobody has declared it dead. A server that was promoted has the row; a copy
--- that was adopted has ended it.
+-- Whether this process registered here and has lived since: its row has the start time that only it
+-- received, and it was not declared dead. A promoted server has the row; an adopted copy has ended
+-- it.
 CREATE OR REPLACE FUNCTION posthaste.was_admitted(p_worker bigint, p_registered timestamptz)
 RETURNS boolean LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -43,8 +43,8 @@ SET search_path = pg_catalog, pg_temp AS $f$
                   WHERE w.id = p_worker AND w.started_at = p_registered AND w.stopped_at IS NULL)
 $f$;
 
--- Why a process of this site may not work here; nothing where it may. p_worker, p_registered: what
--- it was told when it registered last.
+-- Why a process of this site may not work here; NULL if it may. p_worker, p_registered: from its
+-- last registration.
 CREATE OR REPLACE FUNCTION posthaste.site_refusal(
   p_site text, p_addresses text[], p_worker bigint DEFAULT NULL,
   p_registered timestamptz DEFAULT NULL)
@@ -54,13 +54,13 @@ SET search_path = pg_catalog, pg_temp AS $f$
                 posthaste.site_label(p_site, p_addresses))
     FROM posthaste.site s, LATERAL (SELECT
       s.life = pg_sequence_last_value('posthaste.life'::regclass) AS is_same_life OFFSET 0) l
-   -- A pool may not tell its address: that proves no copy.
+   -- A pool may not know its address: that proves no copy.
    WHERE NOT posthaste.is_own_site(s.name, p_site,
            s.addresses && p_addresses OR '{}' IN (s.addresses, p_addresses),
            coalesce(l.is_same_life AND s.started = pg_postmaster_start_time(), false),
            coalesce(l.is_same_life, false), coalesce(s.endpoint = posthaste.endpoint(), false),
            posthaste.was_admitted(p_worker, p_registered))
-     -- A template of databases of which none was worked is nobody's.
+     -- A template of databases in which nothing was worked belongs to no site.
      AND (posthaste.recorded_identity())[4] = (posthaste.current_identity())[4]
 $f$;
 
@@ -72,8 +72,8 @@ SET search_path = pg_catalog, pg_temp AS $f$
               ELSE format('the site "%s"', p_site) END
 $f$;
 
--- Makes sure that a process of this site may work here, as posthaste.check_identity() does, and
--- keeps what the store knows of its site. Returns why not, and leaves a note of that.
+-- Ensures that a process of this site may work here, as posthaste.check_identity() does, and
+-- updates the recorded site. Returns why not, and records that.
 CREATE OR REPLACE FUNCTION posthaste.enter_site(
   p_site text, p_addresses text[], p_thorough boolean DEFAULT false,
   p_worker bigint DEFAULT NULL, p_registered timestamptz DEFAULT NULL)
@@ -83,7 +83,7 @@ DECLARE
   v_refused text;
   v_is_template boolean;
 BEGIN
-  PERFORM posthaste.fire_triggers();
+  PERFORM posthaste.reset_replica_role();
   IF NOT posthaste.needs_rebase(false) THEN
     v_refused := posthaste.site_refusal(p_site, p_addresses, p_worker, p_registered);
     IF v_refused IS NOT NULL THEN
@@ -99,13 +99,13 @@ BEGIN
   IF v_is_template THEN
     DELETE FROM posthaste.site;
   END IF;
-  PERFORM posthaste.position('posthaste.flags'), posthaste.note_site(p_site, p_addresses);
+  PERFORM posthaste.position('posthaste.flags'), posthaste.record_site(p_site, p_addresses);
   RETURN NULL;
 END $f$;
 
--- Writes only what is new. Of many addresses the ones used last are kept: one that is used again
+-- Writes only changes. Of many addresses the most recently used are kept: one that is used again
 -- moves to the front before others can displace it.
-CREATE OR REPLACE FUNCTION posthaste.note_site(p_site text, p_addresses text[])
+CREATE OR REPLACE FUNCTION posthaste.record_site(p_site text, p_addresses text[])
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -127,11 +127,10 @@ BEGIN
   END IF;
 END $f$;
 
--- Takes the store over for this site, for good. Jobs that are enqueued from now on get delivery ids
--- that the original does not give; those since the copy was made too, as far as its leader had
--- noted which ids were drawn. Refuses while a worker lives, unless p_force says otherwise. With
--- p_discard all that waits there ends. Returns the label of the site that had it, and how many jobs
--- were discarded.
+-- Takes the store over for this site, permanently. Jobs enqueued from now on get delivery ids that
+-- the original does not use; so do those enqueued since the copy was made, as far as its leader had
+-- recorded the drawn ids. Refuses while a worker is alive, unless p_force is set. p_discard ends
+-- all waiting jobs. Returns the label of the previous site, and the number of discarded jobs.
 CREATE OR REPLACE FUNCTION posthaste.adopt(
   p_site text, p_addresses text[], p_force boolean DEFAULT false,
   p_discard boolean DEFAULT false, OUT o_from text, OUT o_discarded bigint)
@@ -143,7 +142,7 @@ BEGIN
   SELECT posthaste.site_label(s.name, s.addresses) INTO o_from FROM posthaste.site s;
   PERFORM posthaste.require_triggers();
   IF posthaste.needs_rebase() THEN
-    PERFORM posthaste.refuse_restored();
+    PERFORM posthaste.reject_restored_store();
   END IF;
   PERFORM posthaste.position('posthaste.flags'), posthaste.wait_for_disk();
   IF p_discard THEN
@@ -164,16 +163,16 @@ BEGIN
   UPDATE posthaste.store_identity
      SET identity = posthaste.current_identity(), since = clock_timestamp();
   PERFORM posthaste.begin_epoch(greatest(pg_sequence_last_value('posthaste.known_id'::regclass),
-                                         posthaste.claimed_id()) + 1);
+                                         posthaste.max_claimed_id()) + 1);
   DELETE FROM posthaste.site;
-  PERFORM posthaste.note_site(p_site, p_addresses);
+  PERFORM posthaste.record_site(p_site, p_addresses);
   IF p_discard THEN
     o_discarded := posthaste.discard_unfinished();
   END IF;
 END $f$;
 
--- Removes every job that is not done, and how many; behind posthaste.lock_store(). Of dead jobs,
--- history and sums nothing goes.
+-- Removes every unfinished job and returns their number; the caller has called
+-- posthaste.lock_store(). Dead jobs, history and totals stay.
 CREATE OR REPLACE FUNCTION posthaste.discard_unfinished() RETURNS bigint LANGUAGE plpgsql
 SET jit = off SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -187,6 +186,6 @@ BEGIN
     SELECT h.queue, h.priority FROM posthaste.in_flight h) j WHERE j.queue <> '' OR j.priority = 0;
   DELETE FROM posthaste.in_flight;
   DELETE FROM posthaste.unique_key;
-  PERFORM posthaste.empty_slots(), posthaste.reset_cursors(), posthaste.recount();
+  PERFORM posthaste.truncate_slots(), posthaste.reset_cursors(), posthaste.recount();
   RETURN v_jobs;
 END $f$;

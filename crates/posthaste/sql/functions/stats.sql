@@ -1,6 +1,6 @@
--- Statistics: deltas and their sums, of what has no slot to lie in.
+-- Statistics: deltas and their sums, of jobs outside the slots.
 
--- The newest sums, or those before everything.
+-- The newest sums, or empty ones.
 CREATE OR REPLACE FUNCTION posthaste.newest_stats_sum()
 RETURNS posthaste.stats_sum LANGUAGE sql STABLE AS $f$
   SELECT n
@@ -20,7 +20,7 @@ RETURNS SETOF posthaste.stats_delta LANGUAGE sql STABLE AS $f$
   SELECT t.* FROM posthaste.stats_delta t WHERE t.xid >= pg_snapshot_xmax(p_hi)
 $f$;
 
--- Each job that comes into posthaste.in_flight or posthaste.dead, changes there, or leaves.
+-- Tracks jobs that enter, change in or leave posthaste.in_flight and posthaste.dead.
 CREATE OR REPLACE FUNCTION posthaste.track_stats() RETURNS trigger LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
@@ -42,7 +42,7 @@ BEGIN
   RETURN NULL;
 END $f$;
 
--- What a worker has done since its last flush.
+-- Writes what a worker has counted since its last flush.
 CREATE OR REPLACE FUNCTION posthaste.flush_stats(
   p_queues text[], p_priorities integer[], p_names text[], p_tags text[], p_whats text[],
   p_jobs bigint[])
@@ -51,13 +51,13 @@ RETURNS void LANGUAGE sql AS $f$
     FROM unnest(p_queues, p_priorities, p_names, p_tags, p_whats, p_jobs)
 $f$;
 
--- At most this many kinds of jobs: a thousand for each queue and state or sum, twenty thousand
--- together, those that come first. Further kinds are counted under the tag 'other', beyond as many
--- names under the name 'other', and sums since the beginning beyond as many priorities under
--- priority 0. So jobs with a tag or name each never make the counters slow, and the figures of a
--- queue and priority stay exact. Where all that is subtracted had been counted (p_whole), what is
--- less than nothing belongs to a kind that was counted under 'other'.
-CREATE OR REPLACE FUNCTION posthaste.fold_kinds(p_kinds posthaste.kind[], p_whole boolean)
+-- Limits the number of kinds of jobs: a thousand for each queue and state or total, twenty thousand
+-- together, in the order of their appearance. Further kinds are counted under the tag 'other',
+-- beyond as many names under the name 'other', and totals beyond as many priorities under priority
+-- 0. So unique tags or names never make the counters slow, and the figures of a queue and priority
+-- stay exact. If everything that is subtracted had been counted (p_whole), a negative count belongs
+-- to a kind counted under 'other'.
+CREATE OR REPLACE FUNCTION posthaste.limit_kinds(p_kinds posthaste.kind[], p_whole boolean)
 RETURNS SETOF posthaste.kind LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $f$
   WITH kinds AS (
@@ -104,8 +104,8 @@ SET search_path = pg_catalog, pg_temp AS $f$
       FROM unnest(p_queues, p_priorities, p_names, p_tags, p_whats, p_jobs) u)
 $f$;
 
--- These sums and the deltas since, of those that are visible in that snapshot, or of all. Beyond
--- so many kinds at once deltas lose their tags and names already here: all of them are in memory.
+-- These sums and the deltas since, of those visible in that snapshot, or all. With too many kinds
+-- at once, deltas lose their tags and names here: all of them are in memory.
 CREATE OR REPLACE FUNCTION posthaste.kinds_since(m posthaste.stats_sum, p_hi pg_snapshot)
 RETURNS posthaste.kind[] LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -129,8 +129,7 @@ SET search_path = pg_catalog, pg_temp AS $f$
                FROM names n ORDER BY n.place)
 $f$;
 
--- Adds up the deltas since the last sums, if there are p_step at least, and twice as many as there
--- are sums.
+-- Adds up the deltas since the last sums if there are at least p_step, and twice as many as sums.
 CREATE OR REPLACE FUNCTION posthaste.sum_stats(p_step integer)
 RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -148,13 +147,13 @@ BEGIN
          coalesce(array_agg(s.priority), '{}'), coalesce(array_agg(s.name), '{}'),
          coalesce(array_agg(s.tag), '{}'), coalesce(array_agg(s.what), '{}'),
          coalesce(array_agg(s.jobs), '{}')
-    FROM posthaste.fold_kinds(posthaste.kinds_since(m, v_hi), true) s;
+    FROM posthaste.limit_kinds(posthaste.kinds_since(m, v_hi), true) s;
   RETURN v_new;
 END $f$;
 
--- Begins a new segment of deltas when the current one has p_bytes, and empties the old one once the
--- sums, which lie in the new one then, have all of it. 'rotated', 'truncated', or what keeps it
--- from that.
+-- Begins a new segment of deltas when the current one has p_bytes, and truncates the old one once
+-- the sums, then stored in the new one, include all of it. Returns 'rotated', 'truncated', or the
+-- obstacle.
 CREATE OR REPLACE FUNCTION posthaste.rotate_stats(p_bytes bigint)
 RETURNS text LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -173,8 +172,8 @@ BEGIN
     PERFORM setval('posthaste.stats_current', v_current + 1);
     RETURN 'rotated';
   END IF;
-  -- Sums are made before the lock is asked for: whoever reads the counters would wait for it.
-  IF posthaste.needs_stats(v_old) THEN
+  -- Sums are made before the lock is requested: readers of the counters would wait for it.
+  IF posthaste.has_newest_stats(v_old) THEN
     PERFORM posthaste.sum_stats(0);
     RETURN 'summed';
   END IF;
@@ -185,9 +184,9 @@ BEGIN
   END IF;
   BEGIN
     EXECUTE format('LOCK TABLE %s, %s IN ACCESS EXCLUSIVE MODE NOWAIT', v_tables[1], v_tables[2]);
-    -- Under the lock: nobody is writing there, and nobody who has written is still open. What came
-    -- in the meantime is summed the next time, and the lock given back.
-    IF posthaste.needs_stats(v_old) THEN
+    -- Under the lock nobody is writing there, and every writer has ended. If deltas arrived
+    -- meanwhile, the lock is released and they are summed next time.
+    IF posthaste.has_newest_stats(v_old) THEN
       RAISE lock_not_available;
     END IF;
   EXCEPTION WHEN lock_not_available THEN
@@ -199,7 +198,7 @@ BEGIN
 END $f$;
 
 -- Whether that segment has the newest sums, or deltas that are not in them.
-CREATE OR REPLACE FUNCTION posthaste.needs_stats(p_slot integer)
+CREATE OR REPLACE FUNCTION posthaste.has_newest_stats(p_slot integer)
 RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
@@ -218,7 +217,7 @@ DECLARE
   v_kinds posthaste.kind[] := posthaste.kinds_since(posthaste.newest_stats_sum(), NULL);
 BEGIN
   IF cardinality(v_kinds) > 1000 THEN
-    RETURN QUERY SELECT * FROM posthaste.fold_kinds(v_kinds, true);
+    RETURN QUERY SELECT * FROM posthaste.limit_kinds(v_kinds, true);
   ELSE
     RETURN QUERY SELECT * FROM unnest(v_kinds);
   END IF;

@@ -1,9 +1,9 @@
--- Index sync: the jobs of a table's rows, and the rows as the sync reads them.
+-- Index sync: jobs for a table's rows, and the rows as the sync reads them.
 
--- One job by hand, in the transaction of the change: delay as the table says unless given. deleted:
--- the version of a deletion, which must be larger than that of the row was, and smaller than that
--- of a row with the same key afterwards. force: the document is written although its version is the
--- same.
+-- Enqueues one job by hand, in the transaction of the change; delay defaults to the table's.
+-- deleted: the version of a deletion, which must be larger than the row's was, and smaller than
+-- that of a later row with the same key. force: the document is written even if its version is
+-- unchanged.
 CREATE OR REPLACE FUNCTION posthaste.sync(
   name text, id text, delay interval DEFAULT NULL, deleted bigint DEFAULT NULL,
   force boolean DEFAULT false, tag text DEFAULT '', priority integer DEFAULT 0)
@@ -19,11 +19,12 @@ BEGIN
                            priority, clock_timestamp() + delay, NULL, tag, NULL, NULL);
 END $f$;
 
--- Here and below, row security that would hide rows is an error: what is hidden is not gone.
+-- Here and below, row security that would hide rows raises an error: hidden rows are not deleted
+-- ones.
 
--- A job for each row, behind all that changes, for an index that has nothing: how many. A row of
--- which such a job is not done has none beside it; the others have theirs, because what an index
--- had when it was deleted is lost, however long one of its rows is tried in vain.
+-- Enqueues a job for each row, at lower priority than changes, for an empty index; returns the
+-- number. Rows with an unfinished job of this kind get no second one; rows with other jobs do,
+-- because a deleted index has lost its contents, even if one of its rows has long been retried.
 CREATE OR REPLACE FUNCTION posthaste.sync_fill(name text) RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET row_security = off AS $f$
 #variable_conflict use_variable
@@ -39,7 +40,7 @@ BEGIN
   EXECUTE format($sql$INSERT INTO posthaste.job (name, queue, priority, tag, max_attempts, kwargs)
     WITH there AS MATERIALIZED (
       SELECT j.kwargs ->> 'id' AS id FROM posthaste.job j WHERE j.queue = $1 AND j.tag = 'fill'
-        -- Who runs may have looked at the index that is gone.
+        -- A running job may have read the index that is gone.
         AND j.state IN ('available', 'blocked', 'scheduled', 'retrying', 'quarantined'))
     SELECT $1, $1, 1000, 'fill', NULL, jsonb_build_object('id', t.%1$I::text) FROM %2$s t
       WHERE NOT EXISTS (SELECT FROM there WHERE there.id = t.%1$I::text COLLATE "C")$sql$,
@@ -48,8 +49,8 @@ BEGIN
   RETURN v_jobs;
 END $f$;
 
--- Versions of a synced table begin beyond this one, and these rows get new ones: for an index that
--- is ahead of its table, because the table was restored or lost commits.
+-- Raises the versions of a synced table above this one and assigns new ones to these rows: for an
+-- index that is ahead of its table, because the table was restored or lost commits.
 CREATE OR REPLACE FUNCTION posthaste.sync_raise(name text, beyond bigint, ids text[])
 RETURNS bigint LANGUAGE plpgsql AS $f$
 #variable_conflict use_variable
@@ -70,16 +71,16 @@ BEGIN
   RETURN v_rows;
 END $f$;
 
--- The type of a synced table's key, of whatever length: without -1 a character(8) would be one of a
--- single character, and a cast to it would cut keys off.
+-- The type of a synced table's key, without its length: a character(8) would otherwise become a
+-- character(1), and a cast to it would truncate keys.
 CREATE OR REPLACE FUNCTION posthaste.sync_key_type(s posthaste.synced)
 RETURNS text LANGUAGE sql STABLE AS $f$
   SELECT format_type(a.atttypid, -1) FROM pg_attribute a
     WHERE a.attrelid = s.relation AND a.attname = s.key
 $f$;
 
--- Those of these texts that can be keys of a synced table. Any other is that of no row, and is in
--- the way of none.
+-- Those of these texts that can be keys of a synced table. Any other matches no row, and must not
+-- fail the rest.
 CREATE OR REPLACE FUNCTION posthaste.sync_keys(s posthaste.synced, p_ids text[])
 RETURNS text[] LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -105,7 +106,7 @@ BEGIN
   RETURN v_keys;
 END $f$;
 
--- A synced table by its name, if it is there.
+-- A synced table by name, if it exists.
 CREATE OR REPLACE FUNCTION posthaste.synced_table(p_name text)
 RETURNS posthaste.synced LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -122,8 +123,8 @@ BEGIN
   RETURN s;
 END $f$;
 
--- The condition for rows whose keys have these texts, $1: the operator of the index finds them, and
--- their bytes are compared, because it may take another text for equal (1.0 and 1.00, or a and A
+-- The condition for rows whose keys have these texts, $1: the index operator finds them, and their
+-- bytes are compared, because the operator may treat other texts as equal (1.0 and 1.00, or a and A
 -- under a collation that ignores case).
 CREATE OR REPLACE FUNCTION posthaste.sync_with_keys(s posthaste.synced)
 RETURNS text LANGUAGE plpgsql STABLE
@@ -133,7 +134,7 @@ BEGIN
                 s.key, posthaste.sync_operator(s, 3::smallint), posthaste.sync_key_type(s));
 END $f$;
 
--- All columns of a row as JSON, without those of versions that syncs of its table draw.
+-- All columns of a row as JSON, except the version columns of syncs.
 CREATE OR REPLACE FUNCTION posthaste.sync_document(s posthaste.synced)
 RETURNS text LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -144,8 +145,8 @@ BEGIN
            WHERE o.relation = s.relation AND o.draws));
 END $f$;
 
--- Rows of a synced table by their keys; document is NULL for a row that is not to be found. A
--- document is the same whoever reads it: whatever says how values are written is set here.
+-- Rows of a synced table by key; document is NULL for a missing or hidden row. Documents do not
+-- depend on the session: all settings that affect formatting are set here.
 CREATE OR REPLACE FUNCTION posthaste.sync_rows(p_name text, p_ids text[])
 RETURNS TABLE (id text, version bigint, document jsonb) LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp SET row_security = off
@@ -165,7 +166,7 @@ BEGIN
     USING posthaste.sync_keys(s, p_ids);
 END $f$;
 
--- As sync_rows, without making the documents.
+-- As sync_rows, without documents.
 CREATE OR REPLACE FUNCTION posthaste.sync_versions(p_name text, p_ids text[])
 RETURNS TABLE (id text, version bigint, is_there boolean) LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp SET row_security = off AS $f$
@@ -180,7 +181,7 @@ BEGIN
     USING posthaste.sync_keys(s, p_ids);
 END $f$;
 
--- The next rows after one, in the order of the key, as sync_versions gives them.
+-- The next rows after a key, in the order of the key, as returned by sync_versions.
 CREATE OR REPLACE FUNCTION posthaste.sync_page(p_name text, p_after text, p_most bigint)
 RETURNS TABLE (id text, version bigint, is_there boolean) LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp SET row_security = off AS $f$

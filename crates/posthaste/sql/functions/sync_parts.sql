@@ -1,16 +1,16 @@
--- Index sync: the triggers of partitioned tables and of partitions. Only triggers for each row come
--- by themselves to partitions that are made or attached later, and see what is changed in a
--- partition as what is changed through its parents. So changes enqueue row by row here; versions
--- are as safe as in sync_triggers.sql, for the same reasons.
+-- Index sync: triggers of partitioned tables and of partitions. Only row triggers are added to
+-- partitions that are created or attached later, and see changes of a partition as changes through
+-- its parents. So changes enqueue row by row here; versions are as safe as in sync_triggers.sql,
+-- for the same reasons.
 
--- Whether a table is in parts, or a part.
+-- Whether a table is partitioned or a partition.
 CREATE OR REPLACE FUNCTION posthaste.sync_in_parts(s posthaste.synced) RETURNS boolean
 LANGUAGE sql STABLE AS $f$
   SELECT c.relkind = 'p' OR c.relispartition FROM pg_class c WHERE c.oid = s.relation::oid
 $f$;
 
--- The unique index of a table's key. Where partitions are by another column, no index of the key
--- alone can be had: one that has the columns of the partitions behind the key is taken then.
+-- The unique index of a table's key. If the table is partitioned by another column, no index can
+-- have the key alone: then one with the partition columns after the key is used.
 CREATE OR REPLACE FUNCTION posthaste.sync_index(s posthaste.synced) RETURNS oid
 LANGUAGE sql STABLE AS $f$
   SELECT i.indexrelid
@@ -30,12 +30,13 @@ LANGUAGE sql STABLE AS $f$
    ORDER BY i.indnkeyatts, NOT i.indisprimary, i.indexrelid LIMIT 1
 $f$;
 
--- As sync_triggers(), of which it says more. @literal@ is the table's name as a string.
+-- As sync_triggers(), which explains the placeholders. @literal@ is the table's name as a string.
 CREATE OR REPLACE FUNCTION posthaste.sync_triggers_of_parts() RETURNS text
   LANGUAGE sql IMMUTABLE AS $f$ SELECT $sql$
 [draw
--- An insert also notes how many deletions there were before the first draw of its statement. The
--- server's statement holds all that began within the program's, so this may be more than needed.
+-- An insert also records the number of deletions before the first draw of its statement. The
+-- server's statement contains all that began within the program's, so this may be higher than
+-- needed.
 CREATE OR REPLACE FUNCTION posthaste.sync_stamp_@name@() RETURNS trigger LANGUAGE plpgsql AS $t$
 DECLARE
   v_statement text;
@@ -98,8 +99,9 @@ END $t$;
 CREATE OR REPLACE TRIGGER posthaste_delete_@name@ AFTER DELETE ON @table@ FOR EACH ROW
   EXECUTE FUNCTION posthaste.sync_delete_@name@();
 
--- TRUNCATE of a parent fires the triggers of its partitions too. Those that have none, because they
--- came later, are looked at by the parent's. One that was detached is none of the table's.
+-- TRUNCATE of a parent fires the triggers of its partitions too. Partitions without one, because
+-- they were added later, are handled by the parent's trigger. A detached partition does not belong
+-- to the table.
 CREATE OR REPLACE FUNCTION posthaste.sync_truncate_@name@() RETURNS trigger LANGUAGE plpgsql
 SET row_security = off AS $t$
 DECLARE
@@ -145,7 +147,7 @@ CREATE OR REPLACE TRIGGER posthaste_truncate_@name@ BEFORE TRUNCATE ON @table@ F
   EXECUTE FUNCTION posthaste.sync_truncate_@name@();
 $sql$ $f$;
 
--- TRUNCATE has no trigger for each row: each partition that there is gets one of its own.
+-- TRUNCATE has no row trigger: each existing partition gets its own.
 CREATE OR REPLACE FUNCTION posthaste.sync_truncates(s posthaste.synced)
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$

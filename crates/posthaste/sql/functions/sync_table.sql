@@ -1,15 +1,15 @@
--- Index sync: which tables are synced, and what is made for them.
+-- Index sync: which tables are synced, and what is created for them.
 
--- Refuses what cannot be synced, by the name of what is wrong. Versions and jobs of ours need
--- triggers that see every change of every row.
+-- Rejects tables that cannot be synced, naming the reason. Versions and jobs need triggers that see
+-- every change of every row.
 CREATE OR REPLACE FUNCTION posthaste.check_synced(s posthaste.synced)
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   v_column name;
 BEGIN
-  -- Statements to a parent would not fire the triggers of its children by inheritance, nor those to
-  -- a child its parent's.
+  -- Statements on a parent would not fire the triggers of its inheritance children, nor those on a
+  -- child its parent's.
   IF EXISTS (SELECT FROM pg_class c WHERE c.oid = s.relation
                 AND (c.relkind NOT IN ('r', 'p')
                      OR (s.draws OR s.enqueues) AND c.relkind = 'r' AND NOT c.relispartition
@@ -29,7 +29,7 @@ BEGIN
         USING ERRCODE = 'undefined_column';
     END IF;
   END LOOP;
-  -- Its text is the document's id: whoever writes a row and who reads it must mean the same.
+  -- Its text is the document's id: writers and readers of a row must agree on it.
   IF EXISTS (
     WITH RECURSIVE base AS (
       SELECT t.oid, t.typtype, t.typbasetype, t.typoutput
@@ -45,9 +45,9 @@ BEGIN
       s.relation, s.key USING ERRCODE = 'invalid_parameter_value',
       HINT = 'Another column that is unique, of numbers, text or uuid, can be the key.';
   END IF;
-  -- Where a key is taken twice until the commit, nobody waits for the one who deletes it.
+  -- With a deferred key, an insert does not wait for the transaction that deletes the same key.
   IF posthaste.sync_index(s) IS NULL THEN
-    RAISE EXCEPTION 'posthaste: %: the key "%" must be NOT NULL and have a unique index of its own',
+    RAISE EXCEPTION 'posthaste: %: the key "%" must be NOT NULL with a single-column unique index',
       s.relation, s.key USING ERRCODE = 'invalid_parameter_value',
       DETAIL = 'The index must not be deferrable, and not leave rows out. On a partitioned table '
                'the partition columns may follow the key.',
@@ -63,11 +63,11 @@ BEGIN
                 AND o.draws <> s.draws) THEN
     RAISE EXCEPTION 'posthaste: %: another sync of it has the other value of draw for "%"',
       s.relation, s.version USING ERRCODE = 'invalid_parameter_value',
-      HINT = 'Give this one a column of its own for its versions.';
+      HINT = 'Use a separate version column for this sync.';
   END IF;
 END $f$;
 
--- Whose sequences a sync draws from: those of another that draws for the same column, or those that
+-- The sync whose sequences are used: one that draws for the same column already, or the sequences
 -- it had, or new ones under a name that no other table uses.
 CREATE OR REPLACE FUNCTION posthaste.sync_drawn_by(s posthaste.synced)
 RETURNS text LANGUAGE plpgsql
@@ -103,8 +103,8 @@ BEGIN
      WHERE i.indexrelid = posthaste.sync_index(s));
 END $f$;
 
--- Whether the column of a sync's versions was made for posthaste: its comment says so, or a sync
--- draws for it already. Its name proves nothing: programs have columns for optimistic locks.
+-- Whether the version column was created for posthaste: its comment says so, or a sync already
+-- draws for it. Its name proves nothing: programs have columns for optimistic locks.
 CREATE OR REPLACE FUNCTION posthaste.sync_owns_version(s posthaste.synced)
 RETURNS boolean LANGUAGE sql STABLE AS $f$
   SELECT EXISTS (SELECT FROM posthaste.synced o
@@ -117,12 +117,12 @@ RETURNS boolean LANGUAGE sql STABLE AS $f$
            AND col_description(a.attrelid, a.attnum::integer) LIKE 'posthaste:%')
 $f$;
 
--- Adds the column of versions, or refuses one that programs may use.
+-- Adds the version column, or rejects one that programs may use.
 CREATE OR REPLACE FUNCTION posthaste.sync_add_version(s posthaste.synced, p_table text)
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
-  -- A partition cannot be given one, even where it is there.
+  -- A column cannot be added to a partition, even if it exists.
   IF NOT EXISTS (SELECT FROM pg_attribute a
                   WHERE a.attrelid = s.relation AND a.attname = s.version) THEN
     EXECUTE format('ALTER TABLE %s ADD COLUMN %I bigint NOT NULL DEFAULT 0', p_table, s.version);
@@ -137,11 +137,12 @@ BEGIN
   END IF;
 END $f$;
 
--- Lets an index show the rows of a table: adds the column where it lacks, and the triggers. draw =>
--- false: the column is the program's own, and ascends for each key, also across deletions. enqueue
--- => false: the program calls posthaste.sync() by itself, for deletions too. always: the triggers
--- fire also under session_replication_role = replica. documents: a digest of how they are made.
--- Again with other arguments changes it. A table may have several syncs, each by a name of its own.
+-- Syncs the rows of a table to an index: adds the version column if it is missing, and the
+-- triggers. draw => false: the column is the program's own, and ascends for each key, also across
+-- deletions. enqueue => false: the program calls posthaste.sync() itself, for deletions too.
+-- always: the triggers also fire under session_replication_role = replica. documents: a digest of
+-- the document definition. Calling it again with other arguments changes the sync. A table may have
+-- several syncs with different names.
 CREATE OR REPLACE FUNCTION posthaste.sync_table(
   relation regclass, key name DEFAULT 'id', version name DEFAULT 'posthaste_version',
   name text DEFAULT NULL, deleted name DEFAULT NULL, delay interval DEFAULT '60 s',
@@ -198,7 +199,7 @@ BEGIN
   RETURN name;
 END $f$;
 
--- The sequences of a sync: beyond what the table has, and what was drawn for it before.
+-- Advances the sequences of a sync beyond the versions in the table and those drawn before.
 CREATE OR REPLACE FUNCTION posthaste.sync_sequences(s posthaste.synced, p_table text, p_before text)
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -222,7 +223,7 @@ BEGIN
   END IF;
 END $f$;
 
--- Takes the triggers away, with their functions.
+-- Drops the triggers with their functions.
 CREATE OR REPLACE FUNCTION posthaste.unsync_triggers(p_name text)
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -238,7 +239,7 @@ BEGIN
   END LOOP;
 END $f$;
 
--- Takes sequences away that no sync draws from any more.
+-- Drops sequences that no sync uses any more.
 CREATE OR REPLACE FUNCTION posthaste.unsync_sequences(p_drawn_by text)
 RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
@@ -250,8 +251,8 @@ BEGIN
   END IF;
 END $f$;
 
--- The sync of this name is no more; others of its table stay as they are. Its column stays; its
--- versions are forgotten with the sequence, so an index of it is to be made anew.
+-- Removes this sync; others of its table stay. The column stays, but the versions are lost with the
+-- sequence, so an index must be rebuilt afterwards.
 CREATE OR REPLACE FUNCTION posthaste.unsync_table(name text) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $f$
 #variable_conflict use_variable

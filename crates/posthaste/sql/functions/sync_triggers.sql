@@ -1,7 +1,7 @@
--- Index sync: the triggers of tables whose rows an index is to show. Each row has a version; the
--- one that writes the index writes it with that version, and no index takes an older one after a
--- newer. A job is enqueued with each change, in its transaction, and leaves only when the index was
--- seen to be true.
+-- Index sync: triggers of tables whose rows an index shows. Each row has a version; the writer of
+-- the index writes it with that version, and no index accepts an older one after a newer. A job is
+-- enqueued with each change, in its transaction, and completes only when the index was seen to be
+-- correct.
 --
 -- What makes a version safe: of two versions of a row, the later one is the larger, also across its
 -- deletion and re-creation, whichever transaction waited for the other. An update draws from the
@@ -31,8 +31,8 @@ END $t$;
 CREATE OR REPLACE TRIGGER posthaste_stamp_@name@ BEFORE INSERT OR UPDATE ON @table@ FOR EACH ROW
   EXECUTE FUNCTION posthaste.sync_stamp_@name@();
 
--- How many deletions there were when the oldest insert that is under way began. One within another
--- clears it: the outer one then draws again.
+-- The number of deletions when the oldest active insert began. A nested insert clears it: the outer
+-- one then draws again.
 CREATE OR REPLACE FUNCTION posthaste.sync_begin_@name@() RETURNS trigger LANGUAGE plpgsql AS $t$
 BEGIN
   IF coalesce(current_setting('posthaste.sync_@name@', true), '') = '' THEN
@@ -74,8 +74,7 @@ CREATE OR REPLACE TRIGGER posthaste_update_@name@ AFTER UPDATE ON @table@
   REFERENCING NEW TABLE AS fresh FOR EACH STATEMENT EXECUTE FUNCTION posthaste.sync_update_@name@();
 job]
 
--- A key that the same statement deletes and creates draws again: nobody knows which of the two came
--- first.
+-- A key that the same statement deletes and creates draws again: the order of the two is unknown.
 CREATE OR REPLACE FUNCTION posthaste.sync_delete_@name@() RETURNS trigger LANGUAGE plpgsql AS $t$
 DECLARE
   v_version bigint;
@@ -98,7 +97,7 @@ END $t$;
 CREATE OR REPLACE TRIGGER posthaste_delete_@name@ AFTER DELETE ON @table@
   REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION posthaste.sync_delete_@name@();
 
--- An old snapshot does not show all the rows that TRUNCATE takes, nor does row security.
+-- An old snapshot does not show all the rows that TRUNCATE removes, nor does row security.
 CREATE OR REPLACE FUNCTION posthaste.sync_truncate_@name@() RETURNS trigger LANGUAGE plpgsql
 SET row_security = off AS $t$
 DECLARE
@@ -123,11 +122,11 @@ CREATE OR REPLACE TRIGGER posthaste_truncate_@name@ BEFORE TRUNCATE ON @table@ F
   EXECUTE FUNCTION posthaste.sync_truncate_@name@();
 $sql$ $f$;
 
--- What both kinds of tables have: a new key. The old one is deleted, and the new one may have
--- waited in the unique index like an insert. A row that an update moves to another partition is
--- deleted and inserted, for triggers too: of tables in parts, this is a key that changes within a
--- partition. A key that is equal to the old one and written otherwise (1.0 and 1.00, or a
--- and A under a collation that ignores case) is another id: texts of keys are compared as bytes.
+-- Common to both kinds of tables: changed keys. The old key is deleted, and the new one may have
+-- waited in the unique index like an insert. An update that moves a row to another partition is a
+-- deletion and an insert for triggers too: for partitioned tables this handles a key that changes
+-- within a partition. A key that is equal to the old one but written differently (1.0 and 1.00, or
+-- a and A under a collation that ignores case) is another id: texts of keys are compared as bytes.
 CREATE OR REPLACE FUNCTION posthaste.sync_trigger_of_moves() RETURNS text
   LANGUAGE sql IMMUTABLE AS $f$ SELECT $sql$
 CREATE OR REPLACE FUNCTION posthaste.sync_move_@name@() RETURNS trigger LANGUAGE plpgsql AS $t$
@@ -151,8 +150,8 @@ CREATE OR REPLACE TRIGGER posthaste_move_@name@ AFTER UPDATE ON @table@ FOR EACH
   EXECUTE FUNCTION posthaste.sync_move_@name@();
 $sql$ $f$;
 
--- The statements that make the triggers of a sync. Under session_replication_role = replica the
--- rule of the view posthaste.job does not apply: there jobs go one by one through the function.
+-- The statements that create the triggers of a sync. Under session_replication_role = replica the
+-- rule of the view posthaste.job does not apply: jobs go one by one through the function.
 CREATE OR REPLACE FUNCTION posthaste.sync_sql(s posthaste.synced, p_table text)
 RETURNS text LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET standard_conforming_strings = on AS $f$

@@ -1,10 +1,9 @@
--- Claim: which jobs a worker gets next, decided by a cursor that no dead or spent row can slow
--- down.
+-- Claim: selects a worker's next jobs by a cursor that dead and finished rows cannot slow down.
 --
 -- Each lane (queue, priority) of a slot is read in windows. A window is the set of rows that are
--- visible in snapshot hi and were not visible in snapshot lo, the hi of the window before it.
+-- visible in snapshot hi and were not visible in snapshot lo, the hi of the previous window.
 -- Snapshots of a lane only grow, so each committed row falls into exactly one window, however late
--- its transaction commits. Inside a window rows are taken in the order (xid, id), a batch at a
+-- its transaction commits. Within a window rows are claimed in the order (xid, id), a batch at a
 -- time; the batch's claim row records how far it went, and is the lane's next cursor.
 
 -- A lane's advisory lock: serialises its claimers. A hash collision only makes two lanes wait for
@@ -14,16 +13,16 @@ RETURNS integer LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $f$
   SELECT hashtext(queue || ' ' || priority::text)
 $f$;
 
--- Waits for the lane and keeps it. What is read afterwards is read in a statement of its own: the
--- cursor may have moved meanwhile.
+-- Waits for the lane and locks it. Read the cursor in a separate statement afterwards: it may have
+-- moved meanwhile.
 CREATE OR REPLACE FUNCTION posthaste.hold_lane(queue text, priority integer)
 RETURNS void LANGUAGE sql AS $f$
   SELECT pg_advisory_xact_lock(1885893475, posthaste.lane_key(queue, priority))
 $f$;
 
--- The snapshot that a cursor keeps: the current one, in which our own transaction counts as
--- running. Postgres leaves the own xid out of a snapshot's list, so that rows which this
--- transaction writes later would seem to lie before the window that comes next.
+-- The snapshot for a cursor: the current one, with the own transaction counted as running. Postgres
+-- omits the own xid from a snapshot's list, so that rows which this transaction writes later would
+-- seem to precede the next window.
 CREATE OR REPLACE FUNCTION posthaste.cursor_snapshot() RETURNS pg_snapshot LANGUAGE plpgsql AS $f$
 DECLARE
   s pg_snapshot := pg_current_snapshot();
@@ -37,8 +36,8 @@ BEGIN
                 ORDER BY x), ','))::pg_snapshot;
 END $f$;
 
--- A window with its bounds.
-CREATE OR REPLACE FUNCTION posthaste.bounded(w posthaste.lane_window)
+-- Computes the bounds of a window.
+CREATE OR REPLACE FUNCTION posthaste.with_bounds(w posthaste.lane_window)
 RETURNS posthaste.lane_window LANGUAGE plpgsql AS $f$
 BEGIN
   IF w.at_xid >= pg_snapshot_xmax(w.lo) THEN
@@ -47,7 +46,7 @@ BEGIN
     w.from_xid := pg_snapshot_xmax(w.lo); w.from_id := -1;
   END IF;
   IF pg_snapshot_xmin(w.lo) = pg_snapshot_xmax(w.lo) THEN
-    w.late := '{}';  -- nobody was running
+    w.late := '{}';  -- no transaction was running
   ELSE
     w.late := ARRAY(SELECT p FROM pg_snapshot_xip(w.lo) p
                      WHERE p >= w.at_xid AND pg_visible_in_snapshot(p, w.hi)
@@ -56,17 +55,17 @@ BEGIN
   RETURN w;
 END $f$;
 
--- The window behind this one, up to now.
+-- The window after this one, up to now.
 CREATE OR REPLACE FUNCTION posthaste.next_window(w posthaste.lane_window, p_now pg_snapshot)
 RETURNS posthaste.lane_window LANGUAGE plpgsql AS $f$
 BEGIN
   w.lo := w.hi; w.hi := p_now; w.at_xid := '0'; w.at_id := 0; w.is_fresh := true;
-  RETURN posthaste.bounded(w);
+  RETURN posthaste.with_bounds(w);
 END $f$;
 
--- The window that the lane's cursor stands in, or the next one when that is exhausted. Who holds
--- the lane says what is now. For others it is what is after the cursor was read: one that was moved
--- meanwhile would lie behind its own window's end, and what comes after that be claimed again.
+-- The window at the lane's cursor, or the next one if that is exhausted. The holder of the lane
+-- passes the current snapshot. For others it is taken after the cursor was read: if the cursor
+-- moved between, it would be after its own window's end, and rows would be claimed twice.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.window_0(p_queue text, p_priority integer, p_now pg_snapshot)
 RETURNS posthaste.lane_window LANGUAGE plpgsql AS $f$
@@ -86,13 +85,13 @@ BEGIN
     RETURN posthaste.next_window(w, coalesce(p_now, posthaste.cursor_snapshot()));
   END IF;
   w.is_fresh := false;
-  RETURN posthaste.bounded(w);
+  RETURN posthaste.with_bounds(w);
 END $f$;
 -- end
 
--- Is anything in this window?
+-- Whether this window has unclaimed rows.
 -- repeat: slots 0..5
-CREATE OR REPLACE FUNCTION posthaste.look_0(
+CREATE OR REPLACE FUNCTION posthaste.window_has_rows_0(
   p_queue text, p_priority integer, w posthaste.lane_window)
 RETURNS boolean LANGUAGE plpgsql AS $f$
 BEGIN
@@ -110,9 +109,9 @@ BEGIN
 END $f$;
 -- end
 
--- How far a batch reaches: its last row, its rows, their bytes, and whether some have expired. Only
--- what decides that is read of each row: the jobs themselves are read once, by the one that hands
--- them out. With p_expired it ends before the first job that has not expired.
+-- The extent of a batch: its last row, its number of rows, their bytes, and whether some have
+-- expired. Only the columns for that decision are read: the jobs themselves are read once, when
+-- they are handed out. With p_expired it ends before the first job that has not expired.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.reach_0(
   p_queue text, p_priority integer, w posthaste.lane_window, p_limit integer, p_bytes bigint,
@@ -157,9 +156,9 @@ BEGIN
 END $f$;
 -- end
 
--- Moves a lane's cursor over a window that holds nothing.
+-- Moves a lane's cursor past an empty window.
 -- repeat: slots 0..5
-CREATE OR REPLACE FUNCTION posthaste.skip_0(
+CREATE OR REPLACE FUNCTION posthaste.skip_window_0(
   p_queue text, p_priority integer, p_worker bigint, w posthaste.lane_window)
 RETURNS void LANGUAGE plpgsql AS $f$
 BEGIN
@@ -176,7 +175,7 @@ BEGIN
 END $f$;
 -- end
 
--- The first priority of a queue, above p_above, that this slot has jobs of.
+-- The first priority of a queue, above p_above, with jobs in this slot.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.next_priority_0(p_queue text, p_above bigint, p_below bigint)
 RETURNS integer LANGUAGE sql STABLE AS $f$
@@ -209,7 +208,7 @@ BEGIN
   RETURN v_slots;
 END $f$;
 
--- A look without a lock: has the lane anything here that was not claimed?
+-- Whether the lane has unclaimed jobs in this slot, without a lock.
 -- repeat: slots 0..5
 CREATE OR REPLACE FUNCTION posthaste.sees_0(p_queue text, p_priority integer, p_worker bigint)
 RETURNS boolean LANGUAGE plpgsql AS $f$
@@ -217,13 +216,12 @@ DECLARE
   v_started timestamptz := clock_timestamp();
   w posthaste.lane_window := posthaste.window_0(p_queue, p_priority, NULL);
 BEGIN
-  WHILE NOT posthaste.look_0(p_queue, p_priority, w) LOOP
+  WHILE NOT posthaste.window_has_rows_0(p_queue, p_priority, w) LOOP
     IF w.is_fresh THEN
-      -- If finding out that nothing is there was slow (rows of an open or rolled-back bulk insert
-      -- lie there), the lane's cursor is moved past them, so that the next look does not walk them
-      -- again.
+      -- If an empty scan was slow (it read rows of an open or rolled-back bulk insert), the lane's
+      -- cursor is moved past them, so that the next check does not read them again.
       IF clock_timestamp() - v_started > interval '2 ms' THEN
-        PERFORM posthaste.skip_0(p_queue, p_priority, p_worker, w);
+        PERFORM posthaste.skip_window_0(p_queue, p_priority, p_worker, w);
       END IF;
       RETURN false;
     END IF;
@@ -233,7 +231,7 @@ BEGIN
 END $f$;
 -- end
 
--- A look without a lock: has the lane anything that was not claimed?
+-- Whether the lane has unclaimed jobs, without a lock.
 CREATE OR REPLACE FUNCTION posthaste.sees(p_queue text, p_priority integer, p_worker bigint)
 RETURNS boolean LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off

@@ -5,8 +5,8 @@ mod clock;
 mod fence;
 mod lanes;
 mod order;
+mod promotion;
 mod ready_log;
-mod road;
 mod site;
 mod tick;
 
@@ -115,8 +115,8 @@ pub use clock::*;
 pub use fence::*;
 pub use lanes::*;
 pub use order::*;
+pub use promotion::*;
 pub use ready_log::*;
-pub use road::*;
 pub use site::*;
 pub use tick::*;
 
@@ -129,27 +129,27 @@ pub const ALL: &[Scenario] = &[
     FULL_READY_LOG,
     SPLIT_BATCH,
     SPLITTING_BATCH,
-    WHOLE_BATCH,
+    BATCH_CLOSED_AGAIN,
     MOVED_TO_OVERFLOW,
     FOREIGN_ACKNOWLEDGEMENT,
     REUSED_NUMBER,
     CLAIM_AND_SETTLE_AT_ONCE,
-    IN_FLIGHT_AND_GIVEN_BACK,
-    BEATING_WORKER,
+    IN_FLIGHT_AND_RELEASED,
+    FRESH_HEARTBEAT,
     LONG_NAMES,
     LONG_WINDOW,
-    SLOW_LOOK,
+    SLOW_EMPTY_SCAN,
     LATE_TO_THE_LOCK,
-    LATE_TO_THE_CURSOR,
+    STALE_CURSOR_SNAPSHOT,
     CLOSED_SCHEDULED_SEGMENT,
     LOST_TRUNCATION,
     ONE_INSTANT,
-    LATE_AND_DUE,
+    LATE_COMMITS,
     UNEVEN_SLOT,
-    PUBLISHED_BEFORE_LOOKED,
-    PUBLISHED_IN_BETWEEN,
+    DUE_AFTER_PUBLISHING,
+    XID_BEFORE_PROMOTER,
     CLOCK_STEPS_BACK,
-    PUBLISHED_THE_PRESENT_AGAIN,
+    CLOCK_WAS_AHEAD,
     EXPIRED_AHEAD_OF_TIME,
     ORDERING,
     CLOSED_UNCLAIMED,

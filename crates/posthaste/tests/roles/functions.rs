@@ -24,7 +24,7 @@ const WITH_OWNERS_RIGHTS: [(&str, &[&str]); 5] = [
         &["posthaste_producer", "posthaste_worker"],
     ),
     (
-        "posthaste.enqueue_other(text,jsonb,text,integer,timestamp with time zone,\
+        "posthaste.enqueue_slow(text,jsonb,text,integer,timestamp with time zone,\
          timestamp with time zone,text,text,integer,text,text,boolean)",
         &["posthaste_producer", "posthaste_worker"],
     ),

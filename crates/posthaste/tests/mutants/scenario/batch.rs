@@ -75,7 +75,7 @@ pub const SPLITTING_BATCH: Scenario = Scenario::new("a batch that is being split
 });
 
 /// A batch is closed as a whole, and then again, as a whole and job by job.
-pub const WHOLE_BATCH: Scenario = Scenario::new("a batch that is closed again", |url| {
+pub const BATCH_CLOSED_AGAIN: Scenario = Scenario::new("a batch that is closed again", |url| {
     async move {
         let store = Store::new(&url).await?;
         let (jobs, _) = pair(&store).await?;

@@ -50,12 +50,12 @@ async fn park(store: Store, due: String) -> anyhow::Result<Store> {
 
 /// A job becomes due after the promoter published how far it polls and before it polls, while its
 /// enqueuer stands between the clock and the question.
-pub const PUBLISHED_BEFORE_LOOKED: Scenario =
-    Scenario::new("due between publishing and looking", |url| {
+pub const DUE_AFTER_PUBLISHING: Scenario =
+    Scenario::new("due between publishing and promoting", |url| {
         async move {
             let (store, enqueuer) = (Store::new(&url).await?, Store::new(&url).await?);
             store.enqueue("first", 200).await?;
-            let (told, due, looked) = (
+            let (published, due, promoted) = (
                 store.clock(400).await?,
                 store.clock(800).await?,
                 store.clock(1000).await?,
@@ -63,14 +63,14 @@ pub const PUBLISHED_BEFORE_LOOKED: Scenario =
             let gate = gate::close(&url, 3).await?;
             let enqueuer = tokio::spawn(park(enqueuer, due));
             gate.reached().await?;
-            store.until(&told).await?;
+            store.until(&published).await?;
             ensure!(
                 store
                     .value::<bool>("SELECT posthaste.publish_horizon()", &[])
                     .await?,
                 "the first job is due"
             );
-            store.until(&looked).await?;
+            store.until(&promoted).await?;
             store
                 .value::<i64>("SELECT posthaste.promote(100, false)", &[])
                 .await?;
@@ -84,8 +84,8 @@ pub const PUBLISHED_BEFORE_LOOKED: Scenario =
 
 /// An enqueuer gets its xid after the publisher got its own and asks before the publisher has
 /// written: its xid lies beyond the snapshot of the look, and is in no list of running ones.
-pub const PUBLISHED_IN_BETWEEN: Scenario =
-    Scenario::new("an xid between the publisher's and the promoter's", |url| {
+pub const XID_BEFORE_PROMOTER: Scenario =
+    Scenario::new("an xid between those of publisher and promoter", |url| {
         async move {
             let store = Store::new(&url).await?;
             // Anybody else's transaction that ends in between hides the moment: it is played until
@@ -99,7 +99,7 @@ pub const PUBLISHED_IN_BETWEEN: Scenario =
                 enqueuer.say("BEGIN").await?;
                 store.enqueue("first", 100).await?;
                 let asking = gate::close(&url, 3).await?;
-                let (due, told) = (store.clock(300).await?, store.clock(500).await?);
+                let (due, published) = (store.clock(300).await?, store.clock(500).await?);
                 let enqueuer = tokio::spawn(park(enqueuer, due));
                 if !asking.reached_unless_ended(&enqueuer).await? {
                     // It was due before it was enqueued, which no promoter is asked about.
@@ -108,7 +108,7 @@ pub const PUBLISHED_IN_BETWEEN: Scenario =
                     come(&store, 2).await?;
                     continue;
                 }
-                store.until(&told).await?;
+                store.until(&published).await?;
                 let publishing = gate::close(&url, 4).await?;
                 let publisher = Store::new(&url).await?;
                 let publisher = tokio::spawn(async move {
@@ -139,7 +139,7 @@ pub const PUBLISHED_IN_BETWEEN: Scenario =
     .gated(GATES);
 
 /// The clock was ahead when the promoter published, and has been set back: whatever is due by that
-/// runs early, on each road into the store, and nothing is lost.
+/// runs early, by each path into the store, and nothing is lost.
 pub const CLOCK_STEPS_BACK: Scenario = Scenario::new("a clock that steps back", |url| {
     async move {
         let store = Store::new(&url).await?;
@@ -189,11 +189,11 @@ pub const CLOCK_STEPS_BACK: Scenario = Scenario::new("a clock that steps back", 
 })
 .gated(GATES);
 
-/// The promoter has followed a clock that was an hour ahead: what is enqueued after it has told the
-/// present again comes when it is due, what was counted by that clock as long after, and no vain
-/// back-off has counted as an attempt.
-pub const PUBLISHED_THE_PRESENT_AGAIN: Scenario =
-    Scenario::new("a clock that was ahead and is right again", |url| {
+/// The promoter has followed a clock that was an hour ahead and has published the present again:
+/// jobs enqueued since run when they are due, those scheduled by that clock as long after it, and
+/// no ineffective back-off counts an attempt.
+pub const CLOCK_WAS_AHEAD: Scenario =
+    Scenario::new("a clock that was ahead and is corrected", |url| {
         async move {
             let store = Store::new(&url).await?;
             store.enqueue("to be retried", 0).await?;

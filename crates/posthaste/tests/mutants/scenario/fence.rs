@@ -35,7 +35,7 @@ pub const FOREIGN_ACKNOWLEDGEMENT: Scenario = Scenario::new("a foreign acknowled
 
 /// A crash forgets a claim and the sequence steps back with it: another worker gets the same batch
 /// number while the first one lives.
-pub const REUSED_NUMBER: Scenario = Scenario::new("a batch number that comes again", |url| {
+pub const REUSED_NUMBER: Scenario = Scenario::new("a reused batch number", |url| {
     async move {
         let (late, other) = (Store::new(&url).await?, Store::new(&url).await?);
         late.enqueue_many("contested", 3).await?;
@@ -52,7 +52,7 @@ pub const REUSED_NUMBER: Scenario = Scenario::new("a batch number that comes aga
         );
         ensure!(
             late.done(&forgotten).await.is_err(),
-            "a late worker closed another's batch, or was not told that it had lost its own"
+            "a late worker closed another's batch, or did not learn that it had lost its own"
         );
         for job in forgotten {
             ensure!(
@@ -105,7 +105,7 @@ pub const CLAIM_AND_SETTLE_AT_ONCE: Scenario =
 
 /// The answer to a claim is lost, and before anybody gives it back its jobs are moved to
 /// `in_flight`.
-pub const IN_FLIGHT_AND_GIVEN_BACK: Scenario = Scenario::new("in flight, then given back", |url| {
+pub const IN_FLIGHT_AND_RELEASED: Scenario = Scenario::new("in flight, then released", |url| {
     async move {
         let store = Store::new(&url).await?;
         store.enqueue_many("unanswered", 2).await?;
@@ -131,7 +131,7 @@ pub const IN_FLIGHT_AND_GIVEN_BACK: Scenario = Scenario::new("in flight, then gi
 });
 
 /// A worker's heartbeat comes between the leader's look and its decision.
-pub const BEATING_WORKER: Scenario = Scenario::new("a worker that has just beaten", |url| {
+pub const FRESH_HEARTBEAT: Scenario = Scenario::new("a worker with a fresh heartbeat", |url| {
     async move {
         let store = Store::new(&url).await?;
         store.enqueue_many("alive", 1).await?;

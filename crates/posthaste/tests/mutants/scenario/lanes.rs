@@ -79,7 +79,10 @@ async fn claimed_meanwhile(store: Store, slow: Store, gate: gate::Closed) -> any
     store.enqueue("meanwhile", 0).await?;
     let jobs = store.claim(10).await?;
     gate.open().await?;
-    ensure!(look.await??.is_empty(), "nothing was left for the look");
+    ensure!(
+        look.await??.is_empty(),
+        "nothing was left for the slow claim"
+    );
     ensure!(jobs.len() == 1, "a committed job is not handed out");
     ensure!(
         store.claim_all().await?.is_empty(),
@@ -93,7 +96,7 @@ const CHECK_FIRST: (&str, &str) = ("IF cardinality(p_priorities) = 1 THEN", "IF 
 
 /// A slow look finds a lane empty; before it moves the cursor, a job comes and is claimed by
 /// somebody else.
-pub const SLOW_LOOK: Scenario = Scenario::new("a slow look at an empty lane", |url| {
+pub const SLOW_EMPTY_SCAN: Scenario = Scenario::new("a slow scan of an empty lane", |url| {
     async move {
         let (store, slow) = (Store::new(&url).await?, Store::new(&url).await?);
         let gate = gate::close(&url, 5).await?;
@@ -105,64 +108,66 @@ pub const SLOW_LOOK: Scenario = Scenario::new("a slow look at an empty lane", |u
     CHECK_FIRST,
     (
         "IF clock_timestamp() - v_started > interval '2 ms' THEN\n        \
-         PERFORM posthaste.skip_@k@",
-        "IF posthaste.gate(5) = 5 THEN\n        PERFORM posthaste.skip_@k@",
+         PERFORM posthaste.skip_window_@k@",
+        "IF posthaste.gate(5) = 5 THEN\n        PERFORM posthaste.skip_window_@k@",
     ),
 ]);
 
 /// A claimer comes late to the lane's lock: another has claimed meanwhile, and more jobs have come.
-pub const LATE_TO_THE_LOCK: Scenario = Scenario::new("a claimer late to the lane's lock", |url| {
-    async move {
-        let (store, slow) = (Store::new(&url).await?, Store::new(&url).await?);
-        store.enqueue("first", 0).await?;
-        let gate = gate::close(&url, 6).await?;
-        let late = tokio::spawn(async move { slow.claim(10).await });
-        gate.reached().await?;
-        let first = store.claim(1).await?;
-        store.enqueue("second", 0).await?;
-        gate.open().await?;
-        let second = late.await??;
-        ensure!(
-            (first.len(), second.len()) == (1, 1) && first[0].id != second[0].id,
-            "each claimer takes one job"
-        );
-        ensure!(
-            store.claim_all().await?.is_empty(),
-            "a job was handed out twice"
-        );
-        store.finish(&[first, second].concat()).await
-    }
-    .boxed_local()
-})
-.gated(&[
-    CHECK_FIRST,
-    (
-        "PERFORM posthaste.hold_lane(p_queue, v_priority);",
-        "IF p_limit = 10 THEN PERFORM posthaste.gate(6); END IF;\n    \
+pub const LATE_TO_THE_LOCK: Scenario =
+    Scenario::new("a claim that waits for the lane's lock", |url| {
+        async move {
+            let (store, slow) = (Store::new(&url).await?, Store::new(&url).await?);
+            store.enqueue("first", 0).await?;
+            let gate = gate::close(&url, 6).await?;
+            let late = tokio::spawn(async move { slow.claim(10).await });
+            gate.reached().await?;
+            let first = store.claim(1).await?;
+            store.enqueue("second", 0).await?;
+            gate.open().await?;
+            let second = late.await??;
+            ensure!(
+                (first.len(), second.len()) == (1, 1) && first[0].id != second[0].id,
+                "each claimer takes one job"
+            );
+            ensure!(
+                store.claim_all().await?.is_empty(),
+                "a job was handed out twice"
+            );
+            store.finish(&[first, second].concat()).await
+        }
+        .boxed_local()
+    })
+    .gated(&[
+        CHECK_FIRST,
+        (
+            "PERFORM posthaste.hold_lane(p_queue, v_priority);",
+            "IF p_limit = 10 THEN PERFORM posthaste.gate(6); END IF;\n    \
          PERFORM posthaste.hold_lane(p_queue, v_priority);",
-    ),
-]);
+        ),
+    ]);
 
 /// Between a look's beginning and its sight of the cursor, a job comes and is claimed by somebody
 /// else.
-pub const LATE_TO_THE_CURSOR: Scenario = Scenario::new("a look late to the lane's cursor", |url| {
-    async move {
-        let (store, slow) = (Store::new(&url).await?, Store::new(&url).await?);
-        let _: String = slow
-            .value("SELECT set_config('test.is_slow', 'yes', false)", &[])
-            .await?;
-        let gate = gate::close(&url, 8).await?;
-        claimed_meanwhile(store, slow, gate).await
-    }
-    .boxed_local()
-})
-.gated(&[
-    CHECK_FIRST,
-    (
-        "BEGIN\n  SELECT batch, lo, hi, to_xid, to_id, exhausted INTO w.batch, w.lo, w.hi, \
+pub const STALE_CURSOR_SNAPSHOT: Scenario =
+    Scenario::new("a snapshot from before the cursor was read", |url| {
+        async move {
+            let (store, slow) = (Store::new(&url).await?, Store::new(&url).await?);
+            let _: String = slow
+                .value("SELECT set_config('test.is_slow', 'yes', false)", &[])
+                .await?;
+            let gate = gate::close(&url, 8).await?;
+            claimed_meanwhile(store, slow, gate).await
+        }
+        .boxed_local()
+    })
+    .gated(&[
+        CHECK_FIRST,
+        (
+            "BEGIN\n  SELECT batch, lo, hi, to_xid, to_id, exhausted INTO w.batch, w.lo, w.hi, \
          w.at_xid, w.at_id, v_exhausted\n    FROM posthaste.claim_@k@ WHERE",
-        "BEGIN\n  IF @k@ < 4 AND current_setting('test.is_slow', true) = 'yes' THEN PERFORM \
+            "BEGIN\n  IF @k@ < 4 AND current_setting('test.is_slow', true) = 'yes' THEN PERFORM \
          posthaste.gate(8); END IF;\n  SELECT batch, lo, hi, to_xid, to_id, exhausted INTO \
          w.batch, w.lo, w.hi, w.at_xid, w.at_id, v_exhausted\n    FROM posthaste.claim_@k@ WHERE",
-    ),
-]);
+        ),
+    ]);

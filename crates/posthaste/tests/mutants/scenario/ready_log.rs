@@ -54,7 +54,7 @@ async fn sealed_at(url: String, number: i32) -> anyhow::Result<()> {
 /// An enqueuer has read which segment is current and is then held up until that one is sealed; on
 /// both paths.
 pub const SEALED_BEFORE_THE_LOCK: Scenario =
-    Scenario::new("sealed between the look and the lock", |url| {
+    Scenario::new("sealed between the check and the lock", |url| {
         sealed_at(url, 1).boxed_local()
     })
     .gated(AFTER_THE_LOOK);

@@ -8,7 +8,7 @@ use super::Scenario;
 
 /// Two leaders come with the same tick: one after the other, and while the first has not committed.
 pub const TICK: Scenario =
-    Scenario::new("two leaders with one tick", |url| ticked(url).boxed_local());
+    Scenario::new("two leaders and one tick", |url| ticked(url).boxed_local());
 
 async fn ticked(url: String) -> anyhow::Result<()> {
     let (one, other) = (connect(&url).await?, connect(&url).await?);

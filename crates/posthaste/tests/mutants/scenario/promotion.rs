@@ -1,4 +1,4 @@
-//! The scheduled road: segments of scheduled jobs, late commits, many jobs of one instant.
+//! Promotion: segments of scheduled jobs, late commits, many jobs due at one instant.
 
 use anyhow::ensure;
 use futures_util::FutureExt;
@@ -53,7 +53,7 @@ pub const CLOSED_SCHEDULED_SEGMENT: Scenario = Scenario::new(
 
 /// The transaction that truncated a scheduled slot is lost after its setval: the slot comes round
 /// again with its old rows and pages.
-pub const LOST_TRUNCATION: Scenario = Scenario::new("a truncation that was lost", |url| {
+pub const LOST_TRUNCATION: Scenario = Scenario::new("a lost truncation", |url| {
     async move {
         let store = Store::new(&url).await?;
         store.enqueue("far", 86_400_000).await?;
@@ -94,7 +94,7 @@ pub const LOST_TRUNCATION: Scenario = Scenario::new("a truncation that was lost"
 });
 
 /// One statement schedules many jobs for the same instant, another does and commits after it.
-pub const ONE_INSTANT: Scenario = Scenario::new("many jobs of one instant", |url| {
+pub const ONE_INSTANT: Scenario = Scenario::new("many jobs due at one instant", |url| {
     async move {
         let (store, late) = (Store::new(&url).await?, Store::new(&url).await?);
         let instant = store.clock(300).await?;
@@ -112,7 +112,7 @@ pub const ONE_INSTANT: Scenario = Scenario::new("many jobs of one instant", |url
 });
 
 /// Transactions that stay open until after their jobs were due, in every order of commits.
-pub const LATE_AND_DUE: Scenario = Scenario::new("late commits of scheduled jobs", |url| {
+pub const LATE_COMMITS: Scenario = Scenario::new("late commits of scheduled jobs", |url| {
     async move {
         let store = Store::new(&url).await?;
         let mut late = Vec::new();
