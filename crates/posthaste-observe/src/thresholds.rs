@@ -54,7 +54,7 @@ impl Default for Thresholds {
 struct Share(f64);
 
 impl Read for Share {
-    const WHAT: &'static str = "a number from 0 to 1";
+    const EXPECTED: &'static str = "a number from 0 to 1";
     fn read(value: Value) -> Option<Self> {
         let share = value.as_f64().filter(|share| (0.0..=1.0).contains(share));
         share.map(Self)
@@ -65,7 +65,7 @@ impl Read for Share {
 struct ByQueue(BTreeMap<String, f64>);
 
 impl Read for ByQueue {
-    const WHAT: &'static str = "a table of queues with a number of jobs for each";
+    const EXPECTED: &'static str = "a table of queues with a number of jobs for each";
     fn read(value: Value) -> Option<Self> {
         let figures = value.as_object()?.iter();
         let figures = figures.map(|(queue, figure)| {

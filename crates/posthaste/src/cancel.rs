@@ -22,7 +22,7 @@ pub(crate) async fn run(
     stopped: CancellationToken,
 ) {
     while !stopped.is_cancelled() {
-        tokio::select! { () = in_hand.until_busy() => {}, () = stopped.cancelled() => return }
+        tokio::select! { () = in_hand.wait_until_busy() => {}, () = stopped.cancelled() => return }
         match operate::cancelling(&polls).await {
             Ok(jobs) if !jobs.is_empty() => {
                 let each = queues.iter();

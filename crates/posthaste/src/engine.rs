@@ -178,7 +178,7 @@ impl Process {
             .build()
             .map_err(failed)?;
         runtime.block_on(async {
-            self.spawn("pulse", self.move_on());
+            self.spawn("pulse", self.report_progress());
             self.acknowledge(settled);
             self.wait_for_site(periodic).await;
             let claiming = self.claim().await;
@@ -205,7 +205,7 @@ impl Process {
 
     /// Shows the heartbeat that this thread moves: one whose log or consumer blocks it is to lose
     /// its jobs.
-    fn move_on(&self) -> impl Future<Output = ()> + Send + use<> {
+    fn report_progress(&self) -> impl Future<Output = ()> + Send + use<> {
         let (pulse, stopped) = (Arc::clone(&self.pulse), self.ends.stopped.clone());
         let every = self.config.heartbeat_interval;
         async move {

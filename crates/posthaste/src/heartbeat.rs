@@ -31,7 +31,7 @@ pub(crate) struct Heartbeat {
     pub(crate) failing: Arc<FailingEndpoints>,
     /// Whether the engine moves.
     pub(crate) pulse: Arc<Pulse>,
-    /// Told when the server may have forgotten what it had answered.
+    /// Notified when the server may have lost what it had answered.
     pub(crate) doubted: Arc<Doubted>,
     /// Whether this process may work the store.
     pub(crate) admission: Arc<Admission>,
@@ -79,7 +79,7 @@ async fn beat(heartbeat: Heartbeat, link: ReconnectingClient) {
     let mut failures = 0u32;
     let mut stands_still = false;
     loop {
-        let waited = heartbeat.pulse.stood_still();
+        let waited = heartbeat.pulse.stalled_for();
         if waited > heartbeat.config.rescue_after {
             heartbeat.owed.asked();
             if !std::mem::replace(&mut stands_still, true) {
@@ -147,13 +147,13 @@ impl RegisteredWorker {
     }
 
     /// A heartbeat came to this store. Whether that is another than before, or may be.
-    fn is_doubted(&mut self, here: String) -> bool {
-        let is_doubted = match &self.here {
+    fn may_have_changed(&mut self, here: String) -> bool {
+        let may_have_changed = match &self.here {
             Some(before) => *before != here,
             None => self.has_failed,
         };
         self.here = Some(here);
-        is_doubted
+        may_have_changed
     }
 }
 
@@ -177,7 +177,7 @@ async fn beat_once(
             if let Some(worker) = known.worker.upgrade() {
                 worker.tenure.renew(sent);
             }
-            if known.is_doubted(here) {
+            if known.may_have_changed(here) {
                 heartbeat.doubted.add(worker);
             }
             Some(true)
@@ -212,11 +212,11 @@ mod tests {
     #[test]
     fn a_worker_checks_its_claims_after_a_server_restart() {
         let mut known = RegisteredWorker::new(std::sync::Weak::new());
-        assert!(!known.is_doubted("a/1".into()) && !known.is_doubted("a/1".into()));
-        assert!(known.is_doubted("a/2".into()) && !known.is_doubted("a/2".into()));
+        assert!(!known.may_have_changed("a/1".into()) && !known.may_have_changed("a/1".into()));
+        assert!(known.may_have_changed("a/2".into()) && !known.may_have_changed("a/2".into()));
         let mut late = RegisteredWorker::new(std::sync::Weak::new());
         late.has_failed = true;
-        assert!(late.is_doubted("a/2".into()) && !late.is_doubted("a/2".into()));
+        assert!(late.may_have_changed("a/2".into()) && !late.may_have_changed("a/2".into()));
     }
 
     #[test]

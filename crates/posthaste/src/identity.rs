@@ -29,7 +29,7 @@ pub(crate) struct Registration {
     name: String,
     queues: Vec<Arc<str>>,
     rescue_after: Duration,
-    /// Told when the worker was declared dead.
+    /// Notified when the worker was declared dead.
     lost: Box<dyn Fn() + Send + Sync>,
     identity: watch::Sender<Option<Arc<Identity>>>,
     one_at_a_time: Mutex<()>,

@@ -71,7 +71,7 @@ impl Notifier {
     /// Serves one connection to its end. What was turned on is forgotten then, and every task
     /// polls.
     async fn serve(&self, listener: &mut Listener) {
-        let mut wakeups = Wakeups::of(self, listener.bits());
+        let mut wakeups = Wakeups::new(self, listener.bits());
         self.notifications.set_listening(true);
         // They pause by now without knowing that they could be notified.
         wakeups.wake_all();
@@ -106,7 +106,7 @@ struct Wakeups<'a> {
 }
 
 impl<'a> Wakeups<'a> {
-    fn of(notifier: &'a Notifier, bits: &[i64]) -> Self {
+    fn new(notifier: &'a Notifier, bits: &[i64]) -> Self {
         let queues = notifier.queues.iter().map(|queue| &queue.sleeper);
         let mut sleepers: Vec<_> = queues.zip(bits.iter().copied()).collect();
         sleepers.push((&notifier.notifications.promoter, LEADER));
@@ -200,16 +200,16 @@ impl<'a> Wakeups<'a> {
                 } else if let Some(queue) = self.notifier.queues.iter().find(ours) {
                     queue.sleeper.notify();
                 }
-                if self.too_often(queue) {
+                if self.is_too_frequent(queue) {
                     listener.turn_off_for(queue).await?;
                 }
             }
-            _ => self.turned_off(notification.payload()),
+            _ => self.on_turned_off(notification.payload()),
         }
         Ok(())
     }
 
-    fn too_often(&mut self, queue: &str) -> bool {
+    fn is_too_frequent(&mut self, queue: &str) -> bool {
         let now = Instant::now();
         let notifications = match self.notifications.get_mut(queue) {
             Some(notifications) => notifications,
@@ -218,7 +218,7 @@ impl<'a> Wakeups<'a> {
                 .entry(queue.to_owned())
                 .or_insert(NotifyCount::new(now)),
         };
-        let too_many = notifications.are_too_many(now);
+        let too_many = notifications.count_is_too_high(now);
         if too_many {
             *notifications = NotifyCount::new(now);
         }
@@ -226,7 +226,7 @@ impl<'a> Wakeups<'a> {
     }
 
     /// A worker turned these off, this one perhaps.
-    fn turned_off(&mut self, bits: &str) {
+    fn on_turned_off(&mut self, bits: &str) {
         let Ok(bits) = bits.parse::<i64>() else {
             return;
         };

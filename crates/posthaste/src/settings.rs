@@ -18,7 +18,7 @@ pub struct Fields {
 /// not what it is: it may be a secret.
 pub trait Read: Sized {
     /// What it must be, for an error.
-    const WHAT: &'static str;
+    const EXPECTED: &'static str;
     /// Reads it; none when it is something else.
     fn read(value: Value) -> Option<Self>;
 }
@@ -52,7 +52,7 @@ impl Fields {
         };
         T::read(value)
             .map(Some)
-            .ok_or_else(|| format!("{name}: must be {}", T::WHAT))
+            .ok_or_else(|| format!("{name}: must be {}", T::EXPECTED))
     }
 
     /// Takes a setting out that is one of a few words.
@@ -95,7 +95,7 @@ impl Fields {
 }
 
 impl Read for String {
-    const WHAT: &'static str = "a string";
+    const EXPECTED: &'static str = "a string";
     fn read(value: Value) -> Option<Self> {
         match value {
             Value::String(text) => Some(text),
@@ -105,28 +105,28 @@ impl Read for String {
 }
 
 impl Read for bool {
-    const WHAT: &'static str = "true or false";
+    const EXPECTED: &'static str = "true or false";
     fn read(value: Value) -> Option<Self> {
         value.as_bool()
     }
 }
 
 impl Read for u32 {
-    const WHAT: &'static str = "a whole number";
+    const EXPECTED: &'static str = "a whole number";
     fn read(value: Value) -> Option<Self> {
         value.as_u64()?.try_into().ok()
     }
 }
 
 impl Read for usize {
-    const WHAT: &'static str = "a whole number";
+    const EXPECTED: &'static str = "a whole number";
     fn read(value: Value) -> Option<Self> {
         value.as_u64()?.try_into().ok()
     }
 }
 
 impl Read for Duration {
-    const WHAT: &'static str = "a time such as \"30s\", \"5m\", \"24h\" or \"7d\"";
+    const EXPECTED: &'static str = "a time such as \"30s\", \"5m\", \"24h\" or \"7d\"";
     fn read(value: Value) -> Option<Self> {
         match value {
             Value::Number(seconds) => seconds
@@ -142,7 +142,7 @@ impl Read for Duration {
 }
 
 impl Read for Vec<String> {
-    const WHAT: &'static str = "a list of strings";
+    const EXPECTED: &'static str = "a list of strings";
     fn read(value: Value) -> Option<Self> {
         let Value::Array(list) = value else {
             return None;
@@ -152,7 +152,7 @@ impl Read for Vec<String> {
 }
 
 impl Read for BTreeMap<String, f32> {
-    const WHAT: &'static str = "a table of numbers";
+    const EXPECTED: &'static str = "a table of numbers";
     fn read(value: Value) -> Option<Self> {
         let Value::Object(table) = value else {
             return None;
@@ -165,7 +165,7 @@ impl Read for BTreeMap<String, f32> {
 }
 
 impl Read for BTreeMap<String, Value> {
-    const WHAT: &'static str = "a table";
+    const EXPECTED: &'static str = "a table";
     fn read(value: Value) -> Option<Self> {
         match value {
             Value::Object(table) => Some(table.into_iter().collect()),
@@ -175,7 +175,7 @@ impl Read for BTreeMap<String, Value> {
 }
 
 impl Read for BTreeMap<String, String> {
-    const WHAT: &'static str = "a table of strings";
+    const EXPECTED: &'static str = "a table of strings";
     fn read(value: Value) -> Option<Self> {
         let Value::Object(table) = value else {
             return None;

@@ -33,7 +33,7 @@ pub(crate) struct Sums {
 impl Sums {
     /// What one run adds whose job had waited for this many seconds. One that was given back adds
     /// nothing: it is run again as if it had not been.
-    fn of(job: &Job, disposition: &Disposition, waited: f64) -> Self {
+    fn new(job: &Job, disposition: &Disposition, waited: f64) -> Self {
         let counted = |attempt: &i32| i64::from(*attempt > job.attempts_counted());
         let started = Self {
             started: 1,
@@ -66,7 +66,7 @@ impl Sums {
     }
 
     /// Each that is stored by queue: there are fewer of them.
-    fn of_queue(&self) -> [(&'static str, i64); 2] {
+    fn queue_totals(&self) -> [(&'static str, i64); 2] {
         [
             ("started_total", self.started),
             ("waited_total", self.waited),
@@ -96,7 +96,7 @@ impl Stats {
     ) {
         let mut kinds: Vec<(&Job, Sums)> = Vec::new();
         for (job, disposition, took) in runs {
-            let sums = Sums::of(job, disposition, metrics::waited(job, took.began, now));
+            let sums = Sums::new(job, disposition, metrics::waited(job, took.began, now));
             let alike = |(other, _): &&mut (&Job, Sums)| {
                 other.name == job.name
                     && other.tag == job.tag
@@ -137,7 +137,7 @@ impl Stats {
         let kinds = sums.iter().map(|(kind, sums)| (kind, sums.each().to_vec()));
         let queues = queues
             .iter()
-            .map(|(queue, sums)| (queue, sums.of_queue().to_vec()));
+            .map(|(queue, sums)| (queue, sums.queue_totals().to_vec()));
         for (kind, sums) in kinds.chain(queues) {
             let some = sums.into_iter().filter(|(_, jobs)| *jobs > 0);
             rows.extend(some.map(|(what, jobs)| (kind, what, jobs)));
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn released_jobs_record_no_wait_and_awaited_jobs_do() {
-        let of = |disposition| Sums::of(&job("a"), &disposition, 1.25);
+        let of = |disposition| Sums::new(&job("a"), &disposition, 1.25);
         assert_eq!(of(Disposition::GiveBack), Sums::default());
         let done = of(Disposition::Done);
         assert_eq!((done.done, done.started, done.waited), (1, 1, 1_250));
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn waits_are_clamped_between_zero_and_a_day() {
-        let waited = |seconds| Sums::of(&job("a"), &Disposition::Done, seconds).waited;
+        let waited = |seconds| Sums::new(&job("a"), &Disposition::Done, seconds).waited;
         let all = [-1.0, f64::NAN, 1e300].map(waited);
         assert_eq!(all, [0, 0, 86_400_000]);
     }

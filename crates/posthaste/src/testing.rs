@@ -325,7 +325,7 @@ async fn run<S>(mut worker: WorkerBuilder<S>, jobs: usize) -> Result<Vec<Finishe
 where
     S: Send + Sync + 'static,
 {
-    let (probe, mut runs) = TestProbe::of(jobs);
+    let (probe, mut runs) = TestProbe::new(jobs);
     worker.observe_runs(probe);
     // Of a deadpool pool it is that pool; any other is connected once for all checks.
     let database = Database::from(worker.database().pool(1)?);

@@ -1,7 +1,7 @@
 //! Copies of a database: they do none of the original's jobs, and the original goes on.
 
 mod decision;
-mod other_way;
+mod no_copies;
 mod same_site;
 
 use std::collections::BTreeMap;

@@ -83,7 +83,7 @@ pub async fn remembering(url: &str, worked: &Worked) -> WorkerHandle {
         .expect("a worker")
 }
 
-async fn nothing_committed_is_lost(version: PgVersion) {
+async fn committed_jobs_survive(version: PgVersion) {
     let server = PgServer::start(version, &[]).expect("a server");
     let database = support::migrated(&server).await;
     let worked = Worked::default();
@@ -152,10 +152,10 @@ fn judge(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn committed_jobs_survive_server_crashes_under_load_on_15() {
-    nothing_committed_is_lost(PgVersion::V15).await;
+    committed_jobs_survive(PgVersion::V15).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn committed_jobs_survive_server_crashes_under_load_on_18() {
-    nothing_committed_is_lost(PgVersion::V18).await;
+    committed_jobs_survive(PgVersion::V18).await;
 }

@@ -31,7 +31,7 @@ impl Write for Log {
 }
 
 impl Log {
-    fn of_process() -> Self {
+    fn for_process() -> Self {
         static LOG: OnceLock<Log> = OnceLock::new();
         let begin = || {
             let log = Self::default();
@@ -54,7 +54,7 @@ impl Log {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rolled_back_completions_count_as_attempts_and_are_logged() {
-    let log = Log::of_process();
+    let log = Log::for_process();
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let pool = db.pool(8).unwrap();
@@ -177,7 +177,7 @@ const SIX_TIMES: Duration = Duration::from_millis(750);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn repeatedly_released_jobs_back_off_and_are_logged() {
-    let log = Log::of_process();
+    let log = Log::for_process();
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     enqueue(&client, &job("given.back")).await.unwrap();
@@ -193,7 +193,7 @@ async fn repeatedly_released_jobs_back_off_and_are_logged() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_repeatedly_snoozed_until_now_back_off_and_are_logged() {
-    let log = Log::of_process();
+    let log = Log::for_process();
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     enqueue(&client, &job("snoozed")).await.unwrap();

@@ -2,7 +2,7 @@
 
 mod full;
 mod handovers;
-mod looks;
+mod polls;
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -41,7 +41,7 @@ async fn enqueue_around(client: &Client, poison: &str) {
 }
 
 /// Waits until only the poison is left, dead, and everybody else was worked.
-async fn only_the_poison_died(client: &Client, poison: &str, attempts: i32) {
+async fn assert_only_poison_died(client: &Client, poison: &str, attempts: i32) {
     eventually(
         Duration::from_secs(60),
         "the innocent are done and the poison is dead",
@@ -154,7 +154,7 @@ async fn survives(name: &'static str) {
         .start()
         .await
         .unwrap();
-    only_the_poison_died(&client, name, 3).await;
+    assert_only_poison_died(&client, name, 3).await;
     let good = good.load(Ordering::SeqCst);
     assert_eq!(i64::try_from(good), Ok(INNOCENT), "each innocent job once");
     if name.contains("panic") {
@@ -222,7 +222,7 @@ async fn a_job_that_aborts_its_process_is_isolated_and_spares_the_others() {
         }
     }
     process.kill().unwrap();
-    only_the_poison_died(&client, "abort", 3).await;
+    assert_only_poison_died(&client, "abort", 3).await;
     assert_eq!(
         kills, 4,
         "once among others, which counts as no attempt, then alone for each attempt"
@@ -268,7 +268,7 @@ async fn a_quarantined_job_at_startup_kills_no_waiting_jobs() {
     }
     rescue_the_dead(&client).await;
     let mut process = start_process(&db);
-    only_the_poison_died(&client, "abort", 3).await;
+    assert_only_poison_died(&client, "abort", 3).await;
     process.kill().unwrap();
     let row = client
         .query_one(

@@ -143,8 +143,7 @@ async fn with_roles(version: PgVersion) -> TestDb {
     db
 }
 
-/// What a role may do to a table or a view, said once more and in other words than roles.sql says
-/// it.
+/// What a role may do to a table or a view, stated independently of roles.sql.
 fn may(role: &str, object: &str, verb: &str) -> bool {
     let is_slot = object
         .rsplit_once('_')

@@ -32,7 +32,7 @@ pub(crate) use on_both;
 on_both! {
     each_job_runs_once_and_never_early => jobs_run_once_and_never_before_their_time_on_15,
         jobs_run_once_and_never_before_their_time_on_18;
-    late_commits_come_once => jobs_of_transactions_committed_after_their_due_time_run_once_on_15,
+    late_commits_run_once => jobs_of_transactions_committed_after_their_due_time_run_once_on_15,
         jobs_of_transactions_committed_after_their_due_time_run_once_on_18;
     expired_before_due => expired_scheduled_jobs_are_retained_and_never_run_on_15,
         expired_scheduled_jobs_are_retained_and_never_run_on_18;
@@ -83,7 +83,7 @@ async fn watching(pool: &deadpool_postgres::Pool, runs: &Runs) -> posthaste::Wor
 
 /// Open, prepared, and with a savepoint rolled back; each ends only when later jobs have been
 /// through.
-async fn late_commits_come_once(version: PgVersion) -> anyhow::Result<()> {
+async fn late_commits_run_once(version: PgVersion) -> anyhow::Result<()> {
     let database = support::database(version).await;
     let (open, prepared, other) = (
         Store::new(database.url()).await?,

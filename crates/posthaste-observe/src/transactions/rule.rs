@@ -195,7 +195,7 @@ impl Pattern {
 fn required_duration<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let value = Value::deserialize(from)?;
     Duration::read(value)
-        .ok_or_else(|| serde::de::Error::custom(format!("must be {}", Duration::WHAT)))
+        .ok_or_else(|| serde::de::Error::custom(format!("must be {}", Duration::EXPECTED)))
 }
 
 fn optional_duration<'de, D: serde::Deserializer<'de>>(

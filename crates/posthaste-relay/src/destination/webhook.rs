@@ -203,7 +203,7 @@ impl Webhook {
                 let verdict = http::verdict(answer).await;
                 match asked {
                     Some(asked) => self.classify_own_address(verdict, failure, &asked),
-                    None => self.judge(verdict.of_this_job_alone(), failure),
+                    None => self.judge(verdict.blaming_the_job(), failure),
                 }
             }
             Err(error) if http::lacks_files(&error) => return Err(NoFiles),

@@ -77,7 +77,7 @@ impl Database {
 )]
 impl Address {
     async fn replication(&self, server: usize) -> Result<Option<Replication>, Error> {
-        let Some(place) = Place::of(&self.config, server) else {
+        let Some(place) = Place::new(&self.config, server) else {
             return Ok(None);
         };
         let login = login(&self.config).map_err(ErrorKind::Config)?;
@@ -121,7 +121,7 @@ struct Place {
 
 #[cfg(any(feature = "sqlx", feature = "rustls"))]
 impl Place {
-    fn of(config: &Config, server: usize) -> Option<Self> {
+    fn new(config: &Config, server: usize) -> Option<Self> {
         let address = config.get_hostaddrs().get(server).copied();
         let named = config.get_hosts().get(server).cloned();
         let ports = config.get_ports();
@@ -196,7 +196,7 @@ mod tests {
         let config = "postgres://app@a.example:1,b.example:2/app"
             .parse()
             .unwrap();
-        let place = |server| Place::of(&config, server).map(|place| (place.host, place.port));
+        let place = |server| Place::new(&config, server).map(|place| (place.host, place.port));
         let host = |name: &str| tokio_postgres::config::Host::Tcp(name.into());
         assert_eq!(place(0), Some((host("a.example"), 1)));
         assert_eq!(place(1), Some((host("b.example"), 2)));

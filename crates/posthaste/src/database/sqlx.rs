@@ -60,7 +60,7 @@ fn read(options: &PgConnectOptions, speaks_tls: bool) -> Result<Address, String>
     if let Some(options) = options.get_options() {
         config.options(options);
     }
-    let rest = Rest::of(options);
+    let rest = Rest::new(options);
     if let Some(password) = &rest.password {
         config.password(password);
     }
@@ -92,7 +92,7 @@ struct Rest {
 }
 
 impl Rest {
-    fn of(options: &PgConnectOptions) -> Self {
+    fn new(options: &PgConnectOptions) -> Self {
         // What has been read by now makes no URL where it holds an `@` or a colon.
         let plain = options.clone().host("host").username("user").database("d");
         let url = plain.to_url_lossy();
@@ -131,7 +131,7 @@ fn tls(config: &mut Config, rest: Rest, mode: PgSslMode) -> Result<Tls, String> 
         authorities: None,
     };
     if rest.authorities.is_some() {
-        trust.believe(rest.authorities);
+        trust.add_roots(rest.authorities);
     }
     trust.demand(config);
     tls::connector(&trust)

@@ -74,7 +74,7 @@ pub(super) fn read(url: &str) -> Result<(String, Trust), String> {
         Some(None) if trust.verify != Verify::Full => {
             return Err("sslrootcert=system needs sslmode=verify-full".into());
         }
-        Some(authorities) => trust.believe(authorities),
+        Some(authorities) => trust.add_roots(authorities),
         None => {}
     }
     Ok((left, trust))

@@ -40,7 +40,7 @@ pub(super) struct Trust {
 
 impl Trust {
     /// Believes these authorities. To libpq, who names some wants to be sure.
-    pub(super) fn believe(&mut self, authorities: Option<Pem>) {
+    pub(super) fn add_roots(&mut self, authorities: Option<Pem>) {
         self.authorities = authorities;
         if self.verify == Verify::Nobody {
             self.verify = Verify::Authority;

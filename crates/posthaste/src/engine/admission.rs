@@ -37,7 +37,7 @@ impl Process {
                 () = self.claimer.stopping.cancelled() => return,
             }
         }
-        if let Err(error) = put_all(&self.pool, &periodic).await {
+        if let Err(error) = save_schedules(&self.pool, &periodic).await {
             tracing::error!(
                 %error,
                 "the periodic jobs of this worker could not be saved; restart it to save them"
@@ -46,7 +46,7 @@ impl Process {
     }
 }
 
-async fn put_all(pool: &Pool, periodic: &[Periodic]) -> Result<(), Error> {
+async fn save_schedules(pool: &Pool, periodic: &[Periodic]) -> Result<(), Error> {
     if periodic.is_empty() {
         return Ok(());
     }

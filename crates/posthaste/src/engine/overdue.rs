@@ -13,6 +13,6 @@ pub(super) async fn run(queues: Queues, in_hand: Arc<Outstanding>, stopped: Canc
     while !stopped.is_cancelled() {
         queues.iter().for_each(|queue| queue.consumer.watch());
         tokio::time::sleep(Duration::from_millis(100)).await;
-        tokio::select! { () = in_hand.until_busy() => {}, () = stopped.cancelled() => {} }
+        tokio::select! { () = in_hand.wait_until_busy() => {}, () = stopped.cancelled() => {} }
     }
 }

@@ -27,7 +27,7 @@ pub(super) async fn stop(process: &Process, mut claiming: JoinSet<()>, mut atten
     if !clean {
         tracing::warn!(
             jobs = in_hand.outstanding(),
-            "the grace period is over; unfinished jobs are given back"
+            "the grace period is over; unfinished jobs are returned"
         );
         consumers().for_each(|consumer| consumer.abort());
         clean = in_hand.drained(LAST_TRIES).await;

@@ -35,7 +35,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// The same from an endpoint that only this job goes to: it lies with the job.
-    pub fn of_this_job_alone(self) -> Self {
+    pub fn blaming_the_job(self) -> Self {
         match self {
             Self::Endpoint {
                 reason,
@@ -144,15 +144,15 @@ mod tests {
     #[test]
     fn refusals_of_a_single_job_are_blamed_on_the_job() {
         let reason = |status| format!("HTTP status {status}");
-        let refused = decide(404, None, b"").of_this_job_alone();
+        let refused = decide(404, None, b"").blaming_the_job();
         let expected = Verdict::Refused {
             reason: reason(404),
         };
         assert_eq!(refused, expected);
-        let later = decide(503, None, b"").of_this_job_alone();
+        let later = decide(503, None, b"").blaming_the_job();
         let expected = Verdict::Later(RetryLater::by_backoff(reason(503)));
         assert_eq!(later, expected);
-        assert_eq!(decide(204, None, b"").of_this_job_alone(), Verdict::Done);
+        assert_eq!(decide(204, None, b"").blaming_the_job(), Verdict::Done);
     }
 
     #[test]

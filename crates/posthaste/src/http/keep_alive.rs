@@ -51,7 +51,7 @@ impl KeepAlive {
         };
         if is_new {
             if state.open >= self.most {
-                state.forget_gone(now);
+                state.remove_idle_hosts(now);
             }
             if state.open >= self.most {
                 return None;
@@ -76,7 +76,7 @@ impl KeepAlive {
 }
 
 impl State {
-    fn forget_gone(&mut self, now: Instant) {
+    fn remove_idle_hosts(&mut self, now: Instant) {
         if self
             .checked
             .is_some_and(|then| now.duration_since(then) < LOOK)

@@ -41,7 +41,7 @@ pub struct Duty {
     /// How long after a worker became the leader it is done first, at most.
     first: Duration,
     /// It is due at its time while jobs come, although the others come later and later.
-    keeps_pace: bool,
+    is_slowed_by_cost: bool,
     run: for<'a> fn(&'a mut Duties, &'a Maintenance) -> BoxFuture<'a, Outcome>,
 }
 
@@ -64,7 +64,7 @@ pub static DUTIES: [Duty; 15] = [
     Duty::new("note_ids", Every::Round, |_, leader| {
         async move { did(attempt!(&leader.duties, note_ids()) == Some(true)) }.boxed()
     })
-    .keeping_pace(),
+    .slowed_by_cost(),
     Duty::new("turn_ring", Every::Round, |duties, leader| {
         async move { did(duties.ring.turn(leader, &mut duties.holders).await) }.boxed()
     }),
@@ -114,7 +114,7 @@ pub static DUTIES: [Duty; 15] = [
     })
     .bounded(500)
     .after(SETTLED)
-    .keeping_pace(),
+    .slowed_by_cost(),
     // Times that a clock which was ahead has left.
     Duty::new("mend_times", seconds(60), |_, leader| {
         async move {
@@ -180,7 +180,7 @@ impl Duty {
             every,
             share: None,
             first: Duration::ZERO,
-            keeps_pace: false,
+            is_slowed_by_cost: false,
             run,
         }
     }
@@ -195,8 +195,8 @@ impl Duty {
         self
     }
 
-    const fn keeping_pace(mut self) -> Self {
-        self.keeps_pace = true;
+    const fn slowed_by_cost(mut self) -> Self {
+        self.is_slowed_by_cost = true;
         self
     }
 
@@ -302,12 +302,12 @@ impl Duties {
         self.is_busy = false;
         for (at, duty) in DUTIES.iter().enumerate() {
             let started = Instant::now();
-            if started < self.due_at[at] || !(is_whole || duty.keeps_pace) {
+            if started < self.due_at[at] || !(is_whole || duty.is_slowed_by_cost) {
                 continue;
             }
             let outcome = (duty.run)(self, leader).await;
             let now = Instant::now();
-            if outcome.did_something && duty.keeps_pace {
+            if outcome.did_something && duty.is_slowed_by_cost {
                 self.is_busy = true;
             } else if outcome.did_something {
                 self.did_at = now;
@@ -330,7 +330,7 @@ impl Duties {
         }
         let did_something = step.as_ref().is_some_and(|step| step.did != "none");
         let holder = step.and_then(|step| step.blocker);
-        self.holders.of_lock("tidy_scheduled", holder);
+        self.holders.note_lock_holder("tidy_scheduled", holder);
         did(did_something)
     }
 
@@ -339,7 +339,7 @@ impl Duties {
         let step = attempt!(&leader.duties, tidy_overflow(SPENT, MOVE, bytes));
         let did_something = step.as_ref().is_some_and(|step| step.did != "none");
         let holder = step.and_then(|step| step.blocker);
-        self.holders.of_lock("tidy_overflow", holder);
+        self.holders.note_lock_holder("tidy_overflow", holder);
         did(did_something)
     }
 
@@ -371,7 +371,7 @@ impl Duties {
         attempt!(link, prune());
         let history = attempt!(link, tidy_history());
         let holder = history.and_then(|step| step.blocker);
-        self.holders.of_lock("tidy_history", holder);
+        self.holders.note_lock_holder("tidy_history", holder);
         Outcome::default()
     }
 }

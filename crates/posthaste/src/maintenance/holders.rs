@@ -19,8 +19,8 @@ struct HeldUp {
 
 impl Holders {
     /// A session holds a lock on what this duty is to empty, or nobody does any more.
-    pub(super) fn of_lock(&mut self, duty: &'static str, holder: Option<String>) {
-        if let Some(holder) = self.news(duty, holder, Instant::now()) {
+    pub(super) fn note_lock_holder(&mut self, duty: &'static str, holder: Option<String>) {
+        if let Some(holder) = self.newly_held(duty, holder, Instant::now()) {
             tracing::warn!(
                 duty,
                 holder,
@@ -31,8 +31,8 @@ impl Holders {
     }
 
     /// An open transaction has enqueued into the segment that is to be sealed.
-    pub(super) fn of_segment(&mut self, writer: Option<String>) {
-        if let Some(holder) = self.news("seal", writer, Instant::now()) {
+    pub(super) fn note_segment_writer(&mut self, writer: Option<String>) {
+        if let Some(holder) = self.newly_held("seal", writer, Instant::now()) {
             tracing::warn!(
                 holder,
                 "the ready log is full while a transaction that has enqueued is open: space is \
@@ -43,7 +43,12 @@ impl Holders {
 
     /// The one that is to be logged. An empty name is of somebody who was gone when they were to be
     /// named.
-    fn news(&mut self, duty: &'static str, holder: Option<String>, now: Instant) -> Option<String> {
+    fn newly_held(
+        &mut self,
+        duty: &'static str,
+        holder: Option<String>,
+        now: Instant,
+    ) -> Option<String> {
         let Some(holder) = holder else {
             self.0.remove(duty);
             return None;
@@ -70,7 +75,7 @@ mod tests {
         let (mut holders, start) = (Holders::default(), Instant::now());
         let mut news = |holder: Option<&str>, seconds| {
             let now = start + Duration::from_secs(seconds);
-            holders.news("reclaim", holder.map(str::to_owned), now)
+            holders.newly_held("reclaim", holder.map(str::to_owned), now)
         };
         assert_eq!(news(Some("session 1"), 0), None);
         assert_eq!(news(None, 5), None);
@@ -89,8 +94,8 @@ mod tests {
         let (mut holders, start) = (Holders::default(), Instant::now());
         let late = start + HELD_UP;
         let one = || Some("session 1".to_owned());
-        assert_eq!(holders.news("reclaim", one(), start), None);
-        assert_eq!(holders.news("tidy_history", one(), late), None);
-        assert_eq!(holders.news("reclaim", one(), late), one());
+        assert_eq!(holders.newly_held("reclaim", one(), start), None);
+        assert_eq!(holders.newly_held("tidy_history", one(), late), None);
+        assert_eq!(holders.newly_held("reclaim", one(), late), one());
     }
 }

@@ -47,7 +47,7 @@ impl Seen {
 
     /// Again a few times, after longer and longer waits: a claim of the dead may still commit, and
     /// a job in somebody's open transaction was skipped.
-    fn is_to_be_rescued(&self) -> bool {
+    fn needs_rescue(&self) -> bool {
         let wait = AGAIN.after(self.rescues, NO_JITTER);
         self.rescues == 0 || self.rescued_at.elapsed() >= wait
     }
@@ -84,7 +84,7 @@ impl Liveness {
                 }
             };
             let silent = stopped || seen.silent >= config.rescue_after;
-            if !silent || !seen.is_to_be_rescued() {
+            if !silent || !seen.needs_rescue() {
                 continue;
             }
             seen.rescued_at = Instant::now();

@@ -49,7 +49,7 @@ impl Ring {
                 step => break step.and_then(|step| step.blocker),
             }
         };
-        holders.of_segment(writer.filter(|_| full));
+        holders.note_segment_writer(writer.filter(|_| full));
         let Some(segments) = attempt!(link, segments()) else {
             return did;
         };
@@ -90,10 +90,10 @@ impl Ring {
             }
             Some(Reclaim::Locked { batch, by }) => {
                 self.verified.batch = batch;
-                holders.of_lock("reclaim", Some(by));
+                holders.note_lock_holder("reclaim", Some(by));
             }
             Some(Reclaim::Truncated) => {
-                holders.of_lock("reclaim", None);
+                holders.note_lock_holder("reclaim", None);
                 attempt!(link, forget_lanes());
             }
             Some(Reclaim::Nothing) | None => {}

@@ -38,7 +38,7 @@ impl Outstanding {
     }
 
     /// Waits until jobs are out: the task that handles them sleeps meanwhile.
-    pub(crate) async fn until_busy(&self) {
+    pub(crate) async fn wait_until_busy(&self) {
         let handed_out = self.handed_out.notified();
         if self.outstanding() == 0 {
             handed_out.await;

@@ -21,7 +21,7 @@ impl Pulse {
     }
 
     /// For how long it has not moved.
-    pub(crate) fn stood_still(&self) -> Duration {
+    pub(crate) fn stalled_for(&self) -> Duration {
         let last = *self.0.lock();
         last.elapsed()
     }

@@ -128,7 +128,7 @@ impl NotifyCount {
     }
 
     /// One more; whether those are too many.
-    pub(crate) fn are_too_many(&mut self, now: Instant) -> bool {
+    pub(crate) fn count_is_too_high(&mut self, now: Instant) -> bool {
         if now - self.since > COUNTED {
             *self = Self::new(now);
         }
@@ -215,11 +215,11 @@ mod tests {
         let mut notifications = NotifyCount::new(now);
         for _ in 0..1000 {
             now += milliseconds(10);
-            assert!(!notifications.are_too_many(now));
+            assert!(!notifications.count_is_too_high(now));
         }
         let noticed = (0..100).position(|_| {
             now += milliseconds(1);
-            notifications.are_too_many(now)
+            notifications.count_is_too_high(now)
         });
         assert!(
             noticed.is_some_and(|notifications| notifications < 40),

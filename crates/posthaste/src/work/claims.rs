@@ -272,10 +272,10 @@ impl Inbox {
 
     fn give_back(&self) {
         self.stopping.cancel();
-        self.give_back_those(|_| true);
+        self.release_matching(|_| true);
     }
 
-    fn give_back_those(&self, which: impl Fn(&Delivery) -> bool) {
+    fn release_matching(&self, which: impl Fn(&Delivery) -> bool) {
         let given: Vec<Delivery> = {
             let mut waiting = self.waiting();
             waiting.extract_if(.., |one| which(one)).collect()
@@ -328,7 +328,7 @@ impl Consumer for Intake {
         let overdue = held.iter().filter(|one| one.since.elapsed() > timeout);
         overdue.for_each(|one| one.end(RunResult::TimedOut(timeout)));
         let now = Timestamp::now();
-        self.0.give_back_those(|one| {
+        self.0.release_matching(|one| {
             let waited = one.ticket.began.elapsed();
             // One whose worker died keeps the whole process waiting.
             let is_urgent = one.job.crashes > 0 || one.job.expires_at <= now;

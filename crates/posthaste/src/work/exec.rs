@@ -208,7 +208,7 @@ impl Settings {
     async fn end(&self, group: &Group, mut ended: Ended) -> io::Result<End> {
         let in_time = tokio::time::timeout(self.time_limit, &mut ended).await;
         if let Ok(status) = in_time {
-            return Ok(End::of(status.map_err(io::Error::other)??));
+            return Ok(End::from_status(status.map_err(io::Error::other)??));
         }
         group.0.signal(Signal::TERM);
         if tokio::time::timeout(LAST_WORDS, &mut ended).await.is_err() {

@@ -161,12 +161,12 @@ impl Runner {
             probe.note(&run.ticket.job, &result);
         }
         run.ticket.may_be_completed = run.completed.load(Ordering::SeqCst);
-        log_untried(&run.ticket.job, &result);
+        log_unhandled(&run.ticket.job, &result);
         run.ticket.record(result);
     }
 
     /// The job that was next is not run.
-    fn not_begun(&self, which: Option<HandlerId>) {
+    fn skip_next(&self, which: Option<HandlerId>) {
         self.make_room(which);
         if let Some(probe) = &self.probe {
             probe.give_back(1);
@@ -213,7 +213,7 @@ static UNTRIED: LogLimit = LogLimit::new(1);
 static BLOCKED: LogLimit = LogLimit::new(FEW);
 
 /// A line for each name and minute about jobs that no handler could try.
-fn log_untried(job: &Job, result: &RunResult) {
+fn log_unhandled(job: &Job, result: &RunResult) {
     match result {
         RunResult::Unknown => {
             if let Some(left_out) = UNKNOWN.admit(&job.name) {
@@ -253,7 +253,7 @@ async fn serve(runner: Weak<Runner>, slot: Arc<Slot>) {
             return;
         };
         let Some(delivery) = delivery.begin() else {
-            runner.not_begun(which);
+            runner.skip_next(which);
             continue;
         };
         runner.busy.fetch_add(1, Ordering::SeqCst);

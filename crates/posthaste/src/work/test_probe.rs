@@ -29,7 +29,7 @@ pub(crate) struct TestProbe {
 
 impl TestProbe {
     /// At most this many jobs.
-    pub(crate) fn of(jobs: usize) -> (Self, UnboundedReceiver<FinishedRun>) {
+    pub(crate) fn new(jobs: usize) -> (Self, UnboundedReceiver<FinishedRun>) {
         let (ran, runs) = unbounded_channel();
         let left = Arc::new(AtomicUsize::new(jobs));
         (Self { ran, left }, runs)

@@ -6,7 +6,7 @@ use posthaste_testkit::{PgServer, PgVersion};
 use crate::stress::store::Store;
 use crate::support;
 
-async fn a_worker_of_before_the_crash_changes_nothing(version: PgVersion) {
+async fn stale_workers_change_nothing(version: PgVersion) {
     // Nothing but the crash may decide what reaches the disk: a full page of log wakes its writer.
     let server = PgServer::start(
         version,
@@ -61,10 +61,10 @@ async fn a_worker_of_before_the_crash_changes_nothing(version: PgVersion) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workers_from_before_a_crash_cannot_settle_reissued_jobs_on_15() {
-    a_worker_of_before_the_crash_changes_nothing(PgVersion::V15).await;
+    stale_workers_change_nothing(PgVersion::V15).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workers_from_before_a_crash_cannot_settle_reissued_jobs_on_18() {
-    a_worker_of_before_the_crash_changes_nothing(PgVersion::V18).await;
+    stale_workers_change_nothing(PgVersion::V18).await;
 }

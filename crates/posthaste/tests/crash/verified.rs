@@ -40,7 +40,7 @@ async fn leader(db: &TestDb) -> WorkerHandle {
 
 /// Waits until the leader has gone through a whole round from now on, and rests, on both its
 /// connections: of a worker's no other does.
-async fn looked(store: &Store) -> anyhow::Result<()> {
+async fn leader_rests(store: &Store) -> anyhow::Result<()> {
     let since = store.clock(300).await?;
     let rests = "SELECT count(*) >= 2 FROM pg_stat_activity WHERE datname = current_database()
         AND state = 'idle'
@@ -79,20 +79,20 @@ async fn complete(store: &Store, jobs: &[Claimed]) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn what_a_crash_forgot_is_verified_again(version: PgVersion) -> anyhow::Result<()> {
+async fn lost_acknowledgements_are_verified_again(version: PgVersion) -> anyhow::Result<()> {
     let server = PgServer::start(version, &SETTINGS)?;
     let db = support::migrated(&server).await;
     for _ in 0..5 {
         tokio::task::block_in_place(|| server.restart())?;
         let worker = leader(&db).await;
         let store = Store::new(db.url()).await?;
-        looked(&store).await?;
+        leader_rests(&store).await?;
         let [first, second, third] = sealed(&store).await?;
         let segment = store.position("ready_low").await?;
         store.say("SET synchronous_commit = off").await?;
         complete(&store, &first).await?;
         complete(&store, &second).await?;
-        looked(&store).await?;
+        leader_rests(&store).await?;
         tokio::task::block_in_place(|| -> anyhow::Result<()> {
             server.stop_immediate()?;
             server.restart()
@@ -101,7 +101,7 @@ async fn what_a_crash_forgot_is_verified_again(version: PgVersion) -> anyhow::Re
         let forgotten = store.unfinished().await? == 3;
         store.done(&third).await?;
         if forgotten {
-            looked(&store).await?;
+            leader_rests(&store).await?;
             for batch in [&first, &second] {
                 store.done(batch).await?;
             }
@@ -121,14 +121,14 @@ async fn what_a_crash_forgot_is_verified_again(version: PgVersion) -> anyhow::Re
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn acknowledgements_lost_in_a_crash_are_verified_again_on_15() {
-    what_a_crash_forgot_is_verified_again(PgVersion::V15)
+    lost_acknowledgements_are_verified_again(PgVersion::V15)
         .await
         .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn acknowledgements_lost_in_a_crash_are_verified_again_on_18() {
-    what_a_crash_forgot_is_verified_again(PgVersion::V18)
+    lost_acknowledgements_are_verified_again(PgVersion::V18)
         .await
         .unwrap();
 }

@@ -226,7 +226,7 @@ const SETTINGS: &str = "
     default_text_search_config = 'pg_catalog.simple'
     plpgsql.extra_errors = 'all'";
 
-async fn set_to_what_nobody_would(db: &TestDb) {
+async fn apply_hostile_settings(db: &TestDb) {
     let client = db.client().await.unwrap();
     for setting in SETTINGS.trim().lines() {
         let alter = format!("ALTER DATABASE {} SET {}", db.name(), setting.trim());
@@ -239,7 +239,7 @@ async fn jobs_run_under_hostile_database_settings() {
     for version in PgVersion::tried() {
         let server = PgServer::shared(version).unwrap();
         let db = TestDb::empty(server).await.unwrap();
-        set_to_what_nobody_would(&db).await;
+        apply_hostile_settings(&db).await;
         let mut client = connect(db.url()).await.unwrap();
         client
             .batch_execute("SET statement_timeout = 0")

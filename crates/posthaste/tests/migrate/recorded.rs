@@ -208,7 +208,7 @@ fn recorded() -> Vec<(String, Vec<Recorded>)> {
     found
 }
 
-/// Said without a server, so at once.
+/// Checked without a server, so at once.
 #[test]
 fn the_record_holds_the_statements_of_this_version() {
     let file = record_of(env!("CARGO_PKG_VERSION"));

@@ -16,7 +16,7 @@ fn taken(sink: &Sink) -> BTreeMap<i64, String> {
     std::mem::take(&mut sink.lock().expect("a sink"))
 }
 
-async fn no_new_job_gets_an_old_delivery_id(version: PgVersion) -> anyhow::Result<()> {
+async fn delivery_ids_are_not_reused(version: PgVersion) -> anyhow::Result<()> {
     let primary = PgServer::start(version, &[])?;
     let db = support::migrated(&primary).await;
     let replica = primary.start_replica(&[])?;
@@ -101,16 +101,12 @@ async fn no_new_job_gets_an_old_delivery_id(version: PgVersion) -> anyhow::Resul
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn delivery_ids_lost_in_a_failover_are_not_reused_on_15() {
-    no_new_job_gets_an_old_delivery_id(PgVersion::V15)
-        .await
-        .unwrap();
+    delivery_ids_are_not_reused(PgVersion::V15).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn delivery_ids_lost_in_a_failover_are_not_reused_on_18() {
-    no_new_job_gets_an_old_delivery_id(PgVersion::V18)
-        .await
-        .unwrap();
+    delivery_ids_are_not_reused(PgVersion::V18).await.unwrap();
 }
 
 /// On the server that was promoted a claim has arrived whose acknowledgement has not: its worker

@@ -102,7 +102,7 @@ fn calls_in(place: &str, code: &str) -> Vec<Call> {
         // `line!(level, …)` of the ticket, which `tracing::$level!(…)` stands behind.
         let (kind, arguments) = match macro_name {
             "tracing::" => match rest.split_once("!(") {
-                Some((kind, arguments)) if kind.chars().all(is_of_a_name) => (kind, arguments),
+                Some((kind, arguments)) if kind.chars().all(is_name_character) => (kind, arguments),
                 _ => continue,
             },
             _ => ("line", &rest[2..]),
@@ -133,7 +133,7 @@ fn in_one_line(text: &str) -> String {
     lines.fold(first, |all, line| all + line.trim_start())
 }
 
-fn is_of_a_name(letter: char) -> bool {
+fn is_name_character(letter: char) -> bool {
     letter.is_ascii_lowercase() || letter == '_' || letter == '$'
 }
 

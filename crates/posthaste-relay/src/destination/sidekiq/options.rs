@@ -44,7 +44,7 @@ impl fmt::Display for ToggleOrCount {
 }
 
 impl Read for ToggleOrCount {
-    const WHAT: &'static str = "true, false or a whole number";
+    const EXPECTED: &'static str = "true, false or a whole number";
     fn read(value: Value) -> Option<Self> {
         match value {
             Value::Bool(is_wanted) => Some(is_wanted.into()),

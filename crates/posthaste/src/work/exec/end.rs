@@ -25,7 +25,7 @@ pub(super) enum End {
 }
 
 impl End {
-    pub(super) fn of(status: ExitStatus) -> Self {
+    pub(super) fn from_status(status: ExitStatus) -> Self {
         match (status.code(), status.signal()) {
             (Some(code), _) => Self::Exited(code),
             (None, signal) => Self::Killed(signal.unwrap_or_default()),
