@@ -135,7 +135,7 @@ impl Address {
                 message(error)
             ),
             None => anyhow!(
-                "cannot reach Postgres at {place}: {}. {}",
+                "cannot connect to Postgres at {place}: {}. {}",
                 message(error),
                 remedy(error)
             ),

@@ -1,6 +1,7 @@
 //! What a person reads when a command fails: one plain line, with the remedy and without secrets.
 
 use parking_lot::Mutex;
+use posthaste::__private::{MIGRATE, NOT_INSTALLED, OR_CALL, READ_ONLY};
 use tokio_postgres::error::{DbError, SqlState};
 
 /// What the program ends with when arguments could not be understood.
@@ -54,7 +55,8 @@ pub(crate) fn line(error: &anyhow::Error) -> String {
             causes.push(text);
         }
     }
-    causes.join(": ")
+    // A person runs the command.
+    causes.join(": ").replace(OR_CALL, "")
 }
 
 /// The one line for arguments of this command that could not be understood, with the commands that
@@ -171,10 +173,7 @@ fn remedy(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(refusal) = cause.downcast_ref::<DbError>() {
         let code = refusal.code();
         if is_absent(refusal) {
-            return Some(
-                "posthaste is not installed in this database. Run 'posthaste migrate' first."
-                    .to_owned(),
-            );
+            return Some(format!("{NOT_INSTALLED}; {MIGRATE}"));
         }
         if *code == SqlState::INSUFFICIENT_PRIVILEGE {
             return Some(format!(
@@ -187,11 +186,8 @@ fn remedy(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
             || refusal.message().contains("recovery is in progress")
             || refusal.message().contains("during recovery")
         {
-            return Some(format!(
-                "Postgres refused: {}. This server is a replica, or its sessions may only read: \
-                 connect to the primary.",
-                redact(refusal.message())
-            ));
+            let message = redact(refusal.message());
+            return Some(format!("Postgres refused: {message}; {READ_ONLY}"));
         }
     }
     let lost = cause

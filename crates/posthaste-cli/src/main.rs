@@ -286,23 +286,18 @@ async fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<()> {
     let mut outcome = command(&arguments.command, &database, terminal, &signals).await;
     if let Err(error) = &outcome
         && failure::lacks_schema(error)
-        && let Some(why) = why_it_lacks(&database).await
+        && let Some(cause) = schema_error(&database).await
     {
-        outcome = Err(why);
+        outcome = Err(cause);
     }
     let closed = database.close().await;
     outcome.and(closed)
 }
 
-/// What is wrong with a schema that is there: it is older than this program, say.
-async fn why_it_lacks(database: &Database) -> Option<anyhow::Error> {
+/// Whether the schema is missing or older than this program.
+async fn schema_error(database: &Database) -> Option<anyhow::Error> {
     let client = database.address().connect().await.ok()?;
-    let is_there = "SELECT to_regclass('posthaste.migration') IS NOT NULL";
-    let row = client.query_typed_one(is_there, &[]).await.ok()?;
-    match row.try_get(0) {
-        Ok(true) => Some(posthaste::check_schema(&client).await.err()?.into()),
-        _ => None,
-    }
+    Some(posthaste::check_schema(&client).await.err()?.into())
 }
 
 async fn command(

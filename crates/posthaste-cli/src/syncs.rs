@@ -115,7 +115,7 @@ pub(crate) fn chosen(tables: Vec<Synced>, names: &[String]) -> anyhow::Result<Ve
     let is_known = |name: &&String| !tables.iter().any(|one| one.name() == **name);
     if let Some(unknown) = names.iter().find(is_known) {
         bail!(
-            "no synced table is named {unknown}; the file has {}",
+            "no sync is named {unknown}; the file has {}",
             self::names(&tables)
         );
     }

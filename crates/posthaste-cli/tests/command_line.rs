@@ -22,8 +22,8 @@ async fn unreachable_servers_are_reported_in_one_line_with_a_remedy() -> anyhow:
         assert_eq!(
             line,
             format!(
-                "error: cannot reach Postgres at 127.0.0.1:{port}: connection refused. Start it, \
-                 or leave DATABASE_URL unset to let posthaste run its own."
+                "error: cannot connect to Postgres at 127.0.0.1:{port}: connection refused. Start \
+                 it, or leave DATABASE_URL unset to let posthaste run its own."
             )
         );
     }
@@ -95,7 +95,7 @@ async fn server_rejections_name_what_to_correct() -> anyhow::Result<()> {
     let line = stage.run_on(&database, &["status"]).await?.failure()?;
     assert_eq!(
         line,
-        "error: posthaste is not installed in this database. Run 'posthaste migrate' first."
+        "error: posthaste is not installed in this database; run 'posthaste migrate'"
     );
     Ok(())
 }

@@ -56,7 +56,7 @@ async fn good(stage: &Stage, database: &TestDb, arguments: &[&str]) -> anyhow::R
     stage.run_on(database, arguments).await?.good()
 }
 
-async fn from_nothing_to_found(index: &str) -> anyhow::Result<()> {
+async fn sync_from_scratch(index: &str) -> anyhow::Result<()> {
     let (stage, database, client) = with_pages(index).await?;
     let ours = async |arguments: &[&str]| good(&stage, &database, arguments).await;
     let begun = ours(&["sync", "reindex", "pages", "--all"]).await?;
@@ -115,12 +115,12 @@ async fn from_nothing_to_found(index: &str) -> anyhow::Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sync_commands_alone_index_audit_and_search_in_postgres() -> anyhow::Result<()> {
-    from_nothing_to_found("postgres:").await
+    sync_from_scratch("postgres:").await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_sync_commands_alone_index_audit_and_search_in_tantivy() -> anyhow::Result<()> {
-    from_nothing_to_found("tantivy:index").await?;
+    sync_from_scratch("tantivy:index").await?;
     ran::note("sync-command");
     Ok(())
 }
@@ -129,7 +129,7 @@ async fn the_sync_commands_alone_index_audit_and_search_in_tantivy() -> anyhow::
 async fn the_sync_commands_alone_index_audit_and_search_on_a_server() -> anyhow::Result<()> {
     if receivers::are_here("a table on a server", &[Receiver::OpenSearch]) {
         let server = OpenSearch::shared()?;
-        from_nothing_to_found(&format!("{}/pages-of-a-file", server.url())).await?;
+        sync_from_scratch(&format!("{}/pages-of-a-file", server.url())).await?;
         ran::note("sync-server");
     }
     Ok(())
@@ -314,10 +314,7 @@ async fn missing_prerequisites_are_reported_with_a_remedy() -> anyhow::Result<()
     let nothing = failure(&["sync", "reindex", "pages"]).await?;
     assert!(nothing.contains("choose documents: --all"), "{nothing}");
     let unknown = failure(&["sync", "audit", "books"]).await?;
-    assert_eq!(
-        unknown,
-        "error: no synced table is named books; the file has pages"
-    );
+    assert_eq!(unknown, "error: no sync is named books; the file has pages");
     client
         .batch_execute("ALTER TABLE page DISABLE TRIGGER posthaste_update_pages")
         .await?;

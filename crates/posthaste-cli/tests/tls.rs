@@ -33,7 +33,8 @@ async fn tls_is_used_when_offered_and_verified_when_required() -> anyhow::Result
         .run_with_url(&with("?sslmode=verify-full"), &["status"])
         .await?
         .failure()?;
-    let start = format!("error: cannot reach Postgres at {address}: invalid peer certificate: ");
+    let start =
+        format!("error: cannot connect to Postgres at {address}: invalid peer certificate: ");
     assert!(unknown.starts_with(&start), "{unknown}");
     assert!(
         unknown.contains("Name the file of its authority in SSL_CERT_FILE"),

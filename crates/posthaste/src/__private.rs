@@ -1,7 +1,7 @@
 //! For the crates of this repository alone: no part of the interface, and different in any version.
 
 pub use crate::database::replication::{Replication, ReplicationLogin, ReplicationStream};
-pub use crate::error::{chain, panic_text};
+pub use crate::error::{MIGRATE, NOT_INSTALLED, OR_CALL, READ_ONLY, chain, panic_text};
 pub use crate::job::{Event, IllegalTransition, is_traceparent, next};
 pub use crate::json_text::JsonText;
 pub use crate::log_limit::{FEW, LogLimit};

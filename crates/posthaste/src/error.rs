@@ -128,36 +128,46 @@ fn refused(refusal: &DbError) -> String {
     let (message, code) = (refusal.message(), refusal.code().code());
     let more = match refusal.hint() {
         Some(hint) => format!(". {hint}"),
-        None => meaning(Some(code), message).to_owned(),
+        None => meaning(Some(code), message),
     };
     format!("{message} ({code}){more}")
 }
 
-/// What a refusal means whose words do not say it. A driver may know no SQLSTATE.
-fn meaning(code: Option<&str>, message: &str) -> &'static str {
+/// The cause of each error without a schema.
+pub const NOT_INSTALLED: &str = "posthaste is not installed in this database";
+/// The remedy for a missing or older schema.
+pub const MIGRATE: &str = "run 'posthaste migrate'";
+/// The remedy for a program, after [`MIGRATE`].
+pub const OR_CALL: &str = " or call posthaste::migrate()";
+/// The cause and the remedy for a refused write.
+pub const READ_ONLY: &str =
+    "this server is a replica, or the session may only read: connect to the primary";
+
+/// Explains a refusal whose message does not. A driver may know no SQLSTATE.
+fn meaning(code: Option<&str>, message: &str) -> String {
+    let no_schema =
+        format!("; {NOT_INSTALLED}, or its schema is older than this program: {MIGRATE}{OR_CALL}");
+    let read_only = format!("; {READ_ONLY}");
     let meaning = match code {
         Some("42P01" | "42883" | "3F000") | None
             if message.contains("\"posthaste") || message.contains(" posthaste.") =>
         {
-            "; the database is not migrated, or its schema is older than this program: \
-             run `posthaste migrate` or call posthaste::migrate()"
+            no_schema.as_str()
         }
-        Some("25006") => {
-            "; this server is a replica, or the session may only read: connect to the primary"
-        }
+        Some("25006") => read_only.as_str(),
         Some("55000" | "0A000")
             if message.contains("recovery is in progress")
                 || message.contains("during recovery") =>
         {
-            "; this server is a replica: connect to the primary"
+            read_only.as_str()
         }
         _ => "",
     };
     // A driver's words may have it already.
     if message.contains(meaning) {
-        ""
+        String::new()
     } else {
-        meaning
+        meaning.to_owned()
     }
 }
 
@@ -317,11 +327,11 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("{0}")]
-    struct Said(&'static str, #[source] Option<Box<Said>>);
+    struct Cause(&'static str, #[source] Option<Box<Cause>>);
 
     #[test]
     fn errors_show_each_cause_once() {
-        let cause = |text, below: Option<Said>| Said(text, below.map(Box::new));
+        let cause = |text, below: Option<Cause>| Cause(text, below.map(Box::new));
         let full = cause("the disk is full", None);
         let write = cause("cannot write: the disk is full", Some(full));
         let error = cause("the report is not there", Some(write));

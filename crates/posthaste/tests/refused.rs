@@ -257,7 +257,7 @@ async fn missing_schema_errors_name_the_migrate_command() {
         assert!(error.contains("posthaste migrate"), "{error}");
     }
     let error = posthaste::check_schema(&client).await.unwrap_err();
-    assert!(error.to_string().contains("is not migrated"), "{error}");
+    assert!(error.to_string().contains("is not installed"), "{error}");
     let old = database(PgVersion::any()).await;
     let client = old.client().await.unwrap();
     client

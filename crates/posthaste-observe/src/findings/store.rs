@@ -77,8 +77,8 @@ pub(super) fn check_findings(checks: &Checks) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(schema) = &checks.schema {
         // The library's remedy is one for programs.
-        let problem = schema.split("; run `posthaste migrate`").next();
-        let problem = problem.unwrap_or(schema);
+        let remedy = format!("; {}", posthaste::__private::MIGRATE);
+        let problem = schema.split(&remedy).next().unwrap_or(schema);
         found.push(Finding::new(
             Kind::SchemaMismatch,
             format!("The schema does not match this program: {problem}."),

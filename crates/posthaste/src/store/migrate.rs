@@ -11,7 +11,7 @@ use tokio_postgres::error::SqlState;
 
 use super::schema::{FUNCTIONS, FUNCTIONS_CHECKSUM, STEPS, Step, Text};
 use crate::error::driver::DriverError;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, MIGRATE, NOT_INSTALLED, OR_CALL};
 use crate::executor::Executor;
 use within::unreadable;
 
@@ -89,7 +89,6 @@ const NOTE: &str = "INSERT INTO posthaste.migration (name, checksum, version)
   VALUES ($1, $2, $3)
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at)";
-const WAY: &str = "run `posthaste migrate` or call posthaste::migrate()";
 
 pub(crate) const CANNOT: &str = "cannot migrate";
 
@@ -279,7 +278,7 @@ async fn read_ledger<E: Executor>(
         Err(error) if error.sqlstate() == Some(&SqlState::UNDEFINED_COLUMN) => {
             Err(ErrorKind::Schema(
                 "the schema posthaste of this database is of a version that was never released; \
-                 DROP SCHEMA posthaste CASCADE and run `posthaste migrate`"
+                 DROP SCHEMA posthaste CASCADE and run 'posthaste migrate'"
                     .into(),
             )
             .into())
@@ -310,7 +309,7 @@ pub(crate) async fn require_current(client: &Client) -> Result<(), Error> {
                 .sqlstate()
                 .is_some_and(|state| missing.contains(state)) =>
         {
-            return Err(ErrorKind::Schema(format!("the database is not migrated; {WAY}")).into());
+            return Err(ErrorKind::Schema(format!("{NOT_INSTALLED}; {MIGRATE}{OR_CALL}")).into());
         }
         Err(error) => return Err(Error::driver("cannot read the schema's version")(error)),
     };
@@ -327,7 +326,8 @@ pub(crate) async fn require_current(client: &Client) -> Result<(), Error> {
         None => return Ok(()),
     };
     Err(ErrorKind::Schema(format!(
-        "the schema posthaste of this database is older than this program, it has no {lacks}; {WAY}"
+        "the schema posthaste of this database is older than this program, it has no {lacks}; \
+         {MIGRATE}{OR_CALL}"
     ))
     .into())
 }
@@ -352,8 +352,8 @@ async fn refuse_without_rows<E: Executor>(executor: &mut E) -> Result<(), Error>
         false => Ok(()),
         true => Err(ErrorKind::Schema(
             "the schema posthaste of this database has no rows, as after pg_dump --schema-only; \
-             load them too and run `posthaste rebase`, or DROP SCHEMA posthaste \
-             CASCADE and run `posthaste migrate`"
+             load them too and run 'posthaste rebase', or DROP SCHEMA posthaste \
+             CASCADE and run 'posthaste migrate'"
                 .into(),
         )
         .into()),
