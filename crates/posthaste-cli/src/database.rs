@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use crate::connect::Address;
-use crate::local_postgres::{Absent, FOLDER, LastWord, LocalPostgres};
+use crate::local_postgres::{Absent, FOLDER, LocalPostgres, QuickStop};
 
 /// Where a command's database comes from, as typed.
 #[derive(clap::Args)]
@@ -90,10 +90,10 @@ impl Database {
         }
     }
 
-    pub(crate) fn last_word(&self) -> anyhow::Result<Option<LastWord>> {
+    pub(crate) fn quick_stop(&self) -> anyhow::Result<Option<QuickStop>> {
         self.private
             .as_ref()
-            .map(LocalPostgres::last_word)
+            .map(LocalPostgres::quick_stop)
             .transpose()
     }
 

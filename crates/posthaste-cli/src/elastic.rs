@@ -50,7 +50,7 @@ struct Settings {
 }
 
 impl Settings {
-    fn of(table: impl IntoIterator<Item = (String, Value)>) -> anyhow::Result<Self> {
+    fn from_table(table: impl IntoIterator<Item = (String, Value)>) -> anyhow::Result<Self> {
         let mut settings = Self::default();
         for (setting, value) in table {
             let place = match setting.as_str() {
@@ -112,8 +112,8 @@ impl ServerUrl {
     pub(crate) fn named(&self) -> anyhow::Result<Option<Coordinator>> {
         let file = self.file()?;
         let table = file::table(file, TWO_PHASE)?;
-        let settings =
-            Settings::of(table.unwrap_or_default()).with_context(|| file.display().to_string())?;
+        let settings = Settings::from_table(table.unwrap_or_default())
+            .with_context(|| file.display().to_string())?;
         // An empty variable is how a shell unsets one for a single command.
         let given = self.elastic.as_ref().filter(|url| !url.is_empty());
         let Some(url) = given.or(settings.elastic.as_ref()) else {
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     fn describe(table: Value) -> anyhow::Result<Settings> {
-        Settings::of(table.as_object().cloned().unwrap_or_default())
+        Settings::from_table(table.as_object().cloned().unwrap_or_default())
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub(crate) struct LocalPostgres {
 impl LocalPostgres {
     /// Starts the Postgres of the current directory, or joins the one that runs already.
     pub(crate) async fn open(pg_bin: Option<&Path>, absent: Absent) -> anyhow::Result<Self> {
-        let home = Home::of_current_directory()?;
+        let home = Home::in_current_directory()?;
         if absent == Absent::Refuse && !home.exists() {
             bail!(
                 "no database: DATABASE_URL is not set, and no private Postgres was made here. \
@@ -63,12 +63,12 @@ impl LocalPostgres {
         }
         home.make()?;
         let turn = Turn::take(&home).await?;
-        let opened = Self::open_in_turn(home, pg_bin).await;
+        let opened = Self::open_locked(home, pg_bin).await;
         drop(turn);
         opened
     }
 
-    async fn open_in_turn(home: Home, pg_bin: Option<&Path>) -> anyhow::Result<Self> {
+    async fn open_locked(home: Home, pg_bin: Option<&Path>) -> anyhow::Result<Self> {
         // Before the check: from here on no other process takes itself for the last user.
         let users = lock_file(&home, "users")?;
         users.lock_shared().context("cannot lock the users file")?;
@@ -132,8 +132,8 @@ impl LocalPostgres {
     }
 
     /// How to end the server without waiting, for a program that ends at once.
-    pub(crate) fn last_word(&self) -> anyhow::Result<LastWord> {
-        Ok(LastWord {
+    pub(crate) fn quick_stop(&self) -> anyhow::Result<QuickStop> {
+        Ok(QuickStop {
             pid: self.server.pid,
             users: self.users.try_clone()?,
         })
@@ -191,13 +191,13 @@ impl LocalPostgres {
 }
 
 /// The order to stop that is left when there is no time to wait for it.
-pub(crate) struct LastWord {
+pub(crate) struct QuickStop {
     pid: i32,
     users: File,
 }
 
-impl LastWord {
-    pub(crate) fn say(&self) {
+impl QuickStop {
+    pub(crate) fn run(&self) {
         if is_last(&self.users) {
             postmaster::ask_to_end(self.pid, true);
         }

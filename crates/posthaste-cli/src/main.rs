@@ -282,7 +282,7 @@ async fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<()> {
         _ => Absent::Refuse,
     };
     let database = Database::open(&arguments.database, absent).await?;
-    signals.leave(database.last_word()?);
+    signals.set_quick_stop(database.quick_stop()?);
     let mut outcome = command(&arguments.command, &database, terminal, &signals).await;
     if let Err(error) = &outcome
         && failure::lacks_schema(error)

@@ -7,7 +7,7 @@ use jiff::{Span, SpanRelativeTo};
 
 /// How long something is: `30s`, `5m`, `36h` or `30d`; a number alone is seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().or_else(|| spelled(text));
+    let seconds = text.parse().ok().or_else(|| parse_seconds(text));
     seconds
         .map(Duration::from_secs)
         .ok_or_else(|| "write 30s, 5m, 36h or 30d; a number alone is seconds".to_owned())
@@ -25,7 +25,7 @@ pub(crate) fn between(
 }
 
 /// Whole seconds, with a unit.
-fn spelled(text: &str) -> Option<u64> {
+fn parse_seconds(text: &str) -> Option<u64> {
     let span: Span = text.parse().ok()?;
     let time = span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
     let is_whole = time.subsec_nanos() == 0;

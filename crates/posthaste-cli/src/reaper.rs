@@ -39,7 +39,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         let mut ended = signal(SignalKind::child())?;
         let (sender, mut received) = unbounded_channel();
         for (kind, passed) in PASSED_ON {
-            pass_on(kind, passed, sender.clone())?;
+            forward_signals(kind, passed, sender.clone())?;
         }
         // A group of its own: what a terminal sends to the group in front comes once.
         let child = Command::new(std::env::current_exe()?)
@@ -47,7 +47,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
             .process_group(0)
             .spawn()?;
         let program = Pid::from_child(&child);
-        put_in_front(program);
+        move_to_foreground(program);
         loop {
             if let Some(status) = reaped(program)? {
                 return Ok(ExitCode::from(code(status)));
@@ -64,7 +64,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
 }
 
 /// A signal that is ignored stays so, also for the program.
-fn pass_on(
+fn forward_signals(
     kind: SignalKind,
     passed: Signal,
     sender: UnboundedSender<Signal>,
@@ -78,7 +78,7 @@ fn pass_on(
 }
 
 /// The group in front of the terminal, if there is one, is the program's.
-fn put_in_front(program: Pid) {
+fn move_to_foreground(program: Pid) {
     let (input, error) = (io::stdin(), io::stderr());
     let terminal = match (input.is_terminal(), error.is_terminal()) {
         (true, _) => input.as_fd(),

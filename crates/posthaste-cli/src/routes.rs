@@ -97,8 +97,8 @@ pub(crate) fn first_refusal(started: &[Started]) -> Option<anyhow::Error> {
 async fn start_one(route: Route, pool: &Pool) -> anyhow::Result<Started> {
     let (name, queue) = (route.name().to_owned(), route.queue().to_owned());
     let label = route.label();
-    if let Some(how_long) = route.keep() {
-        let outcome = keep(pool, &queue, how_long).await;
+    if let Some(retention) = route.keep() {
+        let outcome = keep(pool, &queue, retention).await;
         outcome.with_context(|| format!("route {name}: keep"))?;
     }
     let relay = route.relay().database(pool.clone()).wait_if_misconfigured();
@@ -113,12 +113,12 @@ async fn start_one(route: Route, pool: &Pool) -> anyhow::Result<Started> {
 }
 
 /// Has the queue keep its completed jobs for this long.
-async fn keep(pool: &Pool, queue: &str, how_long: Duration) -> anyhow::Result<()> {
-    let how_long = format!("{} s", how_long.as_secs_f64());
+async fn keep(pool: &Pool, queue: &str, retention: Duration) -> anyhow::Result<()> {
+    let retention = format!("{} s", retention.as_secs_f64());
     let keep = include_str!("commands/queues/keep.sql");
     let client = pool.get().await?;
     client
-        .query_typed(keep, &[(&queue, Type::TEXT), (&how_long, Type::TEXT)])
+        .query_typed(keep, &[(&queue, Type::TEXT), (&retention, Type::TEXT)])
         .await?;
     Ok(())
 }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::local_postgres::LastWord;
+use crate::local_postgres::QuickStop;
 use crate::terminal::Terminal;
 
 /// What a shell reports for a program that Ctrl-C ended.
@@ -21,7 +21,7 @@ const ENDED_BY_SIGNAL: i32 = 130;
 #[derive(Clone)]
 pub(crate) struct Signals {
     stop: CancellationToken,
-    last_word: Arc<Mutex<Option<LastWord>>>,
+    quick_stop: Arc<Mutex<Option<QuickStop>>>,
 }
 
 impl Signals {
@@ -32,30 +32,30 @@ impl Signals {
             .build()?;
         let heard = {
             let _entered = runtime.enter();
-            Heard {
+            SignalStreams {
                 interrupt: listener(SignalKind::interrupt())?,
-                terminate: Some(heard(SignalKind::terminate())?),
+                terminate: Some(signal_stream(SignalKind::terminate())?),
                 hangup: listener(SignalKind::hangup())?,
             }
         };
         let signals = Self {
             stop: CancellationToken::new(),
-            last_word: Arc::default(),
+            quick_stop: Arc::default(),
         };
         let listener = signals.clone();
         std::thread::Builder::new()
             .name("posthaste-signals".into())
-            .spawn(move || runtime.block_on(listener.hear(heard, terminal)))?;
+            .spawn(move || runtime.block_on(listener.handle(heard, terminal)))?;
         Ok(signals)
     }
 
-    async fn hear(self, mut heard: Heard, terminal: Terminal) {
-        heard.next().await;
+    async fn handle(self, mut streams: SignalStreams, terminal: Terminal) {
+        streams.next().await;
         terminal.note("stopping gracefully; a second signal stops at once");
         self.stop.cancel();
-        heard.next().await;
-        if let Some(last_word) = self.last_word.lock().as_ref() {
-            last_word.say();
+        streams.next().await;
+        if let Some(quick_stop) = self.quick_stop.lock().as_ref() {
+            quick_stop.run();
         }
         terminal.flush_at_once();
         std::process::exit(ENDED_BY_SIGNAL);
@@ -67,7 +67,7 @@ impl Signals {
     }
 
     /// An error when one came: nobody knows whether what was to be done once is all done.
-    pub(crate) fn none_came(&self) -> anyhow::Result<()> {
+    pub(crate) fn fail_if_signalled(&self) -> anyhow::Result<()> {
         anyhow::ensure!(
             !self.stop.is_cancelled(),
             "stopped before everything was done."
@@ -76,18 +76,18 @@ impl Signals {
     }
 
     /// What is still to be done when the second signal comes.
-    pub(crate) fn leave(&self, last_word: Option<LastWord>) {
-        *self.last_word.lock() = last_word;
+    pub(crate) fn set_quick_stop(&self, quick_stop: Option<QuickStop>) {
+        *self.quick_stop.lock() = quick_stop;
     }
 }
 
-struct Heard {
+struct SignalStreams {
     interrupt: Option<Signal>,
     terminate: Option<Signal>,
     hangup: Option<Signal>,
 }
 
-impl Heard {
+impl SignalStreams {
     async fn next(&mut self) {
         tokio::select! {
             () = next(&mut self.interrupt) => {}
@@ -110,10 +110,10 @@ pub(crate) fn listener(kind: SignalKind) -> anyhow::Result<Option<Signal>> {
     if ignores(&status, kind.as_raw_value()) {
         return Ok(None);
     }
-    heard(kind).map(Some)
+    signal_stream(kind).map(Some)
 }
 
-fn heard(kind: SignalKind) -> anyhow::Result<Signal> {
+fn signal_stream(kind: SignalKind) -> anyhow::Result<Signal> {
     signal(kind).context("cannot listen for signals")
 }
 

@@ -12,7 +12,7 @@ const INSTEAD: [(&str, &str, &str); 2] = [
 /// The commands that were probably intended by what caused this error; none where the
 /// error says enough.
 pub(crate) fn suggest(root: &Command, typed: &[String], error: &clap::Error) -> Vec<String> {
-    let place = Position::of(root, typed);
+    let place = Position::new(root, typed);
     match error.kind() {
         ErrorKind::InvalidSubcommand => {
             let below = place.ending_with(place.next);
@@ -34,14 +34,14 @@ pub(crate) fn suggest(root: &Command, typed: &[String], error: &clap::Error) -> 
 
 /// The command whose help explains what was typed.
 pub(crate) fn command(root: &Command, typed: &[String]) -> String {
-    let words = Position::of(root, typed).words();
+    let words = Position::new(root, typed).words();
     format!("posthaste {words}").trim_end().to_owned()
 }
 
 /// The help of that command.
 pub(crate) fn help(mut root: Command, typed: &[String]) -> String {
     root.build();
-    let last = Position::of(&root, typed).last().cloned();
+    let last = Position::new(&root, typed).last().cloned();
     last.unwrap_or(root).render_help().to_string()
 }
 
@@ -54,13 +54,13 @@ struct Position<'a> {
 }
 
 impl<'a> Position<'a> {
-    fn of(root: &'a Command, typed: &'a [String]) -> Self {
+    fn new(root: &'a Command, typed: &'a [String]) -> Self {
         let mut path = vec![root];
         let mut words = typed.iter();
         let mut next = "";
         while let Some(word) = words.next() {
             if word.starts_with('-') {
-                if takes_the_next(&path, word) {
+                if takes_value(&path, word) {
                     words.next();
                 }
                 continue;
@@ -137,7 +137,7 @@ impl<'a> Position<'a> {
 }
 
 /// Whether the word after this option is its value.
-fn takes_the_next(path: &[&Command], option: &str) -> bool {
+fn takes_value(path: &[&Command], option: &str) -> bool {
     let mut known = path.iter().flat_map(|command| command.get_arguments());
     let name = option.trim_start_matches('-');
     known.any(|one| one.get_long() == Some(name) && one.get_action().takes_values())

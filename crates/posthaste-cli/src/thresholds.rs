@@ -9,11 +9,11 @@ use crate::file::{self, FILE, OBSERVE};
 
 /// Thresholds as posthaste.toml sets them; the defaults where it does not.
 pub(crate) fn read() -> anyhow::Result<Thresholds> {
-    of_file(Path::new(FILE))
+    read_file(Path::new(FILE))
 }
 
 /// The same by this file.
-pub(crate) fn of_file(file: &Path) -> anyhow::Result<Thresholds> {
+pub(crate) fn read_file(file: &Path) -> anyhow::Result<Thresholds> {
     let table = file::table(file, OBSERVE)?.unwrap_or_default();
     let thresholds = Thresholds::from_table(table).map_err(|why| anyhow!("{OBSERVE}: {why}"));
     thresholds.with_context(|| file.display().to_string())

@@ -216,7 +216,7 @@ impl Options {
                 file.display()
             );
         }
-        warn_if_everybody_reads(file, terminal);
+        warn_if_world_readable(file, terminal);
         Ok(Access::Token(token.to_owned()))
     }
 
@@ -225,7 +225,7 @@ impl Options {
             return Ok(None);
         };
         let certificate = Certificate::read(cert, key)?;
-        warn_if_everybody_reads(key, terminal);
+        warn_if_world_readable(key, terminal);
         Ok(Some(certificate))
     }
 
@@ -238,7 +238,7 @@ impl Options {
             access: self.access(terminal)?,
             over_tls: self.tls_cert.is_some(),
             two_phase: place.named()?.map(Arc::new),
-            thresholds: thresholds::of_file(place.file()?)?,
+            thresholds: thresholds::read_file(place.file()?)?,
             ..posthaste_console::Settings::default()
         };
         if self.operate {
@@ -311,7 +311,7 @@ impl Console {
 }
 
 /// Says so where a secret is open to every user of this machine.
-fn warn_if_everybody_reads(file: &Path, terminal: &Terminal) {
+fn warn_if_world_readable(file: &Path, terminal: &Terminal) {
     let mode = fs::metadata(file).map_or(0, |known| known.mode());
     if mode & 0o004 != 0 {
         let file = file.display();

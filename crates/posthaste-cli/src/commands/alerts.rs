@@ -218,7 +218,7 @@ impl Watch<'_> {
 
     /// Logs, before it ends, the notifications that will not be delivered.
     fn stopped(&self) -> anyhow::Result<()> {
-        match self.pending.owed() {
+        match self.pending.undelivered() {
             0 => {}
             jobs => tracing::warn!(
                 jobs,

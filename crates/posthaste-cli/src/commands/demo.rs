@@ -157,13 +157,13 @@ async fn hold(
             command again to continue.")),
         error = worker.ended() => Err(error),
     };
-    let outcome = stay(outcome, arguments, database, terminal, signals, &mut worker).await;
+    let outcome = keep_running(outcome, arguments, database, terminal, signals, &mut worker).await;
     let stopped = worker.stop().await;
     outcome.and(stopped)
 }
 
 /// Unless `--once`, the worker goes on for the one that enqueues next.
-async fn stay(
+async fn keep_running(
     outcome: anyhow::Result<Report>,
     arguments: &Arguments,
     database: &Database,

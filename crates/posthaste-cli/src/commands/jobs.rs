@@ -214,7 +214,7 @@ struct JobRow {
 }
 
 impl JobRow {
-    fn of(job: ListedJob) -> Self {
+    fn new(job: ListedJob) -> Self {
         Self {
             id: job.id.0,
             name: job.name,
@@ -289,7 +289,7 @@ async fn list(
 ) -> anyhow::Result<()> {
     let filter = which.filter().limit(limit);
     let jobs = Client::new(client).list(&filter).await?;
-    let list = List(jobs.into_iter().map(JobRow::of).collect());
+    let list = List(jobs.into_iter().map(JobRow::new).collect());
     terminal.result(&list, &list)
 }
 

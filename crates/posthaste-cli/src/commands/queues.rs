@@ -52,7 +52,7 @@ enum Command {
         queue: String,
         /// Keep them at least this long, such as 24h or 7d; 'none' keeps them no longer than needed
         #[arg(value_name = "DURATION", value_parser = retention)]
-        how_long: HowLong,
+        retention: Retention,
     },
 }
 
@@ -74,7 +74,7 @@ pub(crate) async fn run(
                         queue: row.try_get(0)?,
                         paused: row.try_get(1)?,
                         changed: None,
-                        limit: Limit::of(row.try_get(2)?, row.try_get(3)?, row.try_get(4)?),
+                        limit: Limit::new(row.try_get(2)?, row.try_get(3)?, row.try_get(4)?),
                         keep: row.try_get(5)?,
                     })
                 })
@@ -111,12 +111,12 @@ pub(crate) async fn run(
                 .await?;
             let limited = Limited {
                 queue: queue.clone(),
-                limit: Limit::of(jobs, Some(seconds as f64), burst.or(jobs)),
+                limit: Limit::new(jobs, Some(seconds as f64), burst.or(jobs)),
             };
             return terminal.result(&limited, &limited);
         }
-        Command::Keep { queue, how_long } => {
-            let interval = how_long.as_ref();
+        Command::Keep { queue, retention } => {
+            let interval = retention.as_ref();
             let interval = interval.map(|(_, time)| format!("{} s", time.as_secs()));
             let row = client
                 .query_typed_one(
@@ -126,7 +126,7 @@ pub(crate) async fn run(
                 .await?;
             let retention = Kept {
                 queue: queue.clone(),
-                keep: how_long.as_ref().map(|(typed, _)| typed.clone()),
+                keep: retention.as_ref().map(|(typed, _)| typed.clone()),
                 changed: row.try_get(0)?,
             };
             return terminal.result(&retention, &retention);
@@ -145,7 +145,7 @@ pub(crate) async fn run(
 /// This many jobs in this many seconds; or no limit.
 type NewLimit = Option<(i32, i64)>;
 /// For how long, as typed; or not at all.
-type HowLong = Option<(String, Duration)>;
+type Retention = Option<(String, Duration)>;
 
 fn limit(text: &str) -> Result<NewLimit, String> {
     match text {
@@ -154,7 +154,7 @@ fn limit(text: &str) -> Result<NewLimit, String> {
     }
 }
 
-fn retention(text: &str) -> Result<HowLong, String> {
+fn retention(text: &str) -> Result<Retention, String> {
     match text {
         "none" => Ok(None),
         _ => options::duration(text).map(|time| Some((text.to_owned(), time))),
@@ -169,7 +169,7 @@ struct Limit {
 }
 
 impl Limit {
-    fn of(jobs: Option<i32>, seconds: Option<f64>, burst: Option<i32>) -> Option<Self> {
+    fn new(jobs: Option<i32>, seconds: Option<f64>, burst: Option<i32>) -> Option<Self> {
         Some(Self {
             jobs: jobs?,
             seconds: seconds?,

@@ -31,7 +31,7 @@ enum Command {
 
 /// Which routes, of which file.
 #[derive(clap::Args)]
-struct WhichRoutes {
+struct RouteSelection {
     /// The routes; without any, all of the file
     #[arg(value_name = "ROUTE")]
     routes: Vec<String>,
@@ -65,7 +65,7 @@ pub(crate) async fn run(
     }
 }
 
-impl WhichRoutes {
+impl RouteSelection {
     /// Those that were named.
     fn read(&self) -> anyhow::Result<Vec<Route>> {
         routes::read(&self.config, &self.routes)

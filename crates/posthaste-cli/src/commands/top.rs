@@ -92,7 +92,7 @@ pub(crate) async fn run(
         shown: first,
     };
     tokio::select! {
-        ended = drawn.go_on(&mut reader, arguments.every) => ended,
+        ended = drawn.run_until_quit(&mut reader, arguments.every) => ended,
         () = signals.stop().cancelled() => Ok(()),
         error = database.gone() => Err(error),
     }
@@ -111,7 +111,7 @@ struct Drawn {
 
 impl Drawn {
     /// Draws, reads and handles keys until the user quits.
-    async fn go_on(&mut self, reader: &mut Reader, every: Duration) -> anyhow::Result<()> {
+    async fn run_until_quit(&mut self, reader: &mut Reader, every: Duration) -> anyhow::Result<()> {
         let mut ticks = tokio::time::interval(every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.tick().await;
@@ -210,8 +210,8 @@ impl Reader {
         let read = tokio::time::timeout(WITHIN, read).await;
         let snapshot = read.context("the database does not answer")??;
         let at = self.begun.elapsed().as_secs_f64();
-        let now = Completed::of(&snapshot, at);
-        let frame = Frame::of(&snapshot, &now, self.then.as_ref(), &self.thresholds);
+        let now = Completed::new(&snapshot, at);
+        let frame = Frame::new(&snapshot, &now, self.then.as_ref(), &self.thresholds);
         self.then = Some(now);
         Ok(frame)
     }

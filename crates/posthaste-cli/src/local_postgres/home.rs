@@ -40,7 +40,7 @@ pub(crate) struct Home {
 
 impl Home {
     /// The home that belongs to the current directory; nothing is made yet.
-    pub(crate) fn of_current_directory() -> anyhow::Result<Self> {
+    pub(crate) fn in_current_directory() -> anyhow::Result<Self> {
         let here = std::env::current_dir().context("the current directory is gone")?;
         let beside = here.join(FOLDER);
         if !rustix::process::geteuid().is_root() {
@@ -50,7 +50,7 @@ impl Home {
             });
         }
         let user = owner_of(&beside.join("data")).map_or_else(unprivileged, Ok)?;
-        let folder = if reaches(&here, user)? {
+        let folder = if can_access(&here, user)? {
             beside
         } else {
             let hash = Sha256::digest(here.as_os_str().as_bytes());
@@ -199,7 +199,7 @@ fn user_named(users: &str, name: &str) -> Option<ServerUser> {
 }
 
 /// Whether `user` can go to `folder`, found out by going there.
-fn reaches(folder: &Path, user: ServerUser) -> anyhow::Result<bool> {
+fn can_access(folder: &Path, user: ServerUser) -> anyhow::Result<bool> {
     use std::os::unix::process::CommandExt as _;
     let status = Command::new("/bin/sh")
         .args(["-c", "exit 0"])

@@ -18,7 +18,7 @@ pub(crate) struct Completed {
 }
 
 impl Completed {
-    pub(crate) fn of(snapshot: &Snapshot, at: f64) -> Self {
+    pub(crate) fn new(snapshot: &Snapshot, at: f64) -> Self {
         let mut queues = BTreeMap::new();
         for of in &snapshot.counters.jobs {
             *queues.entry(of.queue.clone()).or_default() += of.completed_total;
@@ -86,7 +86,7 @@ pub(crate) struct Frame {
 
 impl Frame {
     /// Of what was read now; rates are those since `then`.
-    pub(crate) fn of(
+    pub(crate) fn new(
         snapshot: &Snapshot,
         now: &Completed,
         then: Option<&Completed>,

@@ -114,7 +114,7 @@ impl PendingAlertEvents {
     }
 
     /// How many events are printed and not yet enqueued.
-    pub(crate) fn owed(&self) -> usize {
+    pub(crate) fn undelivered(&self) -> usize {
         self.printed
     }
 }
@@ -174,14 +174,14 @@ mod tests {
         let (printed, enqueued) = deliver(&mut pending, 1);
         assert_eq!(printed, ["1 begins post", "2 ends mail"]);
         assert_eq!(enqueued, ["0 begins mail"], "the oldest is delivered first");
-        assert_eq!((pending.owed(), pending.firing().len()), (2, 1));
+        assert_eq!((pending.undelivered(), pending.firing().len()), (2, 1));
         pending.fires(late(&["post"]));
         let (printed, enqueued) = deliver(&mut pending, 9);
         assert!(printed.is_empty(), "{printed:?}");
         assert_eq!(enqueued, ["1 begins post", "2 ends mail"]);
         pending.fires(vec![]);
         assert_eq!(deliver(&mut pending, 9).1, ["3 ends post"]);
-        assert_eq!((pending.owed(), pending.firing().len()), (0, 0));
+        assert_eq!((pending.undelivered(), pending.firing().len()), (0, 0));
     }
 
     #[test]
@@ -212,7 +212,7 @@ mod tests {
             left_out += pending.fires(late(queues));
             deliver(&mut pending, 0);
         }
-        assert_eq!((left_out, pending.owed()), (3, MOST));
+        assert_eq!((left_out, pending.undelivered()), (3, MOST));
         assert_eq!(pending.to_enqueue().map(|event| event.number), Some(3));
         assert_eq!(pending.to_print(), None);
     }

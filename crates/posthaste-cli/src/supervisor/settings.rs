@@ -11,7 +11,7 @@ use crate::thresholds;
 
 /// The table of this file; the defaults where there is no file or no table.
 pub(crate) fn read(path: &Path) -> anyhow::Result<Policy> {
-    let warn_after = thresholds::of_file(path)?.long_transaction;
+    let warn_after = thresholds::read_file(path)?.long_transaction;
     let policy = in_file(path)?;
     Ok(policy.unwrap_or_else(|| Policy::default().or_warn_after(warn_after)))
 }
@@ -21,7 +21,7 @@ pub(super) fn in_file(path: &Path) -> anyhow::Result<Option<Policy>> {
     let Some(table) = file::table(path, TXWATCH)? else {
         return Ok(None);
     };
-    let warn_after = thresholds::of_file(path)?.long_transaction;
+    let warn_after = thresholds::read_file(path)?.long_transaction;
     let table = Value::Object(table.into_iter().collect());
     let policy = Policy::read(table, warn_after).map_err(|why| anyhow!("{TXWATCH}: {why}"));
     Ok(Some(policy.with_context(|| path.display().to_string())?))

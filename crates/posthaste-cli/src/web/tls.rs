@@ -41,7 +41,7 @@ struct Stamp {
 }
 
 impl Stamp {
-    fn of(file: &Path) -> Option<Self> {
+    fn read(file: &Path) -> Option<Self> {
         let known = fs::metadata(file).ok()?;
         Some(Self {
             changed: (known.mtime(), known.mtime_nsec()),
@@ -54,7 +54,7 @@ impl Stamp {
 impl Certificate {
     /// Says what is wrong with these files.
     pub(super) fn read(cert: &Path, key: &Path) -> anyhow::Result<Self> {
-        let then = stamps(cert, key);
+        let then = read_stamps(cert, key);
         let last = Last {
             read: Arc::new(pair(cert, key)?),
             then,
@@ -69,7 +69,7 @@ impl Certificate {
     /// The last one that was good.
     fn now(&self) -> Arc<CertifiedKey> {
         let mut last = self.last.lock();
-        let now = stamps(&self.cert, &self.key);
+        let now = read_stamps(&self.cert, &self.key);
         // A file that is just being replaced is read at the next connection.
         if now.is_some() && now != last.then {
             last.then = now;
@@ -85,8 +85,8 @@ impl Certificate {
     }
 }
 
-fn stamps(cert: &Path, key: &Path) -> Option<[Stamp; 2]> {
-    Some([Stamp::of(cert)?, Stamp::of(key)?])
+fn read_stamps(cert: &Path, key: &Path) -> Option<[Stamp; 2]> {
+    Some([Stamp::read(cert)?, Stamp::read(key)?])
 }
 
 fn pair(cert: &Path, key: &Path) -> anyhow::Result<CertifiedKey> {

@@ -86,7 +86,7 @@ pub(super) async fn run(
     };
     if arguments.once {
         terminal.results(&ended, "no captures")?;
-        signals.none_came()?;
+        signals.fail_if_signalled()?;
     } else {
         let captures = &ended;
         terminal.line("captured", &All { captures })?;

@@ -35,7 +35,7 @@ pub(super) async fn cancel(
     chosen: &Chosen,
 ) -> anyhow::Result<()> {
     let met = match chosen.ids.is_empty() || !chosen.which.is_any() {
-        true => cancel_all(client, &unended(client, chosen).await?).await?,
+        true => cancel_all(client, &unfinished_ids(client, chosen).await?).await?,
         false => cancel_all(client, &chosen.ids).await?,
     };
     let says: Says = match chosen.which.is_any() {
@@ -71,7 +71,10 @@ const UNENDED: [State; 7] = [
 ];
 
 /// The jobs that the conditions choose, those first that were enqueued first.
-async fn unended(client: &tokio_postgres::Client, chosen: &Chosen) -> anyhow::Result<Vec<i64>> {
+async fn unfinished_ids(
+    client: &tokio_postgres::Client,
+    chosen: &Chosen,
+) -> anyhow::Result<Vec<i64>> {
     let mut ids = Vec::new();
     let states = match chosen.which.state {
         Some(state) => {

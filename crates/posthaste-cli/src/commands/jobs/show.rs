@@ -41,7 +41,7 @@ struct Failed {
 }
 
 impl Failed {
-    fn of(failure: Failure) -> Self {
+    fn new(failure: Failure) -> Self {
         Self {
             attempt: failure.attempt,
             at: failure.at,
@@ -68,7 +68,7 @@ impl Shown {
             claimed_at: job.claimed_at,
             ended_at: job.ended_at,
             delivery_id: job.delivery_id.to_string(),
-            failures: failures.into_iter().map(Failed::of).collect(),
+            failures: failures.into_iter().map(Failed::new).collect(),
         })
     }
 

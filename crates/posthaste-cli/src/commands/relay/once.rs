@@ -138,7 +138,7 @@ struct RouteTotals {
 pub(super) struct Report(Vec<RouteTotals>);
 
 impl Report {
-    pub(super) fn of(relays: &[Started]) -> Self {
+    pub(super) fn combined(relays: &[Started]) -> Self {
         Self(relays.iter().map(RouteTotals::new).collect())
     }
 }

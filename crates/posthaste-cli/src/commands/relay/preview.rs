@@ -3,7 +3,7 @@
 use posthaste_relay::preview;
 use serde_json::value::RawValue;
 
-use super::WhichRoutes;
+use super::RouteSelection;
 use super::misrouted::{Fed, misrouted};
 use crate::database::Database;
 use crate::failure;
@@ -13,7 +13,7 @@ use crate::terminal::Terminal;
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
-    which: WhichRoutes,
+    which: RouteSelection,
 
     /// Show at most this many jobs of each route
     #[arg(

@@ -7,7 +7,7 @@ use serde::Serialize;
 use tokio_postgres::Client;
 
 use super::misrouted::{Fed, misrouted};
-use super::{WhichRoutes, once};
+use super::{RouteSelection, once};
 use crate::database::Database;
 use crate::observe::Listen;
 use crate::routes::{self, Started};
@@ -21,7 +21,7 @@ use crate::worker::{self, Settings, StopGrace};
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
-    which: WhichRoutes,
+    which: RouteSelection,
 
     /// End when nothing waits to be sent, or when what is left is for a destination that has taken
     /// nothing for ten seconds; jobs that are not due yet are not waited for
@@ -98,19 +98,19 @@ pub(super) async fn run(
     let over = async {
         tokio::select! {
             empty = empty => empty,
-            gone = first_gone(&relays) => Err(gone),
+            gone = wait_for_first_end(&relays) => Err(gone),
         }
     };
     let ended = worker.run_until(over, database, signals).await;
     if arguments.once {
-        let report = once::Report::of(&relays);
+        let report = once::Report::combined(&relays);
         terminal.result(&report, &report)?;
         if ended.is_ok() {
-            signals.none_came()?;
+            signals.fail_if_signalled()?;
             warn_about_misrouted(&client, &relays, terminal).await?;
         }
     } else {
-        let routes = once::Report::of(&relays);
+        let routes = once::Report::combined(&relays);
         terminal.line("sent", &Totals { routes })?;
     }
     ended
@@ -139,7 +139,7 @@ async fn warn_about_misrouted(
 /// Completes when one of the destinations will never take anything again: it says which, and why.
 /// The one that runs the command mends what it was connected to and runs it again; with other
 /// routes gone on with, that one would seem to be down for a while.
-async fn first_gone(relays: &[Started]) -> anyhow::Error {
+async fn wait_for_first_end(relays: &[Started]) -> anyhow::Error {
     let gone = relays.iter().map(|one| {
         Box::pin(async move {
             one.relay.gone().await;

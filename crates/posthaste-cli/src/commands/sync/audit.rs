@@ -163,7 +163,7 @@ impl Report {
     pub(crate) fn new(table: &str, found: Audited) -> Self {
         let named = found.named.iter().map(|(id, difference)| Named {
             id: id.clone(),
-            how: how(*difference),
+            how: difference_name(*difference),
         });
         let differ = found.differences();
         Self {
@@ -191,7 +191,7 @@ impl Report {
     }
 }
 
-fn how(difference: Difference) -> &'static str {
+fn difference_name(difference: Difference) -> &'static str {
     match difference {
         Difference::Missing => "missing",
         Difference::Stale => "stale",

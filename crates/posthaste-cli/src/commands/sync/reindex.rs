@@ -134,13 +134,13 @@ pub(super) async fn run(
         let line = format!("{name}: {} cancelled", counted(cancelled, "job", "jobs"));
         return terminal.result(line, &Cancelled { cancelled });
     }
-    if !progress && !arguments.wait && !arguments.which.is_given() {
+    if !progress && !arguments.wait && !arguments.which.has_choice() {
         bail!(
             "choose documents: --all, --ids, --id, --where, or --column with --since or \
              --until; or --progress, --pause, --resume, --cancel"
         );
     }
-    if arguments.which.is_given() {
+    if arguments.which.has_choice() {
         let plan = Plan::make(&client, name, arguments).await?;
         if arguments.dry_run {
             return terminal.result(&plan, &plan);
@@ -157,7 +157,7 @@ pub(super) async fn run(
         }
         terminal.note(&line);
         let ended = wait(&client, &queue, Some(&plan.0.mark), terminal).await?;
-        let done = Own::of(name, jobs, &ended, arguments.only_different);
+        let done = Own::new(name, jobs, &ended, arguments.only_different);
         return terminal.result(&done, &done);
     }
     let left = match arguments.wait {
@@ -167,12 +167,12 @@ pub(super) async fn run(
     let counters = posthaste::Client::new(posthaste::Unnamed(&client))
         .counters()
         .await?;
-    let far = Progress::of(&counters, name, &queue, left.open);
+    let far = Progress::new(&counters, name, &queue, left.open);
     terminal.result(&far, &far)
 }
 
 impl RowSelector {
-    fn is_given(&self) -> bool {
+    fn has_choice(&self) -> bool {
         let by_time = self.since.is_some() || self.until.is_some();
         self.all
             || !self.ids.is_empty()
@@ -238,7 +238,7 @@ struct Cancelled {
 }
 
 #[derive(Serialize)]
-struct Rests {
+struct PauseResult {
     table: String,
     paused: bool,
 }
@@ -260,7 +260,7 @@ async fn rest(
         false => format!("{name}: re-indexes continue"),
     };
     let table = name.to_owned();
-    terminal.result(line, &Rests { table, paused })
+    terminal.result(line, &PauseResult { table, paused })
 }
 
 /// Those that run are checked in a moment, and then wait or are gone.

@@ -93,7 +93,7 @@ pub(super) async fn run(
         terminal.results(&tables, "nothing to sync")?;
     }
     if arguments.once {
-        signals.none_came()?;
+        signals.fail_if_signalled()?;
     }
     match arguments.once {
         true => all_indexed(&tables),

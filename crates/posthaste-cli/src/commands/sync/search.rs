@@ -50,7 +50,7 @@ pub(super) async fn run(
     let Sides { source, index } = syncs::open(&table, database.address(), Access::Read)?;
     let words = arguments.words.join(" ");
     let rows = search_rows(&*source, &*index, &words, arguments.limit.into()).await?;
-    let found: Vec<SearchHit> = rows.into_iter().filter_map(SearchHit::of).collect();
+    let found: Vec<SearchHit> = rows.into_iter().filter_map(SearchHit::from_row).collect();
     terminal.results(&found, "nothing found")
 }
 
@@ -63,7 +63,7 @@ struct SearchHit {
 }
 
 impl SearchHit {
-    fn of(row: Row) -> Option<Self> {
+    fn from_row(row: Row) -> Option<Self> {
         let Body::Document(document) = row.body else {
             return None;
         };

@@ -45,13 +45,13 @@ impl Keys {
             // A longer one goes on with these; its last letter means nothing here.
             (Begun::Sequence, b'0'..=b'?') => self.begun = Begun::Sequence,
             (Begun::Sequence, _) => {}
-            (Begun::Nothing | Begun::Escape, byte) => return of(byte),
+            (Begun::Nothing | Begun::Escape, byte) => return parse_key(byte),
         }
         None
     }
 }
 
-fn of(byte: u8) -> Option<Key> {
+fn parse_key(byte: u8) -> Option<Key> {
     Some(match byte {
         b'q' | b'Q' => Key::Quit,
         b'j' => Key::Down,

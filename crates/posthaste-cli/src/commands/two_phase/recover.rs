@@ -81,7 +81,7 @@ impl Pass {
         }
     }
 
-    fn says_anything(&self) -> bool {
+    fn has_news(&self) -> bool {
         let reported = self.finished + self.rolled_back + self.open.len() + self.unmoved.len();
         reported > 0 || self.not_read.is_some()
     }
@@ -141,7 +141,7 @@ pub(super) async fn run(
         match pass.await {
             Ok((_, pass)) if arguments.once => {
                 terminal.result(&pass, &pass)?;
-                signals.none_came()?;
+                signals.fail_if_signalled()?;
                 return match pass.not_read {
                     Some(_) => anyhow::bail!(
                         "transactions that have not moved for an hour could \
@@ -151,7 +151,7 @@ pub(super) async fn run(
                 };
             }
             Ok((is_time, pass)) => {
-                if pass.says_anything() {
+                if pass.has_news() {
                     terminal.outcome("pass", &pass, &pass)?;
                 }
                 if is_time && pass.not_read.is_none() {
@@ -184,7 +184,7 @@ mod tests {
             ..Recovered::default()
         };
         let pass = Pass::new(recovered, Err(Failure::Moving));
-        assert!(pass.says_anything());
+        assert!(pass.has_news());
         let text = pass.to_string();
         assert!(text.starts_with("7 finished, "), "{text}");
         assert!(text.contains("an hour could not be listed: "), "{text}");

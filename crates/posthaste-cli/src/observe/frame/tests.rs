@@ -28,8 +28,8 @@ fn snapshot(jobs: Vec<Counter>, late: &[(&str, f64, bool)]) -> Snapshot {
 }
 
 fn frame(snapshot: &Snapshot, then: Option<&Completed>) -> Frame {
-    let now = Completed::of(snapshot, 12.0);
-    Frame::of(snapshot, &now, then, &Thresholds::default())
+    let now = Completed::new(snapshot, 12.0);
+    Frame::new(snapshot, &now, then, &Thresholds::default())
 }
 
 #[test]

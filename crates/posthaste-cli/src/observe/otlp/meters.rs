@@ -132,7 +132,7 @@ pub(crate) fn observe(collector: Collector) {
     }
     tokio::spawn(async move {
         let (last, mut known) = (Last::default(), BTreeSet::new());
-        let mut reads = tokio::time::interval(often());
+        let mut reads = tokio::time::interval(export_interval());
         reads.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             reads.tick().await;
@@ -153,7 +153,7 @@ pub(crate) fn observe(collector: Collector) {
 }
 
 /// No less often than it is sent.
-fn often() -> Duration {
+fn export_interval() -> Duration {
     let interval = super::variable("OTEL_METRIC_EXPORT_INTERVAL");
     let interval = interval.and_then(|text| text.parse().ok());
     interval

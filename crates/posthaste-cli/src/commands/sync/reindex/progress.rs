@@ -19,7 +19,7 @@ pub(super) struct Own {
 }
 
 impl Own {
-    pub(super) fn of(table: &str, documents: u64, ended: &Left, only_different: bool) -> Self {
+    pub(super) fn new(table: &str, documents: u64, ended: &Left, only_different: bool) -> Self {
         let all = i64::try_from(documents).unwrap_or(i64::MAX);
         Self {
             table: table.to_owned(),
@@ -55,7 +55,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    pub(super) fn of(counters: &Counters, table: &str, queue: &str, left: i64) -> Self {
+    pub(super) fn new(counters: &Counters, table: &str, queue: &str, left: i64) -> Self {
         let ours = || counters.jobs.iter().filter(|one| one.queue == queue);
         Self {
             table: table.to_owned(),
