@@ -44,7 +44,7 @@ use uuid::Uuid;
 use crate::support::{SOON, database};
 use deliveries::Deliveries;
 use queue::{End, Queue};
-use reconcile::{Provider, Reconciler, UnqueryableProvider, told};
+use reconcile::{Provider, Reconciler, UnqueryableProvider, failed_mails};
 use worker::{Step, Worker};
 
 const LEASE: Duration = Duration::from_secs(1);
@@ -188,7 +188,7 @@ impl Setup {
             deliveries: self.deliveries.clone(),
             queue: self.queue.clone(),
             provider,
-            look: Duration::from_millis(100),
+            poll_interval: Duration::from_millis(100),
             patience: 0.0,
             resends: AT_ONCE,
             resends_unknown: false,
@@ -204,8 +204,8 @@ impl Setup {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mails_are_sent_once_and_their_ids_kept_for_a_day() {
-    let Some(setup) = Setup::new("mails_are_sent_once_and_their_ids_kept_for_a_day").await else {
+async fn mails_are_sent_once_and_their_ids_stored_for_a_day() {
+    let Some(setup) = Setup::new("mails_are_sent_once_and_their_ids_stored_for_a_day").await else {
         return;
     };
     let id = setup.order().await;
@@ -246,10 +246,12 @@ async fn tasks_of_a_lost_worker_return_and_its_late_result_is_ignored() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mails_interrupted_by_a_crash_are_unknown_until_the_provider_is_asked() {
-    let Some(setup) = Setup::new("a_worker_that_is_lost_in_the_middle_of_a_mail").await else {
+    let Some(setup) =
+        Setup::new("mails_interrupted_by_a_crash_are_unknown_until_the_provider_is_asked").await
+    else {
         return;
     };
-    let (_client, mut told) = told(setup.db.url()).await.unwrap();
+    let (_client, mut failed) = failed_mails(setup.db.url()).await.unwrap();
     setup.server.order(&json!({ "delay": 3600 })).unwrap();
     let id = setup.order().await;
     let lost = setup.worker();
@@ -261,7 +263,7 @@ async fn mails_interrupted_by_a_crash_are_unknown_until_the_provider_is_asked() 
     let _ = lost.await;
     setup.work_until(id, "unknown").await;
     // The listener is notified, and a provider that cannot tell changes nothing.
-    let heard = tokio::time::timeout(SOON, told.recv()).await.unwrap();
+    let heard = tokio::time::timeout(SOON, failed.recv()).await.unwrap();
     assert_eq!(heard, Some(id));
     assert_eq!(
         setup.reconciler(UnqueryableProvider).pass().await.unwrap(),

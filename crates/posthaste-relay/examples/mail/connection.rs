@@ -33,7 +33,10 @@ impl Connection {
         &self,
         call: &ScriptInvocation<'_>,
     ) -> Result<T, Box<dyn Error + Send + Sync>> {
-        let connection = self.connection().await.map_err(|error| self.told(&error))?;
+        let connection = self
+            .connection()
+            .await
+            .map_err(|error| self.describe(&error))?;
         let answer = call.invoke_async(&mut (*connection).clone()).await;
         if answer.is_err() {
             // Also when the server refused: after a failover the same address is another server.
@@ -42,7 +45,7 @@ impl Connection {
                 .await
                 .take_if(|open| Arc::ptr_eq(open, &connection));
         }
-        answer.map_err(|error| self.told(&error))
+        answer.map_err(|error| self.describe(&error))
     }
 
     async fn connection(&self) -> Result<Arc<MultiplexedConnection>, RedisError> {
@@ -60,7 +63,7 @@ impl Connection {
     }
 
     /// What went wrong and where, without user and password.
-    fn told(&self, error: &RedisError) -> Box<dyn Error + Send + Sync> {
+    fn describe(&self, error: &RedisError) -> Box<dyn Error + Send + Sync> {
         let address = self.client.get_connection_info().addr();
         format!("Redis at {address}: {error}").into()
     }

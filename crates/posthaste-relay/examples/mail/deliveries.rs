@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use posthaste::Backoff;
 use uuid::Uuid;
 
-/// Mails that are looked after at a time.
+/// The number of mails read at a time.
 pub const PAGE: usize = 100;
 
 /// What a worker is to do with a task.
@@ -34,7 +34,7 @@ pub struct Outcome {
     pub counts: bool,
 }
 
-/// A mail that somebody must look after.
+/// A mail that must be handled.
 pub struct Open {
     pub id: Uuid,
     pub state: String,
@@ -42,8 +42,8 @@ pub struct Open {
     pub is_due: bool,
 }
 
-/// Which mails are looked after.
-pub struct Look {
+/// Selects the mails to handle.
+pub struct OpenQuery {
     /// In seconds: see `Reconciler`.
     pub patience: f64,
     pub retries_failed: bool,
@@ -74,9 +74,14 @@ impl Deliveries {
         let lock = "SELECT pg_advisory_xact_lock(hashtext('mail_deliveries'))";
         transaction.batch_execute(lock).await?;
         // The trigger comes last.
-        let look = "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgname = 'mail_deliveries_told'
+        let installed =
+            "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgname = 'mail_deliveries_notify'
              AND tgrelid = to_regclass('mail_deliveries'))";
-        if !transaction.query_one(look, &[]).await?.get::<_, bool>(0) {
+        if !transaction
+            .query_one(installed, &[])
+            .await?
+            .get::<_, bool>(0)
+        {
             let schema = include_str!("schema.sql");
             transaction.batch_execute(schema).await?;
         }
@@ -148,19 +153,25 @@ impl Deliveries {
         Ok(now.get(0))
     }
 
-    /// Mails that somebody must look after: a page at most, the next time others.
-    pub async fn open_ones(&self, look: &Look) -> Result<Vec<Open>, Box<dyn Error + Send + Sync>> {
+    /// Open mails, at most a page; other ones the next time.
+    pub async fn list_open(
+        &self,
+        query: &OpenQuery,
+    ) -> Result<Vec<Open>, Box<dyn Error + Send + Sync>> {
         let open = include_str!("deliveries/open.sql");
-        let (base, cap) = (look.pause.base.as_secs_f64(), look.pause.cap.as_secs_f64());
-        let (retries_failed, page) = (look.retries_failed, PAGE as i64);
+        let (base, cap) = (
+            query.pause.base.as_secs_f64(),
+            query.pause.cap.as_secs_f64(),
+        );
+        let (retries_failed, page) = (query.retries_failed, PAGE as i64);
         let client = self.client().await?;
         let rows = client
             .query(
                 open,
                 &[
-                    &look.patience,
+                    &query.patience,
                     &retries_failed,
-                    &look.since,
+                    &query.since,
                     &base,
                     &cap,
                     &page,

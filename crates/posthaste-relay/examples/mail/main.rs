@@ -48,7 +48,7 @@ use uuid::Uuid;
 
 use deliveries::Deliveries;
 use queue::{LEASE, MAIL, Queue};
-use reconcile::{LOOK, RESENDS, Reconciler, UnqueryableProvider};
+use reconcile::{POLL_INTERVAL, RESENDS, Reconciler, UnqueryableProvider};
 use worker::{OUTAGE, RETRIES, Worker};
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -174,7 +174,7 @@ fn reconciler(
         deliveries,
         queue: Queue::open(redis, MAIL, LEASE)?,
         provider: UnqueryableProvider,
-        look: LOOK,
+        poll_interval: POLL_INTERVAL,
         patience: 30.0,
         resends: RESENDS,
         resends_unknown: false,

@@ -31,7 +31,7 @@ pub struct Queue {
     lease: Duration,
 }
 
-/// The right to work a task, until a time that is told by Redis' clock.
+/// The right to work on a task, until a time of Redis' clock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lease {
     pub id: Uuid,
@@ -44,7 +44,7 @@ pub struct Lease {
 pub enum End {
     /// The work is done: its id is known for a day.
     Completed,
-    /// It is given up here, for this reason: somebody looks after it elsewhere.
+    /// It is given up here, for this reason: another worker handles it.
     Archived(String),
     /// It failed, for this reason, and comes back after this.
     Again(Duration, String),

@@ -15,11 +15,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio_postgres::{AsyncMessage, Client, NoTls};
 use uuid::Uuid;
 
-use super::deliveries::{Deliveries, Look, Open, PAGE};
+use super::deliveries::{Deliveries, Open, OpenQuery, PAGE};
 use super::queue::Queue;
 
-/// Mails are looked after this often, also when nobody tells of one.
-pub const LOOK: Duration = Duration::from_secs(10);
+/// How often mails are polled without a notification.
+pub const POLL_INTERVAL: Duration = Duration::from_secs(10);
 /// Before a mail is sent again of which nobody knows, or that has failed.
 pub const RESENDS: Backoff = Backoff {
     base: Duration::from_secs(30),
@@ -52,7 +52,7 @@ pub struct Reconciler<P> {
     pub deliveries: Deliveries,
     pub queue: Queue,
     pub provider: P,
-    pub look: Duration,
+    pub poll_interval: Duration,
     /// After this many seconds a mail that waits may have lost its task, and one that is being sent
     /// its worker.
     pub patience: f64,
@@ -66,21 +66,20 @@ pub struct Reconciler<P> {
 }
 
 impl<P: Provider> Reconciler<P> {
-    /// Looks again and again, at once when it is told of a mail; whatever fails is said and tried
-    /// again.
+    /// Polls for open mails, at once after a notification; logs and retries failures.
     pub async fn run(&self, url: &str) -> Infallible {
         let mut listening = None;
         let mut failures = 0u32;
         loop {
-            let looked = async {
+            let pass = async {
                 if listening.is_none() {
-                    listening = Some(told(url).await?);
+                    listening = Some(failed_mails(url).await?);
                 }
                 self.pass().await
             };
-            let failed = match looked.await {
+            let failed = match pass.await {
                 Ok(_) if failures > 0 => {
-                    tracing::info!("mails are looked after again");
+                    tracing::info!("mails are reconciled again");
                     failures = 0;
                     false
                 }
@@ -92,14 +91,14 @@ impl<P: Provider> Reconciler<P> {
                 }
             };
             let has_ended = match &mut listening {
-                // What is lost without a word is found by looking, all else by being told.
-                Some((_, told)) if !failed => {
-                    let next = tokio::time::timeout(self.look, told.recv()).await;
-                    // One pass is for all that were told of meanwhile.
-                    while told.try_recv().is_ok() {}
+                // Polls find mails whose notification was lost.
+                Some((_, mails)) if !failed => {
+                    let next = tokio::time::timeout(self.poll_interval, mails.recv()).await;
+                    // One pass handles all notifications so far.
+                    while mails.try_recv().is_ok() {}
                     matches!(next, Ok(None))
                 }
-                Some((_, told)) => told.is_closed(),
+                Some((_, mails)) => mails.is_closed(),
                 None => true,
             };
             if has_ended {
@@ -111,11 +110,11 @@ impl<P: Provider> Reconciler<P> {
         }
     }
 
-    /// Looks after all that is open, once; how many mails were moved on. One that cannot be looked
-    /// after stands in no other's way: the first error is returned when its page is done, or when
-    /// several in a row could not be.
+    /// Handles all open mails once and returns how many changed their state. A mail that fails
+    /// does not block others: the first error is returned at the end of its page, or after several
+    /// failures in a row.
     pub async fn pass(&self) -> Result<usize, Box<dyn Error + Send + Sync>> {
-        let look = Look {
+        let query = OpenQuery {
             patience: self.patience,
             retries_failed: self.retries_failed,
             pause: self.resends,
@@ -123,7 +122,7 @@ impl<P: Provider> Reconciler<P> {
         };
         let mut moved = 0;
         loop {
-            let page = self.deliveries.open_ones(&look).await?;
+            let page = self.deliveries.list_open(&query).await?;
             let (mut failed, mut in_vain) = (None, 0);
             for mail in &page {
                 match self.one(mail).await {
@@ -195,21 +194,16 @@ impl<P: Provider> Reconciler<P> {
 /// Once for each doubling of the failures in a row: an outage is no news every time.
 fn record_failure(error: Box<dyn Error + Send + Sync>, failures: u32) {
     if failures.is_power_of_two() {
-        tracing::warn!(
-            error,
-            failures,
-            "mails cannot be looked after, which is tried again"
-        );
+        tracing::warn!(error, failures, "mails cannot be reconciled; trying again");
     }
 }
 
-/// Ids of mails that failed or became unknown, from the moment on that it was committed, for as
-/// long as the client lives.
-pub async fn told(
+/// Ids of mails that fail or become unknown from now on, as long as the client lives.
+pub async fn failed_mails(
     url: &str,
 ) -> Result<(Client, UnboundedReceiver<Uuid>), Box<dyn Error + Send + Sync>> {
     let (client, mut connection) = tokio_postgres::connect(url, NoTls).await?;
-    let (send, told) = unbounded_channel();
+    let (send, mails) = unbounded_channel();
     tokio::spawn(async move {
         while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
             if let AsyncMessage::Notification(notification) = message
@@ -221,5 +215,5 @@ pub async fn told(
         }
     });
     client.batch_execute("LISTEN mail_deliveries").await?;
-    Ok((client, told))
+    Ok((client, mails))
 }

@@ -22,11 +22,11 @@ CREATE TABLE IF NOT EXISTS mail_deliveries (
 CREATE INDEX IF NOT EXISTS mail_deliveries_open ON mail_deliveries (state, looked_at)
   WHERE state <> 'sent';
 
--- The one that reconciles is told at once, and need not poll.
-CREATE OR REPLACE FUNCTION mail_deliveries_told() RETURNS trigger LANGUAGE plpgsql AS $f$
+-- Notifies the reconciler, which need not poll.
+CREATE OR REPLACE FUNCTION mail_deliveries_notify() RETURNS trigger LANGUAGE plpgsql AS $f$
 BEGIN
   PERFORM pg_notify('mail_deliveries', NEW.delivery_id::text);
   RETURN NULL;
 END $f$;
-CREATE OR REPLACE TRIGGER mail_deliveries_told AFTER UPDATE OF state ON mail_deliveries
-  FOR EACH ROW WHEN (NEW.state IN ('failed', 'unknown')) EXECUTE FUNCTION mail_deliveries_told();
+CREATE OR REPLACE TRIGGER mail_deliveries_notify AFTER UPDATE OF state ON mail_deliveries
+  FOR EACH ROW WHEN (NEW.state IN ('failed', 'unknown')) EXECUTE FUNCTION mail_deliveries_notify();

@@ -56,7 +56,7 @@ pub enum Step {
 }
 
 impl Worker {
-    /// Works until it is told to stop; the mail in hand is finished first.
+    /// Works until it is stopped; finishes the current mail first.
     pub async fn run(&self, stop: CancellationToken) {
         let (mut outages, mut unanswered) = (0, 0);
         while !stop.is_cancelled() {

@@ -46,7 +46,7 @@ pub fn pool() -> Result<Pool> {
     Ok(Pool::builder(manager).max_size(CONNECTIONS).build()?)
 }
 
-/// Serves until it is told to end. Then it first takes no more requests, and finishes those that it
+/// Serves until it is stopped. Then it first takes no more requests, and finishes those that it
 /// has.
 pub async fn serve(routes: Router) -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;

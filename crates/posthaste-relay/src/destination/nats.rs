@@ -324,7 +324,7 @@ impl Destination for Nats {
             let most = live.client.server_info().max_payload;
             let publish = |message| self.publish(&live, message, most);
             let sent = in_order(batch.iter().map(publish).collect());
-            match live.unless_gone(sent).await {
+            match live.unless_disconnected(sent).await {
                 Ok(answers) => {
                     if !answers.iter().any(Answer::is_denial) {
                         live.finish_cleanly();
@@ -355,7 +355,7 @@ impl Destination for Nats {
                 info.error()?;
                 self.has_room(&live).await
             };
-            let outcome: Result<(), Reason> = live.unless_gone(checked).await?;
+            let outcome: Result<(), Reason> = live.unless_disconnected(checked).await?;
             if !outcome.as_ref().is_err_and(Reason::is_denial) {
                 live.finish_cleanly();
             }
@@ -375,7 +375,7 @@ impl Destination for Nats {
                 let live = self.open().await?;
                 let info = format!("STREAM.INFO.{stream}");
                 let asked = self.ask(&live, &info, String::new());
-                let info = live.unless_gone(asked).await?;
+                let info = live.unless_disconnected(asked).await?;
                 if !info.as_ref().is_err_and(Reason::is_denial) {
                     live.finish_cleanly();
                 }

@@ -98,7 +98,7 @@ impl Shared {
     /// Asks whether the destination is there again, or sends one message to see.
     pub(crate) async fn check_or_try_one(&self) {
         match self.destination.probes_with_message() {
-            true => self.try_one(),
+            true => self.admit_one(),
             false => _ = self.check().await,
         }
     }
@@ -116,7 +116,7 @@ impl Shared {
     }
 
     /// Lets one message through, which shows whether the destination takes messages again.
-    fn try_one(&self) {
+    fn admit_one(&self) {
         let others = self.buffer().half_open(self.keeps_in_hand());
         self.reschedule(others.into_iter().map(|one| one.ticket));
         self.room.notify_one();

@@ -74,7 +74,7 @@ impl Shared {
                 ticket.fail(RetryLater::without_attempt(RESCHEDULED_FOR, reason));
                 continue;
             }
-            if self.may_have_gone(&job) {
+            if self.may_have_been_sent(&job) {
                 let reason = "a relay died while it had it".into();
                 self.settle(ticket, Answer::Ambiguous { reason });
                 continue;
@@ -91,7 +91,7 @@ impl Shared {
     }
 
     /// Whether somebody may have sent it of whom nobody can ask, and it must not be sent twice.
-    fn may_have_gone(&self, job: &Job) -> bool {
+    fn may_have_been_sent(&self, job: &Job) -> bool {
         job.crashes > 0
             && self.options.on_ambiguous == OnAmbiguous::Discard
             && !self.destination.can_deduplicate()

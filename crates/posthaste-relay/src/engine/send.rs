@@ -64,7 +64,7 @@ async fn send_batch(shared: Arc<Shared>, batch: Vec<Delivery>, _slot: OwnedSemap
     shared.keep(prepared.unresolved.into_iter());
     match shared.deliver(prepared.tickets, prepared.messages).await {
         Unsent::Nothing => {}
-        Unsent::Unavailable(pending) => shared.single_out(pending).await,
+        Unsent::Unavailable(pending) => shared.isolate_failing_message(pending).await,
         Unsent::Denied(pending) | Unsent::Backpressure(pending) => shared.put_back(pending),
     }
     if has_unresolved {
@@ -209,7 +209,7 @@ impl Shared {
         let late = tokio::select! {
             // An answer that is there counts, however late it is checked.
             biased;
-            answers = self.destination.send(messages) => return each_answered(answers, messages),
+            answers = self.destination.send(messages) => return pair_answers(answers, messages),
             () = self.aborted.cancelled() => None,
             () = tokio::time::sleep(limit) => {
                 let seconds = limit.as_secs_f64();
@@ -239,7 +239,7 @@ impl Shared {
     /// A batch that was not answered although the destination is there is sent in ever smaller
     /// parts, until the message that does this is found: it alone counts as an attempt. When the
     /// destination is not there, or takes no more, everything waits.
-    async fn single_out(&self, pending: Vec<PendingMessage>) {
+    async fn isolate_failing_message(&self, pending: Vec<PendingMessage>) {
         let mut parts = vec![pending];
         let mut denied = Vec::new();
         while let Some(mut part) = parts.pop() {
@@ -405,7 +405,7 @@ impl Shared {
 }
 
 /// An answer to each message.
-fn each_answered(answers: Vec<Answer>, messages: &[Message]) -> Vec<Option<Answer>> {
+fn pair_answers(answers: Vec<Answer>, messages: &[Message]) -> Vec<Option<Answer>> {
     if answers.len() == messages.len() {
         return answers.into_iter().map(Some).collect();
     }

@@ -46,19 +46,19 @@ impl Default for Mapping {
 impl Mapping {
     /// What kind of work it is, in the receiver's words; the job's name by default.
     pub fn kind(self, kind: Template) -> Self {
-        Self { kind, ..self }.with_taken_arguments()
+        Self { kind, ..self }.with_moved_arguments()
     }
 
     /// The receiver's queue or exchange; the destination's own by default.
     pub fn queue(self, queue: Template) -> Self {
         let queue = Some(queue);
-        Self { queue, ..self }.with_taken_arguments()
+        Self { queue, ..self }.with_moved_arguments()
     }
 
     /// A header more, or another value of it.
     pub fn header(mut self, name: impl Into<String>, value: Template) -> Self {
         set(&mut self.headers, name.into(), value);
-        self.with_taken_arguments()
+        self.with_moved_arguments()
     }
 
     /// The message's body; the job's arguments as they are by default.
@@ -73,7 +73,7 @@ impl Mapping {
     /// schedule the job stays in Postgres until then, and counts as no attempt.
     pub fn at(self, at: Template) -> Self {
         let at = Some(at);
-        Self { at, ..self }.with_taken_arguments()
+        Self { at, ..self }.with_moved_arguments()
     }
 
     /// The names of its headers.
@@ -82,14 +82,14 @@ impl Mapping {
     }
 
     /// A place of its templates that two jobs with the same arguments may fill differently.
-    pub(crate) fn place_of_one_job(&self) -> Option<&'static str> {
+    pub(crate) fn per_job_placeholder(&self) -> Option<&'static str> {
         let headers = self.headers.iter().map(|(_, value)| value);
         let all = headers.chain(&self.queue).chain(&self.at);
         let mut all = all.chain(&self.payload).chain([&self.kind]);
-        all.find_map(Template::place_of_one_job)
+        all.find_map(Template::per_job_placeholder)
     }
 
-    fn with_taken_arguments(mut self) -> Self {
+    fn with_moved_arguments(mut self) -> Self {
         let templates = self.headers.iter().map(|(_, value)| value);
         let templates = templates.chain(&self.queue).chain(&self.at);
         let taken = templates.chain([&self.kind]).flat_map(Template::arguments);

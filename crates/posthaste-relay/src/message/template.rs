@@ -95,7 +95,7 @@ impl Template {
     }
 
     /// A place that two jobs with the same arguments may fill differently.
-    pub(crate) fn place_of_one_job(&self) -> Option<&'static str> {
+    pub(crate) fn per_job_placeholder(&self) -> Option<&'static str> {
         self.0.iter().find_map(|part| match part {
             Part::Field { field, .. } => match field {
                 Field::JobId => Some("{job_id}"),

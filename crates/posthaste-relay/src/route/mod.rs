@@ -162,7 +162,7 @@ impl Route {
             let problem = "on_ambiguous: what may have arrived can only be sent again without jobs";
             return refuse(problem.into());
         }
-        if let Some(place) = settings.mapping.place_of_one_job() {
+        if let Some(place) = settings.mapping.per_job_placeholder() {
             return refuse(format!("{place}: a message without a job has none"));
         }
         Ok(Sender {

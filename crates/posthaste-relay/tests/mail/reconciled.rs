@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-use super::reconcile::{LOOK, Provider, Reconciler};
+use super::reconcile::{POLL_INTERVAL, Provider, Reconciler};
 use super::{Setup, UnqueryableProvider};
 use crate::support::SOON;
 
@@ -63,7 +63,7 @@ async fn the_reconciler_survives_failed_passes_and_lost_connections() {
     let client = &setup.client;
     let reconciler = Reconciler {
         retries_failed: true,
-        look: Duration::from_secs(3600),
+        poll_interval: Duration::from_secs(3600),
         ..setup.reconciler(UnqueryableProvider)
     };
     let url = setup.db.url().to_owned();
@@ -107,7 +107,7 @@ async fn reconciler_passes_drain_everything_and_run_every_ten_seconds() {
     );
     let pending = ["LLEN", "asynq:{mail}:pending"];
     assert_eq!(setup.redis.ask(&pending).unwrap(), json!(250));
-    assert_eq!(LOOK, Duration::from_secs(10));
+    assert_eq!(POLL_INTERVAL, Duration::from_secs(10));
     // Nobody tells of a mail whose task is lost.
     let (reconciler, url) = (
         setup.reconciler(UnqueryableProvider),

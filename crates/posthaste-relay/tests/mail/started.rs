@@ -30,7 +30,7 @@ async fn eight_workers_start_at_once_on_a_fresh_database() {
             start.await.unwrap().unwrap();
         }
         assert!(has_table(&client).await);
-        let drop = "DROP TABLE mail_deliveries; DROP FUNCTION mail_deliveries_told()";
+        let drop = "DROP TABLE mail_deliveries; DROP FUNCTION mail_deliveries_notify()";
         client.batch_execute(drop).await.unwrap();
     }
 }

@@ -72,7 +72,7 @@ async fn jobs_wait_in_postgres_for_receivers_without_a_schedule() {
 }
 
 /// The job is done here before its time, and run there when that has come.
-async fn is_run_at_its_time(destination: impl Destination, receiver: &Worker) {
+async fn runs_when_due(destination: impl Destination, receiver: &Worker) {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let relay = start(&db, Relay::to(destination)).await;
@@ -101,7 +101,7 @@ async fn sidekiq_holds_scheduled_jobs_until_due() {
     let redis = Redis::start(KEEPS).unwrap();
     let sidekiq = Worker::sidekiq(&redis.url(), &["mail"]).unwrap();
     let destination = Sidekiq::new(&redis.url()).unwrap().queue("mail");
-    is_run_at_its_time(destination.retry(25), &sidekiq).await;
+    runs_when_due(destination.retry(25), &sidekiq).await;
 }
 
 /// Sidekiq's own schedule would give it retries that its class may not want.
@@ -136,7 +136,7 @@ async fn asynq_holds_scheduled_jobs_until_due() {
     let redis = Redis::start(KEEPS).unwrap();
     let asynq = Worker::asynq(&redis.url(), &["mail"]).unwrap();
     let destination = Asynq::new(&redis.url()).unwrap().queue("mail");
-    is_run_at_its_time(destination, &asynq).await;
+    runs_when_due(destination, &asynq).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -148,7 +148,7 @@ async fn bullmq_holds_scheduled_jobs_until_due() {
     let redis = Redis::start(KEEPS).unwrap();
     let bullmq = Worker::bullmq(&redis.url(), &["mail"]).unwrap();
     let destination = BullMq::new(&redis.url(), "mail").unwrap();
-    is_run_at_its_time(destination, &bullmq).await;
+    runs_when_due(destination, &bullmq).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -163,9 +163,9 @@ async fn celery_holds_scheduled_jobs_until_due() {
     let redis = Redis::start(KEEPS).unwrap();
     let celery = Worker::celery(&redis.url(), &["mail"]).unwrap();
     let destination = Celery::redis(&redis.url()).unwrap().queue("mail");
-    is_run_at_its_time(destination, &celery).await;
+    runs_when_due(destination, &celery).await;
     let queue = unique("later");
     let celery = Worker::celery(shared(), &[&queue]).unwrap();
     let destination = Celery::rabbitmq(shared()).unwrap().queue(&queue);
-    is_run_at_its_time(destination, &celery).await;
+    runs_when_due(destination, &celery).await;
 }

@@ -95,7 +95,7 @@ async fn an_ordered_relay_keeps_its_order_during_backpressure() {
 const BRIEF: &str = "SELECT posthaste.enqueue('brief', queue => 'mail', \
                      expires_at => clock_timestamp() + interval '1500 ms')";
 
-async fn it_expires_and_is_not_sent(client: &Client, fake: &FakeDestination) {
+async fn expires_unsent(client: &Client, fake: &FakeDestination) {
     let ended = async || Ok(count(client, "expired").await == 1 && unfinished(client).await == 1);
     let ended = eventually(SOON, "it is kept, and the other one is sent", ended).await;
     ended.unwrap();
@@ -119,7 +119,7 @@ async fn jobs_expiring_in_an_ordered_relay_are_not_sent() {
     let over = async || Ok(client.query_one(over, &[]).await?.get(0));
     eventually(SOON, "its time is over", over).await.unwrap();
     fake.is_down(false);
-    it_expires_and_is_not_sent(client, &fake).await;
+    expires_unsent(client, &fake).await;
     worker.stop().await.unwrap();
 }
 
@@ -138,6 +138,6 @@ async fn jobs_expiring_in_the_buffer_are_not_sent() {
         .await
         .unwrap();
     fake.with(|inner| inner.does.clear());
-    it_expires_and_is_not_sent(client, &fake).await;
+    expires_unsent(client, &fake).await;
     worker.stop().await.unwrap();
 }

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::conformance::{Received, Subject, conformance};
 use super::redis::{Again, KEEPS, ProxiedRedis, Route, captured, keys};
 use super::wrong_type::{
-    a_key_of_the_wrong_type_loses_nothing, a_queue_in_the_way_touches_no_other_of_its_batch,
+    a_conflicting_queue_spares_the_rest_of_its_batch, a_key_of_the_wrong_type_loses_nothing,
 };
 use crate::support::SOON;
 
@@ -77,7 +77,7 @@ async fn a_key_of_the_wrong_type_affects_one_queue_only() {
         return;
     };
     let celery = tasks.destination().await;
-    a_queue_in_the_way_touches_no_other_of_its_batch(celery, &tasks.0, "").await;
+    a_conflicting_queue_spares_the_rest_of_its_batch(celery, &tasks.0, "").await;
 }
 
 /// The keys with their kinds of content: of lists how much there is, of sets what.

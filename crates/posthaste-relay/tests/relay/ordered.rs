@@ -63,7 +63,7 @@ async fn slow_relay(setup: &Setup, names: &[String]) -> (FakeDestination, Worker
 }
 
 /// Without what came again.
-fn in_the_order_of_their_first(taken: Vec<String>) -> Vec<String> {
+fn order_of_first_occurrence(taken: Vec<String>) -> Vec<String> {
     let mut seen = HashSet::new();
     taken
         .into_iter()
@@ -91,7 +91,7 @@ async fn an_ordered_relay_keeps_its_order_after_a_lapsed_lease() {
     tx.rollback().await.unwrap();
     all_done(&setup.client).await;
     let taken = fake.taken();
-    assert_eq!(in_the_order_of_their_first(taken.clone()), all);
+    assert_eq!(order_of_first_occurrence(taken.clone()), all);
     // The batch whose answer was not there when the lease ended comes twice. A machine that stands
     // still for a second has the relay declared dead too: then more may.
     let ended = "SELECT count(*) FROM posthaste.worker WHERE stopped_at IS NOT NULL";
@@ -140,7 +140,7 @@ async fn an_ordered_relay_declared_dead_keeps_its_order() {
         .unwrap();
     all_done(&setup.client).await;
     let taken = fake.taken();
-    assert_eq!(in_the_order_of_their_first(taken.clone()), all, "{taken:?}");
+    assert_eq!(order_of_first_occurrence(taken.clone()), all, "{taken:?}");
     worker.stop().await.unwrap();
 }
 
@@ -167,9 +167,7 @@ async fn enqueue_interleaved(setup: &Setup, first: &[String], second: &[String])
 
 /// The answer is dropped with its connection, or the connection falls silent: what the claim took
 /// stays in front of what came after it.
-async fn the_lost_answer_of_a_claim_moves_nothing_back(
-    lose: fn(&Proxy, RequestMatcher) -> LostAnswer,
-) {
+async fn lost_claim_answers_keep_the_order(lose: fn(&Proxy, RequestMatcher) -> LostAnswer) {
     let setup = setup().await;
     let server = PgServer::shared(PgVersion::any()).unwrap();
     let proxy = Proxy::start(server.address()).await.unwrap();
@@ -199,12 +197,12 @@ async fn the_lost_answer_of_a_claim_moves_nothing_back(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ordered_relay_keeps_its_order_after_a_lost_claim_answer() {
-    the_lost_answer_of_a_claim_moves_nothing_back(Proxy::drop_answer_to).await;
+    lost_claim_answers_keep_the_order(Proxy::drop_answer_to).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_ordered_relay_keeps_its_order_after_an_unanswered_claim() {
-    the_lost_answer_of_a_claim_moves_nothing_back(Proxy::lose_answer_to).await;
+    lost_claim_answers_keep_the_order(Proxy::lose_answer_to).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

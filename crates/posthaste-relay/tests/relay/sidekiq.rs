@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::conformance::{Received, Subject, conformance};
 use super::redis::{KEEPS, ProxiedRedis, Route};
 use super::wrong_type::{
-    a_key_of_the_wrong_type_loses_nothing, a_queue_in_the_way_touches_no_other_of_its_batch,
+    a_conflicting_queue_spares_the_rest_of_its_batch, a_key_of_the_wrong_type_loses_nothing,
 };
 use crate::support::{SOON, all_done, database, worker};
 
@@ -75,7 +75,7 @@ async fn a_key_of_the_wrong_type_affects_one_queue_only() {
         return;
     };
     let sidekiq = queues.destination().await;
-    a_queue_in_the_way_touches_no_other_of_its_batch(sidekiq, &queues.0, "queue:").await;
+    a_conflicting_queue_spares_the_rest_of_its_batch(sidekiq, &queues.0, "queue:").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

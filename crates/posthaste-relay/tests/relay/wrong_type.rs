@@ -35,7 +35,7 @@ pub(super) async fn a_key_of_the_wrong_type_loses_nothing<S: Subject>(
 }
 
 /// The same in a batch to several queues: what is sent to the others arrives, once.
-pub(super) async fn a_queue_in_the_way_touches_no_other_of_its_batch(
+pub(super) async fn a_conflicting_queue_spares_the_rest_of_its_batch(
     destination: Arc<dyn Destination>,
     proxied: &ProxiedRedis,
     prefix: &str,

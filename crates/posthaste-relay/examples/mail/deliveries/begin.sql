@@ -1,5 +1,6 @@
--- Before anything is sent. Who finds a mail that is being sent has its task because the attempt
--- that sent it lost it: what became of that one is not known. A mail that is over is told as it is.
+-- Run before anything is sent. A worker that finds a mail being sent has its task because the
+-- previous attempt lost it: the outcome of that one is unknown. A mail in a final state is returned
+-- unchanged.
 WITH begun AS (
   UPDATE mail_deliveries SET
     state = CASE state WHEN 'queued' THEN 'sending' ELSE 'unknown' END,

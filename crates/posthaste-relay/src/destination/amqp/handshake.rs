@@ -76,7 +76,7 @@ struct AbortOnDrop(SocketHandle);
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.0.is_abandoned.store(true, Ordering::SeqCst);
-        self.0.shut();
+        self.0.close();
     }
 }
 
@@ -100,7 +100,7 @@ impl SocketHandle {
         *self.socket() = Some(socket);
         // It may have been given up meanwhile.
         if self.is_abandoned() {
-            self.shut();
+            self.close();
         }
         Ok(())
     }
@@ -109,7 +109,7 @@ impl SocketHandle {
         self.socket().take();
     }
 
-    fn shut(&self) {
+    fn close(&self) {
         if let Some(socket) = self.socket().take() {
             // One that is closed already is as good.
             let _ = socket.shutdown(Shutdown::Both);

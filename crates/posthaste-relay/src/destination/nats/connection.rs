@@ -48,7 +48,10 @@ impl NatsConnection {
     }
 
     /// What it comes to, unless the connection is lost before.
-    pub(super) async fn unless_gone<T>(&self, asked: impl Future<Output = T>) -> Result<T, Reason> {
+    pub(super) async fn unless_disconnected<T>(
+        &self,
+        asked: impl Future<Output = T>,
+    ) -> Result<T, Reason> {
         tokio::select! {
             answered = asked => Ok(answered),
             () = self.gone.cancelled() => {

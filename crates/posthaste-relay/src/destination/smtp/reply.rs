@@ -29,7 +29,7 @@ pub(super) enum Step {
 impl Step {
     /// Whether the answer lets the mail go on. Nothing but 250 after the text says that the mail
     /// was taken.
-    pub(super) fn is_passed_by(self, code: u16) -> bool {
+    pub(super) fn accepts_code(self, code: u16) -> bool {
         match self {
             Self::Sender | Self::Text => code == 250,
             // 251: it is not for here, and is carried on.
@@ -122,7 +122,7 @@ mod tests {
             let odd = matches!(classify(step, Some(299), ""), MailOutcome::Lost(_));
             assert_eq!(odd, step == Step::Text, "{step:?}");
         }
-        assert!((200..600).all(|code| Step::Text.is_passed_by(code) == (code == 250)));
+        assert!((200..600).all(|code| Step::Text.accepts_code(code) == (code == 250)));
     }
 
     #[test]

@@ -180,7 +180,7 @@ impl Session {
         mail: &Mail,
     ) -> Result<(), MailOutcome> {
         let (code, text) = match answer {
-            Ok(code) if step.is_passed_by(code) => return Ok(()),
+            Ok(code) if step.accepts_code(code) => return Ok(()),
             Ok(code) => (Some(code), String::new()),
             Err(Refusal { code, text }) => (code, text),
         };
