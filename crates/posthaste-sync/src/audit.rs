@@ -159,7 +159,7 @@ impl AuditRun<'_> {
             let ids: Vec<String> = page.iter().map(|row| row.id.clone()).collect();
             let seen = self.index.read(&ids, Proof::Stored).await?;
             let pairs = ids.iter().zip(page.iter().map(Some).zip(seen.clone()));
-            let mut ids = suspicious(pairs);
+            let mut ids = first_differences(pairs);
             let equal = page.iter().zip(seen).filter(|(row, _)| row.is_live);
             let equal = equal.filter(|(row, seen)| difference(Some(*row), *seen).is_none());
             let equal: Vec<&RowVersion> = equal.map(|(row, _)| row).collect();
@@ -283,7 +283,7 @@ impl AuditRun<'_> {
 }
 
 /// Those that differ at a first check.
-fn suspicious<'a>(
+fn first_differences<'a>(
     pairs: impl Iterator<Item = (&'a String, (Option<&'a RowVersion>, Option<IndexedVersion>))>,
 ) -> Vec<String> {
     let different = pairs.filter(|(_, (row, seen))| difference(*row, *seen).is_some());

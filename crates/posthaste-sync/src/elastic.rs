@@ -135,7 +135,7 @@ impl Elastic {
 
     /// Why no document can have a field of this name, if none can.
     pub fn unfit_field(name: &str) -> Option<&'static str> {
-        mapping::unfit(name)
+        mapping::field_problem(name)
     }
 
     /// The ids of at most this many documents that match, the best first: all words, `"phrases"`,

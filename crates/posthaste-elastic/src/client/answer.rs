@@ -29,7 +29,7 @@ impl ErrorBody {
         }
     }
 
-    /// One line: the type, the reason, and the deepest cause.
+    /// One line: the type, the reason, and the root cause.
     pub(super) fn line(&self) -> String {
         match self {
             Self::Line(line) => quoted(line),
@@ -41,7 +41,7 @@ impl ErrorBody {
                 let parts = [
                     Some(named.as_str()).filter(|named| !named.is_empty()),
                     reason.as_deref(),
-                    caused_by.as_ref().and_then(deepest),
+                    caused_by.as_ref().and_then(root_cause),
                 ];
                 let parts: Vec<String> = parts.into_iter().flatten().map(quoted).collect();
                 parts.join(": ")
@@ -50,7 +50,7 @@ impl ErrorBody {
     }
 }
 
-fn deepest(mut cause: &Value) -> Option<&str> {
+fn root_cause(mut cause: &Value) -> Option<&str> {
     while let Some(deeper) = cause.get("caused_by") {
         cause = deeper;
     }

@@ -50,7 +50,7 @@ impl Client {
                 Err(Error::new("write", refusal.kind, refusal.reason)
                     .answered(refusal.status, None))
             }
-            None => Err(unlike("as many as there were writes")),
+            None => Err(mismatch("as many as there were writes")),
         }
     }
 }
@@ -100,21 +100,23 @@ impl Item {
 /// An answer that does not say of each write, in their order, what became of it, says it of none.
 fn outcomes(bulk: Bulk, operations: &[Operation]) -> Result<Vec<Result<Written, Refusal>>, Error> {
     if bulk.items.len() != operations.len() {
-        return Err(unlike("as many as there were writes"));
+        return Err(mismatch("as many as there were writes"));
     }
     let pairs = bulk.items.into_iter().zip(operations);
     pairs
         .map(|(mut item, asked)| {
             let item = item.remove(&asked.action);
             let item = item.filter(|item| item.id == asked.id);
-            let item = item.ok_or_else(|| unlike("in the order of the writes"))?;
-            let outcome = item.outcome().filter(|outcome| asked.can_have(outcome));
-            outcome.ok_or_else(|| unlike("what can become of the writes"))
+            let item = item.ok_or_else(|| mismatch("in the order of the writes"))?;
+            let outcome = item
+                .outcome()
+                .filter(|outcome| asked.accepts_outcome(outcome));
+            outcome.ok_or_else(|| mismatch("what can become of the writes"))
         })
         .collect()
 }
 
-fn unlike(what: &str) -> Error {
+fn mismatch(what: &str) -> Error {
     let reason = format!("the answer's items are not {what}");
     Error::new(BULK, ErrorKind::Unanswered, reason)
 }

@@ -73,7 +73,7 @@ impl Client {
         match found.into_iter().next() {
             Some(Ok(document)) => Ok(document),
             Some(Err(refusal)) => Err(refusal.in_call(GET)),
-            None => Err(unlike()),
+            None => Err(mismatch()),
         }
     }
 
@@ -112,11 +112,11 @@ impl Client {
         };
         let got: MultiGot = self.ask(call).await?;
         if got.docs.len() != ids.len() {
-            return Err(unlike());
+            return Err(mismatch());
         }
         let pairs = got.docs.into_iter().zip(ids);
         pairs
-            .map(|(got, id)| got.found(id).ok_or_else(unlike))
+            .map(|(got, id)| got.found(id).ok_or_else(mismatch))
             .collect()
     }
 }
@@ -176,7 +176,7 @@ impl GetBody {
     }
 }
 
-fn unlike() -> Error {
+fn mismatch() -> Error {
     let reason = "the answer's documents are not those that were asked for";
     Error::new(GET, ErrorKind::Unanswered, reason)
 }

@@ -230,7 +230,7 @@ impl Operation {
         AROUND + self.index.len() + self.id.len() + self.body.len()
     }
 
-    pub(super) fn can_have(&self, outcome: &Result<Written, Refusal>) -> bool {
+    pub(super) fn accepts_outcome(&self, outcome: &Result<Written, Refusal>) -> bool {
         let Ok(written) = outcome else { return true };
         match self.action {
             Action::Index => matches!(written.effect, Effect::Created | Effect::Updated),

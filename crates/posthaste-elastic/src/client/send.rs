@@ -114,7 +114,7 @@ impl Client {
     pub(super) async fn send(&self, call: Call<'_>) -> Result<HttpResponse, Error> {
         let url = address(&self.url, call.path, &call.query);
         if let Some(carrier) = &self.carrier {
-            return self.carried(carrier, call, &url).await;
+            return self.send_over(carrier, call, &url).await;
         }
         let mut request = self.http.request(call.method, url).timeout(self.time_limit);
         if let Some(authorization) = &self.authorization {
@@ -142,7 +142,7 @@ impl Client {
         Ok(body.into())
     }
 
-    async fn carried(
+    async fn send_over(
         &self,
         carrier: &Transport,
         call: Call<'_>,

@@ -47,19 +47,19 @@ impl Coordinator {
     /// [`Failure::Misconfigured`] if something there cannot be adopted: all of it is named, and no
     /// document was written. Also if a document was written meanwhile: somebody has not stopped.
     pub async fn adopt(&self) -> Result<Adopted, Failure> {
-        self.store.lasting().await?;
+        self.store.require_durability().await?;
         let mut adopted = Adopted::default();
-        self.refuse_what_cannot_be_adopted().await?;
+        self.reject_unadoptable().await?;
         self.store.fields().await?;
         self.adopt_transactions(&mut adopted).await?;
         self.adopt_documents(&mut adopted).await?;
         self.store.programs().await?;
-        self.store.strict().await?;
+        self.store.require_strict_mapping().await?;
         self.check().await?;
         Ok(adopted)
     }
 
-    async fn refuse_what_cannot_be_adopted(&self) -> Result<(), Failure> {
+    async fn reject_unadoptable(&self) -> Result<(), Failure> {
         let mut wrong = Vec::new();
         let (documents, transactions) = (&self.store.documents, &self.store.transactions);
         for index in [documents, transactions] {
@@ -114,7 +114,7 @@ impl Coordinator {
                     // Who took it over may have died before it reported.
                     adopted
                         .doubts
-                        .extend(published::doubt(&found.id, &known.record));
+                        .extend(published::adoption_warning(&found.id, &known.record));
                 }
             }
             let effects = published
@@ -125,8 +125,10 @@ impl Coordinator {
             for (found, known) in &published {
                 let is_listed = listing.contains(&found.id);
                 let record = published::adopted(known, is_listed);
-                adopted.doubts.extend(published::doubt(&found.id, &record));
-                operations.push(anew(index, found, &record)?);
+                adopted
+                    .doubts
+                    .extend(published::adoption_warning(&found.id, &record));
+                operations.push(replacement(index, found, &record)?);
             }
             adopted.transactions += self.write_all(&operations).await?;
         }
@@ -183,7 +185,7 @@ impl Coordinator {
                 if let Ok(opened) = i64::try_from(opened) {
                     account.insert("opened".to_owned(), opened.into());
                 }
-                operations.push(anew(index, found, &account)?);
+                operations.push(replacement(index, found, &account)?);
             }
             adopted.documents += self.write_all(&operations).await?;
         }
@@ -263,7 +265,7 @@ fn adopted_account(
 }
 
 /// Written in the place of what was read, and of nothing else.
-fn anew(
+fn replacement(
     index: &str,
     found: &StoredDocument,
     document: &impl Serialize,

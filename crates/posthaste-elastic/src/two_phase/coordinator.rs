@@ -140,9 +140,9 @@ impl Coordinator {
         let create = create.map_err(Failure::Unavailable)?.through(TIMES.0);
         let lost = Failure::Ambiguous;
         if self.create_once(create, lost).await? == Created::First {
-            self.check_again().await.map_err(Failure::written_down)?;
+            self.check_again().await.map_err(Failure::after_recording)?;
         }
-        match self.get(id).await.map_err(Failure::written_down)? {
+        match self.get(id).await.map_err(Failure::after_recording)? {
             Some(stored) if !transaction.has_effects(&stored.effects) => {
                 Err(Failure::Different(transaction.id().clone()))
             }
@@ -311,7 +311,7 @@ impl Coordinator {
             if is_unfit {
                 let checked = self.check_again().await;
                 let explain = |failure: Failure| match has_written {
-                    true => failure.written_down(),
+                    true => failure.after_recording(),
                     false => failure,
                 };
                 checked.map_err(explain)?;
@@ -326,7 +326,7 @@ impl Coordinator {
                 Progress::Next
                     if waits_for == WaitFor::Settled && execution.step() == Step::Finish =>
                 {
-                    self.finish_behind(transaction, &execution);
+                    self.finish_in_background(transaction, &execution);
                     return Ok((State::Finished, None));
                 }
                 Progress::Next => {}
@@ -354,7 +354,7 @@ impl Coordinator {
     }
 
     /// One attempt: if it fails, recovery makes the next.
-    fn finish_behind(&self, transaction: &Transaction, execution: &Execution) {
+    fn finish_in_background(&self, transaction: &Transaction, execution: &Execution) {
         let (store, transaction) = (self.store.clone(), transaction.clone());
         let requests = execution.requests();
         tokio::spawn(async move { store.ask(&transaction, &requests, None).await });

@@ -155,7 +155,7 @@ impl Execution {
     /// Takes the answers to all requests of the step, in their order.
     pub fn answered(&mut self, answers: &[Response]) -> Progress {
         match (self.step(), answers) {
-            (Step::Read, [Response::State(state)]) => self.enter(*state),
+            (Step::Read, [Response::State(state)]) => self.choose_sequence(*state),
             (Step::Read, [Response::Different]) => Progress::Different,
             (Step::ReadMark, _) => self.marks_read(answers),
             (Step::Begin, [Response::Different]) => Progress::Different,
@@ -177,7 +177,7 @@ impl Execution {
 
     /// Picks the sequence by a state that was read. The hint may be wrong: the first write of each
     /// sequence finds out.
-    fn enter(&mut self, state: Option<State>) -> Progress {
+    fn choose_sequence(&mut self, state: Option<State>) -> Progress {
         self.state = state;
         let sequence = match state {
             None if self.may_create => Sequence::Forward,

@@ -96,7 +96,7 @@ impl Failure {
     }
 
     /// The same after the transaction was written down: the one that recovers carries it out.
-    pub(super) fn written_down(self) -> Self {
+    pub(super) fn after_recording(self) -> Self {
         match self {
             Self::Unavailable(error) => Self::Open(Some(error)),
             Self::Misconfigured(why) => {

@@ -8,7 +8,7 @@ use super::failure::Failure;
 use super::read::Scan;
 use super::recover::OPEN;
 use super::state::State;
-use super::stored::{Record, or_why};
+use super::stored::{Record, record_or_error};
 
 /// A transaction in a list.
 #[derive(Clone, Debug, Serialize)]
@@ -16,7 +16,7 @@ pub struct Listed {
     /// Its name.
     pub id: String,
     /// What stands of it, or why that cannot be read (`unreadable`).
-    #[serde(flatten, serialize_with = "or_why")]
+    #[serde(flatten, serialize_with = "record_or_error")]
     pub record: Result<Record, String>,
 }
 

@@ -79,12 +79,12 @@ impl Store {
     }
 
     /// Whether acknowledged writes stay, whatever the fields are.
-    pub(super) async fn lasting(&self) -> Result<(), Failure> {
+    pub(super) async fn require_durability(&self) -> Result<(), Failure> {
         for (index, _) in self.mappings() {
             let described = self.client.describe_index(index).await;
             let described = described.map_err(Failure::Unavailable)?;
             let described = described.ok_or_else(|| unfit(index, "is not there"))?;
-            lasts(&described).map_err(|rule| unfit(index, rule))?;
+            check_durability(&described).map_err(|rule| unfit(index, rule))?;
         }
         Ok(())
     }
@@ -102,7 +102,7 @@ impl Store {
     }
 
     /// From now on no field comes in that nobody knows.
-    pub(super) async fn strict(&self) -> Result<(), Failure> {
+    pub(super) async fn require_strict_mapping(&self) -> Result<(), Failure> {
         for (index, _) in self.mappings() {
             self.mapped(index, &json!({"dynamic": "strict"})).await?;
         }
@@ -139,7 +139,7 @@ fn replicas_of(described: &Value) -> &str {
 }
 
 /// The rule by which an index would not keep what it acknowledges, if it breaks one.
-fn lasts(described: &Value) -> Result<(), &'static str> {
+fn check_durability(described: &Value) -> Result<(), &'static str> {
     let says = |path: &str| described.pointer(path).and_then(Value::as_str);
     if says("/settings/index/translog/durability").is_some_and(|how| how != "request") {
         return Err(
@@ -165,7 +165,7 @@ fn lasts(described: &Value) -> Result<(), &'static str> {
 
 /// The rule that an index breaks, if it breaks one. It may have more fields than we know.
 fn fits(described: &Value, mapping: &Value) -> Result<(), &'static str> {
-    lasts(described)?;
+    check_durability(described)?;
     let dynamic = described.pointer("/mappings/dynamic");
     if dynamic.and_then(Value::as_str) != Some("strict") {
         return Err("takes fields that nobody knows: its mapping must be strict");

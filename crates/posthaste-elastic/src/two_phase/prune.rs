@@ -182,7 +182,7 @@ impl Coordinator {
         let mut counts = Vec::new();
         let mut names = Vec::new();
         for (from, some) in by_begin {
-            let given = self.given(&some, from, before).await?;
+            let given = self.credits(&some, from, before).await?;
             for name in some {
                 let add = given.get(name).copied().unwrap_or_default();
                 let call = count_past(from, add, before);
@@ -209,7 +209,7 @@ impl Coordinator {
 
     /// What transactions give these documents that were finished in this time, whatever the
     /// documents hold: a stale copy may show a hold that is long settled.
-    async fn given(
+    async fn credits(
         &self,
         documents: &BTreeSet<&str>,
         from: i64,

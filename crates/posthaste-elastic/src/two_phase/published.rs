@@ -97,7 +97,7 @@ pub(super) fn adopted(known: &ParsedTransaction, is_listed: bool) -> Record {
 
 /// What a person should know of a transaction that was taken over. It stands in the transaction, so
 /// that the one that comes next can say it too.
-pub(super) fn doubt(id: &str, record: &Record) -> Option<String> {
+pub(super) fn adoption_warning(id: &str, record: &Record) -> Option<String> {
     if record.reason != Some(Reason::Listed) {
         return None;
     }
@@ -218,7 +218,7 @@ mod tests {
             assert!(known.is_published);
             let record = adopted(&known, false);
             assert_eq!(record.transaction_state, state);
-            assert_eq!(doubt("txn1", &record), None);
+            assert_eq!(adoption_warning("txn1", &record), None);
             assert_eq!(record.next_attempt_at.is_some(), !state.is_final());
             let record = adopted(&known, true);
             let expected = match state {
@@ -228,7 +228,10 @@ mod tests {
                 other => other,
             };
             assert_eq!(record.transaction_state, expected);
-            assert_eq!(doubt("txn1", &record).is_some(), state.is_final());
+            assert_eq!(
+                adoption_warning("txn1", &record).is_some(),
+                state.is_final()
+            );
             // Once written it is one of ours.
             let source = serde_json::to_string(&record).unwrap();
             assert!(!transaction("txn1", &source).unwrap().is_published);

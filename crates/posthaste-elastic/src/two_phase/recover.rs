@@ -114,7 +114,7 @@ impl Coordinator {
         let result = self.resume_soon(&hit.id).await;
         let is_open = matches!(&result, Err(failure) if !matches!(failure, Failure::RolledBack(_)));
         if is_open && let Some(state) = state_of(hit) {
-            self.store.put_off(&hit.id, state).await;
+            self.store.postpone(&hit.id, state).await;
         }
         result
     }

@@ -164,7 +164,7 @@ impl Store {
 
     /// Counts an attempt at a transaction and puts the next one off, if it is in this state,
     /// whether or not it breaks a rule. Where that fails, the next pass finds it again.
-    pub(super) async fn put_off(&self, id: &str, state: State) {
+    pub(super) async fn postpone(&self, id: &str, state: State) {
         let call = touch(state, true);
         let script = Script {
             id: call.script,

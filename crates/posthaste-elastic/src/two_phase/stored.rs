@@ -83,7 +83,7 @@ impl Record {
 }
 
 /// A record as it stands, beside the name of its transaction; or why it cannot be read.
-pub(super) fn or_why<S: Serializer>(
+pub(super) fn record_or_error<S: Serializer>(
     record: &Result<Record, String>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {

@@ -11,7 +11,7 @@ use super::coordinator::Coordinator;
 use super::document::{Document, Obstacle};
 use super::failure::Failure;
 use super::state::State;
-use super::stored::{Record, or_why};
+use super::stored::{Record, record_or_error};
 use super::transaction::{Refusal, Transaction};
 use crate::Hit;
 
@@ -23,7 +23,7 @@ pub struct Stuck {
     /// Its name.
     pub id: String,
     /// What stands of it, or why that cannot be read (`unreadable`).
-    #[serde(flatten, serialize_with = "or_why")]
+    #[serde(flatten, serialize_with = "record_or_error")]
     pub record: Result<Record, String>,
     /// What blocks it now. Nothing: then it waits for recovery, or for its next attempt.
     pub blockers: Vec<Blocker>,
@@ -124,7 +124,7 @@ impl Coordinator {
             && let Some(page) = self.store.next(&mut open).await?
         {
             let checks = page.hits.into_iter().take(limit - stuck.len());
-            let checks = checks.map(|hit| self.hindered(hit));
+            let checks = checks.map(|hit| self.with_blocker(hit));
             let found: Result<Vec<Stuck>, Failure> =
                 stream::iter(checks).buffered(AT_ONCE).try_collect().await;
             match found {
@@ -139,7 +139,7 @@ impl Coordinator {
         Ok(stuck)
     }
 
-    async fn hindered(&self, hit: Hit) -> Result<Stuck, Failure> {
+    async fn with_blocker(&self, hit: Hit) -> Result<Stuck, Failure> {
         let (mut stuck, transaction) = Stuck::from_hit(hit);
         if let (Some(transaction), Ok(record)) = (transaction, &stuck.record) {
             let effects = transaction.effects().iter();

@@ -72,7 +72,7 @@ impl Coordinator {
                 known.learn(id, record);
             }
             let result = match &before {
-                _ if documents.len() == 1 => snapshot.alone(&known),
+                _ if documents.len() == 1 => snapshot.single_document(&known),
                 Some(before) => snapshot.after(before, &known, documents),
                 None => None,
             };
@@ -172,7 +172,7 @@ impl Version {
 
     /// Whether nothing has happened to it since then but that the holds came and went by which the
     /// two differ.
-    fn follows(&self, before: &Self) -> bool {
+    fn differs_only_by_holds(&self, before: &Self) -> bool {
         let came = self.document.holds.iter().map(|hold| &hold.id);
         let came = came.filter(|id| !before.holds(id)).count();
         let went = before.document.holds.iter().map(|hold| &hold.id);
@@ -190,7 +190,7 @@ impl Snapshot {
     }
 
     /// One document cannot show a transaction here and not there.
-    fn alone(&self, known: &KnownTransactions) -> Option<Vec<Option<DocumentView>>> {
+    fn single_document(&self, known: &KnownTransactions) -> Option<Vec<Option<DocumentView>>> {
         let views = self.0.iter();
         Some(
             views
@@ -216,7 +216,7 @@ impl Snapshot {
                 }
                 _ => return None,
             };
-            if !version.follows(before) {
+            if !version.differs_only_by_holds(before) {
                 return None;
             }
             let mut view = version.view(known);

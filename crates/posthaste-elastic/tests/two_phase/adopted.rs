@@ -120,7 +120,7 @@ async fn populate(client: &Client, name: &str) {
 }
 
 /// All transactions are brought to their ends, and nothing disagrees.
-async fn is_as_it_must_be(coordinator: &Coordinator, client: &Client, name: &str) {
+async fn assert_adopted(coordinator: &Coordinator, client: &Client, name: &str) {
     let transactions = format!("{name}-transactions");
     client.refresh(&transactions).await.unwrap();
     let recovered = coordinator.recover(Duration::ZERO).await.unwrap();
@@ -177,7 +177,7 @@ async fn published_protocol_transactions_in_every_state_are_adopted() {
     let update = Operation::update("adopted-documents", "created-src", &script).unwrap();
     let refused = client.write(&update).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Refused, "{refused}");
-    is_as_it_must_be(&coordinator, &client, "adopted").await;
+    assert_adopted(&coordinator, &client, "adopted").await;
     let again = coordinator.adopt().await.unwrap();
     assert_eq!((again.documents, again.transactions), (0, 0));
     // The one that got the answer may have died.
@@ -229,7 +229,7 @@ async fn interrupted_adoptions_resume() {
     }
     println!("died {died} times");
     assert!(died > 0);
-    is_as_it_must_be(&coordinator, &client, name).await;
+    assert_adopted(&coordinator, &client, name).await;
     assert_eq!(document(&coordinator, "ours").await.balance, 12);
 }
 

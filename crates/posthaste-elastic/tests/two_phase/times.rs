@@ -30,7 +30,7 @@ async fn due_in(coordinator: &Coordinator, id: &str, step: u32) -> Option<f64> {
     Some(due.duration_since(now).as_secs_f64())
 }
 
-async fn each_attempt_puts_the_next_one_off(coordinator: &Coordinator, transactions: &str) {
+async fn attempts_postpone_the_next(coordinator: &Coordinator, transactions: &str) {
     opened(coordinator, &[("a", 0)]).await;
     let transaction = Transaction::new("t", vec![Effect::add("a", 1)]).unwrap();
     coordinator.create(&transaction).await.unwrap();
@@ -108,9 +108,9 @@ async fn failed_after(
 #[tokio::test]
 async fn the_server_and_the_fake_delay_retries_alike() {
     let (fake, faked) = fake(3, Marks::Compared).await;
-    each_attempt_puts_the_next_one_off(&faked, "transactions").await;
+    attempts_postpone_the_next(&faked, "transactions").await;
     drop(fake);
     if let Some(real) = coordinator("times").await {
-        each_attempt_puts_the_next_one_off(&real, "times-transactions").await;
+        attempts_postpone_the_next(&real, "times-transactions").await;
     }
 }

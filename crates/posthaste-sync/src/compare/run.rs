@@ -144,7 +144,7 @@ impl<'a> Run<'a> {
             }
         }
         self.flush(&mut batch).await?;
-        self.see_forced().await
+        self.confirm_forced_writes().await
     }
 
     /// The row may be a newer one than the one that was decided on: it is decided again.
@@ -256,13 +256,13 @@ impl<'a> Run<'a> {
                 is_foreign: false,
             });
         }
-        self.name_deleted(&refused).await
+        self.report_deleted_rows(&refused).await
     }
 
     /// A server remembers for a while the version of what another client has deleted, and refuses
     /// it. Where an index that showed nothing has refused a document and still shows nothing, that
     /// is why: whatever else was newer would be there by now.
-    async fn name_deleted(&mut self, refused: &[usize]) -> Result<(), IndexError> {
+    async fn report_deleted_rows(&mut self, refused: &[usize]) -> Result<(), IndexError> {
         if refused.is_empty() {
             return Ok(());
         }
@@ -278,7 +278,7 @@ impl<'a> Run<'a> {
 
     /// What was written on purpose is done when it is seen with our token: nothing else tells it
     /// from the same version as it was before.
-    async fn see_forced(&mut self) -> Result<(), IndexError> {
+    async fn confirm_forced_writes(&mut self) -> Result<(), IndexError> {
         let forced = SyncOutcome::Written(Reason::Forced);
         let of = |one: &&mut Document| one.outcome.as_ref() == Some(&forced);
         let mut written: Vec<&mut Document> = self.documents.iter_mut().filter(of).collect();

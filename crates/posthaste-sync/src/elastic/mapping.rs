@@ -31,7 +31,7 @@ const RESERVED: [&str; 19] = [
 ];
 
 /// Why no document can have a field of this name.
-pub(super) fn unfit(name: &str) -> Option<&'static str> {
+pub(super) fn field_problem(name: &str) -> Option<&'static str> {
     if name == POSTHASTE_FIELD {
         return Some("the sync has a field of this name");
     }
@@ -54,7 +54,7 @@ pub(super) fn with_mappings(users: &Value, fields: &[Field]) -> Value {
 fn mappings(fields: &[Field]) -> Value {
     let mut properties = Map::new();
     // What a dot leads into may be a column too.
-    let plain = |field: &&Field| unfit(&field.name).is_none() && !field.name.contains('.');
+    let plain = |field: &&Field| field_problem(&field.name).is_none() && !field.name.contains('.');
     for field in fields.iter().filter(plain) {
         if let Some(mapping) = mapping(&field.column_type) {
             properties.insert(field.name.clone(), mapping);
@@ -144,10 +144,10 @@ mod tests {
     #[test]
     fn impossible_document_ids_are_recognized() {
         for name in ["_id", "_source", "posthaste", "", "a.", ".a", "a..b", " "] {
-            assert!(unfit(name).is_some(), "{name:?}");
+            assert!(field_problem(name).is_some(), "{name:?}");
         }
         for name in ["id", "_mine", "a.b", "version"] {
-            assert_eq!(unfit(name), None, "{name:?}");
+            assert_eq!(field_problem(name), None, "{name:?}");
         }
     }
 }

@@ -43,7 +43,7 @@ impl Elastic {
         source.check().await?;
         let fields = source.fields().await?;
         let old = self.current(&fields).await?;
-        let new = self.beside(&old, &fields, &source.recipe()).await?;
+        let new = self.new_index(&old, &fields, &source.recipe()).await?;
         let next = &*self.next_alias();
         let begun = self.identity(&new).await?;
         let (from, to) = (self.at(&old, &self.shared.alias), self.at(&new, next));
@@ -118,7 +118,7 @@ impl Elastic {
     }
 
     /// The index beside this one, made if there is none.
-    async fn beside(
+    async fn new_index(
         &self,
         old: &str,
         fields: &[Field],
