@@ -259,3 +259,51 @@ async fn polling_resumes_after_an_unanswered_poll() {
     next.wait(SOON).await.expect("the next poll");
     worker.stop().await.expect("a clean stop");
 }
+
+/// Claims and acknowledgements, as they say under which limit for statements they were made.
+const NOTED: &str = "
+    CREATE TABLE public.noted (statement_timeout text);
+    CREATE FUNCTION public.note() RETURNS trigger LANGUAGE plpgsql AS $f$ BEGIN
+      INSERT INTO public.noted VALUES (current_setting('statement_timeout'));
+      PERFORM pg_sleep(current_setting('test.pause')::float8);
+      RETURN NULL;
+    END $f$;
+    CREATE TRIGGER noted AFTER INSERT ON posthaste.claim_0 FOR EACH ROW
+      EXECUTE FUNCTION public.note();
+    CREATE TRIGGER noted AFTER INSERT ON posthaste.batch_done_0 FOR EACH ROW
+      EXECUTE FUNCTION public.note()";
+
+/// Within a block no statement is limited; one that is sent alone has the limit of the database.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_and_acknowledgements_are_sent_alone_unless_settings_end_them() {
+    let hour = "statement_timeout = '1h'";
+    let isolation = "default_transaction_isolation = serializable";
+    let second = "statement_timeout = '1s'";
+    for (settings, expected) in [
+        (&["test.pause = 0", hour][..], "1h"),
+        (&["test.pause = 0", hour, isolation], "0"),
+        (&["test.pause = 1.2", second], "0"),
+    ] {
+        let db = database(PgVersion::any()).await;
+        let client = db.client().await.unwrap();
+        client.batch_execute(NOTED).await.unwrap();
+        for setting in settings {
+            let alter = format!("ALTER DATABASE {} SET {setting}", db.name());
+            client.batch_execute(&alter).await.unwrap();
+        }
+        let enqueue = "INSERT INTO posthaste.job (name) VALUES ('n')";
+        client.batch_execute(enqueue).await.unwrap();
+        let worker = worker(&db.pool(4).unwrap())
+            .queue("default", 1)
+            .handler("*", |_, _| async { Ok(Outcome::Done) })
+            .start()
+            .await
+            .unwrap();
+        all_done(&client).await;
+        let noted = "SELECT statement_timeout FROM public.noted";
+        let noted = client.query(noted, &[]).await.unwrap();
+        let noted: Vec<&str> = noted.iter().map(|row| row.get(0)).collect();
+        assert_eq!(noted, [expected; 2]);
+        worker.stop().await.unwrap();
+    }
+}

@@ -91,6 +91,23 @@ RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
 $f$;
 -- end
 
+-- The same of a batch of one job, which is its last row: at half of the cost.
+-- repeat: slots 0..5
+CREATE OR REPLACE FUNCTION posthaste.handed_out_one_0(
+  p_batch bigint, p_token uuid, p_bytes integer)
+RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
+  SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
+         r.max_attempts, r.crashes,
+         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+    FROM (SELECT r.*, 128 + r.kwargs_bytes + octet_length(
+                   concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace)) AS bytes
+            FROM posthaste.claim_0 c JOIN posthaste.ready_0 r
+              ON (r.queue, r.priority, r.xid, r.id) = (c.queue, c.priority, c.to_xid, c.to_id)
+           WHERE c.batch = p_batch AND c.token = p_token) r
+   WHERE r.bytes <= p_bytes
+$f$;
+-- end
+
 -- Claims up to p_limit jobs and about p_bytes of arguments of a queue, lanes in the order of
 -- p_priorities (strict priority: lower first). The jobs belong to p_worker under the fence (slot,
 -- batch, p_token) until they are acknowledged or the worker is found dead. Must run READ COMMITTED:
@@ -205,6 +222,9 @@ BEGIN
             WHEN 0 /*slot*/ THEN
               IF p_answer IS NULL THEN
                 RETURN QUERY SELECT * FROM posthaste.handed_out_0(b.o_batch, p_token, b.o_mixed) h;
+              ELSIF v_is_sent AND b.o_n = 1 THEN
+                RETURN QUERY
+                  SELECT * FROM posthaste.handed_out_one_0(b.o_batch, p_token, v_share) h;
               ELSIF v_is_sent THEN
                 RETURN QUERY
                   SELECT * FROM posthaste.handed_out_short_0(b.o_batch, p_token, v_share) h;

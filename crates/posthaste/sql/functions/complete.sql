@@ -139,7 +139,7 @@ CREATE OR REPLACE FUNCTION posthaste.close_batches(
 RETURNS integer[] LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
-SET search_path = pg_catalog, pg_temp AS $f$
+SET lock_timeout = '1s' SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   v_closed boolean;
   v_left integer[] := '{}';

@@ -5,6 +5,19 @@
 -- Duty locks (1885893476, n): 1 the ready log (rotate, seal, overflow, reclaim)   2 the scheduled
 -- slots   3 rescue   4 expiry   5 history   6 counting   7 samples
 
+-- For a statement that is sent alone: what a block would begin with. The isolation level cannot be
+-- changed any more, so another one is refused.
+CREATE OR REPLACE FUNCTION posthaste.stand_alone() RETURNS boolean LANGUAGE plpgsql STABLE AS $f$
+BEGIN
+  IF current_setting('transaction_isolation'::text) <> 'read committed'::text THEN
+    RAISE EXCEPTION 'posthaste: a statement that is sent alone needs READ COMMITTED, not %',
+      current_setting('transaction_isolation'::text)
+      USING ERRCODE = 'invalid_transaction_state';
+  END IF;
+  RETURN set_config('lock_timeout'::text, '1s'::text, true) IS NOT NULL
+     AND set_config('search_path'::text, 'pg_catalog, pg_temp'::text, true) IS NOT NULL;
+END $f$;
+
 -- The holder of a lock on one of these tables, or of this advisory lock, whose transaction is older
 -- than a second: a session by its pid, a prepared transaction by its gid. NULL if there is none.
 CREATE OR REPLACE FUNCTION posthaste.lock_holder(

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::prose::Prose;
 use super::reconnecting::ReconnectingClient;
-use super::{Fence, first, milliseconds, one};
+use super::{Fence, first, milliseconds, one, one_alone};
 use crate::error::Error;
 use crate::job::JobId;
 use crate::retry::Disposition;
@@ -20,7 +20,7 @@ pub(crate) async fn close_batches(
     let numbers: Vec<i64> = batches.iter().map(|(fence, _)| fence.batch).collect();
     let tokens: Vec<Uuid> = batches.iter().map(|(fence, _)| fence.token).collect();
     let jobs: Vec<i32> = batches.iter().map(|(_, jobs)| *jobs).collect();
-    let left: Vec<i32> = one(
+    let left: Vec<i32> = one_alone(
         link,
         "cannot acknowledge",
         "SELECT posthaste.close_batches($1, $2, $3, $4)",

@@ -95,14 +95,14 @@ pub(crate) async fn claim(
         ],
     };
     if !request.reads_on {
-        let rows = link.fetch(what, claim.sql, claim.parameters).await?;
+        let rows = link.call(what, claim.sql, claim.parameters).await?;
         return Ok((rows, Vec::new()));
     }
     let read = Statement {
         sql: include_str!("claimed_now.sql"),
         parameters: &[&worker, &token],
     };
-    let (rows, read) = link.fetch_both(what, claim, read).await?;
+    let (rows, read) = link.call_and_fetch(what, claim, read).await?;
     // What could not be read is read again, alone.
     Ok((rows, read.unwrap_or_default()))
 }

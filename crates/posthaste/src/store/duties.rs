@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::parameter::Parameter;
 use super::reconnecting::ReconnectingClient;
-use super::{milliseconds, one};
+use super::{milliseconds, one, one_alone};
 use crate::error::Error;
 
 /// Takes or keeps the lease of maintenance.
@@ -162,7 +162,7 @@ async fn step<T: for<'a> postgres_types::FromSql<'a>>(
     sql: &'static str,
     parameters: &[&dyn Parameter],
 ) -> Result<Step<T>, Error> {
-    let rows = link.fetch(what, sql, parameters).await?;
+    let rows = link.call(what, sql, parameters).await?;
     let row = rows
         .first()
         .ok_or_else(|| Error::invalid("step", "the database returned none"))?;
@@ -180,7 +180,7 @@ pub(crate) async fn seal(link: &ReconnectingClient) -> Result<Step<bool>, Error>
     step(
         link,
         "cannot seal a segment",
-        "SELECT o_sealed, o_blocker FROM posthaste.seal()",
+        "SELECT o_sealed, o_blocker FROM posthaste.seal() WHERE posthaste.stand_alone()",
         &[],
     )
     .await
@@ -196,7 +196,7 @@ pub(crate) async fn tidy_overflow(
     step(
         link,
         "cannot tidy the overflow",
-        "SELECT o_state, o_blocker FROM posthaste.tidy_overflow($1, $2, $3)",
+        include_str!("tidy_overflow.sql"),
         &[&spent, &limit, &bytes],
     )
     .await
@@ -211,7 +211,7 @@ pub(crate) async fn tidy_scheduled(
     step(
         link,
         "cannot tidy scheduled slots",
-        "SELECT o_state, o_blocker FROM posthaste.tidy_scheduled($1, $2)",
+        include_str!("tidy_scheduled.sql"),
         &[&spent, &bytes],
     )
     .await
@@ -222,79 +222,82 @@ pub(crate) async fn tidy_history(link: &ReconnectingClient) -> Result<Step<i32>,
     step(
         link,
         "cannot tidy history",
-        "SELECT o_turned, o_blocker FROM posthaste.tidy_history()",
+        "SELECT o_turned, o_blocker FROM posthaste.tidy_history() WHERE posthaste.stand_alone()",
         &[],
     )
     .await
 }
 
-/// Duties that return one value.
+/// Duties that return one value, and whether they are done in a block or alone.
 macro_rules! duty {
-    ($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty = $sql:expr) => {
+    (
+        $(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty
+        = $run:ident $sql:expr
+    ) => {
         $(#[$doc])*
         pub(crate) async fn $name(
             link: &ReconnectingClient,
             $($argument: $kind),*
         ) -> Result<$result, Error> {
-            one(link, concat!("cannot ", stringify!($name)), $sql, &[$(&$argument),*]).await
+            $run(link, concat!("cannot ", stringify!($name)), $sql, &[$(&$argument),*]).await
         }
     };
 }
 duty!(/// Publishes how far the promoter is going to poll; in how many milliseconds something is
     /// due, at most this many.
     publish_horizon(ahead: i64) -> Option<i64>
-    = include_str!("publish_horizon.sql"));
+    = one include_str!("publish_horizon.sql"));
 duty!(/// Promotes due jobs of the current scheduled slot, or carries on with the old one; how many.
     promote(limit: i32, old: bool) -> i64
-    = "SELECT posthaste.promote($1, $2)");
+    = one_alone "SELECT posthaste.promote($1, $2) WHERE posthaste.stand_alone()");
 duty!(/// Gives turns to jobs with ordering keys and lets them begin; how many were checked.
     advance_ordering(limit: i32) -> i64
-    = "SELECT posthaste.advance_ordering($1)");
+    = one_alone "SELECT posthaste.advance_ordering($1) WHERE posthaste.stand_alone()");
 duty!(/// Starts a new segment when the current one is large, or has this many lanes: rotated,
     /// full, small or busy.
     rotate(bytes: i64, lanes: Option<i32>) -> String
-    = "SELECT posthaste.rotate($1, $2)");
+    = one_alone "SELECT posthaste.rotate($1, $2) WHERE posthaste.stand_alone()");
 duty!(/// Remembers which job ids were drawn; whether there were new ones.
     note_ids() -> bool
-    = "SELECT posthaste.note_ids()");
+    = one_alone "SELECT posthaste.note_ids() WHERE posthaste.stand_alone()");
 duty!(/// Moves unclaimed jobs out of the ready log; how many.
     move_to_overflow(slot: i32, limit: i32) -> i64
-    = "SELECT posthaste.move_to_overflow($1, $2)");
+    = one "SELECT posthaste.move_to_overflow($1, $2)");
 duty!(/// Moves running jobs out of a segment; how many.
     move_running(slot: i32, batch: i64, limit: i32) -> i64
-    = "SELECT posthaste.move_running($1, $2, $3)");
+    = one "SELECT posthaste.move_running($1, $2, $3)");
 duty!(/// Takes jobs away from a dead worker; how many.
     rescue(worker: i64, beat: i64) -> i64
-    = "SELECT posthaste.rescue($1, $2)");
+    = one "SELECT posthaste.rescue($1, $2)");
 duty!(/// Gives back a claim whose answer never came; how many jobs.
     return_claim(worker: i64, token: Uuid) -> i64
-    = "SELECT posthaste.return_claim($1, $2)");
+    = one "SELECT posthaste.return_claim($1, $2)");
 duty!(/// Tries again what was not confirmed in time; how many.
     overdue(limit: i32) -> i64
-    = "SELECT posthaste.overdue($1)");
+    = one_alone "SELECT posthaste.overdue($1) WHERE posthaste.stand_alone()");
 duty!(/// Counts what has come since it was last counted; what had been written by then, none when
     /// there is more to count.
     account(limit: i32, step: i32, bytes: i64, written: &str) -> Option<String>
-    = "SELECT posthaste.account($1, $2, $3, $4)");
+    = one "SELECT posthaste.account($1, $2, $3, $4)");
 duty!(/// Cancels once more what was running when it was cancelled first; how many have ended.
     cancel_again() -> i64
-    = "SELECT posthaste.cancel_again()");
+    = one_alone "SELECT posthaste.cancel_again() WHERE posthaste.stand_alone()");
 duty!(/// Finds expired jobs in one slot; how many.
     expire(slot: i32, limit: i32) -> i64
-    = "SELECT posthaste.expire($1, $2)");
+    = one "SELECT posthaste.expire($1, $2)");
 duty!(/// Ends awaited jobs whose confirmation came from a transaction that could not see them await
     /// it; how many.
     confirm_in_flight(limit: i32) -> i64
-    = "SELECT posthaste.confirm_in_flight('infinity', $1)");
+    = one "SELECT posthaste.confirm_in_flight('infinity', $1)");
 duty!(/// Corrects times written by a clock that was ahead; returns how many.
     mend_times() -> i64
-    = "SELECT posthaste.mend_times()");
+    = one "SELECT posthaste.mend_times()");
 duty!(/// Takes the sample of this minute for charts; false if there is one.
     take_sample() -> bool
-    = "SELECT posthaste.take_sample()");
+    = one "SELECT posthaste.take_sample()");
 duty!(/// Forgets a page of what was received long ago; how many.
     prune_inbox() -> i64
-    = "SELECT posthaste.prune_inbox()");
+    = one "SELECT posthaste.prune_inbox()");
 
 /// Forgets lanes of which nothing is left.
 pub(crate) async fn forget_lanes(link: &ReconnectingClient) -> Result<(), Error> {

@@ -52,9 +52,9 @@ pub struct Fence {
 /// Queues in which a quarantined job waits.
 pub(crate) async fn quarantine_queues(link: &ReconnectingClient) -> Result<Vec<String>, Error> {
     let rows = link
-        .fetch(
+        .call(
             "cannot find quarantined jobs",
-            "SELECT posthaste.quarantine_queues()",
+            "SELECT posthaste.quarantine_queues() WHERE posthaste.stand_alone()",
             &[],
         )
         .await?;
@@ -152,6 +152,16 @@ async fn one<T: for<'a> FromSql<'a>>(
     parameters: &[&dyn Parameter],
 ) -> Result<T, Error> {
     first(&link.fetch(what, sql, parameters).await?, what)
+}
+
+/// The same of a statement that is sent alone.
+async fn one_alone<T: for<'a> FromSql<'a>>(
+    link: &ReconnectingClient,
+    what: &'static str,
+    sql: &'static str,
+    parameters: &[&dyn Parameter],
+) -> Result<T, Error> {
+    first(&link.call(what, sql, parameters).await?, what)
 }
 
 fn first<T: for<'a> FromSql<'a>>(rows: &[Row], what: &'static str) -> Result<T, Error> {

@@ -1,6 +1,11 @@
 //! A connection of the engine's own: opened on demand, dropped on doubt. Each statement is one
 //! short READ COMMITTED transaction, whatever the database's default is, in one round trip.
 //!
+//! The most frequent statements go without a block, as one message each: their functions set what
+//! they need, and refuse an isolation level that they cannot change. Where the server's settings
+//! end such a statement, it is sent once more within a block, as are all later ones of the
+//! connection.
+//!
 //! Statements have no names: through a pooler that hands out server sessions by the transaction, a
 //! name means nothing, or another process's statement.
 
@@ -64,9 +69,17 @@ pub(crate) struct ReconnectingClient {
 }
 
 /// A statement with its parameters.
+#[derive(Clone, Copy)]
 pub(crate) struct Statement<'a> {
     pub(crate) sql: &'static str,
     pub(crate) parameters: &'a [&'a dyn Parameter],
+}
+
+/// Whether statements are sent within a block that begins with [`BEGIN`].
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Framing {
+    Block,
+    Bare,
 }
 
 /// What a statement answered, and one that was sent after it.
@@ -74,6 +87,8 @@ type Answers = (Vec<Row>, Option<Result<Vec<Row>, Error>>);
 
 struct ConnectionState {
     client: Option<ClientWrapper>,
+    /// The server's settings ended a statement that was sent without a block.
+    needs_blocks: bool,
     patience: Duration,
     /// For how long nobody connected after the last refusal.
     refused_for: Duration,
@@ -86,6 +101,7 @@ impl ReconnectingClient {
         let patience = patience.min(LONGEST);
         let connection = ConnectionState {
             client: None,
+            needs_blocks: false,
             patience,
             refused_for: Duration::ZERO,
         };
@@ -111,25 +127,41 @@ impl ReconnectingClient {
         parameters: &[&dyn Parameter],
     ) -> Result<Vec<Row>, Error> {
         let first = Statement { sql, parameters };
-        let (rows, _) = self.exchange(what, first, None).await?;
+        let (rows, _) = self.exchange(what, Framing::Block, first, None).await?;
         Ok(rows)
     }
 
-    /// Runs two statements, each as its own transaction, in one round trip. The error is that of
-    /// the first; what the second answered counts for itself.
-    pub(crate) async fn fetch_both(
+    /// Runs one call of a function without a block. The function, or `posthaste.stand_alone()`
+    /// beside it, sets what it depends on, and fails with SQLSTATE 25000 in another isolation level
+    /// than READ COMMITTED. Every name in the statement is qualified.
+    pub(crate) async fn call(
+        &self,
+        what: &'static str,
+        sql: &'static str,
+        parameters: &[&dyn Parameter],
+    ) -> Result<Vec<Row>, Error> {
+        let first = Statement { sql, parameters };
+        let (rows, _) = self.exchange(what, Framing::Bare, first, None).await?;
+        Ok(rows)
+    }
+
+    /// Runs such a call and any statement after it, each as its own transaction, in one round trip.
+    /// The error is that of the call; what the second answered counts for itself.
+    pub(crate) async fn call_and_fetch(
         &self,
         what: &'static str,
         first: Statement<'_>,
         second: Statement<'_>,
     ) -> Result<(Vec<Row>, Result<Vec<Row>, Error>), Error> {
-        let (rows, more) = self.exchange(what, first, Some(second)).await?;
+        let second = Some(second);
+        let (rows, more) = self.exchange(what, Framing::Bare, first, second).await?;
         Ok((rows, more.unwrap_or_else(|| Ok(Vec::new()))))
     }
 
     async fn exchange(
         &self,
         what: &'static str,
+        framing: Framing,
         first: Statement<'_>,
         second: Option<Statement<'_>>,
     ) -> Result<Answers, Error> {
@@ -141,6 +173,7 @@ impl ReconnectingClient {
             _ => match tokio::time::timeout(patience, self.connect()).await {
                 Ok(Ok(client)) => {
                     connection.refused_for = Duration::ZERO;
+                    connection.needs_blocks = false;
                     client
                 }
                 Ok(Err(error)) => {
@@ -156,13 +189,16 @@ impl ReconnectingClient {
                 }
             },
         };
-        // The driver sends them in this order, as each is first polled.
-        let sent = futures_util::future::join(
-            run(&client, what, first),
-            futures_util::future::OptionFuture::from(
-                second.map(|second| run(&client, what, second)),
-            ),
-        );
+        let sent = async {
+            if framing == Framing::Bare && !connection.needs_blocks {
+                let answers = run_both(&client, what, Framing::Bare, first, second).await;
+                if !answers.0.as_ref().is_err_and(is_ended_by_settings) {
+                    return answers;
+                }
+                connection.needs_blocks = true;
+            }
+            run_both(&client, what, Framing::Block, first, second).await
+        };
         let Ok((result, more)) = tokio::time::timeout(patience, sent).await else {
             connection.wait_longer();
             let seconds = whole_seconds(patience);
@@ -220,15 +256,41 @@ fn whole_seconds(time: Duration) -> u64 {
     time.as_secs().max(1)
 }
 
+/// Whether a statement without a block did nothing because of the server's settings: the isolation
+/// level, or how long a statement may take.
+fn is_ended_by_settings(error: &Error) -> bool {
+    let state = error.sqlstate();
+    state.is_some_and(|state| {
+        *state == SqlState::INVALID_TRANSACTION_STATE || *state == SqlState::QUERY_CANCELED
+    })
+}
+
+/// The driver sends them in this order, as each is first polled.
+async fn run_both(
+    client: &ClientWrapper,
+    what: &'static str,
+    framing: Framing,
+    first: Statement<'_>,
+    second: Option<Statement<'_>>,
+) -> (Result<Vec<Row>, Error>, Option<Result<Vec<Row>, Error>>) {
+    let second = second.map(|second| run(client, what, Framing::Block, second));
+    futures_util::future::join(
+        run(client, what, framing, first),
+        futures_util::future::OptionFuture::from(second),
+    )
+    .await
+}
+
 /// Once more where the database's encoding lacks a character: with the texts that people read as
 /// ASCII.
 async fn run(
     client: &ClientWrapper,
     what: &'static str,
+    framing: Framing,
     Statement { sql, parameters }: Statement<'_>,
 ) -> Result<Vec<Row>, Error> {
     let as_given = typed(parameters);
-    let error = match run_once(client, what, sql, &as_given).await {
+    let error = match run_once(client, what, framing, sql, &as_given).await {
         Err(error) if lacks_a_character(&error) => error,
         other => return other,
     };
@@ -243,7 +305,7 @@ async fn run(
             let escaped = escaped.as_deref().map(|one| one as &(dyn ToSql + Sync));
             (escaped.unwrap_or(*value), kind.clone())
         });
-    run_once(client, what, sql, &as_ascii.collect::<Vec<_>>()).await
+    run_once(client, what, framing, sql, &as_ascii.collect::<Vec<_>>()).await
 }
 
 fn lacks_a_character(error: &Error) -> bool {
@@ -257,9 +319,14 @@ fn lacks_a_character(error: &Error) -> bool {
 async fn run_once(
     client: &ClientWrapper,
     what: &'static str,
+    framing: Framing,
     sql: &'static str,
     parameters: &[(&(dyn ToSql + Sync), Type)],
 ) -> Result<Vec<Row>, Error> {
+    if framing == Framing::Bare {
+        let rows = client.query_typed(sql, parameters).await;
+        return rows.map_err(Error::postgres(what));
+    }
     // Three messages, one round trip: the driver sends each as it is first polled.
     let (begun, rows, committed) = futures_util::future::join3(
         client.batch_execute(BEGIN),
