@@ -166,7 +166,7 @@ impl<'a> Session<'a> {
         let capture = self.capture;
         match &capture.direct {
             None => self.run_by_jobs(until).await,
-            Some(direct) => self.run_direct(direct, until).await,
+            Some(direct) => Box::pin(self.run_direct(direct, until)).await,
         }
     }
 
