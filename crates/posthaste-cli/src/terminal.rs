@@ -206,7 +206,7 @@ impl Terminal {
         }
     }
 
-    /// Behind the remarks that came before it. A command that goes on does not wait for long.
+    /// After all earlier remarks. A command that continues does not wait for long.
     fn printed(&self, lines: &str) -> io::Result<()> {
         self.remarks.flush(REMARKS);
         if !self.is_long_running {

@@ -49,7 +49,7 @@ SELECT 'no synchronization'::text, ''::text, ''::text FROM follows f
    AND NOT EXISTS (SELECT FROM pg_stat_activity a
                     WHERE a.application_name LIKE '%slotsync worker'::text)
  UNION ALL
-SELECT 'standbys behind'::text, ''::text, ''::text FROM follows f
+SELECT 'standbys lag'::text, ''::text, ''::text FROM follows f
  WHERE f.any AND EXISTS (SELECT FROM slot s WHERE s.is_failover) AND NOT EXISTS (SELECT FROM waits)
  UNION ALL
 SELECT 'standby missing'::text, ''::text, w.slot FROM waits w

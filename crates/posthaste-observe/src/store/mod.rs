@@ -355,7 +355,7 @@ fn capture_problem(row: &Row) -> Result<Option<CaptureProblem>, PgError> {
         "limit" => Some(CaptureProblem::Limit),
         "unsynchronized" => Some(CaptureProblem::Unsynchronized(capture)),
         "no synchronization" => Some(CaptureProblem::NoSynchronization),
-        "standbys behind" => Some(CaptureProblem::StandbysBehind),
+        "standbys lag" => Some(CaptureProblem::StandbysBehind),
         "standby missing" => Some(CaptureProblem::StandbyMissing(row.try_get(2)?)),
         _ => None,
     })
@@ -369,7 +369,7 @@ fn unsynced(row: &Row) -> Result<UnsyncedTable, PgError> {
     })
 }
 
-/// By how much a clock that was read between these two times is ahead of them; negative: behind.
+/// By how much a clock that was read between these two times is ahead of them; negative: slow.
 fn ahead(clock: i64, asked: i64, answered: i64) -> i64 {
     (clock - answered).max(0) + (clock - asked).min(0)
 }

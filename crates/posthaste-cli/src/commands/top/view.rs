@@ -332,7 +332,7 @@ mod tests {
         };
         assert_eq!(operates.press(Key::Pause, &mut frame), action(true));
         assert_eq!(operates.press(Key::Resume, &mut frame), action(false));
-        // Behind the help no key acts.
+        // No key acts while the help is shown.
         operates.press(Key::Help, &mut frame);
         assert_eq!(operates.press(Key::Pause, &mut frame), Asked::Nothing);
         assert_eq!(operates.press(Key::Pause, &mut frame), action(true));
