@@ -1420,6 +1420,7 @@ CREATE TABLE posthaste.capture (
   installed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   started_at   timestamptz,
   paused_at    timestamptz,            -- it takes nothing, and the server keeps its log
+  indirect_since timestamptz,          -- since when its path is not direct
   epoch  uuid        NOT NULL,   -- in each delivery id; another one after a gap
   runner       uuid,                   -- whose marks count: those of others are refused
   published    oid         NOT NULL,   -- a publication that is younger than the slot's place lacks
@@ -1428,7 +1429,8 @@ CREATE TABLE posthaste.capture (
   publication  text        NOT NULL,
   name         text COLLATE "C" PRIMARY KEY CHECK (name ~ '^[a-z_][a-z0-9_]{0,39}$'),
   stopped      text,                   -- why it does not go on before somebody acts
-  path         text,                   -- of one that sends without jobs: direct, spilling, draining
+  path         text,                   -- of one that sends without jobs: direct, spilling, full,
+                                       -- draining
   -- Cluster, store and database: positions mean nothing in a copy.
   identity     text[]      NOT NULL
 ) WITH (fillfactor = 50);
@@ -2294,6 +2296,86 @@ RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
    WHERE r.bytes <= p_bytes
 $f$;
 
+-- The same of a batch of one job, which is its last row: at half of the cost.
+CREATE OR REPLACE FUNCTION posthaste.handed_out_one_0(
+  p_batch bigint, p_token uuid, p_bytes integer)
+RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
+  SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
+         r.max_attempts, r.crashes,
+         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+    FROM (SELECT r.*, 128 + r.kwargs_bytes + octet_length(
+                   concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace)) AS bytes
+            FROM posthaste.claim_0 c JOIN posthaste.ready_0 r
+              ON (r.queue, r.priority, r.xid, r.id) = (c.queue, c.priority, c.to_xid, c.to_id)
+           WHERE c.batch = p_batch AND c.token = p_token) r
+   WHERE r.bytes <= p_bytes
+$f$;
+CREATE OR REPLACE FUNCTION posthaste.handed_out_one_1(
+  p_batch bigint, p_token uuid, p_bytes integer)
+RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
+  SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
+         r.max_attempts, r.crashes,
+         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+    FROM (SELECT r.*, 128 + r.kwargs_bytes + octet_length(
+                   concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace)) AS bytes
+            FROM posthaste.claim_1 c JOIN posthaste.ready_1 r
+              ON (r.queue, r.priority, r.xid, r.id) = (c.queue, c.priority, c.to_xid, c.to_id)
+           WHERE c.batch = p_batch AND c.token = p_token) r
+   WHERE r.bytes <= p_bytes
+$f$;
+CREATE OR REPLACE FUNCTION posthaste.handed_out_one_2(
+  p_batch bigint, p_token uuid, p_bytes integer)
+RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
+  SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
+         r.max_attempts, r.crashes,
+         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+    FROM (SELECT r.*, 128 + r.kwargs_bytes + octet_length(
+                   concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace)) AS bytes
+            FROM posthaste.claim_2 c JOIN posthaste.ready_2 r
+              ON (r.queue, r.priority, r.xid, r.id) = (c.queue, c.priority, c.to_xid, c.to_id)
+           WHERE c.batch = p_batch AND c.token = p_token) r
+   WHERE r.bytes <= p_bytes
+$f$;
+CREATE OR REPLACE FUNCTION posthaste.handed_out_one_3(
+  p_batch bigint, p_token uuid, p_bytes integer)
+RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
+  SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
+         r.max_attempts, r.crashes,
+         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+    FROM (SELECT r.*, 128 + r.kwargs_bytes + octet_length(
+                   concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace)) AS bytes
+            FROM posthaste.claim_3 c JOIN posthaste.ready_3 r
+              ON (r.queue, r.priority, r.xid, r.id) = (c.queue, c.priority, c.to_xid, c.to_id)
+           WHERE c.batch = p_batch AND c.token = p_token) r
+   WHERE r.bytes <= p_bytes
+$f$;
+CREATE OR REPLACE FUNCTION posthaste.handed_out_one_4(
+  p_batch bigint, p_token uuid, p_bytes integer)
+RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
+  SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
+         r.max_attempts, r.crashes,
+         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+    FROM (SELECT r.*, 128 + r.kwargs_bytes + octet_length(
+                   concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace)) AS bytes
+            FROM posthaste.claim_4 c JOIN posthaste.ready_4 r
+              ON (r.queue, r.priority, r.xid, r.id) = (c.queue, c.priority, c.to_xid, c.to_id)
+           WHERE c.batch = p_batch AND c.token = p_token) r
+   WHERE r.bytes <= p_bytes
+$f$;
+CREATE OR REPLACE FUNCTION posthaste.handed_out_one_5(
+  p_batch bigint, p_token uuid, p_bytes integer)
+RETURNS SETOF posthaste.claimed LANGUAGE sql STABLE AS $f$
+  SELECT r.slot, p_batch, r.id, r.enqueued_at, r.scheduled_at, r.expires_at, r.priority, r.attempt,
+         r.max_attempts, r.crashes,
+         r.name, r.tag, r.unique_key, r.ordering_key, r.trace, r.kwargs
+    FROM (SELECT r.*, 128 + r.kwargs_bytes + octet_length(
+                   concat(r.name, r.tag, r.unique_key, r.ordering_key, r.trace)) AS bytes
+            FROM posthaste.claim_5 c JOIN posthaste.ready_5 r
+              ON (r.queue, r.priority, r.xid, r.id) = (c.queue, c.priority, c.to_xid, c.to_id)
+           WHERE c.batch = p_batch AND c.token = p_token) r
+   WHERE r.bytes <= p_bytes
+$f$;
+
 -- Claims up to p_limit jobs and about p_bytes of arguments of a queue, lanes in the order of
 -- p_priorities (strict priority: lower first). The jobs belong to p_worker under the fence (slot,
 -- batch, p_token) until they are acknowledged or the worker is found dead. Must run READ COMMITTED:
@@ -2420,6 +2502,9 @@ BEGIN
             WHEN 0 THEN
               IF p_answer IS NULL THEN
                 RETURN QUERY SELECT * FROM posthaste.handed_out_0(b.o_batch, p_token, b.o_mixed) h;
+              ELSIF v_is_sent AND b.o_n = 1 THEN
+                RETURN QUERY
+                  SELECT * FROM posthaste.handed_out_one_0(b.o_batch, p_token, v_share) h;
               ELSIF v_is_sent THEN
                 RETURN QUERY
                   SELECT * FROM posthaste.handed_out_short_0(b.o_batch, p_token, v_share) h;
@@ -2429,6 +2514,9 @@ BEGIN
             WHEN 1 THEN
               IF p_answer IS NULL THEN
                 RETURN QUERY SELECT * FROM posthaste.handed_out_1(b.o_batch, p_token, b.o_mixed) h;
+              ELSIF v_is_sent AND b.o_n = 1 THEN
+                RETURN QUERY
+                  SELECT * FROM posthaste.handed_out_one_1(b.o_batch, p_token, v_share) h;
               ELSIF v_is_sent THEN
                 RETURN QUERY
                   SELECT * FROM posthaste.handed_out_short_1(b.o_batch, p_token, v_share) h;
@@ -2438,6 +2526,9 @@ BEGIN
             WHEN 2 THEN
               IF p_answer IS NULL THEN
                 RETURN QUERY SELECT * FROM posthaste.handed_out_2(b.o_batch, p_token, b.o_mixed) h;
+              ELSIF v_is_sent AND b.o_n = 1 THEN
+                RETURN QUERY
+                  SELECT * FROM posthaste.handed_out_one_2(b.o_batch, p_token, v_share) h;
               ELSIF v_is_sent THEN
                 RETURN QUERY
                   SELECT * FROM posthaste.handed_out_short_2(b.o_batch, p_token, v_share) h;
@@ -2447,6 +2538,9 @@ BEGIN
             WHEN 3 THEN
               IF p_answer IS NULL THEN
                 RETURN QUERY SELECT * FROM posthaste.handed_out_3(b.o_batch, p_token, b.o_mixed) h;
+              ELSIF v_is_sent AND b.o_n = 1 THEN
+                RETURN QUERY
+                  SELECT * FROM posthaste.handed_out_one_3(b.o_batch, p_token, v_share) h;
               ELSIF v_is_sent THEN
                 RETURN QUERY
                   SELECT * FROM posthaste.handed_out_short_3(b.o_batch, p_token, v_share) h;
@@ -2456,6 +2550,9 @@ BEGIN
             WHEN 4 THEN
               IF p_answer IS NULL THEN
                 RETURN QUERY SELECT * FROM posthaste.handed_out_4(b.o_batch, p_token, b.o_mixed) h;
+              ELSIF v_is_sent AND b.o_n = 1 THEN
+                RETURN QUERY
+                  SELECT * FROM posthaste.handed_out_one_4(b.o_batch, p_token, v_share) h;
               ELSIF v_is_sent THEN
                 RETURN QUERY
                   SELECT * FROM posthaste.handed_out_short_4(b.o_batch, p_token, v_share) h;
@@ -2465,6 +2562,9 @@ BEGIN
             WHEN 5 THEN
               IF p_answer IS NULL THEN
                 RETURN QUERY SELECT * FROM posthaste.handed_out_5(b.o_batch, p_token, b.o_mixed) h;
+              ELSIF v_is_sent AND b.o_n = 1 THEN
+                RETURN QUERY
+                  SELECT * FROM posthaste.handed_out_one_5(b.o_batch, p_token, v_share) h;
               ELSIF v_is_sent THEN
                 RETURN QUERY
                   SELECT * FROM posthaste.handed_out_short_5(b.o_batch, p_token, v_share) h;
@@ -3229,7 +3329,7 @@ CREATE OR REPLACE FUNCTION posthaste.close_batches(
 RETURNS integer[] LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
-SET search_path = pg_catalog, pg_temp AS $f$
+SET lock_timeout = '1s' SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   v_closed boolean;
   v_left integer[] := '{}';
@@ -7094,6 +7194,19 @@ END $f$;
 --
 -- Duty locks (1885893476, n): 1 the ready log (rotate, seal, overflow, reclaim)   2 the scheduled
 -- slots   3 rescue   4 expiry   5 history   6 counting   7 samples
+
+-- For a statement that is sent alone: what a block would begin with. The isolation level cannot be
+-- changed any more, so another one is refused.
+CREATE OR REPLACE FUNCTION posthaste.stand_alone() RETURNS boolean LANGUAGE plpgsql STABLE AS $f$
+BEGIN
+  IF current_setting('transaction_isolation'::text) <> 'read committed'::text THEN
+    RAISE EXCEPTION 'posthaste: a statement that is sent alone needs READ COMMITTED, not %',
+      current_setting('transaction_isolation'::text)
+      USING ERRCODE = 'invalid_transaction_state';
+  END IF;
+  RETURN set_config('lock_timeout'::text, '1s'::text, true) IS NOT NULL
+     AND set_config('search_path'::text, 'pg_catalog, pg_temp'::text, true) IS NOT NULL;
+END $f$;
 
 -- The holder of a lock on one of these tables, or of this advisory lock, whose transaction is older
 -- than a second: a session by its pid, a prepared transaction by its gid. NULL if there is none.
@@ -15493,12 +15606,12 @@ ALTER TABLE posthaste.in_flight ENABLE REPLICA TRIGGER refuse_silent;
 ALTER TABLE posthaste.dead ENABLE REPLICA TRIGGER refuse_silent;
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('0001_initial', 'b22feed511333e20', '0.1.0')
+  VALUES ('0001_initial', 'e3d1ef97642d9ee9', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('functions', '506c47c05901bf0f', '0.1.0')
+  VALUES ('functions', 'd14050f013daef47', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
 
