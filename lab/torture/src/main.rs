@@ -96,8 +96,8 @@ struct RunOptions {
     /// Promotions of a lagging replica.
     #[arg(long, default_value_t = 10)]
     promotions: u64,
-    /// Of each fault of captures: SIGKILL, a process that is held still, connections that are reset,
-    /// those that are half open, and SIGKILL of the Redis of one.
+    /// Of each fault of captures: SIGKILL, a process that is held still, connections that are
+    /// reset, those that are half open, and SIGKILL of the Redis of one.
     #[arg(long, default_value_t = 30)]
     capture_faults: u64,
     /// Rounds that share them.

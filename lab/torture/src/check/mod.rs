@@ -110,8 +110,8 @@ impl Rule {
             Self::Identity => "a delivery id named one job, and a job kept it",
             Self::Copied => "no copy of the server ran or sent a job",
             Self::Captured => {
-                "what was committed into an outbox was captured, in the order of commits, under one \
-                 id, as one job, unless a gap was named"
+                "what was committed into an outbox was captured, in the order of commits, under \
+                 one id, as one job, unless a gap was named"
             }
             Self::Prompt => {
                 "on an idle system what was due was begun at once, and soon after a clock had \
