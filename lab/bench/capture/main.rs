@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result, bail};
 use futures_util::future::BoxFuture;
 use posthaste::{Config, Database, Worker};
 use posthaste_capture::{
-    Capture, CapturedTable, Direct, OutboxColumns, Running, Source, TableName, Until,
+    Capture, CapturedTable, Direct, Options, OutboxColumns, Running, Source, TableName, Until,
 };
 use posthaste_relay::{Answer, Destination, Message, Relay, Sender, Sidekiq};
 
@@ -69,6 +69,11 @@ fn capture(source: &str) -> Result<Capture> {
         source,
         slot: "posthaste_bench".into(),
         server: None,
+        options: Options {
+            // There is no standby.
+            failover: Some(false),
+            ..Options::default()
+        },
     })
 }
 

@@ -15,7 +15,7 @@ use anyhow::bail;
 use clap::Args;
 use futures_util::future::{BoxFuture, select_all};
 use posthaste::{Backoff, Config, Database, Error, Worker};
-use posthaste_capture::{Capture, Direct, OutboxColumns, Source, TableName, Until};
+use posthaste_capture::{Capture, Direct, Options, OutboxColumns, Source, TableName, Until};
 use posthaste_relay::{Answer, Destination, Message, Relay, Sender, Sidekiq, UnsafeSetting};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -130,6 +130,11 @@ fn described(name: &str, queue: &str, direct: Option<Direct>) -> anyhow::Result<
         },
         slot: format!("posthaste_{name}"),
         server: None,
+        options: Options {
+            // The replicas of a round synchronize no slots.
+            failover: Some(false),
+            ..Options::default()
+        },
     })
 }
 
