@@ -356,7 +356,63 @@ SELECT c.slot, c.publication, c.epoch, c.stopped,
  WHERE c.name = $1::text;
 
 -- captures.sql
+-- returns: name text, slot text, publication text, installed_at timestamptz, started_at timestamptz
+-- returns: stopped text, is_active bool, is_missing bool, wal_status text, done text
+-- returns: at timestamptz, unconfirmed int8, kept int8, gaps int8, paused_at timestamptz
+-- returns: events int8, bytes int8, lag_seconds float8, copied_rows int8, copy_rows int8
+-- returns: copy_problem text, path text, indirect_since timestamptz
+SELECT c.name, c.slot, c.publication, c.installed_at, c.started_at, c.stopped,
+       coalesce(s.active, false) AS is_active, s.slot_name IS NULL AS is_missing,
+       coalesce(s.wal_status, '') AS wal_status, m.done::text, m.at,
+       CASE WHEN pg_is_in_recovery() THEN NULL
+            ELSE (pg_current_wal_lsn() - m.done)::bigint END AS unconfirmed,
+       CASE WHEN pg_is_in_recovery() THEN NULL
+            ELSE (pg_current_wal_lsn() - s.restart_lsn)::bigint END AS kept,
+       (SELECT count(*) FROM posthaste.capture_gap g
+         WHERE g.capture = c.name AND g.accepted_at IS NULL) AS gaps,
+       c.paused_at, coalesce(m.events, 0::bigint) AS events, coalesce(m.bytes, 0::bigint) AS bytes,
+       CASE WHEN pg_is_in_recovery() THEN NULL
+            WHEN s.active AND c.stopped IS NULL AND c.paused_at IS NULL
+                 AND (pg_current_wal_lsn() - m.done)::bigint < 16777216::bigint
+                 AND m.at > clock_timestamp() - '90 seconds'::interval THEN 0::float8
+            ELSE greatest(0::float8, extract(epoch FROM clock_timestamp()
+                                             - coalesce(k.at, m.at, c.installed_at))::float8)
+       END AS lag_seconds,
+       p.rows AS copied_rows, p.expected AS copy_rows, p.problem AS copy_problem, c.path,
+       c.indirect_since
+  FROM posthaste.capture c
+  LEFT JOIN pg_replication_slots s ON s.slot_name = c.slot::name
+  LEFT JOIN LATERAL (
+    SELECT w.* FROM (SELECT * FROM posthaste.capture_mark_0
+                      UNION ALL SELECT * FROM posthaste.capture_mark_1) w
+     WHERE w.epoch = c.epoch
+     ORDER BY w.commit DESC, w.record DESC, w.row DESC, w.done DESC LIMIT 1) m ON true
+  LEFT JOIN LATERAL (
+    SELECT max(w.at) AS at FROM (SELECT * FROM posthaste.capture_mark_0
+                                  UNION ALL SELECT * FROM posthaste.capture_mark_1) w
+     WHERE w.epoch = c.epoch AND w.ended <= m.done) k ON true
+  LEFT JOIN LATERAL (
+    SELECT sum(y.rows)::bigint AS rows, sum(y.expected)::bigint AS expected,
+           min(y.problem) AS problem
+      FROM posthaste.capture_copy y WHERE y.capture = c.name AND y.ended_at IS NULL) p ON true
+ ORDER BY c.name;
+
+-- captures.sql
 -- returns: problem text, capture text, table_name text
+WITH slot AS MATERIALIZED (
+       SELECT c.name, pg_catalog.to_jsonb(s) ->> 'failover'::text = 'true'::text AS is_failover
+         FROM posthaste.capture c JOIN pg_replication_slots s ON s.slot_name = c.slot::name),
+     follows AS MATERIALIZED (
+       SELECT EXISTS (
+         SELECT FROM pg_stat_replication r
+          WHERE r.application_name <> ALL ('{pg_basebackup,pg_receivewal}'::text[])
+            AND NOT EXISTS (SELECT FROM pg_replication_slots s
+                             WHERE s.active_pid = r.pid AND s.slot_type = 'logical'::text)) AS any),
+     waits AS MATERIALIZED (
+       SELECT btrim(w.slot, ' "'::text) AS slot
+         FROM pg_catalog.string_to_table(
+                nullif(current_setting('synchronized_standby_slots'::text, true), ''::text),
+                ','::text) w (slot))
 SELECT 'publication'::text AS problem, c.name AS capture, ''::text AS table_name
   FROM posthaste.capture c
  WHERE c.stopped IS NULL
@@ -382,48 +438,24 @@ SELECT 'identity'::text, c.name, n.nspname::text || '.'::text || t.relname::text
 SELECT 'limit'::text, ''::text, ''::text
  WHERE current_setting('max_slot_wal_keep_size'::text) = '-1'::text
    AND EXISTS (SELECT FROM posthaste.capture)
+ UNION ALL
+SELECT 'unsynchronized'::text, s.name, ''::text FROM slot s, follows f
+ WHERE f.any AND NOT s.is_failover
+ UNION ALL
+SELECT 'no synchronization'::text, ''::text, ''::text FROM follows f
+ WHERE f.any AND EXISTS (SELECT FROM slot s WHERE s.is_failover)
+   AND NOT EXISTS (SELECT FROM pg_stat_activity a
+                    WHERE a.application_name LIKE '%slotsync worker'::text)
+ UNION ALL
+SELECT 'standbys lag'::text, ''::text, ''::text FROM follows f
+ WHERE f.any AND EXISTS (SELECT FROM slot s WHERE s.is_failover) AND NOT EXISTS (SELECT FROM waits)
+ UNION ALL
+SELECT 'standby missing'::text, ''::text, w.slot FROM waits w
+ WHERE EXISTS (SELECT FROM slot s WHERE s.is_failover)
+   AND NOT EXISTS (SELECT FROM pg_replication_slots p
+                    WHERE p.slot_name = w.slot::name AND p.slot_type = 'physical'::text
+                      AND p.active)
  ORDER BY 1, 2, 3;
-
--- captures.sql
--- returns: name text, slot text, publication text, installed_at timestamptz, started_at timestamptz
--- returns: stopped text, is_active bool, is_missing bool, wal_status text, done text
--- returns: at timestamptz, unconfirmed int8, kept int8, gaps int8, paused_at timestamptz
--- returns: events int8, bytes int8, lag_seconds float8, copied_rows int8, copy_rows int8
--- returns: copy_problem text, path text
-SELECT c.name, c.slot, c.publication, c.installed_at, c.started_at, c.stopped,
-       coalesce(s.active, false) AS is_active, s.slot_name IS NULL AS is_missing,
-       coalesce(s.wal_status, '') AS wal_status, m.done::text, m.at,
-       CASE WHEN pg_is_in_recovery() THEN NULL
-            ELSE (pg_current_wal_lsn() - m.done)::bigint END AS unconfirmed,
-       CASE WHEN pg_is_in_recovery() THEN NULL
-            ELSE (pg_current_wal_lsn() - s.restart_lsn)::bigint END AS kept,
-       (SELECT count(*) FROM posthaste.capture_gap g
-         WHERE g.capture = c.name AND g.accepted_at IS NULL) AS gaps,
-       c.paused_at, coalesce(m.events, 0::bigint) AS events, coalesce(m.bytes, 0::bigint) AS bytes,
-       CASE WHEN pg_is_in_recovery() THEN NULL
-            WHEN s.active AND c.stopped IS NULL AND c.paused_at IS NULL
-                 AND (pg_current_wal_lsn() - m.done)::bigint < 16777216::bigint
-                 AND m.at > clock_timestamp() - '90 seconds'::interval THEN 0::float8
-            ELSE greatest(0::float8, extract(epoch FROM clock_timestamp()
-                                             - coalesce(k.at, m.at, c.installed_at))::float8)
-       END AS lag_seconds,
-       p.rows AS copied_rows, p.expected AS copy_rows, p.problem AS copy_problem, c.path
-  FROM posthaste.capture c
-  LEFT JOIN pg_replication_slots s ON s.slot_name = c.slot::name
-  LEFT JOIN LATERAL (
-    SELECT w.* FROM (SELECT * FROM posthaste.capture_mark_0
-                      UNION ALL SELECT * FROM posthaste.capture_mark_1) w
-     WHERE w.epoch = c.epoch
-     ORDER BY w.commit DESC, w.record DESC, w.row DESC, w.done DESC LIMIT 1) m ON true
-  LEFT JOIN LATERAL (
-    SELECT max(w.at) AS at FROM (SELECT * FROM posthaste.capture_mark_0
-                                  UNION ALL SELECT * FROM posthaste.capture_mark_1) w
-     WHERE w.epoch = c.epoch AND w.ended <= m.done) k ON true
-  LEFT JOIN LATERAL (
-    SELECT sum(y.rows)::bigint AS rows, sum(y.expected)::bigint AS expected,
-           min(y.problem) AS problem
-      FROM posthaste.capture_copy y WHERE y.capture = c.name AND y.ended_at IS NULL) p ON true
- ORDER BY c.name;
 
 -- claim.sql
 -- takes: text, _int4, int8, uuid, int4, int8, int4
@@ -432,7 +464,8 @@ SELECT c.name, c.slot, c.publication, c.installed_at, c.started_at, c.stopped,
 -- returns: name text, tag text, unique_key text, ordering_key text, trace text, kwargs jsonb
 SELECT slot, batch, id, enqueued_at, scheduled_at, expires_at, priority, attempt, max_attempts,
        crashes, name, tag, unique_key, ordering_key, trace, kwargs
-  FROM posthaste.claim($1, $2, $3, $4, $5, $6, $7);
+  FROM posthaste.claim($1, $2, $3, $4, $5, $6, $7)
+ WHERE posthaste.stand_alone();
 
 -- claim_batches.sql
 -- takes: text, _int4, int8, uuid
@@ -1058,21 +1091,11 @@ SELECT o_from, o_discarded FROM posthaste.adopt($1, $2, $3, $4);
 
 -- in the code
 -- returns: o_sealed bool, o_blocker text
-SELECT o_sealed, o_blocker FROM posthaste.seal();
-
--- in the code
--- takes: int8, int4, int8
--- returns: o_state text, o_blocker text
-SELECT o_state, o_blocker FROM posthaste.tidy_overflow($1, $2, $3);
-
--- in the code
--- takes: int8, int8
--- returns: o_state text, o_blocker text
-SELECT o_state, o_blocker FROM posthaste.tidy_scheduled($1, $2);
+SELECT o_sealed, o_blocker FROM posthaste.seal() WHERE posthaste.stand_alone();
 
 -- in the code
 -- returns: o_turned int4, o_blocker text
-SELECT o_turned, o_blocker FROM posthaste.tidy_history();
+SELECT o_turned, o_blocker FROM posthaste.tidy_history() WHERE posthaste.stand_alone();
 
 -- in the code
 -- returns: has_table_privilege bool
@@ -1095,11 +1118,11 @@ SELECT posthaste.account($1, $2, $3, $4);
 -- in the code
 -- takes: int4
 -- returns: advance_ordering int8
-SELECT posthaste.advance_ordering($1);
+SELECT posthaste.advance_ordering($1) WHERE posthaste.stand_alone();
 
 -- in the code
 -- returns: cancel_again int8
-SELECT posthaste.cancel_again();
+SELECT posthaste.cancel_again() WHERE posthaste.stand_alone();
 
 -- in the code
 -- takes: _int2, _int8, _uuid, _int4
@@ -1171,7 +1194,7 @@ SELECT posthaste.move_to_overflow($1, $2);
 
 -- in the code
 -- returns: note_ids bool
-SELECT posthaste.note_ids();
+SELECT posthaste.note_ids() WHERE posthaste.stand_alone();
 
 -- in the code
 -- takes: int8
@@ -1196,7 +1219,7 @@ SELECT posthaste.open_tokens($1);
 -- in the code
 -- takes: int4
 -- returns: overdue int8
-SELECT posthaste.overdue($1);
+SELECT posthaste.overdue($1) WHERE posthaste.stand_alone();
 
 -- in the code
 -- takes: text
@@ -1206,7 +1229,7 @@ SELECT posthaste.pause($1::text)::text AS answer;
 -- in the code
 -- takes: int4, bool
 -- returns: promote int8
-SELECT posthaste.promote($1, $2);
+SELECT posthaste.promote($1, $2) WHERE posthaste.stand_alone();
 
 -- in the code
 -- returns: prune void
@@ -1218,7 +1241,7 @@ SELECT posthaste.prune_inbox();
 
 -- in the code
 -- returns: quarantine_queues text
-SELECT posthaste.quarantine_queues();
+SELECT posthaste.quarantine_queues() WHERE posthaste.stand_alone();
 
 -- in the code
 -- returns: place text
@@ -1251,7 +1274,7 @@ SELECT posthaste.return_claim($1, $2);
 -- in the code
 -- takes: int8, int4
 -- returns: rotate text
-SELECT posthaste.rotate($1, $2);
+SELECT posthaste.rotate($1, $2) WHERE posthaste.stand_alone();
 
 -- in the code
 -- takes: text, _text
@@ -1555,6 +1578,28 @@ SELECT coalesce((SELECT t.worker FROM taken t), (SELECT h.worker FROM holder h),
        (SELECT count(*) FROM posthaste.in_flight h
          WHERE h.queue = $1 AND h.state = 'quarantined' AND h.until <= clock_timestamp()
            AND h.expires_at > clock_timestamp());
+
+-- outbox_key.sql
+-- takes: text, text
+-- returns: key _text, may_delete bool, statement text
+SELECT ARRAY(SELECT a.attname::text FROM pg_attribute a
+              WHERE a.attrelid = c.oid AND a.attnum = ANY (i.indkey::smallint[])
+              ORDER BY a.attnum) AS key,
+       has_table_privilege(c.oid, 'DELETE'::text) AS may_delete,
+       pg_catalog.format(
+         'DELETE FROM %I.%I t USING pg_catalog.jsonb_to_recordset($1::text::jsonb) k (%s) '
+         'WHERE %s'::text, $1::text, $2::text,
+         (SELECT string_agg(pg_catalog.format('%I %s'::text, a.attname,
+                                              format_type(a.atttypid, a.atttypmod)), ', '::text)
+            FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum = ANY (i.indkey::smallint[])),
+         (SELECT string_agg(pg_catalog.format('t.%I = k.%I'::text, a.attname, a.attname),
+                            ' AND '::text)
+            FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum = ANY (i.indkey::smallint[]))
+       ) AS statement
+  FROM pg_namespace n
+  JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = $2::text::name
+  JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
+ WHERE n.nspname = $1::text::name;
 
 -- pause.sql
 -- takes: text, bool
@@ -1968,7 +2013,7 @@ SELECT has_schema_privilege('posthaste', 'USAGE') AS may_look,
 -- run.sql
 -- takes: text, uuid, text
 UPDATE posthaste.capture SET runner = $2, path = $3, started_at = clock_timestamp(),
-       stopped = NULL
+       indirect_since = CASE WHEN path <> 'direct'::text THEN indirect_since END, stopped = NULL
  WHERE name = $1::text;
 
 -- running.sql
@@ -2279,12 +2324,14 @@ SELECT posthaste.settle($1, $2, $3, $4, $5, $6,
 -- slot.sql
 -- takes: text
 -- returns: is_ours bool, active bool, confirmed text, wal_status text, reason text
+-- returns: is_failover bool
 SELECT s.database = current_database() AND s.plugin = 'pgoutput'::name AS is_ours, s.active,
        coalesce(s.confirmed_flush_lsn, '0/0')::text AS confirmed,
        coalesce(s.wal_status, 'reserved') AS wal_status,
        coalesce(pg_catalog.to_jsonb(s) ->> 'invalidation_reason'::text,
                 CASE WHEN pg_catalog.to_jsonb(s) ->> 'conflicting'::text = 'true'::text
-                     THEN 'it conflicted with recovery' END) AS reason
+                     THEN 'it conflicted with recovery' END) AS reason,
+       coalesce(pg_catalog.to_jsonb(s) ->> 'failover'::text = 'true'::text, false) AS is_failover
   FROM pg_replication_slots s
  WHERE s.slot_name = $1::text::name;
 
@@ -2519,6 +2566,18 @@ SELECT posthaste.needs_rebase() AS needs_rebase,
                 (SELECT max(f.id) FROM posthaste.finished f),
                 (SELECT max(a.job) FROM posthaste.attempt a), 0)
          > coalesce(pg_sequence_last_value('posthaste.job_id'::regclass), 0) AS ids_behind;
+
+-- tidy_overflow.sql
+-- takes: int8, int4, int8
+-- returns: o_state text, o_blocker text
+SELECT o_state, o_blocker FROM posthaste.tidy_overflow($1, $2, $3)
+ WHERE posthaste.stand_alone();
+
+-- tidy_scheduled.sql
+-- takes: int8, int8
+-- returns: o_state text, o_blocker text
+SELECT o_state, o_blocker FROM posthaste.tidy_scheduled($1, $2)
+ WHERE posthaste.stand_alone();
 
 -- triggers.sql
 -- returns: name text, is_gone bool, parts _text
