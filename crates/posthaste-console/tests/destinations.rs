@@ -49,7 +49,7 @@ async fn each_relay_shows_its_state_and_last_failure() {
 }
 
 #[tokio::test]
-async fn the_queue_of_a_relay_is_paused_and_resumed_where_its_destination_is_shown() {
+async fn the_page_of_a_destination_pauses_and_resumes_its_queue() {
     let database = database().await;
     let client = database.client().await.unwrap();
     enqueue(&client, "mail.send", "mail", "{}").await;

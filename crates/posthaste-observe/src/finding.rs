@@ -181,9 +181,9 @@ kinds! {
         "A capture is paused, and the server keeps its log.";
     CaptureCopy "capture.copy" Warning "copies do not go on"
         "A copy of a captured table does not go on.";
-    CaptureFull "capture.full" Error "captures may spill no more"
+    CaptureFull "capture.full" Error "captures have reached spill_most"
         "A capture may write no more jobs, and the server keeps its log.";
-    CaptureSpilling "capture.spilling" Warning "captures spill for long"
+    CaptureSpilling "capture.spilling" Warning "captures have been spilling for long"
         "A capture has written jobs instead of sending for more than 15 minutes.";
     CaptureBehind "capture.behind" Warning "captures lag"
         "A capture lags far behind the server's log.";
@@ -353,7 +353,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_unique_and_name_their_subject_first() {
+    fn finding_ids_are_unique_and_start_with_their_subject() {
         let ids: BTreeSet<&str> = Kind::ALL.iter().map(|kind| kind.id()).collect();
         assert_eq!(ids.len(), Kind::ALL.len());
         assert!(ids.iter().all(|id| id.split('.').count() == 2), "{ids:?}");

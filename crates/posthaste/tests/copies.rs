@@ -236,7 +236,7 @@ async fn a_cold_file_copy_is_idle_until_adopted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_disk_snapshot_is_idle_until_adopted() {
+async fn a_copy_from_a_disk_snapshot_is_idle_until_adopted() {
     waits_until_it_is_adopted(Way::Snapshot).await.unwrap();
 }
 

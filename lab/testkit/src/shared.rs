@@ -162,7 +162,7 @@ fn start(name: &str) -> anyhow::Result<Value> {
         "kafka" => Ok(kept(Kafka::start_shared()?).description()),
         "rabbitmq" => Ok(kept(RabbitMq::start()?).description()),
         "opensearch" => Ok(kept(OpenSearch::start_shared()?).description()),
-        other => bail!("nobody knows how to start {other:?}"),
+        other => bail!("unknown server {other:?}"),
     }
 }
 

@@ -140,7 +140,7 @@ async fn require_items(sent: &Sent, running: &Running) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_of_a_copy_are_sent_or_spilled_in_their_place_among_changes() {
+async fn copied_rows_keep_their_order_among_changes_whether_sent_or_spilled() {
     let sent = Sent::new(|_| ()).await;
     let capture = items(&sent).await;
     let _relay = sent.relay().await;

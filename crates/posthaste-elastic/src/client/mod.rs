@@ -170,8 +170,12 @@ impl Client {
     }
 
     fn authorized(self, header: &str) -> Result<Self, Error> {
-        let mut value = HeaderValue::from_str(header)
-            .map_err(|_| Error::invalid(NEW, "the credentials are not a valid header"))?;
+        let mut value = HeaderValue::from_str(header).map_err(|_| {
+            Error::invalid(
+                NEW,
+                "the credentials contain characters that no header may have",
+            )
+        })?;
         value.set_sensitive(true);
         Ok(Self {
             authorization: Some(value),

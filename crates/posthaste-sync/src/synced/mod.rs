@@ -323,7 +323,7 @@ mod tests {
             ),
             (
                 serde_json::json!({"index": "postgres:", "fields": {"a": "geheim"}}),
-                "fields: must be a table of A, B, C or D",
+                "fields: must give each field a weight of A, B, C or D",
             ),
             (
                 serde_json::json!({"index": "postgres:", "versions": "geheim"}),

@@ -288,7 +288,7 @@ fn same_server(one: &str, other: &str) -> bool {
 }
 
 fn weights(settings: &mut Fields) -> Result<Vec<(String, Weight)>, String> {
-    let wrong = || "fields: must be a table of A, B, C or D".to_owned();
+    let wrong = || "fields: must give each field a weight of A, B, C or D".to_owned();
     let fields: Option<BTreeMap<String, String>> = settings.take("fields").map_err(|_| wrong())?;
     let weight = |(field, weight): (String, String)| {
         let weight = match &*weight {
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_aliases_that_may_be_secrets() {
+    fn rejects_index_names_that_look_like_secrets() {
         for wrong in [
             "https://h:9200/pages?key=geheim",
             "https://h:9200/?key=geheim",

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_due_before_the_promotion_horizon_are_not_scheduled() {
+    fn jobs_due_before_the_promotion_horizon_are_ready_at_once() {
         let due_by = Timestamp::from_microsecond(1_000_000).expect("a time");
         let (ready, scheduled) = (1, 6);
         let entry = Entry {

@@ -121,7 +121,7 @@ fn retired_words_are_gone() {
 }
 
 #[test]
-fn retiring_words_never_increase() {
+fn counts_of_retiring_words_never_increase() {
     let mut found = String::new();
     for (at, krate) in CRATES.into_iter().enumerate() {
         let mut counts = [0; RETIRING.len()];

@@ -75,7 +75,7 @@ pub(crate) async fn audit_rows(options: &AuditOptions) -> Result<()> {
     let sides = (found.rows, found.documents);
     ensure!(
         found.is_equal() && sides == (options.rows, options.rows),
-        "both sides are equal, and the audit says: {found:?}"
+        "table and index are equal, but the audit found: {found:?}"
     );
     let said = Said { seconds, resident };
     serde_json::to_writer(std::io::stdout().lock(), &said)?;

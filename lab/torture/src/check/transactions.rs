@@ -23,7 +23,12 @@ pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
         let is_left = job.shown.iter().any(|state| !ENDED.contains(state));
         judge.must(Rule::H6, !is_left, *key, "are left undone");
         let is_double = job.shown.len() > 1;
-        judge.must(Rule::H6, !is_double, *key, "lie in two places at once");
+        judge.must(
+            Rule::H6,
+            !is_double,
+            *key,
+            "were stored in two places at once",
+        );
     }
     for key in &book.unknown_keys {
         judge.must(Rule::H2, false, *key, "came from nowhere");
