@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn rejects_index_names_that_look_like_secrets() {
+    fn rejects_index_names_that_may_hold_secrets() {
         for wrong in [
             "https://h:9200/pages?key=geheim",
             "https://h:9200/?key=geheim",
