@@ -7198,13 +7198,16 @@ END $f$;
 -- For a statement that is sent alone: what a block would begin with. The isolation level cannot be
 -- changed any more, so another one is refused.
 CREATE OR REPLACE FUNCTION posthaste.stand_alone() RETURNS boolean LANGUAGE plpgsql STABLE AS $f$
+DECLARE
+  v_isolation text := current_setting('transaction_isolation'::text);
 BEGIN
-  IF current_setting('transaction_isolation'::text) <> 'read committed'::text THEN
+  IF v_isolation <> 'read committed'::text THEN
     RAISE EXCEPTION 'posthaste: a statement that is sent alone needs READ COMMITTED, not %',
-      current_setting('transaction_isolation'::text)
+      v_isolation
       USING ERRCODE = 'invalid_transaction_state';
   END IF;
   RETURN set_config('lock_timeout'::text, '1s'::text, true) IS NOT NULL
+     AND set_config('jit'::text, 'off'::text, true) IS NOT NULL
      AND set_config('search_path'::text, 'pg_catalog, pg_temp'::text, true) IS NOT NULL;
 END $f$;
 
@@ -15611,7 +15614,7 @@ INSERT INTO posthaste.migration (name, checksum, version)
     (excluded.checksum, excluded.version, excluded.applied_at);
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('functions', 'd14050f013daef47', '0.1.0')
+  VALUES ('functions', 'a84c14ec8ffef295', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
 

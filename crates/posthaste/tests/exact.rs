@@ -212,8 +212,9 @@ async fn inlined_functions_call_only_qualified_functions() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// What a program that enqueues may run, each way into each function that it pays for.
-const PRODUCED: [&str; 22] = [
+/// What a program that enqueues may run, each way into each function that it pays for, and the call
+/// that the engine adds to what it sends alone.
+const PRODUCED: [&str; 23] = [
     "SELECT setval('posthaste.flags', 9223372036854775807),
             setval('posthaste.listeners_until', extract(epoch FROM now())::bigint + 1000)",
     "INSERT INTO posthaste.route (pattern, queue) VALUES ('r.*', 'q')",
@@ -239,6 +240,7 @@ const PRODUCED: [&str; 22] = [
      CREATE TABLE part_a PARTITION OF part DEFAULT; SELECT posthaste.sync_table('part')",
     "INSERT INTO part VALUES ('a', 'x'), ('b', 'y'); UPDATE part SET body = 'z'",
     "UPDATE part SET id = 'c' WHERE id = 'a'; DELETE FROM part WHERE id = 'b'; TRUNCATE part",
+    "SELECT posthaste.stand_alone()",
 ];
 
 /// In functions that only these sessions reach.

@@ -8,13 +8,16 @@
 -- For a statement that is sent alone: what a block would begin with. The isolation level cannot be
 -- changed any more, so another one is refused.
 CREATE OR REPLACE FUNCTION posthaste.stand_alone() RETURNS boolean LANGUAGE plpgsql STABLE AS $f$
+DECLARE
+  v_isolation text := current_setting('transaction_isolation'::text);
 BEGIN
-  IF current_setting('transaction_isolation'::text) <> 'read committed'::text THEN
+  IF v_isolation <> 'read committed'::text THEN
     RAISE EXCEPTION 'posthaste: a statement that is sent alone needs READ COMMITTED, not %',
-      current_setting('transaction_isolation'::text)
+      v_isolation
       USING ERRCODE = 'invalid_transaction_state';
   END IF;
   RETURN set_config('lock_timeout'::text, '1s'::text, true) IS NOT NULL
+     AND set_config('jit'::text, 'off'::text, true) IS NOT NULL
      AND set_config('search_path'::text, 'pg_catalog, pg_temp'::text, true) IS NOT NULL;
 END $f$;
 
