@@ -275,8 +275,8 @@ impl Copier {
             return;
         }
         current.copy = chunk.copy;
-        let by_writing = current.pace.in_time(took);
-        current.pace = chunk.page_pace.min(by_writing);
+        let by_handing_out = current.pace.handed_out_in(took);
+        current.pace = chunk.page_pace.min(by_handing_out);
     }
 
     /// A row cannot become a job: the copy ends with it.

@@ -206,9 +206,15 @@ impl Pace {
     }
 
     /// After a chunk that took this long.
-    pub(crate) fn in_time(self, took: Duration) -> Self {
+    fn in_time(self, took: Duration) -> Self {
         let by_time = CHUNK.as_secs_f64() / took.as_secs_f64().max(0.001);
         self.times(by_time.clamp(0.25, 4.0))
+    }
+
+    /// After a chunk that took this long from its mark until it was written down: much of that is a
+    /// wait for others, which fewer rows do not shorten.
+    pub(crate) fn handed_out_in(self, took: Duration) -> Self {
+        self.in_time(took).max(Self::default())
     }
 
     /// After a chunk that could not be read in time.

@@ -128,6 +128,12 @@ fn chunks_grow_while_they_are_quick_and_shrink_when_they_are_not() {
         5_000
     );
     assert_eq!(many.too_late().rows(), 2_500);
+    let waited = Duration::from_secs(300);
+    let late = (0..9).fold(many, |pace, _| pace.handed_out_in(waited));
+    assert_eq!(
+        late, first,
+        "a wait for others is no reason for single rows"
+    );
     let least = (0..9).fold(first, |pace, _| pace.too_late());
     assert_eq!(least.rows(), 1);
 }

@@ -131,6 +131,12 @@ impl Run<'_, '_> {
         Ok(())
     }
 
+    /// Whether this mark counts the chunk that is handed out.
+    pub(super) fn counts_chunk(&self, mark: Mark) -> bool {
+        let handed = self.chunk.as_ref();
+        handed.is_some_and(|chunk| chunk.is_counted(mark))
+    }
+
     /// What a mark says of the copy.
     pub(super) fn copied_to(&self, mark: Mark) -> Option<Copied> {
         let handed = self.chunk.as_ref().filter(|chunk| chunk.is_counted(mark));

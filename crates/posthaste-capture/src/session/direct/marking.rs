@@ -36,6 +36,8 @@ impl<'a> Run<'_, 'a> {
         let (new, old) = (self.accepted, self.marked);
         let is_due = match self.is_store_lost {
             true => self.marked_at.elapsed() >= MARK_AGAIN,
+            // The copy goes on once its chunk is marked.
+            false if self.counts_chunk(new) => true,
             false if new.position != old.position => self.marked_at.elapsed() >= BETWEEN_MARKS,
             false => {
                 let unmarked = new.done.0.saturating_sub(old.done.0);
