@@ -83,9 +83,37 @@ fn change(table: &str, rest: &str, version: PgVersion) -> Option<String> {
     if operation == "TRUNCATE" {
         return Some(line);
     }
-    let new = rest.split_once("new-tuple: ").map_or(rest, |(_, new)| new);
-    let mut columns: Vec<(String, String, String)> = Vec::new();
-    let mut rest = new;
+    let (old, new) = rest.split_once(" new-tuple: ").unwrap_or(("", rest));
+    let old = columns(old.strip_prefix("old-key: ").unwrap_or(old));
+    let mut columns = columns(new);
+    // Servers before 18 do not publish what they compute.
+    columns.retain(|column| column.name != "made" || version == PgVersion::V18);
+    columns.sort();
+    for column in columns {
+        // What the new row does not have may stand in the old one; else it is left out here.
+        let is_known = column.value != "unchanged-toast-datum";
+        let mut before = old.iter().filter(|before| before.name == column.name);
+        let known = if is_known {
+            Some(&column)
+        } else {
+            before.next()
+        };
+        if let Some(Column { name, kind, value }) = known {
+            write!(line, " {name}[{kind}]:{value}").unwrap();
+        }
+    }
+    Some(line)
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Column {
+    name: String,
+    kind: String,
+    value: String,
+}
+
+fn columns(mut rest: &str) -> Vec<Column> {
+    let mut columns = Vec::new();
     while let Some((name, after)) = rest.split_once('[') {
         let close = after.find("]:").unwrap();
         let (kind, value) = (&after[..close], &after[close + 2..]);
@@ -97,20 +125,11 @@ fn change(table: &str, rest: &str, version: PgVersion) -> Option<String> {
                 (bits.to_owned(), value[end..].trim_start())
             }
         };
-        // Servers before 18 do not publish what they compute.
-        if name != "made" || version == PgVersion::V18 {
-            columns.push((name.to_owned(), kind.to_owned(), value));
-        }
+        let (name, kind) = (name.to_owned(), kind.to_owned());
+        columns.push(Column { name, kind, value });
         rest = next;
     }
-    columns.sort();
-    for (name, kind, value) in columns {
-        // What the log does not have is left out here.
-        if value != "unchanged-toast-datum" {
-            write!(line, " {name}[{kind}]:{value}").unwrap();
-        }
-    }
-    Some(line)
+    columns
 }
 
 fn unquoted(text: &str) -> (String, &str) {
