@@ -29,7 +29,7 @@ pub(crate) fn queue(name: &str) -> String {
 }
 
 /// The jobs that a worker runs.
-pub(crate) fn of_worker(id: &i64) -> String {
+pub(crate) fn worker_jobs(id: &i64) -> String {
     let filter = crate::filter::Filter {
         worker: Some(*id),
         state: Some(posthaste::State::Running),
@@ -39,7 +39,7 @@ pub(crate) fn of_worker(id: &i64) -> String {
 }
 
 /// The unfinished jobs of an ordering key.
-pub(crate) fn of_key(key: &str) -> String {
+pub(crate) fn key_jobs(key: &str) -> String {
     let filter = crate::filter::Filter {
         key: Some(key.to_owned()),
         ..Default::default()

@@ -1,4 +1,4 @@
-//! A capture of posthaste in a process of its own, by its public API alone, so that its memory and
+//! A capture of posthaste in a separate process, by its public API alone, so that its memory and
 //! processor time are its own.
 //!
 //! | verb | does |

@@ -1,4 +1,4 @@
-//! `capture`: captures of posthaste, each in a process of its own, beside Debezium's engine and
+//! `capture`: captures of posthaste, each in a separate process, beside Debezium's engine and
 //! posthaste's outbox, on one server that logs enough to be decoded.
 
 mod backlog;

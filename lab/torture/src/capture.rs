@@ -53,7 +53,7 @@ pub struct CaptureOptions {
     pub site: Option<String>,
 }
 
-/// Captures until it is told to stop.
+/// Captures until a signal stops it.
 pub async fn capture(options: CaptureOptions) -> anyhow::Result<()> {
     tracing_subscriber::fmt()
         .with_env_filter("posthaste=info,posthaste_capture=debug")

@@ -32,7 +32,7 @@ const LAST_ANSWER: Duration = Duration::from_secs(5);
 /// A server that asks again and again for so long, and sends nothing, is shutting down.
 const SHUTS_DOWN: Duration = Duration::from_secs(2);
 
-/// While no mark can be written, rows that are to be deleted are kept in memory, up to so many.
+/// The most rows to be deleted that are held in memory while no mark can be written.
 const MOST_ROWS: usize = 50_000;
 
 /// The path of events.

@@ -103,7 +103,7 @@ pub(crate) async fn show(
         queue_page: address::past(&job.queue),
         queue: words::plain(&job.queue, 80),
         queue_link: address::queue(&job.queue),
-        key_link: job.ordering_key.as_deref().map(address::of_key),
+        key_link: job.ordering_key.as_deref().map(address::key_jobs),
         name_link: address::filtered(
             "/jobs",
             &Filter {

@@ -82,7 +82,7 @@ pub(crate) async fn show(
         frame: Frame::new(&app, &visit, &figures, format!("Queue {shown}"), "/queues"),
         charts: charts(&app, &fields, &figures, Some(&name)).await?,
         jobs: address::queue(&name),
-        dead: address::filtered("/dead", &of_queue(&name)),
+        dead: address::filtered("/dead", &queue_filter(&name)),
         shown: crate::filter::shell(&shown),
         name: shown,
         line,
@@ -92,7 +92,7 @@ pub(crate) async fn show(
     Ok(page(StatusCode::OK, &queue))
 }
 
-fn of_queue(name: &str) -> Filter {
+fn queue_filter(name: &str) -> Filter {
     Filter {
         queue: Some(name.to_owned()),
         ..Filter::default()

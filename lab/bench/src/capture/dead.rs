@@ -26,7 +26,7 @@ const BEYOND: &str = "beyond_spill_after_mib";
 const COMMITS: &str = "commit_p99_times";
 const LOST: &str = "lost";
 const DISORDERED: &str = "out_of_order";
-/// Between two looks at what arrives.
+/// How long to wait between two reads of what arrived.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Plays it once and judges it.

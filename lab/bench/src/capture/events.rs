@@ -45,7 +45,7 @@ fn name(message: &[u8]) -> Result<Name> {
     name.context("a message without the name of an event arrived")
 }
 
-/// Commits so many events, each in its transaction, as fast as the server takes them.
+/// Commits this many events, each in its own transaction, as fast as the server takes them.
 pub(crate) async fn fill(database: &Database, events: u64) -> Result<()> {
     let each = events / FILLERS;
     try_join_all((0..FILLERS).map(|writer| async move {

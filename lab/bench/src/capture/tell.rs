@@ -22,7 +22,7 @@ pub(crate) fn about(name: &str) -> &'static str {
             "Events per second from the first arrival to the last, of transactions of one row. \
              \"File\" decodes and maps the same events into a file. Debezium is its engine 3.6.1 \
              with EventRouter, which writes JSON by pipelined XADD; posthaste writes Sidekiq's \
-             jobs by LPUSH. Each runs in a process of its own."
+             jobs by LPUSH. Each runs in a separate process."
         }
         "capture-300" => {
             "From the answer to COMMIT to the arrival in a Redis. Server CPU and WAL are the \

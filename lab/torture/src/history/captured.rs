@@ -14,7 +14,7 @@ pub struct Captured {
     pub captures: Vec<CaptureEnd>,
 }
 
-/// Keys of one writer are apart from those of the next by so many; they grow with its transactions.
+/// The distance between the first keys of two writers; keys grow with the transactions of each.
 pub(crate) const APART: i64 = 1_000_000_000;
 
 /// A row of the outbox.

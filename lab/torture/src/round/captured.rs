@@ -28,7 +28,7 @@ use writer::Writers;
 pub(super) const PLACE: &str = "k0";
 /// With which Redis keeps what it has answered for when it is killed.
 const KEEPS: [(&str, &str); 2] = [("appendonly", "yes"), ("appendfsync", "always")];
-/// Keys are of no use to whoever writes the id: ids are the capture's.
+/// Receivers need no keys: a capture makes the ids.
 const OUTBOX: &str = "CREATE TABLE public.outbox (key bigint PRIMARY KEY,
      type text NOT NULL DEFAULT 'event', payload text NOT NULL,
      at pg_lsn NOT NULL DEFAULT pg_catalog.pg_current_wal_insert_lsn())";
@@ -213,14 +213,14 @@ impl Captures {
         let mut captures = vec![CaptureEnd {
             name: BY_JOBS.into(),
             is_exact: true,
-            events: of_jobs(client).await?,
+            events: read_jobs(client).await?,
             gaps: Vec::new(),
         }];
         if let Some(redis) = &self.redis {
             captures.push(CaptureEnd {
                 name: DIRECT.into(),
                 is_exact: false,
-                events: block_in_place(|| of_list(redis))?,
+                events: block_in_place(|| read_list(redis))?,
                 gaps: Vec::new(),
             });
         }
@@ -236,7 +236,7 @@ impl Captures {
     }
 }
 
-async fn of_jobs(client: &Client) -> anyhow::Result<Vec<CapturedEvent>> {
+async fn read_jobs(client: &Client) -> anyhow::Result<Vec<CapturedEvent>> {
     let jobs = "SELECT kwargs OPERATOR(pg_catalog.->) 'posthaste.outbox'::text
          FROM posthaste.job WHERE queue = $1 ORDER BY id";
     let jobs = client.query(jobs, &[&CAPTURED]).await?;
@@ -248,7 +248,7 @@ async fn of_jobs(client: &Client) -> anyhow::Result<Vec<CapturedEvent>> {
     jobs.iter().map(event).collect()
 }
 
-fn of_list(redis: &Redis) -> anyhow::Result<Vec<CapturedEvent>> {
+fn read_list(redis: &Redis) -> anyhow::Result<Vec<CapturedEvent>> {
     let list = format!("queue:{CAPTURED}");
     let list = redis.ask(&["LRANGE", &list, "0", "-1"])?;
     let list = list.as_array().context("a list")?;
