@@ -69,6 +69,7 @@ mod scheduled;
 mod settings;
 mod shutdown;
 mod stress;
+mod tenure;
 mod testing;
 mod tidy;
 mod trace;
