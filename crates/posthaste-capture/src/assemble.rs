@@ -14,7 +14,7 @@ use crate::copying::{CopyTable, MARK, Touched};
 use crate::event::{Draft, Event};
 use crate::lsn::Lsn;
 use crate::pgoutput::{self, Old, Part, Relation, Tuple, Value};
-use crate::position::{Position, Rows, Timelines, delivery_id};
+use crate::position::{Position, RecordKind, Rows, Timelines, delivery_id};
 use crate::source::Source;
 
 /// What a message of the stream has brought.
@@ -183,7 +183,8 @@ impl<'a> Assembler<'a> {
                     true => self.source.message(&prefix, content),
                     false => None,
                 };
-                let events = draft.map(|draft| self.event(draft, position)).transpose()?;
+                let events = draft.map(|draft| self.event(draft, position, RecordKind::Message));
+                let events = events.transpose()?;
                 return Ok(Step::of(events.flatten()));
             }
             Part::Other => return Ok(Step::default()),
@@ -223,8 +224,13 @@ impl<'a> Assembler<'a> {
         let watched = self.watched.as_ref();
         let touched = watched.and_then(|table| table.touched(relation, &change));
         let draft = self.source.row(relation, &change, place)?;
-        let event = draft.map(|draft| self.event(draft, position)).transpose()?;
-        let mut event = event.flatten();
+        // A row of a copy stands at the mark of its chunk.
+        let kind = match operation {
+            Operation::Read => RecordKind::Message,
+            _ => RecordKind::Change,
+        };
+        let event = draft.map(|draft| self.event(draft, position, kind));
+        let mut event = event.transpose()?.flatten();
         if let Some(event) = event.as_mut().filter(|_| !self.deleted_by.is_empty()) {
             event.row = change.new.as_ref().map(|new| self.key_of(relation, new));
         }
@@ -268,7 +274,12 @@ impl<'a> Assembler<'a> {
         Ok(step)
     }
 
-    fn event(&self, draft: Draft, position: Position) -> Result<Option<Event>, String> {
+    fn event(
+        &self,
+        draft: Draft,
+        position: Position,
+        kind: RecordKind,
+    ) -> Result<Option<Event>, String> {
         let open = self.transaction.ok_or(OUTSIDE)?;
         if position <= self.marked {
             return Ok(None);
@@ -276,7 +287,12 @@ impl<'a> Assembler<'a> {
         let at = time(open.committed_at)?;
         // A prepared transaction's records may stand on an older timeline than its commit.
         let written_on = self.timelines.at(position.record);
-        let id = delivery_id(self.epoch, written_on, position.record, position.row);
+        let id = delivery_id(
+            self.epoch,
+            written_on,
+            (kind, position.record),
+            position.row,
+        );
         let timeline = self.timelines.at(position.commit);
         Ok(Some(Event::new(draft, id, at, timeline, position)))
     }

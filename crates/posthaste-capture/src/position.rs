@@ -57,14 +57,35 @@ impl FromStr for Position {
     }
 }
 
+/// The kind of a record in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RecordKind {
+    /// It changed rows. The server gives the place where the record begins.
+    Change,
+    /// A logical message. The server gives the place where the record ends, at which the next
+    /// record begins.
+    Message,
+}
+
 /// The id by which receivers drop a change that comes again. Nothing in it depends on who reads the
 /// change, when, or through which filters.
-pub(crate) fn delivery_id(epoch: Uuid, timeline: u32, record: Lsn, row: u16) -> Uuid {
+pub(crate) fn delivery_id(
+    epoch: Uuid,
+    timeline: u32,
+    (kind, record): (RecordKind, Lsn),
+    row: u16,
+) -> Uuid {
+    // Without the kind, a message and the change after it would share an id.
+    let kind: &[u8] = match kind {
+        RecordKind::Change => b"",
+        RecordKind::Message => b"message",
+    };
     let digest = Sha256::new()
         .chain_update(epoch.as_bytes())
         .chain_update(timeline.to_be_bytes())
         .chain_update(record.0.to_be_bytes())
         .chain_update(row.to_be_bytes())
+        .chain_update(kind)
         .finalize();
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&digest[..16]);
@@ -132,7 +153,7 @@ mod tests {
 
     use uuid::Uuid;
 
-    use super::{Position, Rows, Timelines, delivery_id};
+    use super::{Position, RecordKind, Rows, Timelines, delivery_id};
     use crate::lsn::Lsn;
 
     fn position(commit: u64, record: u64, row: u16) -> Position {
@@ -173,15 +194,21 @@ mod tests {
 
     #[test]
     fn an_id_is_of_capture_timeline_record_and_row() {
+        use RecordKind::{Change, Message};
+        let id = |epoch, timeline, kind, record, row| {
+            delivery_id(Uuid::from_u128(epoch), timeline, (kind, Lsn(record)), row)
+        };
         let ids = [
-            delivery_id(Uuid::from_u128(1), 1, Lsn(1), 0),
-            delivery_id(Uuid::from_u128(2), 1, Lsn(1), 0),
-            delivery_id(Uuid::from_u128(1), 2, Lsn(1), 0),
-            delivery_id(Uuid::from_u128(1), 1, Lsn(2), 0),
-            delivery_id(Uuid::from_u128(1), 1, Lsn(1), 1),
+            id(1, 1, Change, 1, 0),
+            id(2, 1, Change, 1, 0),
+            id(1, 2, Change, 1, 0),
+            id(1, 1, Change, 2, 0),
+            id(1, 1, Change, 1, 1),
+            id(1, 1, Message, 1, 0),
+            id(1, 1, Message, 1, 1),
         ];
         assert_eq!(HashSet::from(ids).len(), ids.len());
-        assert_eq!(ids[0], delivery_id(Uuid::from_u128(1), 1, Lsn(1), 0));
+        assert_eq!(ids[0], id(1, 1, Change, 1, 0));
         assert_eq!(ids[0].get_version_num(), 8);
     }
 

@@ -1,6 +1,6 @@
 //! Captures with a route: what must wait for its jobs, and rows that were there.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -105,13 +105,14 @@ async fn until_copied(world: &World) -> i64 {
 
 /// What a receiver has after all of these; none may be older than what it had.
 fn received(arrived: &[Value]) -> (HashMap<i64, i64>, usize) {
-    let (mut rows, mut reads, mut known) = (HashMap::new(), 0, HashSet::new());
+    let (mut rows, mut reads, mut known) = (HashMap::new(), 0, HashMap::new());
     for one in arrived {
-        // What comes again changes nothing.
-        if !known.insert(one["delivery_id"].as_str()) {
+        let change = &one["args"][0];
+        // A repeated delivery changes nothing.
+        if let Some(before) = known.insert(one["delivery_id"].as_str(), change) {
+            assert_eq!(before, change, "two events share an id");
             continue;
         }
-        let change = &one["args"][0];
         reads += usize::from(change["operation"] == "read");
         let number = |field: &str| change["after"][field].as_i64().unwrap();
         let before = rows.insert(number("id"), number("v"));
@@ -133,6 +134,11 @@ async fn require_items(sent: &Sent, running: &Running) -> usize {
     let there_are = there_are(&sent.world).await;
     let has_all = async || Ok(received(&sent.arrived()).0 == there_are);
     eventually(SOON, "the receiver has all", has_all)
+        .await
+        .unwrap();
+    // A job that waits for another attempt comes after what is sent without jobs.
+    let none_is_left = async || Ok(sent.jobs().await == 0);
+    eventually(SOON, "no job is left", none_is_left)
         .await
         .unwrap();
     until(running, State::Direct).await;
