@@ -24,6 +24,8 @@ const ASK_AFTER: Duration = Duration::from_secs(15);
 const GIVE_UP_AFTER: Duration = Duration::from_secs(30);
 /// A login, a command or a write that takes longer has failed.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// How long the end of a stream may take.
+const END_WITHIN: Duration = Duration::from_secs(3);
 /// The server hears of us this often, which is less than a third of the usual
 /// `wal_sender_timeout`; [`Feed::keep_alive_every`] lowers it.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -235,6 +237,21 @@ impl Feed {
     /// Wants to hear how far the server is.
     pub(crate) async fn ask(&mut self) -> Result<(), Error> {
         self.tell(true).await
+    }
+
+    /// Ends the stream, so that the server takes the last confirmation and releases the slot. A
+    /// connection that is closed instead may lose both: bytes that were not read reset it.
+    pub(crate) async fn end(mut self) {
+        frontend::copy_done(&mut self.write);
+        let ended = async {
+            self.flush().await?;
+            while !matches!(self.message().await?, Message::ReadyForQuery(_)) {}
+            Ok::<_, Error>(())
+        };
+        let ended = timeout(END_WITHIN, ended).await;
+        if !matches!(ended, Ok(Ok(()))) {
+            tracing::debug!("the server did not end the stream in order");
+        }
     }
 
     async fn tell(&mut self, asks: bool) -> Result<(), Error> {

@@ -127,7 +127,12 @@ impl Capture {
         };
         let mut session = begun?;
         let end = (until == Until::Caught).then_some(session.end);
-        Box::pin(session.run(end)).await
+        let ran = Box::pin(session.run(end)).await;
+        let is_in_order = |error: &Error| error.is_paused() || error.is_stopped();
+        if ran.as_ref().err().is_none_or(is_in_order) {
+            session.end().await;
+        }
+        ran
     }
 }
 

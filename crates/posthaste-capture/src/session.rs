@@ -170,6 +170,11 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Ends the stream of a session that has ended in order.
+    pub(crate) async fn end(self) {
+        self.feed.end().await;
+    }
+
     fn assembler(&self) -> Assembler<'a> {
         let timelines = self.timelines.clone();
         let (epoch, source) = (self.installed.epoch, &self.capture.source);
