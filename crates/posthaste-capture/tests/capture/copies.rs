@@ -82,10 +82,36 @@ async fn there_are(world: &World) -> BTreeMap<i64, i64> {
     rows.map(|row| (row.get(0), row.get(1))).collect()
 }
 
-/// Changes rows until it is over; counts the changes.
-async fn writes(db: &TestDb, rows: i64, is_over: Arc<AtomicBool>, count: Arc<AtomicU64>) {
+/// What the writers of a test share.
+#[derive(Default)]
+struct Writing {
+    is_over: AtomicBool,
+    /// The capture lags: writers that never rested would leave a busy machine no time for it.
+    rests: AtomicBool,
+    changes: AtomicU64,
+}
+
+impl Writing {
+    /// Lets the writers rest while more than a megabyte of log is not confirmed.
+    async fn watch_lag(&self, world: &World) {
+        let lag = "SELECT (pg_current_wal_lsn() - confirmed_flush_lsn > 1048576)::text \
+                   FROM pg_replication_slots WHERE slot_name = 'posthaste_all'";
+        while !self.is_over.load(Ordering::Relaxed) {
+            let lags = world.text(lag).await == "true";
+            self.rests.store(lags, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// Changes rows until it is over.
+async fn write(db: &TestDb, rows: i64, writing: Arc<Writing>) {
     let client = db.client().await.unwrap();
-    while !is_over.load(Ordering::Relaxed) {
+    while !writing.is_over.load(Ordering::Relaxed) {
+        if writing.rests.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            continue;
+        }
         let id = fastrand::i64(1..=rows);
         let sql = match fastrand::u8(0..10) {
             0 => "DELETE FROM item WHERE id = $1",
@@ -96,7 +122,7 @@ async fn writes(db: &TestDb, rows: i64, is_over: Arc<AtomicBool>, count: Arc<Ato
             _ => "UPDATE item SET v = nextval('version') WHERE id = $1",
         };
         client.execute(sql, &[&id]).await.unwrap();
-        count.fetch_add(1, Ordering::Relaxed);
+        writing.changes.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -111,38 +137,34 @@ async fn a_copy_beside_writers_brings_no_older_row_after_a_newer_one() {
         let capture = super::world::capture(Source::Tables(vec![one]));
         world.install(&capture).await;
         let running = world.start(&capture);
-        let (is_over, changes) = (Arc::default(), Arc::default());
-        let write = || {
-            writes(
-                &world.db,
-                20_000,
-                Arc::clone(&is_over),
-                Arc::clone(&changes),
-            )
-        };
-        let writers = join_all(std::iter::repeat_with(write).take(WRITERS));
+        let writing = Arc::new(Writing::default());
+        let writer = || write(&world.db, 20_000, Arc::clone(&writing));
+        let writers = join_all(std::iter::repeat_with(writer).take(WRITERS));
         let copied = async {
             let (mut rows, began) = (0, Instant::now());
             for _ in 0..3 {
                 world.copy(&capture, "public.item", None).await;
                 rows += world.until_copied().await.rows;
             }
-            is_over.store(true, Ordering::Relaxed);
+            writing.is_over.store(true, Ordering::Relaxed);
             (rows, began.elapsed())
         };
-        let ((), (rows, took)) = tokio::join!(writers, copied);
+        let ((), (), (rows, took)) = tokio::join!(writers, writing.watch_lag(&world), copied);
         drop(running);
         world.catch_up(&capture).await.unwrap();
-        let (have, reads, stale) = received(&world.jobs().await);
+        let jobs = world.jobs().await;
+        let (have, reads, stale) = received(&jobs);
         assert_eq!(stale, 0, "of {reads}");
         assert_eq!(i64::try_from(reads), Ok(rows));
+        let ids: HashSet<&str> = jobs.iter().map(|job| &*job.id).collect();
+        assert_eq!(ids.len(), jobs.len(), "each event has an id of its own");
         assert!(reads > 20_000, "{reads}");
         assert_eq!(have, there_are(&world).await);
         let rate = |number: f64| number / took.as_secs_f64();
         println!(
             "{version:?}: {:.0} rows/s beside {:.0} changes/s",
             rate(rows as f64),
-            rate(changes.load(Ordering::Relaxed) as f64)
+            rate(writing.changes.load(Ordering::Relaxed) as f64)
         );
         ran::count("copied rows", reads as u64);
     }
@@ -220,6 +242,8 @@ async fn a_table_that_is_emptied_while_it_is_copied_stays_empty() {
         let second = world.db.client().await.unwrap();
         let fill = "INSERT INTO item SELECT g, nextval('version'), 'p' \
                     FROM generate_series(1, 250 + floor(random() * 300)::int) g";
+        let few =
+            "INSERT INTO item SELECT g, nextval('version'), 'p' FROM generate_series(1, 20) g";
         let is_over = AtomicBool::new(false);
         let emptied = async {
             let (mut times, mut written) = (0, 0);
@@ -230,6 +254,11 @@ async fn a_table_that_is_emptied_while_it_is_copied_stays_empty() {
                 second.batch_execute("COMMIT; TRUNCATE item").await.unwrap();
                 written += second.execute(fill, &[]).await.unwrap();
                 times += 1;
+                // A chunk waits for each of these, and its mark comes before or after the next.
+                for _ in 0..12 {
+                    second.batch_execute("TRUNCATE item").await.unwrap();
+                    written += second.execute(few, &[]).await.unwrap();
+                }
                 // What was copied counts too: the stream lags a little.
                 let keeps_up = async || Ok(running.status().events >= written);
                 let kept_up = eventually(SOON, "the capture keeps up", keeps_up).await;

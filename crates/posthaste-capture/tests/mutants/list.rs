@@ -30,6 +30,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
         test: "position::tests::an_id_is_of_capture_timeline_record_and_row",
     },
     Mutant {
+        name: "a row of a copy has the id of the change after its mark",
+        file: "position.rs",
+        edits: &[(
+            ".chain_update(kind)",
+            ".chain_update(if BUG { b\"\" } else { kind })",
+        )],
+        test: "position::tests::an_id_is_of_capture_timeline_record_and_row",
+    },
+    Mutant {
         name: "the last change is confirmed instead of the last commit",
         file: "batch.rs",
         edits: &[(
@@ -89,7 +98,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "                Touched::All if BUG => {}\n                \
              Touched::All => is_left.fill(false),",
         )],
-        test: "capture::copies::a_table_that_is_emptied_while_it_is_copied_stays_empty",
+        test: "copying::tests::changes_that_the_snapshot_did_not_see_take_their_rows_out_of_the_chunk",
     },
     Mutant {
         name: "nulls of an old row that has its key only are values",
