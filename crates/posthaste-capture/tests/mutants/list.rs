@@ -98,7 +98,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "                Touched::All if BUG => {}\n                \
              Touched::All => is_left.fill(false),",
         )],
-        test: "copying::tests::changes_that_the_snapshot_did_not_see_take_their_rows_out_of_the_chunk",
+        test: "copying::tests::\
+               changes_that_the_snapshot_did_not_see_take_their_rows_out_of_the_chunk",
     },
     Mutant {
         name: "nulls of an old row that has its key only are values",
