@@ -1,8 +1,13 @@
 //! `posthaste top`, printed and on a terminal.
 
 use std::io::Write as _;
+use std::num::NonZeroU16;
+use std::path::PathBuf;
+use std::process::Command;
 
+use anyhow::Context as _;
 use posthaste_testkit::{Child, TestDb, eventually, number};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::stage::{self, BOUND, Stage};
@@ -48,58 +53,254 @@ async fn top_shows_late_queues_findings_and_holders_of_rows() -> anyhow::Result<
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn top_restores_the_terminal_on_q() -> anyhow::Result<()> {
-    let (stage, database) = (Stage::new()?, stage::database().await?);
-    database.client().await?.batch_execute(JOBS).await?;
-    // A terminal of its own, which says at the end how it is set.
-    let terminal = r#"exec script -qec "$*; s=\$?; stty -a; exit \$s" /dev/null"#;
-    let mut command = stage.through("sh", terminal, &["top", "--every", "1h"]);
-    command.env("DATABASE_URL", database.url());
-    let mut top = Child::spawn_fed(&mut command, b"q".to_vec())?;
-    let status = top.exit(BOUND).await?;
-    let shown = top.stdout().join("\n");
-    assert!(status.success(), "{shown}");
-    for part in ["\u{1b}[?1049h", "q quits", "mail", "\u{1b}[?1049l"] {
-        assert!(shown.contains(part), "{part:?}: {shown:?}");
-    }
-    let after = shown.rsplit("\u{1b}[?1049l").next().unwrap_or_default();
-    let is_set = |mode: &str| after.split_whitespace().any(|word| word == mode);
-    assert!(is_set("icanon") && is_set("echo"), "{after}");
-    Ok(())
-}
+/// Reports its pid, and afterwards how the terminal is set.
+const RUN: &str = r#"
+trap : INT
+sh -c 'echo $$ >pid; exec "$0" "$@"' "$@"
+code=$?
+stty -a
+exit "$code"
+"#;
+/// The same for a shell with job control: on a key it continues a program that was stopped.
+const CONTINUE: &str = r#"
+set -m
+"$@"
+stty -a
+echo stopped
+read -r _
+fg
+"#;
+/// Begins and ends the screen on which frames are drawn.
+const BEGIN: &str = "\x1b[?1049h";
+const END: &str = "\x1b[?1049l";
 
-/// A terminal of its own, with a top whose keys are pressed once `until` stands on the screen.
-struct Pressed {
+/// A terminal of its own, on which a shell runs top.
+struct Screen {
     top: Child,
     keys: std::fs::File,
+    folder: PathBuf,
 }
 
-impl Pressed {
-    fn start(stage: &Stage, database: &TestDb, options: &[&str]) -> anyhow::Result<Self> {
-        let fifo = stage.folder.join("keys");
-        let made = std::process::Command::new("mkfifo").arg(&fifo).status()?;
-        anyhow::ensure!(made.success(), "no fifo");
-        let terminal = r#"exec script -qec "stty cols 120 rows 40; $*" /dev/null <keys"#;
-        let arguments = [&["top", "--every", "1h"][..], options].concat();
+impl Screen {
+    fn start(
+        stage: &Stage,
+        database: &TestDb,
+        shell: &str,
+        options: &[&str],
+    ) -> anyhow::Result<Self> {
+        let folder = stage.folder.clone();
+        let fifo = folder.join("keys");
+        if !fifo.exists() {
+            let made = Command::new("mkfifo").arg(&fifo).status()?;
+            anyhow::ensure!(made.success(), "no fifo");
+        }
+        // Without what the one before wrote.
+        let _ = std::fs::remove_file(folder.join("record"));
+        let size = "stty cols 120 rows 40; tty >tty";
+        std::fs::write(folder.join("run"), format!("{size}\n{shell}"))?;
+        let terminal = r#"exec script -qefc "sh run $*" record <keys"#;
+        let arguments = [&["top"][..], options].concat();
         let mut command = stage.through("sh", terminal, &arguments);
         command.env("DATABASE_URL", database.url());
         let top = Child::spawn(&mut command)?;
         // Opened when the other end is.
         let keys = std::fs::OpenOptions::new().write(true).open(fifo)?;
-        Ok(Self { top, keys })
+        Ok(Self { top, keys, folder })
     }
 
-    /// Presses these keys and waits until this appears on the screen after it.
-    async fn press(&mut self, keys: &[u8], shown: &str) -> anyhow::Result<()> {
-        let before = self.top.stdout().join("\n").len();
-        self.keys.write_all(keys)?;
-        eventually(BOUND, shown, async || {
-            let all = self.top.stdout().join("\n");
-            Ok(all.get(before..).is_some_and(|new| new.contains(shown)))
+    /// A terminal of this size to which these bytes were written.
+    fn emulated(bytes: &[u8], rows: u16, columns: u16) -> anyhow::Result<vt100::Parser> {
+        let size = |cells| NonZeroU16::new(cells).context("no cells");
+        let mut parser = vt100::Parser::new(size(rows)?, size(columns)?, 0);
+        parser.process(bytes);
+        Ok(parser)
+    }
+
+    fn written(&self) -> anyhow::Result<Vec<u8>> {
+        Ok(std::fs::read(self.folder.join("record")).unwrap_or_default())
+    }
+
+    fn screen(&self) -> anyhow::Result<vt100::Parser> {
+        Self::emulated(&self.written()?, 40, 120)
+    }
+
+    fn times_written(&self, part: &str) -> anyhow::Result<usize> {
+        let written = String::from_utf8_lossy(&self.written()?).into_owned();
+        Ok(written.matches(part).count())
+    }
+
+    /// Waits until the screen contains this.
+    async fn shows(&self, text: &str) -> anyhow::Result<()> {
+        eventually(BOUND, text, async || {
+            let shown = self.screen()?.screen().contents();
+            anyhow::ensure!(shown.contains(text), "{shown}");
+            Ok(true)
         })
         .await
     }
+
+    /// Presses these keys and waits until the screen contains this.
+    async fn press(&mut self, keys: &[u8], shown: &str) -> anyhow::Result<()> {
+        self.keys.write_all(keys)?;
+        self.shows(shown).await
+    }
+
+    /// Presses q and waits for the end.
+    async fn quit(mut self) -> anyhow::Result<()> {
+        self.keys.write_all(b"q")?;
+        let status = self.top.exit(BOUND).await?;
+        anyhow::ensure!(status.success(), "{:?}", self.top.stdout());
+        self.is_restored()
+    }
+
+    /// Fails unless the terminal is set as before, with the screen and the cursor of before.
+    fn is_restored(&self) -> anyhow::Result<()> {
+        let screen = self.screen()?;
+        let screen = screen.screen();
+        let after = screen.contents();
+        anyhow::ensure!(!screen.alternate_screen(), "the screen: {after}");
+        anyhow::ensure!(!screen.hide_cursor(), "the cursor: {after}");
+        let is_set = |mode: &str| after.split_whitespace().any(|word| word == mode);
+        for mode in ["icanon", "echo", "isig", "opost"] {
+            anyhow::ensure!(is_set(mode), "{mode}: {after}");
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn top_restores_the_terminal_on_q() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    database.client().await?.batch_execute(JOBS).await?;
+    // A terminal that does not report its size, and at the end how it is set.
+    let terminal = r#"exec script -qec "$*; s=\$?; stty -a; exit \$s" /dev/null"#;
+    let mut command = stage.through("sh", terminal, &["top", "--every", "1h"]);
+    command.env("DATABASE_URL", database.url());
+    let mut top = Child::spawn_fed(&mut command, b"q".to_vec())?;
+    let status = top.exit(BOUND).await?;
+    let written = top.stdout().join("\n");
+    assert!(status.success(), "{written}");
+    let (frames, after) = written.split_once(END).context("it is not restored")?;
+    let (_, frames) = frames.split_once(BEGIN).context("no screen")?;
+    let drawn = Screen::emulated(frames.as_bytes(), 24, 80)?;
+    let shown = drawn.screen().contents();
+    for part in ["q quits", "mail"] {
+        assert!(shown.contains(part), "{part:?}: {shown:?}");
+    }
+    let is_set = |mode: &str| after.split_whitespace().any(|word| word == mode);
+    assert!(is_set("icanon") && is_set("echo"), "{after}");
+    assert!(after.contains("\u{1b}[?25h"), "{after:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signals_and_ctrl_c_restore_the_terminal() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    database.client().await?.batch_execute(JOBS).await?;
+    for signal in [None, Some(Signal::TERM), Some(Signal::INT)] {
+        let mut screen = Screen::start(&stage, &database, RUN, &["--every", "1h"])?;
+        screen.shows("q quits").await?;
+        match signal {
+            None => screen.keys.write_all(b"\x03")?,
+            Some(signal) => {
+                let pid = std::fs::read_to_string(stage.folder.join("pid"))?;
+                let pid = Pid::from_raw(pid.trim().parse()?).context("no pid")?;
+                kill_process(pid, signal)?;
+            }
+        }
+        let status = screen.top.exit(BOUND).await?;
+        assert!(status.success(), "{signal:?}: {:?}", screen.top.stdout());
+        screen.is_restored()?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ctrl_z_restores_the_terminal_until_top_is_continued() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    database.client().await?.batch_execute(JOBS).await?;
+    let mut screen = Screen::start(&stage, &database, CONTINUE, &["--every", "1h"])?;
+    screen.shows("q quits").await?;
+    screen.press(b"\x1a", "\nstopped").await?;
+    screen.is_restored()?;
+    screen.press(b"\n", "q quits").await?;
+    screen.press(b"j", "> mail").await?;
+    screen.quit().await?;
+
+    // Nobody could continue the programs of a session without a shell.
+    let mut screen = Screen::start(&stage, &database, RUN, &["--every", "1h"])?;
+    screen.shows("q quits").await?;
+    screen.keys.write_all(b"\x1a")?;
+    eventually(BOUND, "the second screen", async || {
+        Ok(screen.times_written(BEGIN)? == 2)
+    })
+    .await?;
+    screen.press(b"j", "> mail").await?;
+    screen.quit().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resized_terminal_is_drawn_at_once() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let queues = "SELECT posthaste.enqueue('a', queue => 'q' || at) FROM generate_series(1, 20) at";
+    database.client().await?.batch_execute(queues).await?;
+    let screen = Screen::start(&stage, &database, RUN, &["--every", "1h"])?;
+    screen.shows("no worker\nq9 ").await?;
+    assert_eq!(screen.times_written("queues more")?, 0);
+    let tty = std::fs::read_to_string(stage.folder.join("tty"))?;
+    let stty = ["-F", tty.trim(), "cols", "40", "rows", "12"];
+    assert!(Command::new("stty").args(stty).status()?.success());
+    eventually(BOUND, "fewer queues", async || {
+        let drawn = Screen::emulated(&screen.written()?, 12, 40)?;
+        let shown = drawn.screen().contents();
+        anyhow::ensure!(shown.contains(" queues more"), "{shown}");
+        Ok(true)
+    })
+    .await?;
+    screen.quit().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_are_red_unless_no_color_is_set() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    database.client().await?.batch_execute(JOBS).await?;
+    let colored = RUN.to_owned();
+    let plain = format!("export NO_COLOR=1\n{RUN}");
+    for (shell, expected) in [
+        (colored, vt100::Color::Idx(1)),
+        (plain, vt100::Color::Default),
+    ] {
+        let screen = Screen::start(&stage, &database, &shell, &["--every", "1h"])?;
+        screen.shows("ERROR worker.none").await?;
+        let drawn = screen.screen()?;
+        let cell = drawn.screen().cell(2, 0).context("no cell")?;
+        assert_eq!(cell.contents(), "E");
+        assert_eq!(cell.fgcolor(), expected, "{shell}");
+        screen.quit().await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_work_while_the_database_does_not_answer() -> anyhow::Result<()> {
+    let (stage, database) = (Stage::new()?, stage::database().await?);
+    let (client, locks) = (database.client().await?, database.client().await?);
+    client.batch_execute(JOBS).await?;
+    let mut screen = Screen::start(&stage, &database, RUN, &["--every", "1s"])?;
+    screen.shows("q quits").await?;
+    let lock = "BEGIN; LOCK TABLE posthaste.queue IN ACCESS EXCLUSIVE MODE";
+    locks.batch_execute(lock).await?;
+    let waits = "SELECT count(*) FROM pg_locks WHERE NOT granted AND database =
+                 (SELECT oid FROM pg_database WHERE datname = current_database())";
+    eventually(BOUND, "a read that waits", async || {
+        Ok(number(&client, waits).await? > 0)
+    })
+    .await?;
+    screen.press(b"j", "> mail").await?;
+    screen.shows("outdated: ").await?;
+    locks.batch_execute("ROLLBACK").await?;
+    screen.shows("q quits").await?;
+    screen.quit().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -107,12 +308,8 @@ async fn keys_select_and_sort_but_change_queues_only_with_operate() -> anyhow::R
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     client.batch_execute(JOBS).await?;
-    // The last line of a screen has no end that could be waited for: this queue is on it.
-    let last =
-        "SELECT posthaste.enqueue('c', queue => 'zz', scheduled_at => now() + interval '1 day')";
-    client.batch_execute(last).await?;
     let paused = "SELECT count(*) FROM posthaste.queue WHERE paused_at IS NOT NULL";
-    let mut reader = Pressed::start(&stage, &database, &[])?;
+    let mut reader = Screen::start(&stage, &database, RUN, &["--every", "1h"])?;
     reader.press(b"j", "> mail").await?;
     reader.press(b"\x1b[B", "> later").await?;
     reader.press(b"k", "> mail").await?;
@@ -121,11 +318,10 @@ async fn keys_select_and_sort_but_change_queues_only_with_operate() -> anyhow::R
     reader.press(b" ", "held").await?;
     reader.press(b"?", "pause and continue updates").await?;
     assert_eq!(number(&client, paused).await?, 0, "read-only");
-    reader.keys.write_all(b"q")?;
-    assert!(reader.top.exit(BOUND).await?.success());
+    reader.quit().await?;
 
-    std::fs::remove_file(stage.folder.join("keys"))?;
-    let mut operates = Pressed::start(&stage, &database, &["--operate"])?;
+    let options = ["--every", "1h", "--operate"];
+    let mut operates = Screen::start(&stage, &database, RUN, &options)?;
     operates.press(b"p", "choose a queue first").await?;
     operates.press(b"j", "> mail").await?;
     operates.press(b"p", "queue mail is paused").await?;
@@ -135,7 +331,5 @@ async fn keys_select_and_sort_but_change_queues_only_with_operate() -> anyhow::R
         .await?;
     operates.press(b"r", "queue mail is resumed").await?;
     assert_eq!(number(&client, paused).await?, 0);
-    operates.keys.write_all(b"q")?;
-    assert!(operates.top.exit(BOUND).await?.success());
-    Ok(())
+    operates.quit().await
 }

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use posthaste_observe::{Snapshot, Thresholds};
+use ratatui::crossterm::event::Event;
+use ratatui::text::Text;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::MissedTickBehavior;
 
@@ -21,7 +23,7 @@ use crate::signals::Signals;
 use crate::terminal::{Terminal, escape_name};
 use crate::thresholds;
 use screen::Screen;
-use view::{Action, Asked, Key, View};
+use view::{Action, Asked, View};
 
 /// Show queues by delay, rates, findings and the transactions that keep dead rows; ? lists the keys
 #[derive(clap::Args)]
@@ -41,7 +43,7 @@ pub(crate) struct Arguments {
 
 /// Between the two reads of `--once`.
 const SECOND: Duration = Duration::from_secs(1);
-/// What is printed and not drawn is as long and as wide as it is.
+/// Of what is printed and not drawn, nothing is left out.
 const ALL: usize = usize::MAX;
 
 /// The reader of the database.
@@ -72,20 +74,20 @@ pub(crate) async fn run(
             () = signals.stop().cancelled() => bail!("stopped."),
         }
         let frame = reader.read().await?;
-        return terminal.result(frame.lines(&title, ALL, ALL, None).join("\n"), &frame);
+        return terminal.result(Text::from(frame.lines(&title, ALL, None)), &frame);
     }
     if !std::io::stdout().is_terminal() {
         bail!("standard output is not a terminal. Use --once to print one frame.");
     }
-    let (pressed, keys) = mpsc::unbounded_channel();
-    let screen = Screen::open(pressed)?;
+    let (heard, events) = mpsc::unbounded_channel();
+    let screen = Screen::open(heard).context("cannot draw on the terminal")?;
     let title = format!(
         "{title}, every {} s; ? for keys, q quits",
         arguments.every.as_secs()
     );
     let mut drawn = Drawn {
         screen,
-        keys,
+        events,
         title,
         trouble: None,
         view: View::new(arguments.operate),
@@ -101,7 +103,7 @@ pub(crate) async fn run(
 /// What is on the screen.
 struct Drawn {
     screen: Screen,
-    keys: UnboundedReceiver<Key>,
+    events: UnboundedReceiver<Event>,
     title: String,
     /// Why what is shown is old.
     trouble: Option<String>,
@@ -118,11 +120,14 @@ impl Drawn {
         loop {
             self.draw()?;
             tokio::select! {
-                Some(key) = self.keys.recv() => match self.view.press(key, &mut self.shown) {
-                    Asked::Nothing => {}
-                    Asked::Quit => return Ok(()),
-                    Asked::Act(action) => self.act(reader, &action).await,
-                },
+                Some(event) = self.events.recv() => {
+                    match self.view.press(&event, &mut self.shown) {
+                        Asked::Nothing => {}
+                        Asked::Quit => return Ok(()),
+                        Asked::Suspend => self.screen.suspend().await?,
+                        Asked::Act(action) => self.act(reader, &action).await,
+                    }
+                }
                 _ = ticks.tick(), if !self.view.is_held() => {
                     if !self.refresh(reader).await? {
                         return Ok(());
@@ -132,11 +137,13 @@ impl Drawn {
         }
     }
 
-    fn draw(&self) -> anyhow::Result<()> {
+    fn draw(&mut self) -> anyhow::Result<()> {
         let title = self.trouble.as_ref().unwrap_or(&self.title);
-        let (columns, rows) = Screen::size();
-        let lines = self.view.lines(&self.shown, title, columns, rows);
-        Ok(self.screen.draw(&lines)?)
+        let (view, shown) = (&self.view, &self.shown);
+        Ok(self.screen.draw(|frame| {
+            let area = frame.area();
+            frame.render_widget(view.text(shown, title, area.height.into()), area);
+        })?)
     }
 
     /// Looks; false if somebody quits meanwhile. Other keys move and sort, and none acts.
@@ -145,10 +152,11 @@ impl Drawn {
         let read = loop {
             tokio::select! {
                 outcome = &mut reading => break outcome,
-                Some(key) = self.keys.recv() => {
-                    match self.view.press(key, &mut self.shown) {
+                Some(event) = self.events.recv() => {
+                    match self.view.press(&event, &mut self.shown) {
                         Asked::Nothing => {}
                         Asked::Quit => return Ok(false),
+                        Asked::Suspend => self.screen.suspend().await?,
                         Asked::Act(_) => self.view.show("a read is in progress; press the key \
                                                         again".to_owned()),
                     }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use posthaste_observe::format::age;
 use posthaste_observe::{Snapshot, Thresholds, findings};
+use ratatui::style::Stylize as _;
+use ratatui::text::Line;
 use serde::Serialize;
 
 use super::labels::holder_kind;
@@ -72,6 +74,8 @@ pub(crate) struct Pin {
 
 /// So many findings are shown above the queues.
 const FINDINGS: usize = 5;
+/// Columns of a queue's name.
+const NAME: usize = 24;
 
 /// What is shown at once.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -180,34 +184,27 @@ impl Frame {
         }
     }
 
-    /// Lines of at most `columns` columns; where there are more than `rows`, the queues that are
-    /// least late are left out and counted. The chosen one is always shown.
+    /// Where there are more lines than `rows`, the queues that are least late are left out and
+    /// counted. The chosen one is always shown.
     pub(crate) fn lines(
         &self,
         title: &str,
-        columns: usize,
         rows: usize,
         chosen: Option<&str>,
-    ) -> Vec<String> {
+    ) -> Vec<Line<'static>> {
         let sum = |of: fn(&QueueRow) -> i64| self.queues.iter().map(of).sum::<i64>();
-        let mut lines = vec![
-            escape_name(title),
-            format!(
-                "{} available, {} running, {} scheduled, {} retrying; {} completed a second",
-                sum(|line| line.available),
-                sum(|line| line.running),
-                sum(|line| line.scheduled),
-                sum(|line| line.retrying),
-                rate(self.completed_a_second)
-            ),
-        ];
-        let urgent = urgent(&self.findings);
-        lines.extend(
-            urgent
-                .iter()
-                .take(FINDINGS.min(rows / 6))
-                .map(|line| escape_name(line)),
+        let sums = format!(
+            "{} available, {} running, {} scheduled, {} retrying; {} completed a second",
+            sum(|line| line.available),
+            sum(|line| line.running),
+            sum(|line| line.scheduled),
+            sum(|line| line.retrying),
+            rate(self.completed_a_second)
         );
+        let mut lines = vec![Line::from(escape_name(title)), Line::from(sums)];
+        let urgent = urgent(&self.findings);
+        let shown = urgent.iter().take(FINDINGS.min(rows / 6));
+        lines.extend(shown.map(|line| finding_line(line)));
         let mut below: Vec<String> = Vec::new();
         for one in &self.carried {
             let lag = one.lag_seconds.map_or("-".to_owned(), age);
@@ -228,8 +225,8 @@ impl Frame {
         if !pins.is_empty() {
             below.push(format!("VACUUM waits for: {}", pins.join("; ")));
         }
-        lines.push(String::new());
-        lines.push(head());
+        lines.push(Line::default());
+        lines.push(Line::from(head()).reversed());
         // The lines below make room for the most late queue.
         let taken = lines.len() + below.len() + usize::from(!below.is_empty());
         let room = rows.saturating_sub(taken).max(2);
@@ -240,23 +237,30 @@ impl Frame {
         let is_chosen = |line: &QueueRow| Some(&*line.queue) == chosen;
         let at = self.queues.iter().position(is_chosen).unwrap_or(0);
         let seen = self.queues.iter().skip((at + 1).saturating_sub(shown));
-        lines.extend(seen.take(shown).map(|line| line.text(is_chosen(line))));
+        lines.extend(seen.take(shown).map(|line| line.line(is_chosen(line))));
         if shown < self.queues.len() {
-            lines.push(format!("and {} queues more", self.queues.len() - shown));
+            lines.push(format!("and {} queues more", self.queues.len() - shown).into());
         }
         if !below.is_empty() {
-            lines.push(String::new());
+            lines.push(Line::default());
         }
-        lines.extend(below);
+        lines.extend(below.into_iter().map(Line::from));
         lines.truncate(rows);
-        let cut = |line: String| line.chars().take(columns).collect();
-        lines.into_iter().map(cut).collect()
+        lines
+    }
+}
+
+fn finding_line(text: &str) -> Line<'static> {
+    let line = Line::from(escape_name(text));
+    match text.starts_with("ERROR ") {
+        true => line.bold().red(),
+        false => line,
     }
 }
 
 fn head() -> String {
     format!(
-        "{:24}  {:>8}  {:>9}  {:>10}  {:>8}  {:>9}  {:>8}  {:>7}  {:>7}",
+        "{:NAME$}  {:>8}  {:>9}  {:>10}  {:>8}  {:>9}  {:>8}  {:>7}  {:>7}",
         "queue",
         "late",
         "completed",
@@ -270,7 +274,7 @@ fn head() -> String {
 }
 
 impl QueueRow {
-    fn text(&self, is_chosen: bool) -> String {
+    fn line(&self, is_chosen: bool) -> Line<'static> {
         let late = self.late_seconds.map_or("-".to_owned(), age);
         let rate = self.completed_a_second;
         let rate = rate.map_or("-".to_owned(), |rate| format!("{rate:.1}/s"));
@@ -280,20 +284,24 @@ impl QueueRow {
             (false, true) => "",
             (false, false) => "  no worker",
         };
-        format!(
-            "{:24}  {late:>8}  {rate:>9}  {:>10}  {:>8}  {:>9}  {:>8}  {:>7}  {:>7}{mark}",
-            format!(
-                "{}{}",
-                if is_chosen { "> " } else { "" },
-                escape_name(&self.queue)
-            ),
+        let chosen = if is_chosen { "> " } else { "" };
+        let mut line = Line::from(format!("{chosen}{}", escape_name(&self.queue)));
+        // Letters may be two columns wide.
+        let blank = NAME.saturating_sub(line.width());
+        line.push_span(format!(
+            "{:blank$}  {late:>8}  {rate:>9}  {:>10}  {:>8}  {:>9}  {:>8}  {:>7}  {:>7}{mark}",
+            "",
             self.available,
             self.running,
             self.scheduled,
             self.retrying,
             self.dead,
             self.expired
-        )
+        ));
+        match is_chosen {
+            true => line.bold(),
+            false => line,
+        }
     }
 }
 

@@ -1,95 +1,79 @@
-//! A terminal that is drawn on again and again, and is afterwards as it was before.
+//! The terminal while frames are drawn on it, until it is given back.
 
-use std::io::{self, IsTerminal as _, Read as _, Write as _};
+use std::io::{self, stdout};
+use std::time::Duration;
 
-use rustix::termios::{self, LocalModes, OptionalActions, Termios};
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
+use ratatui::crossterm::terminal::EnterAlternateScreen;
+use ratatui::crossterm::{execute, terminal};
+use ratatui::layout::Rect;
+use ratatui::{DefaultTerminal, Frame, TerminalOptions, Viewport};
+use rustix::process::{Signal, kill_current_process_group};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::view::{Key, Keys};
-
-/// Beside what was there, and without a cursor.
-const BEGIN: &str = "\x1b[?1049h\x1b[?25l";
-const END: &str = "\x1b[?25h\x1b[?1049l";
-/// Where a terminal does not say how large it is.
-const USUAL: (usize, usize) = (80, 24);
+/// Of a terminal that does not report its size.
+const USUAL: Rect = Rect::new(0, 0, 80, 24);
+/// The kernel does not stop a process that nobody could continue.
+const STOPPED_WITHIN: Duration = Duration::from_secs(1);
 
 /// The screen, until it is dropped.
-pub(crate) struct Screen {
-    /// How keys were read before.
-    keys: Option<Termios>,
-}
+pub(crate) struct Screen(DefaultTerminal);
 
 impl Screen {
-    /// Takes the screen; keys that somebody presses go to `pressed`.
-    pub(crate) fn open(pressed: UnboundedSender<Key>) -> io::Result<Self> {
-        let mut out = io::stdout().lock();
-        out.write_all(BEGIN.as_bytes())?;
-        out.flush()?;
-        Ok(Self {
-            keys: read_keys(pressed),
-        })
-    }
-
-    /// Columns and rows.
-    pub(crate) fn size() -> (usize, usize) {
-        match termios::tcgetwinsize(io::stdout()) {
-            Ok(size) if size.ws_col > 0 && size.ws_row > 0 => {
-                (usize::from(size.ws_col), usize::from(size.ws_row))
+    /// Takes the screen; keys and changes of its size go to `events`.
+    pub(crate) fn open(events: UnboundedSender<Event>) -> io::Result<Self> {
+        let screen = Self(take()?);
+        // It waits for a key for as long as the process lives: nobody joins it.
+        std::thread::spawn(move || {
+            while let Ok(event) = event::read() {
+                let is_sent = match is_control(&event, 'c') {
+                    true => kill_current_process_group(Signal::INT).is_ok(),
+                    false => events.send(event).is_ok(),
+                };
+                if !is_sent {
+                    return;
+                }
             }
-            _ => USUAL,
-        }
+        });
+        Ok(screen)
     }
 
-    /// These lines, in place of those before. They act on no terminal.
-    pub(crate) fn draw(&self, lines: &[String]) -> io::Result<()> {
-        let mut text = String::from("\x1b[H");
-        for (n, line) in lines.iter().enumerate() {
-            let (begin, end) = match line {
-                line if line.starts_with("ALERT ") => ("\x1b[1;31m", "\x1b[0m"),
-                line if line.starts_with("> ") => ("\x1b[1m", "\x1b[0m"),
-                line if line.starts_with("queue ") => ("\x1b[7m", "\x1b[0m"),
-                _ => ("", ""),
-            };
-            let next = if n > 0 { "\r\n" } else { "" };
-            text.push_str(&format!("{next}{begin}{line}{end}\x1b[K"));
-        }
-        text.push_str("\x1b[J");
-        let mut out = io::stdout().lock();
-        out.write_all(text.as_bytes())?;
-        out.flush()
+    pub(crate) fn draw(&mut self, render: impl FnOnce(&mut Frame)) -> io::Result<()> {
+        self.0.draw(render).map(|_| ())
+    }
+
+    /// Gives the terminal back and stops, as Ctrl-Z stops other programs, until it is continued.
+    pub(crate) async fn suspend(&mut self) -> io::Result<()> {
+        let mut continued = signal(SignalKind::from_raw(Signal::CONT.as_raw()))?;
+        self.0.show_cursor()?;
+        ratatui::try_restore()?;
+        kill_current_process_group(Signal::TSTP)?;
+        let _ = tokio::time::timeout(STOPPED_WITHIN, continued.recv()).await;
+        self.0 = take()?;
+        Ok(())
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        if let Some(before) = &self.keys {
-            let _ = termios::tcsetattr(io::stdin(), OptionalActions::Now, before);
-        }
-        let mut out = io::stdout().lock();
-        let _ = out.write_all(END.as_bytes()).and_then(|()| out.flush());
+        let _ = ratatui::try_restore();
     }
 }
 
-/// Hears single keys from now on, if somebody is there to press them.
-fn read_keys(pressed: UnboundedSender<Key>) -> Option<Termios> {
-    if !io::stdin().is_terminal() {
-        return None;
-    }
-    let before = termios::tcgetattr(io::stdin()).ok()?;
-    let mut single = before.clone();
-    // Ctrl-C stays a signal.
-    single.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
-    termios::tcsetattr(io::stdin(), OptionalActions::Now, &single).ok()?;
-    // It waits for a key for as long as the process lives: nobody joins it.
-    std::thread::spawn(move || {
-        let mut keys = Keys::default();
-        for byte in io::stdin().lock().bytes().map_while(Result::ok) {
-            if let Some(key) = keys.take(byte)
-                && pressed.send(key).is_err()
-            {
-                return;
-            }
-        }
-    });
-    Some(before)
+/// In raw mode, keys that would send signals are keys like others.
+pub(crate) fn is_control(event: &Event, letter: char) -> bool {
+    event.as_key_press_event().is_some_and(|key| {
+        key.code == KeyCode::Char(letter) && key.modifiers == KeyModifiers::CONTROL
+    })
+}
+
+fn take() -> io::Result<DefaultTerminal> {
+    let viewport = match terminal::size() {
+        Ok((1.., 1..)) => Viewport::Fullscreen,
+        _ => Viewport::Fixed(USUAL),
+    };
+    let terminal = ratatui::try_init_with_options(TerminalOptions { viewport })?;
+    execute!(stdout(), EnterAlternateScreen).inspect_err(|_| ratatui::restore())?;
+    Ok(terminal)
 }

@@ -3,67 +3,11 @@
 
 use std::cmp::Ordering;
 
+use ratatui::crossterm::event::{Event, KeyCode, KeyModifiers};
+use ratatui::text::Text;
+
+use super::screen::is_control;
 use crate::observe::frame::{Frame, QueueRow};
-use crate::terminal::escape_name;
-
-/// A key that means something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Key {
-    Quit,
-    Down,
-    Up,
-    Sort,
-    Hold,
-    Help,
-    Pause,
-    Resume,
-}
-
-/// Makes keys of bytes: arrows are three of them.
-#[derive(Debug, Default)]
-pub(crate) struct Keys {
-    /// What stands before the byte that comes.
-    begun: Begun,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Begun {
-    #[default]
-    Nothing,
-    Escape,
-    Sequence,
-}
-
-impl Keys {
-    pub(crate) fn take(&mut self, byte: u8) -> Option<Key> {
-        let begun = std::mem::take(&mut self.begun);
-        match (begun, byte) {
-            (_, 0x1b) => self.begun = Begun::Escape,
-            (Begun::Escape, b'[' | b'O') => self.begun = Begun::Sequence,
-            (Begun::Sequence, b'A') => return Some(Key::Up),
-            (Begun::Sequence, b'B') => return Some(Key::Down),
-            // A longer one goes on with these; its last letter means nothing here.
-            (Begun::Sequence, b'0'..=b'?') => self.begun = Begun::Sequence,
-            (Begun::Sequence, _) => {}
-            (Begun::Nothing | Begun::Escape, byte) => return parse_key(byte),
-        }
-        None
-    }
-}
-
-fn parse_key(byte: u8) -> Option<Key> {
-    Some(match byte {
-        b'q' | b'Q' => Key::Quit,
-        b'j' => Key::Down,
-        b'k' => Key::Up,
-        b's' => Key::Sort,
-        b' ' => Key::Hold,
-        b'?' | b'h' => Key::Help,
-        b'p' => Key::Pause,
-        b'r' => Key::Resume,
-        _ => return None,
-    })
-}
 
 /// By what queues stand in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -123,6 +67,7 @@ pub(crate) struct Action {
 pub(crate) enum Asked {
     Nothing,
     Quit,
+    Suspend,
     Act(Action),
 }
 
@@ -165,23 +110,33 @@ impl View {
             .sort_by(|one, other| self.sort.compare(one, other));
     }
 
-    pub(crate) fn press(&mut self, key: Key, frame: &mut Frame) -> Asked {
+    pub(crate) fn press(&mut self, event: &Event, frame: &mut Frame) -> Asked {
+        if is_control(event, 'z') {
+            return Asked::Suspend;
+        }
+        let Some(key) = event.as_key_press_event() else {
+            return Asked::Nothing;
+        };
+        let is_quit = matches!(key.code, KeyCode::Char('q' | 'Q'));
         self.message = None;
-        if key != Key::Quit && std::mem::take(&mut self.has_help) {
+        if key.modifiers.contains(KeyModifiers::CONTROL)
+            || !is_quit && std::mem::take(&mut self.has_help)
+        {
             return Asked::Nothing;
         }
-        match key {
-            Key::Quit => return Asked::Quit,
-            Key::Down => self.choose(frame, 1),
-            Key::Up => self.choose(frame, -1),
-            Key::Sort => {
+        match key.code {
+            KeyCode::Char('q' | 'Q') => return Asked::Quit,
+            KeyCode::Char('j') | KeyCode::Down => self.choose(frame, 1),
+            KeyCode::Char('k') | KeyCode::Up => self.choose(frame, -1),
+            KeyCode::Char('s') => {
                 self.sort = self.sort.next();
                 self.order(frame);
             }
-            Key::Hold => self.is_held = !self.is_held,
-            Key::Help => self.has_help = true,
-            Key::Pause => return self.act(true),
-            Key::Resume => return self.act(false),
+            KeyCode::Char(' ') => self.is_held = !self.is_held,
+            KeyCode::Char('?' | 'h') => self.has_help = true,
+            KeyCode::Char('p') => return self.act(true),
+            KeyCode::Char('r') => return self.act(false),
+            _ => {}
         }
         Asked::Nothing
     }
@@ -215,27 +170,19 @@ impl View {
         }
     }
 
-    /// What is drawn.
-    pub(crate) fn lines(
-        &self,
-        frame: &Frame,
-        title: &str,
-        columns: usize,
-        rows: usize,
-    ) -> Vec<String> {
+    /// What is drawn on this many rows.
+    pub(crate) fn text(&self, frame: &Frame, title: &str, rows: usize) -> Text<'static> {
         if self.has_help {
-            let help = self.help();
-            let cut = |line: &str| line.chars().take(columns).collect();
-            return help.lines().take(rows).map(cut).collect();
+            return self.help().into();
         }
         let title = match &self.message {
-            Some(message) => escape_name(message),
+            Some(message) => message.clone(),
             None => {
                 let held = if self.is_held { ", held" } else { "" };
                 format!("{title}{held}, by {}", self.sort.name())
             }
         };
-        frame.lines(&title, columns, rows, self.chosen.as_deref())
+        frame.lines(&title, rows, self.chosen.as_deref()).into()
     }
 
     fn help(&self) -> String {
@@ -254,11 +201,23 @@ impl View {
 
 #[cfg(test)]
 mod tests {
+    use ratatui::crossterm::event::KeyEvent;
+
     use super::*;
 
-    fn keys(bytes: &[u8]) -> Vec<Key> {
-        let mut keys = Keys::default();
-        bytes.iter().filter_map(|byte| keys.take(*byte)).collect()
+    const CONTROL: KeyModifiers = KeyModifiers::CONTROL;
+
+    fn key(code: KeyCode) -> Event {
+        Event::Key(code.into())
+    }
+
+    fn letter(letter: char) -> Event {
+        key(KeyCode::Char(letter))
+    }
+
+    fn drawn(view: &View, frame: &Frame, rows: usize) -> Vec<String> {
+        let text = view.text(frame, "posthaste", rows);
+        text.lines.iter().map(ToString::to_string).collect()
     }
 
     fn frame(queues: &[(&str, f64, i64)]) -> Frame {
@@ -282,13 +241,23 @@ mod tests {
     }
 
     #[test]
-    fn arrow_keys_are_three_byte_sequences() {
-        use Key::{Down, Help, Quit, Up};
-        assert_eq!(keys(b"jk?q"), [Down, Up, Help, Quit]);
-        assert_eq!(keys(b"\x1b[A\x1b[B\x1bOA\x1bOB"), [Up, Down, Up, Down]);
-        // Of other sequences no letter is a key; a lone escape is none either.
-        assert_eq!(keys(b"\x1b[5~\x1b[1;5Cj\x1b\x1bq\x1bq"), [Down, Quit, Quit]);
-        assert_eq!(keys(b"\x00\xff\r\nxyz"), []);
+    fn control_and_unknown_keys_select_nothing() {
+        let mut frame = frame(&[("a", 3.0, 1)]);
+        let mut view = View::new(true);
+        let mut press = |event: &Event| {
+            let asked = view.press(event, &mut frame);
+            (asked, view.chosen.clone())
+        };
+        let control = |letter| Event::Key(KeyEvent::new(KeyCode::Char(letter), CONTROL));
+        // Ctrl-J is a line feed.
+        for event in [control('j'), control('q'), letter('x'), key(KeyCode::Esc)] {
+            assert_eq!(press(&event), (Asked::Nothing, None), "{event:?}");
+        }
+        assert_eq!(press(&Event::Resize(80, 24)), (Asked::Nothing, None));
+        assert_eq!(press(&control('z')), (Asked::Suspend, None));
+        assert_eq!(press(&letter('q')), (Asked::Quit, None));
+        let chosen = (Asked::Nothing, Some("a".to_owned()));
+        assert_eq!(press(&key(KeyCode::Down)), chosen);
     }
 
     #[test]
@@ -296,22 +265,22 @@ mod tests {
         let mut frame = frame(&[("a", 3.0, 1), ("b", 2.0, 9), ("c", 1.0, 5)]);
         let mut view = View::new(false);
         for _ in 0..2 {
-            view.press(Key::Down, &mut frame);
+            view.press(&key(KeyCode::Down), &mut frame);
         }
         assert_eq!(view.chosen.as_deref(), Some("b"));
-        view.press(Key::Sort, &mut frame);
+        view.press(&letter('s'), &mut frame);
         let order: Vec<&str> = frame.queues.iter().map(|line| &*line.queue).collect();
         assert_eq!(order, ["b", "c", "a"]);
-        let lines = view.lines(&frame, "posthaste", 200, 30);
+        let lines = drawn(&view, &frame, 30);
         assert!(
             lines.iter().any(|line| line.starts_with("> b ")),
             "{lines:?}"
         );
         for _ in 0..5 {
-            view.press(Key::Up, &mut frame);
+            view.press(&key(KeyCode::Up), &mut frame);
         }
         assert_eq!(view.chosen.as_deref(), Some("b"), "it is the first");
-        view.press(Key::Down, &mut super::tests::frame(&[]));
+        view.press(&key(KeyCode::Down), &mut super::tests::frame(&[]));
         assert_eq!(view.chosen, None);
     }
 
@@ -319,23 +288,23 @@ mod tests {
     fn actions_need_the_option_and_a_selected_queue() {
         let mut frame = frame(&[("a", 3.0, 1)]);
         let mut view = View::new(false);
-        view.press(Key::Down, &mut frame);
-        assert_eq!(view.press(Key::Pause, &mut frame), Asked::Nothing);
-        let lines = view.lines(&frame, "posthaste", 200, 30);
+        view.press(&key(KeyCode::Down), &mut frame);
+        assert_eq!(view.press(&letter('p'), &mut frame), Asked::Nothing);
+        let lines = drawn(&view, &frame, 30);
         assert!(lines[0].contains("--operate"), "{lines:?}");
         let mut operates = View::new(true);
-        assert_eq!(operates.press(Key::Pause, &mut frame), Asked::Nothing);
-        operates.press(Key::Down, &mut frame);
+        assert_eq!(operates.press(&letter('p'), &mut frame), Asked::Nothing);
+        operates.press(&key(KeyCode::Down), &mut frame);
         let action = |pauses| {
             let queue = "a".to_owned();
             Asked::Act(Action { queue, pauses })
         };
-        assert_eq!(operates.press(Key::Pause, &mut frame), action(true));
-        assert_eq!(operates.press(Key::Resume, &mut frame), action(false));
+        assert_eq!(operates.press(&letter('p'), &mut frame), action(true));
+        assert_eq!(operates.press(&letter('r'), &mut frame), action(false));
         // No key acts while the help is shown.
-        operates.press(Key::Help, &mut frame);
-        assert_eq!(operates.press(Key::Pause, &mut frame), Asked::Nothing);
-        assert_eq!(operates.press(Key::Pause, &mut frame), action(true));
+        operates.press(&letter('?'), &mut frame);
+        assert_eq!(operates.press(&letter('p'), &mut frame), Asked::Nothing);
+        assert_eq!(operates.press(&letter('p'), &mut frame), action(true));
     }
 
     #[test]
@@ -345,9 +314,9 @@ mod tests {
         let mut frame = frame(&lines);
         let mut view = View::new(false);
         for _ in 0..40 {
-            view.press(Key::Down, &mut frame);
+            view.press(&key(KeyCode::Down), &mut frame);
         }
-        let lines = view.lines(&frame, "posthaste", 80, 20);
+        let lines = drawn(&view, &frame, 20);
         assert!(lines.len() <= 20, "{lines:?}");
         assert!(
             lines.iter().any(|line| line.starts_with("> q39 ")),

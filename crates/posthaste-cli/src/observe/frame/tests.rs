@@ -1,4 +1,9 @@
 use posthaste::{Counter, Counters, Oldest};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier};
+use ratatui::text::Text;
+use ratatui::widgets::Widget as _;
 
 use super::*;
 
@@ -32,6 +37,21 @@ fn frame(snapshot: &Snapshot, then: Option<&Completed>) -> Frame {
     Frame::new(snapshot, &now, then, &Thresholds::default())
 }
 
+/// The frame on a screen of this size.
+fn drawn(frame: &Frame, columns: u16, rows: u16, chosen: Option<&str>) -> Buffer {
+    let area = Rect::new(0, 0, columns, rows);
+    let mut buffer = Buffer::empty(area);
+    let lines = frame.lines("posthaste", rows.into(), chosen);
+    Text::from(lines).render(area, &mut buffer);
+    buffer
+}
+
+fn rows(buffer: &Buffer) -> Vec<String> {
+    let rows = buffer.content.chunks(buffer.area.width.into());
+    let text = rows.map(|row| row.iter().map(|cell| cell.symbol()).collect::<String>());
+    text.map(|row| row.trim_end().to_owned()).collect()
+}
+
 #[test]
 fn queues_are_sorted_by_lateness_then_length() {
     let jobs = ["short", "long", "late"].map(|queue| {
@@ -42,7 +62,7 @@ fn queues_are_sorted_by_lateness_then_length() {
     let frame = frame(&seen, None);
     let order: Vec<&str> = frame.queues.iter().map(|line| &*line.queue).collect();
     assert_eq!(order, ["late", "long", "short"]);
-    let lines = frame.lines("posthaste", 200, 50, None);
+    let lines = rows(&drawn(&frame, 200, 50, None));
     let late = lines.iter().find(|line| line.starts_with("late"));
     let late = late.map(String::as_str).unwrap_or_default();
     assert!(
@@ -74,11 +94,10 @@ fn small_screens_show_the_latest_queues_and_the_number_hidden() {
     let jobs = (0..40).map(|n| counter(&format!("q{n}\x1b[2J"), 1, 0));
     let seen = snapshot(jobs.collect(), &[("q7\x1b[2J", 5.0, true)]);
     let frame = frame(&seen, None);
-    for (columns, rows) in [(40, 12), (80, 24), (10, 8)] {
-        let lines = frame.lines("posthaste", columns, rows, None);
-        assert!(lines.len() <= rows, "{lines:?}");
-        let widths = lines.iter().map(|line| line.chars().count());
-        assert!(widths.max() <= Some(columns), "{lines:?}");
+    for (columns, height) in [(40, 12), (80, 24), (10, 8)] {
+        let lines = frame.lines("posthaste", height.into(), None);
+        assert!(lines.len() <= height.into(), "{lines:?}");
+        let lines = rows(&drawn(&frame, columns, height, None));
         assert!(lines.iter().any(|line| line.starts_with("q7")), "{lines:?}");
         assert!(
             lines.iter().any(|line| line.starts_with("and ")),
@@ -86,4 +105,36 @@ fn small_screens_show_the_latest_queues_and_the_number_hidden() {
         );
         assert!(!lines.concat().contains('\x1b'), "{lines:?}");
     }
+}
+
+#[test]
+fn names_of_wide_letters_keep_columns_aligned() {
+    let jobs = ["\u{90f5}\u{4fbf}", "mail", "\u{1f4ee}"].map(|queue| counter(queue, 7, 0));
+    let frame = frame(&snapshot(jobs.into(), &[]), None);
+    let buffer = drawn(&frame, 120, 20, None);
+    let at = |y: u16| (0..120).find(|x| buffer[(*x, y)].symbol() == "7");
+    let columns: Vec<_> = (0..20).filter_map(at).collect();
+    assert_eq!(columns.len(), 3, "{:?}", rows(&buffer));
+    assert!(columns.iter().all(|x| *x == columns[0]), "{columns:?}");
+    // Half a letter does not fit.
+    let narrow = rows(&drawn(&frame, 3, 20, None));
+    assert!(narrow.contains(&"\u{90f5}".to_owned()), "{narrow:?}");
+}
+
+#[test]
+fn errors_are_red_and_the_selected_queue_bold() {
+    let jobs = ["ERROR a", "b"].map(|queue| counter(queue, 1, 0));
+    let seen = snapshot(jobs.into(), &[("b", 900.0, false)]);
+    let buffer = drawn(&frame(&seen, None), 120, 20, Some("b"));
+    let lines = rows(&buffer);
+    let style = |start: &str| {
+        let at = lines.iter().position(|line| line.starts_with(start));
+        let at = at.and_then(|at| u16::try_from(at).ok());
+        at.map(|y| (buffer[(0, y)].fg, buffer[(0, y)].modifier))
+    };
+    let error = Some((Color::Red, Modifier::BOLD));
+    assert_eq!(style("ERROR worker.none"), error, "{lines:?}");
+    assert_eq!(style("> b"), Some((Color::Reset, Modifier::BOLD)));
+    assert_eq!(style("ERROR a"), Some((Color::Reset, Modifier::empty())));
+    assert_eq!(style("queue "), Some((Color::Reset, Modifier::REVERSED)));
 }
