@@ -25,6 +25,8 @@ pub(crate) struct Filter {
     pub(crate) state: Option<State>,
     /// A part of the last error.
     pub(crate) error: Option<String>,
+    /// Whether that is the whole error instead, in which `#` stands for any text.
+    pub(crate) is_cause: bool,
     /// A part of the arguments, of those that are shown.
     pub(crate) text: Option<String>,
     /// The ordering key.
@@ -111,7 +113,7 @@ impl Filter {
             "key" => self.key = Some(value),
             "priority" => self.priority = Some(number("priority", &value)?),
             "worker" => self.worker = Some(number("worker", &value)?),
-            "error" => self.error = Some(value),
+            "error" | "cause" => (self.error, self.is_cause) = (Some(value), key == "cause"),
             "text" => self.text = Some(value),
             "since" => self.since = Some(Since::parse("since", value, now)?),
             "until" => self.until = Some(Since::parse("until", value, now)?),
@@ -127,8 +129,11 @@ impl Filter {
 
     /// The LIKE pattern of the last error.
     pub(crate) fn error_pattern(&self) -> Option<String> {
-        let part = self.error.as_ref()?;
-        Some(format!("%{}%", literal(part)))
+        let error = literal(self.error.as_ref()?);
+        Some(match self.is_cause {
+            true => error.replace('#', "%"),
+            false => format!("%{error}%"),
+        })
     }
 
     /// The patterns of LIKE that say the same of queue, name, tag and key: a `*` at the end stands
@@ -244,8 +249,8 @@ impl Filter {
     }
 }
 
-const KEYS: &str = "; known are queue, name, tag, key, priority, worker, state, error, text, \
-                    since, until and id";
+const KEYS: &str = "; known are queue, name, tag, key, priority, worker, state, error, \
+                    cause, text, since, until and id";
 /// Keys whose values may end in `*`.
 const NAMES: [&str; 4] = ["queue", "name", "tag", "key"];
 
@@ -272,7 +277,7 @@ impl std::fmt::Display for Filter {
             ("key", &self.key),
             ("priority", &priority),
             ("worker", &worker),
-            ("error", &self.error),
+            (if self.is_cause { "cause" } else { "error" }, &self.error),
             ("text", &self.text),
             ("since", &since),
             ("until", &until),

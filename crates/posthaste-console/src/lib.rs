@@ -39,6 +39,7 @@ mod verdict;
 mod figures;
 mod store;
 
+mod causes;
 mod collector;
 mod fault;
 mod search;

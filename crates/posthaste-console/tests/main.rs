@@ -14,6 +14,7 @@ mod actions;
 mod browser;
 mod bulk;
 mod captures;
+mod causes;
 mod charts;
 mod destinations;
 mod door;

@@ -19,6 +19,14 @@ fn a_filter_is_read_back_as_it_was() {
 }
 
 #[test]
+fn a_cause_is_a_whole_error_in_which_a_number_sign_stands_for_any_text() {
+    let filter = read(r#"cause:"row # of 50% \"x\" is missing""#).unwrap();
+    let pattern = filter.error_pattern();
+    assert_eq!(pattern.as_deref(), Some("row % of 50\\% \"x\" is missing"));
+    assert_eq!(read(&filter.to_string()).unwrap(), filter);
+}
+
+#[test]
 fn stored_filters_keep_their_meaning_over_time() {
     let typed = format!("since:2h error:{}", "\\".repeat(900));
     let filter = read(&typed).unwrap().resolved();

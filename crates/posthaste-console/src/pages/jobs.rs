@@ -1,5 +1,7 @@
 //! Jobs as a list, and those that were given up.
 
+mod causes;
+
 use std::sync::Arc;
 
 use askama::Template;
@@ -12,6 +14,8 @@ use posthaste_observe::Sums;
 
 use super::frame::{EXPIRED, Frame};
 use super::page;
+use causes::Summary;
+
 use crate::address;
 use crate::app::App;
 use crate::fault::Fault;
@@ -88,6 +92,7 @@ struct Jobs {
     searches: bool,
     took: String,
     bulk: Vec<Bulk>,
+    causes: Summary,
 }
 
 /// Acting on all that match.
@@ -198,6 +203,10 @@ async fn list(
         Some(_) => Found::default(),
         None => search.take(&app.pool).await?,
     };
+    let causes = match path == "/dead" && problem.is_none() && !is_continued {
+        true => causes::summary(app, &filter).await?,
+        false => Summary::default(),
+    };
     let is_kept = filter.state.is_some_and(|state| KEPT.contains(&state));
     let (title, current) = match (path, filter.state) {
         ("/dead", Some(JobState::Expired)) => ("Expired", EXPIRED),
@@ -233,6 +242,7 @@ async fn list(
         searches: filter.text.is_some(),
         took: words::span(found.took.as_secs_f64()),
         bulk: all,
+        causes,
         typed,
         path,
     };

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use deadpool_postgres::Pool;
-use posthaste::JobId;
+use posthaste::{JobId, State};
 use tokio_postgres::types::{ToSql, Type};
 
 use super::{Session, StoreError};
@@ -40,6 +40,54 @@ pub(crate) async fn kept_count(
     let (matching, scanned): (i64, i64) = (row.try_get("matching")?, row.try_get("scanned")?);
     session.end().await?;
     Ok((matching, scanned >= most))
+}
+
+/// Jobs of a queue and a name with the same last error.
+#[derive(Debug)]
+pub(crate) struct LastError {
+    pub(crate) queue: String,
+    pub(crate) name: String,
+    pub(crate) error: String,
+    pub(crate) jobs: i64,
+}
+
+/// The last errors of matching jobs among the newest that were given up so, whatever errors the
+/// filter asks for; and whether only some were read.
+pub(crate) async fn last_errors(
+    pool: &Pool,
+    state: State,
+    filter: &Filter,
+    most: i64,
+) -> Result<(Vec<LastError>, bool), StoreError> {
+    let session = Session::read(pool).await?;
+    let state = words::state(state);
+    let (since, until) = (filter.since_at(), filter.until_at());
+    let [queue, name, tag, key] = filter.name_patterns();
+    let values: [(&(dyn ToSql + Sync), Type); 9] = [
+        (&state, Type::TEXT),
+        (&since, Type::TIMESTAMPTZ),
+        (&until, Type::TIMESTAMPTZ),
+        (&queue, Type::TEXT),
+        (&name, Type::TEXT),
+        (&most, Type::INT8),
+        (&tag, Type::TEXT),
+        (&key, Type::TEXT),
+        (&filter.priority, Type::INT4),
+    ];
+    let sql = include_str!("causes.sql");
+    let rows = session.client()?.query_typed(sql, &values).await?;
+    session.end().await?;
+    let (mut errors, mut scanned) = (Vec::new(), 0);
+    for row in rows {
+        scanned = row.try_get("scanned")?;
+        errors.push(LastError {
+            queue: row.try_get("queue")?,
+            name: row.try_get("name")?,
+            error: row.try_get("error")?,
+            jobs: row.try_get("jobs")?,
+        });
+    }
+    Ok((errors, scanned >= most))
 }
 
 /// Those of these jobs that were cancelled before.

@@ -24,7 +24,9 @@ pub(crate) use bulk::{
 pub(crate) use bulk_jobs::{being_cancelled, next_kept, quarantined, tried_since};
 pub(crate) use captures::{accept_gap, gaps, pause_capture};
 pub(crate) use error::StoreError;
-pub(crate) use kept::{cancelled_before, delete_jobs, delete_kept, kept_count};
+pub(crate) use kept::{
+    LastError, cancelled_before, delete_jobs, delete_kept, kept_count, last_errors,
+};
 pub(crate) use list::{JobRow, due, finished, has_more_claims, kept, numbered, places, slot};
 pub(crate) use order::{Waiting, waiting_for_turn};
 pub(crate) use periodic::{Periodic, periodic, run_periodic, switch_periodic};

@@ -1,0 +1,120 @@
+//! Why jobs were given up: their last errors, without what differs from job to job. No IO.
+
+use std::collections::BTreeMap;
+
+use crate::redact::Redactor;
+use crate::store::LastError;
+
+/// The longest cause, so that a filter can contain it.
+const LONGEST: usize = 300;
+/// Stands for any text.
+const ANY: char = '#';
+
+/// Jobs of a queue and a name whose last errors have the same cause.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Cause {
+    pub(crate) queue: String,
+    pub(crate) name: String,
+    pub(crate) error: String,
+    pub(crate) jobs: i64,
+}
+
+/// The causes of these errors, those of the most jobs first.
+pub(crate) fn causes(errors: Vec<LastError>, secrets: &Redactor) -> Vec<Cause> {
+    let mut jobs = BTreeMap::<(String, String, String), i64>::new();
+    for one in errors {
+        let error = folded(&secrets.error(&one.error));
+        *jobs.entry((one.queue, one.name, error)).or_default() += one.jobs;
+    }
+    let cause = |((queue, name, error), jobs)| Cause {
+        queue,
+        name,
+        error,
+        jobs,
+    };
+    let mut causes: Vec<Cause> = jobs.into_iter().map(cause).collect();
+    causes.sort_by_key(|cause| std::cmp::Reverse(cause.jobs));
+    causes
+}
+
+/// An error with [`ANY`] in place of numbers, ids, hidden values and control characters.
+fn folded(error: &str) -> String {
+    let mut folded = String::new();
+    let mut rest = error;
+    while let Some(first) = rest.chars().next() {
+        let end = rest.find(|one| !is_of_word(one)).unwrap_or(rest.len());
+        let end = end.max(first.len_utf8());
+        let (word, after) = rest.split_at(end);
+        let differs = |one: char| one.is_numeric() || one == '*' || one.is_control();
+        let is_folded = word.contains(differs);
+        if folded.len() + word.len() > LONGEST {
+            folded.push(ANY);
+            break;
+        }
+        match is_folded {
+            true if folded.ends_with(ANY) => {}
+            true => folded.push(ANY),
+            false => folded.push_str(word),
+        }
+        rest = after;
+    }
+    folded
+}
+
+/// Ids contain hyphens.
+fn is_of_word(letter: char) -> bool {
+    letter.is_alphanumeric() || letter == '_' || letter == '-'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Settings;
+
+    #[test]
+    fn numbers_and_ids_do_not_distinguish_causes() {
+        for (error, cause) in [
+            ("refused", "refused"),
+            ("timeout after 31 ms", "timeout after # ms"),
+            ("timeout after 31ms", "timeout after #"),
+            ("no row 9f86d081-88cf-4c1e-a1b2-000000000000", "no row #"),
+            ("10.0.0.7:5432 is down", "#.#.#.#:# is down"),
+            ("password=*** is wrong", "password=# is wrong"),
+            ("one\n\ttwo", "one#two"),
+            (
+                "well-known na\u{ef}ve \u{1f4ee}",
+                "well-known na\u{ef}ve \u{1f4ee}",
+            ),
+            ("", ""),
+        ] {
+            assert_eq!(folded(error), cause);
+        }
+        let long = folded(&"\u{90f5} ".repeat(300));
+        assert!(long.len() <= LONGEST + 1 && long.ends_with(ANY), "{long}");
+    }
+
+    #[test]
+    fn causes_of_most_jobs_come_first_and_secrets_are_hidden() {
+        let error = |name: &str, error: &str, jobs| LastError {
+            queue: "mail".to_owned(),
+            name: name.to_owned(),
+            error: error.to_owned(),
+            jobs,
+        };
+        let secrets = Redactor::new(&Settings::default());
+        let errors = vec![
+            error("send", "password=hunter is wrong", 3),
+            error("send", "row 1 is missing", 2),
+            error("send", "row 22 is missing", 2),
+            error("poll", "row 3 is missing", 1),
+        ];
+        let causes = causes(errors, &secrets);
+        let seen = causes.iter().map(|one| (&*one.name, &*one.error, one.jobs));
+        let expected = [
+            ("send", "row # is missing", 4),
+            ("send", "password=# is wrong", 3),
+            ("poll", "row # is missing", 1),
+        ];
+        assert_eq!(seen.collect::<Vec<_>>(), expected);
+    }
+}

@@ -1,0 +1,72 @@
+//! Why the jobs of a list were given up.
+
+use posthaste::State as JobState;
+
+use crate::address;
+use crate::app::App;
+use crate::causes::{Cause, causes};
+use crate::fault::Fault;
+use crate::filter::Filter;
+use crate::store::last_errors;
+use crate::words;
+
+/// Jobs that are read.
+const MOST_READ: i64 = 5_000;
+/// Causes that are shown.
+const MOST_SHOWN: usize = 10;
+
+/// Causes as lines of a table.
+#[derive(Default)]
+pub(super) struct Summary {
+    pub(super) rows: Vec<CauseRow>,
+    /// Causes that are not shown.
+    pub(super) more: usize,
+    /// How many jobs were read, unless all were.
+    pub(super) read: Option<String>,
+}
+
+pub(super) struct CauseRow {
+    pub(super) href: String,
+    pub(super) jobs: String,
+    pub(super) queue: String,
+    pub(super) name: String,
+    pub(super) error: String,
+}
+
+/// The causes of dead and discarded jobs. None where the filter selects an error already, or by a
+/// condition that this read does not know.
+pub(super) async fn summary(app: &App, filter: &Filter) -> Result<Summary, Fault> {
+    let failed = [JobState::Dead, JobState::Discarded];
+    let state = filter.state.filter(|state| failed.contains(state));
+    let is_narrower = filter.error.is_some() || filter.text.is_some() || filter.worker.is_some();
+    let Some(state) = state.filter(|_| !is_narrower) else {
+        return Ok(Summary::default());
+    };
+    let (errors, is_partial) = last_errors(&app.pool, state, filter, MOST_READ).await?;
+    let causes = causes(errors, &app.secrets);
+    let shown = causes.iter().take(MOST_SHOWN);
+    Ok(Summary {
+        rows: shown.map(|cause| row(cause, filter)).collect(),
+        more: causes.len().saturating_sub(MOST_SHOWN),
+        read: is_partial.then(|| words::count(MOST_READ)),
+    })
+}
+
+fn row(cause: &Cause, filter: &Filter) -> CauseRow {
+    let [_, _, tag, key] = filter.are_prefixes;
+    let selected = Filter {
+        queue: Some(cause.queue.clone()),
+        name: Some(cause.name.clone()),
+        are_prefixes: [false, false, tag, key],
+        error: Some(cause.error.clone()),
+        is_cause: true,
+        ..filter.clone()
+    };
+    CauseRow {
+        href: address::filtered("/dead", &selected),
+        jobs: words::count(cause.jobs),
+        queue: words::plain(&cause.queue, 60),
+        name: words::plain(&cause.name, 80),
+        error: words::plain(&cause.error, 160),
+    }
+}
