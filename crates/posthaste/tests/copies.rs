@@ -1,5 +1,6 @@
 //! Copies of a database: they do none of the original's jobs, and the original goes on.
 
+mod branches;
 mod decision;
 mod no_copies;
 mod same_site;

@@ -18,14 +18,15 @@ BEGIN
 END $f$;
 
 -- The timeline of the write-ahead log. Until its first checkpoint a promoted server has the new
--- number only as the end of recovery. If both are not allowed, each life of the server counts as a
--- new timeline.
+-- number only as the end of recovery. If both are not allowed, or the number never changes (Neon),
+-- each life of the server counts as a new timeline.
 CREATE OR REPLACE FUNCTION posthaste.timeline()
 RETURNS text LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   IF has_function_privilege('pg_control_checkpoint()', 'EXECUTE')
-     AND has_function_privilege('pg_control_recovery()', 'EXECUTE') THEN
+     AND has_function_privilege('pg_control_recovery()', 'EXECUTE')
+     AND current_setting('neon.timeline_id', true) IS NULL THEN
     BEGIN
       RETURN upper(lpad(to_hex(greatest((pg_control_checkpoint()).timeline_id,
         (pg_control_recovery()).min_recovery_end_timeline)), 8, '0'));

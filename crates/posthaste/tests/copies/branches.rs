@@ -1,0 +1,85 @@
+//! Servers whose timeline never changes, such as Neon's: a branch of a database, and a database
+//! that was set back in place, have the original's system identifier and timeline.
+
+use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually};
+use tokio_postgres::Client;
+
+use super::{Runs, delivery, of, start};
+use crate::support::{self, SOON, number};
+
+const NEON: (&str, &str) = ("neon.timeline_id", "de0d91291a65604069eccc8a3e7bf81c");
+
+async fn runs_job(client: &Client, runs: &Runs, name: &'static str) -> i64 {
+    let job = format!("SELECT posthaste.enqueue('{name}')");
+    let job = number(client, &job).await;
+    eventually(SOON, name, async || Ok(of(runs, name) > 0))
+        .await
+        .unwrap();
+    job
+}
+
+async fn timeline(client: &Client) -> i64 {
+    let timeline = "SELECT timeline_id::bigint FROM pg_control_checkpoint()";
+    number(client, timeline).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn branches_on_the_same_timeline_give_different_delivery_ids() {
+    let original = PgServer::start(PgVersion::any(), &[NEON]).unwrap();
+    let db = support::migrated(&original).await;
+    let (worker, runs) = start(&db.pool(2).unwrap(), Some("production"), &["default"])
+        .await
+        .unwrap();
+    let client = db.client().await.unwrap();
+    let first = runs_job(&client, &runs, "first").await;
+    eventually(SOON, "the leader has recorded its id", async || {
+        let known = "SELECT last_value FROM posthaste.known_id";
+        Ok(number(&client, known).await >= first)
+    })
+    .await
+    .unwrap();
+    let given = delivery(&client, first).await.unwrap();
+    drop(client);
+
+    // The original starts again too, so that both advance their sequences alike.
+    let branch = tokio::task::block_in_place(|| {
+        let branch = original.start_of_files(&[NEON])?;
+        original.stop_immediate()?;
+        original.restart()?;
+        anyhow::Ok(branch)
+    })
+    .unwrap();
+    let copy = TestDb::of(&branch, db.name());
+    let client = db.client().await.unwrap();
+    let there = connect(&branch.url(db.name())).await.unwrap();
+
+    for site in [None, Some("preview")] {
+        let (waiting, _) = start(&copy.pool(2).unwrap(), site, &["default"])
+            .await
+            .unwrap();
+        eventually(SOON, "a branch of another site waits", async || {
+            Ok(waiting.refused().is_some())
+        })
+        .await
+        .unwrap();
+        waiting.stop().await.unwrap();
+    }
+    // Under the name of its site it is the database, set back in place.
+    let (working, runs_there) = start(&copy.pool(2).unwrap(), Some("production"), &["default"])
+        .await
+        .unwrap();
+    let newest = runs_job(&client, &runs, "second")
+        .await
+        .max(runs_job(&there, &runs_there, "second").await);
+    assert_eq!((timeline(&client).await, timeline(&there).await), (1, 1));
+    assert_ne!(
+        delivery(&client, newest).await.unwrap(),
+        delivery(&there, newest).await.unwrap()
+    );
+    for client in [&client, &there] {
+        let still = delivery(client, first).await.unwrap();
+        assert_eq!(still, given, "an id that was given stays");
+    }
+    worker.stop().await.unwrap();
+    working.stop().await.unwrap();
+}
