@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
+use posthaste::__private::SiteRefusal;
 use serde_json::Value;
 
 use crate::connect::Address;
@@ -24,8 +25,21 @@ pub(crate) fn of(address: &Address) -> anyhow::Result<Option<String>> {
     }
 }
 
+/// Adds this site to those whose processes wait in this database, if its worker would.
+pub(crate) async fn note_refusal(
+    address: &Address,
+    refused: &mut Vec<String>,
+) -> anyhow::Result<()> {
+    if let Some(SiteRefusal { site, .. }) = refusal(address).await?
+        && !refused.contains(&site)
+    {
+        refused.push(site);
+    }
+    Ok(())
+}
+
 /// Why a worker of this site would wait in this database; nothing where that cannot be read.
-pub(crate) async fn refusal(address: &Address) -> anyhow::Result<Option<String>> {
+async fn refusal(address: &Address) -> anyhow::Result<Option<SiteRefusal>> {
     let site = of(address)?;
     let pool = address.pool(1)?;
     let refused = posthaste::__private::site_refusal(&pool, site.as_deref()).await;
@@ -36,8 +50,8 @@ pub(crate) async fn refusal(address: &Address) -> anyhow::Result<Option<String>>
 pub(crate) async fn require(address: &Address) -> anyhow::Result<()> {
     match refusal(address).await? {
         None => Ok(()),
-        Some(why) => bail!(
-            "{why}: nothing is sent from here until 'posthaste adopt' takes the store over, or \
+        Some(SiteRefusal { reason, .. }) => bail!(
+            "{reason}: nothing is sent from here until 'posthaste adopt' takes the store over, or \
              [site] names this site alike"
         ),
     }

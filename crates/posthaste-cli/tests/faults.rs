@@ -248,6 +248,69 @@ async fn every_surface_reports_the_same_findings() -> anyhow::Result<()> {
     surfaces.all_report(&lasting).await
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn every_surface_names_each_refused_site() -> anyhow::Result<()> {
+    let server = PgServer::start(PgVersion::any(), &[])?;
+    let db = TestDb::empty(&server).await?;
+    let surfaces = Surfaces::new(&db).await?;
+    let client = db.client().await?;
+    let work = ["work", "--queue", "mail", "--exec", "ok=true"];
+    let _worker = surfaces.work_as("production", &work)?;
+    let named = "SELECT EXISTS (SELECT FROM posthaste.site WHERE name = 'production')";
+    eventually(BOUND, "the store has a site", async || {
+        Ok(client.query_one(named, &[]).await?.get(0))
+    })
+    .await?;
+    let sites = ["staging", "preview"];
+    let mut refused = Vec::new();
+    for site in sites {
+        let mut worker = surfaces.work_as(site, &work)?;
+        worker.error_line("another site owns", BOUND).await?;
+        refused.push(worker);
+    }
+    let names_both = |surface: &str, text: &str| {
+        let missing = sites.iter().find(|site| !text.contains(**site));
+        ensure!(missing.is_none(), "{surface} lacks {missing:?}: {text}");
+        Ok(())
+    };
+    for arguments in [
+        &["status"][..],
+        &["doctor"],
+        &["status", "--json"],
+        &["alerts", "--once", "--lasting", "1"],
+    ] {
+        let output = surfaces.stage.run_with_url(db.url(), arguments).await?;
+        names_both(&arguments.join(" "), &output.out)?;
+    }
+    eventually(BOUND, "the metrics name both", async || {
+        let (_, text) = got(&surfaces.metrics, "/metrics").await?;
+        let series = text
+            .lines()
+            .filter(|line| line.contains("id=\"store.site\""));
+        let series = series.collect::<Vec<_>>().join("\n");
+        Ok(names_both("metrics", &series).is_ok())
+    })
+    .await?;
+    eventually(BOUND, "the console names both", async || {
+        let (_, page) = got(&surfaces.console, "/").await?;
+        let verdict = page
+            .split("data-id=\"")
+            .find(|part| part.starts_with("store.site"));
+        Ok(names_both("console", verdict.unwrap_or_default()).is_ok())
+    })
+    .await?;
+    // However many sites come, their notes stay few.
+    let noted = "SELECT cardinality(refused) FROM posthaste.site";
+    client
+        .batch_execute(
+            "SELECT posthaste.enter_site(concat('copy ', n), '{}') FROM generate_series(1, 40) n",
+        )
+        .await?;
+    let noted: i32 = client.query_one(noted, &[]).await?.get(0);
+    ensure!(noted == 16, "{noted} are noted");
+    Ok(())
+}
+
 /// The option of an endpoint that refuses its callers until it is repaired.
 async fn endpoint(is_repaired: Arc<AtomicBool>) -> anyhow::Result<String> {
     let answer = post(async move || match is_repaired.load(Ordering::SeqCst) {

@@ -48,8 +48,8 @@ pub struct StoreState {
     pub needs_rebase: bool,
     /// The site that works it; nothing where no worker has come yet.
     pub site: Option<String>,
-    /// Why a process of another site waits, in the last minute.
-    pub refused: Option<String>,
+    /// Other sites whose processes wait, in the last minute.
+    pub refused: Vec<String>,
     /// A worker does maintenance.
     pub has_leader: bool,
     /// By how many seconds its newest time is ahead of the server's clock.

@@ -111,7 +111,7 @@ kinds! {
         "The roles of posthaste do not exist.";
     StoreRestored "store.restored" Error "stores need a rebase"
         "The database was restored or copied, and its jobs were not taken over.";
-    StoreSite "store.site" Error "stores are another site's"
+    StoreSite "store.site" Error "other sites wait and do nothing here"
         "A process waits, because another site works this database or its original.";
     StoreSequence "store.sequence" Error "sequences are too low"
         "The sequence of job ids is below ids that are in use.";
@@ -224,6 +224,7 @@ impl Kind {
             "relay.",
             "sync.",
             "capture.",
+            "store.site",
         ];
         subjects.iter().any(|subject| id.starts_with(subject))
     }

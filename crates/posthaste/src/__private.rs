@@ -11,7 +11,7 @@ pub use crate::store::holders::{holders, transactions};
 pub use crate::store::milliseconds;
 pub use crate::store::parameter::{Kind, Parameter, typed};
 pub use crate::store::prose::Prose;
-pub use crate::store::site::site_refusal;
+pub use crate::store::site::{SiteRefusal, site_refusal};
 
 /// Requests, as a handler and a destination of a relay make them.
 #[cfg(feature = "http")]

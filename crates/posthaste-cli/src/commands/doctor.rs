@@ -98,9 +98,7 @@ async fn check(arguments: &Arguments, database: &Database) -> anyhow::Result<Vec
         true => {
             let mut snapshot = Snapshot::read(&client).await?;
             snapshot.read_syncs(&client).await?;
-            if snapshot.store.refused.is_none() {
-                snapshot.store.refused = site::refusal(database.address()).await?;
-            }
+            site::note_refusal(database.address(), &mut snapshot.store.refused).await?;
             Some(snapshot)
         }
         false => None,

@@ -181,9 +181,7 @@ async fn show(
     terminal: &Terminal,
 ) -> anyhow::Result<()> {
     let mut snapshot = Snapshot::read(client).await?;
-    if snapshot.store.refused.is_none() {
-        snapshot.store.refused = site::refusal(database.address()).await?;
-    }
+    site::note_refusal(database.address(), &mut snapshot.store.refused).await?;
     snapshot.read_syncs(client).await?;
     let thresholds = thresholds::read()?;
     let found = findings(&snapshot, &thresholds);

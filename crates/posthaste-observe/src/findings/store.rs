@@ -1,6 +1,7 @@
 //! Findings about the store as a whole: copies, sequences, clocks, segments.
 
 use crate::checks::Checks;
+use crate::facts::StoreState;
 use crate::finding::{Finding, Kind};
 use crate::snapshot::Snapshot;
 
@@ -15,7 +16,7 @@ pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {
     if store.needs_rebase {
         return vec![restored()];
     }
-    let mut found: Vec<Finding> = store.refused.iter().map(|why| other_site(why)).collect();
+    let mut found: Vec<Finding> = other_sites(store).collect();
     if store.seconds_ahead >= STEPPED_BACK {
         found.push(Finding::new(
             Kind::StoreClockBack,
@@ -62,15 +63,20 @@ pub(super) fn restored() -> Finding {
     )
 }
 
-fn other_site(why: &str) -> Finding {
-    Finding::new(
-        Kind::StoreSite,
-        format!("A process waits and does nothing here: {why}."),
-        "If this database is a copy that workers should run, run 'posthaste adopt' there once, \
-         with \
-         '--discard' to remove the jobs that came with it. If it is the original, correct [site] \
-         or DATABASE_URL of that process.",
-    )
+fn other_sites(store: &StoreState) -> impl Iterator<Item = Finding> {
+    let owner = store.site.as_deref().unwrap_or("another site");
+    store.refused.iter().map(move |site| {
+        let summary =
+            format!("A process waits and does nothing here: {owner} works this store, not {site}.");
+        Finding::new(
+            Kind::StoreSite,
+            summary,
+            "If this database is a copy that workers should run, run 'posthaste adopt' there once, \
+             with '--discard' to remove the jobs that came with it. If it is the original, correct \
+             [site] or DATABASE_URL of that process.",
+        )
+        .about(site, 0)
+    })
 }
 
 pub(super) fn check_findings(checks: &Checks) -> Vec<Finding> {

@@ -4,8 +4,9 @@ SELECT CASE WHEN NOT pg_is_in_recovery()
              AND has_function_privilege('posthaste.cluster()'::text, 'EXECUTE'::text)
             THEN posthaste.needs_rebase(false) ELSE false END AS needs_rebase,
        (SELECT posthaste.site_label(s.name, s.addresses) FROM posthaste.site s) AS site,
-       (SELECT s.refused FROM posthaste.site s
-         WHERE s.refused_at > clock_timestamp() - interval '1 min') AS refused,
+       ARRAY(SELECT n.label
+               FROM posthaste.site s, unnest(s.refused, s.refused_at) n(label, noted_at)
+              WHERE n.noted_at > clock_timestamp() - interval '1 min' ORDER BY n.label) AS refused,
        EXISTS (SELECT FROM posthaste.leader l
                 WHERE clock_timestamp() BETWEEN l.since AND l.until) AS has_leader,
        coalesce(extract(epoch FROM greatest(

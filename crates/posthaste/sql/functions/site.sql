@@ -72,6 +72,24 @@ SET search_path = pg_catalog, pg_temp AS $f$
               ELSE format('the site "%s"', p_site) END
 $f$;
 
+-- Notes that a process of this site waits here. Each site has a note, written every ten seconds at
+-- most; the last 16 sites of the last minute keep theirs.
+CREATE OR REPLACE FUNCTION posthaste.note_refused(p_label text) RETURNS void LANGUAGE sql
+SET search_path = pg_catalog, pg_temp AS $f$
+  UPDATE posthaste.site s
+     SET (refused, refused_at) = (
+           SELECT array_agg(n.label), array_agg(n.noted_at)
+             FROM (SELECT p_label, clock_timestamp() UNION ALL
+                   SELECT k.label, k.noted_at
+                     FROM unnest(s.refused, s.refused_at) k(label, noted_at)
+                    WHERE k.label <> p_label
+                      AND k.noted_at > clock_timestamp() - interval '1 min'
+                    ORDER BY 2 DESC LIMIT 16) n(label, noted_at))
+   WHERE NOT EXISTS (SELECT FROM unnest(s.refused, s.refused_at) k(label, noted_at)
+                      WHERE k.label = p_label
+                        AND k.noted_at > clock_timestamp() - interval '10 s')
+$f$;
+
 -- Ensures that a process of this site may work here, as posthaste.check_identity() does, and
 -- updates the recorded site. Returns why not, and records that.
 CREATE OR REPLACE FUNCTION posthaste.enter_site(
@@ -87,9 +105,7 @@ BEGIN
   IF NOT posthaste.needs_rebase(false) THEN
     v_refused := posthaste.site_refusal(p_site, p_addresses, p_worker, p_registered);
     IF v_refused IS NOT NULL THEN
-      UPDATE posthaste.site SET refused = v_refused, refused_at = clock_timestamp()
-       WHERE refused IS DISTINCT FROM v_refused
-          OR refused_at < clock_timestamp() - interval '10 s';
+      PERFORM posthaste.note_refused(posthaste.site_label(p_site, p_addresses));
       RETURN v_refused;
     END IF;
     v_is_template :=

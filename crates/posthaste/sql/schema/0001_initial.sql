@@ -523,7 +523,7 @@ CREATE TABLE posthaste.store_identity (
 );
 
 -- Which site works the store, and what identified its server when it last did (functions/site.sql).
--- No row: no worker has come yet. A process that was refused leaves a note.
+-- No row: no worker has come yet. Sites that are refused leave notes.
 CREATE TABLE posthaste.site (
   only_row  boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
   name      text,                    -- as set; none: known by its addresses alone
@@ -532,8 +532,8 @@ CREATE TABLE posthaste.site (
   life      bigint      NOT NULL,    -- posthaste.life
   endpoint  text,                    -- the server's own address and port, if not of its machine
   since     timestamptz NOT NULL DEFAULT clock_timestamp(),
-  refused   text,                    -- why a process waits here
-  refused_at timestamptz
+  refused   text[]      NOT NULL DEFAULT '{}',  -- other sites whose processes wait here
+  refused_at timestamptz[] NOT NULL DEFAULT '{}'
 );
 
 -- All ids up to this one were drawn, and the one that has the write-ahead log up to here knows it:

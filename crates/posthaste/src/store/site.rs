@@ -79,23 +79,35 @@ pub(crate) fn admitted(refused: Option<String>) -> Result<(), Error> {
     }
 }
 
+/// A site that may not work the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SiteRefusal {
+    /// As the store calls it.
+    pub site: String,
+    /// Why its processes wait.
+    pub reason: String,
+}
+
 /// Why a worker of the site of that name, or else one that connects as this pool does, would wait
 /// in this database; nothing where it would work. Changes nothing.
-pub async fn site_refusal(pool: &Pool, site: Option<&str>) -> Result<Option<String>, Error> {
+pub async fn site_refusal(pool: &Pool, site: Option<&str>) -> Result<Option<SiteRefusal>, Error> {
     let site = Site::new(site, pool);
     let client = pool.get().await;
     let client = client.map_err(|error| Error::from(ErrorKind::Connect(Chain::of(error))))?;
     let row = client
         .query_typed_one(
-            "SELECT posthaste.site_refusal($1, $2)",
+            "SELECT posthaste.site_label($1, $2), posthaste.site_refusal($1, $2)",
             &[
                 (&site.name, Type::TEXT),
                 (&site.addresses, Type::TEXT_ARRAY),
             ],
         )
         .await;
-    let refused = row.and_then(|row| row.try_get(0));
-    refused.map_err(Error::postgres("cannot read which site works the store"))
+    let refusal = row.and_then(|row| {
+        let (site, reason) = (row.try_get(0)?, row.try_get::<_, Option<String>>(1)?);
+        Ok(reason.map(|reason| SiteRefusal { site, reason }))
+    });
+    refusal.map_err(Error::postgres("cannot read which site works the store"))
 }
 
 /// What [`adopt`] did.

@@ -351,12 +351,13 @@ CREATE OR REPLACE FUNCTION posthaste.window_has_rows_@k@(";
             "started = pg_postmaster_start_time(),";
 
     "a site refusal is ignored" by SITES:
-        "    IF v_refused IS NOT NULL THEN
-      UPDATE posthaste.site" => "    IF false THEN
-      UPDATE posthaste.site";
+        "    IF v_refused IS NOT NULL THEN" => "    IF false THEN";
 
-    "a site refusal is not returned" by SITES:
-        "SET refused = v_refused, refused_at" => "SET refused_at";
+    "a refused site is not noted" by SITES:
+        "      PERFORM posthaste.note_refused(posthaste.site_label(p_site, p_addresses));" => "";
+
+    "a refused site displaces another one" by SITES:
+        "                    WHERE k.label <> p_label" => "                    WHERE false";
 
     "a refused worker is registered" by SITES:
         "    DELETE FROM posthaste.worker WHERE id = o_worker;" => "";

@@ -99,14 +99,23 @@ async fn leaves_no_trace(client: &Client) -> anyhow::Result<()> {
     let register = "SELECT o_refused FROM posthaste.register('w', '{}', NULL, '{c:1/app}')";
     let refused: Option<String> = client.query_one(register, &[]).await?.get(0);
     judge(refused, false, "a worker of a copy")?;
+    let register = register.replace("c:1", "d:1");
+    let refused: Option<String> = client.query_one(&register, &[]).await?.get(0);
+    judge(refused, false, "a worker of another copy")?;
     let left = "SELECT (SELECT count(*) FROM posthaste.worker),
         (SELECT addresses::text FROM posthaste.site), (SELECT refused FROM posthaste.site)";
     let row = client.query_one(left, &[]).await?;
-    let (workers, addresses, note): (i64, String, Option<String>) =
+    let (workers, addresses, notes): (i64, String, Vec<String>) =
         (row.get(0), row.get(1), row.get(2));
     ensure!(workers == 0, "a refused worker is registered");
     ensure!(!addresses.contains("c:1"), "a refused address is known");
-    ensure!(note.is_some(), "nobody reads why it was refused");
+    for refused in ["c:1", "d:1"] {
+        let is_noted = notes.iter().any(|note| note.contains(refused));
+        ensure!(
+            is_noted,
+            "nobody reads that {refused} was refused: {notes:?}"
+        );
+    }
     Ok(())
 }
 
