@@ -76,6 +76,8 @@ pub enum State {
     Running,
     /// It reads, and sends without jobs.
     Direct,
+    /// The destination takes nothing: events wait in the server's log, and it tries again.
+    Waiting,
     /// The destination takes nothing: it writes jobs of the route's queue.
     Spilling,
     /// The same, while there are as many jobs as there may be: the server keeps its log.
@@ -94,6 +96,7 @@ impl State {
     /// The path of events of a capture that sends without jobs, as the database has it.
     pub(crate) const fn path(self) -> &'static str {
         match self {
+            Self::Waiting => "waiting",
             Self::Spilling => "spilling",
             Self::Full => "full",
             Self::Draining => "draining",

@@ -54,13 +54,16 @@ pub struct Overview {
     pub copy_rows: Option<i64>,
     /// Why a copy does not go on.
     pub copy_problem: Option<String>,
-    /// Of one that sends without jobs: `direct`; `spilling` while its events become jobs all the
+    /// Of one that sends without jobs: `direct`; `waiting` while the destination takes nothing and
+    /// events wait in the server's log; `spilling` while its events become jobs all the
     /// same; `full` while there are as many jobs as there may be; `draining` while events wait
     /// until the last of those is sent.
     pub path: Option<String>,
     /// Since when its events are not sent directly.
     #[serde(serialize_with = "maybe_text")]
     pub indirect_since: Option<Timestamp>,
+    /// Why the destination took nothing, since then.
+    pub path_problem: Option<String>,
 }
 
 impl Overview {
@@ -78,6 +81,7 @@ impl Overview {
         } else if self.is_active {
             match self.path.as_deref() {
                 Some("direct") => "direct",
+                Some("waiting") => "waiting",
                 Some("spilling") => "spilling",
                 Some("full") => "full",
                 Some("draining") => "draining",

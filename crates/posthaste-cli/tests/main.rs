@@ -3,6 +3,7 @@
 
 mod alerts;
 mod capture;
+mod capture_waiting;
 mod command_line;
 mod console;
 mod container;

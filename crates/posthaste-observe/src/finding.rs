@@ -183,6 +183,8 @@ kinds! {
         "A copy of a captured table does not go on.";
     CaptureFull "capture.full" Error "captures have reached spill_most"
         "A capture may write no more jobs, and the server keeps its log.";
+    CaptureWaiting "capture.waiting" Warning "captures wait for their destination"
+        "The destination of a capture takes nothing: its events wait in the server's log.";
     CaptureSpilling "capture.spilling" Warning "captures have been spilling for long"
         "A capture has written jobs instead of sending for more than 15 minutes.";
     CaptureBehind "capture.behind" Warning "captures lag"

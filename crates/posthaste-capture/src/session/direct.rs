@@ -71,6 +71,8 @@ struct Run<'s, 'a> {
     gives_up: bool,
     send_at: Instant,
     look_at: Instant,
+    /// Why the destination takes nothing, as the store has it.
+    shown_problem: Option<String>,
     /// There are as many jobs as there may be.
     is_full: bool,
     /// How many bytes of events may become jobs before it is asked whether there is room, and when.
@@ -143,6 +145,7 @@ impl<'s, 'a> Run<'s, 'a> {
             gives_up: false,
             send_at: now,
             look_at: now,
+            shown_problem: None,
             is_full: false,
             room: 0,
             room_at: now,
@@ -209,6 +212,7 @@ impl<'s, 'a> Run<'s, 'a> {
         match (asked, self.path) {
             (Ok((is_paused, wanted)), _) => {
                 self.want_copy(wanted).await?;
+                self.show_waiting().await;
                 Ok(is_paused)
             }
             (Err(error), Path::Direct) => {

@@ -19,7 +19,7 @@ SELECT c.name, c.slot, c.publication, c.installed_at, c.started_at, c.stopped,
                                              - coalesce(k.at, m.at, c.installed_at))::float8)
        END AS lag_seconds,
        p.rows AS copied_rows, p.expected AS copy_rows, p.problem AS copy_problem, c.path,
-       c.indirect_since
+       c.indirect_since, CASE WHEN c.path <> 'direct'::text THEN c.path_problem END AS path_problem
   FROM posthaste.capture c
   LEFT JOIN pg_replication_slots s ON s.slot_name = c.slot::name
   LEFT JOIN LATERAL (

@@ -19,7 +19,8 @@ const STORED: &str = "SELECT coalesce(sum(pg_catalog.pg_total_relation_size(\
 const READING_AT: &str = "SELECT posthaste.reading_at() AS place";
 const SET_PATH: &str = "UPDATE posthaste.capture SET path = $3::text, indirect_since = \
      CASE WHEN $3::text <> 'direct'::text \
-          THEN coalesce(indirect_since, clock_timestamp()) END \
+          THEN coalesce(indirect_since, clock_timestamp()) END, \
+     path_problem = CASE WHEN $3::text <> 'direct'::text THEN coalesce($4::text, path_problem) END \
      WHERE name = $1::text AND runner = $2::uuid";
 
 impl Store {
@@ -73,10 +74,15 @@ impl Store {
         Ok(place.map_err(reading)?.unwrap_or_default())
     }
 
-    /// Records the path that events take now.
-    pub(crate) async fn set_path(&self, runner: Uuid, path: &str) -> Result<(), Error> {
+    /// Records the path that events take now, and why it is not the direct one, if that is new.
+    pub(crate) async fn set_path(
+        &self,
+        runner: Uuid,
+        path: &str,
+        problem: Option<&str>,
+    ) -> Result<(), Error> {
         let what = "cannot record the path of a capture";
-        self.ask(what, SET_PATH, &[&self.name, &runner, &path])
+        self.ask(what, SET_PATH, &[&self.name, &runner, &path, &problem])
             .await
             .map(drop)
     }

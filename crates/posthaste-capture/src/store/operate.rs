@@ -142,6 +142,7 @@ pub(crate) async fn overviews(client: &Client) -> Result<Vec<Overview>, posthast
             copy_problem: row.try_get(20)?,
             path: row.try_get(21)?,
             indirect_since: row.try_get(22)?,
+            path_problem: row.try_get(23)?,
         })
     })
     .await

@@ -224,7 +224,7 @@ async fn log_that_is_not_confirmed_is_bounded_while_the_destination_is_frozen() 
     sent.insert("more", 10).await;
     // Little is waited for.
     tokio::time::sleep(Duration::from_secs(4)).await;
-    assert_eq!(running.status().state, State::Direct);
+    assert_eq!(running.status().state, State::Waiting);
     for n in 0..10 {
         sent.insert(&format!("much{n}"), 2_000).await;
     }

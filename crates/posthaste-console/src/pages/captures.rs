@@ -83,14 +83,16 @@ pub(crate) async fn show(State(app): State<Arc<App>>, visit: Visit) -> Result<Re
 fn row(one: &Overview) -> Row {
     let class = match one.state() {
         "running" | "copying" | "direct" => "up",
-        "draining" => "retrying",
+        "waiting" | "draining" => "retrying",
         "spilling" | "full" => "failing",
         "paused" => "paused",
         "stopped" => "failing",
         _ => "idle",
     };
     let lost = (one.is_missing || one.wal_status == "lost").then_some("its slot is lost");
-    let reason = one.stopped.as_deref().or(lost).unwrap_or_default();
+    let problem = one.path_problem.as_deref();
+    let reason = one.stopped.as_deref().or(lost).or(problem);
+    let reason = reason.unwrap_or_default();
     let bytes = |number: Option<i64>| number.map_or_else(|| "–".to_owned(), words::bytes);
     Row {
         key: one.name.clone(),

@@ -13,6 +13,8 @@ const KEPT: i64 = 64 << 20;
 /// A running one lags when this much is not captured.
 const BEHIND: i64 = 1 << 30;
 
+/// A destination that has taken nothing for so long needs somebody.
+const WAITS: SignedDuration = SignedDuration::from_secs(30);
 /// A capture that has not sent directly for so long needs somebody.
 const SPILLS: SignedDuration = SignedDuration::from_mins(15);
 
@@ -130,7 +132,8 @@ fn state(capture: &Overview) -> Option<Finding> {
 fn path(capture: &Overview, now: Timestamp) -> Option<Finding> {
     let name = plain(&capture.name, 80);
     let path = capture.path.as_deref()?;
-    let spills = now.duration_since(capture.indirect_since?);
+    let since = capture.indirect_since?;
+    let spills = now.duration_since(since);
     let found = if capture.is_stopped() || !capture.is_active {
         return None;
     } else if path == "full" {
@@ -140,6 +143,12 @@ fn path(capture: &Overview, now: Timestamp) -> Option<Finding> {
         );
         let remedy = "Check the route's destination and its relay, or raise spill_most.";
         Finding::new(Kind::CaptureFull, summary, remedy)
+    } else if path == "waiting" && spills > WAITS {
+        let problem = plain(capture.path_problem.as_deref().unwrap_or("no answer"), 300);
+        let summary = format!("Capture {name} waits, its destination takes nothing: {problem}.");
+        let remedy = "Check the route's destination. Events wait in the server's log, and become \
+                      jobs of the route later.";
+        Finding::new(Kind::CaptureWaiting, summary, remedy).since(since)
     } else if spills > SPILLS {
         let minutes = spills.as_mins();
         let summary = format!("Capture {name} has not sent directly for {minutes} minutes.");

@@ -375,6 +375,7 @@ fn capture() -> posthaste_capture::Overview {
         copy_problem: None,
         path: None,
         indirect_since: None,
+        path_problem: None,
     }
 }
 
@@ -389,7 +390,7 @@ fn spill(capture: &mut posthaste_capture::Overview, path: &str, seconds: i64) {
 #[test]
 fn stopped_lagging_and_slotless_captures_are_reported() {
     type Change = fn(&mut posthaste_capture::Overview);
-    let cases: [(Change, &[Kind]); 15] = [
+    let cases: [(Change, &[Kind]); 18] = [
         (|_| (), &[]),
         (|one| one.is_active = false, &[]),
         (
@@ -433,6 +434,9 @@ fn stopped_lagging_and_slotless_captures_are_reported() {
             },
             &[Kind::CaptureNotRunning],
         ),
+        (|one| spill(one, "waiting", 29), &[]),
+        (|one| spill(one, "waiting", 31), &[Kind::CaptureWaiting]),
+        (|one| spill(one, "waiting", 901), &[Kind::CaptureWaiting]),
         (|one| spill(one, "spilling", 899), &[]),
         (|one| spill(one, "spilling", 901), &[Kind::CaptureSpilling]),
         (|one| spill(one, "draining", 901), &[Kind::CaptureSpilling]),

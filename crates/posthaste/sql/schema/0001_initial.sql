@@ -847,8 +847,9 @@ CREATE TABLE posthaste.capture (
   publication  text        NOT NULL,
   name         text COLLATE "C" PRIMARY KEY CHECK (name ~ '^[a-z_][a-z0-9_]{0,39}$'),
   stopped      text,                   -- why it does not go on before somebody acts
-  path         text,                   -- of one that sends without jobs: direct, spilling, full,
-                                       -- draining
+  path         text,                   -- of one that sends without jobs: direct, waiting,
+                                       -- spilling, full, draining
+  path_problem text,                   -- why it is not direct
   -- Cluster, store and database: positions mean nothing in a copy.
   identity     text[]      NOT NULL
 ) WITH (fillfactor = 50);

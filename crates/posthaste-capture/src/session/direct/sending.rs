@@ -74,6 +74,11 @@ impl Run<'_, '_> {
             let (capture, error) = (&self.session.capture.name, &problem);
             tracing::warn!(capture, error, "the destination of a capture takes nothing");
         }
+        let state = match accepted {
+            0 => State::Waiting,
+            _ => State::Direct,
+        };
+        self.session.shared.set(state);
         self.session.shared.fail(&Error::lost(problem));
         if accepted == 0 {
             self.patience.refused(self.began.elapsed());

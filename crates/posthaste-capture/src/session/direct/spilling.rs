@@ -216,6 +216,28 @@ impl Run<'_, '_> {
         }
         self.session.shared.set(state);
         let (store, runner) = (Arc::clone(&self.session.store), self.session.runner);
-        while_alive(&mut self.session.feed, store.set_path(runner, state.path())).await
+        self.shown_problem = None;
+        let shown = store.set_path(runner, state.path(), None);
+        while_alive(&mut self.session.feed, shown).await
+    }
+
+    /// Says where others see it whether the destination takes nothing, and why. Sending does not
+    /// depend on the store.
+    pub(super) async fn show_waiting(&mut self) {
+        let (state, problem) = {
+            let status = self.session.shared.status();
+            let is_waiting = status.state == State::Waiting;
+            let problem = is_waiting.then(|| status.last_error.clone().unwrap_or_default());
+            (status.state, problem)
+        };
+        if !matches!(self.path, Path::Direct) || problem == self.shown_problem {
+            return;
+        }
+        let (store, runner) = (Arc::clone(&self.session.store), self.session.runner);
+        let shown = store.set_path(runner, state.path(), problem.as_deref());
+        match while_alive(&mut self.session.feed, shown).await {
+            Ok(()) => self.shown_problem = problem,
+            Err(error) => self.lose_store(&error),
+        }
     }
 }

@@ -85,6 +85,7 @@ impl fmt::Display for Shown<Overview> {
             copied_rows,
             copy_rows,
             copy_problem,
+            path_problem,
             ..
         } = &self.0;
         let state = self.0.state();
@@ -113,7 +114,7 @@ impl fmt::Display for Shown<Overview> {
             let gaps = counted(*gaps, "gap", "gaps");
             write!(f, ", {gaps} ('posthaste capture gaps {name}')")?;
         }
-        match stopped {
+        match stopped.as_ref().or(path_problem.as_ref()) {
             Some(reason) => write!(f, "; {reason}"),
             None => Ok(()),
         }

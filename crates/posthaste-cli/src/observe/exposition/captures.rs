@@ -5,9 +5,10 @@ use posthaste_observe::Snapshot;
 
 use super::{All, Labels, Series};
 
-const STATES: [&str; 9] = [
+const STATES: [&str; 10] = [
     "running",
     "direct",
+    "waiting",
     "spilling",
     "full",
     "draining",
