@@ -45,6 +45,11 @@ impl Confirmation {
         self.release()
     }
 
+    /// Whether something is done that is not confirmed yet.
+    pub(crate) fn is_held(&self) -> bool {
+        !self.held.is_empty()
+    }
+
     fn release(&mut self) -> bool {
         let was = self.confirmed;
         while let Some((done, after)) = self.held.front()
@@ -80,10 +85,12 @@ mod tests {
         assert!(!confirmation.stream(Lsn(19)));
         assert!(confirmation.stream(Lsn(20)));
         assert_eq!(confirmation.confirmed(), Lsn(5));
+        assert!(confirmation.is_held());
         assert!(!confirmation.stream(Lsn(29)));
         // The stream may be there before the mark is known to be.
         assert!(confirmation.stream(Lsn(40)));
         confirmation.confirm(Lsn(12), Some(Lsn(40)));
         assert_eq!(confirmation.confirmed(), Lsn(12));
+        assert!(!confirmation.is_held());
     }
 }

@@ -242,14 +242,19 @@ impl Feed {
     /// Ends the stream, so that the server takes the last confirmation and releases the slot. A
     /// connection that is closed instead may lose both: bytes that were not read reset it.
     pub(crate) async fn end(mut self) {
-        frontend::copy_done(&mut self.write);
         let ended = async {
+            if self.confirmation.is_held() {
+                self.ask().await?;
+            }
+            while self.confirmation.is_held() {
+                self.next().await?;
+            }
+            frontend::copy_done(&mut self.write);
             self.flush().await?;
             while !matches!(self.message().await?, Message::ReadyForQuery(_)) {}
             Ok::<_, Error>(())
         };
-        let ended = timeout(END_WITHIN, ended).await;
-        if !matches!(ended, Ok(Ok(()))) {
+        if !matches!(timeout(END_WITHIN, ended).await, Ok(Ok(()))) {
             tracing::debug!("the server did not end the stream in order");
         }
     }
