@@ -884,7 +884,7 @@ CREATE TABLE posthaste.store_identity (
 );
 
 -- Which site works the store, and what identified its server when it last did (functions/site.sql).
--- No row: no worker has come yet. A process that was refused leaves a note.
+-- No row: no worker has come yet. Sites that are refused leave notes.
 CREATE TABLE posthaste.site (
   only_row  boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
   name      text,                    -- as set; none: known by its addresses alone
@@ -893,8 +893,8 @@ CREATE TABLE posthaste.site (
   life      bigint      NOT NULL,    -- posthaste.life
   endpoint  text,                    -- the server's own address and port, if not of its machine
   since     timestamptz NOT NULL DEFAULT clock_timestamp(),
-  refused   text,                    -- why a process waits here
-  refused_at timestamptz
+  refused   text[]      NOT NULL DEFAULT '{}',  -- other sites whose processes wait here
+  refused_at timestamptz[] NOT NULL DEFAULT '{}'
 );
 
 -- All ids up to this one were drawn, and the one that has the write-ahead log up to here knows it:
@@ -1429,8 +1429,9 @@ CREATE TABLE posthaste.capture (
   publication  text        NOT NULL,
   name         text COLLATE "C" PRIMARY KEY CHECK (name ~ '^[a-z_][a-z0-9_]{0,39}$'),
   stopped      text,                   -- why it does not go on before somebody acts
-  path         text,                   -- of one that sends without jobs: direct, spilling, full,
-                                       -- draining
+  path         text,                   -- of one that sends without jobs: direct, waiting,
+                                       -- spilling, full, draining
+  path_problem text,                   -- why it is not direct
   -- Cluster, store and database: positions mean nothing in a copy.
   identity     text[]      NOT NULL
 ) WITH (fillfactor = 50);
@@ -11768,14 +11769,15 @@ BEGIN
 END $f$;
 
 -- The timeline of the write-ahead log. Until its first checkpoint a promoted server has the new
--- number only as the end of recovery. If both are not allowed, each life of the server counts as a
--- new timeline.
+-- number only as the end of recovery. If both are not allowed, or the number never changes (Neon),
+-- each life of the server counts as a new timeline.
 CREATE OR REPLACE FUNCTION posthaste.timeline()
 RETURNS text LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   IF has_function_privilege('pg_control_checkpoint()', 'EXECUTE')
-     AND has_function_privilege('pg_control_recovery()', 'EXECUTE') THEN
+     AND has_function_privilege('pg_control_recovery()', 'EXECUTE')
+     AND current_setting('neon.timeline_id', true) IS NULL THEN
     BEGIN
       RETURN upper(lpad(to_hex(greatest((pg_control_checkpoint()).timeline_id,
         (pg_control_recovery()).min_recovery_end_timeline)), 8, '0'));
@@ -12319,6 +12321,24 @@ SET search_path = pg_catalog, pg_temp AS $f$
               ELSE format('the site "%s"', p_site) END
 $f$;
 
+-- Notes that a process of this site waits here. Each site has a note, written every ten seconds at
+-- most; the last 16 sites of the last minute keep theirs.
+CREATE OR REPLACE FUNCTION posthaste.note_refused(p_label text) RETURNS void LANGUAGE sql
+SET search_path = pg_catalog, pg_temp AS $f$
+  UPDATE posthaste.site s
+     SET (refused, refused_at) = (
+           SELECT array_agg(n.label), array_agg(n.noted_at)
+             FROM (SELECT p_label, clock_timestamp() UNION ALL
+                   SELECT k.label, k.noted_at
+                     FROM unnest(s.refused, s.refused_at) k(label, noted_at)
+                    WHERE k.label <> p_label
+                      AND k.noted_at > clock_timestamp() - interval '1 min'
+                    ORDER BY 2 DESC LIMIT 16) n(label, noted_at))
+   WHERE NOT EXISTS (SELECT FROM unnest(s.refused, s.refused_at) k(label, noted_at)
+                      WHERE k.label = p_label
+                        AND k.noted_at > clock_timestamp() - interval '10 s')
+$f$;
+
 -- Ensures that a process of this site may work here, as posthaste.check_identity() does, and
 -- updates the recorded site. Returns why not, and records that.
 CREATE OR REPLACE FUNCTION posthaste.enter_site(
@@ -12334,9 +12354,7 @@ BEGIN
   IF NOT posthaste.needs_rebase(false) THEN
     v_refused := posthaste.site_refusal(p_site, p_addresses, p_worker, p_registered);
     IF v_refused IS NOT NULL THEN
-      UPDATE posthaste.site SET refused = v_refused, refused_at = clock_timestamp()
-       WHERE refused IS DISTINCT FROM v_refused
-          OR refused_at < clock_timestamp() - interval '10 s';
+      PERFORM posthaste.note_refused(posthaste.site_label(p_site, p_addresses));
       RETURN v_refused;
     END IF;
     v_is_template :=
@@ -15609,12 +15627,12 @@ ALTER TABLE posthaste.in_flight ENABLE REPLICA TRIGGER refuse_silent;
 ALTER TABLE posthaste.dead ENABLE REPLICA TRIGGER refuse_silent;
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('0001_initial', 'e3d1ef97642d9ee9', '0.1.0')
+  VALUES ('0001_initial', 'c64422280db860c8', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
 
 INSERT INTO posthaste.migration (name, checksum, version)
-  VALUES ('functions', 'a84c14ec8ffef295', '0.1.0')
+  VALUES ('functions', '2572c10ac717b762', '0.1.0')
   ON CONFLICT (name) DO UPDATE SET (checksum, version, applied_at) =
     (excluded.checksum, excluded.version, excluded.applied_at);
 

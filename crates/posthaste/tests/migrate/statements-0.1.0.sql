@@ -360,7 +360,7 @@ SELECT c.slot, c.publication, c.epoch, c.stopped,
 -- returns: stopped text, is_active bool, is_missing bool, wal_status text, done text
 -- returns: at timestamptz, unconfirmed int8, kept int8, gaps int8, paused_at timestamptz
 -- returns: events int8, bytes int8, lag_seconds float8, copied_rows int8, copy_rows int8
--- returns: copy_problem text, path text, indirect_since timestamptz
+-- returns: copy_problem text, path text, indirect_since timestamptz, path_problem text
 SELECT c.name, c.slot, c.publication, c.installed_at, c.started_at, c.stopped,
        coalesce(s.active, false) AS is_active, s.slot_name IS NULL AS is_missing,
        coalesce(s.wal_status, '') AS wal_status, m.done::text, m.at,
@@ -379,7 +379,7 @@ SELECT c.name, c.slot, c.publication, c.installed_at, c.started_at, c.stopped,
                                              - coalesce(k.at, m.at, c.installed_at))::float8)
        END AS lag_seconds,
        p.rows AS copied_rows, p.expected AS copy_rows, p.problem AS copy_problem, c.path,
-       c.indirect_since
+       c.indirect_since, CASE WHEN c.path <> 'direct'::text THEN c.path_problem END AS path_problem
   FROM posthaste.capture c
   LEFT JOIN pg_replication_slots s ON s.slot_name = c.slot::name
   LEFT JOIN LATERAL (
@@ -456,6 +456,25 @@ SELECT 'standby missing'::text, ''::text, w.slot FROM waits w
                     WHERE p.slot_name = w.slot::name AND p.slot_type = 'physical'::text
                       AND p.active)
  ORDER BY 1, 2, 3;
+
+-- causes.sql
+-- takes: text, timestamptz, timestamptz, text, text, int8, text, text, int4
+-- returns: queue text, name text, error text, jobs int8, scanned int8
+WITH near AS MATERIALIZED (
+  SELECT d.queue, d.name, d.tag, d.ordering_key, d.priority, left(d.last_error, 300) AS error
+    FROM posthaste.dead d
+   WHERE d.state = $1::text AND d.died_at >= coalesce($2::timestamptz, '-infinity')
+     AND d.died_at < coalesce($3::timestamptz, 'infinity')
+   ORDER BY d.died_at DESC LIMIT $6::bigint
+)
+SELECT n.queue, n.name, n.error, count(*) AS jobs, (SELECT count(*) FROM near) AS scanned
+  FROM near n
+ WHERE n.error <> ''::text
+   AND ($4::text IS NULL OR n.queue LIKE $4::text) AND ($5::text IS NULL OR n.name LIKE $5::text)
+   AND ($7::text IS NULL OR n.tag LIKE $7::text)
+   AND ($8::text IS NULL OR n.ordering_key LIKE $8::text)
+   AND ($9::integer IS NULL OR n.priority = $9::integer)
+ GROUP BY n.queue, n.name, n.error;
 
 -- claim.sql
 -- takes: text, _int4, int8, uuid, int4, int8, int4
@@ -1278,8 +1297,8 @@ SELECT posthaste.rotate($1, $2) WHERE posthaste.stand_alone();
 
 -- in the code
 -- takes: text, _text
--- returns: site_refusal text
-SELECT posthaste.site_refusal($1, $2);
+-- returns: site_label text, site_refusal text
+SELECT posthaste.site_label($1, $2), posthaste.site_refusal($1, $2);
 
 -- in the code
 -- returns: take_sample bool
@@ -2350,14 +2369,15 @@ SELECT k.slot::integer AS slot,
  ORDER BY k.kind, k.n DESC;
 
 -- state.sql
--- returns: needs_rebase bool, site text, refused text, has_leader bool, seconds_ahead int8
+-- returns: needs_rebase bool, site text, refused _text, has_leader bool, seconds_ahead int8
 -- returns: seconds_jumped int8
 SELECT CASE WHEN NOT pg_is_in_recovery()
              AND has_function_privilege('posthaste.cluster()'::text, 'EXECUTE'::text)
             THEN posthaste.needs_rebase(false) ELSE false END AS needs_rebase,
        (SELECT posthaste.site_label(s.name, s.addresses) FROM posthaste.site s) AS site,
-       (SELECT s.refused FROM posthaste.site s
-         WHERE s.refused_at > clock_timestamp() - interval '1 min') AS refused,
+       ARRAY(SELECT n.label
+               FROM posthaste.site s, unnest(s.refused, s.refused_at) n(label, noted_at)
+              WHERE n.noted_at > clock_timestamp() - interval '1 min' ORDER BY n.label) AS refused,
        EXISTS (SELECT FROM posthaste.leader l
                 WHERE clock_timestamp() BETWEEN l.since AND l.until) AS has_leader,
        coalesce(extract(epoch FROM greatest(
