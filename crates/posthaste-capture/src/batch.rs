@@ -89,7 +89,7 @@ impl Batch {
         self.end.0.saturating_sub(self.mark.done.0)
     }
 
-    pub(crate) fn is_long(&self) -> bool {
+    pub(crate) fn is_mark_due(&self) -> bool {
         self.unmarked() >= UNMARKED
     }
 

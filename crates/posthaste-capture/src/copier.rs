@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use crate::copying::{CopyTable, Pace, Page, TableCopy, Touched};
+use crate::copying::{ChunkSize, CopyTable, Page, TableCopy, Touched};
 use crate::error::Error;
 use crate::pgoutput::Tuple;
 use crate::source::Source;
@@ -16,38 +16,38 @@ use crate::store::Store;
 use crate::store::copy::Copied;
 
 /// How long a transaction that nobody sees yet is waited for before the next look.
-const UNSEEN: Duration = Duration::from_millis(2);
+const VISIBILITY_POLL: Duration = Duration::from_millis(2);
 /// How often it is asked which copy is wanted, while none has ended.
-const ASK: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_secs(1);
 /// What failed is tried again after this.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The copy that a capture goes on with, if there is one.
 pub(crate) struct Copier {
     database: Database,
     name: String,
-    current: Option<Current>,
+    current: Option<ActiveCopy>,
     /// When it was asked which copy is wanted; nothing where it is to be asked at once.
-    asked: Option<Instant>,
+    polled: Option<Instant>,
 }
 
-struct Current {
+struct ActiveCopy {
     copy: TableCopy,
     table: CopyTable,
     /// Of the capture and of the copy.
     filter: Option<String>,
-    pace: Pace,
+    pace: ChunkSize,
     /// Changes since the chunk was begun, with their transactions.
-    seen: Vec<(u32, Touched)>,
+    changes: Vec<(u32, Touched)>,
     /// Transactions whose changes were handed out before: the next snapshot must see them.
     handed: Vec<u32>,
-    reading: Option<Reading>,
+    reading: Option<PendingChunk>,
     store: Option<Store>,
     /// Nothing is read before.
-    again: Instant,
+    retry_at: Instant,
 }
 
-struct Reading {
+struct PendingChunk {
     mark: String,
     limit: i64,
     page: JoinHandle<(Option<Store>, Result<Read, Error>)>,
@@ -64,7 +64,7 @@ pub(crate) struct Chunk {
     /// The copy once they are written.
     pub(crate) copy: TableCopy,
     pub(crate) is_last: bool,
-    page_pace: Pace,
+    page_pace: ChunkSize,
 }
 
 impl Chunk {
@@ -78,7 +78,7 @@ impl Chunk {
     }
 }
 
-impl Drop for Reading {
+impl Drop for PendingChunk {
     fn drop(&mut self) {
         self.page.abort();
     }
@@ -90,7 +90,7 @@ impl Copier {
             database,
             name: name.to_owned(),
             current: None,
-            asked: None,
+            polled: None,
         }
     }
 
@@ -105,18 +105,18 @@ impl Copier {
 
     /// Whether it is time to ask which copy is wanted.
     pub(crate) fn is_due(&self) -> bool {
-        self.asked.is_none_or(|asked| asked.elapsed() >= ASK)
+        self.polled.is_none_or(|polled| polled.elapsed() >= POLL)
     }
 
     /// Goes on with the copy that is wanted now.
-    pub(crate) async fn want(
+    pub(crate) async fn switch_to(
         &mut self,
         wanted: Option<TableCopy>,
         store: &Store,
         source: &Source,
         publication: &str,
     ) -> Result<(), Error> {
-        self.asked = Some(Instant::now());
+        self.polled = Some(Instant::now());
         let going_on = self.current.as_ref().map(|current| current.copy.id);
         if going_on == wanted.as_ref().map(|copy| copy.id) {
             return Ok(());
@@ -134,16 +134,16 @@ impl Copier {
             Err(problem) => return fail(store, &copy, &problem).await,
         };
         tracing::info!(capture = %self.name, on = %copy.table, "a copy goes on");
-        self.current = Some(Current {
+        self.current = Some(ActiveCopy {
             filter: source.copy_filter(&copy.table, copy.filter.as_deref()),
             copy,
             table,
-            pace: Pace::default(),
-            seen: Vec::new(),
+            pace: ChunkSize::default(),
+            changes: Vec::new(),
             handed: Vec::new(),
             reading: None,
             store: None,
-            again: Instant::now(),
+            retry_at: Instant::now(),
         });
         Ok(())
     }
@@ -177,7 +177,7 @@ impl Copier {
             }
             tracing::debug!(capture = %self.name, %error, "a chunk is read again");
         }
-        if Instant::now() >= current_again(self.current.as_ref()) {
+        if Instant::now() >= retry_time(self.current.as_ref()) {
             self.read();
         }
         Ok(())
@@ -187,8 +187,8 @@ impl Copier {
         let Some(current) = &mut self.current else {
             return;
         };
-        let seen = current.seen.drain(..).map(|(xid, _)| xid);
-        current.handed.extend(seen);
+        let changes = current.changes.drain(..).map(|(xid, _)| xid);
+        current.handed.extend(changes);
         current.handed.sort_unstable();
         current.handed.dedup();
         let (mark, limit) = (Uuid::new_v4().to_string(), current.pace.rows());
@@ -214,13 +214,13 @@ impl Copier {
                         store.emit_mark(&their_mark).await?;
                         return Ok((page, took));
                     }
-                    sleep(UNSEEN).await;
+                    sleep(VISIBILITY_POLL).await;
                 }
             };
             let page = page.await;
             (page.is_ok().then_some(store), page)
         };
-        current.reading = Some(Reading {
+        current.reading = Some(PendingChunk {
             mark,
             limit,
             page: tokio::spawn(read),
@@ -231,7 +231,7 @@ impl Copier {
     /// Takes note of a change of the table.
     pub(crate) fn note(&mut self, xid: u32, touched: Touched) {
         if let Some(current) = &mut self.current {
-            current.seen.push((xid, touched));
+            current.changes.push((xid, touched));
         }
     }
 
@@ -256,7 +256,7 @@ impl Copier {
         let page_pace = pace.after(&page, took);
         current.handed.clear();
         Some(Chunk {
-            rows: page.left(&current.seen),
+            rows: page.left(&current.changes),
             copy,
             is_last,
             page_pace,
@@ -271,11 +271,11 @@ impl Copier {
         if chunk.is_last || !goes_on {
             let on = &current.copy.table;
             tracing::info!(capture = %self.name, %on, "a copy has ended");
-            (self.current, self.asked) = (None, None);
+            (self.current, self.polled) = (None, None);
             return;
         }
         current.copy = chunk.copy;
-        let by_handing_out = current.pace.handed_out_in(took);
+        let by_handing_out = current.pace.after_delivery(took);
         current.pace = chunk.page_pace.min(by_handing_out);
     }
 
@@ -288,8 +288,8 @@ impl Copier {
     }
 }
 
-fn current_again(current: Option<&Current>) -> Instant {
-    current.map_or_else(Instant::now, |current| current.again)
+fn retry_time(current: Option<&ActiveCopy>) -> Instant {
+    current.map_or_else(Instant::now, |current| current.retry_at)
 }
 
 async fn fail(store: &Store, copy: &TableCopy, problem: &str) -> Result<(), Error> {
@@ -298,7 +298,7 @@ async fn fail(store: &Store, copy: &TableCopy, problem: &str) -> Result<(), Erro
     store.fail_copy(copy.id, problem).await
 }
 
-impl Current {
+impl ActiveCopy {
     /// Waits until the chunk is read, and keeps it.
     async fn page(&mut self) -> Result<(), Error> {
         let Some(reading) = &mut self.reading else {
@@ -317,7 +317,7 @@ impl Current {
     /// A chunk was not read; whether trying again would change nothing.
     fn failed(&mut self, error: &Error) -> bool {
         self.reading = None;
-        self.again = Instant::now() + AGAIN;
+        self.retry_at = Instant::now() + RETRY_AFTER;
         let code = error.code().unwrap_or_default();
         match code {
             "57014" => self.pace = self.pace.too_late(),
@@ -325,7 +325,7 @@ impl Current {
             // What the statement says makes no sense to the server, or it may not be asked.
             _ => return ["42", "22"].iter().any(|class| code.starts_with(class)),
         }
-        self.again = Instant::now() + AGAIN / 10;
+        self.retry_at = Instant::now() + RETRY_AFTER / 10;
         false
     }
 }

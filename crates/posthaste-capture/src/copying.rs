@@ -23,7 +23,7 @@ pub(crate) const MARK: &str = "posthaste.mark";
 pub(crate) type Key = Vec<String>;
 
 /// A chunk takes about so long, so that no snapshot is old and no change waits.
-const CHUNK: Duration = Duration::from_millis(400);
+const CHUNK_TIME: Duration = Duration::from_millis(400);
 const ROWS: std::ops::RangeInclusive<i64> = 1..=10_000;
 const FIRST_ROWS: i64 = 200;
 const BYTES: usize = 8 << 20;
@@ -62,7 +62,7 @@ pub(crate) struct Page {
     rows: Vec<(Key, Tuple)>,
     /// The key of the last row that was looked at.
     last: Option<Key>,
-    looked_at: usize,
+    scanned: usize,
     bytes: usize,
 }
 
@@ -124,7 +124,7 @@ impl Page {
     /// Reads rows of which the first columns are the key, and the next says whether it is wanted.
     pub(crate) fn new(table: &CopyTable, snapshot: Snapshot, rows: Vec<Vec<Value>>) -> Self {
         let keys = table.keys.len();
-        let (looked_at, mut last, mut bytes) = (rows.len(), None, 0);
+        let (scanned, mut last, mut bytes) = (rows.len(), None, 0);
         let mut wanted = Vec::with_capacity(rows.len());
         for mut row in rows {
             let values = row.split_off((keys + 1).min(row.len()));
@@ -148,7 +148,7 @@ impl Page {
             snapshot,
             rows: wanted,
             last,
-            looked_at,
+            scanned,
             bytes,
         }
     }
@@ -180,21 +180,21 @@ impl Page {
 
     /// Whether the table ended with it, where it was read with this limit.
     pub(crate) fn is_last(&self, limit: i64) -> bool {
-        i64::try_from(self.looked_at).is_ok_and(|rows| rows < limit)
+        i64::try_from(self.scanned).is_ok_and(|rows| rows < limit)
     }
 }
 
 /// How many rows the next chunk has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Pace(i64);
+pub(crate) struct ChunkSize(i64);
 
-impl Default for Pace {
+impl Default for ChunkSize {
     fn default() -> Self {
         Self(FIRST_ROWS)
     }
 }
 
-impl Pace {
+impl ChunkSize {
     pub(crate) fn rows(self) -> i64 {
         self.0
     }
@@ -207,13 +207,13 @@ impl Pace {
 
     /// After a chunk that took this long.
     fn in_time(self, took: Duration) -> Self {
-        let by_time = CHUNK.as_secs_f64() / took.as_secs_f64().max(0.001);
+        let by_time = CHUNK_TIME.as_secs_f64() / took.as_secs_f64().max(0.001);
         self.times(by_time.clamp(0.25, 4.0))
     }
 
     /// After a chunk that took this long from its mark until it was written down: much of that is a
     /// wait for others, which fewer rows do not shorten.
-    pub(crate) fn handed_out_in(self, took: Duration) -> Self {
+    pub(crate) fn after_delivery(self, took: Duration) -> Self {
         self.in_time(took).max(Self::default())
     }
 

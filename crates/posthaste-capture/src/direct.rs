@@ -12,8 +12,8 @@ use crate::lsn::Lsn;
 use crate::mark::Counted;
 
 /// As many messages are sent together at the beginning, and at most.
-const FIRST: usize = 64;
-const MOST: usize = 500;
+const FIRST_BATCH: usize = 64;
+const MAX_BATCH: usize = 500;
 /// What is answered sooner may be larger, and what takes longer must be smaller.
 const QUICK: Duration = Duration::from_secs(1);
 const SLOW: Duration = Duration::from_secs(5);
@@ -22,28 +22,28 @@ const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_LAST: Duration = Duration::from_secs(1);
 /// A single message that gets no answer so often, from a destination that is there, is for the
 /// relay, which counts its attempts.
-const STRIKES: u32 = 3;
+const MAX_STRIKES: u32 = 3;
 /// A relay that sends jobs within this time will soon have sent all.
 const KEEPS_UP: Duration = Duration::from_secs(1);
 /// So long, nothing is added to its jobs.
-const HOLD: Duration = Duration::from_secs(2);
+const MAX_HOLD: Duration = Duration::from_secs(2);
 /// Whether a destination keeps up is decided over this time.
 const WINDOW: Duration = Duration::from_secs(30);
 
 /// How many messages are sent together, and when.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct BatchSize {
     size: usize,
     most: usize,
     retry: Duration,
     strikes: u32,
 }
 
-impl Pace {
+impl BatchSize {
     pub(crate) fn new(most: Option<usize>) -> Self {
-        let most = most.unwrap_or(MOST).clamp(1, MOST);
+        let most = most.unwrap_or(MAX_BATCH).clamp(1, MAX_BATCH);
         Self {
-            size: FIRST.min(most),
+            size: FIRST_BATCH.min(most),
             most,
             retry: RETRY_FIRST,
             strikes: 0,
@@ -78,13 +78,13 @@ impl Pace {
 
     /// It lies with the message.
     pub(crate) fn is_stuck(&self) -> bool {
-        self.strikes >= STRIKES
+        self.strikes >= MAX_STRIKES
     }
 }
 
 /// Whether the destination takes as much as is committed. Times count from when the run began.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct SpillPolicy {
     spill_after: u64,
     spill_after_time: Option<Duration>,
     /// Since when it takes nothing.
@@ -92,7 +92,7 @@ pub(crate) struct Patience {
     window: Option<(Duration, u64, Lsn)>,
 }
 
-impl Patience {
+impl SpillPolicy {
     pub(crate) fn new(direct: &Direct) -> Self {
         Self {
             spill_after: direct.spill_after,
@@ -114,7 +114,7 @@ impl Patience {
         self.silent.is_some()
     }
 
-    pub(crate) fn is_over(&self, now: Duration) -> bool {
+    pub(crate) fn is_overdue(&self, now: Duration) -> bool {
         let limit = self.spill_after_time;
         let silent = self.silent.map(|since| now.saturating_sub(since));
         silent
@@ -124,7 +124,7 @@ impl Patience {
 
     /// Whether so much log that is not confirmed is too much: at once while nothing is taken; else
     /// if it grows although whole transactions were done meanwhile.
-    pub(crate) fn is_too_much(&mut self, now: Duration, unconfirmed: u64, done: Lsn) -> bool {
+    pub(crate) fn is_log_too_long(&mut self, now: Duration, unconfirmed: u64, done: Lsn) -> bool {
         if self.silent.is_some() {
             return unconfirmed > self.spill_after;
         }
@@ -151,7 +151,7 @@ impl Drained {
     pub(crate) fn new(backlog: Option<Duration>, held: Duration) -> Self {
         match backlog {
             None => Self::Whole,
-            Some(oldest) if oldest < KEEPS_UP && held < HOLD => Self::Nearly,
+            Some(oldest) if oldest < KEEPS_UP && held < MAX_HOLD => Self::Nearly,
             Some(_) => Self::Not,
         }
     }
@@ -159,7 +159,7 @@ impl Drained {
 
 /// Events that were handed out, and what is left of them.
 #[derive(Debug)]
-pub(crate) struct Hand {
+pub(crate) struct InFlight {
     pub(crate) batch: Batch,
     left: VecDeque<Numbered>,
     /// For the relay, which knows what becomes of such ones.
@@ -169,7 +169,7 @@ pub(crate) struct Hand {
 /// A message, and which event of the batch it is.
 pub(crate) type Numbered = (usize, Message);
 
-impl Hand {
+impl InFlight {
     pub(crate) fn new(batch: Batch, sender: &Sender) -> Self {
         let (mut left, mut refused) = (VecDeque::new(), Vec::new());
         for (number, event) in batch.events().iter().enumerate() {
@@ -244,7 +244,7 @@ impl Hand {
 mod tests {
     use std::time::Duration;
 
-    use super::{Drained, Pace, Patience};
+    use super::{BatchSize, Drained, SpillPolicy};
     use crate::lsn::Lsn;
 
     #[test]
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_batch_grows_while_answers_are_quick_and_shrinks_to_one_message_after_a_failure() {
-        let mut pace = Pace::new(None);
+        let mut pace = BatchSize::new(None);
         let sizes = [1, 1, 1, 1, 2_000, 6_000].map(|millis| {
             let before = pace.size();
             pace.succeeded(Duration::from_millis(millis));
@@ -273,12 +273,12 @@ mod tests {
         assert_eq!(pace.size(), 1);
         pace.succeeded(Duration::ZERO);
         assert_eq!((pace.size(), pace.failed(false).as_millis()), (2, 50));
-        assert_eq!(Pace::new(Some(7)).size(), 7);
+        assert_eq!(BatchSize::new(Some(7)).size(), 7);
     }
 
     #[test]
     fn only_a_lone_message_of_a_destination_that_is_there_is_stuck() {
-        let mut pace = Pace::new(None);
+        let mut pace = BatchSize::new(None);
         // The first failure was a batch's.
         for _ in 0..3 {
             pace.failed(true);
@@ -290,8 +290,8 @@ mod tests {
         assert!(!pace.is_stuck());
     }
 
-    fn patience(spill_after: u64) -> Patience {
-        Patience {
+    fn patience(spill_after: u64) -> SpillPolicy {
+        SpillPolicy {
             spill_after,
             spill_after_time: Some(Duration::from_secs(300)),
             silent: None,
@@ -302,26 +302,26 @@ mod tests {
     #[test]
     fn a_silent_destination_is_given_up_by_time_or_by_log() {
         let (mut patience, now) = (patience(100), Duration::ZERO);
-        assert!(!patience.is_over(now + Duration::from_secs(301)));
+        assert!(!patience.is_overdue(now + Duration::from_secs(301)));
         patience.refused(now);
         patience.refused(now + Duration::from_secs(200));
-        assert!(!patience.is_over(now + Duration::from_secs(299)));
-        assert!(patience.is_over(now + Duration::from_secs(300)));
-        assert!(!patience.is_too_much(now, 100, Lsn(1)));
-        assert!(patience.is_too_much(now, 101, Lsn(1)));
+        assert!(!patience.is_overdue(now + Duration::from_secs(299)));
+        assert!(patience.is_overdue(now + Duration::from_secs(300)));
+        assert!(!patience.is_log_too_long(now, 100, Lsn(1)));
+        assert!(patience.is_log_too_long(now, 101, Lsn(1)));
         patience.took();
-        assert!(!patience.is_too_much(now, 101, Lsn(1)) && !patience.is_silent());
+        assert!(!patience.is_log_too_long(now, 101, Lsn(1)) && !patience.is_silent());
     }
 
     #[test]
     fn a_slow_destination_is_given_up_where_the_log_grows_and_no_large_transaction_is_why() {
         let later = |seconds| Duration::from_secs(seconds);
         let (mut patience, now) = (patience(100), Duration::ZERO);
-        assert!(!patience.is_too_much(now, 200, Lsn(1)));
-        assert!(!patience.is_too_much(now + later(20), 300, Lsn(2)));
+        assert!(!patience.is_log_too_long(now, 200, Lsn(1)));
+        assert!(!patience.is_log_too_long(now + later(20), 300, Lsn(2)));
         // It shrinks, stays within one transaction, and grows.
-        assert!(!patience.is_too_much(now + later(31), 150, Lsn(3)));
-        assert!(!patience.is_too_much(now + later(62), 250, Lsn(3)));
-        assert!(patience.is_too_much(now + later(93), 350, Lsn(4)));
+        assert!(!patience.is_log_too_long(now + later(31), 150, Lsn(3)));
+        assert!(!patience.is_log_too_long(now + later(62), 250, Lsn(3)));
+        assert!(patience.is_log_too_long(now + later(93), 350, Lsn(4)));
     }
 }

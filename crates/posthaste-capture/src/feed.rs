@@ -19,13 +19,13 @@ use crate::error::Error;
 use crate::lsn::Lsn;
 
 /// A server that is silent for so long is asked for an answer.
-const ASK_AFTER: Duration = Duration::from_secs(15);
+const REQUEST_REPLY_AFTER: Duration = Duration::from_secs(15);
 /// One that has not answered by then is gone: a half-open connection never ends by itself.
-const GIVE_UP_AFTER: Duration = Duration::from_secs(30);
+const DISCONNECT_AFTER: Duration = Duration::from_secs(30);
 /// A login, a command or a write that takes longer has failed.
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the end of a stream may take.
-const END_WITHIN: Duration = Duration::from_secs(3);
+const END_TIMEOUT: Duration = Duration::from_secs(3);
 /// The server hears of us this often, which is less than a third of the usual
 /// `wal_sender_timeout`; [`Feed::keep_alive_every`] lowers it.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -43,16 +43,16 @@ pub(crate) struct Feed {
     stream: Box<dyn ReplicationStream>,
     read: BytesMut,
     write: BytesMut,
-    heard: Instant,
-    asked: bool,
-    told: Instant,
+    last_received: Instant,
+    reply_requested: bool,
+    last_sent: Instant,
     keep_alive: Duration,
     confirmation: Confirmation,
 }
 
 /// The server, as it names itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Identified {
+pub(crate) struct ServerIdentity {
     pub(crate) system: String,
     pub(crate) timeline: u32,
     pub(crate) end: Lsn,
@@ -67,9 +67,9 @@ impl Feed {
             stream,
             read: BytesMut::with_capacity(1 << 16),
             write: BytesMut::new(),
-            heard: now,
-            asked: false,
-            told: now,
+            last_received: now,
+            reply_requested: false,
+            last_sent: now,
             keep_alive: KEEP_ALIVE,
             confirmation: Confirmation::default(),
         };
@@ -77,11 +77,11 @@ impl Feed {
         Ok(feed)
     }
 
-    pub(crate) async fn identify(&mut self) -> Result<Identified, Error> {
+    pub(crate) async fn identify(&mut self) -> Result<ServerIdentity, Error> {
         let rows = self.query("IDENTIFY_SYSTEM").await?;
         let row = rows.first().map(Vec::as_slice);
         let read = || match row {
-            Some([Some(system), Some(timeline), Some(end), ..]) => Some(Identified {
+            Some([Some(system), Some(timeline), Some(end), ..]) => Some(ServerIdentity {
                 system: system.clone(),
                 timeline: timeline.parse().ok()?,
                 end: end.parse().ok()?,
@@ -162,7 +162,7 @@ impl Feed {
             }
         })
         .await?;
-        self.heard = Instant::now();
+        self.last_received = Instant::now();
         Ok(())
     }
 
@@ -178,46 +178,46 @@ impl Feed {
     pub(crate) async fn next(&mut self) -> Result<Frame, Error> {
         loop {
             if let Some(frame) = self.frame()? {
-                self.heard = Instant::now();
-                self.asked = false;
+                self.last_received = Instant::now();
+                self.reply_requested = false;
                 let place = match &frame {
                     Frame::Data { record, .. } => *record,
                     Frame::Alive { end, .. } => *end,
                 };
                 match self.confirmation.stream(place) {
-                    true => self.tell(false).await?,
+                    true => self.send_status(false).await?,
                     false => self.keep_alive().await?,
                 }
                 return Ok(frame);
             }
-            let wait = self.keep_alive.saturating_sub(self.told.elapsed());
+            let wait = self.keep_alive.saturating_sub(self.last_sent.elapsed());
             match timeout(wait, self.fill()).await {
                 Ok(filled) => filled?,
-                Err(_) => self.doubt().await?,
+                Err(_) => self.check_liveness().await?,
             }
         }
     }
 
     /// Tells the server that we are here, if it is time. To be called while frames are not taken.
     pub(crate) async fn keep_alive(&mut self) -> Result<(), Error> {
-        match self.told.elapsed() >= self.keep_alive {
-            true => self.tell(false).await,
+        match self.last_sent.elapsed() >= self.keep_alive {
+            true => self.send_status(false).await,
             false => Ok(()),
         }
     }
 
     /// Nothing came: a server that is silent for long is asked, and given up if it does not answer.
-    async fn doubt(&mut self) -> Result<(), Error> {
-        let silent = self.heard.elapsed();
-        if silent > GIVE_UP_AFTER && self.asked {
+    async fn check_liveness(&mut self) -> Result<(), Error> {
+        let silent = self.last_received.elapsed();
+        if silent > DISCONNECT_AFTER && self.reply_requested {
             let silent = silent.as_secs();
             return Err(Error::lost(format!(
                 "the server has been silent for {silent} s"
             )));
         }
-        if silent > ASK_AFTER && !self.asked {
-            self.asked = true;
-            return self.tell(true).await;
+        if silent > REQUEST_REPLY_AFTER && !self.reply_requested {
+            self.reply_requested = true;
+            return self.send_status(true).await;
         }
         self.keep_alive().await
     }
@@ -226,17 +226,17 @@ impl Feed {
     /// one.
     pub(crate) async fn confirm(&mut self, done: Lsn, after: Option<Lsn>) -> Result<(), Error> {
         self.confirmation.confirm(done, after);
-        self.tell(false).await
+        self.send_status(false).await
     }
 
     /// Says how far it is.
     pub(crate) async fn report(&mut self) -> Result<(), Error> {
-        self.tell(false).await
+        self.send_status(false).await
     }
 
     /// Wants to hear how far the server is.
-    pub(crate) async fn ask(&mut self) -> Result<(), Error> {
-        self.tell(true).await
+    pub(crate) async fn request_reply(&mut self) -> Result<(), Error> {
+        self.send_status(true).await
     }
 
     /// Ends the stream, so that the server takes the last confirmation and releases the slot. A
@@ -244,7 +244,7 @@ impl Feed {
     pub(crate) async fn end(mut self) {
         let ended = async {
             if self.confirmation.is_held() {
-                self.ask().await?;
+                self.request_reply().await?;
             }
             while self.confirmation.is_held() {
                 self.next().await?;
@@ -254,12 +254,12 @@ impl Feed {
             while !matches!(self.message().await?, Message::ReadyForQuery(_)) {}
             Ok::<_, Error>(())
         };
-        if !matches!(timeout(END_WITHIN, ended).await, Ok(Ok(()))) {
+        if !matches!(timeout(END_TIMEOUT, ended).await, Ok(Ok(()))) {
             tracing::debug!("the server did not end the stream in order");
         }
     }
 
-    async fn tell(&mut self, asks: bool) -> Result<(), Error> {
+    async fn send_status(&mut self, asks: bool) -> Result<(), Error> {
         let mut status = BytesMut::with_capacity(34);
         status.put_u8(b'r');
         for _ in ["written", "flushed", "applied"] {
@@ -269,7 +269,7 @@ impl Feed {
         status.put_u8(u8::from(asks));
         let copy = frontend::CopyData::new(status.freeze()).map_err(Error::io)?;
         copy.write(&mut self.write);
-        self.told = Instant::now();
+        self.last_sent = Instant::now();
         within(self.flush()).await
     }
 
@@ -375,11 +375,11 @@ fn frame_of(mut data: Bytes) -> Result<Frame, Error> {
 }
 
 async fn within<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    match timeout(ANSWER_WITHIN, work).await {
+    match timeout(REPLY_TIMEOUT, work).await {
         Ok(done) => done,
         Err(_) => Err(Error::lost(format!(
             "the server did not answer within {} s",
-            ANSWER_WITHIN.as_secs()
+            REPLY_TIMEOUT.as_secs()
         ))),
     }
 }

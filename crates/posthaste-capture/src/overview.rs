@@ -18,7 +18,7 @@ pub struct Overview {
     #[serde(serialize_with = "text")]
     pub installed_at: Timestamp,
     /// When a process last began to run it.
-    #[serde(serialize_with = "maybe_text")]
+    #[serde(serialize_with = "optional_text")]
     pub started_at: Option<Timestamp>,
     /// Why it does not go on before somebody acts.
     pub stopped: Option<String>,
@@ -31,7 +31,7 @@ pub struct Overview {
     /// All that was committed before this place is captured.
     pub done: Option<String>,
     /// When that was written down.
-    #[serde(serialize_with = "maybe_text")]
+    #[serde(serialize_with = "optional_text")]
     pub marked_at: Option<Timestamp>,
     /// How much log was written since.
     pub unconfirmed_bytes: Option<i64>,
@@ -40,7 +40,7 @@ pub struct Overview {
     /// Gaps that nobody has accepted.
     pub gaps: i64,
     /// Since when it is paused.
-    #[serde(serialize_with = "maybe_text")]
+    #[serde(serialize_with = "optional_text")]
     pub paused_at: Option<Timestamp>,
     /// Events that it has sent, or written as jobs, since it was installed or begun again.
     pub events: i64,
@@ -60,7 +60,7 @@ pub struct Overview {
     /// until the last of those is sent.
     pub path: Option<String>,
     /// Since when its events are not sent directly.
-    #[serde(serialize_with = "maybe_text")]
+    #[serde(serialize_with = "optional_text")]
     pub indirect_since: Option<Timestamp>,
     /// Why the destination took nothing, since then.
     pub path_problem: Option<String>,
@@ -103,7 +103,7 @@ pub struct Copying {
     #[serde(serialize_with = "text")]
     pub begun_at: Timestamp,
     /// When it ended.
-    #[serde(serialize_with = "maybe_text")]
+    #[serde(serialize_with = "optional_text")]
     pub ended_at: Option<Timestamp>,
     /// Rows that it has handed out.
     pub rows: i64,
@@ -130,7 +130,7 @@ pub struct Gap {
     #[serde(serialize_with = "text")]
     pub seen_at: Timestamp,
     /// When somebody accepted it.
-    #[serde(serialize_with = "maybe_text")]
+    #[serde(serialize_with = "optional_text")]
     pub accepted_at: Option<Timestamp>,
     /// Where it begins.
     pub begins: String,
@@ -164,7 +164,7 @@ fn text<T: std::fmt::Display, S: Serializer>(value: &T, to: S) -> Result<S::Ok, 
     to.collect_str(value)
 }
 
-fn maybe_text<S: Serializer>(value: &Option<Timestamp>, to: S) -> Result<S::Ok, S::Error> {
+fn optional_text<S: Serializer>(value: &Option<Timestamp>, to: S) -> Result<S::Ok, S::Error> {
     match value {
         Some(value) => to.collect_str(value),
         None => to.serialize_none(),

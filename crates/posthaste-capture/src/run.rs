@@ -15,10 +15,10 @@ use crate::error::Error;
 use crate::session::Session;
 
 /// What was lost is tried again after this, twice as long each time in a row.
-const AGAIN_FIRST: Duration = Duration::from_millis(200);
-const AGAIN_LAST: Duration = Duration::from_secs(5);
+const FIRST_RETRY: Duration = Duration::from_millis(200);
+const LONGEST_RETRY: Duration = Duration::from_secs(5);
 /// While another process runs the capture, it is asked for this often.
-const STANDBY: Duration = Duration::from_secs(1);
+const STANDBY_POLL: Duration = Duration::from_secs(1);
 
 /// A capture that runs.
 pub struct Running {
@@ -33,7 +33,7 @@ impl Capture {
     pub fn start(self, database: impl Into<Database>, until: Until) -> Result<Running, Error> {
         let database = database.into();
         let (shared, stopping) = (Arc::new(Shared::default()), CancellationToken::new());
-        let (tell, ended) = oneshot::channel();
+        let (sender, ended) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -49,7 +49,7 @@ impl Capture {
                 their_shared.fail(error);
             }
             // Nobody may be waiting any more.
-            let _ = tell.send(ran);
+            let _ = sender.send(ran);
         };
         let spawned = thread::Builder::new().name("posthaste-capture".into());
         spawned.spawn(body).map_err(Error::io)?;
@@ -67,7 +67,7 @@ impl Capture {
         shared: &Shared,
         stopping: &CancellationToken,
     ) -> Result<(), Error> {
-        let mut again = AGAIN_FIRST;
+        let mut retry = FIRST_RETRY;
         loop {
             let was = shared.status().events;
             let session = self.session(database, until, shared, stopping);
@@ -89,24 +89,24 @@ impl Capture {
             }
             shared.fail(&error);
             if shared.status().events > was {
-                again = AGAIN_FIRST;
+                retry = FIRST_RETRY;
             }
             let wait = match (error.is_in_use(), error.is_paused()) {
                 (true, _) => {
                     shared.set(State::Standby);
-                    STANDBY
+                    STANDBY_POLL
                 }
                 (false, true) => {
                     shared.set(State::Paused);
-                    STANDBY
+                    STANDBY_POLL
                 }
                 (false, false) => {
                     shared.set(State::Connecting);
                     tracing::warn!(capture = %self.name, %error, "a capture connects again");
-                    again
+                    retry
                 }
             };
-            again = (again * 2).min(AGAIN_LAST);
+            retry = (retry * 2).min(LONGEST_RETRY);
             tokio::select! {
                 () = sleep(wait) => {}
                 () = stopping.cancelled() => return Ok(()),

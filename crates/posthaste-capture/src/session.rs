@@ -29,18 +29,18 @@ use crate::requirements::check_origin;
 use crate::slot::{Slot, gap};
 use crate::store::copy::Copied;
 use crate::store::outbox::Deletion;
-use crate::store::{Installed, Kept, Store};
+use crate::store::{Installed, KeepOutcome, Store};
 
 /// Under load batches follow each other in this time; after a rest the first goes at once.
-const BETWEEN_BATCHES: Duration = Duration::from_millis(50);
+const BATCH_INTERVAL: Duration = Duration::from_millis(50);
 /// Without events, what was passed is marked this often.
-const IDLE_MARKS: Duration = Duration::from_secs(60);
+const IDLE_MARK_INTERVAL: Duration = Duration::from_secs(60);
 /// While a batch is written, the server hears of us this often at least.
 const TICK: Duration = Duration::from_secs(1);
 /// How long a commit that nobody sees yet is waited for before the next look.
-const UNSEEN: Duration = Duration::from_millis(2);
+const VISIBILITY_POLL: Duration = Duration::from_millis(2);
 /// After so many marks it is asked whether there are many.
-const MARKS: u32 = 1_000;
+const MARKS_PER_ROTATION: u32 = 1_000;
 
 /// What one connection works with.
 pub(crate) struct Session<'a> {
@@ -207,13 +207,13 @@ impl<'a> Session<'a> {
         let keep = async {
             loop {
                 match store.keep(by, &jobs, xids, rows, copied, mark).await? {
-                    Kept::Unseen if stopping.is_cancelled() => return Err(unseen()),
-                    Kept::Unseen => sleep(UNSEEN).await,
+                    KeepOutcome::Unseen if stopping.is_cancelled() => return Err(not_visible()),
+                    KeepOutcome::Unseen => sleep(VISIBILITY_POLL).await,
                     kept => return Ok::<_, Error>(kept),
                 }
             }
         };
-        if while_alive(feed, keep).await? == Kept::Superseded {
+        if keep_alive_while(feed, keep).await? == KeepOutcome::Superseded {
             return Err(superseded());
         }
         self.shared.count(jobs.len() as u64);
@@ -224,14 +224,14 @@ impl<'a> Session<'a> {
     /// What the stream must have passed before the mark that was just written is confirmed.
     async fn after_mark(&mut self) -> Result<Option<Lsn>, Error> {
         Ok(match self.is_failover {
-            true => Some(while_alive(&mut self.feed, self.store.written()).await?),
+            true => Some(keep_alive_while(&mut self.feed, self.store.written()).await?),
             false => None,
         })
     }
 
-    async fn turn_marks(&mut self) -> Result<(), Error> {
+    async fn rotate_marks(&mut self) -> Result<(), Error> {
         let store = &self.store;
-        let turned = while_alive(&mut self.feed, store.turn_long_marks());
+        let turned = keep_alive_while(&mut self.feed, store.rotate_long_marks());
         // Somebody may be reading them for long: the next time will do.
         match turned.await {
             Err(error) if error.code() == Some("55P03") => Ok(()),
@@ -251,7 +251,7 @@ impl<'a> Session<'a> {
 }
 
 /// What a frame of the stream has brought.
-enum Taken {
+enum FrameEffect {
     Read,
     /// What a copy needs to know: changes of its table, or the mark of a chunk.
     Copied(Vec<Touched>, Option<(String, Position)>),
@@ -261,7 +261,7 @@ enum Taken {
 }
 
 /// Puts what a frame brings into the batch.
-fn take(frame: Frame, assembler: &mut Assembler<'_>, batch: &mut Batch) -> Taken {
+fn take(frame: Frame, assembler: &mut Assembler<'_>, batch: &mut Batch) -> FrameEffect {
     let (record, message) = match frame {
         Frame::Data { record, message } => (record, message),
         Frame::Alive { end, is_asked } => {
@@ -269,20 +269,20 @@ fn take(frame: Frame, assembler: &mut Assembler<'_>, batch: &mut Batch) -> Taken
                 batch.pass(end);
             }
             return match is_asked {
-                true => Taken::Asked,
-                false => Taken::Read,
+                true => FrameEffect::Asked,
+                false => FrameEffect::Read,
             };
         }
     };
     let step = match assembler.take(record, message) {
         Ok(step) => step,
-        Err(unreadable) => return Taken::Unreadable(unreadable),
+        Err(unreadable) => return FrameEffect::Unreadable(unreadable),
     };
     let xid = assembler.transaction().map_or(0, |open| open.xid);
     for event in step.events {
         if let Err(error) = event.require_job() {
             let (position, problem) = (event.position, error.to_string());
-            return Taken::Unreadable(Unreadable { position, problem });
+            return FrameEffect::Unreadable(Unreadable { position, problem });
         }
         batch.add(xid, event);
     }
@@ -290,8 +290,8 @@ fn take(frame: Frame, assembler: &mut Assembler<'_>, batch: &mut Batch) -> Taken
         batch.commit(end);
     }
     match step.touched.is_empty() && step.mark.is_none() {
-        true => Taken::Read,
-        false => Taken::Copied(step.touched, step.mark),
+        true => FrameEffect::Read,
+        false => FrameEffect::Copied(step.touched, step.mark),
     }
 }
 
@@ -345,7 +345,7 @@ async fn check_options(capture: &Capture, store: &Store) -> Result<Option<Deleti
     capture.deletion(store).await
 }
 
-fn unseen() -> Error {
+fn not_visible() -> Error {
     Error::lost("others do not see what was committed yet")
 }
 
@@ -359,7 +359,7 @@ async fn stop<T>(store: &Store, reason: &str) -> Result<T, Error> {
 }
 
 /// Does something while the server hears of us.
-async fn while_alive<T>(
+async fn keep_alive_while<T>(
     feed: &mut Feed,
     work: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::{CopyTable, Pace, Page, Touched};
+use super::{ChunkSize, CopyTable, Page, Touched};
 use crate::change::{Change, Operation};
 use crate::pgoutput::{Column, Identity, Old, Relation, Tuple, Value};
 
@@ -118,7 +118,7 @@ fn a_change_whose_key_is_not_known_is_of_all_rows() {
 
 #[test]
 fn chunks_grow_while_they_are_quick_and_shrink_when_they_are_not() {
-    let first = Pace::default();
+    let first = ChunkSize::default();
     let grown = first.after(&page(), Duration::from_millis(10));
     assert_eq!(grown.rows(), 4 * first.rows());
     let many = (0..9).fold(first, |pace, _| pace.after(&page(), Duration::ZERO));
@@ -129,7 +129,7 @@ fn chunks_grow_while_they_are_quick_and_shrink_when_they_are_not() {
     );
     assert_eq!(many.too_late().rows(), 2_500);
     let waited = Duration::from_secs(300);
-    let late = (0..9).fold(many, |pace, _| pace.handed_out_in(waited));
+    let late = (0..9).fold(many, |pace, _| pace.after_delivery(waited));
     assert_eq!(
         late, first,
         "a wait for others is no reason for single rows"

@@ -4,7 +4,7 @@ use bytes::{BufMut as _, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::time::Instant;
 
-use super::{Feed, Frame, GIVE_UP_AFTER, KEEP_ALIVE};
+use super::{DISCONNECT_AFTER, Feed, Frame, KEEP_ALIVE};
 use crate::confirmation::Confirmation;
 use crate::lsn::Lsn;
 
@@ -15,9 +15,9 @@ fn feed() -> (Feed, DuplexStream) {
         stream: Box::new(ours),
         read: BytesMut::new(),
         write: BytesMut::new(),
-        heard: now,
-        asked: false,
-        told: now,
+        last_received: now,
+        reply_requested: false,
+        last_sent: now,
         keep_alive: KEEP_ALIVE,
         confirmation: Confirmation::default(),
     };
@@ -74,22 +74,22 @@ async fn the_server_hears_of_us_and_a_silent_one_is_given_up() {
     let (mut feed, mut server) = feed();
     feed.keep_alive_every(Duration::from_millis(90));
     let begun = Instant::now();
-    let heard = async {
+    let last_received = async {
         let mut status = [0; 39];
         server.read_exact(&mut status).await.unwrap();
         server.read_exact(&mut status).await.unwrap();
         status
     };
     let status = tokio::select! {
-        status = heard => status,
+        status = last_received => status,
         frame = feed.next() => panic!("{frame:?}"),
     };
     assert!(begun.elapsed() >= Duration::from_millis(50));
     assert_eq!((status[0], status[5], status[38]), (b'd', b'r', 0));
     // Silent for longer than it may be: asked first, and given up if that is not answered.
-    let past = GIVE_UP_AFTER + Duration::from_secs(1);
-    feed.heard = std::time::Instant::now().checked_sub(past).unwrap();
-    feed.doubt().await.unwrap();
+    let past = DISCONNECT_AFTER + Duration::from_secs(1);
+    feed.last_received = std::time::Instant::now().checked_sub(past).unwrap();
+    feed.check_liveness().await.unwrap();
     let mut status = [0; 39];
     loop {
         server.read_exact(&mut status).await.unwrap();

@@ -4,26 +4,28 @@ use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 
-use super::{BETWEEN_BATCHES, IDLE_MARKS, MARKS, Session, TICK, Taken, take};
+use super::{
+    BATCH_INTERVAL, FrameEffect, IDLE_MARK_INTERVAL, MARKS_PER_ROTATION, Session, TICK, take,
+};
 use crate::batch::Batch;
 use crate::error::Error;
 use crate::handed_rows::HandedRows;
 use crate::lsn::Lsn;
 
 /// How often a run that is to end asks the server how far it is.
-const ASK: Duration = Duration::from_millis(100);
+const POLL: Duration = Duration::from_millis(100);
 
 impl Session<'_> {
     /// Reads on until it is asked to stop, or up to a place in the log.
     pub(super) async fn run_by_jobs(&mut self, until: Option<Lsn>) -> Result<(), Error> {
         let mut assembler = self.assembler();
         let mut batch = Batch::new(self.mark);
-        let rested = Instant::now().checked_sub(BETWEEN_BATCHES);
+        let rested = Instant::now().checked_sub(BATCH_INTERVAL);
         let (mut flushed, mut marks) = (rested.unwrap_or_else(Instant::now), 0);
         loop {
             let is_between = assembler.transaction().is_none();
-            let is_due = is_between && flushed.elapsed() >= BETWEEN_BATCHES;
-            let is_idle_due = batch.is_long() || flushed.elapsed() >= IDLE_MARKS;
+            let is_due = is_between && flushed.elapsed() >= BATCH_INTERVAL;
+            let is_idle_due = batch.is_mark_due() || flushed.elapsed() >= IDLE_MARK_INTERVAL;
             let is_at_end = until.is_some_and(|until| is_between && batch.end() >= until);
             let is_stopping = self.stopping.is_cancelled();
             let flushes = match batch.is_empty() {
@@ -33,8 +35,8 @@ impl Session<'_> {
             if flushes {
                 self.flush(&mut batch).await?;
                 flushed = Instant::now();
-                if marks % MARKS == 0 {
-                    self.turn_marks().await?;
+                if marks % MARKS_PER_ROTATION == 0 {
+                    self.rotate_marks().await?;
                 }
                 marks += 1;
             }
@@ -46,8 +48,8 @@ impl Session<'_> {
                 return Ok(());
             }
             let wait = match (batch.is_empty(), is_between) {
-                (false, true) => BETWEEN_BATCHES.saturating_sub(flushed.elapsed()),
-                _ if until.is_some() => ASK,
+                (false, true) => BATCH_INTERVAL.saturating_sub(flushed.elapsed()),
+                _ if until.is_some() => POLL,
                 _ => TICK,
             };
             let frame = tokio::select! {
@@ -56,17 +58,17 @@ impl Session<'_> {
             };
             let Ok(frame) = frame else {
                 if until.is_some() {
-                    self.feed.ask().await?;
+                    self.feed.request_reply().await?;
                 }
                 continue;
             };
             match take(frame?, &mut assembler, &mut batch) {
-                Taken::Read => {}
-                Taken::Copied(touched, mark) => {
+                FrameEffect::Read => {}
+                FrameEffect::Copied(touched, mark) => {
                     self.take_copied(touched, mark, &assembler, &mut batch)
                         .await?;
                 }
-                Taken::Asked => {
+                FrameEffect::Asked => {
                     // A server that shuts down waits until all it has sent is confirmed.
                     if assembler.transaction().is_none() && batch.unmarked() > 0 {
                         self.flush(&mut batch).await?;
@@ -74,7 +76,7 @@ impl Session<'_> {
                     }
                     self.feed.report().await?;
                 }
-                Taken::Unreadable(change) => {
+                FrameEffect::Unreadable(change) => {
                     self.flush(&mut batch).await?;
                     return self.unreadable(&change).await;
                 }

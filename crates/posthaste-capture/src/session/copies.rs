@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Session, while_alive};
+use super::{Session, keep_alive_while};
 use crate::assemble::Assembler;
 use crate::batch::Batch;
 use crate::copying::Touched;
@@ -15,9 +15,9 @@ impl Session<'_> {
     /// be seen by others.
     pub(super) async fn copy_on(&mut self, assembler: &mut Assembler<'_>) -> Result<(), Error> {
         if self.copier.is_due() {
-            Box::pin(self.look()).await?;
+            Box::pin(self.poll_requests()).await?;
         }
-        while_alive(&mut self.feed, self.copier.begin(&self.store)).await?;
+        keep_alive_while(&mut self.feed, self.copier.begin(&self.store)).await?;
         assembler.watch(self.copier.table());
         Ok(())
     }
@@ -43,15 +43,15 @@ impl Session<'_> {
     }
 
     /// Sees what operators want of it meanwhile.
-    async fn look(&mut self) -> Result<(), Error> {
+    async fn poll_requests(&mut self) -> Result<(), Error> {
         let store = &self.store;
-        let (is_paused, wanted) = while_alive(&mut self.feed, store.wanted()).await?;
+        let (is_paused, requests) = keep_alive_while(&mut self.feed, store.requests()).await?;
         if is_paused {
             return Err(Error::paused());
         }
         let (source, publication) = (&self.capture.source, &self.installed.publication);
-        let want = self.copier.want(wanted, store, source, publication);
-        while_alive(&mut self.feed, want).await
+        let switch_to = self.copier.switch_to(requests, store, source, publication);
+        keep_alive_while(&mut self.feed, switch_to).await
     }
 
     /// The mark of a chunk has come: its rows stand here in the stream.
@@ -66,7 +66,7 @@ impl Session<'_> {
         }
         let copier = &mut self.copier;
         let take = async { Ok(copier.take().await) };
-        let chunk = while_alive(&mut self.feed, take).await?;
+        let chunk = keep_alive_while(&mut self.feed, take).await?;
         let (Some(mut chunk), Some(table)) = (chunk, self.copier.table()) else {
             return Ok(());
         };
@@ -86,7 +86,7 @@ impl Session<'_> {
         let deleted = (self.deletion.as_deref(), &handed);
         let copied = chunk.copied(jobs.len());
         let keep = self.store.keep_chunk(by, &copied, &jobs, deleted);
-        let Some(goes_on) = while_alive(&mut self.feed, keep).await? else {
+        let Some(goes_on) = keep_alive_while(&mut self.feed, keep).await? else {
             return Err(Error::lost("another process runs the capture now"));
         };
         if goes_on {

@@ -12,28 +12,28 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::{BETWEEN_BATCHES, Session, TICK, Taken, take, while_alive};
+use super::{BATCH_INTERVAL, FrameEffect, Session, TICK, keep_alive_while, take};
 use crate::assemble::{Assembler, Unreadable};
 use crate::batch::Batch;
 use crate::capture::{Direct, State};
-use crate::direct::{Hand, Pace, Patience};
+use crate::direct::{BatchSize, InFlight, SpillPolicy};
 use crate::error::Error;
 use crate::handed_rows::HandedRows;
 use crate::lsn::Lsn;
 use crate::mark::{Counted, Mark};
 use copies::HandedChunk;
-use marking::{Marking, written};
-use sending::Sent;
+use marking::{PendingMark, written};
+use sending::SendOutcome;
 
 /// How often a run that is to end asks the server how far it is.
-const ASK: Duration = Duration::from_millis(100);
+const POLL: Duration = Duration::from_millis(100);
 /// A run that is to stop waits so long for an answer.
-const LAST_ANSWER: Duration = Duration::from_secs(5);
+const LAST_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// A server that asks again and again for so long, and sends nothing, is shutting down.
-const SHUTS_DOWN: Duration = Duration::from_secs(2);
+const SHUTDOWN_AFTER: Duration = Duration::from_secs(2);
 
 /// The most rows to be deleted that are held in memory while no mark can be written.
-const MOST_ROWS: usize = 50_000;
+const MAX_HANDED_ROWS: usize = 50_000;
 
 /// The path of events.
 #[derive(Clone, Copy, Debug)]
@@ -41,12 +41,12 @@ enum Path {
     Direct,
     /// They become jobs; from then on it is asked whether few are left.
     Spilling {
-        ask_at: Instant,
+        poll_at: Instant,
     },
     /// They wait, as long as few jobs are left.
     Draining {
         since: Instant,
-        ask_at: Instant,
+        poll_at: Instant,
     },
 }
 
@@ -59,18 +59,18 @@ struct Run<'s, 'a> {
     unreadable: Option<Unreadable>,
     began: Instant,
     path: Path,
-    hand: Option<Hand>,
-    sending: JoinSet<Sent>,
+    in_flight: Option<InFlight>,
+    sending: JoinSet<SendOutcome>,
     /// Whether the destination is there while events become jobs.
     probing: JoinSet<bool>,
-    pace: Pace,
-    patience: Patience,
+    pace: BatchSize,
+    policy: SpillPolicy,
     /// Whether the destination is asked before something is sent.
     asks_first: bool,
     /// It takes too little: what is left of the batch becomes jobs.
-    gives_up: bool,
+    spills_next: bool,
     send_at: Instant,
-    look_at: Instant,
+    check_at: Instant,
     /// Why the destination takes nothing, as the store has it.
     shown_problem: Option<String>,
     /// There are as many jobs as there may be.
@@ -84,7 +84,7 @@ struct Run<'s, 'a> {
     marked: Mark,
     marked_at: Instant,
     marks: u32,
-    marking: Option<Marking<'a>>,
+    marking: Option<PendingMark<'a>>,
     is_store_lost: bool,
     /// Events that were accepted, and that no mark counts.
     unmarked: Counted,
@@ -95,9 +95,9 @@ struct Run<'s, 'a> {
     /// Transactions that were read, and that others may not see yet.
     recent: Vec<u32>,
     /// When it was last asked whether somebody has paused it.
-    asked_at: Instant,
+    polled_at: Instant,
     /// Since when the server asks again and again.
-    asked_since: Option<(Instant, Instant)>,
+    reply_requested_since: Option<(Instant, Instant)>,
 }
 
 impl<'a> Session<'a> {
@@ -113,7 +113,7 @@ impl<'a> Session<'a> {
                 return run.stop().await;
             }
             run.advance().await?;
-            if until.is_some_and(|until| run.is_done_to(until)) && !run.session.copier.is_busy() {
+            if until.is_some_and(|until| run.has_reached(until)) && !run.session.copier.is_busy() {
                 return run.mark_now().await;
             }
             run.wait(until.is_some()).await?;
@@ -127,7 +127,7 @@ impl<'s, 'a> Run<'s, 'a> {
         // Jobs of an earlier run may wait: until none is left, nothing may pass them.
         let path = Path::Draining {
             since: now,
-            ask_at: now,
+            poll_at: now,
         };
         session.shared.set(State::Draining);
         Self {
@@ -136,15 +136,15 @@ impl<'s, 'a> Run<'s, 'a> {
             unreadable: None,
             began: now,
             path,
-            hand: None,
+            in_flight: None,
             sending: JoinSet::new(),
             probing: JoinSet::new(),
-            pace: Pace::new(direct.sender.batch()),
-            patience: Patience::new(direct),
+            pace: BatchSize::new(direct.sender.batch()),
+            policy: SpillPolicy::new(direct),
             asks_first: true,
-            gives_up: false,
+            spills_next: false,
             send_at: now,
-            look_at: now,
+            check_at: now,
             shown_problem: None,
             is_full: false,
             room: 0,
@@ -160,8 +160,8 @@ impl<'s, 'a> Run<'s, 'a> {
             handed: HandedRows::default(),
             chunk: None,
             recent: Vec::new(),
-            asked_at: now.checked_sub(TICK).unwrap_or(now),
-            asked_since: None,
+            polled_at: now.checked_sub(TICK).unwrap_or(now),
+            reply_requested_since: None,
             session,
             direct,
         }
@@ -169,29 +169,29 @@ impl<'s, 'a> Run<'s, 'a> {
 
     /// Does what is due.
     async fn advance(&mut self) -> Result<(), Error> {
-        self.settle_hand().await?;
+        self.settle_in_flight().await?;
         if self.is_paused().await? {
             self.stop().await?;
             return Err(Error::paused());
         }
         match self.path {
             Path::Direct => {
-                self.give_up_if_due().await?;
+                self.spill_if_due().await?;
                 self.send().await;
             }
-            Path::Spilling { ask_at } => {
-                self.look_for_room().await?;
+            Path::Spilling { poll_at } => {
+                self.check_room().await?;
                 if !self.is_full {
                     self.spill().await?;
                 }
-                if Instant::now() >= ask_at {
+                if Instant::now() >= poll_at {
                     self.drain().await?;
                 }
             }
-            Path::Draining { ask_at, .. } if Instant::now() >= ask_at => self.drain().await?,
+            Path::Draining { poll_at, .. } if Instant::now() >= poll_at => self.drain().await?,
             Path::Draining { .. } => {}
         }
-        let is_empty = self.hand.is_none() && self.reading.is_empty();
+        let is_empty = self.in_flight.is_none() && self.reading.is_empty();
         if let Some(change) = self.unreadable.take_if(|_| is_empty) {
             self.mark_now().await?;
             return self.session.unreadable(&change).await;
@@ -202,16 +202,16 @@ impl<'s, 'a> Run<'s, 'a> {
 
     /// Asks once a second whether somebody has paused it.
     async fn is_paused(&mut self) -> Result<bool, Error> {
-        let is_due = self.asked_at.elapsed() >= TICK;
+        let is_due = self.polled_at.elapsed() >= TICK;
         if !is_due || self.marking.is_some() || self.is_store_lost {
             return Ok(false);
         }
-        self.asked_at = Instant::now();
+        self.polled_at = Instant::now();
         let store = Arc::clone(&self.session.store);
-        let asked = while_alive(&mut self.session.feed, store.wanted()).await;
+        let asked = keep_alive_while(&mut self.session.feed, store.requests()).await;
         match (asked, self.path) {
             (Ok((is_paused, wanted)), _) => {
-                self.want_copy(wanted).await?;
+                self.switch_copy(wanted).await?;
                 self.show_waiting().await;
                 Ok(is_paused)
             }
@@ -236,7 +236,7 @@ impl<'s, 'a> Run<'s, 'a> {
                 let sent = sent.map_err(|error| Error::lost(error.to_string()))?;
                 self.sent(sent);
             }
-            marked = written(&mut self.marking) => self.was_marked(marked).await?,
+            marked = written(&mut self.marking) => self.finish_mark(marked).await?,
             frame = self.session.feed.next(), if reads => {
                 let taken = take(frame?, &mut self.assembler, &mut self.reading);
                 self.note_transaction();
@@ -245,11 +245,11 @@ impl<'s, 'a> Run<'s, 'a> {
             () = std::future::ready(()), if hands_out => {
                 let next = Batch::new(self.reading.next_mark());
                 let batch = std::mem::replace(&mut self.reading, next);
-                self.hand = Some(Hand::new(batch, &self.direct.sender));
+                self.in_flight = Some(InFlight::new(batch, &self.direct.sender));
             }
             () = sleep(tick) => {
-                match asks && reads && tick >= ASK {
-                    true => self.session.feed.ask().await?,
+                match asks && reads && tick >= POLL {
+                    true => self.session.feed.request_reply().await?,
                     false => self.session.feed.keep_alive().await?,
                 }
             }
@@ -261,22 +261,24 @@ impl<'s, 'a> Run<'s, 'a> {
         let now = Instant::now();
         let until = |at: Instant| at.saturating_duration_since(now);
         let due = match self.path {
-            Path::Direct if self.hand.is_some() && self.sending.is_empty() => until(self.send_at),
+            Path::Direct if self.in_flight.is_some() && self.sending.is_empty() => {
+                until(self.send_at)
+            }
             Path::Direct => TICK,
             Path::Spilling { .. } if self.reading.is_empty() || self.is_full => TICK,
-            Path::Spilling { .. } => until(self.spilled_at + BETWEEN_BATCHES),
-            Path::Draining { ask_at, .. } => until(ask_at),
+            Path::Spilling { .. } => until(self.spilled_at + BATCH_INTERVAL),
+            Path::Draining { poll_at, .. } => until(poll_at),
         };
-        let most = if asks { ASK } else { TICK };
+        let most = if asks { POLL } else { TICK };
         due.clamp(Duration::from_millis(1), most)
     }
 
-    async fn taken(&mut self, taken: Taken) -> Result<(), Error> {
+    async fn taken(&mut self, taken: FrameEffect) -> Result<(), Error> {
         match taken {
-            Taken::Read => self.asked_since = None,
-            Taken::Copied(touched, mark) => return self.take_copied(touched, mark).await,
-            Taken::Asked => return self.asked().await,
-            Taken::Unreadable(change) => self.unreadable = Some(change),
+            FrameEffect::Read => self.reply_requested_since = None,
+            FrameEffect::Copied(touched, mark) => return self.take_copied(touched, mark).await,
+            FrameEffect::Asked => return self.asked().await,
+            FrameEffect::Unreadable(change) => self.unreadable = Some(change),
         }
         Ok(())
     }
@@ -284,15 +286,15 @@ impl<'s, 'a> Run<'s, 'a> {
     /// A server that shuts down waits until all that it has sent is confirmed, for ever.
     async fn asked(&mut self) -> Result<(), Error> {
         let now = Instant::now();
-        let is_idle = self.hand.is_none() && self.reading.is_empty();
+        let is_idle = self.in_flight.is_none() && self.reading.is_empty();
         if is_idle && self.assembler.transaction().is_none() {
             // Where it cannot be written, the next time will do.
             let _ = self.mark_now().await;
         }
-        let (first, last) = self.asked_since.unwrap_or((now, now));
+        let (first, last) = self.reply_requested_since.unwrap_or((now, now));
         let goes_on = now.duration_since(last) < TICK;
-        self.asked_since = Some((if goes_on { first } else { now }, now));
-        if goes_on && now.duration_since(first) > SHUTS_DOWN {
+        self.reply_requested_since = Some((if goes_on { first } else { now }, now));
+        if goes_on && now.duration_since(first) > SHUTDOWN_AFTER {
             return Err(Error::lost("the server shuts down"));
         }
         self.session.feed.report().await
@@ -301,39 +303,39 @@ impl<'s, 'a> Run<'s, 'a> {
     fn may_hand_out(&self) -> bool {
         let is_whole = self.assembler.transaction().is_none() || self.unreadable.is_some();
         matches!(self.path, Path::Direct)
-            && self.hand.is_none()
-            && self.handed.len() < MOST_ROWS
+            && self.in_flight.is_none()
+            && self.handed.len() < MAX_HANDED_ROWS
             && !self.reading.is_empty()
             && (is_whole || self.reading.is_full())
     }
 
     /// All that was handed out has been answered: what was refused becomes jobs.
-    async fn settle_hand(&mut self) -> Result<(), Error> {
-        let is_sent = |hand: &Hand| hand.is_sent();
-        if self.sending.is_empty() && self.hand.as_ref().is_some_and(is_sent) {
-            self.leave_to_relay().await?;
+    async fn settle_in_flight(&mut self) -> Result<(), Error> {
+        let is_sent = |in_flight: &InFlight| in_flight.is_sent();
+        if self.sending.is_empty() && self.in_flight.as_ref().is_some_and(is_sent) {
+            self.spill_unsent().await?;
         }
-        if self.hand.is_none() && self.reading.is_empty() {
+        if self.in_flight.is_none() && self.reading.is_empty() {
             self.accepted = self.reading.next_mark();
         }
         Ok(())
     }
 
     /// All is done that was committed before.
-    fn is_done_to(&self, until: Lsn) -> bool {
+    fn has_reached(&self, until: Lsn) -> bool {
         self.assembler.transaction().is_none()
-            && self.hand.is_none()
+            && self.in_flight.is_none()
             && self.reading.is_empty()
             && self.reading.end() >= until
     }
 
     /// Waits for the last answer, and marks what was accepted: the rest is read again.
     async fn stop(&mut self) -> Result<(), Error> {
-        if let Ok(Some(Ok(sent))) = timeout(LAST_ANSWER, self.sending.join_next()).await {
+        if let Ok(Some(Ok(sent))) = timeout(LAST_ANSWER_TIMEOUT, self.sending.join_next()).await {
             self.sent(sent);
         }
         self.sending.abort_all();
-        self.settle_hand().await?;
+        self.settle_in_flight().await?;
         self.mark_now().await
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct Copied {
 
 impl Store {
     /// Whether the capture is paused, and the copy that it is to go on with.
-    pub(crate) async fn wanted(&self) -> Result<(bool, Option<TableCopy>), Error> {
+    pub(crate) async fn requests(&self) -> Result<(bool, Option<TableCopy>), Error> {
         let what = "cannot read the copies of the capture";
         let next = include_str!("copy_next.sql");
         let rows = self.ask(what, next, &[&self.name]).await?;
@@ -59,8 +59,8 @@ impl Store {
             };
             Ok((is_paused, Some(copy)))
         };
-        let wanted = rows.first().map(read).transpose().map_err(reading)?;
-        Ok(wanted.unwrap_or((false, None)))
+        let requests = rows.first().map(read).transpose().map_err(reading)?;
+        Ok(requests.unwrap_or((false, None)))
     }
 
     /// A table as the stream describes it, and its key; an error says why it cannot be copied.
@@ -146,7 +146,7 @@ impl Store {
 
     /// Rows as the server prints them, which is how the stream has them.
     async fn texts(&self, what: &'static str, sql: &str) -> Result<Vec<Vec<Value>>, Error> {
-        let read = tokio::time::timeout(super::LONGEST, self.client.simple_query(sql));
+        let read = tokio::time::timeout(super::QUERY_TIMEOUT, self.client.simple_query(sql));
         let read = read.await.map_err(|_| Error::lost(what))?;
         let messages = read.map_err(posthaste::Error::postgres(what))?;
         let rows = messages.iter().filter_map(|message| match message {

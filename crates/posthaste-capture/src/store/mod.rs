@@ -25,7 +25,7 @@ use copy::Copied;
 use outbox::Deletion;
 
 /// No statement of a capture takes longer, unless the database is in trouble.
-const LONGEST: Duration = Duration::from_secs(30);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Where a transaction begins: it waits briefly for locks, and ends by itself if this process stops
 /// within it, because the next one waits for its lock.
@@ -77,7 +77,7 @@ pub(crate) struct Installed {
 
 /// What became of a batch.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum KeepOutcome {
     Done {
         turn: i64,
         /// What was seen then.
@@ -216,18 +216,18 @@ impl Store {
         (deletion, rows): (Option<&Deletion>, &HandedRows),
         copied: Option<&Copied>,
         mark: Mark,
-    ) -> Result<Kept, Error> {
+    ) -> Result<KeepOutcome, Error> {
         let what = "cannot write the jobs of a capture";
         self.transaction(what, async {
             self.ask(what, DURABLE, &[]).await?;
             self.ask(what, LOCK_SHARED, &[&self.name]).await?;
             let admitted = (&*self.name, runner, epoch);
             let Some((turn, snapshot)) = self.admit(admitted).await? else {
-                return Ok(Kept::Superseded);
+                return Ok(KeepOutcome::Superseded);
             };
             let mut xids = xids.iter().chain(rows.xids());
             if !xids.all(|xid| snapshot.sees(*xid)) {
-                return Ok(Kept::Unseen);
+                return Ok(KeepOutcome::Unseen);
             }
             self.enqueue(jobs).await?;
             self.delete_rows(deletion, rows).await?;
@@ -235,7 +235,7 @@ impl Store {
                 self.advance_copy(copied).await?;
             }
             self.put_mark(turn, epoch, mark).await?;
-            Ok(Kept::Done { turn, snapshot })
+            Ok(KeepOutcome::Done { turn, snapshot })
         })
         .await
     }
@@ -300,9 +300,9 @@ impl Store {
 
     /// When there are many marks, they go on in the other table, which is emptied first; the newest
     /// of each capture stay.
-    pub(crate) async fn turn_long_marks(&self) -> Result<(), Error> {
-        let (turn, is_long) = self.turn_and_length().await?;
-        if !is_long {
+    pub(crate) async fn rotate_long_marks(&self) -> Result<(), Error> {
+        let (turn, is_mark_due) = self.turn_and_length().await?;
+        if !is_mark_due {
             return Ok(());
         }
         let what = "cannot turn to the other marks";
@@ -349,7 +349,7 @@ impl Store {
     }
 
     /// As [`Self::run`], for what waits until others have ended.
-    pub(crate) async fn run_patiently(&self, what: &'static str, sql: &str) -> Result<(), Error> {
+    pub(crate) async fn run_unbounded(&self, what: &'static str, sql: &str) -> Result<(), Error> {
         let ran = self.client.batch_execute(sql).await;
         Ok(ran.map_err(posthaste::Error::postgres(what))?)
     }
@@ -381,7 +381,7 @@ fn lsn(row: &Row, column: usize) -> Result<Lsn, tokio_postgres::Error> {
 
 /// An answer that does not come is given up, with its connection.
 async fn bounded<T>(work: impl Future<Output = Result<T, posthaste::Error>>) -> Result<T, Error> {
-    match tokio::time::timeout(LONGEST, work).await {
+    match tokio::time::timeout(QUERY_TIMEOUT, work).await {
         Ok(done) => Ok(done?),
         Err(_) => Err(Error::lost("the database did not answer within 30 s")),
     }

@@ -15,7 +15,7 @@ use crate::requirements::{Server, Table};
 use crate::source::{Source, TableName};
 
 /// A slot that is in use for longer is used by somebody.
-const LET_GO: Duration = Duration::from_secs(5);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 const SLOT_STATEMENT: &str = "SELECT pg_catalog.format('SELECT \
      pg_catalog.pg_create_logical_replication_slot(%L, %L%s)', $1, 'pgoutput'::text, \
@@ -27,7 +27,7 @@ const DROP_PUBLICATION: &str = "SELECT pg_catalog.format('DROP PUBLICATION IF EX
 
 /// A publication as the database has it.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Published {
+pub(crate) struct PublicationState {
     /// All tables, or all of a schema.
     pub(crate) has_more: bool,
     pub(crate) tables: Vec<String>,
@@ -75,13 +75,16 @@ impl Store {
         tables.map_err(reading)
     }
 
-    pub(crate) async fn published(&self, publication: &str) -> Result<Option<Published>, Error> {
+    pub(crate) async fn published(
+        &self,
+        publication: &str,
+    ) -> Result<Option<PublicationState>, Error> {
         let what = "cannot read the publication";
         let rows = self
             .ask(what, include_str!("published.sql"), &[&publication])
             .await?;
         let read = |row: &Row| -> Result<_, tokio_postgres::Error> {
-            Ok(Published {
+            Ok(PublicationState {
                 has_more: row.try_get(0)?,
                 tables: row.try_get(1)?,
             })
@@ -145,7 +148,7 @@ impl Store {
     pub(crate) async fn create_slot(&self, slot: &str, is_failover: bool) -> Result<Lsn, Error> {
         let what = "cannot make the slot";
         let statement = self.slot_statement(slot, is_failover).await?;
-        self.run_patiently(what, &statement).await?;
+        self.run_unbounded(what, &statement).await?;
         let made = self.slot(slot).await?;
         made.map(|made| made.confirmed)
             .ok_or_else(|| Error::lost(what))
@@ -153,7 +156,7 @@ impl Store {
 
     /// The server may take a moment to notice that the one that read from the slot has gone.
     pub(crate) async fn drop_slot(&self, slot: &str) -> Result<(), Error> {
-        let end = Instant::now() + LET_GO;
+        let end = Instant::now() + RELEASE_TIMEOUT;
         loop {
             let dropped = self.ask("cannot drop the slot", DROP_SLOT, &[&slot]).await;
             match dropped {

@@ -11,7 +11,7 @@ use crate::copying::{TableCopy, Touched};
 use crate::error::Error;
 use crate::mark::Mark;
 use crate::position::Position;
-use crate::session::while_alive;
+use crate::session::keep_alive_while;
 use crate::snapshot::Snapshot;
 use crate::store::copy::Copied;
 
@@ -33,7 +33,7 @@ impl HandedChunk {
 
 impl Run<'_, '_> {
     /// Goes on with the copy that an operator wants.
-    pub(super) async fn want_copy(&mut self, wanted: Option<TableCopy>) -> Result<(), Error> {
+    pub(super) async fn switch_copy(&mut self, wanted: Option<TableCopy>) -> Result<(), Error> {
         if self.chunk.is_some() {
             return Ok(());
         }
@@ -41,8 +41,8 @@ impl Run<'_, '_> {
         let (source, publication) = (&session.capture.source, &session.installed.publication);
         let (copier, store) = (&mut session.copier, &session.store);
         let was_busy = copier.is_busy();
-        let want = copier.want(wanted, store, source, publication);
-        while_alive(&mut session.feed, want).await?;
+        let switch_to = copier.switch_to(wanted, store, source, publication);
+        keep_alive_while(&mut session.feed, switch_to).await?;
         self.assembler.watch(session.copier.table());
         if !was_busy {
             session.copier.require(&self.recent);
@@ -59,7 +59,7 @@ impl Run<'_, '_> {
         }
         let session = &mut *self.session;
         let (copier, store) = (&mut session.copier, &session.store);
-        while_alive(&mut session.feed, copier.begin(store)).await?;
+        keep_alive_while(&mut session.feed, copier.begin(store)).await?;
         self.assembler.watch(session.copier.table());
         Ok(())
     }
@@ -83,24 +83,24 @@ impl Run<'_, '_> {
         touched: Vec<Touched>,
         mark: Option<(String, Position)>,
     ) -> Result<(), Error> {
-        self.asked_since = None;
+        self.reply_requested_since = None;
         let xid = self.assembler.transaction().map_or(0, |open| open.xid);
         for touched in touched {
             self.session.copier.note(xid, touched);
         }
         match mark {
             Some((mark, position)) if self.session.copier.awaits(&mark) => {
-                self.hand_in_chunk(xid, position).await
+                self.read_chunk(xid, position).await
             }
             _ => Ok(()),
         }
     }
 
     /// The mark of a chunk has come: its rows stand here in the stream.
-    async fn hand_in_chunk(&mut self, xid: u32, position: Position) -> Result<(), Error> {
+    async fn read_chunk(&mut self, xid: u32, position: Position) -> Result<(), Error> {
         let session = &mut *self.session;
         let copier = &mut session.copier;
-        let taken = while_alive(&mut session.feed, async { Ok(copier.take().await) }).await?;
+        let taken = keep_alive_while(&mut session.feed, async { Ok(copier.take().await) }).await?;
         let (Some(mut chunk), Some(table)) = (taken, session.copier.table()) else {
             return Ok(());
         };
@@ -144,7 +144,7 @@ impl Run<'_, '_> {
     }
 
     /// This mark was written.
-    pub(super) fn copy_is_marked(&mut self, mark: Mark) {
+    pub(super) fn finish_chunk(&mut self, mark: Mark) {
         if let Some(handed) = self.chunk.take_if(|chunk| chunk.is_counted(mark)) {
             let took = handed.began.elapsed();
             self.session.copier.written(handed.chunk, took, true);

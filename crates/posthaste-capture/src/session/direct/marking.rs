@@ -12,19 +12,22 @@ use crate::batch::UNMARKED;
 use crate::error::Error;
 use crate::handed_rows::HandedRows;
 use crate::mark::{Counted, Mark};
-use crate::session::{IDLE_MARKS, MARKS, UNSEEN, superseded, unseen, while_alive};
-use crate::store::{Kept, Store};
+use crate::session::{
+    IDLE_MARK_INTERVAL, MARKS_PER_ROTATION, VISIBILITY_POLL, keep_alive_while, not_visible,
+    superseded,
+};
+use crate::store::{KeepOutcome, Store};
 
 /// What was accepted is marked this often.
-const BETWEEN_MARKS: Duration = Duration::from_secs(1);
+const MARK_INTERVAL: Duration = Duration::from_secs(1);
 /// A mark that could not be written is tried again after this.
-const MARK_AGAIN: Duration = Duration::from_secs(2);
+const MARK_RETRY: Duration = Duration::from_secs(2);
 
 /// A mark, and the connection by which it was written.
-pub(super) type MarkWritten = Result<(Arc<Store>, Kept, Mark), Error>;
+pub(super) type MarkWritten = Result<(Arc<Store>, KeepOutcome, Mark), Error>;
 
 /// A mark that is being written.
-pub(super) struct Marking<'a> {
+pub(super) struct PendingMark<'a> {
     written: Pin<Box<dyn Future<Output = MarkWritten> + 'a>>,
     sent: Counted,
     rows: Arc<HandedRows>,
@@ -35,13 +38,13 @@ impl<'a> Run<'_, 'a> {
     pub(super) fn mark(&mut self) {
         let (new, old) = (self.accepted, self.marked);
         let is_due = match self.is_store_lost {
-            true => self.marked_at.elapsed() >= MARK_AGAIN,
+            true => self.marked_at.elapsed() >= MARK_RETRY,
             // The copy goes on once its chunk is marked.
             false if self.counts_chunk(new) => true,
-            false if new.position != old.position => self.marked_at.elapsed() >= BETWEEN_MARKS,
+            false if new.position != old.position => self.marked_at.elapsed() >= MARK_INTERVAL,
             false => {
                 let unmarked = new.done.0.saturating_sub(old.done.0);
-                unmarked >= UNMARKED || self.marked_at.elapsed() >= IDLE_MARKS
+                unmarked >= UNMARKED || self.marked_at.elapsed() >= IDLE_MARK_INTERVAL
             }
         };
         // A lost store is also tried without a new mark: only so is it known to be there again.
@@ -52,7 +55,7 @@ impl<'a> Run<'_, 'a> {
         self.marked_at = Instant::now();
         let (sent, rows) = (take(&mut self.unmarked), Arc::new(take(&mut self.handed)));
         let written = Box::pin(self.write_mark(new, sent, Arc::clone(&rows)));
-        self.marking = Some(Marking {
+        self.marking = Some(PendingMark {
             written,
             sent,
             rows,
@@ -85,21 +88,21 @@ impl<'a> Run<'_, 'a> {
                 let deleted = (deletion.as_deref(), &*rows);
                 let copied = copied.as_ref();
                 match store.keep(by, &[], &[], deleted, copied, mark).await? {
-                    Kept::Unseen if stopping.is_cancelled() => return Err(unseen()),
-                    Kept::Unseen => sleep(UNSEEN).await,
+                    KeepOutcome::Unseen if stopping.is_cancelled() => return Err(not_visible()),
+                    KeepOutcome::Unseen => sleep(VISIBILITY_POLL).await,
                     kept => return Ok((store, kept, mark)),
                 }
             }
         }
     }
 
-    pub(super) async fn was_marked(&mut self, marked: MarkWritten) -> Result<(), Error> {
+    pub(super) async fn finish_mark(&mut self, marked: MarkWritten) -> Result<(), Error> {
         let marking = self.marking.take();
         match marked {
-            Ok((store, Kept::Done { snapshot, .. }, mark)) => {
+            Ok((store, KeepOutcome::Done { snapshot, .. }, mark)) => {
                 (self.session.store, self.is_store_lost) = (store, false);
                 self.forget_seen(&snapshot);
-                self.was_written(mark);
+                self.note_mark(mark);
                 let after = match self.session.after_mark().await {
                     Ok(after) => after,
                     Err(error) if error.is_shutdown() => return Err(error),
@@ -110,7 +113,7 @@ impl<'a> Run<'_, 'a> {
                     }
                 };
                 self.session.feed.confirm(mark.done, after).await?;
-                self.turn_marks().await
+                self.rotate_marks().await
             }
             Ok(_) => Err(superseded()),
             // Its sender waits for us, and we for a destination.
@@ -139,11 +142,11 @@ impl<'a> Run<'_, 'a> {
     pub(super) async fn finish_marking(&mut self) -> Result<(), Error> {
         if let Some(marking) = &mut self.marking {
             let written = async { Ok(marking.written.as_mut().await) };
-            let marked = while_alive(&mut self.session.feed, written).await?;
-            self.was_marked(marked).await?;
+            let marked = keep_alive_while(&mut self.session.feed, written).await?;
+            self.finish_mark(marked).await?;
         }
         match self.is_store_lost {
-            true => self.mark_here().await,
+            true => self.write_accepted_mark().await,
             false => Ok(()),
         }
     }
@@ -153,26 +156,26 @@ impl<'a> Run<'_, 'a> {
         self.finish_marking().await?;
         match self.accepted == self.marked {
             true => Ok(()),
-            false => self.mark_here().await,
+            false => self.write_accepted_mark().await,
         }
     }
 
-    async fn mark_here(&mut self) -> Result<(), Error> {
+    async fn write_accepted_mark(&mut self) -> Result<(), Error> {
         let (sent, rows) = (take(&mut self.unmarked), Arc::new(take(&mut self.handed)));
         let written = self.write_mark(self.accepted, sent, rows);
-        let written = while_alive(&mut self.session.feed, written).await?;
-        self.was_marked(Ok(written)).await
+        let written = keep_alive_while(&mut self.session.feed, written).await?;
+        self.finish_mark(Ok(written)).await
     }
 
-    pub(super) async fn turn_marks(&mut self) -> Result<(), Error> {
-        match self.marks % MARKS {
-            1 => self.session.turn_marks().await,
+    pub(super) async fn rotate_marks(&mut self) -> Result<(), Error> {
+        match self.marks % MARKS_PER_ROTATION {
+            1 => self.session.rotate_marks().await,
             _ => Ok(()),
         }
     }
 
-    pub(super) fn was_written(&mut self, mark: Mark) {
-        self.copy_is_marked(mark);
+    pub(super) fn note_mark(&mut self, mark: Mark) {
+        self.finish_chunk(mark);
         self.marked = mark;
         self.marked_at = Instant::now();
         self.marks += 1;
@@ -180,7 +183,7 @@ impl<'a> Run<'_, 'a> {
 }
 
 /// Completes when the mark is written that is being written.
-pub(super) async fn written(marking: &mut Option<Marking<'_>>) -> MarkWritten {
+pub(super) async fn written(marking: &mut Option<PendingMark<'_>>) -> MarkWritten {
     match marking {
         Some(marking) => marking.written.as_mut().await,
         None => std::future::pending().await,

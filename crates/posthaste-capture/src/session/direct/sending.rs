@@ -10,7 +10,7 @@ use crate::capture::State;
 use crate::error::Error;
 
 /// What became of messages.
-pub(super) struct Sent {
+pub(super) struct SendOutcome {
     numbers: Vec<usize>,
     messages: Vec<Message>,
     answers: Vec<Answer>,
@@ -23,10 +23,10 @@ impl Run<'_, '_> {
     /// Begins to send the next messages.
     pub(super) async fn send(&mut self) {
         let is_due = self.sending.is_empty() && Instant::now() >= self.send_at;
-        let Some(hand) = self.hand.as_mut().filter(|_| is_due) else {
+        let Some(in_flight) = self.in_flight.as_mut().filter(|_| is_due) else {
             return;
         };
-        let (numbers, messages) = hand.take(self.pace.size());
+        let (numbers, messages) = in_flight.take(self.pace.size());
         let (sender, asks_first) = (self.direct.sender.clone(), self.asks_first);
         self.sending.spawn(async move {
             let began = Instant::now();
@@ -42,7 +42,7 @@ impl Run<'_, '_> {
                     vec![Answer::Unavailable { reason }; messages.len()]
                 }
             };
-            Sent {
+            SendOutcome {
                 numbers,
                 messages,
                 answers,
@@ -54,23 +54,25 @@ impl Run<'_, '_> {
         yield_now().await;
     }
 
-    pub(super) fn sent(&mut self, sent: Sent) {
-        let Some(hand) = &mut self.hand else { return };
+    pub(super) fn sent(&mut self, sent: SendOutcome) {
+        let Some(in_flight) = &mut self.in_flight else {
+            return;
+        };
         let numbered = sent.numbers.into_iter().zip(sent.messages).collect();
-        let (accepted, problem) = hand.settle(numbered, sent.answers);
+        let (accepted, problem) = in_flight.settle(numbered, sent.answers);
         self.session.shared.count(accepted as u64);
         if accepted > 0 {
-            self.patience.took();
+            self.policy.took();
         }
         let Some(problem) = problem else {
-            self.patience.took();
+            self.policy.took();
             if std::mem::take(&mut self.asks_first) {
                 self.session.shared.set(State::Direct);
             }
             return self.pace.succeeded(sent.took);
         };
         let now = Instant::now();
-        if !self.patience.is_silent() {
+        if !self.policy.is_silent() {
             let (capture, error) = (&self.session.capture.name, &problem);
             tracing::warn!(capture, error, "the destination of a capture takes nothing");
         }
@@ -81,7 +83,7 @@ impl Run<'_, '_> {
         self.session.shared.set(state);
         self.session.shared.fail(&Error::lost(problem));
         if accepted == 0 {
-            self.patience.refused(self.began.elapsed());
+            self.policy.refused(self.began.elapsed());
         }
         self.send_at = now + self.pace.failed(sent.was_there);
         self.asks_first = true;

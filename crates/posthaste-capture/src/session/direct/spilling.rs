@@ -6,31 +6,31 @@ use std::time::{Duration, Instant};
 
 use super::{Path, Run};
 use crate::capture::State;
-use crate::direct::{Drained, Pace, Patience};
+use crate::direct::{BatchSize, Drained, SpillPolicy};
 use crate::error::Error;
 use crate::handed_rows::HandedRows;
-use crate::session::{BETWEEN_BATCHES, while_alive};
+use crate::session::{BATCH_INTERVAL, keep_alive_while};
 
 /// How often it is asked how much log is not confirmed.
-const LOOK_SILENT: Duration = Duration::from_secs(1);
-const LOOK: Duration = Duration::from_secs(10);
+const CHECK_SILENT: Duration = Duration::from_secs(1);
+const CHECK: Duration = Duration::from_secs(10);
 /// How often it is asked which jobs are left: while events become jobs, and while they wait.
-const ASK_SPILLING: Duration = Duration::from_secs(1);
-const ASK_DRAINING: Duration = Duration::from_millis(25);
+const POLL_SPILLING: Duration = Duration::from_secs(1);
+const POLL_DRAINING: Duration = Duration::from_millis(25);
 
 impl Run<'_, '_> {
     /// What the destination does not have of what was handed out becomes jobs.
-    pub(super) async fn leave_to_relay(&mut self) -> Result<(), Error> {
-        let Some(hand) = self.hand.take() else {
+    pub(super) async fn spill_unsent(&mut self) -> Result<(), Error> {
+        let Some(in_flight) = self.in_flight.take() else {
             return Ok(());
         };
-        let mark = hand.batch.next_mark();
-        let unsent = hand.unsent();
+        let mark = in_flight.batch.next_mark();
+        let unsent = in_flight.unsent();
         if !unsent.is_empty() {
             self.finish_marking().await?;
         }
-        self.unmarked.add(hand.sent());
-        let rows = HandedRows::of(hand.batch.events(), hand.batch.xids());
+        self.unmarked.add(in_flight.sent());
+        let rows = HandedRows::of(in_flight.batch.events(), in_flight.batch.xids());
         self.handed.append(&rows);
         self.accepted = mark;
         if unsent.is_empty() {
@@ -38,46 +38,46 @@ impl Run<'_, '_> {
         }
         self.session.store.count(take(&mut self.unmarked));
         let (events, rows) = (unsent.iter().copied(), take(&mut self.handed));
-        let (xids, copied) = (hand.batch.xids(), self.copied_to(mark));
+        let (xids, copied) = (in_flight.batch.xids(), self.copied_to(mark));
         let written = self
             .session
             .write(events, xids, &rows, copied.as_ref(), mark);
         written.await?;
         self.session.shared.count_spilled(unsent.len() as u64);
-        self.was_written(mark);
-        self.turn_marks().await
+        self.note_mark(mark);
+        self.rotate_marks().await
     }
 
     /// Gives the destination up for now, if it is time.
-    pub(super) async fn give_up_if_due(&mut self) -> Result<(), Error> {
+    pub(super) async fn spill_if_due(&mut self) -> Result<(), Error> {
         let now = Instant::now();
-        let is_waiting = self.hand.is_some() && self.sending.is_empty();
-        self.gives_up |=
-            is_waiting && (self.patience.is_over(self.began.elapsed()) || self.pace.is_stuck());
-        if !self.gives_up && now >= self.look_at && self.hand.is_some() {
-            let is_silent = self.patience.is_silent();
-            self.look_at = now + if is_silent { LOOK_SILENT } else { LOOK };
-            self.ask_for_room(is_silent).await?;
+        let is_waiting = self.in_flight.is_some() && self.sending.is_empty();
+        self.spills_next |=
+            is_waiting && (self.policy.is_overdue(self.began.elapsed()) || self.pace.is_stuck());
+        if !self.spills_next && now >= self.check_at && self.in_flight.is_some() {
+            let is_silent = self.policy.is_silent();
+            self.check_at = now + if is_silent { CHECK_SILENT } else { CHECK };
+            self.check_unconfirmed(is_silent).await?;
         }
-        if !(self.gives_up && is_waiting) {
+        if !(self.spills_next && is_waiting) {
             return Ok(());
         }
         let capture = &self.session.capture.name;
         tracing::warn!(capture, "a capture spills: events become jobs of its route");
-        self.gives_up = false;
+        self.spills_next = false;
         self.finish_marking().await?;
-        let ask_at = now + ASK_SPILLING;
-        self.take_path(Path::Spilling { ask_at }, State::Spilling)
+        let poll_at = now + POLL_SPILLING;
+        self.switch_path(Path::Spilling { poll_at }, State::Spilling)
             .await?;
-        self.look_for_room().await?;
+        self.check_room().await?;
         match self.is_full {
             true => Ok(()),
-            false => self.leave_to_relay().await,
+            false => self.spill_unsent().await,
         }
     }
 
     /// Asks, if it is time, whether more events may become jobs.
-    pub(super) async fn look_for_room(&mut self) -> Result<(), Error> {
+    pub(super) async fn check_room(&mut self) -> Result<(), Error> {
         let now = Instant::now();
         let is_used = self.room == 0 && !self.is_full;
         if now < self.room_at && !is_used {
@@ -85,8 +85,8 @@ impl Run<'_, '_> {
         }
         self.finish_marking().await?;
         let store = Arc::clone(&self.session.store);
-        let stored = while_alive(&mut self.session.feed, store.stored()).await?;
-        self.room_at = now + LOOK_SILENT;
+        let stored = keep_alive_while(&mut self.session.feed, store.stored()).await?;
+        self.room_at = now + CHECK_SILENT;
         self.room = self.direct.spill_most.saturating_sub(stored) / 2;
         let is_full = stored >= self.direct.spill_most;
         if is_full && !self.is_full {
@@ -97,7 +97,7 @@ impl Run<'_, '_> {
             );
         }
         self.is_full = is_full;
-        self.take_path(self.path, self.spilling()).await
+        self.switch_path(self.path, self.spilling()).await
     }
 
     fn spilling(&self) -> State {
@@ -109,7 +109,7 @@ impl Run<'_, '_> {
 
     /// Asks how much log is not confirmed. Where the store is lost too, only a silent destination
     /// ends the connection.
-    pub(super) async fn ask_for_room(&mut self, is_silent: bool) -> Result<(), Error> {
+    pub(super) async fn check_unconfirmed(&mut self, is_silent: bool) -> Result<(), Error> {
         if is_silent {
             self.finish_marking().await?;
         } else if self.marking.is_some() || self.is_store_lost {
@@ -117,10 +117,10 @@ impl Run<'_, '_> {
         }
         let done = self.marked.done;
         let store = Arc::clone(&self.session.store);
-        match while_alive(&mut self.session.feed, store.unconfirmed(done)).await {
+        match keep_alive_while(&mut self.session.feed, store.unconfirmed(done)).await {
             Ok(bytes) => {
                 let now = self.began.elapsed();
-                self.gives_up = self.patience.is_too_much(now, bytes, done);
+                self.spills_next = self.policy.is_log_too_long(now, bytes, done);
             }
             Err(error) if !is_silent => self.lose_store(&error),
             Err(error) => return Err(error),
@@ -130,9 +130,9 @@ impl Run<'_, '_> {
 
     /// What was read becomes jobs.
     pub(super) async fn spill(&mut self) -> Result<(), Error> {
-        self.leave_to_relay().await?;
+        self.spill_unsent().await?;
         let is_whole = self.assembler.transaction().is_none() || self.unreadable.is_some();
-        let is_due = is_whole && self.spilled_at.elapsed() >= BETWEEN_BATCHES;
+        let is_due = is_whole && self.spilled_at.elapsed() >= BATCH_INTERVAL;
         if self.reading.is_empty() || !(is_due || self.reading.is_full()) {
             return Ok(());
         }
@@ -151,9 +151,9 @@ impl Run<'_, '_> {
         self.room = self.room.saturating_sub(self.reading.bytes() as u64);
         self.reading.clear();
         self.accepted = mark;
-        self.was_written(mark);
+        self.note_mark(mark);
         self.spilled_at = Instant::now();
-        self.turn_marks().await
+        self.rotate_marks().await
     }
 
     /// Goes on without jobs once none is left that must come before.
@@ -162,7 +162,7 @@ impl Run<'_, '_> {
         let (store, capture) = (Arc::clone(&self.session.store), self.session.capture);
         let asked = Instant::now();
         let backlog = store.backlog(&capture.queue);
-        let backlog = while_alive(&mut self.session.feed, backlog).await?;
+        let backlog = keep_alive_while(&mut self.session.feed, backlog).await?;
         // Where asking takes long, it is asked less often.
         let (now, took) = (Instant::now(), asked.elapsed());
         let (since, is_held) = match self.path {
@@ -178,20 +178,20 @@ impl Run<'_, '_> {
             Drained::Whole => {
                 tracing::info!(capture = capture.name, "a capture sends without jobs");
                 (self.send_at, self.asks_first) = (now, true);
-                self.patience = Patience::new(self.direct);
-                self.pace = Pace::new(self.direct.sender.batch());
+                self.policy = SpillPolicy::new(self.direct);
+                self.pace = BatchSize::new(self.direct.sender.batch());
                 (Path::Direct, State::Direct)
             }
             Drained::Nearly => {
-                let ask_at = now + ASK_DRAINING.max(took * 4);
-                (Path::Draining { since, ask_at }, State::Draining)
+                let poll_at = now + POLL_DRAINING.max(took * 4);
+                (Path::Draining { since, poll_at }, State::Draining)
             }
             Drained::Not => {
-                let ask_at = now + ASK_SPILLING.max(took * 10);
-                (Path::Spilling { ask_at }, self.spilling())
+                let poll_at = now + POLL_SPILLING.max(took * 10);
+                (Path::Spilling { poll_at }, self.spilling())
             }
         };
-        self.take_path(path, state).await
+        self.switch_path(path, state).await
     }
 
     /// Whether the destination has answered since this was last asked. It is asked beside the
@@ -209,7 +209,7 @@ impl Run<'_, '_> {
     }
 
     /// Says so where others see it.
-    async fn take_path(&mut self, path: Path, state: State) -> Result<(), Error> {
+    async fn switch_path(&mut self, path: Path, state: State) -> Result<(), Error> {
         self.path = path;
         if self.session.shared.status().state == state {
             return Ok(());
@@ -218,7 +218,7 @@ impl Run<'_, '_> {
         let (store, runner) = (Arc::clone(&self.session.store), self.session.runner);
         self.shown_problem = None;
         let shown = store.set_path(runner, state.path(), None);
-        while_alive(&mut self.session.feed, shown).await
+        keep_alive_while(&mut self.session.feed, shown).await
     }
 
     /// Says where others see it whether the destination takes nothing, and why. Sending does not
@@ -235,7 +235,7 @@ impl Run<'_, '_> {
         }
         let (store, runner) = (Arc::clone(&self.session.store), self.session.runner);
         let shown = store.set_path(runner, state.path(), problem.as_deref());
-        match while_alive(&mut self.session.feed, shown).await {
+        match keep_alive_while(&mut self.session.feed, shown).await {
             Ok(()) => self.shown_problem = problem,
             Err(error) => self.lose_store(&error),
         }
