@@ -1,26 +1,26 @@
-//! Events that are to be written or sent together. Pure.
+//! Events that are written or sent together. Pure.
 
 use crate::event::Event;
 use crate::lsn::Lsn;
 use crate::mark::Mark;
 use crate::position::Position;
 
-/// A batch is not larger, unless one event is.
+/// The most events and bytes of a batch; a single larger event is a batch too.
 const EVENTS: usize = 500;
 const BYTES: usize = 4 << 20;
-/// Log without an event of ours is passed in the marks when there is this much of it.
+/// A mark is written after this much log without an event, in bytes.
 pub(crate) const UNMARKED: u64 = 16 << 20;
 
-/// What was read and is not marked.
+/// Events that were read and are not marked.
 #[derive(Debug)]
 pub(crate) struct Batch {
     events: Vec<Event>,
-    /// Of the last event.
+    /// The position of the last event.
     last: Position,
     bytes: usize,
     xids: Vec<u32>,
     mark: Mark,
-    /// All before is done once the events are.
+    /// Everything before this place is done once the events are.
     end: Lsn,
 }
 
@@ -36,7 +36,7 @@ impl Batch {
         }
     }
 
-    /// An event of this transaction.
+    /// Adds an event of this transaction.
     pub(crate) fn add(&mut self, xid: u32, event: Event) {
         if self.xids.last() != Some(&xid) {
             self.xids.push(xid);
@@ -46,12 +46,12 @@ impl Batch {
         self.events.push(event);
     }
 
-    /// The transaction that was read ended here.
+    /// Ends the transaction that was read last.
     pub(crate) fn commit(&mut self, end: Lsn) {
         self.end = self.end.max(end);
     }
 
-    /// The log was read up to here, and no transaction is open in what was read.
+    /// The log was read up to this place, and no transaction is open.
     pub(crate) fn pass(&mut self, end: Lsn) {
         if self.events.is_empty() {
             self.commit(end);
@@ -74,17 +74,17 @@ impl Batch {
         &self.xids
     }
 
-    /// About as many bytes as its jobs have.
+    /// The approximate size of its jobs in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Up to here all is read, and done once the events are.
+    /// The place up to which everything is done once the events are.
     pub(crate) fn end(&self) -> Lsn {
         self.end
     }
 
-    /// How much was read that is not marked.
+    /// Bytes of log that were read and are not marked.
     pub(crate) fn unmarked(&self) -> u64 {
         self.end.0.saturating_sub(self.mark.done.0)
     }
@@ -101,7 +101,7 @@ impl Batch {
         }
     }
 
-    /// They are done.
+    /// Starts the next batch after this one is done.
     pub(crate) fn clear(&mut self) {
         self.mark = self.next_mark();
         self.events.clear();

@@ -1,4 +1,4 @@
-//! A capture as a program describes it, and how it goes. Pure.
+//! The description and the status of a capture. Pure.
 
 use std::time::Duration;
 
@@ -9,53 +9,52 @@ use posthaste_relay::Sender;
 use crate::error::Error;
 use crate::source::Source;
 
-/// Describes a capture: what becomes jobs of which queue.
+/// Describes a capture: its source and its queue.
 #[derive(Clone, Debug)]
 pub struct Capture {
-    /// Its name, by which the database knows it.
+    /// The name under which the database knows it.
     pub name: String,
     /// The queue of its jobs.
     pub queue: String,
-    /// Sends without jobs; nothing: each event becomes a job.
+    /// Sends events without jobs; `None`: each event becomes a job.
     pub direct: Option<Direct>,
-    /// What is captured.
+    /// The source of its events.
     pub source: Source,
-    /// The slot, and the publication of the same name.
+    /// The name of its slot and its publication.
     pub slot: String,
-    /// The server itself, where the database of the jobs is reached through a pooler.
+    /// A direct connection to the server, if the database is reached through a pooler.
     pub server: Option<Database>,
-    /// What may be left as it is.
+    /// Settings with defaults.
     pub options: Options,
 }
 
-/// What most captures leave as it is.
+/// Settings with defaults.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Whether servers from version 17 on synchronize the slot to their standbys, so that the
-    /// capture goes on after a failover; nothing: where they can.
+    /// Whether the server synchronizes the slot to its standbys, so that the capture continues
+    /// after a failover. Needs PostgreSQL 17; `None`: if the server can.
     pub failover: Option<bool>,
-    /// What logical replication brought here is left out. It needs version 16.
+    /// Leaves out changes that logical replication applied here. Needs PostgreSQL 16.
     pub local_only: bool,
-    /// The rows of an outbox are deleted once they are captured.
+    /// Deletes rows of the outbox once they are captured.
     pub outbox_delete: bool,
 }
 
-/// Where events go without jobs, and when they become jobs of the sender's queue all the same.
+/// The destination of events that are sent without jobs, and when they become jobs instead.
 #[derive(Clone, Debug)]
 pub struct Direct {
     /// Sends to the destination.
     pub sender: Sender,
-    /// While the destination accepts nothing: once this much log is unconfirmed.
+    /// Spills once this much log is unconfirmed while the destination accepts nothing, in bytes.
     pub spill_after: u64,
-    /// While it takes nothing: after this time; nothing: however long it takes.
+    /// Spills after the destination has accepted nothing for this long; `None`: never by time.
     pub spill_after_time: Option<Duration>,
-    /// Once the tables of jobs are this large, no more events become jobs: the server keeps its
-    /// log.
+    /// Stops spilling once the tables of jobs are this large, in bytes: the server keeps its log.
     pub spill_most: u64,
 }
 
 impl Direct {
-    /// By this sender, with the default limits.
+    /// Sends by this sender, with the default limits.
     pub fn new(sender: Sender) -> Self {
         Self {
             sender,
@@ -66,7 +65,7 @@ impl Direct {
     }
 }
 
-/// What a capture is doing.
+/// The state of a running capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum State {
     /// It connects.
@@ -74,26 +73,26 @@ pub enum State {
     Connecting,
     /// It reads, and writes jobs.
     Running,
-    /// It reads, and sends without jobs.
+    /// It reads, and sends events without jobs.
     Direct,
-    /// The destination takes nothing: events wait in the server's log, and it tries again.
+    /// The destination accepts nothing: events wait in the server's log, and sending is retried.
     Waiting,
-    /// The destination takes nothing: it writes jobs of the route's queue.
+    /// The destination accepts nothing: events become jobs of the route's queue.
     Spilling,
-    /// The same, while there are as many jobs as there may be: the server keeps its log.
+    /// As spilling, and `spill_most` is reached: the server keeps its log.
     Full,
-    /// It waits until those jobs are sent, to send without jobs again.
+    /// Events wait until the relay has sent those jobs.
     Draining,
     /// Another process runs it.
     Standby,
-    /// Somebody has paused it.
+    /// An operator paused it.
     Paused,
-    /// It ended; or it waits for an operator.
+    /// It ended, or needs an operator.
     Ended,
 }
 
 impl State {
-    /// The path of events of a capture that sends without jobs, as the database has it.
+    /// The value of the column `path` for a capture that sends without jobs.
     pub(crate) const fn path(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -105,16 +104,16 @@ impl State {
     }
 }
 
-/// How a capture goes.
+/// The status of a running capture.
 #[derive(Clone, Debug, Default)]
 pub struct Status {
-    /// What it is doing.
+    /// Its state.
     pub state: State,
-    /// Events that it has sent, or written as jobs, since it was started.
+    /// Events that it sent or wrote as jobs since it was started.
     pub events: u64,
-    /// Those of them that became jobs although it sends without jobs.
+    /// The events among them that were spilled.
     pub spilled: u64,
-    /// Why it did not go on the last time, while it does not.
+    /// The last error, until it continues.
     pub last_error: Option<String>,
 }
 
@@ -147,17 +146,17 @@ impl Shared {
     }
 }
 
-/// How long a capture runs.
+/// When a capture ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// Until it is stopped.
+    /// When it is stopped.
     Stopped,
-    /// Until all is captured that was committed when it began.
+    /// When it has captured everything committed before it began.
     Caught,
 }
 
 impl Capture {
-    /// Whether a name is one that a capture or its slot may have.
+    /// Whether a capture or its slot may have this name.
     pub fn is_name(name: &str) -> bool {
         let mut bytes = name.bytes();
         let first = bytes.next();

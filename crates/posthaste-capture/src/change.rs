@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use crate::pgoutput::{Identity, Old, Relation, Tuple, Value};
 use crate::position::Position;
 
-/// Numbers of types whose texts are JSON as they are, unless they are NaN or infinite.
+/// OIDs of types whose text is JSON, except NaN and infinities.
 const NUMBERS: [u32; 7] = [20, 21, 23, 26, 700, 701, 1700];
 const BOOLEAN: u32 = 16;
 /// json and jsonb.
@@ -16,7 +16,7 @@ const DOCUMENTS: [u32; 2] = [114, 3802];
 /// Seconds from 1970 to 2000, where the server's times begin.
 const YEAR_2000: i64 = 946_684_800;
 
-/// What was done to a row, or to all of them.
+/// The operation on a row or a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Operation {
@@ -24,7 +24,7 @@ pub(crate) enum Operation {
     Update,
     Delete,
     Truncate,
-    /// It was there.
+    /// An existing row that a copy reads.
     Read,
 }
 
@@ -40,14 +40,14 @@ impl Operation {
     }
 }
 
-/// A change, and the rows before and after it.
+/// A change with the rows before and after it.
 pub(crate) struct Change {
     pub(crate) operation: Operation,
     pub(crate) old: Option<Old>,
     pub(crate) new: Option<Tuple>,
 }
 
-/// Its transaction, and where it stands.
+/// The transaction and the position of a change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) timeline: u32,
@@ -71,7 +71,7 @@ struct Body<'a> {
     xid: u32,
 }
 
-/// The change as its receivers get it, and its key as text.
+/// The change as receivers get it, and its key as text.
 pub(crate) fn body(
     relation: &Relation,
     change: &Change,
@@ -106,8 +106,8 @@ pub(crate) fn body(
     Ok((body, text.map_err(|error| error.to_string())?))
 }
 
-/// What the replica identity gives of the old row: columns outside of it come as nulls, and are
-/// left out, because nobody knows what they were.
+/// The columns of the old row that the replica identity contains. The stream has nulls for the
+/// others; they are left out because their values are unknown.
 fn before<'a>(relation: &'a Relation, old: &'a Old) -> Result<Fields<'a>, String> {
     let (tuple, is_full) = match old {
         Old::Key(tuple) => (tuple, false),
@@ -119,7 +119,7 @@ fn before<'a>(relation: &'a Relation, old: &'a Old) -> Result<Fields<'a>, String
     Ok(Fields(known.map(field).collect()))
 }
 
-/// The new row, and the columns whose values are not known.
+/// The new row, and the columns whose values are unknown.
 fn after<'a>(
     relation: &'a Relation,
     new: &'a Tuple,
@@ -171,8 +171,7 @@ fn field<'a>((column, value): (&'a crate::pgoutput::Column, &'a Value)) -> (&'a 
 struct Fields<'a>(Vec<(&'a str, Field<'a>)>);
 
 impl<'a> Fields<'a> {
-    /// The columns that were named, or those of the replica identity; none where that is the whole
-    /// row.
+    /// The configured columns, or those of the replica identity; none if that is the whole row.
     fn key(&self, relation: &Relation, named: &[String]) -> Option<Fields<'a>> {
         let is_key = |name: &str| match named {
             [] => {
@@ -208,7 +207,7 @@ enum Field<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// Booleans, numbers and documents as JSON, all else as the server writes it.
+    /// Booleans, numbers and documents are JSON; other values are the server's text.
     fn of(kind: u32, text: &'a str) -> Self {
         if kind == BOOLEAN {
             return Self::Boolean(text == "t");
@@ -221,7 +220,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// A time as the stream has it.
+/// Converts a time of the stream.
 pub(crate) fn time(micros: i64) -> Result<Timestamp, String> {
     let since = SignedDuration::from_micros(micros);
     let at = Timestamp::from_second(YEAR_2000).and_then(|start| start.checked_add(since));

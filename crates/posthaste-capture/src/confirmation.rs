@@ -1,18 +1,18 @@
-//! Up to where the server may forget its log. Pure.
+//! The place up to which the server may remove its log. Pure.
 
 use std::collections::VecDeque;
 
 use crate::lsn::Lsn;
 
-/// A standby has its copy of a slot as it was confirmed, and may lack the mark that was written
-/// before: after a failover the slot would be ahead of the mark. The server streams a slot that it
-/// synchronizes no further than its `synchronized_standby_slots` are, so a place is confirmed once
-/// the stream has passed the mark.
+/// A standby copies a slot with its confirmed place, but may lack the mark that was written before:
+/// after a failover the slot would be ahead of the mark. The server streams a failover slot only as
+/// far as its `synchronized_standby_slots` have received, so a place is confirmed once the stream
+/// has passed its mark.
 #[derive(Debug, Default)]
 pub(crate) struct Confirmation {
     confirmed: Lsn,
     streamed: Lsn,
-    /// What is done, and the place that the stream must have passed.
+    /// Places that are done, each with the place that the stream must pass first.
     held: VecDeque<(Lsn, Lsn)>,
 }
 
@@ -28,7 +28,7 @@ impl Confirmation {
         self.confirmed
     }
 
-    /// All before this place is done, and marked before the other one.
+    /// Confirms everything before `done`, whose mark is in the log before `after`.
     pub(crate) fn confirm(&mut self, done: Lsn, after: Option<Lsn>) {
         match after {
             Some(after) => {
@@ -39,13 +39,13 @@ impl Confirmation {
         }
     }
 
-    /// The stream has come to here; whether more is confirmed by that.
+    /// The stream has reached this place; returns whether that confirms more.
     pub(crate) fn stream(&mut self, place: Lsn) -> bool {
         self.streamed = self.streamed.max(place);
         self.release()
     }
 
-    /// Whether something is done that is not confirmed yet.
+    /// Whether a place is done and not confirmed.
     pub(crate) fn is_held(&self) -> bool {
         !self.held.is_empty()
     }
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(confirmation.confirmed(), Lsn(5));
         assert!(confirmation.is_held());
         assert!(!confirmation.stream(Lsn(29)));
-        // The stream may be there before the mark is known to be.
+        // The stream may pass the mark before the mark is known.
         assert!(confirmation.stream(Lsn(40)));
         confirmation.confirm(Lsn(12), Some(Lsn(40)));
         assert_eq!(confirmation.confirmed(), Lsn(12));

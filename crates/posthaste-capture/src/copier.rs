@@ -1,5 +1,5 @@
-//! Reads the chunks of a copy on its own connection, while the stream goes on, and has each
-//! ready when its mark comes.
+//! Reads the chunks of a copy on a separate connection while the stream continues. Each chunk is
+//! ready when the stream brings its mark.
 
 use std::time::{Duration, Instant};
 
@@ -15,35 +15,35 @@ use crate::source::Source;
 use crate::store::Store;
 use crate::store::copy::Copied;
 
-/// How long a transaction that nobody sees yet is waited for before the next look.
+/// Time between two snapshots while a required transaction is not visible.
 const VISIBILITY_POLL: Duration = Duration::from_millis(2);
-/// How often it is asked which copy is wanted, while none has ended.
+/// Time between two reads of the requested copy.
 const POLL: Duration = Duration::from_secs(1);
-/// What failed is tried again after this.
+/// Delay before a failed chunk is read again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The copy that a capture goes on with, if there is one.
+/// Runs the copy of a capture, if one is requested.
 pub(crate) struct Copier {
     database: Database,
     name: String,
     current: Option<ActiveCopy>,
-    /// When it was asked which copy is wanted; nothing where it is to be asked at once.
+    /// When the requested copy was last read; `None` reads it at once.
     polled: Option<Instant>,
 }
 
 struct ActiveCopy {
     copy: TableCopy,
     table: CopyTable,
-    /// Of the capture and of the copy.
+    /// The filters of the capture and of the copy.
     filter: Option<String>,
     pace: ChunkSize,
-    /// Changes since the chunk was begun, with their transactions.
+    /// Changes since the chunk began, with their transactions.
     changes: Vec<(u32, Touched)>,
-    /// Transactions whose changes were handed out before: the next snapshot must see them.
+    /// Transactions whose changes were delivered: the next snapshot must see them.
     handed: Vec<u32>,
     reading: Option<PendingChunk>,
     store: Option<Store>,
-    /// Nothing is read before.
+    /// No chunk is read before this time.
     retry_at: Instant,
 }
 
@@ -51,24 +51,24 @@ struct PendingChunk {
     mark: String,
     limit: i64,
     page: JoinHandle<(Option<Store>, Result<Read, Error>)>,
-    /// It was read, and its mark is on its way.
+    /// The rows that were read; the stream has not brought their mark yet.
     read: Option<Read>,
 }
 
-/// A page, and how long its snapshot was held.
+/// A page and the time its snapshot was held.
 type Read = (Page, Duration);
 
-/// Rows that the stream has not handed out newer.
+/// Rows of which the stream has delivered no newer version.
 pub(crate) struct Chunk {
     pub(crate) rows: Vec<Tuple>,
-    /// The copy once they are written.
+    /// The state of the copy after these rows.
     pub(crate) copy: TableCopy,
     pub(crate) is_last: bool,
     page_pace: ChunkSize,
 }
 
 impl Chunk {
-    /// What is to be written down of it.
+    /// The progress to record.
     pub(crate) fn copied(&self, rows: usize) -> Copied {
         Copied {
             copy: self.copy.clone(),
@@ -98,17 +98,17 @@ impl Copier {
         self.current.is_some()
     }
 
-    /// The table whose changes it needs to hear of.
+    /// The table whose changes it compares with its chunks.
     pub(crate) fn table(&self) -> Option<&CopyTable> {
         self.current.as_ref().map(|current| &current.table)
     }
 
-    /// Whether it is time to ask which copy is wanted.
+    /// Whether the requested copy must be read again.
     pub(crate) fn is_due(&self) -> bool {
         self.polled.is_none_or(|polled| polled.elapsed() >= POLL)
     }
 
-    /// Goes on with the copy that is wanted now.
+    /// Continues with the requested copy.
     pub(crate) async fn switch_to(
         &mut self,
         wanted: Option<TableCopy>,
@@ -148,15 +148,15 @@ impl Copier {
         Ok(())
     }
 
-    /// The next snapshot must see these transactions, which the stream has brought.
+    /// Makes the next snapshot see these transactions of the stream.
     pub(crate) fn require(&mut self, xids: &[u32]) {
         if let Some(current) = &mut self.current {
             current.handed.extend(xids);
         }
     }
 
-    /// Begins to read the next chunk, unless one is in hand. All that was handed out must be seen
-    /// by others, or be noted here.
+    /// Begins to read the next chunk, unless one is pending. Delivered transactions must be visible
+    /// or passed to [`Self::require`].
     pub(crate) async fn begin(&mut self, store: &Store) -> Result<(), Error> {
         let Some(current) = &mut self.current else {
             return Ok(());
@@ -228,20 +228,20 @@ impl Copier {
         });
     }
 
-    /// Takes note of a change of the table.
+    /// Records a change of the table.
     pub(crate) fn note(&mut self, xid: u32, touched: Touched) {
         if let Some(current) = &mut self.current {
             current.changes.push((xid, touched));
         }
     }
 
-    /// Whether this mark is that of the chunk in hand.
+    /// Whether this is the mark of the pending chunk.
     pub(crate) fn awaits(&self, mark: &str) -> bool {
         let reading = self.current.as_ref().and_then(|one| one.reading.as_ref());
         reading.is_some_and(|reading| reading.mark == mark)
     }
 
-    /// The chunk whose mark has come. Nothing where it was not read to its end.
+    /// The chunk whose mark the stream has brought; `None` if reading it failed.
     pub(crate) async fn take(&mut self) -> Option<Chunk> {
         let current = self.current.as_mut()?;
         if let Err(error) = current.page().await {
@@ -263,7 +263,7 @@ impl Copier {
         })
     }
 
-    /// The chunk is written, which took this long, or the copy was cancelled.
+    /// Continues after a chunk that took this long to write, or ends a cancelled copy.
     pub(crate) fn written(&mut self, chunk: Chunk, took: Duration, goes_on: bool) {
         let Some(current) = &mut self.current else {
             return;
@@ -279,7 +279,7 @@ impl Copier {
         current.pace = chunk.page_pace.min(by_handing_out);
     }
 
-    /// A row cannot become a job: the copy ends with it.
+    /// Ends a copy that has a row which cannot become a job.
     pub(crate) async fn refuse(&mut self, store: &Store, problem: &str) -> Result<(), Error> {
         match self.current.take() {
             Some(current) => fail(store, &current.copy, problem).await,
@@ -299,7 +299,7 @@ async fn fail(store: &Store, copy: &TableCopy, problem: &str) -> Result<(), Erro
 }
 
 impl ActiveCopy {
-    /// Waits until the chunk is read, and keeps it.
+    /// Waits until the chunk is read.
     async fn page(&mut self) -> Result<(), Error> {
         let Some(reading) = &mut self.reading else {
             return Err(Error::lost("no chunk is read"));
@@ -314,7 +314,7 @@ impl ActiveCopy {
         Ok(())
     }
 
-    /// A chunk was not read; whether trying again would change nothing.
+    /// Schedules another read of a chunk; returns whether the error is permanent.
     fn failed(&mut self, error: &Error) -> bool {
         self.reading = None;
         self.retry_at = Instant::now() + RETRY_AFTER;
@@ -322,7 +322,7 @@ impl ActiveCopy {
         match code {
             "57014" => self.pace = self.pace.too_late(),
             "55P03" => {}
-            // What the statement says makes no sense to the server, or it may not be asked.
+            // The statement is invalid, or not allowed.
             _ => return ["42", "22"].iter().any(|class| code.starts_with(class)),
         }
         self.retry_at = Instant::now() + RETRY_AFTER / 10;

@@ -1,4 +1,4 @@
-//! What the direct path decides, and the events that it has handed out. Pure.
+//! Decisions of the direct path, and the events in flight. Pure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,23 +11,23 @@ use crate::event::Event;
 use crate::lsn::Lsn;
 use crate::mark::Counted;
 
-/// As many messages are sent together at the beginning, and at most.
+/// The first and the largest number of messages that are sent together.
 const FIRST_BATCH: usize = 64;
 const MAX_BATCH: usize = 500;
-/// What is answered sooner may be larger, and what takes longer must be smaller.
+/// A batch that is answered sooner grows, and one that takes longer shrinks.
 const QUICK: Duration = Duration::from_secs(1);
 const SLOW: Duration = Duration::from_secs(5);
-/// After a failure it is tried again after this, twice as long each time in a row.
+/// The first and the longest delay after a failure; it doubles each time.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 const RETRY_LAST: Duration = Duration::from_secs(1);
-/// A single message that gets no answer so often, from a destination that is there, is for the
-/// relay, which counts its attempts.
+/// A single message that a reachable destination leaves unanswered this often becomes a job: the
+/// relay counts its attempts.
 const MAX_STRIKES: u32 = 3;
-/// A relay that sends jobs within this time will soon have sent all.
+/// A relay that sends jobs within this time keeps up.
 const KEEPS_UP: Duration = Duration::from_secs(1);
-/// So long, nothing is added to its jobs.
+/// How long events wait for a relay that keeps up.
 const MAX_HOLD: Duration = Duration::from_secs(2);
-/// Whether a destination keeps up is decided over this time.
+/// The time over which a destination is judged to keep up.
 const WINDOW: Duration = Duration::from_secs(30);
 
 /// How many messages are sent together, and when.
@@ -63,8 +63,7 @@ impl BatchSize {
         }
     }
 
-    /// How long to wait. After a failure messages go one by one, so that the one that does it is
-    /// found.
+    /// Returns the delay. After a failure messages are sent one by one, to find the one that fails.
     pub(crate) fn failed(&mut self, was_there: bool) -> Duration {
         self.strikes = match was_there && self.size == 1 {
             true => self.strikes + 1,
@@ -76,18 +75,18 @@ impl BatchSize {
         wait
     }
 
-    /// It lies with the message.
+    /// Whether a single message is the cause.
     pub(crate) fn is_stuck(&self) -> bool {
         self.strikes >= MAX_STRIKES
     }
 }
 
-/// Whether the destination takes as much as is committed. Times count from when the run began.
+/// Decides when events become jobs. Times are counted from the beginning of the run.
 #[derive(Debug)]
 pub(crate) struct SpillPolicy {
     spill_after: u64,
     spill_after_time: Option<Duration>,
-    /// Since when it takes nothing.
+    /// Since when the destination accepts nothing.
     silent: Option<Duration>,
     window: Option<(Duration, u64, Lsn)>,
 }
@@ -122,8 +121,8 @@ impl SpillPolicy {
             .is_some_and(|(silent, limit)| silent >= limit)
     }
 
-    /// Whether so much log that is not confirmed is too much: at once while nothing is taken; else
-    /// if it grows although whole transactions were done meanwhile.
+    /// Whether this much unconfirmed log is too much: at once while the destination accepts
+    /// nothing, else if it grows although transactions are completed.
     pub(crate) fn is_log_too_long(&mut self, now: Duration, unconfirmed: u64, done: Lsn) -> bool {
         if self.silent.is_some() {
             return unconfirmed > self.spill_after;
@@ -137,17 +136,17 @@ impl SpillPolicy {
     }
 }
 
-/// How much is left of the jobs that must come first.
+/// The state of the jobs that must come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Drained {
     Whole,
-    /// New events wait a moment, so that the relay comes to an end.
+    /// Few are left: new events wait until the relay has sent them.
     Nearly,
     Not,
 }
 
 impl Drained {
-    /// By since when the oldest job waits, and how long events have waited for the last ones.
+    /// By the age of the oldest job, and how long events have been held for the last ones.
     pub(crate) fn new(backlog: Option<Duration>, held: Duration) -> Self {
         match backlog {
             None => Self::Whole,
@@ -157,16 +156,16 @@ impl Drained {
     }
 }
 
-/// Events that were handed out, and what is left of them.
+/// Events that are being sent, and those of them that are left.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     pub(crate) batch: Batch,
     left: VecDeque<Numbered>,
-    /// For the relay, which knows what becomes of such ones.
+    /// Refused by the destination: they become jobs of the relay.
     refused: Vec<usize>,
 }
 
-/// A message, and which event of the batch it is.
+/// A message with the number of its event in the batch.
 pub(crate) type Numbered = (usize, Message);
 
 impl InFlight {
@@ -185,13 +184,13 @@ impl InFlight {
         }
     }
 
-    /// The next ones.
+    /// Takes the next messages.
     pub(crate) fn take(&mut self, count: usize) -> (Vec<usize>, Vec<Message>) {
         let count = count.min(self.left.len());
         self.left.drain(..count).unzip()
     }
 
-    /// Puts back what was not taken: how many were, and why others were not.
+    /// Puts back messages that were not accepted. Returns how many were, and why others were not.
     pub(crate) fn settle(
         &mut self,
         sent: Vec<Numbered>,
@@ -211,12 +210,12 @@ impl InFlight {
         (accepted, problem)
     }
 
-    /// Nothing of it is to be sent.
+    /// Whether nothing is left to send.
     pub(crate) fn is_sent(&self) -> bool {
         self.left.is_empty()
     }
 
-    /// How much of it the destination has, once all is answered.
+    /// The accepted events, once all are answered.
     pub(crate) fn sent(&self) -> Counted {
         let (mut sent, unsent) = (Counted::default(), self.unsent());
         for event in self.batch.events() {
@@ -230,7 +229,7 @@ impl InFlight {
         sent
     }
 
-    /// What the destination does not have, in the order of the stream.
+    /// The events that were not accepted, in the order of the stream.
     pub(crate) fn unsent(&self) -> Vec<&Event> {
         let left = self.left.iter().map(|(number, _)| *number);
         let mut numbers: Vec<usize> = left.chain(self.refused.iter().copied()).collect();

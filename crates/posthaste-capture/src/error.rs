@@ -1,26 +1,26 @@
-//! What keeps a capture from going on.
+//! Errors of captures.
 
 use std::fmt;
 use std::io;
 
 use posthaste::__private::chain;
 
-/// Why a capture does not go on.
+/// An error of a capture.
 #[derive(Debug)]
 pub struct Error(Problem);
 
 #[derive(Debug)]
 enum Problem {
-    /// The connection; another may do.
+    /// The connection was lost; another may work.
     Lost(String),
     /// The server refused something.
     Refused {
         code: String,
         text: String,
     },
-    /// It needs an operator: trying again would change nothing.
+    /// An operator is needed: a retry would fail too.
     Stopped(String),
-    /// Somebody has paused it.
+    /// An operator paused it.
     Paused,
     Store(posthaste::Error),
 }
@@ -42,7 +42,7 @@ impl Error {
         Self(Problem::Stopped(text.into()))
     }
 
-    /// Whether trying again changes nothing before somebody has acted.
+    /// Whether an operator is needed: a retry would fail too.
     pub fn is_stopped(&self) -> bool {
         matches!(&self.0, Problem::Stopped(_))
     }
@@ -51,7 +51,7 @@ impl Error {
         Self(Problem::Paused)
     }
 
-    /// Whether somebody has paused the capture.
+    /// Whether an operator paused the capture.
     pub fn is_paused(&self) -> bool {
         matches!(&self.0, Problem::Paused)
     }
@@ -61,12 +61,12 @@ impl Error {
         matches!(&self.0, Problem::Refused { code, .. } if code == "55006")
     }
 
-    /// Whether the server is going down.
+    /// Whether the server shuts down.
     pub(crate) fn is_shutdown(&self) -> bool {
         matches!(self.code(), Some("57P01" | "57P03"))
     }
 
-    /// The SQLSTATE of what a server refused.
+    /// The SQLSTATE of a server's error.
     pub(crate) fn code(&self) -> Option<&str> {
         match &self.0 {
             Problem::Refused { code, .. } => Some(code),

@@ -18,24 +18,24 @@ use crate::confirmation::Confirmation;
 use crate::error::Error;
 use crate::lsn::Lsn;
 
-/// A server that is silent for so long is asked for an answer.
+/// Requests a reply after this long without a message from the server.
 const REQUEST_REPLY_AFTER: Duration = Duration::from_secs(15);
-/// One that has not answered by then is gone: a half-open connection never ends by itself.
+/// Disconnects after this long without a message: a half-open connection reports no error.
 const DISCONNECT_AFTER: Duration = Duration::from_secs(30);
-/// A login, a command or a write that takes longer has failed.
+/// The limit for a login, a command or a write.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long the end of a stream may take.
+/// The limit for ending a stream.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
-/// The server hears of us this often, which is less than a third of the usual
-/// `wal_sender_timeout`; [`Feed::keep_alive_every`] lowers it.
+/// Time between two status messages, less than a third of the default `wal_sender_timeout`;
+/// [`Feed::keep_alive_every`] lowers it.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// What the server sends while it streams.
+/// A message of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// A message of the output plugin, and the place of its record.
+    /// A message of the output plugin with the place of its record.
     Data { record: Lsn, message: Bytes },
-    /// All before this place was looked at, and nothing of it is to come.
+    /// Everything before this place was sent.
     Alive { end: Lsn, is_asked: bool },
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Feed {
     confirmation: Confirmation,
 }
 
-/// The server, as it names itself.
+/// The answer of `IDENTIFY_SYSTEM`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServerIdentity {
     pub(crate) system: String,
@@ -91,7 +91,7 @@ impl Feed {
         read().ok_or_else(|| Error::lost("the server does not say who it is"))
     }
 
-    /// The server's file of its timelines; empty on the first one.
+    /// The server's history of timelines; empty on timeline 1.
     pub(crate) async fn history(&mut self, timeline: u32) -> Result<String, Error> {
         if timeline <= 1 {
             return Ok(String::new());
@@ -101,7 +101,7 @@ impl Feed {
         content.ok_or_else(|| Error::lost("the server has no history of its timelines"))
     }
 
-    /// A command or a statement; its rows as texts.
+    /// Runs a command or a statement, and returns its rows as texts.
     pub(crate) async fn query(&mut self, sql: &str) -> Result<Vec<Vec<Option<String>>>, Error> {
         frontend::query(sql, &mut self.write).map_err(Error::io)?;
         within(async {
@@ -129,13 +129,13 @@ impl Feed {
         }
     }
 
-    /// Whether the server synchronizes the slot to its standbys. Nobody may stream from it.
+    /// Sets whether the server synchronizes the slot to its standbys. The slot must be inactive.
     pub(crate) async fn set_failover(&mut self, slot: &str, is_on: bool) -> Result<(), Error> {
         let sql = format!("ALTER_REPLICATION_SLOT {slot} (FAILOVER {is_on})");
         self.query(&sql).await.map(drop)
     }
 
-    /// Begins to stream from this place, or from where the slot stands if that is later.
+    /// Begins to stream from this place, or from the slot's place if that is later.
     pub(crate) async fn start(
         &mut self,
         slot: &str,
@@ -149,7 +149,7 @@ impl Feed {
         within(async {
             self.flush().await?;
             loop {
-                // The one message that postgres-protocol does not know: both sides copy now.
+                // CopyBothResponse, which postgres-protocol does not parse.
                 let header = self.header().await?;
                 if header.tag() == b'W' {
                     self.read
@@ -166,15 +166,15 @@ impl Feed {
         Ok(())
     }
 
-    /// The server ends connections that it does not hear of for so long.
+    /// Sends a status message often enough for this `wal_sender_timeout`.
     pub(crate) fn keep_alive_every(&mut self, sender_timeout: Duration) {
         if !sender_timeout.is_zero() {
             self.keep_alive = KEEP_ALIVE.min(sender_timeout / 3);
         }
     }
 
-    /// The next frame. May be dropped at any moment: what was read stays here. Meanwhile the server
-    /// hears of us, and is asked for an answer when it is silent.
+    /// Reads the next frame. Safe to cancel: bytes that were read stay here. Sends status messages
+    /// while it waits, and requests a reply from a silent server.
     pub(crate) async fn next(&mut self) -> Result<Frame, Error> {
         loop {
             if let Some(frame) = self.frame()? {
@@ -198,7 +198,7 @@ impl Feed {
         }
     }
 
-    /// Tells the server that we are here, if it is time. To be called while frames are not taken.
+    /// Sends a status message if one is due. Call it while no frames are read.
     pub(crate) async fn keep_alive(&mut self) -> Result<(), Error> {
         match self.last_sent.elapsed() >= self.keep_alive {
             true => self.send_status(false).await,
@@ -206,7 +206,7 @@ impl Feed {
         }
     }
 
-    /// Nothing came: a server that is silent for long is asked, and given up if it does not answer.
+    /// Requests a reply from a silent server, and fails if it does not come.
     async fn check_liveness(&mut self) -> Result<(), Error> {
         let silent = self.last_received.elapsed();
         if silent > DISCONNECT_AFTER && self.reply_requested {
@@ -222,19 +222,19 @@ impl Feed {
         self.keep_alive().await
     }
 
-    /// The server may forget all before this place: at once, or when the stream has passed another
-    /// one.
+    /// Confirms everything before this place: at once, or when the stream has passed the other
+    /// place.
     pub(crate) async fn confirm(&mut self, done: Lsn, after: Option<Lsn>) -> Result<(), Error> {
         self.confirmation.confirm(done, after);
         self.send_status(false).await
     }
 
-    /// Says how far it is.
+    /// Sends a status message.
     pub(crate) async fn report(&mut self) -> Result<(), Error> {
         self.send_status(false).await
     }
 
-    /// Wants to hear how far the server is.
+    /// Requests a keepalive with the server's place.
     pub(crate) async fn request_reply(&mut self) -> Result<(), Error> {
         self.send_status(true).await
     }
@@ -273,7 +273,7 @@ impl Feed {
         within(self.flush()).await
     }
 
-    /// A frame that is whole in the buffer.
+    /// Takes a complete frame from the buffer.
     fn frame(&mut self) -> Result<Option<Frame>, Error> {
         while let Some(header) = self.whole()? {
             let message = match header.tag() {
@@ -292,7 +292,7 @@ impl Feed {
         Ok(None)
     }
 
-    /// The header of the next message, if all of it is here.
+    /// The header of the next message, if the whole message was read.
     fn whole(&mut self) -> Result<Option<Header>, Error> {
         let Some(header) = Header::parse(&self.read).map_err(Error::io)? else {
             return Ok(None);
@@ -384,7 +384,7 @@ async fn within<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Er
     }
 }
 
-/// What the server says, with its SQLSTATE.
+/// The server's error with its SQLSTATE.
 fn refused(body: &ErrorResponseBody) -> Error {
     let (mut code, mut text) = (String::new(), String::new());
     let mut fields = body.fields();

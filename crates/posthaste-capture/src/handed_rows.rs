@@ -1,4 +1,4 @@
-//! Rows of an outbox whose events are handed out: they are deleted with the mark. Pure.
+//! Rows of an outbox whose events were delivered, which are deleted with the mark. Pure.
 
 use serde_json::{Map, Value};
 
@@ -12,7 +12,7 @@ pub(crate) struct HandedRows {
 }
 
 impl HandedRows {
-    /// Of events of these transactions.
+    /// Collects the rows of these events.
     pub(crate) fn of(events: &[Event], xids: &[u32]) -> Self {
         let keys = events.iter().filter_map(|event| event.row.clone());
         let keys: Vec<_> = keys.collect();
@@ -36,7 +36,7 @@ impl HandedRows {
         self.keys.len()
     }
 
-    /// Who deletes them must see what these wrote.
+    /// The transactions that a deletion must see.
     pub(crate) fn xids(&self) -> &[u32] {
         &self.xids
     }

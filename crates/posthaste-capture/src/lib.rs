@@ -1,5 +1,5 @@
-//! Turns what was committed in Postgres into jobs of posthaste: rows of an outbox table, messages
-//! of `pg_logical_emit_message`, changes of any table. Each becomes one job, exactly once, in the
+//! Turns committed changes of Postgres into jobs of posthaste: rows of an outbox table, messages of
+//! `pg_logical_emit_message`, and changes of any table. Each becomes one job, exactly once, in the
 //! order of the commits.
 //!
 //! ```no_run

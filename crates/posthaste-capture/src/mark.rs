@@ -1,18 +1,18 @@
-//! How far a capture is. Pure.
+//! The progress of a capture. Pure.
 
 use crate::lsn::Lsn;
 use crate::position::Position;
 
-/// How far a capture is.
+/// The progress of a capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mark {
-    /// The last change that is done; its transaction may go on.
+    /// The last change that is done. Its transaction may have more.
     pub(crate) position: Position,
-    /// All that was committed before is done.
+    /// Everything committed before this place is done.
     pub(crate) done: Lsn,
 }
 
-/// Events that are done, and about how many bytes.
+/// Events that are done, and their approximate size in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counted {
     pub(crate) events: usize,

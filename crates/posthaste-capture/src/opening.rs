@@ -1,4 +1,4 @@
-//! Opens a stream: finds the server, and what it is to be asked for.
+//! Opens a stream: finds the primary and the options of the stream.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::feed::Feed;
 use crate::store::IS_STANDBY;
 
-/// The first of its servers that answers and is no standby.
+/// Connects to the first host that answers and is not a standby.
 pub(crate) async fn open_feed(server: &Database) -> Result<Feed, Error> {
     let mut problem = None;
     for number in 0.. {
@@ -35,11 +35,11 @@ pub(crate) async fn open_feed(server: &Database) -> Result<Feed, Error> {
 
 pub(crate) fn options(publication: &str, local_only: bool) -> String {
     let origin = if local_only { ", origin 'none'" } else { "" };
-    // The marks of copies are messages too.
+    // Marks of copies are messages.
     format!("proto_version '1', publication_names '\"{publication}\"', messages 'true'{origin}")
 }
 
-/// A time as the server shows a setting.
+/// Parses a time as `SHOW` prints it.
 pub(crate) fn seconds(text: &str) -> Option<Duration> {
     let split = text
         .find(|c: char| !c.is_ascii_digit())

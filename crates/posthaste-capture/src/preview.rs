@@ -1,4 +1,4 @@
-//! The next events of a capture, of which nothing is taken.
+//! Shows the next events of a capture without consuming them.
 
 use posthaste::Database;
 use uuid::Uuid;
@@ -12,8 +12,8 @@ use crate::position::Timelines;
 use crate::store::Store;
 
 impl Capture {
-    /// The next events that it would capture: at least so many where there are, up to the end of
-    /// their transaction, of which all is read at once. Its slot may be in use meanwhile.
+    /// The next events that it would capture: at least this many if there are, up to the end of
+    /// their transaction, which is read as a whole. The slot may be in use.
     pub async fn preview(&self, database: &Database, count: usize) -> Result<Vec<Event>, Error> {
         let store = Store::open(database, &self.name).await?;
         let installed = store.installed().await?;
@@ -29,7 +29,7 @@ impl Capture {
         let history = feed.history(identified.timeline).await?;
         drop(feed);
         let timelines = Timelines::read(identified.timeline, &history).map_err(Error::lost)?;
-        // A temporary copy ends with this connection, whatever becomes of the rest.
+        // A temporary slot ends with this connection.
         let copy = format!("posthaste_preview_{}", Uuid::new_v4().simple());
         store.copy_slot(&installed.slot, &copy).await?;
         let wanted = (self.source.wants_messages(), self.options.local_only);

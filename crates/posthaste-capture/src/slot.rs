@@ -1,11 +1,11 @@
-//! Whether a slot is where the mark says. Pure.
+//! Compares a slot with the mark. Pure.
 
 use crate::lsn::Lsn;
 
-/// A slot as the server has it.
+/// A slot as the server shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
-    /// Of this database, and for pgoutput.
+    /// It belongs to this database and uses pgoutput.
     pub(crate) is_ours: bool,
     pub(crate) is_active: bool,
     /// The server synchronizes it to its standbys.
@@ -15,7 +15,7 @@ pub(crate) struct Slot {
     pub(crate) reason: Option<String>,
 }
 
-/// Why what comes from the slot would leave something out; nothing where it does not.
+/// Why changes between the mark and the slot are lost; `None` if none are.
 pub(crate) fn gap(slot: Option<&Slot>, done: Lsn) -> Option<String> {
     let Some(slot) = slot else {
         return Some("the slot is missing".into());
@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn a_slot_at_or_before_the_mark_leaves_nothing_out() {
         assert_eq!(gap(Some(&slot(5)), Lsn(5)), None);
-        // A crash of the server has set it back.
+        // A crash of the server reset the slot to an older place.
         assert_eq!(gap(Some(&slot(3)), Lsn(5)), None);
     }
 

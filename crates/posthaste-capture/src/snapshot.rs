@@ -1,12 +1,12 @@
-//! Which transactions a snapshot of the database sees. Pure.
+//! Snapshots of the database and the transactions that they see. Pure.
 
 use std::collections::HashSet;
 use std::str::FromStr;
 
-/// A snapshot as `pg_current_snapshot()` prints it.
+/// A snapshot that `pg_current_snapshot()` printed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Snapshot {
-    /// Transactions from here on are not seen.
+    /// Transactions from this one on are not seen.
     xmax: u64,
     running: HashSet<u64>,
 }
@@ -29,14 +29,14 @@ impl FromStr for Snapshot {
 }
 
 impl Snapshot {
-    /// Whether it sees the transaction, of whose number the stream has the lower half.
+    /// Whether it sees the transaction. The stream has only the lower half of its number.
     pub(crate) fn sees(&self, xid: u32) -> bool {
         let xid = whole(xid, self.xmax);
         xid < self.xmax && !self.running.contains(&xid)
     }
 }
 
-/// The number nearest to this one that has this lower half.
+/// The number with this lower half that is nearest to the other number.
 fn whole(xid: u32, near: u64) -> u64 {
     let epoch = near & !0xffff_ffff;
     let here = epoch | u64::from(xid);

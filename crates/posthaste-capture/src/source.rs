@@ -1,4 +1,4 @@
-//! What is captured, and what becomes of a change. Pure.
+//! The source of a capture, and how a change becomes an event. Pure.
 
 mod outbox;
 
@@ -9,20 +9,20 @@ use crate::event::Draft;
 use crate::pgoutput::Relation;
 pub use outbox::OutboxColumns;
 
-/// What is captured.
+/// The source of a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Rows that are inserted into a table, each of which is a message.
+    /// Rows inserted into an outbox table; each is a message.
     Outbox {
         /// The table.
         table: TableName,
-        /// Columns under other names.
+        /// Columns with other names than the defaults.
         columns: OutboxColumns,
     },
-    /// Messages of `pg_logical_emit_message(true, …)` whose prefix is this, or begins so where it
-    /// ends with `*`.
+    /// Messages of `pg_logical_emit_message(true, …)` with this prefix. A `*` at its end matches
+    /// any suffix.
     Messages(String),
-    /// Changes of rows.
+    /// Changes of rows of these tables.
     Tables(Vec<CapturedTable>),
 }
 
@@ -31,13 +31,13 @@ pub enum Source {
 pub struct CapturedTable {
     /// Its name.
     pub table: TableName,
-    /// These columns; all, where none is named.
+    /// The captured columns; empty means all.
     pub columns: Vec<String>,
-    /// Rows for which this SQL expression is true.
+    /// Captures only rows for which this SQL expression is true.
     pub filter: Option<String>,
-    /// These operations; all, where none is named.
+    /// The captured operations; empty means all.
     pub operations: Vec<String>,
-    /// The columns of its key; those of the replica identity, where none is named.
+    /// The columns of the key; empty means those of the replica identity.
     pub key: Vec<String>,
 }
 
@@ -51,7 +51,7 @@ pub struct TableName {
 }
 
 impl TableName {
-    /// Reads `schema.name`; without a schema it is in `public`.
+    /// Parses `schema.name`; the default schema is `public`.
     pub fn read(text: &str) -> Result<Self, String> {
         let (schema, name) = text.split_once('.').unwrap_or(("public", text));
         if schema.is_empty() || name.is_empty() {
@@ -86,7 +86,7 @@ impl CapturedTable {
 }
 
 impl Source {
-    /// What its publication publishes.
+    /// The operations that its publication publishes.
     pub(crate) fn operations(&self) -> String {
         let Self::Tables(tables) = self else {
             return "insert".into();
@@ -102,7 +102,7 @@ impl Source {
         wanted.join(", ")
     }
 
-    /// The tables that its publication has.
+    /// The tables of its publication.
     pub(crate) fn tables(&self) -> Vec<&TableName> {
         match self {
             Self::Outbox { table, .. } => vec![table],
@@ -111,12 +111,12 @@ impl Source {
         }
     }
 
-    /// Whether it needs the messages of `pg_logical_emit_message`.
+    /// Whether it captures messages of `pg_logical_emit_message`.
     pub(crate) fn wants_messages(&self) -> bool {
         matches!(self, Self::Messages(_))
     }
 
-    /// The columns of a table that are captured, none meaning all; an error where it is not.
+    /// The captured columns of a table, empty meaning all; an error if it is not captured.
     pub(crate) fn copied(&self, table: &TableName) -> Result<&[String], String> {
         match self {
             Self::Outbox { table: outbox, .. } if outbox == table => Ok(&[]),
@@ -130,7 +130,7 @@ impl Source {
         }
     }
 
-    /// Which rows of a table are copied: those that are captured, and for which this is true.
+    /// The filter of a copy: captured rows for which this expression is true too.
     pub(crate) fn copy_filter(&self, table: &TableName, more: Option<&str>) -> Option<String> {
         let captured = match self {
             Self::Tables(tables) => {
@@ -147,7 +147,7 @@ impl Source {
         (!filters.is_empty()).then(|| filters.join(" AND "))
     }
 
-    /// What becomes of a change of a row; nothing where nobody is to hear of it.
+    /// The event of a changed row; `None` if it is not captured.
     pub(crate) fn row(
         &self,
         relation: &Relation,
@@ -168,7 +168,7 @@ impl Source {
             }
             Self::Messages(_) => Ok(None),
             Self::Tables(tables) => {
-                // A table that was renamed is still followed; what was said of its key is not.
+                // A renamed table is still captured, but its key columns may not fit.
                 let table = tables.iter().find(|one| one.table.is(relation));
                 let keys = table.map_or(&[][..], |table| &table.key);
                 if table.is_some_and(|table| !table.wants(change.operation)) {
@@ -186,7 +186,7 @@ impl Source {
         }
     }
 
-    /// What becomes of a message of a transaction.
+    /// The event of a transactional message.
     pub(crate) fn message(&self, prefix: &str, content: Bytes) -> Option<Draft> {
         let Self::Messages(pattern) = self else {
             return None;

@@ -1,4 +1,4 @@
-//! Reads numbers and texts off the front of a message.
+//! Reads numbers and texts from the front of a message.
 
 use bytes::{Buf as _, Bytes};
 
@@ -54,7 +54,7 @@ impl Reader {
         text.map_err(|_| "a text is no UTF-8".to_owned())
     }
 
-    /// A text that ends with a zero.
+    /// Reads a text that ends with a zero byte.
     pub(super) fn text(&mut self) -> Result<String, String> {
         let end = self.0.iter().position(|byte| *byte == 0);
         let text = self.utf8(end.ok_or("a text has no end")?)?;

@@ -1,4 +1,4 @@
-//! Each event becomes a job, in the transaction of the mark that counts it.
+//! Writes each event as a job, in the transaction of the mark that counts it.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,11 @@ use crate::error::Error;
 use crate::handed_rows::HandedRows;
 use crate::lsn::Lsn;
 
-/// How often a run that is to end asks the server how far it is.
+/// Time between two requests for the server's place in a run that ends when it has caught up.
 const POLL: Duration = Duration::from_millis(100);
 
 impl Session<'_> {
-    /// Reads on until it is asked to stop, or up to a place in the log.
+    /// Captures until it is stopped, or up to a place in the log.
     pub(super) async fn run_by_jobs(&mut self, until: Option<Lsn>) -> Result<(), Error> {
         let mut assembler = self.assembler();
         let mut batch = Batch::new(self.mark);
@@ -40,7 +40,7 @@ impl Session<'_> {
                 }
                 marks += 1;
             }
-            // All that was handed out is seen by others now.
+            // All delivered transactions are visible to others.
             if is_between && batch.is_empty() && !is_stopping {
                 self.copy_on(&mut assembler).await?;
             }
@@ -69,7 +69,7 @@ impl Session<'_> {
                         .await?;
                 }
                 FrameEffect::Asked => {
-                    // A server that shuts down waits until all it has sent is confirmed.
+                    // A server that shuts down waits until everything it sent is confirmed.
                     if assembler.transaction().is_none() && batch.unmarked() > 0 {
                         self.flush(&mut batch).await?;
                         flushed = Instant::now();
@@ -84,7 +84,7 @@ impl Session<'_> {
         }
     }
 
-    /// Writes what is in hand, and lets the server forget it.
+    /// Writes the batch, and confirms it.
     pub(super) async fn flush(&mut self, batch: &mut Batch) -> Result<(), Error> {
         let mark = batch.next_mark();
         let (events, xids) = (batch.events(), batch.xids());

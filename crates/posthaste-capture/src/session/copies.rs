@@ -1,4 +1,4 @@
-//! What operators want of a running capture: to rest, and to copy tables beside the stream.
+//! Operators' requests to a running capture: to pause, and to copy tables beside the stream.
 
 use std::time::Instant;
 
@@ -11,8 +11,8 @@ use crate::handed_rows::HandedRows;
 use crate::position::Position;
 
 impl Session<'_> {
-    /// Begins the next chunk, if a copy is wanted and none is in hand. All that was handed out must
-    /// be seen by others.
+    /// Begins the next chunk, if a copy is requested and no chunk is pending. All delivered
+    /// transactions must be visible to others.
     pub(super) async fn copy_on(&mut self, assembler: &mut Assembler<'_>) -> Result<(), Error> {
         if self.copier.is_due() {
             Box::pin(self.poll_requests()).await?;
@@ -22,7 +22,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Takes what a message of the stream means to the copy.
+    /// Applies a message of the stream to the copy.
     pub(super) async fn take_copied(
         &mut self,
         touched: Vec<Touched>,
@@ -42,7 +42,7 @@ impl Session<'_> {
         }
     }
 
-    /// Sees what operators want of it meanwhile.
+    /// Reads the operators' requests.
     async fn poll_requests(&mut self) -> Result<(), Error> {
         let store = &self.store;
         let (is_paused, requests) = keep_alive_while(&mut self.feed, store.requests()).await?;
@@ -54,7 +54,7 @@ impl Session<'_> {
         keep_alive_while(&mut self.feed, switch_to).await
     }
 
-    /// The mark of a chunk has come: its rows stand here in the stream.
+    /// Writes the rows of a chunk as jobs at the place of its mark.
     async fn hand_out_chunk(
         &mut self,
         position: Position,

@@ -1,5 +1,5 @@
-//! Sends events without jobs, one batch at a time. Where the destination takes nothing, they become
-//! jobs of its route, until all of those are sent.
+//! Sends events without jobs, one batch at a time. While the destination accepts nothing, events
+//! become jobs of its route, until all of those are sent.
 
 mod copies;
 mod marking;
@@ -25,25 +25,25 @@ use copies::HandedChunk;
 use marking::{PendingMark, written};
 use sending::SendOutcome;
 
-/// How often a run that is to end asks the server how far it is.
+/// Time between two requests for the server's place in a run that ends when it has caught up.
 const POLL: Duration = Duration::from_millis(100);
-/// A run that is to stop waits so long for an answer.
+/// How long a run that stops waits for the last answer.
 const LAST_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// A server that asks again and again for so long, and sends nothing, is shutting down.
+/// A server that requests replies for this long without sending anything is shutting down.
 const SHUTDOWN_AFTER: Duration = Duration::from_secs(2);
 
-/// The most rows to be deleted that are held in memory while no mark can be written.
+/// The most rows to delete that are kept in memory while no mark can be written.
 const MAX_HANDED_ROWS: usize = 50_000;
 
-/// The path of events.
+/// The path that events take.
 #[derive(Clone, Copy, Debug)]
 enum Path {
     Direct,
-    /// They become jobs; from then on it is asked whether few are left.
+    /// Events become jobs; from `poll_at` on, the remaining jobs are counted.
     Spilling {
         poll_at: Instant,
     },
-    /// They wait, as long as few jobs are left.
+    /// Events wait while few jobs are left.
     Draining {
         since: Instant,
         poll_at: Instant,
@@ -61,47 +61,47 @@ struct Run<'s, 'a> {
     path: Path,
     in_flight: Option<InFlight>,
     sending: JoinSet<SendOutcome>,
-    /// Whether the destination is there while events become jobs.
+    /// Checks whether the destination answers while events become jobs.
     probing: JoinSet<bool>,
     pace: BatchSize,
     policy: SpillPolicy,
-    /// Whether the destination is asked before something is sent.
+    /// Whether the destination is checked before messages are sent.
     asks_first: bool,
-    /// It takes too little: what is left of the batch becomes jobs.
+    /// The destination accepts too little: the rest of the batch becomes jobs.
     spills_next: bool,
     send_at: Instant,
     check_at: Instant,
-    /// Why the destination takes nothing, as the store has it.
+    /// The problem of the destination that the store shows.
     shown_problem: Option<String>,
-    /// There are as many jobs as there may be.
+    /// `spill_most` is reached.
     is_full: bool,
-    /// How many bytes of events may become jobs before it is asked whether there is room, and when.
+    /// Bytes of events that may become jobs before the room is read again, and when it is read.
     room: u64,
     room_at: Instant,
     spilled_at: Instant,
-    /// Up to here all was accepted.
+    /// Everything up to this mark was accepted.
     accepted: Mark,
     marked: Mark,
     marked_at: Instant,
     marks: u32,
     marking: Option<PendingMark<'a>>,
     is_store_lost: bool,
-    /// Events that were accepted, and that no mark counts.
+    /// Accepted events that no mark counts.
     unmarked: Counted,
-    /// The rows of these events, to be deleted with the mark.
+    /// The rows of these events, which are deleted with the mark.
     handed: HandedRows,
-    /// A chunk of a copy that is handed out.
+    /// The chunk of a copy that is being delivered.
     chunk: Option<HandedChunk>,
-    /// Transactions that were read, and that others may not see yet.
+    /// Transactions that were read, and may not be visible to others.
     recent: Vec<u32>,
-    /// When it was last asked whether somebody has paused it.
+    /// When the operators' requests were last read.
     polled_at: Instant,
-    /// Since when the server asks again and again.
+    /// The first and the last of the server's requests for a reply without data between.
     reply_requested_since: Option<(Instant, Instant)>,
 }
 
 impl<'a> Session<'a> {
-    /// Sends what it reads until it is asked to stop, or up to a place in the log.
+    /// Sends events until it is stopped, or up to a place in the log.
     pub(super) async fn run_direct(
         &mut self,
         direct: &'a Direct,
@@ -124,7 +124,7 @@ impl<'a> Session<'a> {
 impl<'s, 'a> Run<'s, 'a> {
     fn new(session: &'s mut Session<'a>, direct: &'a Direct) -> Self {
         let (now, mark) = (Instant::now(), session.mark);
-        // Jobs of an earlier run may wait: until none is left, nothing may pass them.
+        // Jobs of an earlier run may wait, and nothing may overtake them.
         let path = Path::Draining {
             since: now,
             poll_at: now,
@@ -167,7 +167,7 @@ impl<'s, 'a> Run<'s, 'a> {
         }
     }
 
-    /// Does what is due.
+    /// Takes the steps that are due.
     async fn advance(&mut self) -> Result<(), Error> {
         self.settle_in_flight().await?;
         if self.is_paused().await? {
@@ -200,7 +200,7 @@ impl<'s, 'a> Run<'s, 'a> {
         self.copy_on().await
     }
 
-    /// Asks once a second whether somebody has paused it.
+    /// Reads the operators' requests once a second; returns whether the capture is paused.
     async fn is_paused(&mut self) -> Result<bool, Error> {
         let is_due = self.polled_at.elapsed() >= TICK;
         if !is_due || self.marking.is_some() || self.is_store_lost {
@@ -223,7 +223,7 @@ impl<'s, 'a> Run<'s, 'a> {
         }
     }
 
-    /// Waits for what comes next, and takes it.
+    /// Waits for the next event, answer or mark, and handles it.
     async fn wait(&mut self, asks: bool) -> Result<(), Error> {
         let reads = !self.reading.is_full() && self.unreadable.is_none();
         let hands_out = self.may_hand_out();
@@ -283,12 +283,12 @@ impl<'s, 'a> Run<'s, 'a> {
         Ok(())
     }
 
-    /// A server that shuts down waits until all that it has sent is confirmed, for ever.
+    /// Replies to the server. One that shuts down waits until everything it sent is confirmed.
     async fn asked(&mut self) -> Result<(), Error> {
         let now = Instant::now();
         let is_idle = self.in_flight.is_none() && self.reading.is_empty();
         if is_idle && self.assembler.transaction().is_none() {
-            // Where it cannot be written, the next time will do.
+            // A mark that cannot be written now is written later.
             let _ = self.mark_now().await;
         }
         let (first, last) = self.reply_requested_since.unwrap_or((now, now));
@@ -309,7 +309,7 @@ impl<'s, 'a> Run<'s, 'a> {
             && (is_whole || self.reading.is_full())
     }
 
-    /// All that was handed out has been answered: what was refused becomes jobs.
+    /// Ends a batch whose messages were all answered: refused ones become jobs.
     async fn settle_in_flight(&mut self) -> Result<(), Error> {
         let is_sent = |in_flight: &InFlight| in_flight.is_sent();
         if self.sending.is_empty() && self.in_flight.as_ref().is_some_and(is_sent) {
@@ -321,7 +321,7 @@ impl<'s, 'a> Run<'s, 'a> {
         Ok(())
     }
 
-    /// All is done that was committed before.
+    /// Whether everything committed before this place is done.
     fn has_reached(&self, until: Lsn) -> bool {
         self.assembler.transaction().is_none()
             && self.in_flight.is_none()
@@ -329,7 +329,7 @@ impl<'s, 'a> Run<'s, 'a> {
             && self.reading.end() >= until
     }
 
-    /// Waits for the last answer, and marks what was accepted: the rest is read again.
+    /// Waits for the last answer, and marks the accepted events. Others are read again.
     async fn stop(&mut self) -> Result<(), Error> {
         if let Ok(Some(Ok(sent))) = timeout(LAST_ANSWER_TIMEOUT, self.sending.join_next()).await {
             self.sent(sent);

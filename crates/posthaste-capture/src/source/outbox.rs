@@ -6,17 +6,17 @@ use serde_json::{Map, Value as Json, json};
 use crate::event::Draft;
 use crate::pgoutput::{Column, Relation, Tuple, Value};
 
-/// The number of the type bytea.
+/// The OID of bytea.
 const BYTES: u32 = 17;
 
-/// Columns of an outbox table that have other names than the usual ones.
+/// Columns of an outbox table whose names differ from the defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutboxColumns {
     /// The delivery id: `id`.
     pub id: Option<String>,
     /// The name of the message: `type`, `job_name` or `aggregatetype`.
     pub name: Option<String>,
-    /// What receivers partition by: `key` or `aggregateid`.
+    /// The key by which receivers partition: `key` or `aggregateid`.
     pub key: Option<String>,
     /// A JSON object of headers: `headers`.
     pub headers: Option<String>,
@@ -24,7 +24,7 @@ pub struct OutboxColumns {
     pub payload: Option<String>,
 }
 
-/// A row whose columns can be asked for.
+/// A row whose columns are found by name.
 struct Row<'a> {
     relation: &'a Relation,
     tuple: &'a Tuple,
@@ -65,7 +65,7 @@ impl<'a> Row<'a> {
 }
 
 impl OutboxColumns {
-    /// The columns that were renamed, and those of the usual ones that must be there.
+    /// The renamed columns and the required default columns.
     pub(crate) fn required(&self) -> [(Option<&String>, &'static [&'static str]); 2] {
         [
             (self.name.as_ref(), &["type", "job_name", "aggregatetype"]),
@@ -76,7 +76,7 @@ impl OutboxColumns {
         ]
     }
 
-    /// Each column that was named.
+    /// The columns that were named.
     pub(crate) fn named(&self) -> impl Iterator<Item = &String> {
         let all = [
             &self.id,
@@ -95,7 +95,7 @@ impl OutboxColumns {
         let name = name.ok_or_else(|| row.lacks(names[0]))?;
         let id = row.text(self.id.as_ref(), &["id"])?;
         let mut headers = headers(row.text(self.headers.as_ref(), &["headers"])?)?;
-        // What an EventRouter routes by, where it is not the name itself.
+        // An EventRouter routes by this column, unless it is the name.
         if let Some(kind) = row.text(None, &["aggregatetype"])?
             && kind != name
         {
@@ -122,7 +122,7 @@ impl OutboxColumns {
                 _ => Ok(Bytes::copy_from_slice(text.as_bytes())),
             };
         }
-        // By reference to a row of another table, as posthaste.outbox has it.
+        // A reference to a row of another table, as in posthaste.outbox.
         let table = row.text(None, &["table_name"])?;
         let id = row.text(None, &["table_id"])?;
         Ok(match (table, id) {
@@ -130,13 +130,13 @@ impl OutboxColumns {
                 let reference = json!({ "table_name": table, "table_id": id });
                 reference.to_string().into()
             }
-            // A row without a payload says that it happened.
+            // A row without a payload is an event without a body.
             _ => Bytes::new(),
         })
     }
 }
 
-/// The fields of an object; what is no text goes as its JSON.
+/// The fields of an object; values that are not texts become their JSON.
 fn headers(text: Option<&str>) -> Result<Vec<(String, String)>, String> {
     let Some(text) = text else {
         return Ok(Vec::new());

@@ -14,7 +14,7 @@ use crate::lsn::Lsn;
 use crate::requirements::{Server, Table};
 use crate::source::{Source, TableName};
 
-/// A slot that is in use for longer is used by somebody.
+/// A slot that stays active for longer is in use.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 const SLOT_STATEMENT: &str = "SELECT pg_catalog.format('SELECT \
@@ -25,10 +25,10 @@ const COPY_SLOT: &str = "SELECT pg_catalog.pg_copy_logical_replication_slot($1::
 const DROP_SLOT: &str = "SELECT pg_catalog.pg_drop_replication_slot($1::text::name)";
 const DROP_PUBLICATION: &str = "SELECT pg_catalog.format('DROP PUBLICATION IF EXISTS %I', $1)";
 
-/// A publication as the database has it.
+/// A publication of the database.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PublicationState {
-    /// All tables, or all of a schema.
+    /// It publishes all tables, or all of a schema.
     pub(crate) has_more: bool,
     pub(crate) tables: Vec<String>,
 }
@@ -92,7 +92,7 @@ impl Store {
         rows.first().map(read).transpose().map_err(reading)
     }
 
-    /// The statement that makes the publication.
+    /// The statement that creates the publication.
     pub(crate) async fn publication_statement(
         &self,
         publication: &str,
@@ -101,7 +101,7 @@ impl Store {
     ) -> Result<String, Error> {
         let tables = publication_tables(source).to_string();
         let operations = source.operations();
-        // Without them every UPDATE of a table with a full identity would fail.
+        // Without generated columns every UPDATE of a table with a full identity would fail.
         let with_generated = version >= 180_000 && matches!(source, Source::Tables(_));
         let values: [&dyn Parameter; 4] = [&publication, &tables, &operations, &with_generated];
         let what = "cannot describe the publication";
@@ -112,7 +112,7 @@ impl Store {
         row.try_get(0).map_err(reading)
     }
 
-    /// The statement that makes the slot.
+    /// The statement that creates the slot.
     pub(crate) async fn slot_statement(
         &self,
         slot: &str,
@@ -125,7 +125,7 @@ impl Store {
         row.try_get(0).map_err(reading)
     }
 
-    /// Makes the publication, unless statements of others would fail with it.
+    /// Creates the publication, unless it would make statements of applications fail.
     pub(crate) async fn publish(&self, statement: &str, source: &Source) -> Result<(), Error> {
         let what = "cannot make the publication";
         self.transaction(what, async {
@@ -144,7 +144,7 @@ impl Store {
         .await
     }
 
-    /// Makes the slot; where it begins. It waits for the transactions that are open.
+    /// Creates the slot, and returns its place. Waits for open transactions.
     pub(crate) async fn create_slot(&self, slot: &str, is_failover: bool) -> Result<Lsn, Error> {
         let what = "cannot make the slot";
         let statement = self.slot_statement(slot, is_failover).await?;
@@ -154,7 +154,7 @@ impl Store {
             .ok_or_else(|| Error::lost(what))
     }
 
-    /// The server may take a moment to notice that the one that read from the slot has gone.
+    /// Waits until the server notices that the previous reader of the slot is gone.
     pub(crate) async fn drop_slot(&self, slot: &str) -> Result<(), Error> {
         let end = Instant::now() + RELEASE_TIMEOUT;
         loop {
@@ -168,13 +168,13 @@ impl Store {
         }
     }
 
-    /// A copy that ends with this connection.
+    /// Creates a temporary copy of the slot.
     pub(crate) async fn copy_slot(&self, slot: &str, copy: &str) -> Result<(), Error> {
         let what = "cannot copy the slot";
         self.ask(what, COPY_SLOT, &[&slot, &copy]).await.map(drop)
     }
 
-    /// The next changes of a slot with the places of their records; it keeps them.
+    /// Peeks at the next changes of a slot, with the places of their records.
     pub(crate) async fn peek(
         &self,
         slot: &str,
@@ -222,7 +222,7 @@ fn split(tables: &[&TableName]) -> (Vec<String>, Vec<String>) {
         .unzip()
 }
 
-/// What the statement of the publication is made of.
+/// The tables of the publication's statement, as JSON.
 fn publication_tables(source: &Source) -> serde_json::Value {
     let one = |table: &TableName, columns: &[String], filter: Option<&String>| {
         json!({

@@ -1,5 +1,5 @@
-//! Rows of a copy go where the stream goes, at the mark of their chunk; how far the copy is is
-//! written with the mark that counts them.
+//! Sends rows of a copy at the mark of their chunk. The progress of the copy is written with the
+//! mark that counts them.
 
 use std::mem::take;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use crate::session::keep_alive_while;
 use crate::snapshot::Snapshot;
 use crate::store::copy::Copied;
 
-/// A chunk that is handed out.
+/// A chunk that is being delivered.
 pub(super) struct HandedChunk {
     chunk: Chunk,
     rows: usize,
-    /// Of its last row.
+    /// The position of its last row.
     last: Position,
     began: Instant,
 }
@@ -32,7 +32,7 @@ impl HandedChunk {
 }
 
 impl Run<'_, '_> {
-    /// Goes on with the copy that an operator wants.
+    /// Continues with the requested copy.
     pub(super) async fn switch_copy(&mut self, wanted: Option<TableCopy>) -> Result<(), Error> {
         if self.chunk.is_some() {
             return Ok(());
@@ -50,7 +50,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// Begins the next chunk, if a copy is wanted and none is in hand.
+    /// Begins the next chunk, if a copy is requested and no chunk is pending.
     pub(super) async fn copy_on(&mut self) -> Result<(), Error> {
         let is_between = self.assembler.transaction().is_none() && self.chunk.is_none();
         let has_store = self.marking.is_none() && !self.is_store_lost;
@@ -64,7 +64,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// Others may not see yet what the stream has brought.
+    /// Remembers a transaction that may not be visible to others yet.
     pub(super) fn note_transaction(&mut self) {
         if let Some(open) = self.assembler.transaction()
             && self.recent.last() != Some(&open.xid)
@@ -73,7 +73,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// What this snapshot sees, later ones see too.
+    /// Forgets transactions that this snapshot sees: later snapshots see them too.
     pub(super) fn forget_seen(&mut self, snapshot: &Snapshot) {
         self.recent.retain(|xid| !snapshot.sees(*xid));
     }
@@ -96,7 +96,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// The mark of a chunk has come: its rows stand here in the stream.
+    /// Adds the rows of a chunk at the place of its mark.
     async fn read_chunk(&mut self, xid: u32, position: Position) -> Result<(), Error> {
         let session = &mut *self.session;
         let copier = &mut session.copier;
@@ -131,19 +131,19 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// Whether this mark counts the chunk that is handed out.
+    /// Whether this mark counts the chunk that is being delivered.
     pub(super) fn counts_chunk(&self, mark: Mark) -> bool {
         let handed = self.chunk.as_ref();
         handed.is_some_and(|chunk| chunk.is_counted(mark))
     }
 
-    /// What a mark says of the copy.
+    /// The progress of the copy at this mark.
     pub(super) fn copied_to(&self, mark: Mark) -> Option<Copied> {
         let handed = self.chunk.as_ref().filter(|chunk| chunk.is_counted(mark));
         handed.map(|handed| handed.chunk.copied(handed.rows))
     }
 
-    /// This mark was written.
+    /// Ends the chunk if this mark, which was written, counts it.
     pub(super) fn finish_chunk(&mut self, mark: Mark) {
         if let Some(handed) = self.chunk.take_if(|chunk| chunk.is_counted(mark)) {
             let took = handed.began.elapsed();

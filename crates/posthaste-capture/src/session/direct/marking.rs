@@ -1,4 +1,4 @@
-//! Writes down what was accepted, beside the sending.
+//! Writes marks of accepted events while sending continues.
 
 use std::mem::take;
 use std::pin::Pin;
@@ -18,12 +18,12 @@ use crate::session::{
 };
 use crate::store::{KeepOutcome, Store};
 
-/// What was accepted is marked this often.
+/// Time between two marks.
 const MARK_INTERVAL: Duration = Duration::from_secs(1);
-/// A mark that could not be written is tried again after this.
+/// Delay before a failed mark is written again.
 const MARK_RETRY: Duration = Duration::from_secs(2);
 
-/// A mark, and the connection by which it was written.
+/// A mark, and the connection that wrote it.
 pub(super) type MarkWritten = Result<(Arc<Store>, KeepOutcome, Mark), Error>;
 
 /// A mark that is being written.
@@ -34,12 +34,12 @@ pub(super) struct PendingMark<'a> {
 }
 
 impl<'a> Run<'_, 'a> {
-    /// Begins to write a mark, if it is time.
+    /// Begins to write a mark, if one is due.
     pub(super) fn mark(&mut self) {
         let (new, old) = (self.accepted, self.marked);
         let is_due = match self.is_store_lost {
             true => self.marked_at.elapsed() >= MARK_RETRY,
-            // The copy goes on once its chunk is marked.
+            // The copy continues once its chunk is marked.
             false if self.counts_chunk(new) => true,
             false if new.position != old.position => self.marked_at.elapsed() >= MARK_INTERVAL,
             false => {
@@ -47,7 +47,7 @@ impl<'a> Run<'_, 'a> {
                 unmarked >= UNMARKED || self.marked_at.elapsed() >= IDLE_MARK_INTERVAL
             }
         };
-        // A lost store is also tried without a new mark: only so is it known to be there again.
+        // A lost store is also tried without a new mark, to learn that it is back.
         let is_wanted = new != old || self.is_store_lost;
         if !is_wanted || !is_due || self.marking.is_some() {
             return;
@@ -78,7 +78,7 @@ impl<'a> Run<'_, 'a> {
                 false => store,
                 true => {
                     let store = Store::open(database, &capture.name).await?;
-                    // What the newest mark counts is counted on.
+                    // Counting continues from the newest mark.
                     store.mark(by.1).await?;
                     Arc::new(store)
                 }
@@ -106,7 +106,7 @@ impl<'a> Run<'_, 'a> {
                 let after = match self.session.after_mark().await {
                     Ok(after) => after,
                     Err(error) if error.is_shutdown() => return Err(error),
-                    // The next mark confirms this one too.
+                    // The next confirmation includes this mark.
                     Err(error) => {
                         self.lose_store(&error);
                         return Ok(());
@@ -116,7 +116,7 @@ impl<'a> Run<'_, 'a> {
                 self.rotate_marks().await
             }
             Ok(_) => Err(superseded()),
-            // Its sender waits for us, and we for a destination.
+            // The walsender waits for our confirmation, which waits for a destination.
             Err(error) if error.is_shutdown() => Err(error),
             Err(error) => {
                 if let Some(marking) = marking {
@@ -129,7 +129,7 @@ impl<'a> Run<'_, 'a> {
         }
     }
 
-    /// Goes on without the store, and tries another connection to it later.
+    /// Continues without the store, and reconnects to it later.
     pub(super) fn lose_store(&mut self, error: &Error) {
         if !self.is_store_lost {
             let capture = &self.session.capture.name;
@@ -138,7 +138,7 @@ impl<'a> Run<'_, 'a> {
         self.is_store_lost = true;
     }
 
-    /// Nobody else writes to the store after this.
+    /// Waits for the mark that is being written, and requires a store.
     pub(super) async fn finish_marking(&mut self) -> Result<(), Error> {
         if let Some(marking) = &mut self.marking {
             let written = async { Ok(marking.written.as_mut().await) };
@@ -151,7 +151,7 @@ impl<'a> Run<'_, 'a> {
         }
     }
 
-    /// Marks what was accepted.
+    /// Marks all accepted events.
     pub(super) async fn mark_now(&mut self) -> Result<(), Error> {
         self.finish_marking().await?;
         match self.accepted == self.marked {
@@ -182,7 +182,7 @@ impl<'a> Run<'_, 'a> {
     }
 }
 
-/// Completes when the mark is written that is being written.
+/// Completes when the pending mark is written.
 pub(super) async fn written(marking: &mut Option<PendingMark<'_>>) -> MarkWritten {
     match marking {
         Some(marking) => marking.written.as_mut().await,

@@ -1,4 +1,4 @@
-//! Sends what is in hand.
+//! Sends the events in flight.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,13 @@ use super::Run;
 use crate::capture::State;
 use crate::error::Error;
 
-/// What became of messages.
+/// The answers to messages.
 pub(super) struct SendOutcome {
     numbers: Vec<usize>,
     messages: Vec<Message>,
     answers: Vec<Answer>,
     took: Duration,
-    /// The destination answered when it was asked.
+    /// The destination answered the check.
     was_there: bool,
 }
 
@@ -50,7 +50,7 @@ impl Run<'_, '_> {
                 was_there: was_there && asks_first,
             }
         });
-        // They are being sent before more is read.
+        // Lets the sending begin before more is read.
         yield_now().await;
     }
 

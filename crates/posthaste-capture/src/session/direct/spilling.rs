@@ -1,4 +1,4 @@
-//! When events become jobs of the route, and when no longer.
+//! Decides when events become jobs of the route, and when they are sent directly again.
 
 use std::mem::take;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use crate::error::Error;
 use crate::handed_rows::HandedRows;
 use crate::session::{BATCH_INTERVAL, keep_alive_while};
 
-/// How often it is asked how much log is not confirmed.
+/// Time between two reads of the unconfirmed log.
 const CHECK_SILENT: Duration = Duration::from_secs(1);
 const CHECK: Duration = Duration::from_secs(10);
-/// How often it is asked which jobs are left: while events become jobs, and while they wait.
+/// Time between two reads of the remaining jobs, while events become jobs and while they wait.
 const POLL_SPILLING: Duration = Duration::from_secs(1);
 const POLL_DRAINING: Duration = Duration::from_millis(25);
 
 impl Run<'_, '_> {
-    /// What the destination does not have of what was handed out becomes jobs.
+    /// Writes the events in flight that were not accepted as jobs.
     pub(super) async fn spill_unsent(&mut self) -> Result<(), Error> {
         let Some(in_flight) = self.in_flight.take() else {
             return Ok(());
@@ -48,7 +48,7 @@ impl Run<'_, '_> {
         self.rotate_marks().await
     }
 
-    /// Gives the destination up for now, if it is time.
+    /// Begins to spill if the destination has accepted too little for too long.
     pub(super) async fn spill_if_due(&mut self) -> Result<(), Error> {
         let now = Instant::now();
         let is_waiting = self.in_flight.is_some() && self.sending.is_empty();
@@ -76,7 +76,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Asks, if it is time, whether more events may become jobs.
+    /// Reads, if due, whether more events may become jobs.
     pub(super) async fn check_room(&mut self) -> Result<(), Error> {
         let now = Instant::now();
         let is_used = self.room == 0 && !self.is_full;
@@ -107,8 +107,8 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Asks how much log is not confirmed. Where the store is lost too, only a silent destination
-    /// ends the connection.
+    /// Reads how much log is unconfirmed. An error ends the session only if the destination accepts
+    /// nothing either.
     pub(super) async fn check_unconfirmed(&mut self, is_silent: bool) -> Result<(), Error> {
         if is_silent {
             self.finish_marking().await?;
@@ -128,7 +128,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// What was read becomes jobs.
+    /// Writes the events that were read as jobs.
     pub(super) async fn spill(&mut self) -> Result<(), Error> {
         self.spill_unsent().await?;
         let is_whole = self.assembler.transaction().is_none() || self.unreadable.is_some();
@@ -156,21 +156,21 @@ impl Run<'_, '_> {
         self.rotate_marks().await
     }
 
-    /// Goes on without jobs once none is left that must come before.
+    /// Sends directly again once no job is left that must come before.
     pub(super) async fn drain(&mut self) -> Result<(), Error> {
         self.finish_marking().await?;
         let (store, capture) = (Arc::clone(&self.session.store), self.session.capture);
         let asked = Instant::now();
         let backlog = store.backlog(&capture.queue);
         let backlog = keep_alive_while(&mut self.session.feed, backlog).await?;
-        // Where asking takes long, it is asked less often.
+        // A slow read is repeated less often.
         let (now, took) = (Instant::now(), asked.elapsed());
         let (since, is_held) = match self.path {
             Path::Draining { since, .. } => (since, true),
             _ => (now, false),
         };
         let drained = match Drained::new(backlog, now.duration_since(since)) {
-            // Jobs that the relay has claimed do not tell whether it can send them.
+            // A relay that has claimed the jobs may be unable to send them.
             Drained::Nearly if !is_held && !self.is_there() => Drained::Not,
             drained => drained,
         };
@@ -194,8 +194,8 @@ impl Run<'_, '_> {
         self.switch_path(path, state).await
     }
 
-    /// Whether the destination has answered since this was last asked. It is asked beside the
-    /// spilling, because a frozen one takes long.
+    /// Whether the destination has answered since the last call. The check runs beside the
+    /// spilling, because a frozen destination answers late.
     fn is_there(&mut self) -> bool {
         if let Some(asked) = self.probing.try_join_next() {
             return asked.unwrap_or(false);
@@ -208,7 +208,7 @@ impl Run<'_, '_> {
         false
     }
 
-    /// Says so where others see it.
+    /// Takes a path, and records it in the store.
     async fn switch_path(&mut self, path: Path, state: State) -> Result<(), Error> {
         self.path = path;
         if self.session.shared.status().state == state {
@@ -221,8 +221,8 @@ impl Run<'_, '_> {
         keep_alive_while(&mut self.session.feed, shown).await
     }
 
-    /// Says where others see it whether the destination takes nothing, and why. Sending does not
-    /// depend on the store.
+    /// Records in the store whether the destination accepts nothing, and why. Sending continues if
+    /// that fails.
     pub(super) async fn show_waiting(&mut self) {
         let (state, problem) = {
             let status = self.session.shared.status();
