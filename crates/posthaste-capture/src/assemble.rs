@@ -1,4 +1,4 @@
-//! From messages of the stream to events. Pure.
+//! Assembles events from messages of the stream. Pure.
 
 #[cfg(test)]
 mod tests;
@@ -17,37 +17,37 @@ use crate::pgoutput::{self, Old, Part, Relation, Tuple, Value};
 use crate::position::{Position, RecordKind, Rows, Timelines, delivery_id};
 use crate::source::Source;
 
-/// What a message of the stream has brought.
+/// The result of a message of the stream.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) events: Vec<Event>,
-    /// Where the transaction ended, if this was its commit.
+    /// The end of the transaction, if this was its commit.
     pub(crate) committed: Option<Lsn>,
-    /// Rows of the table that is copied.
+    /// Changed rows of the copied table.
     pub(crate) touched: Vec<Touched>,
-    /// A mark of a copy, and where it stands.
+    /// A mark of a copy with its position.
     pub(crate) mark: Option<(String, Position)>,
 }
 
-/// A change that cannot become an event; nothing beyond it is looked at.
+/// A change that cannot become an event. Reading stops at it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unreadable {
     pub(crate) position: Position,
     pub(crate) problem: String,
 }
 
-/// Reads one connection's stream. Another connection describes its tables anew.
+/// Reads the stream of one connection. Each connection describes its tables again.
 #[derive(Debug)]
 pub(crate) struct Assembler<'a> {
     source: &'a Source,
     epoch: Uuid,
     timelines: Timelines,
-    /// Up to and with this one, all is done.
+    /// The last change that is done.
     marked: Position,
     relations: HashMap<u32, Relation>,
     transaction: Option<Transaction>,
     rows: Rows,
-    /// The table that is copied.
+    /// The copied table.
     watched: Option<CopyTable>,
     /// The columns by which rows of an outbox are deleted.
     deleted_by: Vec<String>,
@@ -80,20 +80,20 @@ impl<'a> Assembler<'a> {
         }
     }
 
-    /// Rows of the outbox are deleted by these columns.
+    /// Sets the columns by which rows of the outbox are deleted.
     pub(crate) fn delete_by(mut self, key: &[String]) -> Self {
         self.deleted_by = key.to_vec();
         self
     }
 
-    /// Which table is copied.
+    /// Sets the copied table.
     pub(crate) fn watch(&mut self, table: Option<&CopyTable>) {
         if self.watched.as_ref() != table {
             self.watched = table.cloned();
         }
     }
 
-    /// Rows that were there, as events that stand where the mark of their chunk is.
+    /// Turns rows of a chunk into events at the position of its mark.
     pub(crate) fn read(
         &self,
         relation: &Relation,
@@ -111,12 +111,12 @@ impl<'a> Assembler<'a> {
         Ok(events)
     }
 
-    /// The transaction of which the stream has not brought the end.
+    /// The open transaction of the stream.
     pub(crate) fn transaction(&self) -> Option<Transaction> {
         self.transaction
     }
 
-    /// Takes the next message, and the place of its record.
+    /// Reads the next message, with the place of its record.
     pub(crate) fn take(&mut self, record: Lsn, message: Bytes) -> Result<Step, Unreadable> {
         let mut position = Position {
             commit: self.transaction.map_or(Lsn(0), |open| open.commit),
@@ -134,7 +134,7 @@ impl<'a> Assembler<'a> {
         });
         match taken {
             Ok(step) => Ok(step),
-            // An operator has passed it.
+            // An operator skipped it.
             Err(_) if is_change && position <= self.marked => Ok(Step::default()),
             Err(problem) => Err(Unreadable { position, problem }),
         }
@@ -178,7 +178,7 @@ impl<'a> Assembler<'a> {
                         ..Step::default()
                     });
                 }
-                // One outside of a transaction has no commit by which it could be told apart.
+                // A message without a transaction has no commit, so its position is not unique.
                 let draft = match is_transactional {
                     true => self.source.message(&prefix, content),
                     false => None,
@@ -224,7 +224,7 @@ impl<'a> Assembler<'a> {
         let watched = self.watched.as_ref();
         let touched = watched.and_then(|table| table.touched(relation, &change));
         let draft = self.source.row(relation, &change, place)?;
-        // A row of a copy stands at the mark of its chunk.
+        // Rows of a copy have the position of a message, the mark of their chunk.
         let kind = match operation {
             Operation::Read => RecordKind::Message,
             _ => RecordKind::Change,
@@ -251,7 +251,7 @@ impl<'a> Assembler<'a> {
             .collect()
     }
 
-    /// An event for each table, all of one record. Partitions of one table are that table.
+    /// An event for each table of the record. Partitions count as their table.
     fn truncate(
         &mut self,
         record: Lsn,

@@ -1,9 +1,9 @@
-//! Rows that were there, copied by chunks beside the stream. Pure: which rows of a chunk are newer
-//! in the stream, and how large the next one is.
+//! Copies existing rows in chunks beside the stream. Pure: finds the rows of a chunk that are newer
+//! in the stream, and the size of the next chunk.
 //!
-//! A chunk is what one snapshot saw. A mark is put into the log after it; until the mark comes in
-//! the stream, each change of a transaction that the snapshot did not see takes its row out of the
-//! chunk, since the stream has handed out a newer one.
+//! A chunk is read in one snapshot. A mark is written into the log after it. Until the stream
+//! brings the mark, each change of a transaction that the snapshot did not see removes its row from
+//! the chunk, because the stream has delivered a newer version.
 
 #[cfg(test)]
 mod tests;
@@ -16,26 +16,26 @@ use crate::pgoutput::{Old, Relation, Tuple, Value};
 use crate::snapshot::Snapshot;
 use crate::source::TableName;
 
-/// The marks between the stream and a chunk go by this prefix.
+/// The prefix of marks.
 pub(crate) const MARK: &str = "posthaste.mark";
 
-/// A key's values, as the server prints them.
+/// The values of a key, as the server prints them.
 pub(crate) type Key = Vec<String>;
 
-/// A chunk takes about so long, so that no snapshot is old and no change waits.
+/// The time that a chunk should take, short enough for its snapshot and for waiting changes.
 const CHUNK_TIME: Duration = Duration::from_millis(400);
 const ROWS: std::ops::RangeInclusive<i64> = 1..=10_000;
 const FIRST_ROWS: i64 = 200;
 const BYTES: usize = 8 << 20;
 
-/// A copy as the database has it.
+/// A copy of the database's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TableCopy {
     pub(crate) id: i64,
     pub(crate) table: TableName,
-    /// Rows for which this SQL expression is true.
+    /// Copies rows for which this SQL expression is true.
     pub(crate) filter: Option<String>,
-    /// The key of the last row that was looked at.
+    /// The key of the last row that was read.
     pub(crate) after: Option<Key>,
 }
 
@@ -43,24 +43,24 @@ pub(crate) struct TableCopy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CopyTable {
     pub(crate) relation: Relation,
-    /// The columns of its key, in their order.
+    /// The columns of its key, in order.
     pub(crate) keys: Vec<String>,
 }
 
-/// The rows that a change is of.
+/// The rows that a change touches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Touched {
     Rows(Vec<Key>),
-    /// All of them, or one whose key the change does not have.
+    /// All rows, or a row whose key is unknown.
     All,
 }
 
-/// A chunk as it was read.
+/// The rows of a chunk as they were read.
 #[derive(Debug)]
 pub(crate) struct Page {
     snapshot: Snapshot,
     rows: Vec<(Key, Tuple)>,
-    /// The key of the last row that was looked at.
+    /// The key of the last row that was read.
     last: Option<Key>,
     scanned: usize,
     bytes: usize,
@@ -71,7 +71,7 @@ pub(crate) fn column_of(text: Option<&str>) -> Value {
 }
 
 impl CopyTable {
-    /// The rows that a change of this table is of; nothing where it is of another.
+    /// The rows of this table that a change touches; `None` for changes of other tables.
     pub(crate) fn touched(&self, relation: &Relation, change: &Change) -> Option<Touched> {
         if relation.oid != self.relation.oid {
             return None;
@@ -93,7 +93,7 @@ impl CopyTable {
         })
     }
 
-    /// Nothing where a value is not in the log, or the table has changed.
+    /// `None` if a value is not in the log, or the table has changed.
     fn key(
         &self,
         relation: &Relation,
@@ -121,7 +121,7 @@ impl CopyTable {
 }
 
 impl Page {
-    /// Reads rows of which the first columns are the key, and the next says whether it is wanted.
+    /// Splits rows into the key, a column that says whether the filter matches, and the values.
     pub(crate) fn new(table: &CopyTable, snapshot: Snapshot, rows: Vec<Vec<Value>>) -> Self {
         let keys = table.keys.len();
         let (scanned, mut last, mut bytes) = (rows.len(), None, 0);
@@ -153,7 +153,7 @@ impl Page {
         }
     }
 
-    /// The rows that the stream has not handed out newer, where it has brought these changes since.
+    /// The rows of which these changes of the stream are no newer version.
     pub(crate) fn left(self, seen: &[(u32, Touched)]) -> Vec<Tuple> {
         let places = self.rows.iter().enumerate();
         let places: HashMap<&Key, usize> = places.map(|(place, (key, _))| (key, place)).collect();
@@ -178,13 +178,13 @@ impl Page {
         self.last.as_ref()
     }
 
-    /// Whether the table ended with it, where it was read with this limit.
+    /// Whether the table ends with it, if it was read with this limit.
     pub(crate) fn is_last(&self, limit: i64) -> bool {
         i64::try_from(self.scanned).is_ok_and(|rows| rows < limit)
     }
 }
 
-/// How many rows the next chunk has.
+/// The number of rows of the next chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ChunkSize(i64);
 
@@ -199,25 +199,25 @@ impl ChunkSize {
         self.0
     }
 
-    /// After this chunk, which took this long.
+    /// The next size after this chunk, which took this long to read.
     pub(crate) fn after(self, page: &Page, took: Duration) -> Self {
         let by_size = BYTES as f64 / (page.bytes as f64).max(1.0);
         self.times(by_size.clamp(0.25, 4.0)).min(self.in_time(took))
     }
 
-    /// After a chunk that took this long.
+    /// The next size after a chunk that took this long.
     fn in_time(self, took: Duration) -> Self {
         let by_time = CHUNK_TIME.as_secs_f64() / took.as_secs_f64().max(0.001);
         self.times(by_time.clamp(0.25, 4.0))
     }
 
-    /// After a chunk that took this long from its mark until it was written down: much of that is a
-    /// wait for others, which fewer rows do not shorten.
+    /// The next size after a chunk that took this long from its mark until it was written. Much of
+    /// that is a wait that fewer rows would not shorten.
     pub(crate) fn after_delivery(self, took: Duration) -> Self {
         self.in_time(took).max(Self::default())
     }
 
-    /// After a chunk that could not be read in time.
+    /// The next size after a chunk that could not be read in time.
     pub(crate) fn too_late(self) -> Self {
         self.times(0.25)
     }

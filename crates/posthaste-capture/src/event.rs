@@ -1,4 +1,4 @@
-//! What a change becomes: an event, and the job that carries it. Pure.
+//! Events of changes, and the jobs that carry them. Pure.
 
 use std::fmt::Write as _;
 
@@ -11,36 +11,36 @@ use uuid::Uuid;
 
 use crate::position::Position;
 
-/// What a source makes of a change.
+/// An event before its id and position are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Draft {
-    /// Given by the writer.
+    /// The id that the writer set.
     pub(crate) id: Option<Uuid>,
     pub(crate) name: String,
-    /// By which receivers partition.
+    /// The key by which receivers partition.
     pub(crate) key: Option<String>,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Bytes,
 }
 
-/// A committed change that somebody is to hear of.
+/// A committed change for receivers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The same whenever the change is read.
+    /// The delivery id, the same each time the change is read.
     pub id: Uuid,
     /// The name of its job.
     pub name: String,
-    /// By which receivers partition.
+    /// The key by which receivers partition.
     pub key: Option<String>,
-    /// What goes beside the body, its position among it.
+    /// Headers, the position among them.
     pub headers: Vec<(String, String)>,
-    /// What the receiver gets.
+    /// The body that receivers get.
     pub body: Bytes,
-    /// When it was committed.
+    /// The time of the commit.
     pub at: Timestamp,
-    /// Where it stands in the stream.
+    /// Its position in the stream.
     pub position: Position,
-    /// The key of its row, where that is to be deleted.
+    /// The key of its row, if the row is deleted after the capture.
     pub(crate) row: Option<Map<String, Value>>,
 }
 
@@ -67,12 +67,12 @@ impl Event {
         }
     }
 
-    /// About as many bytes as its job has.
+    /// The approximate size of its job in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.body.len() + self.name.len() + 200
     }
 
-    /// The same as it is sent without a job.
+    /// The message that is sent without a job.
     pub(crate) fn outgoing(&self) -> Outgoing<'_> {
         Outgoing {
             id: self.id,
@@ -84,7 +84,7 @@ impl Event {
         }
     }
 
-    /// Refuses what no job can carry, by whichever path.
+    /// Refuses an event that no job can carry, on both paths.
     pub(crate) fn require_job(&self) -> Result<(), posthaste::Error> {
         let key = self.key.iter();
         let headers = self.headers.iter().flat_map(|(name, value)| [name, value]);
@@ -96,14 +96,13 @@ impl Event {
         }
     }
 
-    /// The job that carries it, in the envelope of `posthaste.outbox`, by which it goes out under
-    /// its own id.
+    /// The job that carries it in the envelope of `posthaste.outbox`, which keeps its id.
     pub(crate) fn job(&self, queue: &str) -> Result<NewJob, posthaste::Error> {
         self.job_of(queue, self.row())
     }
 
-    /// The same with the time of the commit, as it would have been sent without a job. Relays that
-    /// do not know of that time refuse it.
+    /// As [`Self::job`] with the time of the commit, as it would be sent without a job. Older
+    /// relays refuse it.
     pub(crate) fn spilled_job(&self, queue: &str) -> Result<NewJob, posthaste::Error> {
         let mut row = self.row();
         row.insert("at".into(), json!(self.at.to_string()));
@@ -118,7 +117,7 @@ impl Event {
         let mut row = Map::new();
         row.insert("id".into(), json!(self.id.to_string()));
         let (field, text) = match std::str::from_utf8(&self.body) {
-            // The database has no text with a zero in it.
+            // Postgres has no text with a zero byte.
             Ok(text) if !text.contains('\0') => ("text", text.to_owned()),
             _ => ("hex", hex(&self.body)),
         };
@@ -135,9 +134,9 @@ impl Event {
     }
 }
 
-/// What is shorter fits into a job however its characters are escaped: it takes 1 MiB.
+/// A shorter body fits into a job of 1 MiB even if all its characters are escaped.
 const PLAIN_BODY: usize = 100 << 10;
-/// A name has 255 bytes.
+/// The longest name in bytes.
 const PLAIN_TEXT: usize = 255;
 
 fn hex(bytes: &[u8]) -> String {

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::event::Event;
 
-/// Their keys, and the transactions that wrote them.
+/// The keys of the rows, and the transactions that wrote them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HandedRows {
     keys: Vec<Map<String, Value>>,

@@ -1,4 +1,4 @@
-//! What an operator does with captures: install, begin again, skip, remove, look.
+//! Operations on captures: install, begin again, copy, skip, pause, remove, list.
 
 use posthaste::Database;
 use tokio_postgres::Client;
@@ -16,27 +16,27 @@ use crate::source::{Source, TableName};
 use crate::store::outbox::Deletion;
 use crate::store::{self, Store};
 
-/// All captures of a database.
+/// Lists the captures of a database.
 pub async fn overviews(client: &Client) -> Result<Vec<Overview>, posthaste::Error> {
     store::operate::overviews(client).await
 }
 
-/// What nobody captured, the newest first; of one capture, or of all.
+/// Lists gaps, the newest first, of one capture or of all.
 pub async fn gaps(client: &Client, name: Option<&str>) -> Result<Vec<Gap>, posthaste::Error> {
     store::operate::gaps(client, name).await
 }
 
-/// Notes that somebody knows of a gap; whether one of this number was unknown.
+/// Accepts a gap. Returns whether one with this id was not accepted yet.
 pub async fn accept(client: &Client, id: i64) -> Result<bool, posthaste::Error> {
     store::operate::accept(client, id).await
 }
 
-/// Copies of rows that were there, the newest first; of one capture, or of all.
+/// Lists copies, the newest first, of one capture or of all.
 pub async fn copies(client: &Client, name: Option<&str>) -> Result<Vec<Copying>, posthaste::Error> {
     store::copy::copies(client, name).await
 }
 
-/// Ends the copy of a table; whether one went on.
+/// Cancels the copy of a table. Returns whether one was running.
 pub async fn cancel_copy(
     client: &Client,
     name: &str,
@@ -45,20 +45,20 @@ pub async fn cancel_copy(
     store::copy::cancel_copy(client, name, table).await
 }
 
-/// Pauses a capture: it takes nothing, and the server keeps its log. Whether it was running;
-/// nothing where there is none of this name.
+/// Pauses a capture: it captures nothing, and the server keeps its log. Returns whether it was
+/// running; `None` if there is no capture of this name.
 pub async fn pause(client: &Client, name: &str) -> Result<Option<bool>, posthaste::Error> {
     store::operate::set_paused(client, name, true).await
 }
 
-/// Lets a paused capture go on. Whether it was paused; nothing where there is none of this name.
+/// Resumes a capture. Returns whether it was paused; `None` if there is none of this name.
 pub async fn resume(client: &Client, name: &str) -> Result<Option<bool>, posthaste::Error> {
     store::operate::set_paused(client, name, false).await
 }
 
 impl Capture {
-    /// Makes the publication, the slot and the capture's first mark, each if it is missing. Refuses
-    /// whatever would make statements of others fail.
+    /// Creates the publication, the slot and the first mark, each if it is missing. Refuses to
+    /// create a publication that would make statements of applications fail.
     pub async fn install(&self, database: &Database) -> Result<Installation, Error> {
         let store = Store::open(database, &self.name).await?;
         let slot = store.slot(&self.slot).await?;
@@ -106,7 +106,7 @@ impl Capture {
                     "the slot {name} is somebody else's"
                 )));
             }
-            // An installation ended here, and nobody has read from the slot since.
+            // An earlier installation stopped here, and the slot was not read since.
             Some(slot) => slot.confirmed,
             None => store.create_slot(&self.slot, is_failover).await?,
         };
@@ -119,7 +119,7 @@ impl Capture {
         Ok(self.installation(false, begins))
     }
 
-    /// How rows of the outbox are deleted, if they are.
+    /// How captured rows of the outbox are deleted, if they are.
     pub(crate) async fn deletion(&self, store: &Store) -> Result<Option<Deletion>, Error> {
         match &self.source {
             Source::Outbox { table, .. } if self.options.outbox_delete => {
@@ -134,7 +134,7 @@ impl Capture {
         failover(self.options.failover, version).map_err(Error::stopped)
     }
 
-    /// A slot that is there keeps its place.
+    /// Creates the slot unless it exists.
     async fn change_failover(&self, database: &Database, is_on: bool) -> Result<(), Error> {
         let mut feed = open_feed(self.server.as_ref().unwrap_or(database)).await?;
         let altered = feed.set_failover(&self.slot, is_on).await;
@@ -157,7 +157,7 @@ impl Capture {
         }
     }
 
-    /// A slot that is older than its publication cannot be read, so this comes first.
+    /// Creates the publication. It comes before the slot, because an older slot cannot use it.
     async fn publish(&self, store: &Store, version: i32) -> Result<(), Error> {
         let Some(published) = store.published(&self.slot).await? else {
             let statement = store
@@ -181,7 +181,7 @@ impl Capture {
         Ok(())
     }
 
-    /// The statements that the installation would run, for somebody who may.
+    /// The statements of the installation, for a role that may run them.
     pub async fn statements(&self, database: &Database) -> Result<Vec<String>, Error> {
         let store = Store::open(database, &self.name).await?;
         let version = store.server().await?.version;
@@ -193,8 +193,7 @@ impl Capture {
         Ok(vec![publication, slot])
     }
 
-    /// A new slot in the place of one that is lost or not where it should be; what lies between is
-    /// written down as a gap.
+    /// Replaces a lost or misplaced slot, and records the changes between as a gap.
     pub async fn begin(&self, database: &Database) -> Result<Installation, Error> {
         let store = Store::open(database, &self.name).await?;
         let installed = self.installed(&store).await?;
@@ -222,9 +221,8 @@ impl Capture {
         Ok(self.installation(false, begins))
     }
 
-    /// Asks for the rows that a table has, beside its changes: all, or those for which an SQL
-    /// expression is true. The process that runs the capture reads them. Whether it was begun: a
-    /// copy of the table may go on already.
+    /// Requests a copy of the rows of a table, or of those for which an SQL expression is true. The
+    /// process that runs the capture reads them. Returns `false` if a copy of the table is running.
     pub async fn copy(
         &self,
         database: &Database,
@@ -238,7 +236,7 @@ impl Capture {
             .copy_table(table, columns, &installed.publication)
             .await?
             .map_err(Error::stopped)?;
-        // An expression that makes no sense is refused at once.
+        // An invalid expression is refused at once.
         let whole = self.source.copy_filter(table, filter);
         store
             .read_page(&described, whole.as_deref(), None, 1, &[])
@@ -246,7 +244,7 @@ impl Capture {
         store.begin_copy(table, filter).await
     }
 
-    /// Asks for the rows of all its tables.
+    /// Requests copies of all its tables.
     pub async fn copy_all(&self, database: &Database) -> Result<(), Error> {
         for table in self.source.tables() {
             self.copy(database, table, None).await?;
@@ -254,7 +252,7 @@ impl Capture {
         Ok(())
     }
 
-    /// Passes one change that cannot be captured; it is written down as a gap.
+    /// Skips a change that cannot be captured, and records it as a gap.
     pub async fn skip(&self, database: &Database, position: Position) -> Result<(), Error> {
         let store = Store::open(database, &self.name).await?;
         let installed = self.installed(&store).await?;
@@ -262,7 +260,7 @@ impl Capture {
         store.skip(installed.epoch, position, &tables).await
     }
 
-    /// Drops the slot and the publication, and forgets the capture: whatever of them is there.
+    /// Drops the slot and the publication, and removes the capture from the database.
     pub async fn remove(&self, database: &Database) -> Result<(), Error> {
         let store = Store::open(database, &self.name).await?;
         let slot = store.slot(&self.slot).await?;

@@ -1,11 +1,11 @@
-//! Captures as an operator sees them. Pure.
+//! Captures, copies and gaps as an operator sees them. Pure.
 
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
 use crate::lsn::Lsn;
 
-/// How a capture stands, whoever runs it.
+/// The state of a capture, from the database.
 #[derive(Clone, Debug, Serialize)]
 pub struct Overview {
     /// Its name.
@@ -14,65 +14,65 @@ pub struct Overview {
     pub slot: String,
     /// Its publication.
     pub publication: String,
-    /// Since when it is installed.
+    /// When it was installed.
     #[serde(serialize_with = "text")]
     pub installed_at: Timestamp,
-    /// When a process last began to run it.
+    /// When a process last started it.
     #[serde(serialize_with = "optional_text")]
     pub started_at: Option<Timestamp>,
-    /// Why it does not go on before somebody acts.
+    /// Why it is stopped until an operator acts.
     pub stopped: Option<String>,
     /// Whether a process reads from its slot.
     pub is_active: bool,
     /// Whether its slot is missing.
     pub is_missing: bool,
-    /// How the server keeps its log.
+    /// `wal_status` of the slot.
     pub wal_status: String,
-    /// All that was committed before this place is captured.
+    /// Everything committed before this place is captured.
     pub done: Option<String>,
-    /// When that was written down.
+    /// When that was recorded.
     #[serde(serialize_with = "optional_text")]
     pub marked_at: Option<Timestamp>,
-    /// How much log was written since.
+    /// Bytes of log since then.
     pub unconfirmed_bytes: Option<i64>,
-    /// How much log the server keeps for it.
+    /// Bytes of log that the server keeps for it.
     pub retained_bytes: Option<i64>,
-    /// Gaps that nobody has accepted.
+    /// Gaps that are not accepted.
     pub gaps: i64,
-    /// Since when it is paused.
+    /// When it was paused.
     #[serde(serialize_with = "optional_text")]
     pub paused_at: Option<Timestamp>,
-    /// Events that it has sent, or written as jobs, since it was installed or begun again.
+    /// Events that it sent or wrote as jobs since it was installed or begun again.
     pub events: i64,
-    /// The bytes of these events, about.
+    /// The approximate bytes of these events.
     pub bytes: i64,
-    /// Commits that are older than this are captured; 0 while it keeps up.
+    /// The lag in seconds: older commits are captured. 0 while it keeps up.
     pub lag_seconds: Option<f64>,
-    /// Rows that copies have handed out that have not ended.
+    /// Rows that the running copies have delivered.
     pub copied_rows: Option<i64>,
-    /// About how many they are to hand out.
+    /// The approximate rows of the running copies.
     pub copy_rows: Option<i64>,
-    /// Why a copy does not go on.
+    /// Why a copy is stopped.
     pub copy_problem: Option<String>,
-    /// Of one that sends without jobs: `direct`; `waiting` while the destination takes nothing and
-    /// events wait in the server's log; `spilling` while its events become jobs all the
-    /// same; `full` while there are as many jobs as there may be; `draining` while events wait
-    /// until the last of those is sent.
+    /// The path of a capture that sends without jobs: `direct`; `waiting` while the destination
+    /// accepts nothing and events wait in the server's log; `spilling` while events become jobs;
+    /// `full` while `spill_most` is reached; `draining` while events wait until the last of those
+    /// jobs is sent.
     pub path: Option<String>,
     /// Since when its events are not sent directly.
     #[serde(serialize_with = "optional_text")]
     pub indirect_since: Option<Timestamp>,
-    /// Why the destination took nothing, since then.
+    /// Why the destination accepts nothing.
     pub path_problem: Option<String>,
 }
 
 impl Overview {
-    /// Whether it needs somebody: it has stopped, or its slot is lost.
+    /// Whether it needs an operator: it is stopped, or its slot is lost.
     pub fn is_stopped(&self) -> bool {
         self.stopped.is_some() || self.is_missing || self.wal_status == "lost"
     }
 
-    /// What it is doing, in a word or two.
+    /// Its state in a word or two.
     pub fn state(&self) -> &'static str {
         if self.is_stopped() {
             "stopped"
@@ -94,66 +94,66 @@ impl Overview {
     }
 }
 
-/// A copy of rows that were there.
+/// A copy of the existing rows of a table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Copying {
-    /// Its number.
+    /// Its id.
     pub id: i64,
-    /// When somebody asked for it.
+    /// When it was requested.
     #[serde(serialize_with = "text")]
     pub begun_at: Timestamp,
     /// When it ended.
     #[serde(serialize_with = "optional_text")]
     pub ended_at: Option<Timestamp>,
-    /// Rows that it has handed out.
+    /// Rows that it delivered.
     pub rows: i64,
-    /// About how many rows the table had when it began.
+    /// The approximate rows of the table when it began.
     pub expected: i64,
-    /// Somebody ended it.
+    /// It was cancelled.
     pub is_cancelled: bool,
     /// The capture.
     pub capture: String,
     /// The table.
     pub table: String,
-    /// Rows for which this SQL expression is true.
+    /// It copies rows for which this SQL expression is true.
     pub filter: Option<String>,
-    /// Why it does not go on.
+    /// Why it is stopped.
     pub problem: Option<String>,
 }
 
-/// A part of the log that nobody captured.
+/// A part of the log that was not captured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Gap {
-    /// Its number.
+    /// Its id.
     pub id: i64,
     /// When it was found.
     #[serde(serialize_with = "text")]
     pub seen_at: Timestamp,
-    /// When somebody accepted it.
+    /// When it was accepted.
     #[serde(serialize_with = "optional_text")]
     pub accepted_at: Option<Timestamp>,
     /// Where it begins.
     pub begins: String,
-    /// Where it ends; nothing before the capture has begun again.
+    /// Where it ends; `None` until the capture begins again.
     pub ends: Option<String>,
     /// The capture.
     pub capture: String,
-    /// How it came to be.
+    /// Its cause.
     pub reason: String,
-    /// The tables of which changes may be missing.
+    /// The tables whose changes may be missing.
     pub tables: Vec<String>,
     /// Who accepted it.
     pub accepted_by: Option<String>,
 }
 
-/// What an installation has made.
+/// The result of an installation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Installation {
     /// The capture.
     pub name: String,
     /// The slot.
     pub slot: String,
-    /// Nothing was missing.
+    /// Whether everything existed.
     pub was_there: bool,
     /// Where it begins.
     #[serde(serialize_with = "text")]

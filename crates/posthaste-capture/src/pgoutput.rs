@@ -1,5 +1,5 @@
 //! Messages of the output plugin pgoutput, version 1 of its protocol: committed transactions only.
-//! Pure, and total: bytes that are cut short or unknown are an error.
+//! Pure. Truncated or unknown bytes are an error, never a panic.
 
 mod bytes;
 #[cfg(test)]
@@ -10,7 +10,7 @@ use ::bytes::Bytes;
 use crate::lsn::Lsn;
 use bytes::Reader;
 
-/// A table as the stream describes it before its first change.
+/// The description of a table, which the stream sends before its first change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Relation {
     pub(crate) oid: u32,
@@ -20,7 +20,7 @@ pub(crate) struct Relation {
     pub(crate) columns: Vec<Column>,
 }
 
-/// By which columns an old row is given.
+/// The replica identity: the columns of an old row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Identity {
     Key,
@@ -39,7 +39,7 @@ pub(crate) struct Column {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     Null,
-    /// A large value that the change left as it was, and that the log does not have.
+    /// A large value that the change kept, and that the log does not contain.
     Unchanged,
     Text(String),
 }
@@ -49,7 +49,7 @@ pub(crate) type Tuple = Vec<Value>;
 /// The row before a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Old {
-    /// Values outside of the identity stand as nulls, whatever they were.
+    /// Values outside of the identity are nulls.
     Key(Tuple),
     Full(Tuple),
 }
@@ -87,11 +87,11 @@ pub(crate) enum Part {
         prefix: String,
         content: Bytes,
     },
-    /// The name of a type, or where a transaction came from.
+    /// The name of a type, or the origin of a transaction.
     Other,
 }
 
-/// Whether a message that begins so is a change, and counts as one of its record.
+/// Whether a message is a change, by its first byte.
 pub(crate) fn is_change(message: &[u8]) -> bool {
     matches!(message.first(), Some(b'I' | b'U' | b'D' | b'T' | b'M'))
 }
@@ -142,7 +142,7 @@ pub(crate) fn read(message: Bytes) -> Result<Part, String> {
                 content: reader.take(length as usize)?,
             }
         }
-        // Their contents are not needed, whatever they are.
+        // Their contents are not needed.
         b'Y' | b'O' => return Ok(Part::Other),
         tag => return Err(format!("a message begins with the unknown byte {tag}")),
     };

@@ -1,4 +1,4 @@
-//! The order of changes, and ids that stay the same whenever a change is read again. Pure.
+//! Positions of changes, and delivery ids that stay the same each time a change is read. Pure.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,22 +8,22 @@ use uuid::Uuid;
 
 use crate::lsn::Lsn;
 
-/// Where a change stands in the stream: commits in their order, changes within a transaction in
-/// theirs.
+/// The position of a change in the stream. Positions sort by commit, then by the order within the
+/// transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     /// The commit of its transaction.
     pub commit: Lsn,
     /// Its record.
     pub record: Lsn,
-    /// Which change of that record it is: COPY writes many rows with one record.
+    /// The number of the change within its record: COPY writes many rows with one record.
     pub row: u16,
 }
 
-/// Digits of a position as text.
+/// The digits of a position as text.
 const DIGITS: usize = 36;
 
-/// As the header `position` has it, after the timeline: texts sort as positions do.
+/// As in the header `position`, after the timeline. Texts sort as positions do.
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (commit, record) = (self.commit.0, self.record.0);
@@ -34,7 +34,7 @@ impl fmt::Display for Position {
 impl FromStr for Position {
     type Err = String;
 
-    /// With or without the timeline before it.
+    /// Parses a position with or without its timeline.
     fn from_str(text: &str) -> Result<Self, String> {
         let read = || {
             let is_hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -67,8 +67,8 @@ pub(crate) enum RecordKind {
     Message,
 }
 
-/// The id by which receivers drop a change that comes again. Nothing in it depends on who reads the
-/// change, when, or through which filters.
+/// The id by which receivers drop repeats of a change. It does not depend on the reader, the time
+/// or the filters.
 pub(crate) fn delivery_id(
     epoch: Uuid,
     timeline: u32,
@@ -112,16 +112,16 @@ impl Rows {
     }
 }
 
-/// The timelines of a server, by which a place that two of them have is told apart.
+/// The timelines of a server. They distinguish equal places of two timelines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Timelines {
     now: u32,
-    /// Where those before have ended.
+    /// The earlier timelines and their ends.
     ends: Vec<(u32, Lsn)>,
 }
 
 impl Timelines {
-    /// By the server's history file, which the first timeline does not have.
+    /// Parses the server's history file, which timeline 1 does not have.
     pub(crate) fn read(now: u32, history: &str) -> Result<Self, String> {
         let mut ends = Vec::new();
         for line in history.lines() {
@@ -140,7 +140,7 @@ impl Timelines {
         Ok(Self { now, ends })
     }
 
-    /// The one on which the record at this place was written.
+    /// The timeline on which the record at this place was written.
     pub(crate) fn at(&self, record: Lsn) -> u32 {
         let ended = self.ends.iter().find(|(_, end)| record < *end);
         ended.map_or(self.now, |(timeline, _)| *timeline)

@@ -1,8 +1,8 @@
-//! What a capture needs of its server and its tables. Pure.
+//! Requirements of a capture on its server and its tables. Pure.
 
 use crate::source::Source;
 
-/// The server.
+/// The settings of the server.
 #[derive(Debug, Clone)]
 pub(crate) struct Server {
     pub(crate) wal_level: String,
@@ -12,7 +12,7 @@ pub(crate) struct Server {
     pub(crate) senders: i64,
 }
 
-/// A table that is to be captured.
+/// A table to capture.
 #[derive(Debug, Clone)]
 pub(crate) struct Table {
     pub(crate) name: String,
@@ -23,7 +23,7 @@ pub(crate) struct Table {
     pub(crate) columns: Vec<String>,
 }
 
-/// Why a capture cannot be installed on this server; `has_slot`: its slot is there.
+/// Why a capture cannot be installed on this server. `has_slot`: its slot exists.
 pub(crate) fn check_server(server: &Server, has_slot: bool) -> Result<(), String> {
     if server.wal_level != "logical" {
         return Err(format!(
@@ -59,10 +59,10 @@ pub(crate) fn failover(wanted: Option<bool>, version: i32) -> Result<bool, Strin
     }
 }
 
-/// Servers from this version on tell what replication brought from what was written here.
+/// Servers from this version on can leave out replicated changes.
 const TELLS_ORIGINS: i32 = 160_000;
 
-/// Why changes that replication brought cannot be left out.
+/// Why replicated changes cannot be left out.
 pub(crate) fn check_origin(local_only: bool, version: i32) -> Result<(), String> {
     match local_only && version < TELLS_ORIGINS {
         true => Err(format!(

@@ -1,4 +1,4 @@
-//! Runs a capture: connects, goes on after what was lost, ends where an operator is needed.
+//! Runs a capture: connects, retries lost connections, and stops when an operator is needed.
 
 use std::sync::Arc;
 use std::thread;
@@ -14,13 +14,13 @@ use crate::capture::{Capture, Shared, State, Status, Until};
 use crate::error::Error;
 use crate::session::Session;
 
-/// What was lost is tried again after this, twice as long each time in a row.
+/// The first and the longest delay before a retry; it doubles each time.
 const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LONGEST_RETRY: Duration = Duration::from_secs(5);
-/// While another process runs the capture, it is asked for this often.
+/// Time between two attempts to take over from another process.
 const STANDBY_POLL: Duration = Duration::from_secs(1);
 
-/// A capture that runs.
+/// A running capture.
 pub struct Running {
     shared: Arc<Shared>,
     ended: oneshot::Receiver<Result<(), Error>>,
@@ -28,8 +28,8 @@ pub struct Running {
 }
 
 impl Capture {
-    /// Runs it on a thread of its own, so that nothing else of the process can keep the server
-    /// waiting for a sign of life.
+    /// Runs it on a separate thread, so that other work of the process cannot delay its status
+    /// messages to the server.
     pub fn start(self, database: impl Into<Database>, until: Until) -> Result<Running, Error> {
         let database = database.into();
         let (shared, stopping) = (Arc::new(Shared::default()), CancellationToken::new());
@@ -48,7 +48,7 @@ impl Capture {
             if let Err(error) = &ran {
                 their_shared.fail(error);
             }
-            // Nobody may be waiting any more.
+            // The receiver may be dropped.
             let _ = sender.send(ran);
         };
         let spawned = thread::Builder::new().name("posthaste-capture".into());
@@ -137,17 +137,17 @@ impl Capture {
 }
 
 impl Running {
-    /// How it goes.
+    /// Its status.
     pub fn status(&self) -> Status {
         self.shared.status().clone()
     }
 
-    /// Asks it to stop: what was read is written first.
+    /// Stops it after it has written the events that it read.
     pub fn stop(&self) {
         self.stopping.cancel();
     }
 
-    /// Completes when it has ended: an error says why it does not go on.
+    /// Completes when it has ended, with the error that ended it.
     pub async fn ended(&mut self) -> Result<(), Error> {
         match (&mut self.ended).await {
             Ok(ended) => ended,

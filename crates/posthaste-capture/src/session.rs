@@ -1,4 +1,4 @@
-//! One connection's life: from the login until the stream ends.
+//! A session: one connection, from its login to the end of its stream.
 
 mod by_jobs;
 mod copies;
@@ -31,18 +31,18 @@ use crate::store::copy::Copied;
 use crate::store::outbox::Deletion;
 use crate::store::{Installed, KeepOutcome, Store};
 
-/// Under load batches follow each other in this time; after a rest the first goes at once.
+/// Time between two batches under load. The first batch after a pause is written at once.
 const BATCH_INTERVAL: Duration = Duration::from_millis(50);
-/// Without events, what was passed is marked this often.
+/// Time between two marks without events.
 const IDLE_MARK_INTERVAL: Duration = Duration::from_secs(60);
-/// While a batch is written, the server hears of us this often at least.
+/// Time between two status messages while a batch is written.
 const TICK: Duration = Duration::from_secs(1);
-/// How long a commit that nobody sees yet is waited for before the next look.
+/// Time between two snapshots while a commit is not visible.
 const VISIBILITY_POLL: Duration = Duration::from_millis(2);
-/// After so many marks it is asked whether there are many.
+/// The length of the marks is read after this many of them.
 const MARKS_PER_ROTATION: u32 = 1_000;
 
-/// What one connection works with.
+/// A capture on one connection.
 pub(crate) struct Session<'a> {
     capture: &'a Capture,
     shared: &'a Shared,
@@ -53,18 +53,18 @@ pub(crate) struct Session<'a> {
     installed: Installed,
     /// The server synchronizes the slot to its standbys.
     is_failover: bool,
-    /// How rows of the outbox are deleted, if they are.
+    /// How captured rows of the outbox are deleted, if they are.
     deletion: Option<Arc<Deletion>>,
     runner: Uuid,
     timelines: Timelines,
     mark: Mark,
     copier: Copier,
-    /// Where the server's log ended when this began.
+    /// The end of the server's log when the session began.
     pub(crate) end: Lsn,
 }
 
 impl<'a> Session<'a> {
-    /// Connects, takes the slot, and finds the place to go on from.
+    /// Connects, takes the slot, and finds the place to continue from.
     pub(crate) async fn begin(
         capture: &'a Capture,
         database: &'a Database,
@@ -98,8 +98,8 @@ impl<'a> Session<'a> {
             );
             return stop(&store, &reason).await;
         }
-        // The slot is read first: the process that runs the capture may write a mark meanwhile,
-        // and confirm it.
+        // The slot is read before the mark, because another process may write and confirm a mark
+        // between the two.
         let slot = store.slot(&installed.slot).await?;
         let mark = known_mark(&store, &installed).await?;
         require_slot(capture, &store, &installed, slot.as_ref(), mark).await?;
@@ -119,7 +119,7 @@ impl<'a> Session<'a> {
             checked => checked?,
         };
         let options = options(&installed.publication, capture.options.local_only);
-        // A slot that fails over may be confirmed up to its mark only once the mark is streamed.
+        // A failover slot may be confirmed up to its mark only after the mark was streamed.
         let is_failover = slot.as_ref().is_some_and(|slot| slot.is_failover);
         let confirmed = match slot {
             Some(slot) if slot.is_failover => slot.confirmed,
@@ -127,7 +127,7 @@ impl<'a> Session<'a> {
         };
         feed.start(&installed.slot, mark.done, confirmed, &options)
             .await?;
-        // Nobody else streams from the slot now; whoever did may still be writing its last batch.
+        // Only this process streams from the slot. The previous one may still write its last batch.
         let runner = Uuid::new_v4();
         let path = capture.direct.as_ref().map(|_| State::Draining.path());
         let taken = store.take_over((runner, installed.epoch), path).await?;
@@ -161,7 +161,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Reads on until it is asked to stop, or up to a place in the log.
+    /// Captures until it is stopped, or up to a place in the log.
     pub(crate) async fn run(&mut self, until: Option<Lsn>) -> Result<(), Error> {
         let capture = self.capture;
         match &capture.direct {
@@ -170,7 +170,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Ends the stream of a session that has ended in order.
+    /// Ends the stream after a run without a lost connection.
     pub(crate) async fn end(self) {
         self.feed.end().await;
     }
@@ -182,8 +182,8 @@ impl<'a> Session<'a> {
         Assembler::new(source, epoch, timelines, self.mark.position).delete_by(key)
     }
 
-    /// Writes these events as jobs, with the mark that counts them, deletes rows, and lets the
-    /// server forget what is before it.
+    /// Writes these events as jobs with the mark that counts them, deletes rows, and confirms the
+    /// mark.
     async fn write<'e>(
         &mut self,
         events: impl Iterator<Item = &'e Event>,
@@ -221,7 +221,7 @@ impl<'a> Session<'a> {
         self.feed.confirm(mark.done, after).await
     }
 
-    /// What the stream must have passed before the mark that was just written is confirmed.
+    /// The place that the stream must pass before the last mark is confirmed.
     async fn after_mark(&mut self) -> Result<Option<Lsn>, Error> {
         Ok(match self.is_failover {
             true => Some(keep_alive_while(&mut self.feed, self.store.written()).await?),
@@ -232,14 +232,14 @@ impl<'a> Session<'a> {
     async fn rotate_marks(&mut self) -> Result<(), Error> {
         let store = &self.store;
         let turned = keep_alive_while(&mut self.feed, store.rotate_long_marks());
-        // Somebody may be reading them for long: the next time will do.
+        // A long reader of the marks delays this until the next time.
         match turned.await {
             Err(error) if error.code() == Some("55P03") => Ok(()),
             turned => turned,
         }
     }
 
-    /// A change that cannot become a job: nothing is passed without an operator.
+    /// Stops at a change that cannot become a job, until an operator skips it.
     async fn unreadable<T>(&self, change: &Unreadable) -> Result<T, Error> {
         let (name, position, problem) = (&self.capture.name, change.position, &change.problem);
         let reason = format!(
@@ -250,17 +250,17 @@ impl<'a> Session<'a> {
     }
 }
 
-/// What a frame of the stream has brought.
+/// The effect of a frame.
 enum FrameEffect {
     Read,
-    /// What a copy needs to know: changes of its table, or the mark of a chunk.
+    /// Changes of the copied table, or the mark of a chunk.
     Copied(Vec<Touched>, Option<(String, Position)>),
-    /// The server wants an answer.
+    /// The server requests a reply.
     Asked,
     Unreadable(Unreadable),
 }
 
-/// Puts what a frame brings into the batch.
+/// Adds the events of a frame to the batch.
 fn take(frame: Frame, assembler: &mut Assembler<'_>, batch: &mut Batch) -> FrameEffect {
     let (record, message) = match frame {
         Frame::Data { record, message } => (record, message),
@@ -295,7 +295,7 @@ fn take(frame: Frame, assembler: &mut Assembler<'_>, batch: &mut Batch) -> Frame
     }
 }
 
-/// The newest mark, or the place of a slot that nobody has read from yet.
+/// Reads the newest mark, and stops if there is none.
 async fn known_mark(store: &Store, installed: &Installed) -> Result<Mark, Error> {
     let mark = store.mark(installed.epoch).await?;
     match mark {
@@ -310,7 +310,7 @@ async fn known_mark(store: &Store, installed: &Installed) -> Result<Mark, Error>
     }
 }
 
-/// Stops at once where the slot would leave something out, and writes it down.
+/// Stops, and records a gap, if the slot would leave out changes.
 async fn require_slot(
     capture: &Capture,
     store: &Store,
@@ -336,7 +336,7 @@ async fn require_slot(
     stop(store, &reason).await
 }
 
-/// How rows of the outbox are deleted, where the options are possible here.
+/// Checks the options against the server; returns how rows of the outbox are deleted.
 async fn check_options(capture: &Capture, store: &Store) -> Result<Option<Deletion>, Error> {
     if capture.options.local_only {
         let version = store.server().await?.version;
@@ -358,7 +358,7 @@ async fn stop<T>(store: &Store, reason: &str) -> Result<T, Error> {
     Err(Error::stopped(reason))
 }
 
-/// Does something while the server hears of us.
+/// Does some work while status messages keep the connection alive.
 async fn keep_alive_while<T>(
     feed: &mut Feed,
     work: impl Future<Output = Result<T, Error>>,

@@ -125,7 +125,7 @@ fn direct(
     Ok(Some(direct))
 }
 
-/// A number of bytes, or of KiB, MiB, GiB or TiB.
+/// Parses a number of bytes, KiB, MiB, GiB or TiB.
 fn size(value: &Value) -> Option<u64> {
     if let Some(bytes) = value.as_u64() {
         return Some(bytes);

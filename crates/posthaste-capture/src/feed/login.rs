@@ -1,4 +1,4 @@
-//! The login of a replication connection, as the driver's own.
+//! The login of a replication connection.
 
 use fallible_iterator::FallibleIterator as _;
 use postgres_protocol::authentication::{md5_hash, sasl};
@@ -9,7 +9,7 @@ use posthaste::__private::ReplicationLogin;
 use super::{Feed, refused};
 use crate::error::Error;
 
-/// How the server is to write values, whatever the role and the database are set to.
+/// Settings for the text of values, whatever the role and the database set.
 const OPTIONS: &str = "-c datestyle=ISO -c intervalstyle=postgres -c timezone=UTC \
                        -c extra_float_digits=1 -c bytea_output=hex -c statement_timeout=0 \
                        -c idle_in_transaction_session_timeout=0";

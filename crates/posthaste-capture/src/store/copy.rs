@@ -14,7 +14,7 @@ use crate::overview::Copying;
 use crate::pgoutput::{Column, Identity, Relation, Value};
 use crate::source::TableName;
 
-/// A snapshot is held for one chunk, and values are written as the stream has them.
+/// Begins the transaction of a chunk. Values are printed as in the stream.
 const BEGIN_CHUNK: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; \
      SET LOCAL lock_timeout = '500ms'; SET LOCAL statement_timeout = '1s'; \
      SET LOCAL idle_in_transaction_session_timeout = '5s'; \
@@ -23,13 +23,13 @@ const BEGIN_CHUNK: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; \
      SET LOCAL extra_float_digits = 1; SET LOCAL bytea_output = 'hex'; \
      SET LOCAL jit = off";
 const SNAPSHOT: &str = "SELECT pg_current_snapshot()::text";
-/// A capture's own marks need not wait for standbys.
+/// Marks of a copy do not wait for standbys.
 const BEGIN_MARK: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
      SET LOCAL synchronous_commit = local; SET LOCAL search_path = pg_catalog, pg_temp";
 const EMIT: &str = "SELECT pg_logical_emit_message(true, $1, $2::text)::text";
 const FAIL: &str = "UPDATE posthaste.capture_copy SET problem = $2 WHERE id = $1::bigint";
 
-/// A chunk that is handed out: the copy after it, and how many rows it has.
+/// The progress of a copy after a chunk, and the rows of the chunk.
 #[derive(Clone, Debug)]
 pub(crate) struct Copied {
     pub(crate) copy: TableCopy,
@@ -38,7 +38,7 @@ pub(crate) struct Copied {
 }
 
 impl Store {
-    /// Whether the capture is paused, and the copy that it is to go on with.
+    /// Whether the capture is paused, and the requested copy.
     pub(crate) async fn requests(&self) -> Result<(bool, Option<TableCopy>), Error> {
         let what = "cannot read the copies of the capture";
         let next = include_str!("copy_next.sql");
@@ -63,7 +63,7 @@ impl Store {
         Ok(requests.unwrap_or((false, None)))
     }
 
-    /// A table as the stream describes it, and its key; an error says why it cannot be copied.
+    /// The table as the stream describes it, with its key; an error says why it cannot be copied.
     pub(crate) async fn copy_table(
         &self,
         table: &TableName,
@@ -90,8 +90,8 @@ impl Store {
         })
     }
 
-    /// The next rows as one snapshot sees them, which is not older than a second. Nothing where it
-    /// does not see all of these transactions yet.
+    /// Reads the next rows in one snapshot, within a second. `None` if the snapshot does not see
+    /// all of these transactions.
     pub(crate) async fn read_page(
         &self,
         table: &CopyTable,
@@ -121,7 +121,7 @@ impl Store {
         let select: String = row.try_get(1).map_err(reading)?;
         self.run(what, BEGIN_CHUNK).await?;
         let read = async {
-            // Before the snapshot: a rewritten table would look empty to an older one.
+            // Locked before the snapshot, in which a rewritten table would be empty.
             self.run(what, &lock).await?;
             let rows = self.ask(what, SNAPSHOT, &[]).await?;
             let row = rows.first().ok_or_else(|| Error::lost(what))?;
@@ -144,7 +144,7 @@ impl Store {
         Ok(Some(Page::new(table, snapshot, rows)))
     }
 
-    /// Rows as the server prints them, which is how the stream has them.
+    /// Reads rows as texts, as in the stream.
     async fn texts(&self, what: &'static str, sql: &str) -> Result<Vec<Vec<Value>>, Error> {
         let read = tokio::time::timeout(super::QUERY_TIMEOUT, self.client.simple_query(sql));
         let read = read.await.map_err(|_| Error::lost(what))?;
@@ -157,7 +157,7 @@ impl Store {
         Ok(rows.map(Iterator::collect).collect())
     }
 
-    /// Puts a mark into the log; everything that is committed later comes after it.
+    /// Writes a mark into the log. Later commits come after it.
     pub(crate) async fn emit_mark(&self, mark: &str) -> Result<(), Error> {
         let what = "cannot write the mark of a copy";
         self.run(what, BEGIN_MARK).await?;
@@ -172,8 +172,8 @@ impl Store {
         ended
     }
 
-    /// The jobs of a chunk, and how far the copy is, together or not at all. Nothing is written
-    /// where the copy was cancelled; nothing is returned where another process has taken over.
+    /// Writes the jobs of a chunk and the progress of the copy in one transaction. Returns `false`
+    /// if the copy was cancelled, and `None` if another process has taken over.
     pub(crate) async fn keep_chunk(
         &self,
         (runner, epoch): (Uuid, Uuid),
@@ -199,7 +199,7 @@ impl Store {
         .await
     }
 
-    /// Whether the copy goes on with it.
+    /// Records the progress of a copy. Returns whether the copy continues.
     pub(super) async fn advance_copy(&self, copied: &Copied) -> Result<bool, Error> {
         let what = "cannot say how far a copy is";
         let rows = i64::try_from(copied.rows).unwrap_or(i64::MAX);
@@ -209,13 +209,13 @@ impl Store {
         Ok(!done.await?.is_empty())
     }
 
-    /// Says why a copy does not go on.
+    /// Records why a copy is stopped.
     pub(crate) async fn fail_copy(&self, id: i64, problem: &str) -> Result<(), Error> {
         let what = "cannot say why a copy does not go on";
         self.ask(what, FAIL, &[&id, &problem]).await.map(drop)
     }
 
-    /// Whether a copy was begun: one of the table may go on already.
+    /// Requests a copy. Returns `false` if one of the table is running.
     pub(crate) async fn begin_copy(
         &self,
         table: &TableName,
@@ -253,7 +253,7 @@ fn describe(rows: &[Row], table: &TableName) -> Result<CopyTable, tokio_postgres
         });
     }
     keys.sort_unstable();
-    // A key of which the publication lacks a column cannot be looked for in the stream.
+    // Rows cannot be found in the stream if the publication lacks a column of their key.
     let is_whole = i64::try_from(keys.len()) == Ok(places);
     let keys = keys.into_iter().map(|(_, name)| name);
     Ok(CopyTable {
@@ -268,7 +268,7 @@ fn describe(rows: &[Row], table: &TableName) -> Result<CopyTable, tokio_postgres
     })
 }
 
-/// Copies; of one capture, or of all.
+/// Lists copies of one capture or of all.
 pub(crate) async fn copies(
     client: &Client,
     name: Option<&str>,
@@ -295,7 +295,7 @@ pub(crate) async fn copies(
     read.map_err(posthaste::Error::postgres(what))
 }
 
-/// Ends the copy of a table; whether one went on.
+/// Cancels the copy of a table. Returns whether one was running.
 pub(crate) async fn cancel_copy(
     client: &Client,
     name: &str,

@@ -24,7 +24,7 @@ const SET_PATH: &str = "UPDATE posthaste.capture SET path = $3::text, indirect_s
      WHERE name = $1::text AND runner = $2::uuid";
 
 impl Store {
-    /// How much log was written after this place.
+    /// Bytes of log after this place.
     pub(crate) async fn unconfirmed(&self, done: Lsn) -> Result<u64, Error> {
         let (what, done) = ("cannot ask how much log is not confirmed", done.to_string());
         let rows = self.ask(what, UNCONFIRMED, &[&done]).await?;
@@ -33,7 +33,7 @@ impl Store {
         Ok(bytes.try_into().unwrap_or(0))
     }
 
-    /// How large the tables of jobs are.
+    /// The size of the tables of jobs in bytes.
     pub(crate) async fn stored(&self) -> Result<u64, Error> {
         let what = "cannot ask how large the tables of jobs are";
         let rows = self.ask(what, STORED, &[]).await?;
@@ -42,11 +42,11 @@ impl Store {
         Ok(bytes.try_into().unwrap_or(0))
     }
 
-    /// Since when the oldest job of a queue waits for its relay; nothing where none is left that
-    /// the relay sends before what comes now.
+    /// How long the oldest job of a queue has waited for its relay; `None` if no job is left that
+    /// the relay sends before new events.
     pub(crate) async fn backlog(&self, queue: &str) -> Result<Option<Duration>, Error> {
         let what = "cannot ask which jobs are left";
-        // Segments may move while they are read, and what moves may be missed.
+        // A read may miss jobs whose segment moves meanwhile.
         loop {
             let place = self.reading_at().await?;
             let rows = self
@@ -74,7 +74,7 @@ impl Store {
         Ok(place.map_err(reading)?.unwrap_or_default())
     }
 
-    /// Records the path that events take now, and why it is not the direct one, if that is new.
+    /// Records the path of events, and a new reason why it is not direct.
     pub(crate) async fn set_path(
         &self,
         runner: Uuid,
@@ -87,7 +87,7 @@ impl Store {
             .map(drop)
     }
 
-    /// Counts events in the marks that follow.
+    /// Counts events in the following marks.
     pub(crate) fn count(&self, counted: Counted) {
         let add = |sum: &AtomicI64, more: usize| {
             sum.fetch_add(i64::try_from(more).unwrap_or(i64::MAX), Ordering::Relaxed)

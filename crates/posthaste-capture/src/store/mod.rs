@@ -1,4 +1,4 @@
-//! The statements. They have no names, so that any pooler will do.
+//! The statements of captures. They are unnamed, so that any pooler works.
 
 pub(crate) mod copy;
 pub(crate) mod direct;
@@ -24,15 +24,15 @@ use crate::snapshot::Snapshot;
 use copy::Copied;
 use outbox::Deletion;
 
-/// No statement of a capture takes longer, unless the database is in trouble.
+/// The limit for a statement.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where a transaction begins: it waits briefly for locks, and ends by itself if this process stops
-/// within it, because the next one waits for its lock.
+/// Begins a transaction with a short lock timeout. The server ends it if this process freezes in
+/// it, because the next process waits for its lock.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '5s'; \
      SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL statement_timeout = 0; \
      SET LOCAL idle_in_transaction_session_timeout = '20s'";
-/// Marks are on the disk before a slot is confirmed, whatever the session is set to.
+/// Makes marks durable before a slot is confirmed, whatever the session's settings are.
 const DURABLE: &str = "SELECT pg_catalog.set_config('synchronous_commit', \
      CASE pg_catalog.current_setting('synchronous_commit') WHEN 'off' THEN 'local' \
      ELSE pg_catalog.current_setting('synchronous_commit') END, true)";
@@ -43,7 +43,7 @@ const LOCK_SHARED: &str = "SELECT pg_catalog.pg_advisory_xact_lock_shared(188589
 const LOCK_MARKS: &str = "LOCK TABLE posthaste.capture_mark_0, posthaste.capture_mark_1 \
      IN ACCESS SHARE MODE";
 const RUN: &str = include_str!("run.sql");
-/// For a replication connection, which takes no parameters.
+/// A statement for a replication connection, which takes no parameters.
 pub(crate) const IS_STANDBY: &str = "SELECT pg_catalog.pg_is_in_recovery()";
 const WRITTEN: &str = "SELECT pg_catalog.pg_current_wal_flush_lsn()::text AS place";
 const STOP: &str = "UPDATE posthaste.capture SET stopped = $2 WHERE name = $1::text";
@@ -64,7 +64,7 @@ const LOCK_ALL_MARKS: &str = "LOCK TABLE posthaste.capture_mark_0, posthaste.cap
 const TURN: &str = include_str!("turn.sql");
 const SET_TURN: &str = "SELECT setval('posthaste.capture_turn'::regclass, $1::bigint)";
 
-/// A capture as the database has it.
+/// A capture of the database.
 #[derive(Clone, Debug)]
 pub(crate) struct Installed {
     pub(crate) slot: String,
@@ -75,15 +75,15 @@ pub(crate) struct Installed {
     pub(crate) is_paused: bool,
 }
 
-/// What became of a batch.
+/// The result of writing a batch.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum KeepOutcome {
     Done {
         turn: i64,
-        /// What was seen then.
+        /// The snapshot of the transaction.
         snapshot: Snapshot,
     },
-    /// Somebody who looks now would not see the rows yet.
+    /// The rows are not visible to others yet.
     Unseen,
     /// Another process has taken over.
     Superseded,
@@ -95,7 +95,7 @@ pub(crate) struct Store {
     captured: Captured,
 }
 
-/// What the newest mark counts; a connection that fails is left, and the next one reads it anew.
+/// The counts of the newest mark. Each connection reads them again.
 #[derive(Debug, Default)]
 struct Captured {
     events: AtomicI64,
@@ -104,7 +104,7 @@ struct Captured {
 
 impl Store {
     pub(crate) async fn open(database: &Database, name: &str) -> Result<Self, Error> {
-        // It leaves its pool: dropped amid a transaction, it is of no use to others.
+        // Taken out of its pool: a connection dropped within a transaction cannot be reused.
         let client = Client::take(bounded(database.client()).await?);
         let name = name.to_owned();
         Ok(Self {
@@ -152,7 +152,7 @@ impl Store {
         rows.first().map(read).transpose().map_err(reading)
     }
 
-    /// All that this connection has committed stands in the log before this place.
+    /// The end of the log, after everything that this connection committed.
     pub(crate) async fn written(&self) -> Result<Lsn, Error> {
         let what = "cannot ask where the log ends";
         let rows = self.ask(what, WRITTEN, &[]).await?;
@@ -160,8 +160,8 @@ impl Store {
         lsn(row, 0).map_err(reading)
     }
 
-    /// Marks of this process count from now on, and of no other. The one before may be at a batch:
-    /// its transaction is waited for.
+    /// Makes this process the only one whose marks count. Waits for the previous process's last
+    /// transaction.
     pub(crate) async fn take_over(
         &self,
         (runner, epoch): (Uuid, Uuid),
@@ -176,7 +176,7 @@ impl Store {
         .await
     }
 
-    /// The newest mark, as a place to begin from that may be out of date.
+    /// The newest mark, which another process may replace.
     pub(crate) async fn mark(&self, epoch: Uuid) -> Result<Option<Mark>, Error> {
         let what = "cannot read marks";
         self.transaction(what, self.newest_mark(epoch)).await
@@ -207,7 +207,7 @@ impl Store {
         Ok(mark)
     }
 
-    /// Jobs, the mark that counts them and the deletion of their rows, together or not at all.
+    /// Writes jobs and the mark that counts them, and deletes their rows, in one transaction.
     pub(crate) async fn keep(
         &self,
         (runner, epoch): (Uuid, Uuid),
@@ -240,7 +240,7 @@ impl Store {
         .await
     }
 
-    /// Writes jobs, and counts them in the marks that follow.
+    /// Writes jobs, and counts them in the following marks.
     async fn enqueue(&self, jobs: &[NewJob]) -> Result<(), Error> {
         if jobs.is_empty() {
             return Ok(());
@@ -252,7 +252,8 @@ impl Store {
         Ok(())
     }
 
-    /// Which table marks go into, and what a snapshot sees; nothing where another process runs.
+    /// The turn of the tables of marks, and the snapshot. `None` if another process runs the
+    /// capture.
     async fn admit(
         &self,
         (name, runner, epoch): (&str, Uuid, Uuid),
@@ -287,7 +288,7 @@ impl Store {
             .map(drop)
     }
 
-    /// Its parity says which table marks go into; and whether there are many of them.
+    /// The turn, whose parity selects the table of marks, and whether that table is long.
     async fn turn_and_length(&self) -> Result<(i64, bool), Error> {
         let rows = self.ask("cannot read marks", TURN, &[]).await?;
         let read = |row: &Row| Ok((row.try_get(0)?, row.try_get(1)?));
@@ -298,8 +299,8 @@ impl Store {
         Ok(self.turn_and_length().await?.0)
     }
 
-    /// When there are many marks, they go on in the other table, which is emptied first; the newest
-    /// of each capture stay.
+    /// Empties the other table and continues the marks there, if they are many. Keeps the newest of
+    /// each capture.
     pub(crate) async fn rotate_long_marks(&self) -> Result<(), Error> {
         let (turn, is_mark_due) = self.turn_and_length().await?;
         if !is_mark_due {
@@ -311,7 +312,7 @@ impl Store {
             if self.turn().await? != turn {
                 return Ok(());
             }
-            // All newest marks stand in the table that is left before the other one is emptied.
+            // The newest marks are in the current table before the other one is emptied.
             let (from, to) = (usize::from(turn % 2 != 0), usize::from(turn % 2 == 0));
             self.ask(what, KEEP_MARKS[from], &[]).await?;
             self.ask(what, EMPTY_MARKS[to], &[]).await?;
@@ -321,7 +322,7 @@ impl Store {
         .await
     }
 
-    /// Says why the capture does not go on.
+    /// Records why the capture is stopped.
     pub(crate) async fn stop(&self, reason: &str) -> Result<(), Error> {
         let what = "cannot say that the capture has stopped";
         self.ask(what, STOP, &[&self.name, &reason]).await.map(drop)
@@ -348,7 +349,7 @@ impl Store {
         .await
     }
 
-    /// As [`Self::run`], for what waits until others have ended.
+    /// As [`Self::run`] without a limit, for statements that wait for other transactions.
     pub(crate) async fn run_unbounded(&self, what: &'static str, sql: &str) -> Result<(), Error> {
         let ran = self.client.batch_execute(sql).await;
         Ok(ran.map_err(posthaste::Error::postgres(what))?)
@@ -372,14 +373,14 @@ fn reading(error: tokio_postgres::Error) -> Error {
     posthaste::Error::postgres("cannot read the capture")(error).into()
 }
 
-/// A place in the log, of a column that is a text.
+/// Parses the place in a text column.
 fn lsn(row: &Row, column: usize) -> Result<Lsn, tokio_postgres::Error> {
     let text: String = row.try_get(column)?;
-    // The server prints nothing else.
+    // The server prints only places.
     Ok(text.parse().unwrap_or_default())
 }
 
-/// An answer that does not come is given up, with its connection.
+/// Fails with the connection if the answer does not come in time.
 async fn bounded<T>(work: impl Future<Output = Result<T, posthaste::Error>>) -> Result<T, Error> {
     match tokio::time::timeout(QUERY_TIMEOUT, work).await {
         Ok(done) => Ok(done?),

@@ -1,4 +1,4 @@
-//! Statements about captures as a whole: installing, removing, gaps.
+//! Statements that install and remove captures, and about gaps.
 
 use posthaste::__private::{Parameter, typed};
 use tokio_postgres::{Client, Row};
@@ -15,7 +15,7 @@ const FORGET: &str = "WITH copies AS (DELETE FROM posthaste.capture_copy WHERE c
      DELETE FROM posthaste.capture WHERE name = $1::text";
 
 impl Store {
-    /// The capture begins here.
+    /// Records a capture that begins at this place.
     pub(crate) async fn register(
         &self,
         epoch: Uuid,
@@ -34,7 +34,7 @@ impl Store {
         self.put_mark(turn, epoch, mark).await
     }
 
-    /// The capture begins again here, as another epoch: what lies between is a gap.
+    /// Begins the capture again at this place in a new epoch. The log between is a gap.
     pub(crate) async fn begin_again(
         &self,
         was: Uuid,
@@ -64,7 +64,7 @@ impl Store {
         .await
     }
 
-    /// Passes what stands at this place, and writes it down.
+    /// Skips the change at this position, and records it.
     pub(crate) async fn skip(
         &self,
         epoch: Uuid,
@@ -109,8 +109,8 @@ impl Store {
     }
 }
 
-/// All captures of the database. Where there can be none, a managed server may refuse to say how
-/// long its log is, even in a part of a statement that no row reaches.
+/// Lists the captures of the database. Does not run the statement if there can be none: a managed
+/// server may refuse to show the length of its log.
 pub(crate) async fn overviews(client: &Client) -> Result<Vec<Overview>, posthaste::Error> {
     let captures = "SELECT EXISTS (SELECT FROM posthaste.capture)";
     let is_any: Vec<bool> = all(client, captures, &[], |row| row.try_get(0)).await?;
@@ -148,7 +148,7 @@ pub(crate) async fn overviews(client: &Client) -> Result<Vec<Overview>, posthast
     .await
 }
 
-/// What nobody captured; of one capture, or of all.
+/// Lists gaps of one capture or of all.
 pub(crate) async fn gaps(
     client: &Client,
     name: Option<&str>,
@@ -169,7 +169,7 @@ pub(crate) async fn gaps(
     .await
 }
 
-/// Somebody knows of a gap; whether there is one of this number that nobody knew of.
+/// Accepts a gap. Returns whether one with this id was not accepted yet.
 pub(crate) async fn accept(client: &Client, id: i64) -> Result<bool, posthaste::Error> {
     let rows = client
         .query_typed(include_str!("accept.sql"), &typed(&[&id]))
@@ -178,7 +178,7 @@ pub(crate) async fn accept(client: &Client, id: i64) -> Result<bool, posthaste::
     Ok(!rows.is_empty())
 }
 
-/// Lets a capture rest, or go on; whether that changed it, nothing where there is none.
+/// Pauses or resumes a capture. Returns whether that changed it; `None` if there is none.
 pub(crate) async fn set_paused(
     client: &Client,
     name: &str,

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::handed_rows::HandedRows;
 use crate::source::TableName;
 
-/// How rows of an outbox are deleted.
+/// Deletes captured rows of an outbox.
 #[derive(Clone, Debug)]
 pub(crate) struct Deletion {
     /// The columns of its primary key.
@@ -17,7 +17,7 @@ pub(crate) struct Deletion {
 }
 
 impl Store {
-    /// How rows of this table are deleted; an error says why they cannot be.
+    /// For this table; an error says why its rows cannot be deleted.
     pub(crate) async fn deletion(
         &self,
         table: &TableName,
