@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_lone_message_of_a_destination_that_is_there_is_stuck() {
+    fn only_single_messages_of_reachable_destinations_are_stuck() {
         let mut pace = BatchSize::new(None);
         // The first failure was a batch's.
         for _ in 0..3 {
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_destination_is_given_up_by_time_or_by_log() {
+    fn silent_destinations_spill_by_time_or_by_log() {
         let (mut patience, now) = (patience(100), Duration::ZERO);
         assert!(!patience.is_overdue(now + Duration::from_secs(301)));
         patience.refused(now);
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_destination_is_given_up_where_the_log_grows_and_no_large_transaction_is_why() {
+    fn slow_destinations_spill_only_while_the_log_grows() {
         let later = |seconds| Duration::from_secs(seconds);
         let (mut patience, now) = (patience(100), Duration::ZERO);
         assert!(!patience.is_log_too_long(now, 200, Lsn(1)));

@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_of_one_record_have_numbers_of_their_own() {
+    fn numbers_the_changes_of_one_record() {
         let mut rows = Rows::default();
         let numbers = [1, 1, 1, 2, 1].map(|record| rows.number(Lsn(record)));
         assert_eq!(numbers, [Ok(0), Ok(1), Ok(2), Ok(0), Ok(0)]);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_of_capture_timeline_record_and_row() {
+    fn ids_differ_by_capture_timeline_record_kind_and_row() {
         use RecordKind::{Change, Message};
         let id = |epoch, timeline, kind, record, row| {
             delivery_id(Uuid::from_u128(epoch), timeline, (kind, Lsn(record)), row)
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_two_timelines_have_is_of_the_one_that_kept_it() {
+    fn equal_places_belong_to_the_timeline_that_kept_them() {
         let history = "1\t0/5000\tno recovery target specified\n\n2\t0/7000\tbefore 2026\n";
         let timelines = Timelines::read(3, history).unwrap();
         let at = [0x4fff, 0x5000, 0x6fff, 0x7000, 0x9000].map(|at| timelines.at(Lsn(at)));

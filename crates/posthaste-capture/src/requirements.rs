@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_must_log_enough_and_have_a_slot_left() {
+    fn requires_logical_wal_and_a_free_slot() {
         assert_eq!(check_server(&server(), false), Ok(()));
         let refused = [
             Server {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_fail_over_where_the_server_can_and_nobody_says_otherwise() {
+    fn slots_fail_over_by_default_where_the_server_can() {
         let all = [None, Some(true), Some(false)];
         assert_eq!(
             all.map(|wanted| failover(wanted, 170_000)),

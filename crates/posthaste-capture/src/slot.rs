@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_is_ahead_lost_another_or_missing_is_a_gap() {
+    fn misplaced_lost_and_missing_slots_are_gaps() {
         let lost = Slot {
             wal_status: "lost".into(),
             reason: Some("idle_timeout".into()),

@@ -55,14 +55,14 @@ mod tests {
     use super::Snapshot;
 
     #[test]
-    fn sees_what_ended_before_it() {
+    fn sees_transactions_that_ended_before_it() {
         let snapshot: Snapshot = "10:20:12,15".parse().unwrap();
         let seen = [3, 11, 12, 15, 19, 20, 21].map(|xid| snapshot.sees(xid));
         assert_eq!(seen, [true, true, false, false, true, false, false]);
     }
 
     #[test]
-    fn a_number_is_taken_for_the_nearest_across_a_wraparound() {
+    fn finds_the_nearest_number_across_a_wraparound() {
         let snapshot: Snapshot = "4294967290:4294967300:4294967297".parse().unwrap();
         let seen = [4_294_967_290, u32::MAX, 1, 3, 4, 5].map(|xid| snapshot.sees(xid));
         assert_eq!(seen, [true, true, false, true, false, false]);

@@ -120,7 +120,7 @@ fn rows_of_one_record_are_told_apart() {
 }
 
 #[test]
-fn whatever_is_marked_the_rest_comes_and_nothing_else() {
+fn unmarked_events_come_again_and_marked_ones_do_not() {
     let all = events(Position::default(), &two_transactions());
     for done in 1..=all.len() {
         let rest = events(all[done - 1].position, &two_transactions());
@@ -241,7 +241,7 @@ fn mark(prefix: &str, content: &str) -> Bytes {
 }
 
 #[test]
-fn marks_of_copies_and_changes_of_the_copied_table_are_handed_out() {
+fn delivers_marks_of_copies_and_changes_of_the_copied_table() {
     let source = source();
     let timelines = Timelines::read(1, "").unwrap();
     let mut assembler = Assembler::new(&source, EPOCH, timelines, Position::default());

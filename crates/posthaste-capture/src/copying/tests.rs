@@ -61,7 +61,7 @@ fn left(seen: &[(u32, Touched)]) -> Vec<String> {
 }
 
 #[test]
-fn a_chunk_keeps_the_rows_for_which_the_filter_is_true() {
+fn chunks_keep_rows_that_match_the_filter() {
     assert_eq!(left(&[]), ["1", "2", "4"]);
     let page = page();
     assert_eq!(page.last(), Some(&key("1", "4")));
@@ -69,7 +69,7 @@ fn a_chunk_keeps_the_rows_for_which_the_filter_is_true() {
 }
 
 #[test]
-fn changes_that_the_snapshot_did_not_see_take_their_rows_out_of_the_chunk() {
+fn unseen_changes_remove_their_rows_from_the_chunk() {
     let rows = |keys: &[&str]| Touched::Rows(keys.iter().map(|one| key("1", one)).collect());
     // 5 was committed before the snapshot, 12 ran then, 20 began later.
     assert_eq!(left(&[(5, rows(&["1"]))]), ["1", "2", "4"]);
@@ -80,7 +80,7 @@ fn changes_that_the_snapshot_did_not_see_take_their_rows_out_of_the_chunk() {
 }
 
 #[test]
-fn a_change_is_of_its_old_and_of_its_new_key() {
+fn changes_touch_their_old_and_their_new_key() {
     let table = table();
     let touched = |change: &Change| table.touched(&table.relation, change).unwrap();
     let new = || Some(vec![text("1"), text("x"), text("2")]);
@@ -99,7 +99,7 @@ fn a_change_is_of_its_old_and_of_its_new_key() {
 }
 
 #[test]
-fn a_change_whose_key_is_not_known_is_of_all_rows() {
+fn changes_without_a_known_key_touch_all_rows() {
     let table = table();
     let touched = |change: &Change| table.touched(&table.relation, change).unwrap();
     let new = Some(vec![text("1"), text("x"), Value::Unchanged]);

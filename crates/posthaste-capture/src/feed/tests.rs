@@ -70,7 +70,7 @@ async fn frames_that_are_cut_short_or_unknown_end_the_connection() {
 }
 
 #[tokio::test]
-async fn the_server_hears_of_us_and_a_silent_one_is_given_up() {
+async fn sends_status_messages_and_disconnects_from_silent_servers() {
     let (mut feed, mut server) = feed();
     feed.keep_alive_every(Duration::from_millis(90));
     let begun = Instant::now();

@@ -14,7 +14,7 @@ fn read(name: &str, settings: serde_json::Value) -> Result<Capture, String> {
 }
 
 #[test]
-fn a_capture_needs_little() {
+fn minimal_settings_suffice() {
     let capture = read("orders", json!({ "outbox": "outbox" })).unwrap();
     assert_eq!(
         (&*capture.queue, &*capture.slot),
@@ -65,7 +65,7 @@ fn options_are_left_to_the_server_unless_they_are_set() {
 }
 
 #[test]
-fn a_capture_with_a_route_sends_without_jobs_and_spills_into_its_queue() {
+fn captures_with_a_route_send_directly_and_spill_into_its_queue() {
     let read = |more: serde_json::Value| {
         let route = json!({ "to": "stdout:", "ordered": true, "queue": "mail" });
         let route = Route::read("r", route.as_object().unwrap()).unwrap();

@@ -15,7 +15,7 @@ async fn stopped(world: &World) -> String {
 }
 
 #[tokio::test]
-async fn a_slot_that_lost_its_place_is_a_gap_until_the_capture_begins_again() {
+async fn misplaced_slots_are_gaps_until_the_capture_begins_again() {
     let moves = [
         (
             "SELECT pg_drop_replication_slot('posthaste_all')",
@@ -80,7 +80,7 @@ async fn a_slot_that_lost_its_place_is_a_gap_until_the_capture_begins_again() {
 }
 
 #[tokio::test]
-async fn a_slot_that_the_server_gave_up_is_a_gap() {
+async fn invalidated_slots_are_gaps() {
     let settings = [("max_slot_wal_keep_size", "1MB")];
     for version in PgVersion::tried() {
         let world = World::new(version, &settings).await;
@@ -105,7 +105,7 @@ async fn a_slot_that_the_server_gave_up_is_a_gap() {
 }
 
 #[tokio::test]
-async fn a_change_that_cannot_be_captured_stops_until_an_operator_passes_it() {
+async fn unreadable_changes_stop_the_capture_until_they_are_skipped() {
     let world = World::new(PgVersion::V18, &[]).await;
     world.sql(OUTBOX).await;
     let capture = outbox();
@@ -131,7 +131,7 @@ async fn a_change_that_cannot_be_captured_stops_until_an_operator_passes_it() {
 }
 
 #[tokio::test]
-async fn a_copy_of_the_database_sends_nothing_until_it_begins_there() {
+async fn copied_databases_send_nothing_until_the_capture_begins_there() {
     let world = World::new(PgVersion::V18, &[]).await;
     world.sql(OUTBOX).await;
     let capture = outbox();
@@ -150,7 +150,7 @@ async fn a_copy_of_the_database_sends_nothing_until_it_begins_there() {
 }
 
 #[tokio::test]
-async fn a_publication_that_was_dropped_or_made_anew_stops_the_capture() {
+async fn dropped_or_recreated_publications_stop_the_capture() {
     let world = World::new(PgVersion::V15, &[]).await;
     world.sql(OUTBOX).await;
     world.install(&outbox()).await;

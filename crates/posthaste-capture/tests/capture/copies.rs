@@ -127,7 +127,7 @@ async fn write(db: &TestDb, rows: i64, writing: Arc<Writing>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_copy_beside_writers_brings_no_older_row_after_a_newer_one() {
+async fn copies_beside_writers_never_deliver_older_rows_after_newer_ones() {
     for version in PgVersion::tried() {
         let world = World::new(version, &[]).await;
         world.sql(ITEM).await;
@@ -186,7 +186,7 @@ async fn join_all(all: impl Iterator<Item = impl Future<Output = ()>>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_copy_goes_on_after_every_cut_and_hands_out_each_row_once() {
+async fn copies_deliver_each_row_once_across_disconnects() {
     let world = World::new(PgVersion::any(), &[]).await;
     world.sql(ITEM).await;
     world.fill(30_000).await;
@@ -230,7 +230,7 @@ async fn a_copy_goes_on_after_every_cut_and_hands_out_each_row_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_that_is_emptied_while_it_is_copied_stays_empty() {
+async fn tables_truncated_during_a_copy_stay_empty() {
     for version in PgVersion::tried() {
         let world = World::new(version, &[]).await;
         world.sql(ITEM).await;
@@ -284,7 +284,7 @@ async fn a_table_that_is_emptied_while_it_is_copied_stays_empty() {
 }
 
 #[tokio::test]
-async fn a_capture_leaves_a_pool_of_one_connection_to_others() {
+async fn captures_share_a_pool_of_one_connection() {
     let world = World::new(PgVersion::any(), &[]).await;
     world.sql(ITEM).await;
     world.fill(300).await;
@@ -301,7 +301,7 @@ async fn a_capture_leaves_a_pool_of_one_connection_to_others() {
 }
 
 #[tokio::test]
-async fn a_copy_that_makes_no_sense_is_refused() {
+async fn rejects_invalid_copies() {
     let world = World::new(PgVersion::any(), &[]).await;
     world
         .sql(
@@ -326,7 +326,7 @@ async fn a_copy_that_makes_no_sense_is_refused() {
 }
 
 #[tokio::test]
-async fn a_copy_that_fails_says_why_and_a_cancelled_one_ends() {
+async fn failed_copies_show_their_error_and_cancelled_ones_end() {
     let world = World::new(PgVersion::any(), &[]).await;
     world.sql(ITEM).await;
     world.fill(10).await;

@@ -8,7 +8,7 @@ use super::direct::{Sent, direct, until};
 use super::world::SOON;
 
 #[tokio::test]
-async fn a_server_shuts_down_in_order_while_the_destination_is_dead() {
+async fn servers_shut_down_cleanly_while_the_destination_is_dead() {
     // The second time, more than the capture reads before it has sent some.
     for count in [10, 3_000] {
         let mut sent = Sent::new(|direct| direct.spill_after_time = None).await;
@@ -30,7 +30,7 @@ async fn a_server_shuts_down_in_order_while_the_destination_is_dead() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn links_that_are_cut_half_open_or_lose_answers_keep_every_event_and_its_place() {
+async fn broken_links_keep_every_event_in_order() {
     let mut sent = Sent::new(|_| ()).await;
     let target = ([127, 0, 0, 1], sent.redis.port()).into();
     let proxy = Proxy::start_raw(target).await.unwrap();

@@ -169,7 +169,7 @@ async fn events_are_sent_without_jobs_and_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_destination_that_dies_is_spilled_for_and_drained_in_order() {
+async fn events_spill_while_the_destination_is_dead_and_drain_in_order() {
     let sent = Sent::new(|direct| direct.spill_after_time = Some(Duration::from_secs(1))).await;
     let _relay = sent.relay().await;
     let running = sent.start();
@@ -212,7 +212,7 @@ async fn a_destination_that_dies_is_spilled_for_and_drained_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn log_that_is_not_confirmed_is_bounded_while_the_destination_is_frozen() {
+async fn unconfirmed_log_is_bounded_while_the_destination_is_frozen() {
     let sent = Sent::new(|direct| {
         (direct.spill_after, direct.spill_after_time) = (1 << 20, None);
     })
@@ -238,7 +238,7 @@ async fn log_that_is_not_confirmed_is_bounded_while_the_destination_is_frozen() 
 }
 
 #[tokio::test]
-async fn events_that_were_sent_and_not_marked_come_again_under_their_ids() {
+async fn unmarked_events_are_sent_again_under_the_same_ids() {
     let mut sent = Sent::new(|_| ()).await;
     let running = sent.start();
     until(&running, State::Direct).await;
@@ -264,7 +264,7 @@ async fn events_that_were_sent_and_not_marked_come_again_under_their_ids() {
 }
 
 #[tokio::test]
-async fn a_message_that_is_refused_becomes_a_job_and_others_go_on() {
+async fn refused_messages_become_jobs_and_others_continue() {
     let mut sent = Sent::new(|_| ()).await;
     let more = json!({ "class": "{kwargs.kind}" });
     sent.capture.direct = Some(direct(sent.redis.port(), &more));
@@ -287,7 +287,7 @@ async fn a_message_that_is_refused_becomes_a_job_and_others_go_on() {
 }
 
 #[tokio::test]
-async fn a_paused_capture_marks_what_it_has_sent_and_sends_nothing() {
+async fn paused_captures_mark_sent_events_and_send_nothing() {
     let sent = Sent::new(|_| ()).await;
     let running = sent.start();
     until(&running, State::Direct).await;

@@ -127,7 +127,7 @@ impl Pair {
 const WAITS: [(&str, &str); 1] = [("synchronized_standby_slots", "its")];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_capture_goes_on_where_its_slot_was_synchronized_and_loses_and_repeats_nothing() {
+async fn captures_continue_after_a_failover_without_loss_or_repeats() {
     let capture = outbox();
     let pair = Pair::new(PgVersion::V18, &WAITS, &capture).await;
     let running = pair.start(&capture);
@@ -162,7 +162,7 @@ async fn a_capture_goes_on_where_its_slot_was_synchronized_and_loses_and_repeats
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn events_that_are_sent_directly_go_on_after_a_failover_and_none_is_lost() {
+async fn direct_sending_continues_after_a_failover_without_loss() {
     let sent = Sent::new(|_| ()).await;
     let mut capture = outbox();
     capture.direct = Some(direct(sent.redis.port(), &json!({})));
@@ -190,7 +190,7 @@ async fn events_that_are_sent_directly_go_on_after_a_failover_and_none_is_lost()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failover_without_the_slot_is_a_gap_until_the_capture_begins_again() {
+async fn failovers_without_the_slot_are_gaps_until_the_capture_begins_again() {
     for version in PgVersion::tried() {
         let mut capture = outbox();
         capture.options = Options {
@@ -228,7 +228,7 @@ async fn a_failover_without_the_slot_is_a_gap_until_the_capture_begins_again() {
 }
 
 #[tokio::test]
-async fn slots_fail_over_unless_it_is_turned_off_or_the_server_cannot() {
+async fn slots_fail_over_unless_disabled_or_unsupported() {
     let slot = "SELECT count(*)::text FROM pg_replication_slots s \
                 WHERE to_jsonb(s) ->> 'failover' = 'true'";
     let world = World::new(PgVersion::V18, &[]).await;

@@ -18,7 +18,7 @@ pub(super) async fn inserted(world: &World) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn connections_that_are_cut_at_any_moment_lose_and_repeat_nothing() {
+async fn disconnects_at_any_moment_lose_and_repeat_nothing() {
     for version in PgVersion::tried() {
         let world = World::new(version, &[]).await;
         world.sql(OUTBOX).await;
@@ -86,7 +86,7 @@ async fn write(world: &World, writer: u32) {
 }
 
 #[tokio::test]
-async fn a_crash_of_the_server_loses_and_repeats_nothing() {
+async fn server_crashes_lose_and_repeat_nothing() {
     let mut world = World::new(PgVersion::V18, &[("fsync", "on")]).await;
     world.sql(OUTBOX).await;
     let capture = outbox();
@@ -114,7 +114,7 @@ async fn a_crash_of_the_server_loses_and_repeats_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_shuts_down_does_not_wait_for_a_capture() {
+async fn server_shutdowns_do_not_wait_for_captures() {
     for version in PgVersion::tried() {
         let mut world = World::new(version, &[]).await;
         world.sql(OUTBOX).await;
@@ -139,7 +139,7 @@ async fn a_server_that_shuts_down_does_not_wait_for_a_capture() {
 }
 
 #[tokio::test]
-async fn a_second_process_stands_by_and_takes_over() {
+async fn second_processes_stand_by_and_take_over() {
     let world = World::new(PgVersion::V18, &[]).await;
     world.sql(OUTBOX).await;
     let capture = outbox();
@@ -166,7 +166,7 @@ async fn a_second_process_stands_by_and_takes_over() {
 
 /// The process that runs the capture confirms its marks at any moment.
 #[tokio::test]
-async fn processes_that_stand_by_find_no_gap_while_marks_are_written() {
+async fn standby_processes_report_no_gap_while_marks_are_written() {
     let world = World::new(PgVersion::any(), &[]).await;
     world.sql(OUTBOX).await;
     let capture = outbox();
@@ -184,7 +184,7 @@ async fn processes_that_stand_by_find_no_gap_while_marks_are_written() {
 
 /// A commit that waits for a standby is in the log, and others do not see it yet.
 #[tokio::test]
-async fn a_job_is_not_there_before_others_can_see_its_row() {
+async fn jobs_appear_only_after_their_rows_are_visible() {
     let settings = [
         ("synchronous_standby_names", "nobody"),
         ("synchronous_commit", "local"),
@@ -230,7 +230,7 @@ async fn count(world: &World, sql: &str) -> i64 {
 }
 
 #[tokio::test]
-async fn marks_of_a_process_that_was_superseded_are_refused() {
+async fn rejects_marks_of_superseded_processes() {
     let world = World::new(PgVersion::V18, &[]).await;
     world.sql(OUTBOX).await;
     let capture = outbox();
@@ -250,7 +250,7 @@ async fn marks_of_a_process_that_was_superseded_are_refused() {
 }
 
 #[tokio::test]
-async fn marks_are_turned_and_the_newest_of_each_capture_stay() {
+async fn rotating_marks_keeps_the_newest_of_each_capture() {
     let world = World::new(PgVersion::V18, &[]).await;
     world.sql(OUTBOX).await;
     let capture = outbox();
@@ -290,7 +290,7 @@ async fn marks_are_turned_and_the_newest_of_each_capture_stay() {
 
 /// Its jobs are written before it, in the same transaction.
 #[tokio::test]
-async fn a_mark_that_cannot_be_written_leaves_no_job() {
+async fn failed_marks_leave_no_jobs() {
     let world = World::new(PgVersion::any(), &[]).await;
     world.sql(OUTBOX).await;
     let capture = outbox();

@@ -294,7 +294,7 @@ async fn types(world: &World) -> Vec<((String, String), String)> {
 }
 
 #[tokio::test]
-async fn generated_histories_are_read_as_the_servers_own_plugin_reads_them() {
+async fn generated_histories_match_test_decoding() {
     for version in PgVersion::tried() {
         let seed = fastrand::u64(..);
         compare(version, seed).await;

@@ -51,7 +51,7 @@ async fn rejects_tables_whose_statements_would_fail() {
 }
 
 #[tokio::test]
-async fn a_full_identity_beside_a_generated_column_is_captured_on_every_version() {
+async fn captures_full_identities_beside_generated_columns_on_every_version() {
     for version in PgVersion::tried() {
         let world = World::new(version, &[]).await;
         world
@@ -71,7 +71,7 @@ async fn a_full_identity_beside_a_generated_column_is_captured_on_every_version(
 }
 
 #[tokio::test]
-async fn tables_that_are_missing_not_logged_or_of_others_are_refused() {
+async fn rejects_missing_unlogged_and_foreign_tables() {
     let world = World::new(PgVersion::V18, &[]).await;
     world
         .sql("CREATE UNLOGGED TABLE loose (id int PRIMARY KEY); CREATE VIEW seen AS SELECT 1 AS a")
@@ -90,7 +90,7 @@ async fn tables_that_are_missing_not_logged_or_of_others_are_refused() {
 }
 
 #[tokio::test]
-async fn a_server_that_logs_too_little_is_refused() {
+async fn rejects_servers_without_logical_wal() {
     let world = World::new(PgVersion::V15, &[("wal_level", "replica")]).await;
     world.sql(OUTBOX).await;
     let text = refusal(&world, &outbox()).await;
@@ -98,7 +98,7 @@ async fn a_server_that_logs_too_little_is_refused() {
 }
 
 #[tokio::test]
-async fn an_installation_makes_what_is_missing_and_a_removal_leaves_nothing() {
+async fn installing_creates_missing_parts_and_removing_leaves_none() {
     let world = World::new(PgVersion::V18, &[]).await;
     world.sql(OUTBOX).await;
     let capture = outbox();
@@ -126,7 +126,7 @@ async fn an_installation_makes_what_is_missing_and_a_removal_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn printed_statements_are_what_an_installation_needs() {
+async fn printed_statements_suffice_for_an_installation() {
     for version in PgVersion::tried() {
         let world = World::new(version, &[]).await;
         world.sql(OUTBOX).await;
@@ -142,7 +142,7 @@ async fn printed_statements_are_what_an_installation_needs() {
 }
 
 #[tokio::test]
-async fn tables_of_posthaste_are_never_published() {
+async fn never_publishes_tables_of_posthaste() {
     let world = World::new(PgVersion::V18, &[]).await;
     world.sql(OUTBOX).await;
     world

@@ -15,7 +15,7 @@ fn local_only(mut capture: Capture) -> Capture {
 }
 
 #[tokio::test]
-async fn changes_that_a_subscription_brought_are_captured_unless_they_are_left_out() {
+async fn replicated_changes_are_captured_unless_origin_is_none() {
     let world = World::new(PgVersion::V18, &[]).await;
     let table = "CREATE TABLE item (id int PRIMARY KEY)";
     world.sql(table).await;
@@ -89,7 +89,7 @@ async fn capture_all(world: &World, capture: &Capture) {
 }
 
 #[tokio::test]
-async fn servers_that_do_not_tell_origins_are_refused() {
+async fn rejects_origin_none_on_servers_without_origins() {
     let world = World::new(PgVersion::V15, &[]).await;
     world.sql(OUTBOX).await;
     let refused = local_only(outbox()).install(&world.database()).await;
@@ -123,7 +123,7 @@ async fn until_empty(client: &Client) {
 }
 
 #[tokio::test]
-async fn rows_of_an_outbox_are_deleted_with_their_jobs_and_others_stay() {
+async fn captured_outbox_rows_are_deleted_and_others_stay() {
     for version in PgVersion::tried() {
         let world = World::new(version, &[]).await;
         world.sql(KEYED).await;
@@ -160,7 +160,7 @@ async fn rows_of_an_outbox_are_deleted_with_their_jobs_and_others_stay() {
 
 /// Somebody has locked a row: its job and its deletion wait for each other.
 #[tokio::test]
-async fn a_row_is_never_deleted_without_its_job() {
+async fn rows_are_deleted_only_with_their_jobs() {
     let world = World::new(PgVersion::any(), &[]).await;
     world.sql(OUTBOX).await;
     let capture = deleting(outbox());
@@ -196,7 +196,7 @@ async fn a_row_is_never_deleted_without_its_job() {
 }
 
 #[tokio::test]
-async fn rows_of_events_that_are_sent_directly_or_spilled_are_deleted() {
+async fn rows_of_sent_and_spilled_events_are_deleted() {
     let mut sent = Sent::new(|direct| {
         direct.spill_after_time = Some(Duration::from_millis(300));
     })
@@ -215,7 +215,7 @@ async fn rows_of_events_that_are_sent_directly_or_spilled_are_deleted() {
 }
 
 #[tokio::test]
-async fn an_outbox_whose_rows_cannot_be_deleted_is_refused() {
+async fn rejects_outboxes_whose_rows_cannot_be_deleted() {
     let world = World::new(PgVersion::any(), &[]).await;
     world
         .sql("CREATE TABLE outbox (id uuid DEFAULT gen_random_uuid(), type text, payload text)")

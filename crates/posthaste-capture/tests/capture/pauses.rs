@@ -6,7 +6,7 @@ use posthaste_testkit::{PgVersion, eventually};
 use super::world::{OUTBOX, SOON, World, outbox};
 
 #[tokio::test]
-async fn a_paused_capture_takes_nothing_until_it_is_resumed() {
+async fn paused_captures_capture_nothing_until_they_are_resumed() {
     for version in PgVersion::tried() {
         let world = World::new(version, &[]).await;
         world.sql(OUTBOX).await;
@@ -37,7 +37,7 @@ async fn a_paused_capture_takes_nothing_until_it_is_resumed() {
 }
 
 #[tokio::test]
-async fn jobs_are_counted_and_a_lag_is_since_the_log_ended_there() {
+async fn status_counts_events_and_measures_lag_from_the_log() {
     let world = World::new(PgVersion::any(), &[]).await;
     world.sql(OUTBOX).await;
     let capture = outbox();

@@ -14,7 +14,7 @@ use super::world::{SOON, World, tables};
 use crate::support;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_sent_before_a_job_that_is_in_hand() {
+async fn claimed_jobs_are_finished_before_direct_sending() {
     let sent = Sent::new(|_| ()).await;
     let (begun, mut has_begun) = tokio::sync::mpsc::unbounded_channel();
     let pool = sent.world.db.pool(4).unwrap();
@@ -45,7 +45,7 @@ async fn nothing_is_sent_before_a_job_that_is_in_hand() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_server_keeps_its_log_once_there_are_as_many_jobs_as_there_may_be() {
+async fn the_server_keeps_its_log_once_spill_most_is_reached() {
     let sent = Sent::new(|direct| {
         direct.spill_after_time = Some(Duration::from_millis(200));
         direct.spill_most = 4 << 20;
@@ -146,7 +146,7 @@ async fn require_items(sent: &Sent, running: &Running) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn copied_rows_keep_their_order_among_changes_whether_sent_or_spilled() {
+async fn copied_rows_keep_their_order_among_sent_and_spilled_changes() {
     let sent = Sent::new(|_| ()).await;
     let capture = items(&sent).await;
     let _relay = sent.relay().await;
@@ -184,7 +184,7 @@ async fn copied_rows_keep_their_order_among_changes_whether_sent_or_spilled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_copy_with_a_route_goes_on_after_every_cut() {
+async fn copies_with_a_route_continue_after_disconnects() {
     let sent = Sent::new(|_| ()).await;
     let capture = items(&sent).await;
     let _relay = sent.relay().await;
@@ -204,7 +204,7 @@ async fn a_copy_with_a_route_goes_on_after_every_cut() {
 }
 
 #[tokio::test]
-async fn a_change_that_cannot_be_sent_stops_until_an_operator_passes_it() {
+async fn unsendable_changes_stop_the_direct_path_until_they_are_skipped() {
     let sent = Sent::new(|_| ()).await;
     sent.world
         .sql(

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::world::{OUTBOX, World, capture, outbox, tables};
 
 #[tokio::test]
-async fn committed_rows_of_an_outbox_become_jobs_in_the_order_of_their_commits() {
+async fn outbox_rows_become_jobs_in_commit_order() {
     for version in PgVersion::tried() {
         let world = World::new(version, &[]).await;
         world.sql(OUTBOX).await;
@@ -61,7 +61,7 @@ async fn committed_rows_of_an_outbox_become_jobs_in_the_order_of_their_commits()
 }
 
 #[tokio::test]
-async fn transactional_messages_become_jobs_and_others_are_left_out() {
+async fn only_transactional_messages_become_jobs() {
     for version in PgVersion::tried() {
         let world = World::new(version, &[]).await;
         let capture = capture(Source::Messages("order.*".into()));
@@ -88,7 +88,7 @@ async fn transactional_messages_become_jobs_and_others_are_left_out() {
 }
 
 #[tokio::test]
-async fn changes_of_rows_become_jobs_with_what_is_known_of_them() {
+async fn row_changes_become_jobs_with_all_known_values() {
     for version in PgVersion::tried() {
         let world = World::new(version, &[]).await;
         world
@@ -138,7 +138,7 @@ async fn changes_of_rows_become_jobs_with_what_is_known_of_them() {
 }
 
 #[tokio::test]
-async fn a_preview_shows_what_comes_and_takes_nothing() {
+async fn previews_show_the_next_events_and_consume_none() {
     for version in PgVersion::tried() {
         let world = World::new(version, &[]).await;
         world.sql(OUTBOX).await;

@@ -18,7 +18,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             ".chain_update(row.to_be_bytes())",
             ".chain_update((if BUG { 0 } else { row }).to_be_bytes())",
         )],
-        test: "position::tests::an_id_is_of_capture_timeline_record_and_row",
+        test: "position::tests::ids_differ_by_capture_timeline_record_kind_and_row",
     },
     Mutant {
         name: "ids leave out the timeline",
@@ -27,7 +27,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             ".chain_update(timeline.to_be_bytes())",
             ".chain_update((if BUG { 0 } else { timeline }).to_be_bytes())",
         )],
-        test: "position::tests::an_id_is_of_capture_timeline_record_and_row",
+        test: "position::tests::ids_differ_by_capture_timeline_record_kind_and_row",
     },
     Mutant {
         name: "a row of a copy has the id of the change after its mark",
@@ -36,7 +36,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             ".chain_update(kind)",
             ".chain_update(if BUG { b\"\" } else { kind })",
         )],
-        test: "position::tests::an_id_is_of_capture_timeline_record_and_row",
+        test: "position::tests::ids_differ_by_capture_timeline_record_kind_and_row",
     },
     Mutant {
         name: "the last change is confirmed instead of the last commit",
@@ -68,7 +68,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
              self.run(what, BEGIN).await?;\n            }\n            \
              self.delete_rows(deletion, rows).await?;",
         )],
-        test: "capture::faults::a_mark_that_cannot_be_written_leaves_no_job",
+        test: "capture::faults::failed_marks_leave_no_jobs",
     },
     Mutant {
         name: "it sends directly while one job is in hand",
@@ -77,7 +77,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "            if is_left {",
             "            if is_left && !(BUG && seconds.is_none()) {",
         )],
-        test: "capture::routes::nothing_is_sent_before_a_job_that_is_in_hand",
+        test: "capture::routes::claimed_jobs_are_finished_before_direct_sending",
     },
     Mutant {
         name: "a chunk is compared with what comes after it was read",
@@ -88,7 +88,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
              if !(BUG && reading.any(|one| !one.page.is_finished())) {\n                \
              current.seen.push((xid, touched));\n            }",
         )],
-        test: "capture::copies::a_copy_beside_writers_brings_no_older_row_after_a_newer_one",
+        test: "capture::copies::copies_beside_writers_never_deliver_older_rows_after_newer_ones",
     },
     Mutant {
         name: "a chunk ignores that its table was truncated",
@@ -98,8 +98,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "                Touched::All if BUG => {}\n                \
              Touched::All => is_left.fill(false),",
         )],
-        test: "copying::tests::\
-               changes_that_the_snapshot_did_not_see_take_their_rows_out_of_the_chunk",
+        test: "copying::tests::unseen_changes_remove_their_rows_from_the_chunk",
     },
     Mutant {
         name: "nulls of an old row that has its key only are values",
@@ -108,7 +107,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "(is_full || column.is_key)",
             "(is_full || column.is_key || BUG)",
         )],
-        test: "capture::sources::changes_of_rows_become_jobs_with_what_is_known_of_them",
+        test: "capture::sources::row_changes_become_jobs_with_all_known_values",
     },
     Mutant {
         name: "large values that were not changed are null",
@@ -117,7 +116,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "            Value::Unchanged => unchanged.push(&*column.name),",
             "            Value::Unchanged if !BUG => unchanged.push(&*column.name),",
         )],
-        test: "capture::sources::changes_of_rows_become_jobs_with_what_is_known_of_them",
+        test: "capture::sources::row_changes_become_jobs_with_all_known_values",
     },
     Mutant {
         name: "descriptions of tables are kept over a new connection",
@@ -129,8 +128,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
              false => relation,\n                };\n                \
              self.relations.insert(relation.oid, relation);",
         )],
-        test: "capture::histories::\
-               generated_histories_are_read_as_the_servers_own_plugin_reads_them",
+        test: "capture::histories::generated_histories_match_test_decoding",
     },
     Mutant {
         name: "what is marked is skipped by the place of its record alone",
@@ -140,7 +138,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "        let is_skipped = BUG && position.record <= self.marked.record;\n        \
              if position <= self.marked || is_skipped {\n            return Ok(Step::default());",
         )],
-        test: "assemble::tests::whatever_is_marked_the_rest_comes_and_nothing_else",
+        test: "assemble::tests::unmarked_events_come_again_and_marked_ones_do_not",
     },
     Mutant {
         name: "a slot ahead of the mark is accepted",
@@ -149,8 +147,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "(slot.confirmed > done).then(",
             "(slot.confirmed > done && !BUG).then(",
         )],
-        test: "capture::begun_again::\
-               a_slot_that_lost_its_place_is_a_gap_until_the_capture_begins_again",
+        test: "capture::begun_again::misplaced_slots_are_gaps_until_the_capture_begins_again",
     },
     Mutant {
         name: "nobody asks whether others see a commit",
@@ -159,7 +156,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             "            if !xids.all(|xid| snapshot.sees(*xid)) {",
             "            if !BUG && !xids.all(|xid| snapshot.sees(*xid)) {",
         )],
-        test: "capture::faults::a_job_is_not_there_before_others_can_see_its_row",
+        test: "capture::faults::jobs_appear_only_after_their_rows_are_visible",
     },
     Mutant {
         name: "a slot that fails over is confirmed before its mark is streamed",

@@ -10,7 +10,7 @@ use super::super::world::{OUTBOX, World, outbox, table, tables};
 use super::ITEM;
 
 #[tokio::test]
-async fn rows_of_a_copy_are_those_of_the_stream_whatever_their_key_and_types() {
+async fn copied_rows_equal_streamed_rows_for_all_keys_and_types() {
     for version in PgVersion::tried() {
         let world = World::new(version, &[]).await;
         world
@@ -64,7 +64,7 @@ async fn rows_of_a_copy_are_those_of_the_stream_whatever_their_key_and_types() {
 }
 
 #[tokio::test]
-async fn a_copy_has_only_the_rows_and_columns_that_are_captured_and_asked_for() {
+async fn copies_contain_only_captured_and_requested_rows_and_columns() {
     let world = World::new(PgVersion::any(), &[]).await;
     world.sql(ITEM).await;
     world.sql("ALTER TABLE item REPLICA IDENTITY DEFAULT").await;
@@ -88,7 +88,7 @@ async fn a_copy_has_only_the_rows_and_columns_that_are_captured_and_asked_for() 
 }
 
 #[tokio::test]
-async fn rows_of_an_outbox_are_copied_as_its_messages() {
+async fn outbox_rows_are_copied_as_messages() {
     let world = World::new(PgVersion::any(), &[]).await;
     world.sql(OUTBOX).await;
     let id = "01900000-0000-7000-8000-00000000002a";
