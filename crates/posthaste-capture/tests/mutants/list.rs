@@ -42,10 +42,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "the last change is confirmed instead of the last commit",
         file: "batch.rs",
         edits: &[(
-            "            done: self.end,\n        }\n    }\n\n    /// They are done.",
+            "            done: self.end,\n        }\n    }\n\n    /// Starts the next batch after this one is done.",
             "            done: if BUG { self.end.max(self.last.record) } \
              else { self.end },\n        \
-             }\n    }\n\n    /// They are done.",
+             }\n    }\n\n    /// Starts the next batch after this one is done.",
         )],
         test: "batch::tests::a_slot_is_confirmed_up_to_whole_transactions_only",
     },
