@@ -1,4 +1,5 @@
-//! For the crates of this repository alone: no part of the interface, and different in any version.
+//! Items for the crates of this repository only: not part of the public interface, and subject to
+//! change in any version.
 
 pub use crate::database::replication::{Replication, ReplicationLogin, ReplicationStream};
 pub use crate::error::{MIGRATE, NOT_INSTALLED, OR_CALL, READ_ONLY, chain, panic_text};
@@ -13,7 +14,7 @@ pub use crate::store::parameter::{Kind, Parameter, typed};
 pub use crate::store::prose::Prose;
 pub use crate::store::site::{SiteRefusal, site_refusal};
 
-/// Requests, as a handler and a destination of a relay make them.
+/// HTTP requests, as handlers and relays make them.
 #[cfg(feature = "http")]
 pub mod http {
     pub use crate::http::{

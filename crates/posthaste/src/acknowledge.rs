@@ -1,4 +1,4 @@
-//! Acknowledge: outcomes go back to the store in batches, each with its fence, until answered.
+//! Acknowledge: writes outcomes to the store in batches, each with its fence, until it answers.
 
 mod closing;
 mod handed_back;
@@ -27,36 +27,36 @@ use crate::store::{self, Fence};
 use closing::Closing;
 use handed_back::HandedBack;
 
-/// After an acknowledgement that failed.
+/// Delay before a failed acknowledgement is sent again.
 const AGAIN: Backoff = Backoff {
     base: Duration::from_millis(20),
     cap: Duration::from_millis(10_240),
 };
-/// A batch that is not settled wholly waits this long for the next of its jobs to end.
+/// Time that an incomplete batch waits for the outcome of its next job.
 const PATIENCE: Duration = Duration::from_millis(10);
-/// And this long in all, several times what a batch should run: one that is closed in parts
-/// costs ten times as much.
+/// Total time that an incomplete batch waits, several times what a batch should run: closing a
+/// batch in parts costs ten times as much.
 const LONGEST_PATIENCE: Duration = Duration::from_millis(100);
-/// While batches are incomplete, outcomes are collected no more often than this: who tells them
-/// need not wake anybody for each.
+/// The least time between two collections of outcomes while batches are incomplete: consumers need
+/// not wake this task for each outcome.
 const GATHER: Duration = Duration::from_millis(1);
-/// Batches closed as a whole in one transaction, which holds a lock for each.
+/// The most batches closed as a whole in one transaction, which holds a lock for each.
 const WHOLE: usize = 500;
-/// Outcomes taken from the channel at once.
+/// The most outcomes taken from the channel at once.
 const TAKE: usize = 4096;
 
-/// Gives the outcomes of all queues to the database.
+/// Writes the outcomes of all queues to the database.
 pub(crate) struct Completer {
     pub(crate) link: ReconnectingClient,
-    /// For those that could not be given with their batch; opened when there is one.
+    /// The connection for jobs that could not be settled with their batch; opened on demand.
     pub(crate) repeats: ReconnectingClient,
     pub(crate) queues: Queues,
     pub(crate) in_hand: Arc<Outstanding>,
     pub(crate) stats: Arc<Stats>,
-    /// How long they waited and ran.
+    /// The measurements of how long jobs waited and ran.
     pub(crate) runs: Runs,
     pub(crate) watched: Watched,
-    /// The shutdown deadline has passed: nothing is repeated any more.
+    /// Cancelled when the shutdown deadline has passed: nothing is retried after it.
     pub(crate) hopeless: CancellationToken,
 }
 
@@ -79,7 +79,7 @@ impl Completer {
                 }
                 () = tokio::time::sleep_until(until), if next.is_some() => {}
             }
-            // Consumers may have room, although the jobs are not settled yet.
+            // Consumers may have room before the jobs are settled.
             self.queues.iter().for_each(|queue| queue.room.notify_one());
             let now = Instant::now();
             for mut one in taken.drain(..) {
@@ -126,7 +126,7 @@ impl Completer {
             self.close_batches(plain).await;
             plain = rest;
         }
-        // What is done goes first: the others write a row for each job.
+        // Batches that are done go first: the others write a row for each job.
         for (jobs, after, error) in later {
             self.reschedule(jobs, after, error).await;
         }
@@ -135,7 +135,7 @@ impl Completer {
         }
     }
 
-    /// Closes batches as a whole, and job by job where that cannot be.
+    /// Closes batches as a whole, and job by job if that is impossible.
     async fn close_batches(self: &Arc<Self>, batches: Vec<Vec<Settled>>) {
         let size = |jobs: &Vec<Settled>| i32::try_from(jobs.len()).unwrap_or(i32::MAX);
         let closes: Vec<(Fence, i32)> = batches
@@ -154,8 +154,8 @@ impl Completer {
                 }
             }
             Err(error) => {
-                // Without an answer the batches may be closed already: job by job they are closed
-                // now, or found closed.
+                // Without an answer the batches may be closed already: settling job by job closes
+                // them or finds them closed.
                 tracing::debug!(%error, "whole batches could not be acknowledged at once");
                 for jobs in batches {
                     self.settle(jobs, true).await;
@@ -164,7 +164,7 @@ impl Completer {
         }
     }
 
-    /// Reschedules a whole batch, and job by job where that cannot be.
+    /// Reschedules a whole batch, or job by job if that is impossible.
     async fn reschedule(
         self: &Arc<Self>,
         jobs: Vec<Settled>,
@@ -180,17 +180,17 @@ impl Completer {
             }
             Ok(false) => self.settle(jobs, false).await,
             Err(error) => {
-                // As above.
+                // As in `close_batches`.
                 tracing::debug!(%error, "a whole batch could not be rescheduled at once");
                 self.settle(jobs, true).await;
             }
         }
     }
 
-    /// Settles the jobs of one batch, again until there is an answer: a repeated acknowledgement
-    /// finds its jobs closed and changes nothing. What the server refuses, because somebody's open
-    /// transaction is closing one of the jobs or for what one of them says, is settled job by job
-    /// beside the others, so that it delays only itself.
+    /// Settles the jobs of one batch, and retries until there is an answer: a repeated
+    /// acknowledgement finds its jobs closed and changes nothing. If the server refuses the batch,
+    /// because another open transaction is closing one of the jobs or because of the contents of
+    /// one outcome, each job is settled alone, so that a refused one delays only itself.
     async fn settle(self: &Arc<Self>, jobs: Vec<Settled>, mut repeated: bool) {
         let mut failures = 0u32;
         loop {
@@ -234,8 +234,8 @@ impl Completer {
         self.in_hand.settled(jobs.len());
     }
 
-    /// Settles one job that could not be settled with its batch. What waits for a lock keeps off
-    /// the connection that the others need.
+    /// Settles one job that could not be settled with its batch. It uses a separate connection,
+    /// because waiting for a lock would block the one that the others need.
     async fn settle_alone(self: Arc<Self>, job: Settled, mut repeated: bool) {
         let jobs = [job];
         let mut failures = 0u32;
@@ -269,8 +269,8 @@ impl Completer {
         self.in_hand.settled_aside(1);
     }
 
-    /// Counts what became of jobs that are closed for good: all of them, or those that were still
-    /// ours. A job that its handler completed is not ours any more.
+    /// Counts the outcomes of jobs that are closed for good: all of them, or those in `ours`. A job
+    /// that its handler's transaction completed is not in `ours`, and counts as done.
     fn count(&self, jobs: &[Settled], ours: Option<&HashSet<i64>>) {
         let closed = || {
             jobs.iter().filter_map(|one| {
@@ -291,17 +291,17 @@ impl Completer {
     }
 }
 
-/// Outcomes of one batch that wait for the others.
+/// The outcomes of one batch that waits for its other jobs.
 struct Waiting {
-    /// When the first came.
+    /// When the first outcome came.
     since: Instant,
-    /// When the last one came.
+    /// When the last outcome came.
     last: Instant,
     jobs: Vec<Settled>,
 }
 
 impl Waiting {
-    /// How long it waits if no other comes.
+    /// Returns when the wait ends if no other outcome comes.
     fn until(&self) -> Instant {
         (self.last + PATIENCE).min(self.since + LONGEST_PATIENCE)
     }
@@ -329,8 +329,8 @@ fn give_up(jobs: &[Settled], error: &Error) {
     }
 }
 
-/// Whether the same statement may succeed later by itself: lost connections, servers that restart
-/// or only read, locks, serialization.
+/// Whether the same statement may succeed later: lost connections, servers that restart or are
+/// read-only, locks, serialization.
 fn is_passing(error: &Error) -> bool {
     let state = error.sqlstate();
     let class = state.and_then(|state| state.code().get(..2));
@@ -338,11 +338,11 @@ fn is_passing(error: &Error) -> bool {
     error.is_connection() || passes
 }
 
-/// Logs what only the answer of the database tells.
+/// Logs what only the database's answer shows: rollbacks of the handler, and lost jobs.
 fn report(jobs: &[Settled], ours: &HashSet<i64>, repeated: bool) {
     let ours_still = jobs.iter().filter(|one| ours.contains(&one.id.0));
     ours_still.for_each(Settled::log_if_rolled_back);
-    // Where the handler's own transaction completed it, or it was to be given back, all is well.
+    // A job that the handler's own transaction completed, or that is given back, is not lost.
     let is_well = |one: &Settled| one.may_be_completed || one.disposition == Disposition::GiveBack;
     let lost = jobs
         .iter()

@@ -1,5 +1,5 @@
-//! Cancel: tells consumers of jobs that somebody cancelled while they run. What waits is cancelled
-//! by the database alone (sql/functions/cancel.sql).
+//! Cancel: notifies consumers of running jobs that were cancelled. The database alone cancels
+//! waiting jobs (sql/functions/cancel.sql).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,11 @@ use crate::parts::queue::Queues;
 use crate::store::operate;
 use crate::store::reconnecting::ReconnectingClient;
 
-/// How often to poll while there are jobs: a table that is nearly always empty.
+/// Time between two polls while jobs are outstanding; the polled table is nearly always empty.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// Runs until the engine has stopped: what runs through the grace period may be cancelled still.
+/// Polls until the engine has stopped: jobs that run through the grace period can still be
+/// cancelled.
 pub(crate) async fn run(
     queues: Queues,
     in_hand: Arc<Outstanding>,

@@ -1,5 +1,5 @@
-//! Claim: when to look, what to look for, how much to take. Wake-ups are hints, polling is the
-//! truth.
+//! Claim: decides when to poll a queue, in which lanes, and how many jobs to claim. Wake-ups are
+//! hints; only a poll shows the state of a queue.
 
 mod claimer;
 mod lanes;
@@ -34,14 +34,13 @@ use read::Jobs;
 use search::UnansweredClaim;
 use unreadable::Unreadable;
 
-/// A queue whose rate is used up is looked at again after this at the latest: the rate may be
-/// changed meanwhile.
+/// The longest pause of a queue whose rate is used up: the rate may be changed during it.
 const LONGEST_LATER: Duration = Duration::from_secs(1);
-/// And not before this, however often it is notified.
+/// The shortest such pause, regardless of notifications.
 const SHORTEST_LATER: Duration = Duration::from_millis(50);
-/// A claim never asks for more jobs than this: beyond it a batch gains nothing.
+/// The most jobs of one claim: larger batches gain nothing.
 const LARGEST_CLAIM: usize = 5000;
-/// After a claim that failed.
+/// Delay before a failed claim is repeated.
 const AGAIN: Backoff = Backoff {
     base: Duration::from_millis(50),
     cap: Duration::from_millis(6_400),
@@ -53,13 +52,13 @@ pub(crate) struct Fetcher {
     queue: Arc<QueueState>,
     config: Arc<Config>,
     notifications: Arc<Notifications>,
-    /// Notified when the queue was and nothing was found there.
+    /// Notified when a notified queue turned out to have no jobs in the known lanes.
     missed: Arc<Notify>,
-    /// How large claims may be.
+    /// The current size limit of claims.
     pace: Mutex<Pace>,
-    /// The last claim was larger than its answer: the next one is expected to be so too.
+    /// The last claim was larger than its answer could hold: the same is expected of the next one.
     is_large: AtomicBool,
-    /// Its last claim, where the answer was lost.
+    /// The last claim, if its answer was lost.
     lost: Mutex<Option<UnansweredClaim>>,
 }
 
@@ -83,7 +82,7 @@ impl Fetcher {
         }
     }
 
-    /// Claims for one queue until the engine stops.
+    /// Claims for one queue until the engine stops, then gives back a claim without an answer.
     pub(crate) async fn run(self) {
         self.claim_until_stopped().await;
         self.give_back_lost();
@@ -101,7 +100,7 @@ impl Fetcher {
             let room = self.queue.consumer.capacity().min(unreadable.limit());
             if room == 0 {
                 drop(passed);
-                // Told when jobs end; asked again all the same, because a wake-up is only a hint.
+                // Notified when a job ends. Wake-ups are hints, so poll as well.
                 let asked_again = tokio::time::sleep(Duration::from_millis(50));
                 tokio::select! {
                     () = self.queue.room.notified() => {}
@@ -136,7 +135,7 @@ impl Fetcher {
                     found_at = Instant::now();
                     failures = 0;
                     unreadable.passed(jobs);
-                    // What was committed since notifies, as if this look had found nothing.
+                    // Jobs committed since then notify, as they do after an empty poll.
                     if is_notified && matches!(found, ClaimResult::All(_)) {
                         was_woken = self.wait_while_idle(Duration::ZERO).await;
                     }
@@ -151,8 +150,8 @@ impl Fetcher {
         }
     }
 
-    /// Pauses while the queue's rate is used up. A change of the rate notifies; who enqueues
-    /// meanwhile does so too, and is not to be asked for at each notification.
+    /// Pauses while the queue's rate is used up. A changed rate notifies, but so does each enqueue,
+    /// so there is at least `SHORTEST_LATER` between two polls.
     async fn wait_for_rate_limit(&self, wait: Duration) {
         let woken = async {
             tokio::time::sleep(SHORTEST_LATER).await;
@@ -165,7 +164,7 @@ impl Fetcher {
         }
     }
 
-    /// Pauses after an empty look, `idle` after the last find; whether it was woken.
+    /// Pauses after an empty poll, `idle` after jobs were last found; returns whether it was woken.
     async fn wait_while_idle(&self, idle: Duration) -> bool {
         let longest = self.config.poll_interval;
         let pause = self.notifications.pause(&self.queue.sleeper, idle, longest);
@@ -185,9 +184,9 @@ impl Fetcher {
         woken
     }
 
-    /// Claims and hands the jobs to the queue's consumer. While a largest claim comes back whole
-    /// there is more to be had, so the next one is on its way to the server while the jobs of the
-    /// last are handed over.
+    /// Claims jobs and delivers them to the queue's consumer. A largest claim that is answered in
+    /// full shows that more jobs wait, so the next claim is sent to the server while the jobs of
+    /// the last one are delivered.
     pub(crate) async fn claim<'a>(
         &'a self,
         room: usize,
@@ -200,22 +199,23 @@ impl Fetcher {
             && made.jobs() == LARGEST_CLAIM
             && !self.claimer.stopping.is_cancelled()
         {
-            // Who holds the gate open for these must not wait at it for the next: a quarantined job
-            // may wait in between.
+            // The next claim must not wait at the gate while this one holds it open: a quarantined
+            // job may be waiting between the two, which would be a deadlock.
             let room = self.queue.consumer.capacity();
             let room = room.saturating_sub(made.jobs()).min(LARGEST_CLAIM);
             let (LARGEST_CLAIM, Some(again)) = (room, self.claimer.gate.pass_again()) else {
                 break;
             };
             let hand_over = async {
-                // The claim is sent first.
+                // Lets the claim be sent first.
                 tokio::task::yield_now().await;
                 self.hand_over(made)
             };
             let (next, found) = tokio::join!(self.make(room), hand_over);
-            // The jobs of the last one were delivered, so quarantined jobs wait for them by now.
+            // The jobs of the last claim were delivered, so quarantined jobs wait for them from now
+            // on.
             passed = again;
-            // What fails here keeps nobody from the next one, if that was answered.
+            // An error here does not discard the next claim if that was answered.
             match found {
                 Ok(found) => jobs += found.jobs(),
                 Err(error) => failed = Some(error),
@@ -245,7 +245,8 @@ impl Fetcher {
             token: sent.token,
             limit,
             bytes: self.config.claim_bytes,
-            // Alone where the answer was too large for the connection: what stands must be known.
+            // Reset here: if this answer is too large for the connection, the next claim is made
+            // without reading, so that its batches are known.
             reads_on: self.is_large.swap(false, Ordering::Relaxed),
         };
         let (rows, read) = match store::claim(&self.claimer.link, &request).await {
@@ -280,7 +281,7 @@ impl Fetcher {
         }
     }
 
-    /// Reads what was claimed and delivers it.
+    /// Reads the jobs of an answered claim and delivers them.
     fn hand_over(&self, made: AnsweredClaim<'_>) -> Result<ClaimResult, Error> {
         let mut claim = store::read_claim(&made.rows, &self.queue.name, made.sent.token)?;
         claim.extend(&made.read.rows, &self.queue.name, made.sent.token)?;
@@ -290,7 +291,7 @@ impl Fetcher {
         made.sent.hand_out(&self.queue, claim);
         Ok(match again {
             Some(wait) if found == 0 && !wait.is_zero() => ClaimResult::RateLimited(wait),
-            // No pause, whatever was handed out.
+            // No pause, regardless of how many jobs were delivered.
             Some(_) => ClaimResult::Jobs(found.max(1)),
             None if found > 0 && made.is_short => ClaimResult::All(found),
             None => ClaimResult::Jobs(found),
@@ -302,14 +303,14 @@ impl Fetcher {
     }
 }
 
-/// What a claim brought.
+/// The result of a claim.
 #[derive(Debug)]
 pub(crate) enum ClaimResult {
-    /// This many jobs; none counts as one when more is to follow at once.
+    /// This many jobs; 1 also stands for none if the next claim follows at once.
     Jobs(usize),
-    /// This many jobs, and nothing else was there.
+    /// This many jobs, and no more were available.
     All(usize),
-    /// None, and there will be none before this is over: the queue's rate is used up.
+    /// No jobs, and none before this time has passed: the queue's rate is used up.
     RateLimited(Duration),
 }
 
@@ -322,14 +323,14 @@ impl ClaimResult {
     }
 }
 
-/// A claim that was answered, to be handed over.
+/// A claim that was answered and whose jobs are not delivered yet.
 struct AnsweredClaim<'a> {
     sent: PendingClaim<'a>,
-    /// What it answered.
+    /// The rows of the answer.
     rows: Vec<tokio_postgres::Row>,
-    /// What its answer had no room for.
+    /// The jobs that the answer had no room for.
     read: Jobs,
-    /// It brought fewer than it asked for, all in its answer.
+    /// Whether it brought fewer jobs than requested, all of them in the answer.
     is_short: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a job is, and the one law of its states. No IO and no clock.
+//! Jobs and the transitions between their states. No IO and no clock.
 
 mod arguments;
 mod delivery;
@@ -21,7 +21,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
-/// A job's number, drawn by the database when it was enqueued.
+/// The number of a job, assigned by the database at enqueue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobId(pub i64);
 
@@ -31,46 +31,46 @@ impl fmt::Display for JobId {
     }
 }
 
-/// A job that was handed to a consumer.
+/// A job that a worker claimed.
 #[derive(Clone)]
 pub struct Job {
     /// Its number.
     pub id: JobId,
-    /// What kind of work it is; handlers are found by it.
+    /// The kind of work, by which its handler is found.
     pub name: Box<str>,
     /// The queue it was claimed from.
     pub queue: std::sync::Arc<str>,
-    /// Lower runs first.
+    /// The priority: lower runs first.
     pub priority: i32,
     /// When it was enqueued.
     pub enqueued_at: Timestamp,
     /// When it became due.
     pub scheduled_at: Timestamp,
-    /// It is not claimed after this, and then waits in its worker for about a second at most.
+    /// The time after which it is not claimed. A worker returns it if it has then waited there for
+    /// more than approximately a second.
     pub expires_at: Timestamp,
-    /// Which attempt this is: the first is 1, and so it is wherever an attempt has a number. Only
-    /// one that was counted is followed by the next.
+    /// The number of this attempt, from 1. It increases only after an attempt that was counted.
     pub attempt: i32,
-    /// How many attempts there may be; `None` for no limit.
+    /// The most attempts; `None` for no limit.
     pub max_attempts: Option<i32>,
-    /// Workers that died while they had it.
+    /// Workers that died while they ran it or had claimed it.
     pub crashes: i16,
-    /// Which part of the program enqueued it.
+    /// The part of the program that enqueued it.
     pub tag: Box<str>,
     /// The unique key it holds.
     pub unique_key: Option<Box<str>>,
-    /// Its ordering key, if it has one: no other job of the key has begun, or begins before this
-    /// one has ended for good.
+    /// Its ordering key, if it has one: no other job of the key runs before this one has ended for
+    /// good.
     pub ordering_key: Option<Box<str>>,
-    /// The trace context it was enqueued with: [`traceparent`](Self::traceparent) and
-    /// [`tracestate`](Self::tracestate) are its parts.
+    /// The trace context with which it was enqueued: [`traceparent`](Self::traceparent) and
+    /// [`tracestate`](Self::tracestate) return its parts.
     pub trace: Option<Box<str>>,
     pub(crate) kwargs: Box<str>,
 }
 
 impl Job {
-    /// A job of the queue `default` that nobody has enqueued, for those who read jobs by themselves
-    /// and for tests. Other fields have defaults and may be set.
+    /// Creates a job of the queue `default` that was never enqueued, for programs that read jobs
+    /// themselves and for tests. Other fields have defaults and can be set.
     pub fn new(id: JobId, name: &str, enqueued_at: Timestamp, kwargs: &str) -> Self {
         Self {
             id,
@@ -91,24 +91,24 @@ impl Job {
         }
     }
 
-    /// The same with other arguments, which are this text.
+    /// Replaces the arguments by this JSON text.
     pub fn with_kwargs_json(self, kwargs: impl Into<Box<str>>) -> Self {
         let kwargs = kwargs.into();
         Self { kwargs, ..self }
     }
 
-    /// Attempts counted before this one.
+    /// Returns how many attempts were counted before this one.
     pub(crate) fn attempts_counted(&self) -> i32 {
         self.attempt.saturating_sub(1)
     }
 
-    /// The arguments, read as `T`.
+    /// Deserializes the arguments.
     pub fn kwargs<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_str(&self.kwargs)
     }
 
-    /// As [`kwargs`](Self::kwargs), with an error that begins with the path of what cannot be read,
-    /// such as `kwargs.to[1].address`.
+    /// Deserializes the arguments as [`kwargs`](Self::kwargs) does. An error begins with the path
+    /// of the invalid argument, such as `kwargs.to[1].address`.
     pub fn arguments<T: DeserializeOwned>(&self) -> Result<T, Misread> {
         let mut text = serde_json::Deserializer::from_str(&self.kwargs);
         serde_path_to_error::deserialize(&mut text).map_err(|error| {
@@ -121,15 +121,15 @@ impl Job {
         })
     }
 
-    /// The arguments as the JSON text that the database keeps: equal in meaning to what was
-    /// enqueued, not byte for byte.
+    /// Returns the arguments as the JSON text that the database stores: equal in meaning to the
+    /// enqueued text, not byte for byte.
     pub fn kwargs_json(&self) -> &str {
         &self.kwargs
     }
 }
 
-/// An argument is not what it is read as. Which one, and why, may say what it is, and is for no
-/// log.
+/// The error for an argument that cannot be deserialized. Its message may contain the argument's
+/// value, so it does not belong in a log.
 #[derive(Debug, thiserror::Error)]
 #[error("{argument}: {why}")]
 pub struct Misread {

@@ -1,11 +1,11 @@
 //! A Postgres job queue and transactional outbox.
 //!
-//! A program commits a job in the same transaction as its data; from there posthaste guarantees
+//! A program commits a job in the same transaction as its data; from then on posthaste guarantees
 //! that the work happens: never before the commit, never for a rolled-back transaction, never lost,
-//! and not slowed down by somebody else's long transaction.
+//! and not slowed down by long transactions of other clients.
 //!
 //! A job passes through the modules in this order: [`enqueue()`] writes it, the store keeps it, a
-//! claim hands it to the worker, a handler runs it, and the acknowledgement closes it.
+//! claim assigns it to a worker, a handler runs it, and the acknowledgement closes it.
 //!
 //! ```no_run
 //! use posthaste::{Context, JobArgs, Worker};
@@ -37,7 +37,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
-// A module imports only what stands in a group above its own.
+// A module imports only from the groups above its own.
 mod counters;
 mod error;
 mod json_text;

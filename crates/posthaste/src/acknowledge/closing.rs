@@ -1,4 +1,4 @@
-//! How the outcomes of one batch are sent: in one statement for all where that can be. Pure.
+//! Chooses how the outcomes of one batch are sent: in one statement for all if possible. Pure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,19 +7,19 @@ use crate::consumer::Settled;
 use crate::job::Job;
 use crate::retry::Disposition;
 
-/// How a batch is closed.
+/// The method that closes a batch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Closing {
-    /// All its jobs are plainly done: by a statement that names no job, and closes other batches
-    /// too.
+    /// All its jobs are done without conditions: one statement, which names no job, closes this and
+    /// other batches.
     Whole,
-    /// All of them go on after the same time, with no attempt counted: by one that names none
-    /// either.
+    /// All its jobs are rescheduled by the same delay with no attempt counted: one statement that
+    /// names no job.
     Reschedule {
         after: Duration,
         error: Option<String>,
     },
-    /// Each with its own outcome.
+    /// Each job is closed with its own outcome.
     JobByJob,
 }
 

@@ -1,5 +1,5 @@
-//! Jobs that are handed back again and again, with no attempt counted and to be run at once: each
-//! time in a row they wait longer. Pure: the clock and chance are passed in.
+//! Delays jobs that are returned repeatedly with no attempt counted and no delay: the delay grows
+//! with each return in a row. Pure: the clock and chance are passed in.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,25 +10,26 @@ use crate::consumer::Settled;
 use crate::job::{Job, JobId};
 use crate::retry::{Backoff, Disposition};
 
-/// The wait after the second time in a row; the first costs nothing, because a worker that stops
-/// gives back what it has.
+/// The delay from the second return in a row on. The first return has no delay, because a worker
+/// that stops gives back its jobs.
 const PAUSE: Backoff = Backoff {
     base: Duration::from_millis(100),
     cap: Duration::from_secs(60),
 };
-/// A wait that is shorter is none.
+/// A shorter delay counts as none.
 const NONE: Duration = Duration::from_millis(10);
-/// A line that became slow is given back a second time too.
+/// The number of returns in a row from which they are logged. A consumer whose jobs became slow may
+/// return a job twice.
 const TOLD_FROM: u32 = 4;
-/// Jobs that are remembered; beyond it all begin anew.
+/// The most jobs whose returns are counted; beyond it all counts are reset.
 const MOST: usize = 20_000;
 
-/// How often in a row this process handed back a job.
+/// How often in a row this process returned each job.
 #[derive(Debug, Default)]
 pub(super) struct HandedBack(HashMap<JobId, u32>);
 
 impl HandedBack {
-    /// Makes a job wait that is handed back once more, and logs each doubling of how often it was.
+    /// Delays a job that is returned again, and logs whenever its count has doubled.
     pub(super) fn pace(
         &mut self,
         one: &mut Settled,
@@ -75,8 +76,8 @@ impl HandedBack {
     }
 }
 
-/// Whether it is to be run again at once, as if nothing had happened. A quarantined job that is
-/// given back stays quarantined, and an ordered consumer waits before it claims again.
+/// Whether the job is to run again at once without a change. A quarantined job that is given back
+/// stays quarantined, and an ordered consumer waits before it claims again.
 fn is_at_once(one: &Settled, job: &Job, now: impl Fn() -> Timestamp) -> bool {
     match &one.disposition {
         Disposition::GiveBack => job.crashes == 0 && !one.batch.is_ordered,

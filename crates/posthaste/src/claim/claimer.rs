@@ -1,4 +1,4 @@
-//! What claims are made with, those of all queues and those of quarantined jobs.
+//! Shared parts of the claims of all queues and of quarantined jobs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,26 +20,26 @@ use crate::retry::Disposition;
 use crate::store::reconnecting::ReconnectingClient;
 use crate::store::{Claimed, Fence};
 
-/// The connection that claims, who claims, and where the jobs go.
+/// The connection and identity for claims, and the destination of their jobs.
 pub(crate) struct Claimer {
     pub(crate) link: Arc<ReconnectingClient>,
     pub(crate) registration: Arc<Registration>,
     pub(crate) gate: Gate,
     pub(crate) unanswered: Arc<Unanswered>,
     pub(crate) dispatcher: Dispatcher,
-    /// No more claims.
+    /// Cancelled when no more claims are made.
     pub(crate) stopping: CancellationToken,
 }
 
-/// Hands claimed jobs out.
+/// Delivers claimed jobs.
 pub(crate) struct Dispatcher {
     pub(crate) in_hand: Arc<Outstanding>,
-    /// Where their outcomes go.
+    /// The channel of their outcomes.
     pub(crate) settle: UnboundedSender<Settled>,
 }
 
 impl Dispatcher {
-    /// Hands claimed jobs to the queue's consumer, each with a ticket.
+    /// Delivers claimed jobs to the queue's consumer, each with a ticket.
     pub(super) fn deliver(
         &self,
         queue: &Arc<QueueState>,
@@ -73,7 +73,7 @@ impl Dispatcher {
         queue.consumer.consume(claim);
     }
 
-    /// Ends a claimed job whose row cannot be read.
+    /// Dead-letters a claimed job whose row cannot be read.
     pub(super) fn dead_letter(
         &self,
         queue: &QueueState,
@@ -89,7 +89,7 @@ impl Dispatcher {
             error,
         };
         let now = Instant::now();
-        // The receiver lives as long as the loops.
+        // The receiver lives as long as the loops that claim.
         let _ = self.settle.send(Settled {
             batch: batch(queue, whose, fence, usize::MAX),
             id,

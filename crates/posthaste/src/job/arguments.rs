@@ -1,17 +1,18 @@
-//! Validates arguments on their JSON text before anything is sent: one pass, no
+//! Validates arguments on their JSON text before anything is sent, in one pass and without
 //! allocation.
 
-/// Bytes of arguments as the database prints them.
+/// The largest arguments, in bytes as the database prints them.
 const MAX_BYTES: usize = 1 << 20;
-/// Levels of nesting.
+/// The most levels of nesting.
 const MAX_DEPTH: usize = 64;
-/// Powers of ten: `1e131071` is a few bytes here and 128 KiB when the database prints it.
+/// The largest exponent of ten: `1e131071` is a few bytes here and 128 KiB when the database prints
+/// it.
 const MAX_EXPONENT: u64 = 400;
-/// Digits after the point that the database's numbers have room for.
+/// The most digits after the decimal point that the database's `numeric` can store.
 const MAX_DECIMALS: usize = 16_383;
 
-/// Checks well-formed JSON text; how many bytes it has at most when the database prints it. The
-/// error is a reason for people, without the arguments themselves.
+/// Checks well-formed JSON text, and returns the most bytes that the database prints for it. The
+/// error is a reason for people and does not contain the arguments.
 pub(super) fn check(json: &str) -> Result<i32, String> {
     let bytes = json.as_bytes();
     if bytes.first() != Some(&b'{') {
@@ -56,7 +57,7 @@ pub(super) fn check(json: &str) -> Result<i32, String> {
     i32::try_from(printed).map_err(|error| error.to_string())
 }
 
-/// Passes over a string that starts at `at`; refuses what jsonb cannot hold.
+/// Skips a string that starts at `at`. Rejects strings that jsonb cannot store.
 fn skip_string(bytes: &[u8], mut at: usize) -> Result<usize, String> {
     at += 1;
     let mut high_surrogate = false;
@@ -90,16 +91,16 @@ fn hex4(bytes: &[u8], at: usize) -> Option<u32> {
     u32::from_str_radix(std::str::from_utf8(bytes.get(at..at + 4)?).ok()?, 16).ok()
 }
 
-/// A number in the text.
+/// The extent of a number in the text.
 struct Number {
-    /// Where the text goes on.
+    /// The place after the number.
     end: usize,
-    /// Bytes as the database prints it, without an exponent: `1e400` has 401.
+    /// Bytes of the number as the database prints it, without an exponent: 401 for `1e400`.
     printed: usize,
 }
 
-/// Passes over a number that starts at `at`; refuses what explodes when printed, and what the
-/// database has no room for.
+/// Skips a number that starts at `start`. Rejects numbers that are too long when printed, and
+/// numbers that the database cannot store.
 fn number(bytes: &[u8], start: usize) -> Result<Number, String> {
     let is_part = |byte: &&u8| matches!(byte, b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E');
     let text = &bytes[start..];
@@ -115,7 +116,7 @@ fn number(bytes: &[u8], start: usize) -> Result<Number, String> {
     })
 }
 
-/// Bytes of such a number when it is printed without its exponent.
+/// Returns the bytes of a number when it is printed without its exponent.
 fn printed(mantissa: &[u8], exponent: i64) -> Result<usize, String> {
     let sign = usize::from(mantissa.first() == Some(&b'-'));
     let point = mantissa.iter().position(|byte| *byte == b'.');
@@ -151,7 +152,7 @@ fn parsed(digits: &[u8]) -> Option<i64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// Texts are shorter than that.
+/// Converts a length; the texts here are never as long as the maximum.
 fn signed(length: usize) -> i64 {
     i64::try_from(length).unwrap_or(i64::MAX)
 }

@@ -1,16 +1,16 @@
-//! The ids that receivers outside see.
+//! The delivery ids that receivers see.
 
 use uuid::Uuid;
 
 use super::JobId;
 
-/// The delivery id of job 0 from each first job id on: what a newer entry says wins. A job keeps
-/// the one that was given it, whatever happened to the database since.
+/// The delivery id of job 0 for each range of job ids; of two entries that contain an id, the newer
+/// one applies. A job keeps its delivery id, also after the database was restored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Epochs(Vec<(i64, Uuid)>);
 
 impl Epochs {
-    /// Both in the order in which they began.
+    /// Both lists are in the order in which the entries began.
     pub(crate) fn new(first: Vec<i64>, zero: Vec<Uuid>) -> Self {
         Self(first.into_iter().zip(zero).collect())
     }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::NewJob;
 
-/// A kind of job: a type that says the name, and whose values are the arguments.
+/// A kind of job: a type with the name of the jobs, whose values are their arguments.
 ///
 /// Give a value of it to [`enqueue`](crate::enqueue()), and a handler that takes it to
 /// [`WorkerBuilder::job`](crate::WorkerBuilder::job).
@@ -43,13 +43,13 @@ pub trait JobArgs: Serialize {
     /// The name of these jobs, by which their handler is found.
     const NAME: &'static str;
 
-    /// Sets what holds for each job of this kind: its queue, priority, attempts, keys …
+    /// Sets the options of every job of this kind: its queue, priority, attempts, keys …
     fn options(&self, job: NewJob) -> NewJob {
         job
     }
 
-    /// The job with these arguments, to say more of it before it is enqueued. Arguments that are
-    /// refused, for the reasons that [`NewJob::new`] names, are refused when it is enqueued.
+    /// Returns the job with these arguments, for further options before it is enqueued. Arguments
+    /// that [`NewJob::new`] would reject are rejected when the job is enqueued.
     fn job(&self) -> NewJob {
         self.options(NewJob::unchecked(Self::NAME.to_owned(), self))
     }
@@ -67,14 +67,14 @@ impl<T: JobArgs> JobArgs for &T {
     }
 }
 
-/// What can be enqueued: a value of a [kind of job](JobArgs), a [`NewJob`], or a reference to one
-/// of them.
+/// A value that can be enqueued: a [kind of job](JobArgs), a [`NewJob`], or a reference to one of
+/// them.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be enqueued",
     note = "pass a `NewJob`, or a value of a type with `impl JobArgs`"
 )]
 pub trait IntoJob<'a> {
-    /// The job that is enqueued.
+    /// Returns the job to enqueue.
     fn into_job(self) -> Cow<'a, NewJob>;
 }
 

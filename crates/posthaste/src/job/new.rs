@@ -1,4 +1,4 @@
-//! A job to be enqueued, and what it may be.
+//! A job to be enqueued, and the limits of its fields.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,12 +9,11 @@ use serde::Serialize;
 use super::{arguments, trace};
 use crate::error::Error;
 
-/// The default number of attempts, also in the database.
+/// The default limit of attempts, also in the database.
 const DEFAULT_ATTEMPTS: i32 = 25;
-/// The default time from when a job is due until it expires: 30 days, by the database's
-/// default.
+/// The default time from when a job is due until it expires: 30 days, as in the database.
 pub(crate) const DEFAULT_EXPIRY: SignedDuration = SignedDuration::from_hours(30 * 24);
-/// Bytes of a job on the wire beside its texts: numbers, times, lengths.
+/// Bytes of a job on the wire in addition to its texts: numbers, times, lengths.
 const BESIDES: usize = 64;
 
 /// A job to be enqueued.
@@ -33,8 +32,8 @@ const BESIDES: usize = 64;
 pub struct NewJob {
     pub(crate) name: String,
     pub(crate) kwargs: String,
-    /// As the database prints them, at most: a key that comes twice and an escaped character are
-    /// counted as they stand.
+    /// The most bytes that the database prints for them: duplicate keys and escaped characters are
+    /// counted as written.
     pub(crate) kwargs_bytes: i32,
     pub(crate) queue: Option<String>,
     pub(crate) priority: i32,
@@ -46,25 +45,25 @@ pub struct NewJob {
     pub(crate) ordering_key: Option<String>,
     pub(crate) max_attempts: Option<i32>,
     pub(crate) trace: Option<String>,
-    /// What is wrong with its name or arguments, for the one that enqueues it.
+    /// The rejected field and the reason, returned by `enqueue`.
     refused: Option<(&'static str, String)>,
 }
 
 impl NewJob {
-    /// A job of this name with these arguments, which must serialise to a JSON object.
+    /// Creates a job of this name with these arguments, which must serialize to a JSON object.
     ///
-    /// Everything Postgres would refuse later, in the middle of the caller's transaction, is
-    /// refused here: a name that is empty or longer than 255 bytes, arguments beyond 1 MiB as the
-    /// database prints them or 64 levels, NUL characters, lone surrogates, numbers outside 1e±400
-    /// or with more than 16,383 decimals. What the setters are given is refused when the job is
-    /// enqueued, before anything is sent.
+    /// Rejects everything that Postgres would reject later, in the middle of the caller's
+    /// transaction: a name that is empty or longer than 255 bytes, arguments beyond 1 MiB as the
+    /// database prints them, more than 64 levels of nesting, NUL characters, lone surrogates,
+    /// numbers outside 1e±400, numbers with more than 16,383 decimals. Values of the setters are
+    /// checked when the job is enqueued, before anything is sent.
     pub fn new<T: Serialize + ?Sized>(name: impl Into<String>, kwargs: &T) -> Result<Self, Error> {
         let job = Self::unchecked(name.into(), kwargs);
         job.allowed()?;
         Ok(job)
     }
 
-    /// As [`new`](Self::new); `enqueue` returns what is wrong.
+    /// As [`new`](Self::new), but `enqueue` returns the error.
     pub(super) fn unchecked<T: Serialize + ?Sized>(name: String, kwargs: &T) -> Self {
         let (kwargs, kwargs_bytes, refused) = match checked(&name, kwargs) {
             Ok((kwargs, bytes)) => (kwargs, bytes, None),
@@ -88,80 +87,82 @@ impl NewJob {
         }
     }
 
-    /// The queue; without it `posthaste.route` decides by the job's name.
+    /// Sets the queue; without it, `posthaste.route` chooses the queue by the job's name.
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = Some(queue.into());
         self
     }
 
-    /// Lower runs first; any integer.
+    /// Sets the priority, any integer: lower runs first.
     pub fn priority(mut self, priority: i32) -> Self {
         self.priority = priority;
         self
     }
 
-    /// Not before this instant, by the server's clock.
+    /// Sets when the job is due, by the server's clock.
     pub fn scheduled_at(mut self, at: Timestamp) -> Self {
         self.scheduled_at = Some(at);
         self
     }
 
-    /// Not before this much time has passed, counted by this machine's clock from the moment when
-    /// the job is enqueued; `enqueue_copy` takes the server's. An instant given by
-    /// [`scheduled_at`](Self::scheduled_at) goes before it.
+    /// Sets after which time the job is due, measured by this machine's clock from the moment when
+    /// the job is enqueued; `enqueue_copy` uses the server's clock. An instant set by
+    /// [`scheduled_at`](Self::scheduled_at) takes precedence.
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
         self
     }
 
-    /// Not claimed after this instant, and given back by a worker in which it has waited for a
-    /// second or so; the default is 30 days after it is due.
+    /// Sets after which instant the job is not claimed. A worker returns an expired job that has
+    /// waited there for more than approximately a second. The default is 30 days after it is due.
     pub fn expires_at(mut self, at: Timestamp) -> Self {
         self.expires_at = Some(at);
         self
     }
 
-    /// Which part of the program enqueued it; shown in listings and metrics.
+    /// Sets the part of the program that enqueues it; shown in listings and metrics.
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.tag = tag.into();
         self
     }
 
-    /// At most one unfinished job holds a key; a second enqueue returns the first one's id.
+    /// Sets the unique key: at most one unfinished job holds a key. Enqueueing another one returns
+    /// the first job's id.
     pub fn unique_key(mut self, key: impl Into<String>) -> Self {
         self.unique_key = Some(key.into());
         self
     }
 
-    /// Jobs with the same key run one at a time, in the order in which they were enqueued, whatever
-    /// their queues and priorities are: each begins when the one before it is done, dead,
-    /// discarded, expired or cancelled. One that is retried, snoozed or awaited keeps the others
-    /// waiting. A thousand keys run side by side. 1 to 1024 bytes.
+    /// Sets the ordering key, of 1 to 1024 bytes. Jobs with the same key run one at a time, in the
+    /// order in which they were enqueued, regardless of their queues and priorities: each begins
+    /// when the one before it is done, dead, discarded, expired or cancelled. A job that is
+    /// retried, snoozed or awaited keeps the others waiting. Jobs of different keys run in
+    /// parallel.
     ///
-    /// Of two jobs, the one enqueued by a transaction that had committed before the other's began
-    /// is first. The promise is that of deliveries: a worker that is taken for dead while it only
-    /// hangs may still be at its job when the job is run again.
+    /// Of two jobs, the one whose transaction committed before the other's transaction began is
+    /// first. The order is that of deliveries: a worker that was declared dead while it only hangs
+    /// may still run its job when the job runs again.
     pub fn ordering_key(mut self, key: impl Into<String>) -> Self {
         self.ordering_key = Some(key.into());
         self
     }
 
-    /// How many attempts there may be; `None` for as many as fit before it expires.
+    /// Sets the limit of attempts; `None` for no limit before it expires.
     pub fn max_attempts(mut self, attempts: Option<i32>) -> Self {
         self.max_attempts = attempts;
         self
     }
 
-    /// The trace that enqueued it, for the handler or receiver: the `traceparent` of
-    /// [W3C Trace Context](https://www.w3.org/TR/trace-context/), version 00 in lower case, and
-    /// after a space the `tracestate` if there is one; at most 600 bytes. An id of zeros only is
-    /// taken too: receivers ignore it.
+    /// Sets the trace context for the handler or receiver: the `traceparent` of [W3C Trace
+    /// Context](https://www.w3.org/TR/trace-context/), version 00 in lower case, optionally
+    /// followed by a space and the `tracestate`; at most 600 bytes. An id of zeros only is
+    /// accepted: receivers ignore it.
     pub fn trace(mut self, traceparent: impl Into<String>) -> Self {
         self.trace = Some(traceparent.into());
         self
     }
 
-    /// Only name and arguments are given.
+    /// Whether only name and arguments are set.
     pub(crate) fn is_plain(&self) -> bool {
         self.queue.is_none()
             && self.priority == 0
@@ -175,15 +176,15 @@ impl NewJob {
             && self.max_attempts == Some(DEFAULT_ATTEMPTS)
     }
 
-    /// A time to run is given.
+    /// Whether a time to run or to expire is set.
     pub(crate) fn has_times(&self) -> bool {
         self.scheduled_at.is_some() || self.expires_at.is_some() || !self.delay.is_zero()
     }
 
-    /// The job with its delay turned into an instant; nothing where it has none.
+    /// Returns the job with its delay turned into an instant; `None` if it has no delay.
     pub(crate) fn scheduled_from(&self, now: Timestamp) -> Option<Self> {
         (self.scheduled_at.is_none() && !self.delay.is_zero()).then(|| Self {
-            // Beyond the last instant there is, which is refused.
+            // Beyond the largest timestamp, which `check` rejects.
             scheduled_at: Some(now.checked_add(self.delay).unwrap_or(Timestamp::MAX)),
             ..self.clone()
         })
@@ -196,7 +197,7 @@ impl NewJob {
         }
     }
 
-    /// What the setters could not refuse; called before anything is sent.
+    /// Checks the values of the setters; called before anything is sent.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.allowed()?;
         if let Some(queue) = &self.queue {
@@ -227,7 +228,7 @@ impl NewJob {
         }
     }
 
-    /// About as many bytes as it is sent with.
+    /// Returns the approximate size of the message that enqueues it, in bytes.
     pub fn bytes(&self) -> usize {
         let keys = [&self.unique_key, &self.ordering_key];
         let texts = [&self.queue, &self.trace].into_iter().chain(keys);
@@ -246,8 +247,8 @@ impl fmt::Debug for NewJob {
     }
 }
 
-/// Arguments as they are sent, and their bytes as the database prints them; or the field that is
-/// refused, and why.
+/// Returns the arguments as they are sent and their size in bytes as the database prints them, or
+/// the rejected field and the reason.
 fn checked<T: Serialize + ?Sized>(
     name: &str,
     kwargs: &T,
@@ -274,7 +275,7 @@ fn readable(value: &str, min: usize, max: usize) -> Result<(), String> {
 
 const NO_EXPIRY: &str = "must lie 30 days before the year 9999, unless expires_at is given";
 
-/// Times are those that all clients of the database can read.
+/// Checks that all clients of the database can read the time.
 fn instant(field: &'static str, at: Option<Timestamp>) -> Result<(), Error> {
     if at.is_some() && !fits(at) {
         return Err(Error::invalid(field, "must lie in the years 1 to 9998"));
@@ -318,7 +319,7 @@ mod tests {
             let expires = refused(&job().expires_at(time)).expect("a refusal");
             assert!(expires.starts_with("expires_at"), "{expires}");
         }
-        // It would expire 30 days later, which its caller never asked for.
+        // It would expire 30 days later, outside these years.
         let scheduled = refused(&job().scheduled_at(last)).expect("a refusal");
         assert!(scheduled.starts_with("scheduled_at"), "{scheduled}");
     }

@@ -1,33 +1,34 @@
-//! What a run of a job comes to, as its consumer says it.
+//! The outcome of a run, as its consumer reports it.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// What a consumer says about one job it was given.
+/// The outcome of one job, reported by its consumer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// The work is done.
     Done,
-    /// Try again; counts as an attempt. Without `after`, the queue's back-off decides.
+    /// The attempt failed: it counts, and the job is retried. Without `after`, the queue's back-off
+    /// applies.
     Retry {
-        /// How long to wait.
+        /// The delay before the next attempt.
         after: Option<Duration>,
     },
-    /// Put off; counts as no attempt.
+    /// Postpones the job without counting an attempt.
     Snooze {
-        /// Until when, by the server's clock.
+        /// When it is due again, by the server's clock.
         until: Timestamp,
     },
-    /// Handed on: the job is held until `posthaste.confirm(delivery_id)` confirms its effect.
-    /// Unconfirmed, it is tried again, which counts as an attempt.
+    /// The job's effect happens elsewhere: it is held until `posthaste.confirm(delivery_id)`
+    /// confirms the effect. Without a confirmation it is retried, which counts as an attempt.
     Await {
         /// When to stop waiting for the confirmation.
         until: Timestamp,
     },
-    /// Give up: the job ends as discarded, with the reason.
+    /// Ends the job as discarded, with a reason.
     Discard {
-        /// Why; shown to people.
+        /// The reason, shown to people.
         reason: String,
     },
 }

@@ -1,42 +1,42 @@
-//! The states of a job and the only ways from one to another. docs/reference/states.md draws it;
-//! tests hold the store to it.
+//! The states of a job and the only transitions between them. docs/reference/states.md draws them;
+//! tests check that the store follows them.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::error::Error;
 
-/// Where a job is. `Completed` has no row any more; the others are what `posthaste.job` shows.
+/// The state of a job. A `Completed` job has no row; `posthaste.job` shows the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// Not due yet.
     Scheduled,
     /// Due, waiting for a worker.
     Available,
-    /// Due, but a job before it has the turn of its ordering key.
+    /// Due, but an earlier job of its ordering key has not ended.
     Blocked,
-    /// A worker has it.
+    /// Claimed by a worker.
     Running,
-    /// An attempt failed; waiting for the next.
+    /// An attempt failed; waiting for the next one.
     Retrying,
-    /// Its effect happens elsewhere and was not confirmed yet.
+    /// Its effect happens elsewhere and is not confirmed yet.
     Awaiting,
     /// Its worker died; it runs alone next.
     Quarantined,
     /// Finished.
     Completed,
-    /// No attempt is left. Kept.
+    /// No attempts are left. Retained.
     Dead,
-    /// Given up by its handler. Kept.
+    /// Discarded by its handler. Retained.
     Discarded,
-    /// Its time passed before it could be started. Kept.
+    /// It expired before it was started. Retained.
     Expired,
-    /// Somebody cancelled it. Kept.
+    /// Cancelled on request. Retained.
     Cancelled,
 }
 
 impl State {
-    /// All of them, with the names that the database gives them.
+    /// All states, with their names in the database.
     const NAMES: [(Self, &'static str); 12] = [
         (Self::Scheduled, "scheduled"),
         (Self::Available, "available"),
@@ -52,7 +52,7 @@ impl State {
         (Self::Cancelled, "cancelled"),
     ];
 
-    /// As the database and the command line say it.
+    /// Returns the name that the database and the command line use.
     pub(crate) fn name(self) -> &'static str {
         let mut names = Self::NAMES.iter();
         names
@@ -61,14 +61,14 @@ impl State {
     }
 }
 
-/// As the database and the command line say it.
+/// Writes the name that the database and the command line use.
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
 }
 
-/// Reads what its `Display` writes; an error that names all states for anything else.
+/// Parses the output of `Display`; the error for other text names all states.
 impl FromStr for State {
     type Err = Error;
 
@@ -82,38 +82,38 @@ impl FromStr for State {
     }
 }
 
-/// What can happen to a job.
+/// An event in the life of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// Its time has come.
+    /// Its scheduled time has come.
     Due,
-    /// It is due, or was redriven, and has an ordering key.
+    /// It is due, or was redriven, and an earlier job of its ordering key has not ended.
     Blocked,
-    /// The jobs before it have ended for good.
+    /// The earlier jobs of its ordering key have ended for good.
     Unblocked,
-    /// A worker took it.
+    /// A worker claimed it.
     Claimed,
-    /// The handler finished it.
+    /// Its handler finished it.
     Finished,
-    /// An attempt was counted and another is left.
+    /// An attempt was counted and another one is left.
     Failed,
-    /// An attempt was counted and it was the last.
+    /// The last attempt was counted.
     Exhausted,
-    /// Put off without counting an attempt.
+    /// Postponed without counting an attempt.
     Snoozed,
-    /// Given back unstarted or unfinished, without counting an attempt.
+    /// Returned unstarted or unfinished, without counting an attempt.
     GivenBack,
-    /// Handed on; the effect is to be confirmed.
+    /// Its effect happens elsewhere and is to be confirmed.
     HandedOn,
     /// The effect was confirmed.
     Confirmed,
-    /// The handler gave it up.
+    /// Its handler discarded it.
     Discarded,
     /// Its worker died.
     WorkerDied,
     /// `expires_at` passed.
     Expired,
-    /// Somebody cancelled it, and it ended for that.
+    /// It ended because it was cancelled.
     Cancelled,
     /// A dead job was redriven.
     Redriven,
@@ -122,7 +122,7 @@ pub enum Event {
 /// An event that cannot happen in a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IllegalTransition {
-    /// Where the job was.
+    /// The state of the job.
     pub state: State,
     /// The event that cannot happen.
     pub event: Event,
@@ -140,7 +140,7 @@ impl fmt::Display for IllegalTransition {
 
 impl std::error::Error for IllegalTransition {}
 
-/// The whole law.
+/// Returns the state after an event. These are all transitions.
 ///
 /// ```
 /// use posthaste::State;

@@ -1,21 +1,21 @@
-//! The trace context of a job: what it may be, and its two parts.
+//! The trace context of a job: its validation and its two parts.
 
 use super::Job;
 use crate::error::Error;
 
-/// The most bytes of a job's trace context.
+/// The largest trace context, in bytes.
 const MOST: usize = 600;
-/// Bytes of a `traceparent` of version 00.
+/// Length of a `traceparent` of version 00, in bytes.
 const PARENT: usize = 55;
 
 impl Job {
-    /// The `traceparent` of the job's trace context. `None` for a job without one, and where a role
-    /// that may write rows of the store itself wrote something else.
+    /// Returns the `traceparent` of the job's trace context. `None` for a job without one, and if a
+    /// role that may write rows of the store wrote an invalid one.
     pub fn traceparent(&self) -> Option<&str> {
         parts(self.trace.as_deref()?).map(|(parent, _)| parent)
     }
 
-    /// The `tracestate` of the job's trace context, if it has one; never without a
+    /// Returns the `tracestate` of the job's trace context, if it has one; never without a
     /// [`traceparent`](Self::traceparent).
     pub fn tracestate(&self) -> Option<&str> {
         parts(self.trace.as_deref()?)?.1
@@ -23,7 +23,7 @@ impl Job {
 }
 
 impl Job {
-    /// Both parts with the names that W3C Trace Context gives them.
+    /// Returns both parts with their names in W3C Trace Context.
     #[cfg(any(feature = "exec", feature = "http"))]
     pub(crate) fn trace_headers(&self) -> [(&'static str, Option<&str>); 2] {
         let read = self.trace.as_deref().and_then(parts);
@@ -45,7 +45,8 @@ pub(super) fn check(trace: &str) -> Result<(), Error> {
     Err(Error::invalid("trace", problem))
 }
 
-/// What posthaste.is_valid (sql/functions/checks.sql) takes, in its parts.
+/// Splits a trace context into its parts. Accepts the same text as posthaste.is_valid
+/// (sql/functions/checks.sql).
 fn parts(trace: &str) -> Option<(&str, Option<&str>)> {
     let (parent, rest) = trace.split_at_checked(PARENT)?;
     let is_parent = parent.starts_with("00-") && is_traceparent(parent);
@@ -62,7 +63,7 @@ fn parts(trace: &str) -> Option<(&str, Option<&str>)> {
     is_parent.then_some((parent, state))
 }
 
-/// Whether this is a `traceparent` as W3C Trace Context says: version, trace, span and flags.
+/// Whether this is a `traceparent` of W3C Trace Context: version, trace, span and flags.
 pub fn is_traceparent(value: &str) -> bool {
     let mut parts = value.split('-');
     let is_hex = |part: Option<&str>, digits: usize| {
