@@ -1,5 +1,4 @@
-//! What operators and programs ask of jobs and queues, in a transaction of
-//! any driver.
+//! Operations on jobs and queues for operators and programs, in a transaction of any driver.
 
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use crate::job::{JobId, State, text};
 use crate::store::client::{self as store, Filter, Rate};
 use crate::store::migrate::{self, MigrationReport};
 
-/// States of jobs that are listed: all but done.
+/// States of jobs that can be listed: all but completed.
 const LISTED: [State; 11] = [
     State::Scheduled,
     State::Available,
@@ -34,24 +33,24 @@ const KEPT: [State; 4] = [
     State::Expired,
     State::Cancelled,
 ];
-/// States of jobs whose wait a retry ends.
+/// States of jobs that a retry makes available.
 const WAITING: [State; 3] = [State::Scheduled, State::Retrying, State::Quarantined];
 
 /// The longest retention of completed jobs.
 const LONGEST_KEPT: Duration = Duration::from_secs(3_660 * 86_400);
 
-/// Looks for jobs, lists, cancels, retries and redrives them; pauses and limits queues; counts;
-/// migrates: what operators do, in Rust and over any [`Executor`].
+/// Finds, lists, cancels, retries and redrives jobs; pauses and limits queues; counts jobs;
+/// migrates: the operations of an operator, in Rust and over any [`Executor`].
 ///
-/// Each call is one statement, but for [`migrate`](Self::migrate), which needs a transaction. Over
-/// a connection it is a transaction of its own; over a transaction it takes effect when that
-/// commits, and never if it rolls back. [`cancel`](Self::cancel) and [`retry`](Self::retry) need
-/// READ COMMITTED, and keep claims or the promotion of scheduled jobs waiting until the transaction
-/// ends: give them one of their own.
+/// Each call is one statement, except for [`migrate`](Self::migrate), which needs a transaction.
+/// Over a connection the call is a transaction by itself; over a transaction it takes effect when
+/// that commits, and never if it rolls back. [`cancel`](Self::cancel) and [`retry`](Self::retry)
+/// need READ COMMITTED, and block claims or the promotion of scheduled jobs until the transaction
+/// ends: give them a separate one.
 ///
-/// Each call fails as its driver fails ([`Error::is_connection`], [`Error::sqlstate`]), or when the
-/// database is not migrated. What is known to be refused is refused before anything is sent
-/// ([`Error::is_invalid`]).
+/// Each call fails with the error of its driver ([`Error::is_connection`], [`Error::sqlstate`]), or
+/// if the database is not migrated. Arguments that are known to be invalid are rejected before
+/// anything is sent ([`Error::is_invalid`]).
 ///
 /// ```no_run
 /// use posthaste::{Client, Filter};
@@ -73,7 +72,7 @@ const LONGEST_KEPT: Duration = Duration::from_secs(3_660 * 86_400);
 pub struct Client<E>(E);
 
 impl<E: Executor> Client<E> {
-    /// A client that runs its statements in this transaction or over this connection.
+    /// Creates a client that runs its statements in this transaction or over this connection.
     ///
     /// ```no_run
     /// # async fn example(pool: deadpool_postgres::Pool)
@@ -86,10 +85,10 @@ impl<E: Executor> Client<E> {
         Self(executor)
     }
 
-    /// Looks for a job. `None`: it is not known any more, or never was.
+    /// Finds a job. `None`: it is no longer known, or never existed.
     ///
-    /// A job that is done is found while its segment lives, and for as long as its queue keeps done
-    /// jobs ([`keep`](Self::keep)).
+    /// A completed job is found while its segment exists, and for as long as its queue keeps
+    /// completed jobs ([`keep`](Self::keep)).
     ///
     /// ```no_run
     /// # async fn example(client: tokio_postgres::Client, id: posthaste::JobId)
@@ -108,45 +107,45 @@ impl<E: Executor> Client<E> {
         store::find(&mut self.0, id).await
     }
 
-    /// Lists jobs that are not done, the newest first unless the filter says otherwise; 50 of them
-    /// unless it has a limit. It reads all jobs of the store: [`counters`](Self::counters) is the
-    /// fast source of numbers.
+    /// Lists jobs that are not completed, the newest first unless the filter has another order; at
+    /// most 50 unless the filter has a limit. It reads all jobs of the store: for numbers,
+    /// [`counters`](Self::counters) is fast.
     ///
-    /// Fails with [`Error::is_invalid`] where the filter's state is [`State::Completed`].
+    /// Fails with [`Error::is_invalid`] if the filter's state is [`State::Completed`].
     pub async fn list(&mut self, filter: &Filter) -> Result<Vec<ListedJob>, Error> {
         filter.check(&LISTED)?;
         store::list(&mut self.0, filter).await
     }
 
-    /// Lists jobs that ended without completing (dead, discarded, expired, cancelled), those
-    /// first that were given up last unless the filter says otherwise; 50 of them unless it has a
-    /// limit. Each is what [`find`](Self::find) says of it.
+    /// Lists jobs that ended without completing (dead, discarded, expired, cancelled), the latest
+    /// to end first unless the filter has another order; at most 50 unless the filter has a limit.
+    /// Each is what [`find`](Self::find) returns.
     ///
-    /// Fails with [`Error::is_invalid`] where the filter's state is another.
+    /// Fails with [`Error::is_invalid`] if the filter's state is another one.
     pub async fn dead(&mut self, filter: &Filter) -> Result<Vec<FoundJob>, Error> {
         filter.check(&KEPT)?;
         store::dead(&mut self.0, filter).await
     }
 
-    /// Reads the last thousand failed attempts of a job, the first of them first, whatever became
-    /// of it. They are kept for a week, unless `posthaste.setting` says otherwise.
+    /// Returns the last thousand failed attempts of a job, oldest first, regardless of the job's
+    /// state. They are retained for a week, unless `posthaste.setting` has another value.
     pub async fn failures(&mut self, id: JobId) -> Result<Vec<Failure>, Error> {
         store::failures(&mut self.0, id).await
     }
 
-    /// Cancels jobs: one that waits is kept as cancelled and never runs; of one that runs, the
-    /// worker tells the handler, and ends it five seconds later.
+    /// Cancels jobs. A waiting job is retained as cancelled and never runs. Of a running job, the
+    /// worker notifies the handler, and ends it five seconds later.
     ///
-    /// Answers for each job that is not done, in the order of their numbers:
+    /// Returns the state of each job that is not completed, ordered by id:
     /// - [`Cancelled`](State::Cancelled): it never runs.
-    /// - [`Running`](State::Running): its worker is asked to end it. If it is done first, it is
-    ///   done.
+    /// - [`Running`](State::Running): its worker is requested to end it. If it completes first, it
+    ///   is completed.
     /// - [`Dead`](State::Dead), [`Discarded`](State::Discarded) or [`Expired`](State::Expired): how
     ///   it had ended before.
-    /// - [`Available`](State::Available): it still waits. One call cancels in two hundred lanes at
-    ///   most, so name it again in the next transaction.
+    /// - [`Available`](State::Available): it still waits. One call cancels in at most two hundred
+    ///   lanes, so repeat it for this job in the next transaction.
     ///
-    /// It reads the slots to find the jobs: name many in one call.
+    /// It reads the slots to find the jobs: pass many ids in one call.
     ///
     /// ```no_run
     /// use posthaste::{Client, State};
@@ -167,10 +166,10 @@ impl<E: Executor> Client<E> {
         store::cancel(&mut self.0, ids).await
     }
 
-    /// Lets jobs run now that wait for their time, be they scheduled or to be retried; they
-    /// keep the attempts that were counted. Answers where each job that is known is then, in the
-    /// order of their numbers: [`Available`](State::Available), [`Blocked`](State::Blocked) (until
-    /// its turn), or where it stays.
+    /// Makes scheduled and retrying jobs available now; they keep the attempts that were counted.
+    /// Returns the state of each known job afterwards, ordered by id:
+    /// [`Available`](State::Available), [`Blocked`](State::Blocked) (until earlier jobs of its
+    /// ordering key have ended), or the state in which it stays.
     ///
     /// ```no_run
     /// # async fn example(client: tokio_postgres::Client, id: posthaste::JobId)
@@ -187,10 +186,10 @@ impl<E: Executor> Client<E> {
         store::retry(&mut self.0, &these).await
     }
 
-    /// As [`retry`](Self::retry), of the jobs that this filter names: those first that were due
-    /// first, a thousand unless it has a limit.
+    /// Retries the jobs that this filter selects, as [`retry`](Self::retry) does: the earliest due
+    /// first, at most a thousand unless the filter has a limit.
     ///
-    /// Fails with [`Error::is_invalid`] where the filter's state is not
+    /// Fails with [`Error::is_invalid`] if the filter's state is not
     /// [`Scheduled`](State::Scheduled), [`Retrying`](State::Retrying) or
     /// [`Quarantined`](State::Quarantined).
     pub async fn retry_where(&mut self, filter: &Filter) -> Result<Vec<(JobId, State)>, Error> {
@@ -198,10 +197,10 @@ impl<E: Executor> Client<E> {
         store::retry(&mut self.0, filter).await
     }
 
-    /// Sends jobs that were given up to work again and returns those that it sent, in the order of
-    /// their numbers. A job keeps its id and its delivery id, has all its attempts before it again,
-    /// and expires 30 days from now at the earliest. One whose unique key another job now holds
-    /// stays where it is, as does one that somebody else redrives at the moment.
+    /// Makes jobs that ended without completing available again, and returns the ids of those that
+    /// it redrove, in order. A job keeps its id and its delivery id, gets all its attempts again,
+    /// and expires 30 days from now at the earliest. A job whose unique key another job now holds
+    /// is skipped, as is one that another client redrives at the same time.
     pub async fn redrive(&mut self, ids: &[JobId]) -> Result<Vec<JobId>, Error> {
         if ids.is_empty() {
             return Ok(Vec::new());
@@ -210,10 +209,10 @@ impl<E: Executor> Client<E> {
         store::redrive(&mut self.0, &these).await
     }
 
-    /// As [`redrive`](Self::redrive), of the jobs that this filter names: those first that were
-    /// given up first, a thousand unless it has a limit.
+    /// Redrives the jobs that this filter selects, as [`redrive`](Self::redrive) does: the earliest
+    /// to end first, at most a thousand unless the filter has a limit.
     ///
-    /// Fails with [`Error::is_invalid`] where the filter's state is not [`Dead`](State::Dead),
+    /// Fails with [`Error::is_invalid`] if the filter's state is not [`Dead`](State::Dead),
     /// [`Discarded`](State::Discarded), [`Expired`](State::Expired) or
     /// [`Cancelled`](State::Cancelled).
     pub async fn redrive_where(&mut self, filter: &Filter) -> Result<Vec<JobId>, Error> {
@@ -221,25 +220,25 @@ impl<E: Executor> Client<E> {
         store::redrive(&mut self.0, filter).await
     }
 
-    /// Stops claims from a queue, from the commit on, by all workers; running jobs and enqueues go
-    /// on. False: it was paused already.
+    /// Pauses a queue: from the commit on no worker claims from it; running jobs and enqueues
+    /// continue. Returns `false` if it was paused already.
     pub async fn pause(&mut self, queue: &str) -> Result<bool, Error> {
         check_queue(queue)?;
         store::pause(&mut self.0, queue).await
     }
 
-    /// Lets workers claim from a queue again. False: it was not paused.
+    /// Resumes a queue: workers claim from it again. Returns `false` if it was not paused.
     pub async fn resume(&mut self, queue: &str) -> Result<bool, Error> {
         check_queue(queue)?;
         store::resume(&mut self.0, queue).await
     }
 
-    /// Limits how many jobs of a queue all workers together claim; `None` takes the limit away. In
-    /// any time `t` at most `burst + t * jobs / per` are handed out, retries included, quarantined
-    /// jobs not. Setting a rate allows a burst at once.
+    /// Limits the rate at which all workers together claim jobs of a queue; `None` removes the
+    /// limit. In any time `t` at most `burst + t * jobs / per` jobs are claimed, including retries
+    /// but not quarantined jobs. Setting a rate allows a burst at once.
     ///
-    /// Fails with [`Error::is_invalid`] where the rate is beyond its bounds, and with the SQLSTATE
-    /// 54000 when 64 queues have a rate already.
+    /// Fails with [`Error::is_invalid`] if the rate is out of range, and with SQLSTATE 54000 if 64
+    /// queues have a rate already.
     ///
     /// ```no_run
     /// use std::time::Duration;
@@ -259,11 +258,11 @@ impl<E: Executor> Client<E> {
         store::limit(&mut self.0, queue, rate.as_ref()).await
     }
 
-    /// Keeps done jobs of a queue for this long at least, so that [`find`](Self::find) finds them:
-    /// a microsecond to 3,660 days; `None`: not beyond what the store needs. False: it was so
-    /// before.
+    /// Sets the least time for which completed jobs of a queue are retained, so that
+    /// [`find`](Self::find) finds them: a microsecond to 3,660 days; `None`: no longer than the
+    /// store needs. Returns `false` if the value was the same before.
     ///
-    /// Fails with [`Error::is_invalid`] where the time is beyond these bounds.
+    /// Fails with [`Error::is_invalid`] if the time is out of range.
     pub async fn keep(&mut self, queue: &str, keep: Option<Duration>) -> Result<bool, Error> {
         check_queue(queue)?;
         if keep.is_some_and(|keep| keep.as_micros() < 1 || keep > LONGEST_KEPT) {
@@ -273,23 +272,23 @@ impl<E: Executor> Client<E> {
         store::keep(&mut self.0, queue, keep).await
     }
 
-    /// Confirms the effect of a job that awaits it, best in the transaction of that effect. True:
-    /// the id is of this database, and a second confirmation does nothing. False: it is not, or was
-    /// given to a row of `posthaste.outbox` that is done.
+    /// Confirms the effect of an awaiting job, best in the transaction of that effect. Returns
+    /// `true` if the id is of this database; a second confirmation does nothing. Returns `false` if
+    /// it is not, or if it was given to a row of `posthaste.outbox` that is done.
     pub async fn confirm(&mut self, delivery_id: Uuid) -> Result<bool, Error> {
         store::confirm(&mut self.0, delivery_id).await
     }
 
-    /// Brings the schema up to date in this transaction, as [`migrate`](crate::migrate) does in one
-    /// of its own: what it did stands when the transaction commits. For programs that migrate over
-    /// their own driver, best in a transaction of its own that commits at once: until then other
-    /// migrations wait, and so does who wants a table that a step has changed.
+    /// Migrates the schema in this transaction, as [`migrate`](crate::migrate) does in a separate
+    /// one: the migration takes effect when the transaction commits. For programs that migrate over
+    /// another driver, best in a transaction that does nothing else and commits at once: until then
+    /// other migrations wait, and so do clients that use a table which a step has changed.
     ///
     /// Fails with [`Error::is_invalid`] over a connection without an open transaction, or in one
-    /// that is not READ COMMITTED; nothing is done then. Fails with SQLSTATE 55P03 after 200 ms
-    /// where an open transaction blocks a step: roll back, and try again after a while,
-    /// as [`migrate`](crate::migrate) does by itself for a minute. Fails as
-    /// [`migrate`](crate::migrate) does on a server or a schema that is not for this version.
+    /// that is not READ COMMITTED; nothing is changed then. Fails with SQLSTATE 55P03 after 200 ms
+    /// if an open transaction blocks a step: roll back, and retry after a while, as
+    /// [`migrate`](crate::migrate) does automatically for a minute. Fails as
+    /// [`migrate`](crate::migrate) does on a server or a schema that this version does not support.
     ///
     /// ```no_run
     /// # async fn example(mut connection: tokio_postgres::Client)
@@ -303,12 +302,12 @@ impl<E: Executor> Client<E> {
         migrate::within(&mut self.0, migrate::CANNOT).await
     }
 
-    /// Counts jobs without reading them: a few milliseconds where millions wait, while a worker
-    /// with [`Config::maintenance`](crate::Config::maintenance) runs. Without one it reads what has
-    /// come since the last one ended.
+    /// Counts jobs without reading them: in a few milliseconds even for millions of jobs, while a
+    /// worker with [`Config::maintenance`](crate::Config::maintenance) runs. Without one it reads
+    /// the jobs that have come since the last one ended.
     ///
-    /// Call it outside of a transaction: in one whose snapshot is old, jobs that moved meanwhile
-    /// may be missed.
+    /// Call it outside a transaction: with an old snapshot, jobs that have moved since may be
+    /// missed.
     ///
     /// ```no_run
     /// # async fn example(client: tokio_postgres::Client) -> Result<(), posthaste::Error> {
@@ -322,18 +321,19 @@ impl<E: Executor> Client<E> {
         store::counters(&mut self.0, None).await
     }
 
-    /// As [`counters`](Self::counters), quickly also right after an INSERT of millions: of the jobs
-    /// that no worker has counted yet, at most about so many are read. Where there are more,
-    /// [`Counters::is_partial`] says so, and gauges are too low until the leader has counted them.
+    /// Counts jobs as [`counters`](Self::counters) does, but is also fast right after an INSERT of
+    /// millions: it reads at most approximately this many of the jobs that no worker has counted
+    /// yet. If there are more, [`Counters::is_partial`] is true, and gauges are too low until the
+    /// leader has counted them.
     pub async fn counters_within(&mut self, most: u32) -> Result<Counters, Error> {
         store::counters(&mut self.0, Some(most)).await
     }
 
-    /// How many jobs the worker that leads maintenance has not counted yet, at most `most`; 0 where
-    /// none leads. While there are very many, as after an INSERT of them,
-    /// [`counters`](Self::counters) is slow. A program that reads them often asks this first, and
-    /// waits a while, but not for ever: a few may stay uncounted, or more where the jobs of one
-    /// queue have thousands of names or tags.
+    /// Returns how many jobs the maintenance leader has not counted yet, at most `most`; 0 if there
+    /// is no leader. While there are very many, as after a large INSERT,
+    /// [`counters`](Self::counters) is slow. A program that reads counters often calls this first
+    /// and waits, but not forever: a few jobs may stay uncounted, or more if the jobs of one queue
+    /// have thousands of names or tags.
     ///
     /// ```no_run
     /// # async fn example(client: tokio_postgres::Client) -> Result<(), posthaste::Error> {
@@ -348,7 +348,7 @@ impl<E: Executor> Client<E> {
     }
 }
 
-/// What no queue can be called.
+/// Rejects invalid names of queues.
 fn check_queue(queue: &str) -> Result<(), Error> {
     text("queue", queue, 1, 255)
 }

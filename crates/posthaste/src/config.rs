@@ -1,4 +1,4 @@
-//! Settings of a worker, as plain data: none of them comes from the environment or a file.
+//! Settings of a worker, as plain data. None of them is read from the environment or a file.
 
 use std::time::Duration;
 
@@ -7,37 +7,38 @@ use crate::retry::Backoff;
 /// Settings of a worker process.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Shown in `posthaste.worker`; a host name and process id help people.
+    /// The name in `posthaste.worker`; a host name and process id help people.
     pub name: String,
-    /// The site that this worker belongs to, such as `production`: a store is worked by one site
-    /// alone, and a copy of it waits for `posthaste adopt`. Without a name the site is identified
-    /// by the address that the worker connects to.
+    /// The site of this worker, such as `production`. Only one site works a store; workers of a
+    /// copy wait for `posthaste adopt`. Without a name the site is identified by the address to
+    /// which the worker connects.
     pub site: Option<String>,
-    /// Longest pause between two polls of an empty queue. After work was found the pause starts at
-    /// a millisecond and grows with idleness. Behind a notifier
+    /// The longest pause between two polls of an empty queue. After jobs were found the pause
+    /// starts at a millisecond and grows while the queue is idle. With a notifier
     /// ([`WorkerBuilder::notifier`](crate::WorkerBuilder::notifier)) a queue that is notified is
     /// polled once a second or less often.
     pub poll_interval: Duration,
-    /// How often the worker says that it lives.
+    /// Time between two heartbeats of the worker.
     pub heartbeat_interval: Duration,
-    /// A worker without a heartbeat for this long, as watched by the leader itself, is dead, and
-    /// its jobs are rescued.
+    /// Time without a heartbeat, as measured by the leader, after which a worker is declared dead
+    /// and its jobs are rescued.
     pub rescue_after: Duration,
-    /// How long running jobs may go on after a stop was asked for; then they are given back.
+    /// Time for which running jobs may continue after a stop is requested; then they are given
+    /// back.
     pub shutdown_grace: Duration,
-    /// Whether this worker may be elected to do maintenance. Somebody must.
+    /// Whether this worker may be elected to do maintenance. At least one worker must.
     pub maintenance: bool,
-    /// How often the leader polls for scheduled jobs that are due, and how late they start at most.
-    /// With a notifier it sleeps while none is.
+    /// Time between two polls of the leader for scheduled jobs that are due, and how late they
+    /// start at most. With a notifier the leader sleeps while none is due.
     pub promote_interval: Duration,
-    /// How often the leader maintains segments and rescues dead workers' jobs; up to 16 times as
-    /// long while nothing is to be done.
+    /// Time between two rounds of the leader that maintain segments and rescue dead workers' jobs;
+    /// up to 16 times as long while there is nothing to do.
     pub maintenance_interval: Duration,
-    /// How often, at most, the leader polls for expired jobs; a slow poll stretches it.
+    /// The least time between two polls of the leader for expired jobs; longer if polls are slow.
     pub expire_interval: Duration,
-    /// A segment that has grown beyond this many bytes is followed by a new one.
+    /// The size in bytes beyond which a segment is followed by a new one.
     pub segment_bytes: i64,
-    /// A claim hands out about this many bytes of arguments at most.
+    /// The approximate limit of the arguments in one claim, in bytes.
     pub claim_bytes: i64,
 }
 
@@ -61,7 +62,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What makes no sense, as a sentence that names the setting.
+    /// Returns an invalid setting as a sentence that names it.
     pub(crate) fn check(&self) -> Result<(), String> {
         text("the worker's name", &self.name, 0)?;
         if let Some(site) = &self.site {
@@ -96,16 +97,17 @@ impl Config {
 pub struct QueueConfig {
     /// The queue's name.
     pub name: String,
-    /// How many jobs of it run at once in this worker.
+    /// The most jobs of it that run at once in this worker.
     pub concurrency: usize,
-    /// A run that takes longer counts as an attempt.
+    /// The time limit of a run. A run that exceeds it counts as a failed attempt.
     pub timeout: Duration,
-    /// The wait before the next attempt.
+    /// The delays between attempts.
     pub backoff: Backoff,
 }
 
 impl QueueConfig {
-    /// A queue with this many jobs at once, a timeout of five minutes and the default back-off.
+    /// Creates the settings of a queue with this many jobs at once, a timeout of five minutes and
+    /// the default back-off.
     pub fn new(name: impl Into<String>, concurrency: usize) -> Self {
         Self {
             name: name.into(),
@@ -115,7 +117,7 @@ impl QueueConfig {
         }
     }
 
-    /// What makes no sense, as a sentence that names the setting.
+    /// Returns an invalid setting as a sentence that names it.
     pub(crate) fn check(&self) -> Result<(), String> {
         let of_this = |problem| format!("queue {:?}: {problem}", self.name);
         if self.concurrency == 0 {
@@ -123,7 +125,7 @@ impl QueueConfig {
         }
         for (setting, time) in [
             ("timeout", self.timeout),
-            // A job that failed must not be tried again in the same moment.
+            // A job that failed must not be retried at the same moment.
             ("backoff.base", self.backoff.base),
             ("backoff.cap", self.backoff.cap),
         ] {
@@ -133,7 +135,7 @@ impl QueueConfig {
     }
 }
 
-/// Names are as long as the database's, and as readable.
+/// Checks that a name fits into the database: `shortest` to 255 bytes without NUL.
 pub(crate) fn text(what: &str, text: &str, shortest: usize) -> Result<(), String> {
     if text.len() < shortest || text.len() > 255 {
         return Err(format!("{what} must have {shortest} to 255 bytes"));

@@ -1,7 +1,7 @@
-//! Who takes claimed jobs, and what each run of one came to.
+//! Consumers, which take claimed jobs, and the outcomes of runs.
 //!
 //! A program that wants whole claims takes them by [`claims`](crate::WorkerBuilder::claims); a
-//! [`Consumer`] is the basis of these: of handlers, relays and syncs.
+//! [`Consumer`] is the basis of claims, handlers, relays and syncs.
 
 mod breaker;
 mod context;
@@ -21,17 +21,17 @@ pub use context::ConsumerContext;
 pub(crate) use ticket::{Batch, Settled};
 pub use ticket::{Delivery, Ticket};
 
-/// Takes claimed jobs. Handlers, claims, relays and syncs share this trait.
-/// [`WorkerBuilder::consumer`](crate::WorkerBuilder::consumer) puts one of your own on a queue.
+/// A receiver of claimed jobs. Handlers, claims, relays and syncs implement this trait.
+/// [`WorkerBuilder::consumer`](crate::WorkerBuilder::consumer) puts a custom one on a queue.
 ///
-/// Each [`Delivery`] carries a [`Ticket`]; a ticket that is dropped without a word counts as a
-/// panic, so that no job is ever forgotten. Right before a job's effects begin,
-/// [`Delivery::begin`] tells whether others may have rescued it meanwhile.
+/// Each [`Delivery`] has a [`Ticket`]; a ticket that is dropped without an outcome counts as a
+/// panic, so that no job is forgotten. Right before a job's effects begin, [`Delivery::begin`]
+/// checks whether another worker may have rescued it.
 ///
-/// **Its methods are called on the engine's thread**, where the claims and acknowledgements of all
-/// queues are made. They must return at once and must not panic, which would end the worker. What
-/// they spawn there (`tokio::spawn`) would run there too: a consumer keeps what it is given and
-/// lets tasks or threads of its own do the work.
+/// **Its methods are called on the engine's thread**, which makes the claims and acknowledgements
+/// of all queues. They must return at once and must not panic, which would end the worker. Tasks
+/// that they spawn there (`tokio::spawn`) would run there too: a consumer stores its deliveries and
+/// leaves the work to its tasks or threads.
 ///
 /// ```
 /// use posthaste::Outcome;
@@ -69,61 +69,64 @@ pub use ticket::{Delivery, Ticket};
 /// # }
 /// ```
 pub trait Consumer: Send + Sync + 'static {
-    /// How many jobs it would take now. Asked before each claim, which brings at most this many.
+    /// Returns how many jobs it accepts now. Called before each claim, which brings at most this
+    /// many.
     fn capacity(&self) -> usize;
     /// Takes a claim, also one that was in flight when [`give_back`](Self::give_back) was called. A
-    /// job whose worker died comes alone and unasked, while nothing else is in the worker's hands,
-    /// or with [others like it](Self::quarantine_batch).
+    /// job whose worker died is delivered regardless of the capacity, while the worker has no other
+    /// jobs: alone, or with [others like it](Self::quarantine_batch).
     fn consume(&self, claim: Vec<Delivery>);
-    /// Gives back everything that was not started; called when the worker stops. What runs, or
-    /// comes now, may go on for the grace period.
+    /// Gives back all jobs that were not started; called when the worker stops. Jobs that run, or
+    /// come later, may continue for the grace period.
     fn give_back(&self);
-    /// Ends what still runs and gives it back; called when the grace period is over, and once more
-    /// at the end.
+    /// Ends the jobs that still run and gives them back; called when the grace period is over, and
+    /// again at the end.
     fn abort(&self);
-    /// Called about ten times a second while jobs are out: whatever overstayed its time is to be
-    /// reported now.
+    /// Called approximately ten times a second while jobs are outstanding: jobs that exceeded their
+    /// time are to be reported now.
     fn watch(&self) {}
-    /// Somebody cancelled these jobs; some of them may be here. Called again and again while they
-    /// run. Who runs one ends it as soon as it can and says so by [`Ticket::cancel`]; an outcome
-    /// that comes first counts, and one that is tried again is cancelled where it waits.
+    /// These jobs were cancelled; this consumer may have some of them. Called repeatedly while they
+    /// run. A consumer ends such a run as soon as it can and reports that by [`Ticket::cancel`]; an
+    /// outcome that comes first counts, and a job that is to be retried is cancelled while it
+    /// waits.
     fn cancel(&self, _jobs: &[JobId]) {}
-    /// The longest that one job may run or wait for others in the consumer's hands; none: without a
-    /// limit. Jobs of dead workers wait for as
-    /// long, to be run alone.
+    /// The longest time that one job may run or wait for others in this consumer; `None`: no limit.
+    /// Jobs of dead workers wait for as long, to be run alone.
     fn limit(&self) -> Option<Duration> {
         None
     }
-    /// How many jobs whose worker died come together; one by default. More is for
-    /// consumers that take jobs by the batch: only such come together as have seen one worker die,
-    /// and for which a counted attempt ends nothing (`max_attempts(None)`). If they see another
-    /// die, each comes alone.
+    /// The most jobs whose worker died that are delivered together; one by default. A larger number
+    /// is for consumers that take jobs in batches. Only jobs are delivered together that have been
+    /// through one death of a worker and for which a counted attempt ends nothing
+    /// (`max_attempts(None)`). After another death, each is delivered alone.
     fn quarantine_batch(&self) -> usize {
         1
     }
-    /// The wait before the next attempt of a job that failed. Asked once, at the start.
+    /// Returns the delays between attempts of a failed job. Called once, at the start.
     fn backoff(&self) -> Backoff {
         Backoff::default()
     }
-    /// Notified when there is room again after outcomes went out. Asked once, at the start; without
-    /// it, the worker asks for the [capacity](Self::capacity) after outcomes, and every 50 ms.
+    /// Returns what notifies the engine when there is room again after outcomes were sent. Called
+    /// once, at the start; without it, the worker reads the [capacity](Self::capacity) after
+    /// outcomes, and every 50 ms.
     fn room(&self) -> Option<Arc<Notify>> {
         None
     }
-    /// Whether the jobs that it holds must stay before those that come later: what a claim took
-    /// whose answer was lost is searched for before the next claim is made, else it is given back.
+    /// Whether its jobs must stay before those that come later: the jobs of a claim whose answer
+    /// was lost are then searched for before the next claim is made. Otherwise they are given back.
     fn is_ordered(&self) -> bool {
         false
     }
-    /// Whether it may have jobs whose worker died now. They wait until it may, or another worker's
-    /// consumer has them.
+    /// Whether it accepts jobs now whose worker died. They wait until it does, or until another
+    /// worker's consumer takes them.
     fn takes_quarantined(&self) -> bool {
         true
     }
-    /// The worker was declared dead: what it had claimed is not its own any more. Called before
-    /// anything is claimed as another one, by the engine or the heartbeat: it must return at once.
+    /// The worker was declared dead: it no longer owns the jobs that it claimed. Called by the
+    /// engine or the heartbeat before anything is claimed under a new identity; it must return at
+    /// once.
     fn worker_lost(&self) {}
-    /// A task that runs beside the claims, from the worker's start until it
+    /// Returns a task that runs beside the claims, from the worker's start until it
     /// [ends](ConsumerContext::ended). A task that ends earlier, or panics, ends the worker. It
     /// runs on the engine's thread, so it must not block or compute for long.
     fn background_task(&self, _worker: ConsumerContext) -> Option<BoxFuture<'static, ()>> {
@@ -131,7 +134,7 @@ pub trait Consumer: Send + Sync + 'static {
     }
 }
 
-/// A consumer that is shared, so that the one that made it can still ask it.
+/// A shared consumer, to which its creator keeps access.
 impl<C: Consumer + ?Sized> Consumer for Arc<C> {
     fn capacity(&self) -> usize {
         (**self).capacity()

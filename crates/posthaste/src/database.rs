@@ -1,4 +1,4 @@
-//! Where the connections of a worker come from: a pool of the program's, or settings to connect by.
+//! The source of a worker's connections: a pool of the program, or settings for connections.
 
 #[cfg(any(feature = "sqlx", feature = "rustls"))]
 mod address;
@@ -24,7 +24,7 @@ use crate::store::session::Listen;
 #[cfg(any(feature = "sqlx", feature = "rustls"))]
 use address::Address;
 
-/// The database of a worker, and how to connect to it.
+/// The database of a worker, with the settings of its connections.
 ///
 /// | made from | by | the worker listens |
 /// |---|---|---|
@@ -32,22 +32,23 @@ use address::Address;
 /// | a `sqlx::PgPool` (feature `sqlx`) | `Database::from(&pool)` | by itself |
 /// | a URL (feature `rustls`) | `posthaste::connect(url)` | by itself |
 ///
-/// [`Worker::builder`](crate::Worker::builder) takes any of these as it is. A worker connects on
-/// its own, beside the pool, with the pool's settings. What a pool does to its connections after it
-/// has opened them (`after_connect` of sqlx, hooks of deadpool) does not apply to them.
+/// [`Worker::builder`](crate::Worker::builder) accepts any of these. A worker makes its own
+/// connections, separate from the pool, with the pool's settings. Changes that a pool makes to its
+/// connections after it has opened them (`after_connect` of sqlx, hooks of deadpool) do not apply
+/// to them.
 ///
-/// Of a `sqlx::PgPool` the address, the user, the password, the TLS settings, `application_name`
-/// and `options` are read once, when you convert it. TLS needs the feature `rustls`, whichever TLS
-/// sqlx was built with: without it, a pool whose ssl mode is `require`, `verify-ca` or
-/// `verify-full` is refused when the worker starts, and one with `prefer` or `allow` is not
-/// encrypted. With it the modes mean what they mean in `posthaste::connect`.
+/// The address, user, password, TLS settings, `application_name` and `options` of a `sqlx::PgPool`
+/// are read once, by the conversion. TLS needs the feature `rustls`, whichever TLS sqlx was built
+/// with: without it, a pool whose ssl mode is `require`, `verify-ca` or `verify-full` is rejected
+/// when the worker starts, and one with `prefer` or `allow` is not encrypted. With it the modes
+/// have the same meaning as in `posthaste::connect`.
 ///
-/// A conversion does not fail. What is wrong with the settings is the error of the first call that
-/// connects: [`WorkerBuilder::start`](crate::WorkerBuilder::start), [`client`](Self::client) or
+/// A conversion does not fail. Invalid settings are the error of the first call that connects:
+/// [`WorkerBuilder::start`](crate::WorkerBuilder::start), [`client`](Self::client) or
 /// [`pool`](Self::pool).
 ///
-/// A worker that listens needs a session of its own ([notifier](crate::WorkerBuilder::notifier)).
-/// Where the pool leads to a pooler in transaction mode, name the server itself with
+/// A worker that listens needs a dedicated session ([notifier](crate::WorkerBuilder::notifier)). If
+/// the pool connects through a pooler in transaction mode, name the server itself with
 /// [`notifier_at`](Self::notifier_at), or turn the notifier off with
 /// [`without_notifier`](Self::without_notifier).
 #[cfg_attr(
@@ -79,15 +80,15 @@ enum Source {
     Pool(Pool),
     #[cfg(any(feature = "sqlx", feature = "rustls"))]
     Address(Box<Address>),
-    /// With the reason.
+    /// An invalid pool, with the reason.
     #[cfg(feature = "sqlx")]
     Refused(String),
 }
 
-/// Over which connections a worker listens, unless its builder says so.
+/// The connections over which a worker listens, unless its builder has a notifier.
 #[derive(Clone, Default)]
 enum Notifier {
-    /// This database's, where its settings are known.
+    /// Those of this database, if its settings are known.
     #[default]
     Own,
     Off,
@@ -95,9 +96,9 @@ enum Notifier {
 }
 
 impl Database {
-    /// Turns the worker's notifier off: the worker polls for jobs, ten times a second
-    /// unless [`Config::poll_interval`](crate::Config::poll_interval) says otherwise. A notifier
-    /// that you give to [`WorkerBuilder::notifier`](crate::WorkerBuilder::notifier) stays on.
+    /// Turns the worker's notifier off: the worker polls for jobs, ten times a second unless
+    /// [`Config::poll_interval`](crate::Config::poll_interval) has another value. A notifier set by
+    /// [`WorkerBuilder::notifier`](crate::WorkerBuilder::notifier) stays on.
     #[must_use]
     pub fn without_notifier(self) -> Self {
         Self {
@@ -106,10 +107,10 @@ impl Database {
         }
     }
 
-    /// Lets the worker listen over a connection to this other address of the same database: the
-    /// server's own, where the worker connects through a pooler in transaction mode. A database
-    /// made from a deadpool pool cannot be the other one, because such a pool does not tell its
-    /// settings; the worker's start refuses it.
+    /// Lets the worker listen over a connection to another address of the same database: the server
+    /// itself, if the worker connects through a pooler in transaction mode. A database made from a
+    /// deadpool pool cannot be the other one, because such a pool does not expose its settings; the
+    /// worker's start rejects it.
     #[cfg_attr(
         feature = "rustls",
         doc = "
@@ -130,10 +131,11 @@ Ok(Worker::builder(pooler.notifier_at(server)))
         }
     }
 
-    /// A connection, for [`migrate`](crate::migrate), [`check_schema`](crate::check_schema),
-    /// [`grant_roles`](crate::grant_roles), [`rebase`](crate::rebase) and your own statements. One
-    /// of a deadpool pool goes back to it when you drop it; any other is closed then. Fails when
-    /// the settings make no sense or the database cannot be reached.
+    /// Returns a connection, for [`migrate`](crate::migrate),
+    /// [`check_schema`](crate::check_schema), [`grant_roles`](crate::grant_roles),
+    /// [`rebase`](crate::rebase) and other statements. A connection of a deadpool pool returns to
+    /// the pool when you drop it; any other one is closed. Fails if the settings are invalid or the
+    /// database cannot be reached.
     ///
     /// ```no_run
     /// # async fn example(database: posthaste::Database) -> Result<(), posthaste::Error> {
@@ -149,9 +151,9 @@ Ok(Worker::builder(pooler.notifier_at(server)))
             .map_err(|error| error.at(|| place(&pool)))
     }
 
-    /// A pool of at most `size` connections, for statements of your own and for what takes a pool
-    /// of deadpool-postgres. Nothing is connected yet. A database made from such a pool gives that
-    /// one, which keeps its size. Fails when the settings make no sense.
+    /// Returns a pool of at most `size` connections, for other statements and for libraries that
+    /// take a deadpool-postgres pool. It does not connect yet. A database made from such a pool
+    /// returns that pool, which keeps its size. Fails if the settings are invalid.
     #[cfg_attr(
         not(any(feature = "sqlx", feature = "rustls")),
         expect(unused_variables, reason = "a pool keeps its size")
@@ -166,8 +168,8 @@ Ok(Worker::builder(pooler.notifier_at(server)))
         }
     }
 
-    /// The settings of its connections, the password among them; nothing where a deadpool pool
-    /// keeps them to itself, or where they make no sense.
+    /// Returns the settings of its connections, including the password; `None` if a deadpool pool
+    /// does not expose them, or if they are invalid.
     pub fn config(&self) -> Option<&tokio_postgres::Config> {
         match &self.source {
             #[cfg(any(feature = "sqlx", feature = "rustls"))]
@@ -176,7 +178,7 @@ Ok(Worker::builder(pooler.notifier_at(server)))
         }
     }
 
-    /// How a worker listens by default.
+    /// Returns how a worker listens by default.
     pub(crate) fn listen(&self) -> Result<Option<Listen>, Error> {
         let at = match &self.notifier {
             Notifier::Off => return Ok(None),
@@ -225,7 +227,7 @@ impl From<&Pool> for Database {
     }
 }
 
-/// Says where it is, and no more.
+/// Writes only the address.
 impl fmt::Debug for Database {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let place = self.pool(1).ok().and_then(|pool| place(&pool));

@@ -1,5 +1,4 @@
-//! The lanes of a queue that a worker knows: those that were seen before, and the search for
-//! others.
+//! The known lanes of a queue, and the search for others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +11,8 @@ use crate::parts::queue::Queues;
 use crate::store;
 use crate::store::reconnecting::ReconnectingClient;
 
-/// Lanes beyond this are looked for again from time to time: each costs a probe at each look, and
-/// those that nobody uses any more are to be forgotten.
+/// The most lanes of a queue that are not reread: each lane costs a probe at each poll, so unused
+/// ones are to be forgotten.
 const FEW: usize = 32;
 const RECALL: Duration = Duration::from_secs(10);
 
@@ -21,14 +20,14 @@ const RECALL: Duration = Duration::from_secs(10);
 pub(crate) struct Lanes {
     pub(crate) queues: Queues,
     pub(crate) link: Arc<ReconnectingClient>,
-    /// Notified when a queue was and nothing was found there.
+    /// Notified when a notified queue turned out to have no jobs in the known lanes.
     pub(crate) missed: Arc<Notify>,
     pub(crate) stopping: CancellationToken,
 }
 
 impl Lanes {
-    /// The lanes that others have seen; without them the first jobs of each would wait for their
-    /// discovery.
+    /// Reads the lanes that other workers have seen; otherwise the first jobs of each would wait
+    /// until it is discovered.
     pub(crate) async fn load(&self) {
         for queue in self.queues.iter() {
             match store::lanes(&self.link, &queue.name).await {
@@ -43,9 +42,9 @@ impl Lanes {
         }
     }
 
-    /// Looks for priorities that nobody has seen yet, on a connection of its own, so that a slow
-    /// look delays no claim. The rate follows the cost: behind rolled-back or uncommitted rows a
-    /// look may take long.
+    /// Searches for unknown priorities on a separate connection, so that a slow search delays no
+    /// claim. The rate follows the cost: a search may take long if it must skip rolled-back or
+    /// uncommitted rows.
     pub(crate) async fn discover(self) {
         const SHORTEST: Duration = Duration::from_millis(40);
         const ASLEEP: Duration = Duration::from_millis(500);
@@ -67,7 +66,7 @@ impl Lanes {
                                 queue = &*queue.name, %error,
                                 "lanes could not be discovered"
                             );
-                            // That was no look, however long it took.
+                            // A failed search does not count, however long it took.
                             started = Instant::now();
                             break;
                         }
@@ -87,8 +86,8 @@ impl Lanes {
         }
     }
 
-    /// Forgets what others have forgotten of queues with many lanes. One that is in use all the
-    /// same is discovered again.
+    /// Removes lanes that the database has forgotten, for queues with many lanes. One that is still
+    /// in use is discovered again.
     async fn recall(&self) {
         for queue in self.queues.iter() {
             if queue.priorities().len() > FEW {
@@ -105,7 +104,8 @@ impl Lanes {
         }
     }
 
-    /// A queue was notified and nothing was found there. The rate follows the cost all the same.
+    /// Completes when a notified queue had no jobs in the known lanes, at the earliest after the
+    /// time that the last search took.
     async fn missed(&self, last_took: Duration) {
         tokio::time::sleep(last_took).await;
         self.missed.notified().await;

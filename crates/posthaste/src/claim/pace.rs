@@ -1,25 +1,25 @@
-//! How large the claims of a queue with several priorities may be: a job that is to go first waits
-//! behind the claim that is under way.
+//! Limits the size of claims of a queue with several priorities: an urgent job waits until the
+//! claim in flight has ended.
 
 use std::time::Duration;
 
 use super::LARGEST_CLAIM;
 
-/// What its jobs may add to a claim's time.
+/// The most time that the jobs of a claim may add to it.
 const LONGEST: Duration = Duration::from_millis(20);
-/// Below it a claim's own cost would be most of what it takes.
+/// The smallest limit: in a smaller claim the fixed cost would dominate.
 const SMALLEST: usize = 1_000;
 
-/// Follows what the jobs of a claim cost on this server now.
+/// Adapts the limit to the current cost of claimed jobs on this server.
 #[derive(Debug)]
 pub(super) struct Pace {
     most: usize,
-    /// What a claim takes whatever it brings: the road to the server, above all. It is forgotten by
-    /// and by, because a road can become longer.
+    /// The fixed time of a claim, mostly the round trip to the server. It increases slowly, because
+    /// a round trip can become longer.
     quickest: Option<Duration>,
 }
 
-/// By so much the quickest claim is taken to be slower with each that follows.
+/// Growth of the fixed time with each claim.
 const FORGETTING: f64 = 1.001;
 
 impl Default for Pace {
@@ -32,7 +32,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// How many jobs the next claim may have, for a queue with this many known priorities.
+    /// Returns the most jobs of the next claim, for a queue with this many known priorities.
     pub(super) fn limit(&self, priorities: usize) -> usize {
         if priorities > 1 {
             self.most
@@ -41,7 +41,7 @@ impl Pace {
         }
     }
 
-    /// A claim of at most `asked` jobs brought this many in this time.
+    /// Records that a claim of at most `asked` jobs brought this many in this time.
     pub(super) fn took(&mut self, asked: usize, jobs: usize, time: Duration) {
         let known = self.quickest.map(|known| known.mul_f64(FORGETTING));
         let quickest = known.map_or(time, |known| known.min(time));
@@ -61,7 +61,7 @@ mod tests {
 
     const ROUND_TRIP: Duration = Duration::from_millis(50);
 
-    /// The limit after this many claims that were as large as they may be.
+    /// Makes this many claims of the largest size, and returns the limit after them.
     fn after(claims: usize, pace: &mut Pace, per_job: Duration) -> usize {
         for _ in 0..claims {
             let asked = pace.limit(2);

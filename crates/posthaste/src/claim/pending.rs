@@ -1,4 +1,4 @@
-//! A claim on its way: the jobs that it may have taken are in somebody's hands, or are given back.
+//! A claim in flight. The jobs that it may have taken are delivered or given back.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::store;
 
 static UNREADABLE: LogLimit = LogLimit::new(FEW);
 
-/// A claim that was sent. Until its jobs are handed out it counts as one whose answer was lost:
-/// whatever ends it early, they are given back.
+/// A claim that was sent. Until its jobs are delivered it counts as one without an answer: if it
+/// ends early, they are given back.
 pub(super) struct PendingClaim<'a> {
     claimer: &'a Claimer,
     pub(super) worker: Arc<Identity>,
@@ -33,7 +33,7 @@ impl Drop for PendingClaim<'_> {
 }
 
 impl<'a> PendingClaim<'a> {
-    /// Made before the statement goes out.
+    /// Prepares a claim before its statement is sent.
     pub(super) async fn new(claimer: &'a Claimer) -> Result<Self, Error> {
         let token = Uuid::new_v4();
         Ok(Self {
@@ -45,7 +45,7 @@ impl<'a> PendingClaim<'a> {
         })
     }
 
-    /// A claim that was sent before, of which nobody knows what it took.
+    /// Resumes a claim that was sent before and whose result is unknown.
     pub(super) fn again(claimer: &'a Claimer, worker: &Arc<Identity>, token: &Arc<Uuid>) -> Self {
         Self {
             claimer,
@@ -56,14 +56,14 @@ impl<'a> PendingClaim<'a> {
         }
     }
 
-    /// Leaves it to be looked for.
+    /// Releases the claim for a later search, without giving back its jobs.
     pub(super) fn keep(mut self) -> (Arc<Identity>, Arc<Uuid>) {
         self.is_open = false;
         (Arc::clone(&self.worker), Arc::clone(&self.held))
     }
 
-    /// It failed. Without an answer, or with one that could not be read, it may stand although
-    /// nobody will work it.
+    /// Ends a failed claim. Without an answer, or with an unreadable one, the claim may have
+    /// committed, so its jobs are given back.
     pub(super) fn failed(mut self, error: &Error) {
         self.is_open = error.leaves_in_doubt();
         if error
@@ -74,7 +74,7 @@ impl<'a> PendingClaim<'a> {
         }
     }
 
-    /// Hands out what it brought.
+    /// Delivers the jobs of the claim.
     pub(super) fn hand_out(mut self, queue: &Arc<QueueState>, claim: store::Claim) {
         self.is_open = false;
         let dispatcher = &self.claimer.dispatcher;

@@ -1,8 +1,8 @@
-//! Jobs whose worker died are run alone once: claims pause, those under way and what runs are
-//! waited for, and then one quarantined job runs with nothing else in the process. If it kills
-//! again, it alone uses up an attempt; the one that was merely near it when it struck is done and
-//! cleared. A consumer that takes jobs by the batch may have those together for which a counted
-//! attempt ends nothing: if one of them kills again, each runs alone.
+//! Runs each quarantined job, whose worker died, alone: claims pause until claims in flight and
+//! running jobs have ended, and then one quarantined job runs with nothing else in the process. If
+//! the process dies again, only this job loses an attempt; a job that merely ran at the same time
+//! completes and is cleared. A consumer that takes jobs in batches may get those together for which
+//! a counted attempt ends nothing: if the process dies again, each of them runs alone.
 
 mod pauses;
 
@@ -21,8 +21,8 @@ use crate::store::reconnecting::ReconnectingClient;
 use crate::store::{self, Unread};
 use pauses::{LOOK, Pauses, Turn};
 
-/// Quarantined jobs have the process for themselves for about this long at a time; then other work
-/// has its turn.
+/// Approximate time that quarantined jobs have the process for themselves before other work
+/// continues.
 const TURN: Duration = Duration::from_secs(1);
 
 static ALONE: LogLimit = LogLimit::new(FEW);
@@ -35,9 +35,9 @@ pub(crate) struct Quarantine {
 }
 
 impl Quarantine {
-    /// Gives them their turns until the worker stops.
+    /// Runs quarantined jobs in turns until the worker stops.
     pub(crate) async fn run(self) {
-        // As long as the slowest handler may run; no limit if one has none.
+        // The time limit of the slowest handler; no limit if one has none.
         let limits = self.queues.iter().map(|queue| queue.consumer.limit());
         let limit = limits
             .collect::<Option<Vec<_>>>()
@@ -55,7 +55,7 @@ impl Quarantine {
                     if ours.is_empty() {
                         patience.none_found()
                     } else {
-                        // A turn is short: it is not to go to the same queue each time.
+                        // A turn is short, so it must not begin with the same queue each time.
                         fastrand::shuffle(&mut ours);
                         let paused = Instant::now();
                         let turn = self.isolate(&ours, patience.wait()).await;
@@ -74,14 +74,14 @@ impl Quarantine {
         }
     }
 
-    /// Gives quarantined jobs their turn.
+    /// Pauses claims and runs quarantined jobs for one turn.
     async fn isolate(&self, queues: &[&Arc<QueueState>], wait: Duration) -> Turn {
         let jobs = &self.claimer.dispatcher.in_hand;
         let alone = tokio::select! {
             alone = self.claimer.gate.alone(jobs, wait) => alone,
             () = self.claimer.stopping.cancelled() => return Turn::None,
         };
-        // The gate stays closed for as long as this lives.
+        // The gate stays closed while this guard lives.
         let Some(_alone) = alone else {
             tracing::info!(
                 waited = wait.as_secs_f64(),
@@ -106,11 +106,11 @@ impl Quarantine {
         Turn::Had
     }
 
-    /// Runs the next quarantined job to its end, or those that may run together; none when there is
-    /// none.
+    /// Runs the next quarantined job to its end, or the jobs that may run together; returns no ids
+    /// if none wait.
     async fn next(&self, queue: &Arc<QueueState>) -> Vec<JobId> {
-        // No other claim is under way, so nothing is delivered beside this one, and their
-        // connection is free.
+        // No other claim is in flight, so no other job is delivered at the same time, and the
+        // connection of the claims is free.
         let jobs = &self.claimer.dispatcher.in_hand;
         match self.claim(queue).await {
             Ok(ids) => {
@@ -126,7 +126,7 @@ impl Quarantine {
         }
     }
 
-    /// Claims and hands out those that may run together, or else one.
+    /// Claims and delivers the jobs that may run together, else one job.
     async fn claim(&self, queue: &Arc<QueueState>) -> Result<Vec<JobId>, Error> {
         let most = queue.consumer.quarantine_batch();
         for together in [most, 1] {
@@ -140,7 +140,7 @@ impl Quarantine {
             };
             let read = match taken {
                 0 => Jobs::default(),
-                // Taken and not read, they are given back as the claim is dropped.
+                // If they cannot be read, they are given back when the claim is dropped.
                 _ => self.claimer.read(&sent, &Unread::default()).await?,
             };
             let mut claim = store::read_claim(&read.rows, &queue.name, sent.token)?;

@@ -1,5 +1,5 @@
-//! Reads the jobs of a claim that has committed, where its answer was too short to hold them. A job
-//! that breaks the answer is found by reading parts of the claim, and ended.
+//! Reads the jobs of a committed claim whose answer had no room for them. A job that cannot be read
+//! is found by reading parts of the claim, and is ended.
 
 use tokio_postgres::Row;
 
@@ -14,12 +14,12 @@ use crate::store::{self, Fence, Unread};
 #[derive(Default)]
 pub(super) struct Jobs {
     pub(super) rows: Vec<Row>,
-    /// Those that the server cannot send, with the reason.
+    /// Jobs that the server cannot send, with the reason.
     pub(super) unreadable: Vec<(Fence, JobId, String)>,
 }
 
 impl Jobs {
-    /// All of them were read.
+    /// Jobs that were all read.
     pub(super) fn of(rows: Vec<Row>) -> Self {
         Self {
             rows,
@@ -33,8 +33,8 @@ impl Jobs {
 }
 
 impl Claimer {
-    /// All of them, in the order of the claim. After an error the claim stands although nobody
-    /// works it.
+    /// Reads all jobs in the order of the claim. After an error the claim stays open without a
+    /// worker.
     pub(super) async fn read(
         &self,
         sent: &PendingClaim<'_>,
@@ -75,7 +75,7 @@ impl Claimer {
     }
 }
 
-/// A part in smaller ones, the first of them last.
+/// Splits a part into smaller ones, in reverse order.
 fn pieces<T>(part: &[T]) -> impl Iterator<Item = &[T]> {
     part.chunks(part.len().div_ceil(CLOSING_IN).max(1)).rev()
 }

@@ -1,6 +1,5 @@
-//! A claim of an ordered consumer whose answer was lost: what it took is looked for before its
-//! queue claims again, so that its jobs stay in front of those that come behind them. What another
-//! queue lost is given back.
+//! Searches for a claim of an ordered consumer whose answer was lost, before its queue claims
+//! again, so that its jobs stay before later ones. For other consumers such a claim is given back.
 
 use std::sync::Arc;
 
@@ -14,14 +13,14 @@ use crate::identity::Identity;
 use crate::parts::gate::Passed;
 use crate::store;
 
-/// So often no answer comes to the question either; then it is given back.
+/// The most searches without an answer before the claim is given back.
 const ASKED: u32 = 5;
 
-/// What is known of it.
+/// A claim without an answer.
 pub(super) struct UnansweredClaim {
     pub(super) worker: Arc<Identity>,
     pub(super) token: Arc<Uuid>,
-    /// The lanes that it was for.
+    /// The lanes from which it claimed.
     priorities: Vec<i32>,
     asked: u32,
 }
@@ -33,7 +32,7 @@ impl UnansweredClaim {
 }
 
 impl Fetcher {
-    /// A claim failed: whether it took anything may not be known.
+    /// Handles a failed claim, which may have committed.
     pub(super) fn claim_failed(&self, sent: PendingClaim<'_>, priorities: Vec<i32>, error: &Error) {
         let is_ordered = self.queue.consumer.is_ordered();
         if !is_ordered || !error.is_connection() || !error.leaves_in_doubt() {
@@ -42,12 +41,12 @@ impl Fetcher {
         self.look_for(sent, priorities);
     }
 
-    /// A claim stands, and its jobs could not be read.
+    /// Handles a committed claim whose jobs could not be read.
     pub(super) fn claim_unread(&self, sent: PendingClaim<'_>, priorities: Vec<i32>) {
         if self.queue.consumer.is_ordered() {
             self.look_for(sent, priorities);
         }
-        // Any other is given back as it is dropped.
+        // The claim of any other consumer is given back when it is dropped.
     }
 
     fn look_for(&self, sent: PendingClaim<'_>, priorities: Vec<i32>) {
@@ -60,7 +59,7 @@ impl Fetcher {
         });
     }
 
-    /// The next jobs: those of a claim whose answer was lost, else those of a new one.
+    /// Returns the next jobs: those of a claim whose answer was lost, else those of a new one.
     pub(super) async fn find_or_claim<'a>(
         &'a self,
         room: usize,
@@ -72,9 +71,9 @@ impl Fetcher {
         }
     }
 
-    /// Hands over what the lost claim took; none where no claim was lost, or it took nothing until
-    /// now. Without an answer it is looked for again; whatever else goes wrong, its jobs are given
-    /// back.
+    /// Delivers the jobs of the lost claim; `None` if no claim was lost, or it has taken nothing
+    /// yet. Without an answer the search is repeated later; after any other error its jobs are
+    /// given back.
     async fn find(&self) -> Result<Option<ClaimResult>, Error> {
         let Some(mut lost) = self.lost().take() else {
             return Ok(None);
@@ -83,12 +82,12 @@ impl Fetcher {
         let (link, name, lanes) = (&self.claimer.link, &self.queue.name, &lost.priorities);
         let found = match store::claim_batches(link, name, lanes, lost.worker.id, *lost.token).await
         {
-            // Also where there are none: a leader may have moved its jobs to posthaste.in_flight.
+            // Read even if there are none: a leader may have moved its jobs to posthaste.in_flight.
             Ok(unread) => self.claimer.read(&sent, &unread).await,
             Err(error) => Err(error),
         };
         match found {
-            // It may still be on its way to the server, so what it takes later is given back.
+            // It may still be in flight to the server, so jobs that it takes later are given back.
             Ok(read) if read.len() == 0 => Ok(None),
             Ok(read) => {
                 let jobs = read.len();
@@ -114,14 +113,14 @@ impl Fetcher {
         }
     }
 
-    /// Nobody works them here any more.
+    /// Gives back a lost claim, because this process claims no more.
     pub(super) fn give_back_lost(&self) {
         if let Some(lost) = self.lost().take() {
             drop(lost.resume(&self.claimer));
         }
     }
 
-    /// The claim that is to be looked for before the next one is made.
+    /// The claim to be searched for before the next one is made.
     fn lost(&self) -> MutexGuard<'_, Option<UnansweredClaim>> {
         self.lost.lock()
     }

@@ -13,10 +13,10 @@ use crate::parts::doubted::Doubted;
 use crate::store;
 use crate::store::reconnecting::ReconnectingClient;
 
-/// How long a claim without an answer may still commit on the server.
+/// Time for which a claim without an answer may still commit on the server.
 const UNCERTAIN_FOR: Duration = Duration::from_secs(120);
 
-/// Claims that may be open although nobody has them, by their tokens.
+/// Claims, by token, that may be open without a worker that runs their jobs.
 #[derive(Default)]
 pub(crate) struct Unanswered {
     claims: Mutex<HashMap<Uuid, Uncertain>>,
@@ -28,7 +28,7 @@ pub(crate) struct Unanswered {
 struct Uncertain {
     worker: i64,
     since: Instant,
-    /// It was found in the database, so it will not commit later.
+    /// Whether it was found in the database, so that it will not commit later.
     is_found: bool,
 }
 
@@ -38,16 +38,16 @@ impl Uncertain {
     }
 }
 
-/// Claims of which something is in this process.
+/// Claims with references in this process.
 #[derive(Default)]
 struct Held {
     tokens: Vec<Weak<Uuid>>,
-    /// Those that are gone are removed when there are as many as this.
+    /// The number of tokens at which dropped ones are removed.
     remove_at: usize,
 }
 
 impl Unanswered {
-    /// Remembers a claim.
+    /// Records a claim to be given back.
     pub(super) fn add(&self, worker: i64, token: Uuid) {
         let uncertain = Uncertain {
             worker,
@@ -57,8 +57,8 @@ impl Unanswered {
         self.claims().insert(token, uncertain);
     }
 
-    /// For as long as the token lives that is returned, the claim is not given back here: it is on
-    /// its way, its jobs are in this process, or their acknowledgement has no answer yet.
+    /// Returns a token. While it lives, the claim is not given back here: it is in flight, its jobs
+    /// are in this process, or their acknowledgement has no answer yet.
     pub(super) fn hold(&self, token: Uuid) -> Arc<Uuid> {
         let token = Arc::new(token);
         let mut held = self.held.lock();
@@ -84,8 +84,8 @@ impl Unanswered {
         self.claims.lock()
     }
 
-    /// Asks for the open claims of workers that are doubted. Those of which something is in this
-    /// process are looked at again when nothing is.
+    /// Reads the open claims of workers whose acknowledgements may have been lost. Claims with
+    /// references in this process are checked again when these are dropped.
     async fn find_open_claims(&self, link: &ReconnectingClient) {
         for worker in self.doubted.take() {
             match store::open_tokens(link, worker).await {
@@ -133,8 +133,8 @@ impl Unanswered {
     }
 }
 
-/// Gives them back: at once, and again for a while, because a claim may commit after the first try.
-/// On a link of its own, which is opened when there is such a claim.
+/// Gives back such claims at once and again for a while, because a claim may commit after the first
+/// attempt. The connection is separate, and opened on demand.
 pub(crate) async fn give_back(
     unanswered: Arc<Unanswered>,
     link: ReconnectingClient,

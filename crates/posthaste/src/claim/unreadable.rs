@@ -1,5 +1,5 @@
-//! A job that cannot be read breaks the claim that holds it: smaller ones find it, and then it is
-//! ended.
+//! Isolates a job that cannot be read and makes the claims fail that contain it: smaller claims
+//! find the job, and then it is ended.
 
 use uuid::Uuid;
 
@@ -8,13 +8,13 @@ use crate::error::Error;
 use crate::log_limit::{FEW, LogLimit};
 use crate::store;
 
-/// How much smaller a claim becomes when it held a job that cannot be read. To fail is dear,
-/// because the server may print a gigabyte before it gives up; claims that pass cost next to
+/// Factor by which claims shrink around a job that cannot be read. It is large because a failure is
+/// expensive: the server may print a gigabyte before it fails; claims that succeed cost next to
 /// nothing.
 pub(super) const CLOSING_IN: usize = 64;
 
-/// Closes in on a job that cannot be read: it lies among the next this many, so a part of them is
-/// asked for.
+/// The search for a job that cannot be read: it is among the next `within` jobs, so a part of them
+/// is claimed.
 #[derive(Default)]
 pub(super) struct Unreadable {
     within: Option<usize>,
@@ -41,7 +41,7 @@ impl Unreadable {
 }
 
 impl Fetcher {
-    /// Decides what a failed claim means, and ends the job that it was about, or waits. Whether it
+    /// Handles a failed claim: ends the unreadable job that caused it, or waits. Returns whether it
     /// ended one.
     pub(super) async fn recover(
         &self,
@@ -54,8 +54,8 @@ impl Fetcher {
             tracing::warn!(queue = &*self.queue.name, failures, %error, "a claim failed");
         }
         if is_of_the_data(error) {
-            // A job that cannot be read breaks the claim that holds it. Smaller ones find it;
-            // alone, it is ended, and nobody else is harmed.
+            // A job that cannot be read makes the claim fail that contains it. Smaller claims
+            // isolate it; then it is ended, and no other job is affected.
             unreadable.failed(asked);
             if asked == 1 {
                 *unreadable = Unreadable::default();
@@ -63,8 +63,8 @@ impl Fetcher {
                     return true;
                 }
             }
-            // Alone after a few failures, and then it is ended: what goes on failing is no such
-            // job.
+            // An unreadable job is isolated and ended after a few failures: if claims still fail,
+            // the cause is another one.
             if failures <= 3 {
                 return false;
             }
@@ -77,8 +77,8 @@ impl Fetcher {
         false
     }
 
-    /// Ends the next job, which is a claim too: not beside a quarantined job. Whether there was one
-    /// to be ended.
+    /// Ends the next job. This is a claim too, so it does not run beside a quarantined job. Returns
+    /// whether a job was ended.
     pub(crate) async fn dead_letter_next(&self, error: &Error) -> bool {
         let Some(_passed) = self.claimer.gate.pass(&self.claimer.stopping).await else {
             return false;
@@ -121,8 +121,8 @@ impl Fetcher {
     }
 }
 
-/// Whether a claim failed because of what it was to hand out: not the connection, a lock, a
-/// restart, a missing right or a full disk.
+/// Whether a claim failed because of the contents of its jobs, not because of the connection, a
+/// lock, a restart, a missing privilege or a full disk.
 pub(super) fn is_of_the_data(error: &Error) -> bool {
     match error.sqlstate().map(|state| state.code()) {
         Some("53200") => true, // out of memory: the text of one job may be what did not fit
@@ -130,7 +130,8 @@ pub(super) fn is_of_the_data(error: &Error) -> bool {
             !error.is_connection()
                 && !["25", "28", "40", "42", "53", "55", "57", "58"].contains(&&code[..2])
         }
-        // No SQLSTATE, and yet not the connection: the row came, and we could not read it.
+        // An error without SQLSTATE that is not of the connection: the row arrived and could not be
+        // parsed.
         None => !error.is_connection(),
     }
 }
@@ -139,7 +140,7 @@ pub(super) fn is_of_the_data(error: &Error) -> bool {
 mod tests {
     use super::{LARGEST_CLAIM, Unreadable};
 
-    /// Claims that fail, and that pass, until the job at this place is alone.
+    /// Returns how many claims fail and how many succeed until the job at this place is isolated.
     fn closing_in(place: usize) -> (usize, usize) {
         let mut unreadable = Unreadable::default();
         let (mut before, mut failed, mut passed) = (place, 0, 0);

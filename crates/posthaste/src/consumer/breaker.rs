@@ -1,16 +1,17 @@
-//! When a receiver that takes nothing is tried again: a pure decision, the clock is read elsewhere.
+//! Decides when a receiver that accepts nothing is tried again. Pure: the clock is read elsewhere.
 
 use std::time::{Duration, Instant};
 
 use crate::retry::Backoff;
 
-/// A receiver that is back is noticed within the longest wait.
+/// The delay between two attempts; a recovered receiver is noticed within the longest one.
 const WAIT: Backoff = Backoff {
     base: Duration::from_millis(50),
     cap: Duration::from_secs(1),
 };
 
-/// Stops sending to a receiver that takes nothing, and decides when it is tried again.
+/// A circuit breaker: stops sending to a receiver that accepts nothing, and decides when it is
+/// tried again.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Breaker {
     failures: u32,
@@ -29,31 +30,33 @@ enum State {
 }
 
 impl Breaker {
-    /// The receiver took nothing. `jitter`, between 0 and 1, keeps many workers from coming back at
-    /// the same moment.
+    /// Opens the breaker because the receiver accepted nothing. `jitter`, between 0 and 1, keeps
+    /// workers from retrying at the same moment.
     pub fn failed(&mut self, now: Instant, jitter: f64) {
         self.state = State::Open(now + WAIT.after(self.failures, jitter));
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// It would take jobs again. Only one that it took shows that it does: until then each failure
-    /// is waited for longer.
+    /// Closes the breaker because the receiver seems available. Only [`succeeded`](Self::succeeded)
+    /// resets the delay: until then each further failure is followed by a longer one.
     pub fn close(&mut self) {
         self.state = State::Closed;
     }
 
-    /// It took a job. True where jobs were held back until now.
+    /// Resets the breaker because the receiver accepted a job. Returns whether jobs were held back
+    /// until now.
     pub fn succeeded(&mut self) -> bool {
         let before = std::mem::take(self);
         !matches!(before.state, State::Closed)
     }
 
-    /// Lets one job through, which shows whether the receiver accepts jobs again.
+    /// Admits one job, which shows whether the receiver accepts jobs again.
     pub fn half_open(&mut self) {
         self.state = State::HalfOpen { is_taken: false };
     }
 
-    /// How many of these jobs may be sent now. The one of a half-open breaker is counted as sent.
+    /// Returns how many of these jobs may be sent now. The one of a half-open breaker is counted as
+    /// sent.
     pub fn admit(&mut self, jobs: usize) -> usize {
         let admitted = self.room(jobs);
         if let State::HalfOpen { is_taken } = &mut self.state {
@@ -62,7 +65,7 @@ impl Breaker {
         admitted
     }
 
-    /// As [`admit`](Self::admit), without counting.
+    /// Returns the same as [`admit`](Self::admit), without counting.
     pub fn room(&self, jobs: usize) -> usize {
         match self.state {
             State::Closed => jobs,
@@ -71,8 +74,8 @@ impl Breaker {
         }
     }
 
-    /// A job that was admitted came back without showing anything. True: another one may go in its
-    /// place.
+    /// Releases an admitted job that had no result. Returns whether another one may be sent
+    /// instead.
     pub fn release(&mut self) -> bool {
         let is_waited_for = matches!(self.state, State::HalfOpen { is_taken: true });
         if is_waited_for {
@@ -81,7 +84,7 @@ impl Breaker {
         is_waited_for
     }
 
-    /// Until when nothing is sent; none: the receiver is not known to take nothing, or is tried.
+    /// Returns when the open breaker ends; `None` if it is closed or half-open.
     pub fn opened_until(&self) -> Option<Instant> {
         match self.state {
             State::Open(until) => Some(until),
@@ -89,7 +92,7 @@ impl Breaker {
         }
     }
 
-    /// Whether one job shows now whether the receiver accepts jobs again.
+    /// Whether one job is to show whether the receiver accepts jobs again.
     pub fn is_half_open(&self) -> bool {
         matches!(self.state, State::HalfOpen { .. })
     }

@@ -1,4 +1,4 @@
-//! What a consumer's task beside the claims knows of its worker.
+//! The worker as a consumer's background task sees it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use crate::identity::Registration;
 use crate::store::parameter::Parameter;
 use crate::store::reconnecting::ReconnectingClient;
 
-/// What a consumer's [task](super::Consumer::background_task) knows of the worker, and a connection
-/// to its database.
+/// Access of a consumer's [background task](super::Consumer::background_task) to the worker's
+/// identity and its database.
 pub struct ConsumerContext {
     pub(crate) queue: Arc<str>,
     pub(crate) registration: Arc<Registration>,
     pub(crate) link: Arc<ReconnectingClient>,
     pub(crate) rescue_after: Duration,
-    /// Nothing runs any more.
+    /// Cancelled when no jobs run any more.
     pub(crate) ended: CancellationToken,
 }
 
 impl ConsumerContext {
-    /// The same with a connection of its own: the tasks of all consumers share one otherwise, and
-    /// wait for each other's statements.
+    /// Returns the same context with a separate connection. Otherwise the tasks of all consumers
+    /// share one, and wait for each other's statements.
     pub fn with_connection(&self) -> Self {
         Self {
             queue: Arc::clone(&self.queue),
@@ -36,22 +36,24 @@ impl ConsumerContext {
         }
     }
 
-    /// The queue whose jobs the consumer takes.
+    /// Returns the queue of the consumer.
     pub fn queue(&self) -> &str {
         &self.queue
     }
 
-    /// How long a worker may be silent until it is declared dead.
+    /// Returns how long a worker may be without a heartbeat before it is declared dead.
     pub fn rescue_after(&self) -> Duration {
         self.rescue_after
     }
 
-    /// Who the worker is in `posthaste.worker`: another one after it was declared dead.
+    /// Returns the id of the worker in `posthaste.worker`; it changes after the worker was declared
+    /// dead.
     pub async fn worker(&self) -> Result<i64, Error> {
         self.registration.worker().await.map(|worker| worker.id)
     }
 
-    /// Completes when the worker is not this one any more; with none, when it is anybody again.
+    /// Completes when the worker's id differs from this one; with `None`, when the worker has an
+    /// id.
     pub async fn changed(&self, from: Option<i64>) {
         let mut identity = self.registration.subscribe();
         let is_another = identity.wait_for(|now| now.as_ref().map(|worker| worker.id) != from);
@@ -59,15 +61,15 @@ impl ConsumerContext {
         let _ = is_another.await;
     }
 
-    /// Completes when nothing runs any more: the task does what is left to be done and ends, within
-    /// half a minute. The worker deregisters after it.
+    /// Completes when no jobs run any more: the task finishes and ends within half a minute. The
+    /// worker deregisters after it.
     pub async fn ended(&self) {
         self.ended.cancelled().await;
     }
 
-    /// Runs one statement in a short transaction of its own, READ COMMITTED and with `pg_catalog`
-    /// alone for names without a schema. An error for which [`Error::is_connection`] holds leaves
-    /// open whether it took effect; `what` says what could not be done.
+    /// Runs one statement in a short separate transaction, READ COMMITTED and with only
+    /// `pg_catalog` for names without a schema. After an error for which [`Error::is_connection`]
+    /// holds, the statement may have taken effect; `what` describes in the error what failed.
     pub async fn fetch(
         &self,
         what: &'static str,

@@ -1,4 +1,4 @@
-//! A claimed job in somebody's hands, and what became of it.
+//! A claimed job that a consumer holds, and its outcome.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,62 +14,63 @@ use crate::metrics::RunTiming;
 use crate::retry::{Backoff, Disposition, RunResult, disposition};
 use crate::store::Fence;
 
-/// A claimed batch that is being worked.
+/// A claimed batch whose jobs are in this process.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) fence: Fence,
     pub(crate) jobs: usize,
-    /// Its consumer keeps the order of what it gives back, and waits by itself.
+    /// Whether its consumer is ordered: it keeps the order of jobs that it gives back, and waits
+    /// before it claims them again.
     pub(crate) is_ordered: bool,
     pub(crate) backoff: Backoff,
-    /// Whose claim it is.
+    /// The worker that claimed it.
     pub(crate) worker: Arc<Identity>,
-    /// While it exists, the claim is not searched for among those without an owner.
+    /// While this exists, the claim is not treated as one without an owner.
     pub(crate) _held: Arc<Uuid>,
 }
 
-/// What is to become of one job.
+/// The outcome of one job, to be acknowledged.
 #[derive(Clone, Debug)]
 pub(crate) struct Settled {
     pub(crate) batch: Arc<Batch>,
     pub(crate) id: JobId,
-    /// None when it could not be read.
+    /// `None` if it could not be read.
     pub(crate) job: Option<Arc<Job>>,
-    /// The handler has completed it in a transaction of its own, unless that was rolled back.
+    /// Whether the handler completed it in its own transaction, which may have been rolled back.
     pub(crate) may_be_completed: bool,
-    /// The handler also returned that it is done: if the job is still open, that transaction was
-    /// not committed.
+    /// Whether the handler also returned that it is done: if the job is still open, that
+    /// transaction was not committed.
     pub(crate) is_said_completed: bool,
-    /// It holds a unique key, which has to be released.
+    /// Whether it holds a unique or ordering key, which has to be released.
     pub(crate) is_keyed: bool,
     pub(crate) disposition: Disposition,
     pub(crate) took: RunTiming,
 }
 
-/// A job in the hands of a consumer.
+/// A job that a consumer holds.
 #[derive(Debug)]
 pub struct Delivery {
     /// The job.
     pub job: Arc<Job>,
-    /// Where its outcome goes.
+    /// The ticket, which takes its outcome.
     pub ticket: Ticket,
 }
 
 impl Delivery {
-    /// As [`Ticket::begin`].
+    /// Checks the job as [`Ticket::begin`] does.
     pub fn begin(self) -> Option<Self> {
         let Self { job, ticket } = self;
         ticket.begin().map(|ticket| Self { job, ticket })
     }
 }
 
-/// The right and the duty to say what became of one job.
+/// The right and the duty to report the outcome of one job.
 pub struct Ticket {
     pub(crate) job: Arc<Job>,
     pub(crate) batch: Arc<Batch>,
-    /// Another than the queue's.
+    /// Overrides the back-off of the queue.
     pub(crate) backoff: Option<Backoff>,
-    /// When its run began: when it was handed over, unless it stood in line.
+    /// When its run began: when it was delivered, unless it had to wait.
     pub(crate) began: Instant,
     /// As in [`Settled`].
     pub(crate) may_be_completed: bool,
@@ -93,15 +94,16 @@ impl Ticket {
         self.batch.fence
     }
 
-    /// The id by which a receiver outside drops duplicates: the same at each attempt,
+    /// Returns the id by which external receivers drop duplicates: the same at each attempt, and
     /// `posthaste.delivery_id(id)` in SQL.
     pub fn delivery_id(&self) -> Uuid {
         self.batch.worker.epochs.delivery_id(self.job.id)
     }
 
-    /// The last question before the job's effects begin: nothing where others may have rescued it,
-    /// because this process stood still or its heartbeats had no answer for `rescue_after`. Then it
-    /// is given back, which changes nothing if it was rescued.
+    /// Checks right before the job's effects begin that the job is still this worker's. Returns
+    /// `None` if another worker may have rescued it, because this process hung or its heartbeats
+    /// had no answer for `rescue_after`. The job is then given back, which changes nothing if it
+    /// was rescued.
     pub fn begin(self) -> Option<Self> {
         if !self.batch.worker.tenure.is_over() {
             return Some(self);
@@ -118,30 +120,29 @@ impl Ticket {
         None
     }
 
-    /// The job as it was claimed.
+    /// Returns the job as it was claimed.
     pub fn job(&self) -> &Arc<Job> {
         &self.job
     }
 
-    /// The worker that claimed the job, as in `posthaste.worker`.
+    /// Returns the worker that claimed the job, as in `posthaste.worker`.
     pub fn worker(&self) -> i64 {
         self.batch.worker.id
     }
 
-    /// Says what became of the job.
+    /// Reports the outcome of the job.
     pub fn settle(self, outcome: Outcome) {
         self.record(RunResult::Returned(outcome));
     }
 
-    /// The attempt failed, as when a handler returns an error: it is counted, and the back-off
-    /// decides when the next one comes, unless the error is a [`RetryLater`](crate::RetryLater),
-    /// which says both itself.
+    /// Reports a failed attempt, as when a handler returns an error: it is counted, and the
+    /// back-off sets the delay, unless the error is a [`RetryLater`](crate::RetryLater), which sets
+    /// both.
     pub fn fail(self, error: impl Into<HandlerError> + 'static) {
         self.record(handler::failure(handler::boxed(error)));
     }
 
-    /// The job ends as cancelled, because [`Consumer::cancel`](super::Consumer::cancel) asked for
-    /// it.
+    /// Ends the job as cancelled, after [`Consumer::cancel`](super::Consumer::cancel) requested it.
     pub fn cancel(self) {
         self.record(RunResult::Cancelled);
     }
@@ -163,8 +164,7 @@ impl Ticket {
             if !is_said_completed {
                 log(&self.job, &result, &disposition, self.may_be_completed);
             }
-            // The receiver ends only with the engine, and then the store takes the job back by
-            // itself.
+            // The receiver ends only with the engine, and then the job is rescued.
             let _ = settled.send(Settled {
                 batch: Arc::clone(&self.batch),
                 id: self.job.id,
@@ -183,7 +183,7 @@ impl Ticket {
 }
 
 impl Settled {
-    /// Logs the outcome of a job that its handler had completed in a transaction, once the database
+    /// Logs the outcome of a job that its handler completed in a transaction, after the database
     /// has answered that the job was still open.
     pub(crate) fn log_if_rolled_back(&self) {
         if let (true, Some(job)) = (self.is_said_completed, &self.job) {
@@ -198,8 +198,7 @@ static FAILED: LogLimit = LogLimit::new(FEW);
 static DEAD: LogLimit = LogLimit::new(FEW);
 static ENDED: LogLimit = LogLimit::new(FEW);
 
-/// One line for what became of a run, as far as there are not many of its name. It never says an
-/// argument.
+/// Logs the outcome of a run in one line, limited per name. It never logs an argument.
 fn log(job: &Job, result: &RunResult, disposition: &Disposition, may_be_completed: bool) {
     macro_rules! line {
         ($level:ident, $($fields:tt)+) => {

@@ -1,43 +1,43 @@
-//! How long quarantined jobs may make other work wait: a pure decision, the clock is read
-//! elsewhere.
+//! Decides how long quarantined jobs may delay other work. Pure: the clock is read elsewhere.
 
 use std::time::Duration;
 
-/// What running jobs are waited for at first.
+/// The first wait for running jobs to end.
 const FIRST: Duration = Duration::from_secs(10);
 /// The shortest time between two turns of quarantined jobs.
 pub(crate) const LOOK: Duration = Duration::from_millis(500);
 /// The longest time between two turns.
 const LONGEST_REST: Duration = Duration::from_secs(60);
-/// How often they are looked for while there were none.
+/// Time between two polls while there are no quarantined jobs.
 const CALM: Duration = Duration::from_secs(1);
 
-/// What came of a turn.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// What ran did not end in time.
+    /// The running jobs did not end in time.
     None,
     /// Quarantined jobs ran.
     Had,
-    /// One of them was given back, still quarantined, and came a second time.
+    /// A quarantined job was given back, still quarantined, and came a second time.
     Repeated,
 }
 
-/// Claims pause while quarantined jobs wait for what runs, and while they run. Whatever was running
-/// before the pause ends at some time, so a wait that is long enough succeeds: each one that was in
-/// vain is followed by one twice as long. And claims go on for at least as long as they were
-/// paused, so that quarantined jobs take half of the process's time at most.
+/// The lengths of pauses. Claims pause while quarantined jobs wait for running jobs, and while they
+/// run. Every running job ends at some time, so a wait that is long enough succeeds: each wait that
+/// timed out is followed by one twice as long. Claims then continue for at least as long as they
+/// were paused, so that quarantined jobs take at most half of the process's time.
 #[derive(Debug)]
 pub(crate) struct Pauses {
     wait: Duration,
-    /// At least; twice as long after each turn in a row in which a job was given back.
+    /// The least time that claims continue; doubled after each turn in a row in which a job was
+    /// given back.
     rest: Duration,
     longest: Option<Duration>,
 }
 
 impl Pauses {
-    /// With the time limit of the slowest handler, if all have one. A wait of twice that is long
-    /// enough: jobs may stand in line for those that run.
+    /// Takes the time limit of the slowest handler, if all have one. Twice that is long enough:
+    /// jobs may be queued for those that run.
     pub(crate) fn new(limit: Option<Duration>) -> Self {
         Self {
             wait: FIRST,
@@ -46,12 +46,13 @@ impl Pauses {
         }
     }
 
-    /// How long to wait for what runs.
+    /// Returns how long to wait for running jobs.
     pub(crate) fn wait(&self) -> Duration {
         self.wait
     }
 
-    /// Claims were paused for this long, for this turn; how long claims go on now.
+    /// Records a turn for which claims were paused this long, and returns how long claims continue
+    /// now.
     pub(crate) fn rest(&mut self, turn: Turn, paused: Duration) -> Duration {
         match turn {
             Turn::None => {
@@ -64,7 +65,8 @@ impl Pauses {
         paused.max(self.rest)
     }
 
-    /// There are no quarantined jobs; how long until the next look.
+    /// Resets the times because there are no quarantined jobs, and returns the time to the next
+    /// poll.
     pub(crate) fn none_found(&mut self) -> Duration {
         self.wait = FIRST;
         self.rest = LOOK;
@@ -76,8 +78,9 @@ impl Pauses {
 mod tests {
     use super::*;
 
-    /// Quarantined jobs beside jobs that run for this long, one of which has always just begun: the
-    /// wait that succeeded, and the share of the time that claims were paused until then.
+    /// Simulates quarantined jobs beside jobs that run for this long, one of which has always just
+    /// begun. Returns the wait that succeeded, and the share of time in which claims were paused
+    /// until then.
     fn until_alone(limit: Option<Duration>, run: Duration) -> (Duration, f64) {
         let mut patience = Pauses::new(limit);
         let (mut paused, mut open) = (Duration::ZERO, Duration::ZERO);
