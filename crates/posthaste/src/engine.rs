@@ -1,7 +1,7 @@
 //! The engine of a worker process: starts the loops that claim, acknowledge and maintain, each with
-//! the parts that it uses, and ends them. They run on a thread and runtime of their own, on which
-//! no handler's code ever runs, so that a handler that never yields stops nobody but itself. No
-//! loop knows this module.
+//! the parts that it uses, and ends them. They run on a dedicated thread and runtime, which never
+//! run a handler's code, so that a handler that never yields delays only itself. No loop depends on
+//! this module.
 
 mod admission;
 mod overdue;
@@ -44,7 +44,7 @@ use crate::store::reconnecting::{self, ReconnectingClient};
 use crate::store::session::Listen;
 use crate::store::site::Site;
 
-/// What a process needs to begin.
+/// The parts and settings with which a process starts.
 pub(crate) struct Start {
     pub(crate) pool: Pool,
     pub(crate) config: Config,
@@ -54,13 +54,13 @@ pub(crate) struct Start {
     /// Written once this process may work the store.
     pub(crate) periodic: Vec<Periodic>,
     pub(crate) admission: Arc<Admission>,
-    /// The answers to heartbeats, for the one that asks how the worker is.
+    /// The answers to heartbeats, for the health of the worker.
     pub(crate) owed: Arc<OldestUnanswered>,
     pub(crate) failing: Arc<FailingEndpoints>,
     pub(crate) stop: CancellationToken,
 }
 
-/// Runs the loops on the calling thread until they were stopped and everything is settled, or the
+/// Runs the loops on the calling thread until they were stopped and all jobs are settled, or the
 /// deadline has passed.
 pub(crate) fn run(mut start: Start) -> Result<(), Error> {
     let periodic = std::mem::take(&mut start.periodic);
@@ -68,7 +68,7 @@ pub(crate) fn run(mut start: Start) -> Result<(), Error> {
     process.run(settled, periodic)
 }
 
-/// What has to be there to start and to end the loops. None of them has all of it.
+/// The parts that are needed to start and to end the loops. No loop gets all of them.
 struct Process {
     pool: Pool,
     config: Arc<Config>,
@@ -76,12 +76,12 @@ struct Process {
     listen: Option<Listen>,
     site: Arc<Site>,
     admission: Arc<Admission>,
-    /// Kept to the end, because the channel of outcomes is closed with it.
+    /// Dropped last, because that closes the channel of outcomes.
     claimer: Arc<Claimer>,
-    /// For polls, which change nothing of a job.
+    /// The connection for polls, which change no job.
     polls: Arc<ReconnectingClient>,
     notifications: Arc<Notifications>,
-    /// What was done and not flushed yet.
+    /// Counts of outcomes that are not flushed yet.
     stats: Arc<Stats>,
     owed: Arc<OldestUnanswered>,
     failing: Arc<FailingEndpoints>,
@@ -90,14 +90,14 @@ struct Process {
     ends: Ends,
 }
 
-/// What ends after the claims, in this order.
+/// Tokens that are cancelled after the claims have ended, in this order.
 #[derive(Default)]
 struct Ends {
-    /// Acknowledgements are not repeated any more: the deadline has passed.
+    /// The deadline has passed: acknowledgements are no longer retried.
     hopeless: CancellationToken,
-    /// Nothing runs any more: the consumers' own tasks end.
+    /// No jobs run any more: the consumers' background tasks end.
     ended: CancellationToken,
-    /// Nothing more to settle: the loops end.
+    /// All jobs are settled: the loops end.
     stopped: CancellationToken,
 }
 
@@ -157,7 +157,7 @@ impl Process {
         periodic: Vec<Periodic>,
     ) -> Result<(), Error> {
         let failed = |error: std::io::Error| Error::from(ErrorKind::Ended(error.to_string()));
-        // However this ends, the heartbeat ends with it: one that went on would keep the jobs from
+        // The heartbeat ends with this function on every path: a later one would keep the jobs from
         // being rescued.
         let _stopped = self.ends.stopped.clone().drop_guard();
         let heartbeat = Heartbeat {
@@ -198,13 +198,13 @@ impl Process {
         }
     }
 
-    /// A connection for one loop alone.
+    /// Returns a connection for one loop.
     fn line(&self, patience: Duration) -> ReconnectingClient {
         ReconnectingClient::new(self.pool.clone(), patience, Arc::clone(&self.site))
     }
 
-    /// Shows the heartbeat that this thread moves: one whose log or consumer blocks it is to lose
-    /// its jobs.
+    /// Shows the heartbeat that this thread makes progress: if its log or a consumer blocks it, it
+    /// is to lose its jobs.
     fn report_progress(&self) -> impl Future<Output = ()> + Send + use<> {
         let (pulse, stopped) = (Arc::clone(&self.pulse), self.ends.stopped.clone());
         let every = self.config.heartbeat_interval;
@@ -240,7 +240,7 @@ impl Process {
         tokio::spawn(in_hand.settled_by(acknowledging));
     }
 
-    /// Starts what claims, once the lanes are read that others have seen.
+    /// Starts the claiming tasks, after reading the lanes that other workers have seen.
     async fn claim(&self) -> JoinSet<()> {
         let missed = Arc::new(Notify::new());
         let lanes = Lanes {
@@ -267,7 +267,7 @@ impl Process {
         claiming
     }
 
-    /// Starts what wakes the others, and the tasks for running jobs.
+    /// Starts the tasks that wake the others, and those for running jobs.
     fn spawn_watchers(&self) {
         let queues = || Arc::clone(&self.queues);
         let polls = || Arc::clone(&self.polls);
@@ -294,9 +294,9 @@ impl Process {
         self.spawn("watch", overdue::run(queues(), in_hand(), stopped()));
     }
 
-    /// Starts the consumers' own tasks.
+    /// Starts the consumers' background tasks.
     fn spawn_consumer_tasks(&self) -> JoinSet<()> {
-        // What they ask and write; opened when one does.
+        // The shared connection of these tasks; opened on demand.
         let link = Arc::new(self.line(reconnecting::LONGEST));
         let mut attending = JoinSet::new();
         for queue in self.queues.iter() {

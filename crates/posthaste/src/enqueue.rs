@@ -1,5 +1,5 @@
-//! Enqueue: one statement on the caller's own transaction. Nothing here opens, commits or rolls
-//!    back.
+//! Enqueue: one statement in the caller's transaction. This module never opens, commits or rolls
+//! back a transaction.
 
 pub(crate) mod copy;
 
@@ -21,18 +21,18 @@ const COPY_RING: &str = include_str!("store/copy_notify.sql");
 const ENQUEUE_PLAIN: &str = include_str!("store/enqueue_plain.sql");
 const ENQUEUE_MANY: &str = include_str!("store/enqueue_many.sql");
 
-/// Rows sent in one statement by [`enqueue_many`]: enough to pay for the round trip, few enough to
-/// stay small.
+/// The most rows in one statement of [`enqueue_many`]: enough to pay for the round trip, few enough
+/// to stay small.
 const MANY: usize = 1000;
-/// Bytes of the jobs in one such statement, but for one job that is larger. Postgres cuts the
-/// connection at a message of 1 GiB.
+/// The most bytes of the jobs in one such statement, except for a single larger job. Postgres
+/// closes the connection at a message of 1 GiB.
 const MANY_BYTES: usize = 8 << 20;
 
-/// Enqueues a job in the caller's transaction and returns its id. It becomes visible to workers
-/// when that transaction commits, and never if it rolls back.
+/// Enqueues a job in the caller's transaction and returns its id. The job becomes visible to
+/// workers when that transaction commits, and never if it rolls back.
 ///
-/// The job is a value of a [kind of job](crate::JobArgs) or a [`NewJob`]. With a unique key that an
-/// unfinished job holds, nothing is enqueued and that job's id is returned.
+/// The job is a value of a [kind of job](crate::JobArgs) or a [`NewJob`]. If an unfinished job
+/// holds its unique key, nothing is enqueued and that job's id is returned.
 ///
 /// ```no_run
 /// # #[derive(serde::Serialize)]
@@ -56,7 +56,7 @@ pub async fn enqueue<'a, E: Executor>(
     one(&mut executor, &job).await
 }
 
-/// The job, with its delay turned into the instant when it is due.
+/// Returns the job with its delay turned into the instant when it is due.
 fn due(job: &NewJob, now: Timestamp) -> Cow<'_, NewJob> {
     match job.scheduled_from(now) {
         Some(scheduled) => Cow::Owned(scheduled),
@@ -64,9 +64,9 @@ fn due(job: &NewJob, now: Timestamp) -> Cow<'_, NewJob> {
     }
 }
 
-/// As [`enqueue()`], but never waits for a transaction that is just taking the same unique key:
-/// `None` then. Nothing was enqueued, and nobody knows yet whether the other's job will exist; the
-/// transaction goes on.
+/// Enqueues a job as [`enqueue()`] does, but never waits for another transaction that is taking the
+/// same unique key: it then returns `None`. Nothing was enqueued, and it is unknown whether the
+/// other job will exist; the transaction stays usable.
 ///
 /// ```no_run
 /// use posthaste::{NewJob, enqueue_nowait};
@@ -94,7 +94,7 @@ pub async fn enqueue_nowait<'a, E: Executor>(
     Ok(ids.first().copied())
 }
 
-/// The parameters of enqueue.sql.
+/// Returns the parameters of enqueue.sql.
 fn values(job: &NewJob) -> [Value<'_>; 11] {
     [
         Value::Text(Some(&job.name)),
@@ -136,14 +136,14 @@ async fn send<E: Executor>(
     Ok(ids.into_iter().map(JobId).collect())
 }
 
-/// Enqueues many jobs in the caller's transaction and returns their ids in the same order; at most
-/// a thousand of them, or about 8 MiB, a statement.
+/// Enqueues many jobs in the caller's transaction and returns their ids in the same order. One
+/// statement enqueues at most a thousand of them, or approximately 8 MiB.
 ///
-/// Jobs with unique keys go one by one, because each key has to be checked, and in the order of
-/// their keys: two such calls that take the same keys wait for each other at most, and do not
-/// deadlock. Only where one of them has an ordering key that others have too, the jobs of that
-/// ordering key go one by one in the order given: such a call may deadlock with another that takes
-/// the same unique keys, and the database ends one of them.
+/// Jobs with unique keys are enqueued one by one, because each key has to be checked, in the order
+/// of their keys: two such calls with the same keys may wait for each other, but do not deadlock.
+/// The exception is a job with a unique key that shares its ordering key with other jobs of the
+/// call: the jobs of that ordering key are enqueued one by one in the given order. Such a call may
+/// deadlock with another one that takes the same unique keys, and the database ends one of them.
 pub async fn enqueue_many<'a, E, J>(mut executor: E, jobs: J) -> Result<Vec<JobId>, Error>
 where
     E: Executor,
@@ -179,9 +179,9 @@ where
     Ok(ids)
 }
 
-/// The places of jobs whose order counts: those of an ordering key under which one with a unique
-/// key is to run before or after another; and others with the unique keys of these, of which the
-/// first is to hold them.
+/// Returns the indices of jobs whose order matters: those of an ordering key under which a job with
+/// a unique key must run before or after another one, and all jobs with the unique keys of these,
+/// of which the first is to hold the key.
 fn order_sensitive_indices(jobs: &[Cow<'_, NewJob>]) -> HashSet<usize> {
     let mut lines: HashMap<&str, (usize, bool)> = HashMap::new();
     for job in jobs {
@@ -211,7 +211,7 @@ fn order_sensitive_indices(jobs: &[Cow<'_, NewJob>]) -> HashSet<usize> {
         .collect()
 }
 
-/// The jobs in order, cut by their number and by their size.
+/// Splits the jobs, in order, by number and size.
 fn chunks<'s, 'j>(jobs: &'s [&'j NewJob]) -> impl Iterator<Item = &'s [&'j NewJob]> {
     let mut rest = jobs;
     std::iter::from_fn(move || {

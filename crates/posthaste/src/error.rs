@@ -1,5 +1,5 @@
-//! The one error that this library returns, and how errors become texts. It says what happened;
-//! the one that gets it decides what to do about it.
+//! The error type of this library, and the conversion of errors into text. An error describes what
+//! happened; the caller decides what to do about it.
 
 pub(crate) mod driver;
 
@@ -10,10 +10,10 @@ use tokio_postgres::error::{DbError, SqlState};
 
 use driver::DriverError;
 
-/// What went wrong in a call to posthaste.
+/// The error of a call to posthaste.
 ///
-/// Opaque on purpose: ask it with the predicates. Its text is one line, names the remedy where
-/// there is one, and never contains arguments of jobs or connection secrets.
+/// Opaque on purpose: its predicates classify it. Its text is one line, names the remedy if there
+/// is one, and never contains arguments of jobs or connection secrets.
 pub struct Error(Box<ErrorKind>);
 
 #[derive(Debug, thiserror::Error)]
@@ -52,11 +52,12 @@ pub(crate) enum ErrorKind {
     Ended(String),
 }
 
-/// Why there is no connection: an error of a pool or a driver, or our own words.
+/// The reason for a missing connection: an error of a pool or a driver, or a message of this
+/// library.
 #[derive(Debug)]
 pub(crate) struct Chain {
     text: String,
-    /// Where to, if that is known.
+    /// The server's address, if it is known.
     place: Option<String>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
@@ -90,8 +91,8 @@ impl fmt::Display for Chain {
     }
 }
 
-/// An error with its causes, the outermost first. One that repeats what stands before it is left
-/// out. The message of Postgres comes with its hint and SQLSTATE.
+/// Returns an error with its causes, outermost first. A cause that repeats the text before it is
+/// left out. A message of Postgres has its hint and SQLSTATE.
 pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = String::new();
     let mut next = Some(error);
@@ -101,7 +102,7 @@ pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
             Some(refusal) => refused(refusal),
             None => cause.to_string(),
         };
-        // tokio-postgres says no more than this of a refusal, whose words are its cause.
+        // For a server error tokio-postgres writes only this; the message is the cause.
         if text.ends_with(NO_WORDS) && next.is_none() {
             text.truncate(text.len() - NO_WORDS.len());
         }
@@ -119,7 +120,7 @@ pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 
 const NO_WORDS: &str = "db error";
 
-/// The server's words, with its hint; tokio-postgres itself only says "db error".
+/// Returns the server's message with its hint; tokio-postgres alone writes only "db error".
 pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
     chain(error)
 }
@@ -133,17 +134,17 @@ fn refused(refusal: &DbError) -> String {
     format!("{message} ({code}){more}")
 }
 
-/// The cause of each error without a schema.
+/// The cause of every error that is due to a missing schema.
 pub const NOT_INSTALLED: &str = "posthaste is not installed in this database";
 /// The remedy for a missing or older schema.
 pub const MIGRATE: &str = "run 'posthaste migrate'";
 /// The remedy for a program, after [`MIGRATE`].
 pub const OR_CALL: &str = " or call posthaste::migrate()";
-/// The cause and the remedy for a refused write.
+/// The cause and the remedy for a rejected write.
 pub const READ_ONLY: &str =
     "this server is a replica, or the session may only read: connect to the primary";
 
-/// Explains a refusal whose message does not. A driver may know no SQLSTATE.
+/// Explains a server error whose message is not clear. A driver may not report the SQLSTATE.
 fn meaning(code: Option<&str>, message: &str) -> String {
     let no_schema =
         format!("; {NOT_INSTALLED}, or its schema is older than this program: {MIGRATE}{OR_CALL}");
@@ -163,7 +164,7 @@ fn meaning(code: Option<&str>, message: &str) -> String {
         }
         _ => "",
     };
-    // A driver's words may have it already.
+    // A driver's message may contain it already.
     if message.contains(meaning) {
         String::new()
     } else {
@@ -171,12 +172,13 @@ fn meaning(code: Option<&str>, message: &str) -> String {
     }
 }
 
-/// Whether it is the connection that failed.
+/// Whether the connection failed.
 pub(crate) fn is_connection(error: &tokio_postgres::Error) -> bool {
     match error.as_db_error() {
-        // Class 57P is the server going down or throwing us out, 08 the connection itself.
+        // Class 57P is a server that shuts down or terminates the session; 08 is the connection
+        // itself.
         Some(db) => db.code().code().starts_with("57P") || db.code().code().starts_with("08"),
-        // What the driver could not read came over a connection that works.
+        // An answer that the driver could not parse came over a working connection.
         None => {
             error.is_closed()
                 || std::error::Error::source(error)
@@ -185,7 +187,7 @@ pub(crate) fn is_connection(error: &tokio_postgres::Error) -> bool {
     }
 }
 
-/// What a panic says.
+/// Returns the message of a panic.
 pub fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())
@@ -193,7 +195,8 @@ pub fn panic_text(panic: &(dyn Any + Send)) -> String {
 }
 
 impl Error {
-    /// An argument was refused before anything was sent; the text names the field.
+    /// Whether an argument is invalid and was rejected, usually before anything was sent; the text
+    /// names the field.
     pub fn is_invalid(&self) -> bool {
         matches!(*self.0, ErrorKind::Invalid { .. })
             || self.sqlstate().is_some_and(|state| {
@@ -201,18 +204,19 @@ impl Error {
             })
     }
 
-    /// The fence was lost: somebody else finished, rescued or took over the job, and this call
-    /// changed nothing.
+    /// Whether the fence was lost: another process finished, rescued or took over the job, and this
+    /// call changed nothing.
     pub fn is_lost(&self) -> bool {
         matches!(*self.0, ErrorKind::Lost)
     }
 
-    /// Another site works this store, such as production a copy's: nothing is done there.
+    /// Whether another site works this store, such as production for a copy: nothing is done there.
     pub fn is_other_site(&self) -> bool {
         matches!(*self.0, ErrorKind::OtherSite(_))
     }
 
-    /// The connection failed or no answer came: whether the statement took effect is not known.
+    /// Whether the connection failed or no answer came: it is unknown whether the statement took
+    /// effect.
     pub fn is_connection(&self) -> bool {
         match &*self.0 {
             ErrorKind::Connect(_) | ErrorKind::TimedOut { .. } => true,
@@ -222,7 +226,7 @@ impl Error {
         }
     }
 
-    /// The SQLSTATE, where the server refused.
+    /// Returns the SQLSTATE, if the server reported an error.
     pub fn sqlstate(&self) -> Option<&tokio_postgres::error::SqlState> {
         match &*self.0 {
             ErrorKind::Postgres { source, .. } => source.code(),
@@ -231,12 +235,13 @@ impl Error {
         }
     }
 
-    /// A setting is wrong, or something that was to be used cannot be: for crates beside this one.
+    /// Creates an error for an invalid setting or an unusable resource, for other crates of this
+    /// repository.
     pub fn config(text: impl Into<String>) -> Self {
         ErrorKind::Config(text.into()).into()
     }
 
-    /// An argument is refused before anything is sent.
+    /// Creates an error for an argument that is rejected before anything is sent.
     pub fn invalid(field: &'static str, reason: impl Into<String>) -> Self {
         ErrorKind::Invalid {
             field,
@@ -245,19 +250,20 @@ impl Error {
         .into()
     }
 
-    /// The server itself refused: the transaction was rolled back, nothing took effect.
+    /// Whether the server reported an error: the transaction was rolled back, and nothing took
+    /// effect.
     pub(crate) fn is_rollback(&self) -> bool {
         self.sqlstate().is_some() && !self.is_connection()
     }
 
-    /// Whether it took effect is not known. What was never sent, because there was no connection,
-    /// certainly did not.
+    /// Whether it is unknown that the statement took effect. A statement that was never sent,
+    /// because there was no connection, certainly did not.
     pub(crate) fn leaves_in_doubt(&self) -> bool {
         !self.is_rollback() && !matches!(*self.0, ErrorKind::Connect(_) | ErrorKind::OtherSite(_))
     }
 
-    /// Adapts an error of the driver that came before anything was sent: the server refused, or
-    /// there was no connection.
+    /// Adapts an error of the driver that occurred before anything was sent: the server's error, or
+    /// a missing connection.
     pub(crate) fn unsent(what: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Error {
         move |source| {
             let refuses = source.code().is_some() && !is_connection(&source);
@@ -269,7 +275,7 @@ impl Error {
         }
     }
 
-    /// With the place that could not be connected to, if this is what went wrong.
+    /// Adds the place that could not be connected to, if this was the error.
     pub(crate) fn at(self, place: impl FnOnce() -> Option<String>) -> Self {
         match *self.0 {
             ErrorKind::Connect(chain) => ErrorKind::Connect(Chain {
@@ -281,12 +287,12 @@ impl Error {
         }
     }
 
-    /// Adapts an error of the caller's driver; `what` says what was being done.
+    /// Adapts an error of the caller's driver; `what` describes the operation.
     pub(crate) fn driver(what: &'static str) -> impl FnOnce(DriverError) -> Error {
         move |source| ErrorKind::Driver { what, source }.into()
     }
 
-    /// Adapts an error of our own driver; `what` says what could not be done.
+    /// Adapts an error of this library's driver; `what` describes the operation that failed.
     pub fn postgres(what: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Error {
         move |source| ErrorKind::Postgres { what, source }.into()
     }

@@ -1,5 +1,5 @@
-//! The caller's own transaction, whichever driver holds it. One contract for all of them: a
-//! statement, a list of [`Value`]s, rows of one number or of one text.
+//! Access to the caller's transaction over any driver. The contract is the same for all drivers: a
+//! statement, a list of [`Value`]s, and rows of one number or one text.
 
 #[cfg(feature = "diesel-async")]
 mod diesel;
@@ -16,8 +16,8 @@ use uuid::Uuid;
 
 use crate::error::driver::DriverError;
 
-/// What is bound to a parameter of a statement: in its own type, or as text where the driver has
-/// none for it. The statements cast.
+/// A parameter of a statement, bound in its type, or as text if the driver has no such type. The
+/// statements cast.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Value<'a> {
@@ -46,8 +46,8 @@ pub enum Value<'a> {
 /// Runs a statement in the caller's transaction.
 ///
 /// Implemented for references to the transactions and connections of tokio-postgres and
-/// deadpool-postgres, and with the features `sqlx`, `diesel-async` and `sea-orm` for those of
-/// these crates. A connection without an open transaction runs each statement in one of its own.
+/// deadpool-postgres, and with the features `sqlx`, `diesel-async` and `sea-orm` for those of these
+/// crates. A connection without an open transaction runs each statement in a separate one.
 ///
 /// | driver | pass |
 /// |---|---|
@@ -56,9 +56,10 @@ pub enum Value<'a> {
 /// | diesel-async | `&mut connection`: the one that its `transaction` hands to the closure |
 /// | sea-orm | `&transaction` or `&connection` |
 ///
-/// diesel-async tells neither SQLSTATEs nor, always, that the server cut the connection:
-/// [`Error::sqlstate`](crate::Error::sqlstate) is `None` there, and the call after such a cut is
-/// the first for which [`Error::is_connection`](crate::Error::is_connection) is certain to hold.
+/// diesel-async exposes no SQLSTATE, and does not always report that the server closed the
+/// connection: [`Error::sqlstate`](crate::Error::sqlstate) is `None` there, and
+/// [`Error::is_connection`](crate::Error::is_connection) is certain to hold only for the call after
+/// such a disconnect.
 #[diagnostic::on_unimplemented(
     message = "posthaste cannot run statements in a `{Self}`",
     label = "this is not a transaction or connection that posthaste supports",
@@ -68,8 +69,8 @@ pub enum Value<'a> {
     note = "sea-orm: pass `&transaction` or `&connection` (feature `sea-orm`)"
 )]
 pub trait Executor: Send {
-    /// Whether a statement that is sent again is not planned again, and arguments are bound as
-    /// `jsonb`. Then there is a faster statement for a plain job, which takes longer to plan.
+    /// Whether a repeated statement is not planned again, and arguments are bound as `jsonb`. Then
+    /// a plain job is enqueued by a faster statement, which takes longer to plan.
     const PREPARES: bool;
 
     /// Runs one statement and returns the first column of its rows, named `id`.
@@ -88,13 +89,13 @@ pub trait Executor: Send {
     ) -> impl Future<Output = Result<Vec<String>, DriverError>> + Send;
 }
 
-/// An executor whose statements have no names, for a driver that would name them:
+/// An executor that uses unnamed statements with a driver that would name them:
 /// `Unnamed(&transaction)` of deadpool-postgres, `Unnamed(&mut *transaction)` of sqlx.
 ///
-/// Behind a pooler that hands out server sessions by the transaction and does not follow names
-/// (PgBouncer before 1.21, or without its `max_prepared_statements`), a named statement is not
-/// there in the next transaction, or is another program's. tokio-postgres's own transactions name
-/// nothing here and need no wrapper.
+/// With a pooler in transaction mode that does not track prepared statements (PgBouncer before
+/// 1.21, or without `max_prepared_statements`), a named statement is missing in the next
+/// transaction, or is another program's. Transactions of tokio-postgres use no names here and need
+/// no wrapper.
 ///
 /// ```no_run
 /// use posthaste::{NewJob, Unnamed, enqueue};
@@ -130,7 +131,7 @@ impl<E: Executor> Executor for &mut E {
 
 #[cfg(any(feature = "sqlx", feature = "diesel-async", feature = "sea-orm"))]
 impl Value<'_> {
-    /// As the text that Postgres reads the same value from; `None` for NULL.
+    /// Returns the text form of the value in Postgres; `None` for NULL.
     fn text(&self) -> Option<String> {
         fn array<T>(values: &[Option<T>], text: impl Fn(&T) -> String) -> Option<String> {
             let values = values.iter().map(|value| match value {

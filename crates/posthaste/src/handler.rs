@@ -1,4 +1,4 @@
-//! What a handler may return.
+//! The results of handlers.
 
 use std::any::Any;
 use std::error::Error as StdError;
@@ -9,23 +9,23 @@ use crate::error::chain;
 use crate::job::{Misread, Outcome};
 use crate::retry::RunResult;
 
-/// Any error; its text is stored with the job and logged, with those of its
+/// Any error. Its text is stored with the job and logged, together with those of its
 /// [sources](std::error::Error::source), so it should not contain secrets. It counts as an attempt,
-/// and the back-off decides when the next one comes.
+/// and the back-off sets the delay before the next one.
 pub type HandlerError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a run of a handler comes to.
+/// The result of a run of a handler.
 pub type HandlerResult = Result<Outcome, HandlerError>;
 
-/// What the handler of a [kind of job](crate::JobArgs) may return: `()` or an [`Outcome`], or a
-/// `Result` of one of them with any error that becomes a [`HandlerError`], `anyhow::Error` too.
-/// `()` is [`Outcome::Done`].
+/// A return type for the handler of a [kind of job](crate::JobArgs): `()` or an [`Outcome`], or a
+/// `Result` of one of them with any error that converts into a [`HandlerError`], including
+/// `anyhow::Error`. `()` is [`Outcome::Done`].
 #[diagnostic::on_unimplemented(
     message = "a handler cannot return `{Self}`",
     note = "return `()`, an `Outcome`, or a `Result` of one of them with any error"
 )]
 pub trait IntoHandlerResult {
-    /// The same as a [`HandlerResult`].
+    /// Converts it into a [`HandlerResult`].
     fn into_handler_result(self) -> HandlerResult;
 }
 
@@ -53,7 +53,7 @@ impl<E: Into<HandlerError> + 'static> IntoHandlerResult for Result<Outcome, E> {
     }
 }
 
-/// As `into`, and also recognizes a [`RetryLater`] or a [`Misread`] inside an `anyhow::Error`,
+/// Converts an error, and also finds a [`RetryLater`] or a [`Misread`] inside an `anyhow::Error`,
 /// which would hide them.
 pub(crate) fn boxed<E: Into<HandlerError> + 'static>(error: E) -> HandlerError {
     if let Some(error) = (&error as &dyn Any).downcast_ref::<anyhow::Error>() {
@@ -72,7 +72,7 @@ pub(crate) fn boxed<E: Into<HandlerError> + 'static>(error: E) -> HandlerError {
     error.into()
 }
 
-/// An error of a handler that says itself when the job is tried again, also as the cause of another
+/// An error of a handler that sets when the job is retried; it may also be the cause of another
 /// error.
 ///
 /// ```
@@ -90,8 +90,8 @@ pub struct RetryLater {
 }
 
 impl RetryLater {
-    /// Counts as an attempt; the next one comes after this time, whatever the queue's back-off
-    /// says.
+    /// Fails the attempt, which counts; the job is retried after this delay instead of the queue's
+    /// back-off.
     pub fn after(after: Duration, reason: impl Into<String>) -> Self {
         Self {
             reason: reason.into(),
@@ -100,8 +100,8 @@ impl RetryLater {
         }
     }
 
-    /// Counts as no attempt: the worker was not able to try at all. The job is tried again
-    /// after this time.
+    /// Fails without counting an attempt, because the worker was not able to try at all. The job is
+    /// retried after this delay.
     pub fn without_attempt(after: Duration, reason: impl Into<String>) -> Self {
         Self {
             counts_as_attempt: false,
@@ -109,7 +109,7 @@ impl RetryLater {
         }
     }
 
-    /// The wait that it asks for; none: the back-off decides.
+    /// Returns its delay; `None`: the back-off decides.
     pub fn wait(&self) -> Option<Duration> {
         self.after
     }
@@ -130,7 +130,7 @@ impl RetryLater {
         }
     }
 
-    /// As any other error: it counts as an attempt, and the queue's back-off decides.
+    /// Fails like any other error: the attempt counts, and the queue's back-off decides.
     pub fn by_backoff(reason: impl Into<String>) -> Self {
         Self {
             reason: reason.into(),
@@ -148,7 +148,7 @@ impl fmt::Display for RetryLater {
 
 impl std::error::Error for RetryLater {}
 
-/// What an error says of the run that ended with it.
+/// Converts the error of a run into its result.
 pub(crate) fn failure(error: HandlerError) -> RunResult {
     let whole = chain(&*error);
     let mut cause: Option<&(dyn StdError + 'static)> = Some(&*error);

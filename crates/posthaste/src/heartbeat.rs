@@ -1,6 +1,6 @@
-//! The heartbeat: a thread, a runtime and a connection of its own, so that nothing a handler or a
-//! busy engine does can stop it. It stops while the engine's thread stands still: others are to
-//! rescue the jobs that it does not work on.
+//! The heartbeat: a dedicated thread, runtime and connection, so that neither handlers nor a busy
+//! engine can delay it. It stops while the engine's thread is stalled: other workers are to rescue
+//! the jobs that it does not work on.
 
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -21,17 +21,17 @@ use crate::store;
 use crate::store::reconnecting::ReconnectingClient;
 use crate::store::site::Site;
 
-/// What beats.
+/// The parts of the heartbeat.
 pub(crate) struct Heartbeat {
     pub(crate) registration: Arc<Registration>,
     pub(crate) config: Arc<Config>,
     /// The answers to its beats.
     pub(crate) owed: Arc<OldestUnanswered>,
-    /// What it reports.
+    /// The failing endpoints that it reports.
     pub(crate) failing: Arc<FailingEndpoints>,
-    /// Whether the engine moves.
+    /// Whether the engine's thread makes progress.
     pub(crate) pulse: Arc<Pulse>,
-    /// Notified when the server may have lost what it had answered.
+    /// Notified when the server may have lost what it had acknowledged.
     pub(crate) doubted: Arc<Doubted>,
     /// Whether this process may work the store.
     pub(crate) admission: Arc<Admission>,
@@ -39,7 +39,7 @@ pub(crate) struct Heartbeat {
     pub(crate) stopped: CancellationToken,
 }
 
-/// Starts the thread; it ends with the worker.
+/// Starts the thread, which ends with the worker.
 pub(crate) fn start(
     heartbeat: Heartbeat,
     watched: Watched,
@@ -57,21 +57,21 @@ pub(crate) fn start(
         })
 }
 
-/// How long the first answer is waited for, and each one after it in a row twice as long: two that
-/// are lost leave time for a third beat before this worker is declared dead. A shorter wait would
-/// never connect where each answer is late.
+/// Returns how long the first answer is awaited; after each missing one the timeout doubles. Two
+/// missing answers leave time for a third beat before this worker is declared dead. A shorter
+/// timeout would never connect if each answer is late.
 fn patience(rescue_after: Duration) -> Duration {
     (rescue_after / 6).max(Duration::from_secs(1))
 }
 
-/// How soon a beat is followed by the next; sooner where it has no answer.
+/// Returns the time between two beats; shorter after a beat without an answer.
 fn pause(interval: Duration, is_answered: bool) -> Duration {
     if is_answered { interval } else { interval / 4 }
 }
 
-/// Beats for the identity that claims, and for each before it of which something still runs: after
-/// a failover the worker goes on under a new id, and the jobs that it had before are not to be
-/// rescued from it while it works on them.
+/// Beats for the identity that claims, and for each earlier one whose jobs still run: after a
+/// failover the worker continues under a new id, and its earlier jobs must not be rescued while it
+/// works on them.
 async fn beat(heartbeat: Heartbeat, link: ReconnectingClient) {
     let interval = heartbeat.config.heartbeat_interval;
     let mut identity = heartbeat.registration.subscribe();
@@ -96,7 +96,7 @@ async fn beat(heartbeat: Heartbeat, link: ReconnectingClient) {
         stands_still = false;
         if let Some(worker) = &*identity.borrow_and_update() {
             let newest = Arc::downgrade(worker);
-            // First, so that it waits for no answer about those before it.
+            // The newest is first, so that it waits for no answer about earlier ones.
             if !known.iter().any(|one| one.worker.ptr_eq(&newest)) {
                 known.insert(0, RegisteredWorker::new(newest));
             }
@@ -120,20 +120,20 @@ async fn beat(heartbeat: Heartbeat, link: ReconnectingClient) {
         known.retain(|_| lives.next().unwrap_or(false));
         tokio::select! {
             () = tokio::time::sleep(pause(interval, all_answered)) => {}
-            // A new identity beats at once: the leader's watch over it begins with the first beat
-            // it sees.
+            // A new identity beats at once: the leader measures its silence from the first beat
+            // that it sees.
             _ = identity.changed() => {}
             () = heartbeat.stopped.cancelled() => return,
         }
     }
 }
 
-/// A worker that this process is, or was.
+/// A worker id that this process has, or had.
 struct RegisteredWorker {
     worker: Weak<Identity>,
-    /// Which store its last heartbeat came to.
+    /// The store that its last heartbeat reached.
     here: Option<String>,
-    /// A heartbeat has failed before the first that came.
+    /// Whether a heartbeat has failed before the first answered one.
     has_failed: bool,
 }
 
@@ -146,7 +146,8 @@ impl RegisteredWorker {
         }
     }
 
-    /// A heartbeat came to this store. Whether that is another than before, or may be.
+    /// Records that a heartbeat reached this store; returns whether it is, or may be, another one
+    /// than before.
     fn may_have_changed(&mut self, here: String) -> bool {
         let may_have_changed = match &self.here {
             Some(before) => *before != here,
@@ -157,8 +158,8 @@ impl RegisteredWorker {
     }
 }
 
-/// One beat; false when the database does not count this worker among the living any more, nothing
-/// when that is not known.
+/// Sends one beat; `false` if the database no longer counts this worker as living, `None` if that
+/// is unknown.
 async fn beat_once(
     heartbeat: &Heartbeat,
     link: &ReconnectingClient,
@@ -182,7 +183,7 @@ async fn beat_once(
             }
             Some(true)
         }
-        // It has signed off meanwhile.
+        // It has deregistered since.
         Ok(None) if heartbeat.stopped.is_cancelled() => Some(false),
         Ok(None) => {
             if let Some(worker) = known.worker.upgrade() {
@@ -226,7 +227,7 @@ mod tests {
         for (interval, rescue_after) in [(default.heartbeat_interval, default.rescue_after), quick]
         {
             let first = patience(rescue_after);
-            // After a wait in vain the next is twice as long.
+            // After a timeout the next one is twice as long.
             let third = pause(interval, true) + first + first * 2 + pause(interval, false) * 2;
             assert!(third < rescue_after, "{third:?} of {rescue_after:?}");
         }

@@ -1,4 +1,4 @@
-//! What [`Client`](crate::Client) says of jobs: where each is, and how its attempts failed.
+//! Jobs as [`Client`](crate::Client) returns them: their states, and their failed attempts.
 
 use std::fmt;
 
@@ -8,61 +8,63 @@ use uuid::Uuid;
 
 use crate::job::{JobId, State};
 
-/// A job that [`Client::find`](crate::Client::find) found, or
-/// [`Client::dead`](crate::Client::dead).
+/// A job as [`Client::find`](crate::Client::find) and [`Client::dead`](crate::Client::dead) return
+/// it.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct FoundJob {
     /// Its number.
     pub id: JobId,
-    /// What kind of work it is.
+    /// The kind of work.
     pub name: String,
-    /// Where it waits or waited.
+    /// The queue in which it waits or waited.
     pub queue: String,
-    /// Lower runs first.
+    /// The priority: lower runs first.
     pub priority: i32,
     /// When it is or became due.
     pub scheduled_at: Timestamp,
-    /// It is never started after this.
+    /// The time after which it is never started.
     pub expires_at: Timestamp,
     /// When it was enqueued.
     pub enqueued_at: Timestamp,
-    /// Which part of the program enqueued it.
+    /// The part of the program that enqueued it.
     pub tag: String,
-    /// The unique key it was enqueued with.
+    /// The unique key with which it was enqueued.
     pub unique_key: Option<String>,
-    /// Jobs with the same one run one at a time.
+    /// The ordering key: jobs with the same one run one at a time.
     pub ordering_key: Option<String>,
-    /// The trace context it was enqueued with.
+    /// The trace context with which it was enqueued.
     pub trace: Option<String>,
-    /// How many attempts were counted so far.
+    /// The number of attempts counted so far.
     pub attempts: i32,
-    /// How many attempts there may be; `None` for no limit.
+    /// The most attempts; `None` for no limit.
     pub max_attempts: Option<i32>,
-    /// Where it is.
+    /// Its state.
     pub state: State,
-    /// Why its last attempt failed.
+    /// The error of its last failed attempt.
     pub last_error: Option<String>,
-    /// Who has it, or had it when it was done, where that is known.
+    /// The worker that has it, or had it when it completed, if known.
     pub worker: Option<i64>,
-    /// That worker's name; forgotten a day after its end, except for jobs that their queue keeps.
+    /// That worker's name; deleted a day after the worker's end, except for jobs that their queue
+    /// keeps.
     pub worker_name: Option<String>,
     /// When that worker claimed it.
     pub claimed_at: Option<Timestamp>,
-    /// When it was done or given up. Not known of a done job that its queue does not keep.
+    /// When it completed or ended otherwise. Unknown for a completed job that its queue does not
+    /// keep.
     pub ended_at: Option<Timestamp>,
-    /// What receivers drop repeats by.
+    /// The id by which receivers drop duplicates.
     pub delivery_id: Uuid,
     pub(crate) kwargs: String,
 }
 
 impl FoundJob {
-    /// The arguments, read as `T`.
+    /// Deserializes the arguments.
     pub fn kwargs<T: DeserializeOwned>(&self) -> Result<T, serde_json::Error> {
         serde_json::from_str(&self.kwargs)
     }
 
-    /// The arguments as the JSON text that the database keeps.
+    /// Returns the arguments as the JSON text that the database stores.
     pub fn kwargs_json(&self) -> &str {
         &self.kwargs
     }
@@ -80,38 +82,38 @@ impl fmt::Debug for FoundJob {
     }
 }
 
-/// A job in a list of [`Client::list`](crate::Client::list): without its arguments, and without who
-/// has it. [`Client::find`](crate::Client::find) tells both.
+/// A job in a list of [`Client::list`](crate::Client::list), without its arguments and its worker.
+/// [`Client::find`](crate::Client::find) returns both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ListedJob {
     /// Its number.
     pub id: JobId,
-    /// What kind of work it is.
+    /// The kind of work.
     pub name: String,
-    /// Where it waits or waited.
+    /// The queue in which it waits or waited.
     pub queue: String,
-    /// Lower runs first.
+    /// The priority: lower runs first.
     pub priority: i32,
     /// When it is or became due.
     pub scheduled_at: Timestamp,
-    /// It is never started after this.
+    /// The time after which it is never started.
     pub expires_at: Timestamp,
     /// When it was enqueued.
     pub enqueued_at: Timestamp,
-    /// Which part of the program enqueued it.
+    /// The part of the program that enqueued it.
     pub tag: String,
-    /// The unique key it was enqueued with.
+    /// The unique key with which it was enqueued.
     pub unique_key: Option<String>,
-    /// Jobs with the same one run one at a time.
+    /// The ordering key: jobs with the same one run one at a time.
     pub ordering_key: Option<String>,
-    /// How many attempts were counted so far.
+    /// The number of attempts counted so far.
     pub attempts: i32,
-    /// How many attempts there may be; `None` for no limit.
+    /// The most attempts; `None` for no limit.
     pub max_attempts: Option<i32>,
-    /// Where it is.
+    /// Its state.
     pub state: State,
-    /// Why its last attempt failed.
+    /// The error of its last failed attempt.
     pub last_error: Option<String>,
 }
 
@@ -119,14 +121,15 @@ pub struct ListedJob {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Failure {
-    /// 1 for the first attempt. A worker's death need not count as one, so a number may come again.
+    /// The number of the attempt, from 1. A worker's death need not count as an attempt, so a
+    /// number may occur again.
     pub attempt: i32,
     /// When it ended.
     pub at: Timestamp,
-    /// `retried` (another follows), `dead` (it was the last), `discarded`, `cancelled` or `crashed`
-    /// (its worker died).
+    /// `retried` (another attempt follows), `dead` (it was the last), `discarded`, `cancelled` or
+    /// `crashed` (its worker died).
     pub outcome: String,
-    /// Who had the job; `None` when it waited for a confirmation.
+    /// The worker that had the job; `None` if the job waited for a confirmation.
     pub worker: Option<i64>,
     /// That worker's name.
     pub worker_name: Option<String>,

@@ -1,4 +1,4 @@
-//! Settings of connections that are known: the driver's own, and the TLS that belongs to them.
+//! Connection settings that are known: the driver's configuration and its TLS.
 
 use std::time::Duration;
 
@@ -9,14 +9,16 @@ use tokio_postgres::config::{Host, SslMode};
 use crate::error::{Error, ErrorKind};
 use crate::store::session::{self, Listen};
 
-/// An address that swallows packets must not hang a start for the kernel's two minutes.
+/// The default limit of an attempt to connect: an address that drops packets must not block a start
+/// for the kernel's two minutes.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What was sent and is acknowledged by nobody for so long ends its connection: no longer than the
-/// engine waits for any answer.
+/// Time after which unacknowledged data ends its connection: no longer than the engine waits for
+/// any answer.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
-/// A connection that is silent for so long is probed, then every few seconds; after three probes
-/// without an answer it ends. The driver's own two hours would leave sessions of vanished servers.
+/// Silence after which a connection is probed, the time between two probes, and their number; then
+/// the connection ends. The driver's default of two hours would leave sessions of vanished servers
+/// open.
 const SILENT: Duration = Duration::from_secs(30);
 const PROBED: Duration = Duration::from_secs(10);
 const PROBES: u32 = 3;
@@ -45,7 +47,7 @@ impl Address {
             config.application_name("posthaste");
         }
         notice_silence(&mut config);
-        // As libpq has it: whatever the mode, a socket of this machine is not encrypted.
+        // As in libpq: a local socket is not encrypted, whatever the mode.
         if is_local(&config) {
             config.ssl_mode(SslMode::Disable);
         }
@@ -68,8 +70,8 @@ impl Address {
     }
 }
 
-/// What the settings leave open of how a vanished server is noticed. An idle time of two hours is
-/// the driver's own and counts as left open.
+/// Sets the timeouts by which a vanished server is noticed, where the settings have none. An idle
+/// time of two hours is the driver's default and counts as not set.
 fn notice_silence(config: &mut Config) {
     if config.get_tcp_user_timeout().is_none() {
         config.tcp_user_timeout(UNACKNOWLEDGED);
@@ -85,7 +87,7 @@ fn notice_silence(config: &mut Config) {
     }
 }
 
-/// Whether all its hosts are sockets of this machine.
+/// Whether all its hosts are local sockets.
 pub(super) fn is_local(config: &Config) -> bool {
     let hosts = config.get_hosts();
     !hosts.is_empty() && hosts.iter().all(|host| !matches!(host, Host::Tcp(_)))

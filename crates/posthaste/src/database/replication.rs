@@ -1,5 +1,5 @@
-//! A connection for another protocol than that of statements: connected and encrypted by the
-//! settings of the database, before anything is sent to the server.
+//! A connection for the replication protocol: connected and encrypted by the settings of the
+//! database, before anything is sent to the server.
 
 use tokio::io::{AsyncRead, AsyncWrite};
 #[cfg(any(feature = "sqlx", feature = "rustls"))]
@@ -18,21 +18,21 @@ use {
 use super::{Database, Source};
 use crate::error::{Error, ErrorKind};
 
-/// What bytes go over.
+/// The byte stream of a replication connection.
 pub trait ReplicationStream: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> ReplicationStream for S {}
 
-/// A connection to the server, encrypted where the settings want it, on which nothing was sent yet:
-/// what [`Database::replication`] makes.
+/// A connection to the server, encrypted if the settings require it, on which nothing was sent yet.
+/// Made by [`Database::replication`].
 pub struct Replication {
     /// The connection.
     pub stream: Box<dyn ReplicationStream>,
-    /// How to get in.
+    /// The credentials for the connection.
     pub login: ReplicationLogin,
 }
 
-/// How to get in.
+/// The credentials for a replication connection.
 #[derive(Clone)]
 pub struct ReplicationLogin {
     /// The user.
@@ -44,10 +44,10 @@ pub struct ReplicationLogin {
 }
 
 impl Database {
-    /// A connection to one of its servers, for a client of the replication protocol: the first is
-    /// 0, and there is none where the settings name no server of that number. It is encrypted as
-    /// every other connection of this database; the login is the caller's. Fails when the server
-    /// cannot be reached, and for a database made from a deadpool pool, which does not tell its
+    /// Connects to one of its servers, for a client of the replication protocol. The first server
+    /// is 0; returns `None` if the settings name no server of that number. The connection is
+    /// encrypted like every other one of this database; the caller logs in. Fails if the server
+    /// cannot be reached, and for a database made from a deadpool pool, which does not expose its
     /// settings.
     #[doc(hidden)]
     #[cfg_attr(
@@ -110,11 +110,11 @@ fn login(config: &Config) -> Result<ReplicationLogin, String> {
     })
 }
 
-/// A server that the settings name.
+/// A server of the settings.
 #[cfg(any(feature = "sqlx", feature = "rustls"))]
 struct Place {
     host: Host,
-    /// Where to connect to instead of what the host's name stands for.
+    /// The address to connect to instead of resolving the host's name.
     address: Option<std::net::IpAddr>,
     port: u16,
 }
@@ -160,7 +160,7 @@ impl Place {
         T: MakeTlsConnect<TcpStream>,
         T::Stream: Send + 'static,
     {
-        /// A request for TLS: its length, and a code in the place of a version.
+        /// The SSLRequest message: its length, and a code instead of a version.
         const REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
         let may_encrypt = cfg!(feature = "rustls") || mode == SslMode::Require;
         if mode == SslMode::Disable || !may_encrypt {

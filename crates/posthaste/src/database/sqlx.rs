@@ -1,4 +1,4 @@
-//! A database by the settings of a pool of sqlx.
+//! Makes a database from the settings of a sqlx pool.
 
 use percent_encoding::percent_decode_str;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
@@ -40,7 +40,7 @@ fn read(options: &PgConnectOptions, speaks_tls: bool) -> Result<Address, String>
             #[cfg(not(unix))]
             config.host(folder.to_string_lossy());
         }
-        // An address of version 6 stands in a URL's brackets.
+        // An IPv6 address is in brackets in a URL.
         None => {
             let host = options.get_host();
             config.host(host.trim_start_matches('[').trim_end_matches(']'));
@@ -71,7 +71,7 @@ fn read(options: &PgConnectOptions, speaks_tls: bool) -> Result<Address, String>
             name(options.get_ssl_mode())
         ));
     }
-    // Over a socket nothing of it is asked for.
+    // TLS does not apply to a local socket.
     let tls = match is_local {
         true => tls(&mut config, Rest::default(), PgSslMode::Disable),
         false => tls(&mut config, rest, options.get_ssl_mode()),
@@ -79,7 +79,7 @@ fn read(options: &PgConnectOptions, speaks_tls: bool) -> Result<Address, String>
     Ok(Address::new(config, tls))
 }
 
-/// What the options say by their URL alone.
+/// The options that sqlx exposes only in its URL.
 #[derive(Default)]
 struct Rest {
     password: Option<String>,
@@ -93,7 +93,8 @@ struct Rest {
 
 impl Rest {
     fn new(options: &PgConnectOptions) -> Self {
-        // What has been read by now makes no URL where it holds an `@` or a colon.
+        // Values that were read above are replaced, because an `@` or a colon in them would make an
+        // invalid URL.
         let plain = options.clone().host("host").username("user").database("d");
         let url = plain.to_url_lossy();
         let password = url.password().map(percent_decode_str);
@@ -142,7 +143,7 @@ fn tls(_: &mut Config, _: Rest, _: PgSslMode) -> Result<Tls, String> {
     Ok(tokio_postgres::NoTls)
 }
 
-/// As the driver has it: certificates are verified elsewhere.
+/// Converts the mode for the driver, which does not verify certificates: the TLS connector does.
 fn mode(mode: PgSslMode) -> SslMode {
     match mode {
         PgSslMode::Disable => SslMode::Disable,

@@ -1,10 +1,11 @@
-//! What of an address the driver does not read: how the server's certificate is judged.
+//! Reads the parameters of an address that the driver does not know: how the server's certificate
+//! is verified.
 
 use percent_encoding::percent_decode_str;
 
 use super::tls::{Pem, Trust, Verify};
 
-/// Parameters of libpq that neither the driver nor this library reads. Their names are no secret.
+/// Parameters of libpq that neither the driver nor this library reads. Their names are not secret.
 const FOREIGN: [&str; 10] = [
     "sslpassword",
     "sslcrl",
@@ -18,14 +19,14 @@ const FOREIGN: [&str; 10] = [
     "client_encoding",
 ];
 
-/// The address as the driver reads it, and what was taken out of it.
+/// Returns the address for the driver, and the parameters that were removed from it.
 pub(super) fn read(url: &str) -> Result<(String, Trust), String> {
     let mut trust = Trust::default();
     let mut left = String::with_capacity(url.len());
     let is_url = ["postgres://", "postgresql://"]
         .iter()
         .any(|scheme| url.starts_with(scheme));
-    // What stands before is a password, perhaps.
+    // The text before the last `@` may contain a password.
     let begin = match is_url {
         true => {
             let host = url.rfind('@').unwrap_or(0);
@@ -51,7 +52,7 @@ pub(super) fn read(url: &str) -> Result<(String, Trust), String> {
                     trust.verify = verify;
                     others.push(format!("sslmode={mode}"));
                 }
-                // The driver says whether it knows it.
+                // The driver accepts or rejects any other mode.
                 _ => others.push(pair),
             },
             "sslrootcert" => {
@@ -80,8 +81,7 @@ pub(super) fn read(url: &str) -> Result<(String, Trust), String> {
     Ok((left, trust))
 }
 
-/// As the driver writes a mode of libpq, and what it asks of certificates where that is more than
-/// nothing.
+/// Converts a mode of libpq into one of the driver, and the verification that it requires.
 fn mode(word: &str) -> (&'static str, Option<Verify>) {
     match word {
         "verify-full" => ("require", Some(Verify::Full)),
@@ -91,8 +91,8 @@ fn mode(word: &str) -> (&'static str, Option<Verify>) {
     }
 }
 
-/// The pairs of `key = 'value'`: spaces part them, unless they stand within quotes or beside an
-/// equals sign.
+/// Splits text into pairs of `key = 'value'`. Spaces separate them, except within quotes and beside
+/// an equals sign.
 fn words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let mut word = String::new();

@@ -1,4 +1,4 @@
-//! The TLS of a database whose settings are known: whom to believe, and who we are.
+//! The TLS of a database with known settings: trusted authorities, and the client's certificate.
 
 use std::borrow::Cow;
 use std::path::PathBuf;
@@ -16,30 +16,30 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::verifier::AnyName;
 
-/// What is asked of a server's certificate.
+/// The verification of a server's certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Verify {
-    /// Nothing.
+    /// No verification.
     #[default]
     Nobody,
-    /// That a known authority vouches for it.
+    /// A trusted authority must have signed it.
     Authority,
-    /// That it does so for this host.
+    /// A trusted authority must have signed it for this host.
     Full,
 }
 
-/// Whom to believe, and what is shown to the one that asks who we are.
+/// The trusted authorities, and the client's certificate and key.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Trust {
     pub(super) verify: Verify,
-    /// Authorities; without them, those that the system knows.
+    /// Authorities; `None`: those of the system.
     pub(super) authorities: Option<Pem>,
     pub(super) certificate: Option<Pem>,
     pub(super) key: Option<Pem>,
 }
 
 impl Trust {
-    /// Believes these authorities. To libpq, who names some wants to be sure.
+    /// Trusts these authorities. As in libpq, naming some requires verification by them.
     pub(super) fn add_roots(&mut self, authorities: Option<Pem>) {
         self.authorities = authorities;
         if self.verify == Verify::Nobody {
@@ -47,7 +47,7 @@ impl Trust {
         }
     }
 
-    /// Who wants the certificate judged must not get a connection without one.
+    /// Requires TLS if the certificate is to be verified.
     pub(super) fn demand(&self, config: &mut Config) {
         if self.verify != Verify::Nobody && config.get_ssl_mode() == SslMode::Prefer {
             config.ssl_mode(SslMode::Require);
@@ -55,11 +55,11 @@ impl Trust {
     }
 }
 
-/// Certificates or a key.
+/// A source of certificates or a key.
 #[derive(PartialEq, Eq)]
 pub(super) enum Pem {
     File(PathBuf),
-    /// The text itself, of a pool of sqlx.
+    /// Text from the options of a sqlx pool.
     #[cfg(feature = "sqlx")]
     Text(String),
 }
@@ -74,7 +74,7 @@ impl Pem {
     }
 }
 
-/// The file, and no key.
+/// Writes the file's path, never a key.
 impl fmt::Display for Pem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -91,7 +91,7 @@ impl fmt::Debug for Pem {
     }
 }
 
-/// Encrypts with what rustls offers; errors name the file.
+/// Builds a TLS connector with rustls; errors name the file.
 pub(super) fn connector(trust: &Trust) -> Result<MakeRustlsConnect, String> {
     let provider = CryptoProvider::get_default().cloned();
     let provider = provider.unwrap_or_else(|| Arc::new(rustls::crypto::ring::default_provider()));
@@ -132,7 +132,7 @@ pub(super) fn connector(trust: &Trust) -> Result<MakeRustlsConnect, String> {
     Ok(MakeRustlsConnect::new(config))
 }
 
-/// Whom a certificate may come from.
+/// Returns the trusted authorities.
 fn roots(trust: &Trust) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     if let Some(pem) = &trust.authorities {

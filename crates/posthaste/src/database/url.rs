@@ -1,4 +1,4 @@
-//! A database by its URL.
+//! Makes a database from its URL.
 
 use tokio_postgres::Config;
 
@@ -8,11 +8,11 @@ use crate::error::{Error, ErrorKind};
 
 const WRITE: &str = "Write postgres://user:password@host:5432/database.";
 
-/// The database at a `postgres://` URL, or at libpq's `key=value` text, for
-/// [`Worker::builder`](crate::Worker::builder). Nothing is connected yet.
+/// Returns the database at a `postgres://` URL, or at libpq's `key=value` text, for
+/// [`Worker::builder`](crate::Worker::builder). It does not connect yet.
 ///
-/// TLS is rustls, with the provider that your program installed, else ring. `sslmode` means what
-/// libpq's documentation says:
+/// TLS is rustls, with the provider that your program installed, else ring. `sslmode` has the
+/// meaning of libpq's documentation:
 ///
 /// - `disable` never encrypts. `allow` and `prefer`, the default, encrypt where the server offers
 ///   it. `require` always does. None of them verifies the server's certificate.
@@ -24,12 +24,12 @@ const WRITE: &str = "Write postgres://user:password@host:5432/database.";
 ///   without a passphrase.
 ///
 /// A Unix socket is not encrypted, whatever the mode. An attempt to connect ends after 10 s unless
-/// `connect_timeout` says otherwise, and `application_name` is `posthaste` unless the URL has one.
-/// A connection ends when what was sent is not acknowledged for 30 s (`tcp_user_timeout`), or when
+/// `connect_timeout` has another value, and `application_name` is `posthaste` unless the URL has
+/// one. A connection ends when sent data is not acknowledged for 30 s (`tcp_user_timeout`), or when
 /// three probes, 10 s apart, are not answered after 30 s of silence (`keepalives_retries`,
 /// `keepalives_interval`, `keepalives_idle`), unless the URL has other values.
-/// Fails when the URL cannot be read, names no host or has a parameter that is not read here, and
-/// when the file of a certificate cannot be read. No error contains the password.
+/// Fails if the URL is invalid, names no host or has an unsupported parameter, and if the file of a
+/// certificate cannot be read. No error contains the password.
 ///
 /// ```no_run
 /// use posthaste::{Outcome, Worker};
@@ -51,8 +51,8 @@ pub fn connect(url: &str) -> Result<Database, Error> {
 
 fn read(url: &str) -> Result<Address, String> {
     let (url, trust) = sslmode::read(url)?;
-    // The parser's own words may quote what it took for an option, and that may be a piece of a
-    // password: only its word on a value is passed on.
+    // The parser's message may quote what it took for an option, which may be part of a password:
+    // only messages about invalid values are passed on.
     let mut config: Config = url.parse().map_err(|error| {
         let detail = detail(&error);
         format!("the URL of the database is not a Postgres address{detail}. {WRITE}")

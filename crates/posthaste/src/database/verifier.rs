@@ -1,4 +1,4 @@
-//! Whom to believe where the name of a server is not asked for.
+//! Verifies certificates without the name of the server.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, DigitallySignedStruct, SignatureScheme};
 
-/// Takes a certificate whatever host it is for. With authorities, as `verify-ca` asks, one of them
-/// must vouch for it; without, as libpq does below that, the line is encrypted, and with SCRAM the
-/// password is bound to this channel, but who answers is not checked.
+/// Accepts a certificate for any host. With authorities, for `verify-ca`, one of them must have
+/// signed it. Without them, as in libpq's weaker modes, the connection is encrypted and SCRAM can
+/// bind the password to this channel, but the server's identity is not verified.
 #[derive(Debug)]
 pub(super) struct AnyName {
     pub(super) authorities: Option<Arc<WebPkiServerVerifier>>,
@@ -29,7 +29,8 @@ impl ServerCertVerifier for AnyName {
         let Some(authorities) = &self.authorities else {
             return Ok(ServerCertVerified::assertion());
         };
-        // The name is checked last: one for which it alone is wrong has stood every other test.
+        // The name is checked last: a certificate with only this error has passed every other
+        // check.
         match authorities.verify_server_cert(
             end_entity,
             intermediates,

@@ -1,5 +1,5 @@
-//! Waits until this process may work the store. In a copy of another site's nothing is claimed,
-//! sent or maintained before.
+//! Waits until this process may work the store. In a copy of another site's store nothing is
+//! claimed, sent or maintained before.
 
 use std::time::Duration;
 
@@ -10,11 +10,12 @@ use crate::error::{Chain, Error, ErrorKind};
 use crate::periodic::Periodic;
 use crate::store;
 
-/// How soon it asks again: after an adoption nobody waits for long.
+/// Time between two attempts to register; short, so that an adoption takes effect soon.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Process {
-    /// Completes when the worker is registered, cannot be for another reason, or stops.
+    /// Completes when the worker is registered, when registration fails for another reason, or when
+    /// the worker stops.
     pub(super) async fn wait_for_site(&self, periodic: Vec<Periodic>) {
         let mut is_told = false;
         loop {

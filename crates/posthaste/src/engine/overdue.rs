@@ -1,4 +1,4 @@
-//! Asks the consumers about what overstays its time, while jobs are out.
+//! Has the consumers check for jobs that exceeded their time, while jobs are outstanding.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::parts::outstanding::Outstanding;
 use crate::parts::queue::Queues;
 
-/// Asks until the engine has stopped.
+/// Checks until the engine has stopped.
 pub(super) async fn run(queues: Queues, in_hand: Arc<Outstanding>, stopped: CancellationToken) {
     while !stopped.is_cancelled() {
         queues.iter().for_each(|queue| queue.consumer.watch());

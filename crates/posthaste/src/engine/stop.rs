@@ -1,4 +1,4 @@
-//! The end of a worker process, in good order.
+//! The orderly end of a worker process.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use tokio::task::JoinSet;
 use super::Process;
 use crate::store::reconnecting;
 
-/// How long after the grace period acknowledgements are still tried.
+/// Time after the grace period for which acknowledgements are still tried.
 const LAST_TRIES: Duration = Duration::from_secs(10);
 
-/// Gives back what was not started, waits for what runs, then gives that back too; signs off when
-/// nothing is left.
+/// Gives back jobs that were not started, waits for running jobs, then gives those back too;
+/// deregisters if none are left.
 pub(super) async fn stop(process: &Process, mut claiming: JoinSet<()>, mut attending: JoinSet<()>) {
     let (in_hand, ends) = (&process.claimer.dispatcher.in_hand, &process.ends);
     let consumers = || process.queues.iter().map(|queue| &queue.consumer);
     consumers().for_each(|consumer| consumer.give_back());
-    // A claim in flight still hands out jobs: they go straight back. Without its answer
-    // they would have to be rescued.
+    // A claim in flight still delivers jobs, which are given back at once. Without its answer they
+    // would have to be rescued.
     let last_claims = async { while claiming.join_next().await.is_some() {} };
     let answered = tokio::time::timeout(LAST_TRIES, last_claims).await.is_ok();
     if !answered {
@@ -33,7 +33,7 @@ pub(super) async fn stop(process: &Process, mut claiming: JoinSet<()>, mut atten
         clean = in_hand.drained(LAST_TRIES).await;
         ends.hopeless.cancel();
     }
-    // Nothing runs any more, or nothing that could be helped: the consumers' tasks end too.
+    // Running jobs have ended or cannot be ended: the consumers' background tasks end too.
     consumers().for_each(|consumer| consumer.abort());
     process.stats.flush(&process.polls).await;
     ends.ended.cancel();
@@ -43,7 +43,8 @@ pub(super) async fn stop(process: &Process, mut claiming: JoinSet<()>, mut atten
         tracing::warn!("a consumer's task did not end");
         attending.shutdown().await;
     }
-    // Before it deregisters: a later heartbeat would find no worker, as after a rescue.
+    // Stopped before the worker deregisters: a later heartbeat would find no worker, as after a
+    // rescue.
     ends.stopped.cancel();
     if clean {
         let is_sure = answered && process.claimer.unanswered.is_empty();

@@ -1,4 +1,4 @@
-//! The engine's identity, its gate and the watch over its tasks, without a database.
+//! Tests of the engine's identity, its gate and the watch over its tasks, without a database.
 
 use futures_util::FutureExt;
 
@@ -7,7 +7,7 @@ use crate::consumer::{Consumer, Delivery};
 
 const LONG: Duration = Duration::from_secs(3_600);
 
-/// A pool whose connections are refused at once.
+/// Returns a pool whose connections are refused at once.
 fn nowhere() -> Pool {
     let mut nobody = tokio_postgres::Config::new();
     nobody.host("127.0.0.1").port(1).user("nobody");
@@ -15,7 +15,7 @@ fn nowhere() -> Pool {
     Pool::builder(manager).build().expect("a pool")
 }
 
-/// A process that never connects.
+/// Returns a process that never connects.
 fn process() -> Process {
     of(Vec::new()).0
 }
@@ -35,7 +35,7 @@ fn of(queues: Vec<Arc<QueueState>>) -> (Process, UnboundedReceiver<Settled>) {
     })
 }
 
-/// What claims from a queue, and has an identity.
+/// Returns a fetcher with an identity.
 fn fetcher(process: &Process) -> Fetcher {
     process.claimer.registration.set(1);
     let queue = Arc::new(QueueState::new("mail", Arc::new(Broken("none"))));
@@ -77,7 +77,7 @@ impl Consumer for Broken {
     }
 }
 
-/// What a worker with this consumer ends with; it must end by itself.
+/// Returns the error of a worker with this bug; the worker must end without being stopped.
 async fn end_of(bug: &'static str) -> String {
     let queue = QueueState::new("mail", Arc::new(Broken(bug)));
     let (process, settled) = of(vec![Arc::new(queue)]);

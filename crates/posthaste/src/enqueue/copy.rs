@@ -1,5 +1,5 @@
-//! Very many jobs by COPY: the checks, the queue and the slot of each are decided here, because
-//! nothing stands between COPY and the table.
+//! Enqueues very many jobs by COPY. The checks, the queue and the slot of each are decided here,
+//! because COPY writes directly into the table.
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::job::{DEFAULT_EXPIRY, IntoJob, NewJob};
 use crate::json_text::JsonText;
 
-/// The columns of copy.sql.
+/// The types of the columns of copy.sql.
 const TYPES: [Type; 15] = [
     Type::INT2,
     Type::TEXT,
@@ -34,17 +34,17 @@ const TYPES: [Type; 15] = [
 ];
 const FAILED: &str = "cannot enqueue by COPY";
 
-/// Enqueues very many jobs in the caller's transaction by one COPY and returns how many; due and
-/// scheduled ones alike. Jobs are taken from the iterator as they are sent, so they need not lie in
-/// memory all at once.
+/// Enqueues very many jobs, due or scheduled, in the caller's transaction by one COPY, and returns
+/// their number. Jobs are taken from the iterator as they are sent, so they need not all be in
+/// memory.
 ///
-/// It returns no ids, and refuses unique keys, which have to be checked one by one
-/// ([`enqueue_many`](crate::enqueue_many) does both). A job that is refused, as any error here,
-/// leaves the transaction to be rolled back, as a statement that failed does. Works in every
-/// isolation level.
+/// It returns no ids, and rejects unique keys, which have to be checked one by one
+/// ([`enqueue_many`](crate::enqueue_many) does both). After a rejected job, or any other error, the
+/// transaction can only be rolled back, as after a failed statement. Works in every isolation
+/// level.
 ///
-/// It takes tokio-postgres's transaction; one of deadpool-postgres is such a one by `&*transaction`
-/// or by coercion.
+/// It takes a transaction of tokio-postgres; convert one of deadpool-postgres by `&*transaction` or
+/// by coercion.
 ///
 /// ```no_run
 /// use posthaste::{NewJob, enqueue_copy};
@@ -79,7 +79,7 @@ where
         }
         let due = job.scheduled_at.unwrap_or(entry.now);
         let (own_queue, own_priority) = (entry.queue(&job), job.priority);
-        // Who lines up does so in a lane of the leader's.
+        // A job with an ordering key is written into a lane of the leader.
         let lines_up = job.ordering_key.is_some();
         let (queue, priority) = if lines_up {
             ("", 0)
@@ -118,9 +118,9 @@ where
     Ok(jobs)
 }
 
-/// What is decided once for all jobs of a COPY.
+/// Values that are the same for all jobs of a COPY.
 struct Entry {
-    /// The slot of what is due, and of what is not.
+    /// The slots of due and of scheduled jobs.
     ready: i16,
     scheduled: i16,
     now: Timestamp,
@@ -146,8 +146,8 @@ impl Entry {
         read().await.map_err(Error::postgres(FAILED))
     }
 
-    /// Scheduled is only what is due later than the promoter has polled, also after the driver has
-    /// rounded it to a microsecond.
+    /// Returns the slot of a job. Only a job that is due later than the promoter has polled is
+    /// scheduled, also after the driver has rounded its time to a microsecond.
     fn slot(&self, due: Timestamp) -> i16 {
         if due.as_microsecond() > self.due_by.as_microsecond() + 1 {
             self.scheduled
@@ -174,8 +174,8 @@ impl Entry {
     }
 }
 
-/// The queue of this name, as `posthaste.route_of` finds it: the exact pattern, else the longest
-/// prefix, else `default`.
+/// Returns the queue of a job name, as `posthaste.route_of` does: of the exact pattern, else of the
+/// longest prefix, else `default`.
 fn route<'a>(routes: &'a [(String, String)], name: &str) -> &'a str {
     let rank = |pattern: &str| match pattern.strip_suffix('*') {
         _ if pattern == name => Some((true, pattern.len())),

@@ -1,8 +1,8 @@
-//! What a driver of the caller's own transaction says.
+//! Errors of the drivers that run the caller's transactions.
 
 use tokio_postgres::error::SqlState;
 
-/// An error of a driver, in the terms in which posthaste judges it.
+/// An error of a driver, with the properties that posthaste needs.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct DriverError {
@@ -13,7 +13,8 @@ pub struct DriverError {
 }
 
 impl DriverError {
-    /// The server refused: its words, and the SQLSTATE where the driver tells it.
+    /// Creates an error that the server reported: its message, and the SQLSTATE if the driver
+    /// exposes it.
     pub fn refused(message: impl Into<String>, sqlstate: Option<&str>) -> Self {
         Self {
             message: message.into(),
@@ -23,7 +24,7 @@ impl DriverError {
         }
     }
 
-    /// The connection failed: whether the statement took effect is not known.
+    /// Creates an error for a failed connection: it is unknown whether the statement took effect.
     pub fn connection(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -33,7 +34,7 @@ impl DriverError {
         }
     }
 
-    /// With the driver's own error, for the one that asks for the source.
+    /// Adds the driver's own error as the source.
     pub fn because(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         self.source = Some(source.into());
         self

@@ -1,4 +1,4 @@
-//! diesel-async: the connection that `transaction` hands to its closure.
+//! Executor for diesel-async: the connection that `transaction` passes to its closure.
 
 use diesel::pg::Pg;
 use diesel::result::{DatabaseErrorKind, Error};
@@ -63,7 +63,7 @@ impl QueryableByName<Pg> for Answer {
     }
 }
 
-/// diesel tells no SQLSTATE, only kinds of errors.
+/// Converts an error; diesel exposes no SQLSTATE, only kinds of errors.
 fn convert(error: Error) -> DriverError {
     let driver_error = match &error {
         Error::DatabaseError(kind, server) => {

@@ -1,4 +1,4 @@
-//! sea-orm: a transaction or a connection.
+//! Executor for sea-orm: a transaction or a connection.
 
 use sea_orm::{
     ConnectionTrait, DatabaseConnection, DatabaseTransaction, DbBackend, DbErr, RuntimeErr,
@@ -36,7 +36,7 @@ macro_rules! executor {
 executor!(DatabaseTransaction);
 executor!(DatabaseConnection);
 
-/// The first column.
+/// Returns the first column.
 async fn first<T: TryGetable>(
     connection: &impl ConnectionTrait,
     sql: &'static str,

@@ -1,4 +1,4 @@
-//! sqlx: `&mut *transaction`.
+//! Executor for sqlx: `&mut *transaction`.
 
 use sqlx::postgres::{PgArgumentBuffer, PgArguments, PgConnection, PgTypeInfo};
 use sqlx::{Arguments as _, Decode, Encode, Postgres, Type};
@@ -47,7 +47,7 @@ impl Executor for Unnamed<&mut PgConnection> {
     }
 }
 
-/// The first column.
+/// Returns the first column.
 async fn scalars<T>(
     connection: &mut PgConnection,
     persistent: bool,
@@ -72,8 +72,8 @@ where
         .map_err(|error| convert(&error).because(error))
 }
 
-/// Text in the binary form of jsonb; sqlx has a type for it only with a feature that the whole
-/// program would get.
+/// JSON text in the binary format of jsonb; sqlx has a type for it only with a feature that would
+/// apply to the whole program.
 struct Json(String);
 
 impl Type<Postgres> for Json {
@@ -93,7 +93,7 @@ impl Encode<'_, Postgres> for Json {
     }
 }
 
-/// What sqlx says of a statement, and sea-orm through it.
+/// Converts an error of sqlx, also for sea-orm, which uses it.
 pub(super) fn convert(error: &sqlx::Error) -> DriverError {
     match error.as_database_error() {
         Some(server) => {

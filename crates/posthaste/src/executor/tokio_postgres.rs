@@ -1,4 +1,4 @@
-//! tokio-postgres and deadpool-postgres.
+//! Executors for tokio-postgres and deadpool-postgres.
 
 use bytes::BytesMut;
 use postgres_types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
@@ -9,8 +9,8 @@ use crate::error;
 use crate::error::driver::DriverError;
 use crate::json_text::JsonText;
 
-/// Connections of the bare driver have no cache of prepared statements: an unnamed statement in one
-/// round trip.
+/// Runs an unnamed statement in one round trip: connections of the plain driver have no cache of
+/// prepared statements.
 macro_rules! unprepared {
     ($client:ident, $sql:ident, $values:ident) => {{
         let bound: Vec<Bound<'_>> = $values.iter().map(Bound).collect();
@@ -18,7 +18,7 @@ macro_rules! unprepared {
     }};
 }
 
-/// Pooled connections keep prepared statements.
+/// Runs a prepared statement of the pooled connection's cache.
 macro_rules! prepared {
     ($client:ident, $sql:ident, $values:ident) => {{
         let bound: Vec<Bound<'_>> = $values.iter().map(Bound).collect();
@@ -28,7 +28,7 @@ macro_rules! prepared {
     }};
 }
 
-/// `self`, or its field, is a reference to the client that runs the statement.
+/// Implements `Executor`; `self`, or its field, is a reference to the client.
 macro_rules! executor {
     ($executor:ty $(, $field:tt)?; $prepares:literal, $rows:ident by $client:ty) => {
         impl Executor for $executor {
@@ -55,7 +55,7 @@ macro_rules! executor {
     };
 }
 
-/// A client of the bare driver.
+/// Implements `Executor` for a client of the plain driver.
 macro_rules! bare {
     ($client:ty) => {
         executor!(&$client; false, unprepared by $client);
@@ -64,7 +64,7 @@ macro_rules! bare {
 bare!(tokio_postgres::Client);
 bare!(tokio_postgres::Transaction<'_>);
 
-/// A client of a pool; without names it is the bare one that lies within.
+/// Implements `Executor` for a client of a pool; `Unnamed` uses the plain client within.
 macro_rules! pooled {
     ($client:ty, $bare:ty) => {
         executor!(&$client; true, prepared by $client);
@@ -78,7 +78,7 @@ pooled!(
     tokio_postgres::Transaction<'_>
 );
 
-/// Values with their types, as the driver takes them.
+/// Returns the values with their types, as the driver takes them.
 fn typed<'a>(bound: &'a [Bound<'a>]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
     let typed = bound.iter();
     typed
@@ -86,7 +86,7 @@ fn typed<'a>(bound: &'a [Bound<'a>]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
         .collect()
 }
 
-/// The first column.
+/// Returns the first column.
 fn first<T: for<'a> FromSql<'a>>(rows: Result<Vec<Row>, Error>) -> Result<Vec<T>, DriverError> {
     let first: Result<Vec<T>, Error> = rows?.iter().map(|row| row.try_get(0)).collect();
     Ok(first?)
@@ -104,7 +104,7 @@ impl From<Error> for DriverError {
     }
 }
 
-/// A value in the binary form of its own type: the casts of the statements change nothing.
+/// A value in the binary format of its type: the casts of the statements change nothing.
 #[derive(Debug)]
 struct Bound<'a>(&'a Value<'a>);
 
@@ -145,7 +145,7 @@ impl ToSql for Bound<'_> {
         }
     }
 
-    /// Each is sent with its own [`Bound::kind`].
+    /// Each value is sent with the type of its [`Bound::kind`].
     fn accepts(_: &Type) -> bool {
         true
     }

@@ -1,40 +1,40 @@
-//! What an answer means for its job. No IO and no clock.
+//! Decides what an answer means for its job. No IO and no clock.
 
 use std::time::{Duration, SystemTime};
 
 use crate::handler::RetryLater;
 
-/// Who says "at once" is not hammered.
+/// The shortest delay of `Retry-After`, so that a server that answers "at once" is not overloaded.
 const SOONEST: Duration = Duration::from_secs(1);
-/// Who says "next year" has made a mistake, and the job would expire.
+/// The longest delay of `Retry-After`: a longer one is a mistake, and the job would expire.
 const LATEST: Duration = Duration::from_secs(86_400);
-/// So much of the body goes into the error: what the store keeps is 2,000 characters.
+/// The most characters of the body in an error; the store keeps 2,000 characters.
 const QUOTED: usize = 1_700;
 
-/// What an answer means for its job.
+/// The meaning of an answer for its job.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     /// The job is done.
     Done,
-    /// This job is refused for good.
+    /// This job is rejected permanently.
     Refused {
         /// The status and the start of the body.
         reason: String,
     },
-    /// This job is tried again, and an attempt is counted.
+    /// This job is retried, and the attempt counts.
     Later(RetryLater),
-    /// The endpoint would answer any job so: its address or secret is wrong, or it is out of
-    /// service. Jobs wait, unless [others are taken](super::Faults).
+    /// The endpoint would answer any job this way: its address or secret is wrong, or it is out of
+    /// service. Jobs wait, unless [others are accepted](super::Faults).
     Endpoint {
         /// The status and the start of the body.
         reason: String,
-        /// The status is one of the client's errors (4xx).
+        /// Whether the status is a client error (4xx).
         is_client_error: bool,
     },
 }
 
 impl Verdict {
-    /// The same from an endpoint that only this job goes to: it lies with the job.
+    /// Returns the verdict for an endpoint that only this job uses: the fault is the job's.
     pub fn blaming_the_job(self) -> Self {
         match self {
             Self::Endpoint {
@@ -47,13 +47,14 @@ impl Verdict {
     }
 }
 
-/// What a status means; `after` is what the server asked for, `body` the start of its body.
+/// Returns the meaning of a status; `after` is the delay that the server requested, `body` the
+/// start of its body.
 pub(super) fn decide(status: u16, after: Option<Duration>, body: &[u8]) -> Verdict {
     let quoted = quote(body);
     let reason = format!("HTTP status {status}{quoted}");
     match (status, after) {
         (200..=299, _) => Verdict::Done,
-        // The one that moved the address can move it back, or correct it here.
+        // The operator who moved the address can move it back, or correct it here.
         (300..=399, _) => Verdict::Endpoint {
             reason: format!("HTTP status {status}; redirects are not followed{quoted}"),
             is_client_error: false,
@@ -61,7 +62,7 @@ pub(super) fn decide(status: u16, after: Option<Duration>, body: &[u8]) -> Verdi
         (408 | 425 | 429 | 500..=599, Some(after)) => {
             Verdict::Later(RetryLater::after(after, reason))
         }
-        // A secret, a path, a method or a type that it does not know; a proxy without its server.
+        // An unknown secret, path, method or type; or a proxy without its server.
         (401..=405 | 407 | 415 | 421 | 426 | 501..=505 | 511, _) => Verdict::Endpoint {
             reason,
             is_client_error: status < 500,
@@ -72,11 +73,12 @@ pub(super) fn decide(status: u16, after: Option<Duration>, body: &[u8]) -> Verdi
     }
 }
 
-/// `Retry-After`: seconds, or a date, which is read by the server's own clock if it sent a Date.
+/// Reads `Retry-After`: seconds, or a date, which is compared with the server's clock if it sent a
+/// Date.
 pub(super) fn retry_after(value: &str, now: SystemTime) -> Option<Duration> {
     let value = value.trim();
     let asked = if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More digits than fit are more than the longest wait.
+        // A number with too many digits is longer than the longest delay.
         Duration::from_secs(value.parse().unwrap_or(u64::MAX))
     } else {
         let date = httpdate::parse_http_date(value).ok()?;

@@ -1,4 +1,4 @@
-//! Whether a failure lies with the endpoint or with one job. No IO and no clock.
+//! Decides whether a failure is the endpoint's or the job's. No IO and no clock.
 
 use std::collections::HashMap;
 
@@ -6,11 +6,11 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::job::JobId;
 
-/// More are forgotten, and each counts as new.
+/// The most jobs that are recorded; beyond it all are forgotten and count as new.
 const MOST: usize = 10_000;
 
-/// Jobs that an endpoint failed at, though it may have failed at any: its answer was about itself,
-/// or there was none.
+/// Jobs at which an endpoint failed in a way that may concern all jobs: it answered about itself,
+/// or not at all.
 #[derive(Debug, Default)]
 pub struct Faults(Mutex<Inner>);
 
@@ -18,28 +18,28 @@ pub struct Faults(Mutex<Inner>);
 struct Inner {
     /// Requests in flight.
     asked: u64,
-    /// Jobs that were taken.
+    /// Jobs that were accepted.
     taken: u64,
-    /// Failures since one was taken.
+    /// Failures since a job was accepted.
     in_a_row: u64,
-    /// How many must have been taken before the job is to blame.
+    /// For each failed job, the number of accepted jobs from which its next failure is the job's.
     jobs: HashMap<JobId, u64>,
 }
 
-/// What a failure lies with.
+/// The cause of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blame {
-    /// It failed before, and others were taken between.
+    /// The job: it failed before, and others were accepted since.
     Job,
-    /// Nothing shows that it lies with the job.
+    /// The endpoint, because nothing shows that the job is the cause.
     Endpoint {
-        /// The one before failed too.
+        /// Whether the request before failed too.
         again: bool,
     },
 }
 
 impl Faults {
-    /// A request for this job begins.
+    /// Begins a request for this job.
     pub fn ask(&self, job: JobId) -> Asked<'_> {
         self.inner().asked += 1;
         let faults = self;
@@ -59,7 +59,7 @@ pub struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// The endpoint took this job, or refused it alone.
+    /// Records that the endpoint accepted this job, or rejected only it.
     pub fn taken(&self) {
         let mut inner = self.faults.inner();
         inner.taken += 1;
@@ -67,10 +67,10 @@ impl Asked<'_> {
         inner.jobs.remove(&self.job);
     }
 
-    /// The endpoint failed, and it may lie with either.
+    /// Records a failure of the endpoint that either may have caused, and returns the cause.
     pub fn failed(&self) -> Blame {
         let mut inner = self.faults.inner();
-        // Other requests in flight may have been accepted before.
+        // Other requests in flight may have been accepted before this failure.
         let then = inner.taken + inner.asked;
         if inner.jobs.len() >= MOST {
             inner.jobs.clear();

@@ -1,4 +1,4 @@
-//! How many connections to many hosts stay open for a next request. No IO and no clock.
+//! Limits the connections to many hosts that stay open for a next request. No IO and no clock.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -7,13 +7,13 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::IDLE;
 
-/// By then a client has closed idle connections: it checks once in [`IDLE`].
+/// Time after which a client has closed an idle connection: it checks once in [`IDLE`].
 const GONE: Duration = IDLE.saturating_mul(2);
-/// Hosts are checked no more often than this.
+/// The least time between two checks of the hosts.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Bounds the connections that a client keeps open to all hosts together: idle ones take file
-/// descriptors that others in the process need.
+/// Limits the connections that a client keeps open to all hosts together: idle ones use file
+/// descriptors that other parts of the process need.
 #[derive(Debug)]
 pub struct KeepAlive {
     most: usize,
@@ -22,7 +22,7 @@ pub struct KeepAlive {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The most connections that may be open, to all hosts.
+    /// The most connections that can be open now, to all hosts.
     open: usize,
     hosts: HashMap<String, Host>,
     checked: Option<Instant>,
@@ -36,13 +36,13 @@ struct Host {
 }
 
 impl KeepAlive {
-    /// At most this many connections stay open.
+    /// Allows at most this many connections to stay open.
     pub fn new(most: usize) -> Self {
         let state = Mutex::default();
         Self { most, state }
     }
 
-    /// A request to this host begins; none: its connection is to be closed after it.
+    /// Begins a request to this host; `None`: its connection is to be closed after it.
     pub fn ask(&self, host: &str, now: Instant) -> Option<OpenRequest<'_>> {
         let mut state = self.state();
         let is_new = match state.hosts.get(host) {

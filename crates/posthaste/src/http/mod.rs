@@ -1,6 +1,5 @@
-//! What every request over HTTP shares, whether a handler or a destination of a relay makes it:
-//! what it carries, how much of an answer is read, and what the answer means. For crates beside
-//! this one.
+//! Shared parts of requests over HTTP of handlers and of relays: the headers, how much of an answer
+//! is read, and the meaning of the answer. For crates of this repository.
 
 mod answer;
 mod faults;
@@ -26,22 +25,22 @@ pub use keep_alive::{KeepAlive, OpenRequest};
 pub use signature::Secret;
 pub use turns::Turns;
 
-/// So much of an answer's body is read at most.
+/// The most bytes of an answer's body that are read.
 const READ: usize = 8 << 10;
-/// The body of an answer that says done is waited for no longer than this.
+/// The longest wait for the body of a successful answer.
 const UNREAD: Duration = Duration::from_secs(1);
-/// An address that swallows packets is given up sooner than one that thinks.
+/// The longest time to connect: an address that drops packets fails sooner than a slow answer.
 const CONNECT: Duration = Duration::from_secs(10);
-/// A connection that nobody uses is closed after this: where a process may open few files, others
-/// wait for it, those to the database too.
+/// Time after which an idle connection is closed: in a process with a low limit of open files other
+/// connections, also those to the database, wait for a file descriptor.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// What [`describe`] returns where no file descriptor is left.
+/// The text that [`describe`] returns if no file descriptor is left.
 pub const NO_FILES: &str = "this process has reached its limit of open files (ulimit -n)";
-/// EMFILE and ENFILE, which have these numbers wherever there are any.
+/// EMFILE and ENFILE, which have these numbers on every platform that has them.
 const NONE_LEFT: [i32; 2] = [24, 23];
 
-/// The headers of every request, which nothing else may take the place of.
+/// The headers of every request, which no other header may replace.
 pub const OURS: [&str; 8] = [
     "idempotency-key",
     "posthaste-attempt",
@@ -53,8 +52,8 @@ pub const OURS: [&str; 8] = [
     "webhook-timestamp",
 ];
 
-/// A part of the file descriptors that this process may have: what others may take of them, so that
-/// connections to the database and to receivers find some.
+/// Returns a quarter of the file descriptors that this process may have: the share for other uses,
+/// so that connections to the database and to receivers find some.
 pub fn quarter_of_descriptors() -> usize {
     #[cfg(unix)]
     let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
@@ -63,7 +62,7 @@ pub fn quarter_of_descriptors() -> usize {
     usize::try_from(descriptors.unwrap_or(u64::MAX)).unwrap_or(usize::MAX) / 4
 }
 
-/// A client of this kind that follows nobody.
+/// Builds a client that follows no redirects.
 pub fn client(kind: ClientBuilder) -> Result<Client, Error> {
     let client = kind.redirect(Policy::none()).connect_timeout(CONNECT);
     let client = client.pool_idle_timeout(IDLE);
@@ -71,16 +70,16 @@ pub fn client(kind: ClientBuilder) -> Result<Client, Error> {
     client.map_err(|error| ErrorKind::Config(describe(&error)).into())
 }
 
-/// An address of HTTP or HTTPS; its error does not repeat it.
+/// Parses an address of HTTP or HTTPS; the error does not repeat it.
 pub fn address(url: &str) -> Result<Url, Error> {
     let url = Url::parse(url).ok();
     url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
-        // The address itself may hold a password: the error does not repeat it.
+        // The address may contain a password: the error does not repeat it.
         .ok_or_else(|| Error::invalid("url", "must be http://host/path or https://host/path"))
 }
 
-/// What a request carries beside its body: what is known of the job, the id that stays the same at
-/// each attempt, and what proves where it comes from.
+/// Returns the headers of a request: properties of the job, the id that stays the same at each
+/// attempt, and the signature.
 pub fn headers(
     job: &Job,
     id: Uuid,
@@ -111,28 +110,29 @@ pub fn headers(
     Ok(headers)
 }
 
-/// What an answer means for its job.
+/// Reads an answer and decides what it means for its job.
 pub async fn verdict(answer: Response) -> Verdict {
     let status = answer.status().as_u16();
     let after = asked(answer.headers());
     let is_done = answer.status().is_success();
     let read = start(answer);
     let body = match is_done {
-        // A body that has come keeps its connection; one that never ends is not waited for.
+        // A body that is read completely keeps its connection usable; one that never ends is
+        // abandoned.
         true => tokio::time::timeout(UNREAD, read).await.unwrap_or_default(),
         false => read.await,
     };
     answer::decide(status, after, &body)
 }
 
-/// What the server asked for, by its own clock if it sent a Date.
+/// Returns the delay that the server requested, by its own clock if it sent a Date.
 fn asked(headers: &HeaderMap) -> Option<Duration> {
     let text = |name| headers.get(name)?.to_str().ok();
     let date = text(DATE).and_then(|date| httpdate::parse_http_date(date).ok());
     answer::retry_after(text(RETRY_AFTER)?, date.unwrap_or_else(SystemTime::now))
 }
 
-/// The first bytes of the body, or as many as came before it broke off.
+/// Reads the first bytes of the body, or as many as came before it broke off.
 async fn start(mut answer: Response) -> Vec<u8> {
     let mut body = Vec::new();
     while body.len() < READ
@@ -143,7 +143,7 @@ async fn start(mut answer: Response) -> Vec<u8> {
     body
 }
 
-/// What went wrong, without the address: it may hold a password.
+/// Describes an error without the address, which may contain a password.
 pub fn describe(error: &reqwest::Error) -> String {
     if lacks_files(error) {
         return NO_FILES.into();
@@ -169,8 +169,8 @@ pub fn describe(error: &reqwest::Error) -> String {
     }
 }
 
-/// Whether there was no file descriptor for it, of this process's or of the whole machine's: that
-/// lies with no server.
+/// Whether no file descriptor was left, of this process or of the whole machine: then the server is
+/// not at fault.
 pub fn lacks_files(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -181,7 +181,7 @@ pub fn lacks_files(error: &(dyn std::error::Error + 'static)) -> bool {
             {
                 return true;
             }
-            // What it wraps is not its source.
+            // The wrapped error of an `io::Error` is not its source.
             if let Some(within) = error.get_ref() {
                 return lacks_files(within);
             }
@@ -191,7 +191,7 @@ pub fn lacks_files(error: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
-/// Text as a header can carry it.
+/// Percent-encodes text for a header.
 fn encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {

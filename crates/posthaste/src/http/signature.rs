@@ -12,11 +12,11 @@ use sha2::Sha256;
 use crate::error::Error;
 
 const PREFIX: &str = "whsec_";
-/// What the standard asks of a key, in bytes.
+/// The length of a key that the standard requires, in bytes.
 const LENGTHS: std::ops::RangeInclusive<usize> = 24..=64;
 
-/// A secret that requests are signed with: `whsec_` and base64 of 24 to 64 random bytes, as
-/// Standard Webhooks write it. It is never shown.
+/// A secret that signs requests: `whsec_` and base64 of 24 to 64 random bytes, in the format of
+/// Standard Webhooks. It is never shown.
 ///
 /// ```
 /// use posthaste::Secret;
@@ -31,7 +31,7 @@ impl FromStr for Secret {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        // What stands there instead may be a secret all the same: the error does not repeat it.
+        // Invalid text may still be a secret: the error does not repeat it.
         let key = text.trim().strip_prefix(PREFIX);
         key.and_then(|key| STANDARD.decode(key).ok())
             .filter(|key| LENGTHS.contains(&key.len()))
@@ -51,7 +51,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The header `webhook-signature`: one signature per secret.
+/// Returns the header `webhook-signature`: one signature per secret.
 pub(super) fn sign(secrets: &[Secret], id: &str, timestamp: i64, body: &[u8]) -> String {
     let signatures = secrets.iter().filter_map(|Secret(key)| {
         // HMAC takes keys of any length.

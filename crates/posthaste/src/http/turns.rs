@@ -1,10 +1,10 @@
-//! How many requests are in flight at once: as many as were asked for, or as many as this process
-//! may have connections.
+//! Limits the requests in flight: to the configured number, or to the connections that this process
+//! can open.
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// The right to a request, which others wait for.
+/// Permits for requests.
 #[derive(Debug)]
 pub struct Turns {
     open: Semaphore,
@@ -13,23 +13,23 @@ pub struct Turns {
 
 #[derive(Debug)]
 struct Counts {
-    /// How many were asked for.
+    /// The configured number of permits.
     wanted: usize,
-    /// How many there are at once.
+    /// The current number of permits.
     turns: usize,
-    /// How many of them to retire instead of releasing them.
+    /// Permits that are to be retired instead of released.
     to_retire: usize,
-    /// How many found a file descriptor since the number changed.
+    /// Requests that found a file descriptor since the number changed.
     found: usize,
-    /// The reduction was logged.
+    /// Whether the reduction was logged.
     is_said: bool,
 }
 
-/// After this many rounds in which each found a file descriptor there is a turn more.
+/// After this many rounds of requests that each found a file descriptor, one permit is added.
 const ROUNDS: usize = 8;
 
 impl Turns {
-    /// At most this many at once.
+    /// Allows at most this many requests at once.
     pub fn new(requests: usize) -> Self {
         let requests = requests.min(Semaphore::MAX_PERMITS);
         Self {
@@ -44,7 +44,7 @@ impl Turns {
         }
     }
 
-    /// Waits for one, which ends when it is dropped.
+    /// Waits for a permit, which is released when it is dropped.
     pub async fn next(&self) -> Option<SemaphorePermit<'_>> {
         loop {
             let turn = self.open.acquire().await.ok()?;
@@ -57,9 +57,9 @@ impl Turns {
         }
     }
 
-    /// A request found no file descriptor: cuts the limit to seven eighths of the others in flight,
-    /// because the rest of the process needs descriptors too; never below one. True the first
-    /// time.
+    /// Reduces the limit because a request found no file descriptor: to seven eighths of the other
+    /// requests in flight, because the rest of the process needs descriptors too; never below one.
+    /// Returns `true` the first time.
     pub fn lower(&self) -> bool {
         let mut counts = self.counts();
         let all = counts.turns + counts.to_retire;
@@ -72,9 +72,9 @@ impl Turns {
         !std::mem::replace(&mut counts.is_said, true)
     }
 
-    /// One of those in flight found a file descriptor. Where they had become fewer there is one
-    /// more after a while, up to as many as were asked for: what took the descriptors may be gone.
-    /// If it is not, one request in eight rounds finds none.
+    /// Records that a request found a file descriptor. After a reduction this adds one permit after
+    /// a while, up to the configured number: the cause of the shortage may be gone. If it is not,
+    /// one request in eight rounds finds none.
     pub fn found(&self) {
         let mut counts = self.counts();
         if counts.turns == counts.wanted {
@@ -102,7 +102,7 @@ impl Turns {
 mod tests {
     use super::Turns;
 
-    /// How many there are at once.
+    /// Returns how many permits are left.
     async fn left(turns: &Turns) -> usize {
         let mut held = Vec::new();
         while turns.open.available_permits() > turns.counts().to_retire {
@@ -118,7 +118,7 @@ mod tests {
         for _ in 0..100 {
             under_way.push(turns.next().await.unwrap());
         }
-        // Thirty-six find none; those that come after them are fewer than the others were.
+        // Thirty-six requests find none; each later one sees fewer others in flight.
         for _ in 0..36 {
             assert_eq!(turns.lower(), under_way.len() == 100);
             under_way.pop();
