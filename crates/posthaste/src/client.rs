@@ -33,7 +33,7 @@ const KEPT: [State; 4] = [
     State::Expired,
     State::Cancelled,
 ];
-/// States of jobs that a retry makes available.
+/// States of jobs whose wait a retry ends.
 const WAITING: [State; 3] = [State::Scheduled, State::Retrying, State::Quarantined];
 
 /// The longest retention of completed jobs.
@@ -166,7 +166,8 @@ impl<E: Executor> Client<E> {
         store::cancel(&mut self.0, ids).await
     }
 
-    /// Makes scheduled and retrying jobs available now; they keep the attempts that were counted.
+    /// Ends the wait of jobs: scheduled and retrying ones become available now, and a quarantined
+    /// one runs as soon as a worker can run it alone. They keep the attempts that were counted.
     /// Returns the state of each known job afterwards, ordered by id:
     /// [`Available`](State::Available), [`Blocked`](State::Blocked) (until earlier jobs of its
     /// ordering key have ended), or the state in which it stays.

@@ -41,7 +41,7 @@ pub struct Counter {
     pub tag: String,
     /// Due, and waiting for a worker.
     pub available: i64,
-    /// Due, and waiting for an earlier job of their ordering key.
+    /// Due, but another job of their ordering key comes first.
     pub blocked: i64,
     /// Not due yet, no attempt counted.
     pub scheduled: i64,

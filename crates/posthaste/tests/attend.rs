@@ -1,4 +1,4 @@
-//! A consumer's own task, beside the claims of its worker.
+//! A consumer's background task, beside the claims of its worker.
 
 use futures_util::future::BoxFuture;
 use posthaste::consumer::{Consumer, ConsumerContext, Delivery};
@@ -10,11 +10,11 @@ use crate::support::{SOON, database, worker};
 
 #[derive(Debug, PartialEq)]
 enum Seen {
-    /// The task's worker, with the queue that it is for.
+    /// The id of the task's worker, and its queue.
     Is(i64, String),
     /// The consumer was notified that its worker is lost.
     Lost,
-    /// At the end: whether the worker had not signed off yet.
+    /// The end, and whether the worker was still registered then.
     Ends(bool),
 }
 

@@ -1,5 +1,5 @@
-//! Jobs whose effect happens elsewhere: they wait until they are confirmed, in any order, or
-//! tried again.
+//! Jobs whose effect happens elsewhere: they wait until they are confirmed, in any order, or are
+//! retried.
 
 use jiff::{SignedDuration, Timestamp};
 use posthaste::{Outcome, enqueue};
@@ -40,8 +40,8 @@ async fn confirmation_before_acknowledgement_completes_the_job() {
     worker.stop().await.unwrap();
 }
 
-/// The receiver's transaction cannot see the job being held: it is open across the acknowledgement,
-/// or its snapshot is older.
+/// The receiver's transaction cannot see that the job is held: it is open across the
+/// acknowledgement, or its snapshot is older.
 #[tokio::test]
 async fn confirmation_from_an_older_snapshot_completes_the_job() {
     for isolation in ["READ COMMITTED", "REPEATABLE READ"] {

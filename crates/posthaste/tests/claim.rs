@@ -1,12 +1,12 @@
-//! Claims: their cost does not depend on what was done before, and a claim whose answer is lost
-//! loses nothing.
+//! Claims: their cost does not depend on earlier work, and a claim whose answer is lost loses no
+//! jobs.
 
 use posthaste_testkit::{PgVersion, eventually};
 use tokio_postgres::Client;
 
 use crate::support::{SOON, database, hand};
 
-/// The lock of the one lane, and whether anybody waits for it.
+/// Takes the lock of the only lane, and reads whether a session waits for it.
 const LOCK: &str = "SELECT pg_advisory_lock(1885893475, posthaste.lane_key('default', 0))";
 const WAITS: &str = "
     SELECT EXISTS (
@@ -26,7 +26,8 @@ async fn claim(client: &Client, worker: i64, limit: i32) -> Vec<i64> {
         .collect()
 }
 
-/// Buffers that one claim of one job touches: a measure of work that no clock can blur.
+/// Returns the buffers that a claim of one job touches, a measure of work that does not depend on
+/// the machine's speed.
 async fn cost(client: &Client, worker: i64) -> i64 {
     let plan: serde_json::Value = client
         .query_one(
@@ -43,7 +44,7 @@ async fn cost(client: &Client, worker: i64) -> i64 {
         + plan[0]["Plan"]["Shared Read Blocks"].as_i64().unwrap()
 }
 
-/// Somebody claimed a part of what had come; then more came, in this segment and in the next.
+/// A part of the rows was claimed before more rows came, in this segment and in the next.
 #[tokio::test]
 async fn rows_of_an_older_segment_are_claimed_first() {
     let db = database(PgVersion::any()).await;
@@ -59,7 +60,8 @@ async fn rows_of_an_older_segment_are_claimed_first() {
     ] {
         client.batch_execute(step).await.unwrap();
     }
-    // One of the first window, two of the same segment behind it, and the first of the next.
+    // One of the first window, two later ones of the same segment, and the first of the next
+    // segment.
     assert_eq!(claim(&client, worker, 4).await, [3, 4, 5, 6]);
     assert_eq!(claim(&client, worker, 4).await, [7]);
 }
@@ -81,8 +83,8 @@ async fn rows_of_the_same_segment_replace_expired_jobs_in_a_claim() {
     assert_eq!(claim(&client, worker, 3).await, [5, 7, 8]);
 }
 
-/// What a claim hands out that waits for its lane behind `holder`, which ends its transaction and
-/// lets go as soon as it does.
+/// Returns the jobs of a claim that waits for its lane until `holder` ends its transaction and
+/// releases the lock.
 async fn claim_behind(holder: &Client, client: Client, worker: i64) -> Vec<i64> {
     let waiting = tokio::spawn(async move { claim(&client, worker, 10).await });
     eventually(SOON, "the claim waits", async || {
@@ -117,8 +119,8 @@ async fn jobs_of_one_transaction_keep_order_across_segments() {
         .batch_execute(&format!("SELECT posthaste.enqueue('b'); {LOCK}"))
         .await
         .unwrap();
-    // The claim has polled the first segment, in which nothing was to be seen, and found
-    // something in the second.
+    // The claim has polled the first segment before its rows were visible, and found rows in the
+    // second.
     assert_eq!(claim_behind(&other, client, worker).await, [1, 3, 2]);
 }
 
@@ -142,7 +144,7 @@ async fn overflowed_rows_are_claimed_before_a_newer_segment() {
     assert_eq!(claim_behind(&other, client, worker).await, [1, 2, 3, 4, 5]);
 }
 
-/// A claim waits for its lane; meanwhile the job expires.
+/// The job expires while its claim waits for the lane.
 #[tokio::test]
 async fn jobs_that_expire_while_their_claim_waits_are_skipped() {
     let db = database(PgVersion::any()).await;
@@ -173,7 +175,8 @@ async fn jobs_that_expire_while_their_claim_waits_are_skipped() {
     assert_eq!(kept, 1);
 }
 
-/// A job that expired unclaimed costs its own batch the cheap end, and no other batch of its slot.
+/// A job that expired unclaimed prevents the closing in one row only of its own batch, not of other
+/// batches of its slot.
 #[tokio::test]
 async fn an_expired_unclaimed_job_leaves_other_batches_closed_in_one_row() {
     let db = database(PgVersion::any()).await;
@@ -233,7 +236,7 @@ async fn rows_of_uncommitted_bulk_inserts_are_scanned_at_most_once() {
         )
         .await
         .unwrap();
-        // Somebody else's later commit puts the open rows inside the next window.
+        // A later commit of another transaction puts the open rows inside the next window.
         client
             .batch_execute(
                 "CREATE TABLE IF NOT EXISTS other (n integer); INSERT INTO other VALUES (1)",
@@ -280,7 +283,7 @@ async fn a_claim_is_bounded_by_the_bytes_of_its_arguments() {
             "SELECT id FROM posthaste.claim('default', '{0}', $1, gen_random_uuid(), 50, $2)";
         let rows = client.query(claim, &[&worker, &bytes]).await.unwrap();
         let ids: Vec<Option<i64>> = rows.iter().map(|row| row.get(0)).collect();
-        // Last comes the row that says that there may be more.
+        // The last row indicates that there may be more.
         assert_eq!(ids.iter().position(Option::is_none), Some(ids.len() - 1));
         ids.len() - 1
     };

@@ -1,4 +1,4 @@
-//! Whole claims instead of handlers, and the same care for each job.
+//! Whole claims instead of handlers, with the same guarantees for each job.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use posthaste_testkit::{PgVersion, TestDb, eventually};
 use crate::lifecycle::{job, state};
 use crate::support::{SOON, all_done, all_signed_off, count, database, unfinished, worker};
 
-/// The queue `audit`, ten jobs at once.
+/// Returns the settings of the queue `audit`: ten jobs at once, long delays between attempts.
 fn audit() -> QueueConfig {
     QueueConfig {
         backoff: Backoff {
@@ -20,13 +20,13 @@ fn audit() -> QueueConfig {
     }
 }
 
-/// A worker whose claims of the queue `audit` the test takes.
+/// Starts a worker; the test takes its claims of the queue `audit`.
 async fn audited(db: &TestDb) -> (Claims, WorkerHandle) {
     let (worker, claims) = worker(&db.pool(2).unwrap()).claims(audit());
     (claims, worker.start().await.unwrap())
 }
 
-/// The next claim, job by job.
+/// Returns the jobs of the next claim.
 async fn next(claims: &mut Claims) -> Vec<ClaimedJob> {
     let claim = tokio::time::timeout(SOON, claims.next()).await;
     let claim = claim.expect("something is claimed").expect("no stop");
@@ -186,8 +186,8 @@ async fn rescheduling_a_batch_writes_one_row_and_counts_no_attempt() {
     worker.stop().await.unwrap();
 }
 
-/// As in a database that was restored to an older moment, where ids and transactions are handed out
-/// once more.
+/// Simulates a database that was restored to an older state, in which ids and transaction ids are
+/// assigned again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_excludes_newer_jobs_between_its_first_and_last_id() {
     let db = database(PgVersion::any()).await;
@@ -209,7 +209,7 @@ async fn a_batch_excludes_newer_jobs_between_its_first_and_last_id() {
     let claim = next(&mut claims).await;
     let claimed: Vec<i64> = claim.iter().map(|one| one.job().id.0).collect();
     assert_eq!(claimed, [ids[0], ids[2]], "in one claim");
-    // Not into the slot itself: that is how another store's rows come.
+    // Inserted through the parent table, as the rows of another store are.
     let forge = "INSERT INTO posthaste.store
         SELECT (jsonb_populate_record(r, jsonb_build_object('id', $2::bigint))).*
           FROM posthaste.store r WHERE r.id = $1";
@@ -234,7 +234,7 @@ async fn a_batch_excludes_newer_jobs_between_its_first_and_last_id() {
     worker.stop().await.unwrap();
 }
 
-/// Panics on the engine's thread.
+/// A consumer that panics on the engine's thread.
 struct Broken;
 
 impl Consumer for Broken {

@@ -1,5 +1,5 @@
-//! `posthaste::Client`: what it says and does, over tokio-postgres and, in `drivers`, over the
-//! others.
+//! `posthaste::Client`: its answers and effects, over tokio-postgres and, in `drivers`, over the
+//! other drivers.
 
 #[cfg(all(feature = "sqlx", feature = "diesel-async", feature = "sea-orm"))]
 mod drivers;
@@ -22,7 +22,7 @@ use crate::support::{database, jobs};
 const DEAD: &str =
     "ARRAY[2::smallint], ARRAY[1], NULL, NULL, ARRAY['dead'], ARRAY[$e$50% \"off\" \\ \u{2603}$e$]";
 
-/// Jobs that were given up one after the other, with the error of [`DEAD`].
+/// Dead-letters these jobs one after the other, with the error of [`DEAD`].
 async fn given_up(client: &tokio_postgres::Client, enqueues: &[&str]) -> Vec<JobId> {
     let hands = Hands::new(client).await;
     let mut ids = Vec::new();

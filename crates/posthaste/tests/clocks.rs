@@ -1,6 +1,6 @@
-//! Clocks that step, in one file because all tests share its ways to step one: a server's own is
-//! turned under a living worker, or a replica whose clock is behind takes over. It costs time,
-//! never a job.
+//! Clocks that step. The tests are in one file because they share the functions that step a clock:
+//! a server's clock steps under a running worker, or a replica with a slow clock takes over. That
+//! costs time, never a job.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -44,7 +44,7 @@ on_both! {
         clock_jumps_delete_nothing_and_future_times_are_corrected_on_18;
 }
 
-/// When each run of a job began, and with how many attempts counted.
+/// For each run of a job: the attempts counted before, and its start.
 type Runs = Arc<Mutex<BTreeMap<String, Vec<(i32, Instant)>>>>;
 
 fn runs(runs: &Runs, name: &str) -> Vec<(i32, Instant)> {
@@ -52,7 +52,7 @@ fn runs(runs: &Runs, name: &str) -> Vec<(i32, Instant)> {
     runs.get(name).cloned().unwrap_or_default()
 }
 
-/// A worker with the ordinary back-off, which starts at a second: jobs named `fail` always do.
+/// Starts a worker with the default back-off, from one second; jobs named `fail` always fail.
 async fn noting(pool: &Pool, runs: &Runs) -> WorkerHandle {
     let note = |runs: &Runs| {
         let runs = Arc::clone(runs);
@@ -90,7 +90,7 @@ async fn is(client: &Client, sql: &str) -> anyhow::Result<bool> {
     Ok(is == Some(true))
 }
 
-/// Something becomes due by the clock as it is, and comes: the promoter has followed that clock.
+/// Checks that a job that becomes due by the current clock runs: the promoter follows that clock.
 async fn followed(client: &Client, seen: &Runs, name: &str) -> anyhow::Result<()> {
     enqueue(client, name, 1).await?;
     eventually(SOON, "it comes when it is due", async || {
@@ -99,8 +99,8 @@ async fn followed(client: &Client, seen: &Runs, name: &str) -> anyhow::Result<()
     .await
 }
 
-/// The leader is one of this clock, what is due in an hour waits, and each back-off is as long as
-/// it should be.
+/// Checks that the leader's lease is by the current clock, that a job due in an hour waits, and
+/// that each back-off has the right length.
 async fn all_is_right(client: &Client, seen: &Runs) -> anyhow::Result<()> {
     enqueue(client, "fail", 0).await?;
     eventually(SOON, "the clock that was ahead is forgotten", async || {
@@ -120,7 +120,7 @@ async fn all_is_right(client: &Client, seen: &Runs) -> anyhow::Result<()> {
         Ok(counted(3).is_some())
     })
     .await?;
-    // Half of one second, of two and of four are the least: 0, 1 and 2 had been counted.
+    // The least delays are half of one, two and four seconds, for 0, 1 and 2 counted attempts.
     let took = counted(3).unwrap() - counted(1).unwrap();
     assert!(took >= Duration::from_millis(2900), "{took:?}");
     let waits = "SELECT state = 'scheduled' FROM posthaste.job WHERE name = 'in an hour'";
@@ -141,7 +141,7 @@ async fn a_year_ahead(version: PgVersion) -> anyhow::Result<()> {
     let worker = noting(&db.pool(4)?, &seen).await;
     server.turn_clock(YEAR)?;
     followed(&client, &seen, "ahead").await?;
-    // A leader that dies then: its lease is over in a year.
+    // A leader dies then: its lease ends in a year.
     let lead = "UPDATE posthaste.leader SET worker = $1, since = clock_timestamp(),
                        until = clock_timestamp() + interval '5 s'";
     client.execute(lead, &[&stranger]).await?;
@@ -184,7 +184,7 @@ async fn failed_over(version: PgVersion) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Nothing but the job that fails is to wake the promoter.
+/// Only the job that fails may wake the promoter.
 async fn followed_at_once(version: PgVersion) -> anyhow::Result<()> {
     let server = PgServer::start_with_clock(version, &[])?;
     let db = support::migrated(&server).await;
@@ -249,7 +249,7 @@ async fn each_tick_once(version: PgVersion) -> anyhow::Result<()> {
         .await?;
     let of = |name: &str| ticks.lock().unwrap().get(name).cloned().unwrap_or_default();
     let mut last = Vec::new();
-    // An hour for a moment; then time goes on, steps back by ten minutes, and jumps by a year.
+    // An hour ahead once; then time continues, steps back by ten minutes, and jumps by a year.
     for seconds in [0, HOUR, 0, 120, 240, -600, 360, YEAR, 480, 600] {
         server.turn_clock(seconds)?;
         eventually(
@@ -272,8 +272,8 @@ async fn each_tick_once(version: PgVersion) -> anyhow::Result<()> {
         once.dedup();
         assert_eq!(once.len(), seen.len(), "{name}: a tick came twice");
     }
-    // What was passed over in that hour and that year comes when the clock comes by there again;
-    // what has come does not.
+    // Ticks that were skipped in that hour and that year come when the clock reaches them again;
+    // ticks that have come do not.
     assert!(last[1] > last[0], "{last:?}");
     assert!(last[3] > last[2] && last[4] > last[3], "{last:?}");
     assert!(last[6] > last[5] && last[9] > last[8], "{last:?}");
@@ -350,7 +350,7 @@ async fn rated(version: PgVersion) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the leader says.
+/// The statement that the leader sends.
 const LEAD: &str = include_str!("../src/store/lead.sql");
 const TAKE_LEASE: &str = include_str!("../../posthaste-relay/src/store/ordered_relay.sql");
 const BEATS: &str = include_str!("../src/store/beats.sql");
@@ -363,7 +363,7 @@ async fn asks(store: &Store, sql: &str, values: &[&(dyn ToSql + Sync)]) -> anyho
     Ok(!store.client.query(sql, values).await?.is_empty())
 }
 
-/// Whether it has the lease of a queue from now on.
+/// Returns whether the worker has the lease of a queue from now on.
 async fn takes_lease(store: &Store) -> anyhow::Result<bool> {
     let values: [&(dyn ToSql + Sync); 3] = [&"mail", &store.worker, &5_000_i64];
     Ok(store.value::<i64>(TAKE_LEASE, &values).await? == store.worker)
@@ -376,8 +376,8 @@ async fn nothing_for_ever(version: PgVersion) -> anyhow::Result<()> {
     let lease = 5_000_i64;
     assert!(asks(&one, LEAD, &[&one.worker, &lease]).await?);
     assert!(takes_lease(&one).await?);
-    // An attempt in a volume that is no more the newest, what a receiver had, and a worker that
-    // died with something in hand.
+    // An attempt in a volume that is no longer the newest, a receiver's record, and a worker that
+    // died with a claimed job.
     one.say(
         "INSERT INTO posthaste.attempt (job, attempt, slot, outcome, queue, name)
          VALUES (1, 1, 0, 'dead', 'q', 'x');
@@ -389,7 +389,7 @@ async fn nothing_for_ever(version: PgVersion) -> anyhow::Result<()> {
     )
     .await?;
     server.turn_clock(YEAR)?;
-    // A renewal that is half a year apart follows by a minute.
+    // A renewal moves the steady time by at most a minute, however far the clock jumped.
     assert!(asks(&one, LEAD, &[&one.worker, &lease]).await?);
     assert!(takes_lease(&one).await?);
     one.say("SELECT posthaste.prune(), posthaste.prune_inbox()")
@@ -404,7 +404,7 @@ async fn nothing_for_ever(version: PgVersion) -> anyhow::Result<()> {
         asks(&one, BEATS, &[]).await?,
         "nobody rescues the jobs of dead workers"
     );
-    // Written by the clock that is ahead.
+    // Written while the clock is ahead.
     one.say(
         "UPDATE posthaste.worker SET stopped_at = clock_timestamp(), seen_at = clock_timestamp()
           WHERE id = 1;
@@ -425,7 +425,7 @@ async fn nothing_for_ever(version: PgVersion) -> anyhow::Result<()> {
     let relay = support::hand(&one.client).await;
     one.client.execute(TELL, &[&relay, &"down"]).await?;
     server.turn_clock(-10 * MINUTE)?;
-    // A relay's word of that clock is older than its next, and was not given tomorrow.
+    // A relay's report by that clock is older than its next one, and is not dated in the future.
     let sink = async || -> anyhow::Result<(String, bool)> {
         let row = one.client.query_one(RELAYS, &[]).await?;
         let at: jiff::Timestamp = row.get(12);

@@ -1,4 +1,4 @@
-//! Copies of a database: they do none of the original's jobs, and the original goes on.
+//! Copies of a database: they run none of the original's jobs, and the original continues.
 
 mod branches;
 mod decision;
@@ -16,17 +16,17 @@ use tokio_postgres::Client;
 
 use crate::support::{self, SOON, number};
 
-/// The ways of copying, all of them with the data of a server.
+/// The methods of copying, all of them with the data of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     BaseBackup,
     /// A base backup with recovery.signal.
     PointInTime,
     PromotedReplica,
-    /// Of a server that was stopped in good order.
+    /// The files of a server that was shut down cleanly.
     ColdFiles,
     Snapshot,
-    /// A base backup of a replica, as they are made to spare the primary.
+    /// A base backup of a replica, as it is made to spare the primary.
     BackupOfReplica,
 }
 
@@ -61,7 +61,7 @@ impl Way {
     }
 }
 
-/// Runs of handlers, by the names of jobs.
+/// The number of runs of handlers, by job name.
 type Runs = Arc<Mutex<BTreeMap<String, usize>>>;
 
 fn all(runs: &Runs) -> usize {
@@ -72,8 +72,8 @@ fn of(runs: &Runs, name: &str) -> usize {
     runs.lock().expect("a list").get(name).copied().unwrap_or(0)
 }
 
-/// A worker of a site: it fails jobs named `failing` and does others, but where it works on one
-/// queue alone it holds those named `held`.
+/// Starts a worker of a site: it fails jobs named `failing` and completes others; if it works on
+/// one queue only, it holds those named `held`.
 async fn start(
     pool: &Pool,
     site: Option<&str>,
@@ -117,8 +117,8 @@ async fn start(
     Ok((worker, runs))
 }
 
-/// Jobs of every kind, of which one runs and one has failed; the rest lies in the queue `left`,
-/// which the original's worker does not work on.
+/// Enqueues jobs of every kind: one runs and one has failed; the others are in the queue `left`,
+/// which the original's worker does not serve.
 async fn fill(client: &Client, runs: &Runs) -> anyhow::Result<()> {
     client
         .batch_execute(
@@ -137,7 +137,7 @@ async fn fill(client: &Client, runs: &Runs) -> anyhow::Result<()> {
     .await
 }
 
-/// What a copy may not change: jobs, claims, workers and ticks.
+/// Reads what a copy must not change: jobs, claims, workers and ticks.
 async fn state(client: &Client) -> anyhow::Result<String> {
     let state = "SELECT concat_ws(' ', (SELECT count(*) FROM posthaste.store),
         (SELECT count(*) FROM posthaste.in_flight), (SELECT count(*) FROM posthaste.worker),
@@ -174,7 +174,7 @@ async fn waits_until_it_is_adopted(way: Way) -> anyhow::Result<()> {
     let why = copied.refused().unwrap_or_default();
     assert!(why.contains("works this store, not the site at"), "{why}");
     assert!(why.contains("posthaste adopt"), "{why}");
-    // The original does not notice, and scheduled jobs and retries are due in the copy too.
+    // The original is not affected, and scheduled jobs and retries are due in the copy too.
     let client = db.client().await?;
     client
         .batch_execute("SELECT posthaste.enqueue('new') FROM generate_series(1, 20)")
@@ -192,7 +192,7 @@ async fn waits_until_it_is_adopted(way: Way) -> anyhow::Result<()> {
     };
     assert!(why.contains(&format!("not {noted}")), "{why}");
     if way == Way::ColdFiles {
-        // The original's worker was alive a moment ago, in the same life of the server.
+        // The original's worker was alive recently, since the same start of the server.
         let refused = adopt(&copy.pool(1)?, None, false, false).await.unwrap_err();
         assert!(refused.to_string().contains("is running"), "{refused}");
     }
@@ -265,8 +265,8 @@ async fn a_copy_adopted_without_pending_jobs_runs_only_new_ones() {
     let adopted = adopt(&copy.pool(1).unwrap(), Some("staging"), false, true)
         .await
         .unwrap();
-    // One runs, one has failed, nine wait, three are ordered, one unique and one scheduled; a tick
-    // may be among them.
+    // One runs, one has failed, nine wait, three are ordered, one is unique and one is scheduled;
+    // there may be a tick too.
     let discarded = adopted.discarded.unwrap();
     assert!((16..=17).contains(&discarded), "{discarded}");
     let there = connect(&server.url(db.name())).await.unwrap();

@@ -1,4 +1,4 @@
-//! Enqueue by COPY: what it writes is what enqueue writes, and it may take long.
+//! Enqueue by COPY: it writes the same rows as enqueue, and may take long.
 
 use jiff::{SignedDuration, Timestamp};
 use posthaste::{NewJob, Outcome, enqueue_copy, enqueue_many};
@@ -37,7 +37,7 @@ fn every_kind() -> Vec<NewJob> {
     ]
 }
 
-/// The rows as they lie in the store, but for ids and the moment of their enqueue.
+/// Returns the rows of the store, except for ids and times of enqueue.
 async fn rows(client: &Client) -> Vec<String> {
     let sql = "SELECT concat_ws(' | ', slot, queue, name, priority, tag, coalesce(max_attempts, 0),
                       ordering_key, coalesce(own_queue, '-'), coalesce(own_priority, -1),
@@ -127,7 +127,7 @@ async fn copy_names_the_invalid_job_and_inserts_nothing() {
         let jobs = std::iter::repeat_n(good(), 1000).chain([bad]);
         let refused = enqueue_copy(&tx, jobs).await.unwrap_err();
         assert!(refused.to_string().starts_with(field), "{refused}");
-        // The transaction failed, whatever its owner does with it.
+        // The transaction has failed, whatever its owner does next.
         assert!(tx.batch_execute("SELECT 1").await.is_err());
         let _ = tx.commit().await;
         assert_eq!(unfinished(&client).await, 0);
@@ -140,8 +140,7 @@ async fn copy_names_the_invalid_job_and_inserts_nothing() {
     tx.commit().await.unwrap();
 }
 
-/// Segments are rotated and what can be sealed is sealed, while a COPY is in the middle of its
-/// jobs.
+/// Segments are rotated and sealed where possible during a COPY.
 #[tokio::test(flavor = "multi_thread")]
 async fn segments_stay_unsealed_during_a_copy() {
     let db = database(PgVersion::any()).await;

@@ -36,7 +36,7 @@ async fn counters_always_match_the_view_on_18() {
     agree_under_stress(PgVersion::V18).await;
 }
 
-/// The counter of the only kind of this name.
+/// Returns the counter of the only kind with this name.
 async fn of(client: &Client, name: &str) -> Counter {
     let found = jobs(client).counters().await.unwrap().jobs;
     let mut found = found.into_iter().filter(|counter| counter.name == name);
@@ -45,7 +45,7 @@ async fn of(client: &Client, name: &str) -> Counter {
     counter
 }
 
-/// Waits until a counter is as it should be.
+/// Waits until a counter has the right value.
 async fn becomes(client: &Client, name: &str, is_right: impl Fn(&Counter) -> bool) {
     let waited = eventually(SOON, "the counter is right", async || {
         Ok(is_right(&of(client, name).await))
@@ -192,7 +192,7 @@ async fn jobs_are_counted_by_state_and_totals_grow() {
     }
 }
 
-/// This many claims of this many jobs each, closed at once.
+/// Makes this many claims of this many jobs each, and closes them at once.
 async fn claim_and_close(client: &Client, worker: i64, claims: i32, jobs: i32) {
     let closed = client
         .query_one(
@@ -210,13 +210,13 @@ async fn claim_and_close(client: &Client, worker: i64, claims: i32, jobs: i32) {
     assert_eq!(closed.get::<_, i64>(0), i64::from(claims));
 }
 
-/// Counts to the end, as the leader does.
+/// Counts all jobs, as the leader does.
 async fn account(client: &Client) {
     let sql = "SELECT posthaste.account(5000, 250, 65536) IS NULL";
     while client.query_one(sql, &[]).await.unwrap().get::<_, bool>(0) {}
 }
 
-/// Pages that reading the counters touches, once its plans are made.
+/// Returns the pages that reading the counters touches, once its plans are cached.
 async fn pages(client: &Client) -> i64 {
     const READ: &str =
         "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) SELECT * FROM posthaste.counts()";
@@ -243,7 +243,7 @@ async fn a_backlog_is_counted_once_and_not_by_counter_readers() {
         let counted = pages(&client).await;
         assert!(counted * 5 < uncounted, "{counted} of {uncounted} pages");
         let worker = hand(&client).await;
-        // Whatever is open is read; 33 jobs are.
+        // All open jobs are read; there are 33.
         claim_and_close(&client, worker, 7, 1_111).await;
         let open = "SELECT count(*) FROM posthaste.claim('default', '{0}', $1, gen_random_uuid(), \
                     33, 1 << 30)";

@@ -1,5 +1,5 @@
-//! Crashes: workers outlive the server, the server outlives its own half-done maintenance, and
-//! answers get lost.
+//! Crashes: workers survive a crash of the server, the server survives its own unfinished
+//! maintenance, and answers get lost.
 
 mod asynchronous;
 mod forgotten;
@@ -18,7 +18,7 @@ use posthaste_testkit::{PgServer, PgVersion, eventually};
 use crate::support;
 use intents::{CommitResult, Intents};
 
-/// Crashes in one run; `POSTHASTE_CRASHES` asks for more.
+/// Crashes in one run; `POSTHASTE_CRASHES` sets another number.
 fn crashes() -> u64 {
     std::env::var("POSTHASTE_CRASHES")
         .ok()
@@ -26,7 +26,7 @@ fn crashes() -> u64 {
         .unwrap_or(3)
 }
 
-/// How often each key was worked.
+/// The number of runs of each key.
 #[derive(Clone, Default)]
 pub struct Worked(Arc<Mutex<HashMap<i64, u32>>>);
 
@@ -53,8 +53,8 @@ impl Worked {
     }
 }
 
-/// A worker of the library whose handler only remembers, and complains when an attempt was counted:
-/// nothing here ever fails.
+/// Starts a worker whose handler only records its runs, and panics if an attempt was counted: no
+/// run here ever fails.
 pub async fn remembering(url: &str, worked: &Worked) -> WorkerHandle {
     let manager = deadpool_postgres::Manager::new(url.parse().unwrap(), tokio_postgres::NoTls);
     let pool = deadpool_postgres::Pool::builder(manager)
@@ -119,7 +119,7 @@ async fn committed_jobs_survive(version: PgVersion) {
     posthaste_testkit::ran::count("crashes", crashes());
 }
 
-/// Compares what producers intended, what the database kept and what was worked.
+/// Compares what producers intended, what the database stored and what was run.
 fn judge(
     results: &HashMap<i64, CommitResult>,
     kept: &std::collections::HashSet<i64>,

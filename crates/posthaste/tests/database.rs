@@ -1,5 +1,5 @@
-//! Where a worker's connections come from: a pool of sqlx, a URL, a socket of this machine, with
-//! passwords that hold anything; and the errors when they cannot be reached.
+//! The sources of a worker's connections: a sqlx pool, a URL, a local socket, with passwords of any
+//! characters; and the errors when they cannot be reached.
 
 mod secured;
 
@@ -17,12 +17,13 @@ use crate::support::{SOON, all_done, database, migrated, number, quick, telling}
 
 /// Longer than any test: a job that starts sooner was notified.
 const NEVER: Duration = Duration::from_secs(3600);
-/// Every letter that means something in a URL or in a `key=value` text.
+/// All letters with a meaning in a URL or in a `key=value` text.
 const PASSWORD: &str = "p@:/ %25?#&'\\é";
-/// As it stands in a URL.
+/// The same password in a URL.
 const ENCODED: &str = "p%40%3A%2F%20%2525%3F%23%26%27%5C%C3%A9";
 
-/// A worker on this database that would poll for jobs after an hour, and the jobs that it starts.
+/// Starts a worker on this database that polls once an hour, and returns a channel of the jobs that
+/// it starts.
 async fn sleeper(database: impl Into<Database>) -> (WorkerHandle, UnboundedReceiver<()>) {
     let sleeping = Config {
         poll_interval: NEVER,
@@ -41,7 +42,7 @@ async fn asleep(client: &Client) {
     .unwrap();
 }
 
-/// A worker on this database listens, is notified of a job and does it.
+/// Checks that a worker on this database listens, is notified of a job and runs it.
 async fn assert_runs_a_job_at_once(database: impl Into<Database>, client: &Client) {
     let (worker, mut started) = sleeper(database).await;
     asleep(client).await;
@@ -53,7 +54,7 @@ async fn assert_runs_a_job_at_once(database: impl Into<Database>, client: &Clien
     worker.stop().await.unwrap();
 }
 
-/// Why no worker starts on this database.
+/// Returns the error of a worker's start on this database.
 async fn refusal(database: impl Into<Database>) -> String {
     let worker = Worker::builder(database)
         .queue("default", 1)
@@ -164,7 +165,7 @@ async fn sqlx_programs_migrate_without_another_driver() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn credentials_with_any_characters_work_over_tcp_and_sockets() {
-    // What a password costs to check is not asked here.
+    // The cost of checking a password does not matter here.
     let settings = [("unix_socket_directories", "."), ("scram_iterations", "1")];
     let server = PgServer::start(PgVersion::V18, &settings).unwrap();
     let db = migrated(&server).await;
@@ -182,7 +183,7 @@ async fn credentials_with_any_characters_work_over_tcp_and_sockets() {
     client.batch_execute(reload).await.unwrap();
     let (data, address, name) = (server.data(), server.address(), db.name());
     let data = data.to_str().unwrap();
-    // Before the rules are read a wrong password is taken too.
+    // Until the rules are loaded, a wrong password is accepted too.
     let wrong = format!("postgres://a%40b%3Ac%2Fd%20%25:geheim@{address}/{name}");
     eventually(SOON, "the server asks for passwords", async || {
         Ok(connect(&wrong).unwrap().client().await.is_err())
@@ -203,7 +204,7 @@ async fn credentials_with_any_characters_work_over_tcp_and_sockets() {
     for url in [
         format!("postgres://{user}@{address}/{name}"),
         format!("postgres://{user}@{socket}:{port}/{name}"),
-        // There is no TLS over a socket, so it is not asked for.
+        // A socket has no TLS, so it is not required.
         format!("postgres://{user}@{socket}:{port}/{name}?sslmode=require"),
     ] {
         assert_runs_a_job_at_once(connect(&url).unwrap(), &client).await;
@@ -252,7 +253,7 @@ async fn rejects_malformed_urls_without_repeating_them() {
     );
 }
 
-/// A text as SQL has it.
+/// Quotes a text for SQL.
 fn tokio_postgres_literal(text: &str) -> String {
     format!("E'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
 }

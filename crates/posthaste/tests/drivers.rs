@@ -1,5 +1,4 @@
-//! Enqueue and completion in transactions of other drivers: what one of them writes, all of them
-//! write.
+//! Enqueue and completion in transactions of other drivers: all drivers write the same rows.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -20,10 +19,10 @@ use crate::support::{SOON, all_done, count, database, number, unfinished, worker
 
 type DieselTransactions = <AsyncPgConnection as AsyncConnection>::TransactionManager;
 
-/// As many as [`every_kind`] makes.
+/// The number of jobs that [`every_kind`] enqueues.
 const JOBS: usize = 9;
 
-/// One job of each kind, and what must not differ between drivers.
+/// Enqueues one job of each kind whose rows must not differ between drivers.
 async fn every_kind<E: Executor>(mut transaction: E) -> Vec<JobId> {
     let time = |text: &str| text.parse::<Timestamp>().unwrap();
     let kwargs = json!({"text": "\"quoted\", \\ and \u{1F680}", "deep": [[1, 2.50]], "none": null});
@@ -63,7 +62,7 @@ async fn every_kind<E: Executor>(mut transaction: E) -> Vec<JobId> {
     ids
 }
 
-/// The jobs as they lie in the store, but for their ids and the time of their enqueue.
+/// Returns the rows of the jobs, except for their ids and times of enqueue.
 async fn rows(client: &Client, ids: &[JobId]) -> Vec<String> {
     let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
     client
@@ -82,7 +81,7 @@ async fn rows(client: &Client, ids: &[JobId]) -> Vec<String> {
         .collect()
 }
 
-/// The rows that tokio-postgres writes.
+/// Returns the rows that tokio-postgres writes.
 async fn expected() -> Vec<String> {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
@@ -90,7 +89,7 @@ async fn expected() -> Vec<String> {
     rows(&client, &ids).await
 }
 
-/// A transaction rolled back leaves nothing, a committed one exactly its rows.
+/// Checks that a rolled-back transaction leaves nothing, and a committed one exactly its rows.
 async fn judged(db: &TestDb, driver: &str, undone: &[JobId], done: &[JobId]) {
     let client = db.client().await.unwrap();
     assert_eq!(
@@ -103,7 +102,8 @@ async fn judged(db: &TestDb, driver: &str, undone: &[JobId], done: &[JobId]) {
     ran::note(driver);
 }
 
-/// The transaction is broken: each call fails with the server's code, where the driver tells it.
+/// Checks that each call in a failed transaction fails with the server's code, if the driver
+/// exposes it.
 async fn refused<E: Executor>(mut broken: E, code: Option<&str>) {
     let job = NewJob::new("late", &json!({})).unwrap();
     let error = enqueue(&mut broken, &job).await.unwrap_err();
@@ -111,7 +111,7 @@ async fn refused<E: Executor>(mut broken: E, code: Option<&str>) {
     assert_eq!(error.sqlstate().map(|state| state.code()), code, "{error}");
 }
 
-/// The connection is gone.
+/// Checks the error on a closed connection.
 async fn cut<E: Executor>(mut connection: E) {
     let job = NewJob::new("late", &json!({})).unwrap();
     let error = enqueue(&mut connection, &job).await.unwrap_err();
@@ -175,7 +175,8 @@ async fn diesel_async_and_tokio_postgres_write_the_same_rows() {
             .unwrap();
         let client = db.client().await.unwrap();
         client.batch_execute(CUT).await.unwrap();
-        // The first call meets the server's farewell, which diesel does not tell from a refusal.
+        // The first call gets the server's last message, which diesel does not distinguish from
+        // other errors.
         connection.batch_execute("SELECT 1").await.unwrap_err();
         cut(&mut connection).await;
     }
@@ -203,8 +204,7 @@ async fn sea_orm_and_tokio_postgres_write_the_same_rows() {
         tx.execute_unprepared("SELECT 1 / 0").await.unwrap_err();
         refused(&tx, Some("25P02")).await;
         tx.rollback().await.unwrap();
-        // The pool asks a connection that comes back whether it is alive: cut before that, it would
-        // be replaced.
+        // The pool checks a returned connection: if it were cut before that, it would be replaced.
         let pool = connection.get_postgres_connection_pool();
         eventually(SOON, "the connection is back", async || {
             Ok(pool.num_idle() == 1)
@@ -217,8 +217,8 @@ async fn sea_orm_and_tokio_postgres_write_the_same_rows() {
     }
 }
 
-/// What a handler does in a transaction of this driver: a row, the completion, and then a commit or
-/// a rollback. Each job is undone at first, so that it comes again, and done then.
+/// Runs a handler in a transaction of this driver: it writes a row, completes the job, and commits
+/// or rolls back. Each job is rolled back first, so that it comes again, and then committed.
 async fn completes<R: Future<Output = HandlerResult> + Send + 'static>(
     driver: &str,
     run: impl Fn(String, Context, JobId, bool) -> R + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! A database in another encoding than UTF-8 keeps whatever a worker says of its jobs.
+//! A database in another encoding than UTF-8 stores every error text of a worker.
 
 use posthaste::{NewJob, Outcome, enqueue};
 use posthaste_testkit::{PgServer, PgVersion, eventually};
@@ -7,7 +7,7 @@ use tokio_postgres::Client;
 
 use crate::support::{SOON, quick, quick_queue, worker};
 
-/// A client of a new database in this encoding, and its URL.
+/// Returns a client of a new database in this encoding, and its URL.
 async fn database_in(server: &PgServer, encoding: &str) -> (Client, String) {
     let url = |name: &str| server.url(name);
     let connect = async |name: &str| {

@@ -58,7 +58,8 @@ async fn enqueues_in_every_isolation_level_savepoint_and_prepared_transaction() 
                 .await
                 .unwrap();
         }
-        // One by one: COMMIT PREPARED does not run inside the implicit transaction of a script.
+        // Separately, because COMMIT PREPARED does not run inside the implicit transaction of a
+        // script.
         for statement in [
             "BEGIN; INSERT INTO posthaste.job (name) VALUES ('kept'); PREPARE TRANSACTION 'a'",
             "BEGIN; INSERT INTO posthaste.job (name) VALUES ('dropped'); PREPARE TRANSACTION 'b'",
@@ -309,7 +310,7 @@ async fn a_second_enqueue_of_a_unique_key_returns_the_first_id() {
 
 #[tokio::test]
 async fn unique_keys_match_under_any_collation() {
-    // Its programs have ICU.
+    // The binaries of this version have ICU.
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
     let make = "CREATE COLLATION other (provider = icu, locale = 'de'); \
@@ -322,7 +323,7 @@ async fn unique_keys_match_under_any_collation() {
     }
 }
 
-/// Enqueues with this key; the code that refuses it, if something does.
+/// Enqueues with this key; returns the SQLSTATE if it fails.
 async fn take(client: &Client, key: &str) -> Result<i64, String> {
     let taken = client
         .query_one("SELECT posthaste.enqueue('x', unique_key => $1)", &[&key])
@@ -348,7 +349,7 @@ async fn a_unique_key_taken_after_the_snapshot_is_a_serialization_failure() {
                 "READ COMMITTED" => assert_eq!(seen, Ok(holder), "{level}"),
                 _ => assert_eq!(seen, Err("40001".to_owned()), "{level}"),
             }
-            // The transaction as a whole is tried again, and sees who holds the key.
+            // The whole transaction is retried, and sees the holder of the key.
             caller.batch_execute(&begin).await.unwrap();
             assert_eq!(take(&caller, level).await, Ok(holder), "{level}");
             caller.batch_execute("COMMIT").await.unwrap();

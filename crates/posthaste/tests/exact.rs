@@ -1,5 +1,5 @@
-//! Whatever somebody has put into a schema of our search_path, what posthaste calls is what it
-//! means (sql/README.md).
+//! Whatever a schema of the search_path contains, posthaste calls the functions that it intends
+//! (sql/README.md).
 
 mod hostile;
 mod tree;
@@ -14,7 +14,7 @@ use tokio_postgres::{AsyncMessage, Client, NoTls};
 use crate::support::database;
 use tree::Catalogue;
 
-/// A session that receives the parse tree of each statement, with the text that it was made from.
+/// A session that receives the parse tree of each statement, with its source text.
 struct Printing {
     client: Client,
     printed: UnboundedReceiver<(String, String)>,
@@ -47,7 +47,7 @@ impl Printing {
         this
     }
 
-    /// What was printed since, but for the statements of utilities.
+    /// Returns the trees printed since, except for utility statements.
     fn trees(&mut self) -> Vec<(String, String)> {
         let mut trees = Vec::new();
         while let Ok((tree, context)) = self.printed.try_recv() {
@@ -59,14 +59,15 @@ impl Printing {
     }
 }
 
-/// The function that a tree was printed in, and the text that it was made from: the innermost comes
+/// Returns the function in which a tree was printed and its source text; the innermost one is
 /// first.
 fn origin(context: &str) -> Option<(&str, &str)> {
     let (statement, rest) = context.split_once("\"\nPL/pgSQL function ")?;
     Some((rest.split_once('(')?.0, statement.split_once('"')?.1))
 }
 
-/// What of the schema has no path of its own, with its text and its language.
+/// Returns the functions of the schema without a fixed search_path, with their text and whether
+/// they are SQL.
 async fn unpinned(client: &Client) -> BTreeMap<String, (String, bool)> {
     let rows = client
         .query(
@@ -83,7 +84,7 @@ async fn unpinned(client: &Client) -> BTreeMap<String, (String, bool)> {
         .collect()
 }
 
-/// The functions of the schema that a text calls.
+/// Returns the functions of the schema that a text calls.
 fn calls(text: &str) -> BTreeSet<String> {
     let names = text.split("posthaste.").skip(1);
     names
@@ -94,7 +95,7 @@ fn calls(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Those of the libraries and of the command.
+/// Returns the statements of the libraries and of the command.
 fn statements() -> Vec<(String, String)> {
     let mut found = crate::tidy::statements();
     let commands = crate::tidy::files("crates/posthaste-cli/src/commands", &["sql"]);
@@ -105,8 +106,8 @@ fn statements() -> Vec<(String, String)> {
     found
 }
 
-/// Everything outside of the schema's functions that calls them: statements, what documents tell
-/// people to run, views and rules, triggers, and defaults.
+/// Returns the functions that are called from outside the schema's functions: by statements, by
+/// commands in documents, views and rules, triggers, and defaults.
 async fn entries(client: &Client) -> BTreeSet<String> {
     let mut texts: String = statements().into_iter().map(|(_, text)| text).collect();
     for page in crate::tidy::files("docs", &["md"]) {
@@ -133,7 +134,7 @@ async fn entries(client: &Client) -> BTreeSet<String> {
     calls(&texts)
 }
 
-/// What runs under the path of the one that calls it: entered from outside, or from such a
+/// Returns the functions that run under the caller's search_path: called from outside, or by such a
 /// function.
 async fn in_foreign_paths(client: &Client) -> BTreeMap<String, (String, bool)> {
     let mut unpinned = unpinned(client).await;
@@ -179,7 +180,7 @@ async fn statements_call_only_qualified_functions() {
 
 #[tokio::test]
 async fn inlined_functions_call_only_qualified_functions() {
-    // 18 keeps no places in a tree, by which a call is found in its text.
+    // Version 18 prints no locations in a tree, which find a call in its text.
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
     let catalogue = Catalogue::read(&client).await;
@@ -188,7 +189,7 @@ async fn inlined_functions_call_only_qualified_functions() {
         if !is_sql {
             continue;
         }
-        // A body of the standard's is parsed when it is made, and its tree can be read.
+        // A SQL-standard body is parsed when it is created, so its tree can be read.
         let signature = format!(
             "SELECT pg_get_function_arguments(oid), pg_get_function_result(oid) FROM pg_proc
               WHERE pronamespace = 'posthaste'::regnamespace AND proname = '{name}'"
@@ -212,8 +213,8 @@ async fn inlined_functions_call_only_qualified_functions() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// What a program that enqueues may run, each way into each function that it pays for, and the call
-/// that the engine adds to what it sends alone.
+/// Statements of a producer that call, in each variant, every function whose cost it bears, and the
+/// call that the engine adds to statements that it sends alone.
 const PRODUCED: [&str; 23] = [
     "SELECT setval('posthaste.flags', 9223372036854775807),
             setval('posthaste.listeners_until', extract(epoch FROM now())::bigint + 1000)",
@@ -243,7 +244,7 @@ const PRODUCED: [&str; 23] = [
     "SELECT posthaste.stand_alone()",
 ];
 
-/// In functions that only these sessions reach.
+/// Functions that only these sessions reach.
 const TRIGGERS: [&str; 13] = [
     "sync_stamp_note",
     "sync_begin_note",
@@ -277,7 +278,7 @@ async fn producer_functions_call_only_qualified_functions() {
             continue;
         };
         let name = function.trim_start_matches("posthaste.").trim_matches('"');
-        // A pinned function runs what it calls under its path too.
+        // A pinned function runs its callees under its search_path too.
         let is_pinned = |name: &str| !unpinned.contains_key(name) && !TRIGGERS.contains(&name);
         let callers = context.lines().filter_map(|line| {
             let name = line.strip_prefix("PL/pgSQL function posthaste.")?;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
 
-/// The program of an example. `make test` builds them before the tests; a run of this binary alone
-/// may find old ones.
+/// Returns the program of an example. `make test` builds them before the tests; if this binary runs
+/// alone, old ones are rebuilt.
 pub fn example(name: &str) -> Command {
     let tests = std::env::current_exe().unwrap();
     let program = tests
@@ -30,8 +30,8 @@ pub fn example(name: &str) -> Command {
     Command::new(program)
 }
 
-/// Cargo, as it is started by hand: the variables that name the package of a test would have `ring`
-/// built anew, and all that needs it, and once more after the test.
+/// Returns a cargo command as if started by hand: the variables that name the package of a test
+/// would cause `ring` and all its dependents to be rebuilt, and again after the test.
 pub fn cargo() -> Command {
     let mut cargo = Command::new(env!("CARGO"));
     for (name, _) in std::env::vars_os() {
@@ -64,7 +64,7 @@ fn changed(file: &Path) -> Option<SystemTime> {
     file.metadata().and_then(|file| file.modified()).ok()
 }
 
-/// Files of Rust and SQL below a folder.
+/// Collects the Rust and SQL files below a folder.
 fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();

@@ -1,5 +1,5 @@
-//! Commands as handlers, observed from outside: what they are given, what their ends mean, and
-//! that nothing of them is left.
+//! Commands as handlers, observed from outside: their input, the meaning of their exit, and that no
+//! process of them is left.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,10 +13,10 @@ use tokio_postgres::Client;
 
 use crate::support::{SOON, all_done, count, database, unfinished, worker};
 
-/// The one that waits for less time than this was not waited for.
+/// A delay that no test waits out.
 const LONG: Duration = Duration::from_secs(600);
 
-/// A folder for commands and for what they leave behind.
+/// A folder for commands and their output.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -27,14 +27,15 @@ impl Folder {
         Self(folder)
     }
 
-    /// A command that is this script; `$1` is the folder.
+    /// Makes a command of this script; `$1` is the folder.
     fn script(&self, text: &str) -> Exec {
         Exec::new(self.file(text)).unwrap().arguments([&self.0])
     }
 
     fn file(&self, text: &str) -> PathBuf {
         let file = self.0.join("command");
-        // Written elsewhere and renamed: a file that is open for writing cannot be executed.
+        // Written under another name and renamed: a file that is open for writing cannot be
+        // executed.
         let made = self.0.join("command.new");
         fs::write(&made, format!("#!/bin/sh\n{text}\n")).unwrap();
         fs::set_permissions(&made, fs::Permissions::from_mode(0o755)).unwrap();
@@ -66,7 +67,7 @@ impl Drop for Folder {
     }
 }
 
-/// A worker that runs `command` for jobs of any name.
+/// Starts a worker that runs `command` for jobs of any name.
 async fn start(db: &TestDb, command: Exec) -> WorkerHandle {
     let queue = QueueConfig {
         backoff: Backoff {
@@ -91,7 +92,7 @@ async fn put(client: &Client, name: &str, kwargs: &Value) {
         .unwrap();
 }
 
-/// State, attempts and error of the only job.
+/// Returns state, attempts and error of the only job.
 async fn job(client: &Client) -> (String, i32, String) {
     let row = client
         .query_one(
@@ -272,7 +273,7 @@ async fn timeouts_end_a_command_and_its_children() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let folder = Folder::new("limit");
-    // The command ends when it is asked to, and says so; its child ignores that.
+    // The command ends on request, and prints that; its child ignores the request.
     let command = folder.script(
         "trap 'echo asked to end; exit 1' TERM; (trap '' TERM; sleep 600) & echo $$ $! >$1/pids; \
          wait",

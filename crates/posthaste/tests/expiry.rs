@@ -1,4 +1,4 @@
-//! Expiry: what expired is found and kept wherever it waits, and nobody has to wait for it.
+//! Expiry: expired jobs are found and retained wherever they wait, and no client waits for it.
 
 use posthaste::{Config, Outcome};
 use posthaste_testkit::{PgVersion, eventually};
@@ -6,13 +6,13 @@ use posthaste_testkit::{PgVersion, eventually};
 use crate::stress::store::Store;
 use crate::support::{SOON, all_done, database, quick, worker};
 
-/// The locks that somebody has on lanes.
+/// Counts the locks on lanes.
 const LANES_LOCKED: &str =
     "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = 1885893475
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
 
-/// A queue that nobody consumed for long is taken up again: its expired jobs are closed piece by
-/// piece, and no job among them is passed over.
+/// A queue that had no worker for long is served again: its expired jobs are closed in parts, and
+/// no live job among them is skipped.
 #[tokio::test]
 async fn claims_over_many_expired_jobs_are_bounded() {
     let db = database(PgVersion::any()).await;
@@ -50,8 +50,8 @@ async fn claims_over_many_expired_jobs_are_bounded() {
     assert_eq!(kept, 29_998);
 }
 
-/// A claim that goes on behind an expired job meets one that has not expired, and behind it, in the
-/// window of later snapshots, expired ones again.
+/// A claim that continues after an expired job meets a live one, and after it, in the window of
+/// later snapshots, expired ones again.
 #[tokio::test]
 async fn claims_that_close_expired_jobs_skip_no_live_ones() {
     let db = database(PgVersion::any()).await;
@@ -70,7 +70,7 @@ async fn claims_that_close_expired_jobs_skip_no_live_ones() {
     assert_eq!(store.unfinished().await.unwrap(), 0);
 }
 
-/// What says that a claim has left before it came to the end is not a job.
+/// The row that indicates an unfinished claim is not a job.
 #[tokio::test(flavor = "multi_thread")]
 async fn workers_reach_a_job_enqueued_after_many_expired_ones() {
     let db = database(PgVersion::any()).await;
@@ -110,8 +110,8 @@ async fn workers_reach_a_job_enqueued_after_many_expired_ones() {
     assert!(clean, "no claim of it was in doubt");
 }
 
-/// Somebody holds a scheduled slot, so that expiry stands before it: whatever it locked for a lane
-/// of the ready log is free by then.
+/// A scheduled slot is locked, so that expiry waits for it: by then it has released its locks on
+/// lanes of the ready log.
 #[tokio::test(flavor = "multi_thread")]
 async fn expiry_locks_no_lane_while_it_scans_another_slot() {
     let db = database(PgVersion::any()).await;
@@ -153,8 +153,8 @@ async fn expiry_locks_no_lane_while_it_scans_another_slot() {
     worker.stop().await.unwrap();
 }
 
-/// What is behind a lane's cursor is its worker's, done or not: expiry has nothing to do there, and
-/// takes no lock.
+/// Jobs before a lane's cursor belong to its worker, done or not: expiry skips them and takes no
+/// lock.
 #[tokio::test]
 async fn expiry_locks_no_lane_whose_expired_jobs_were_claimed() {
     let db = database(PgVersion::any()).await;
@@ -210,7 +210,7 @@ async fn jobs_waiting_for_slow_runs_are_released() {
         .start()
         .await
         .unwrap();
-    // Runs of no time justify a long line.
+    // Runs that take no time justify a long queue in the worker.
     let put = "INSERT INTO posthaste.job (name) SELECT 'n' FROM generate_series(1, 200)";
     client.batch_execute(put).await.unwrap();
     all_done(&client).await;

@@ -1,4 +1,4 @@
-//! One job: found by its number wherever it is, and let run now.
+//! Single jobs: found by id in every state, and retried.
 
 pub mod hands;
 
@@ -28,7 +28,7 @@ async fn jobs_are_found_by_id_in_every_state() {
         let plain =
             "SELECT posthaste.enqueue('x', '{\"n\": 1}', unique_key => gen_random_uuid()::text)";
         let mut expected = Vec::new();
-        // One after the other, each alone in the lane.
+        // One after the other, so that each is alone in the lane.
         for (end, state) in [
             (
                 "ARRAY[0::smallint], NULL, NULL, NULL, NULL, NULL",
@@ -97,7 +97,7 @@ async fn jobs_are_found_by_id_in_every_state() {
         mortal.claim(&client, 1).await;
         mortal.die(&client).await;
         expected.push((quarantined, State::Quarantined));
-        // In the overflow, and due there.
+        // Due in the overflow.
         let overflow = id_of(&client, "SELECT posthaste.enqueue('x', queue => 'nobody')").await;
         client
             .batch_execute("SELECT posthaste.move_to_overflow(0, 10)")
@@ -142,7 +142,7 @@ async fn jobs_are_found_by_id_in_every_state() {
         for (id, state) in &expected {
             assert_eq!(self::state(&client, *id).await, Some(*state), "job {id}");
         }
-        // All at once, and as the view shows them.
+        // All in one call, and as the view shows them.
         let differs = "SELECT count(*) FROM posthaste.find_many(ARRAY(SELECT generate_series(1,
                          100))) f
                          FULL JOIN posthaste.job j ON j.id = f.id
@@ -150,7 +150,7 @@ async fn jobs_are_found_by_id_in_every_state() {
                           OR f.kwargs <> j.kwargs";
         assert_eq!(id_of(&client, differs).await, 0);
         assert_eq!(state(&client, 4711).await, None);
-        // Given up and deleted: not done.
+        // Ended without completing and deleted: not completed.
         let deleted = id_of(
             &client,
             "DELETE FROM posthaste.dead WHERE state = 'dead' RETURNING id",
@@ -160,8 +160,8 @@ async fn jobs_are_found_by_id_in_every_state() {
     }
 }
 
-/// Pages of the store that finding a job touches. Those of the catalog do not count: a session
-/// reads them again whenever others have changed much of the server's databases.
+/// Returns the pages of the store that finding a job touches. Pages of the catalog do not count: a
+/// session reads them again when others have changed much in the server's databases.
 async fn pages(client: &Client, id: i64) -> i64 {
     let fetched = "SELECT sum(pg_stat_get_xact_blocks_fetched(oid))::bigint FROM pg_class
                     WHERE relnamespace = 'posthaste'::regnamespace";
@@ -195,7 +195,7 @@ async fn finding_a_job_reads_few_rows_even_after_it_moved() {
             let pages = pages(&client, id).await;
             assert!(pages * 8 < size, "{pages} of {size}");
         }
-        // Its row comes last, behind numbers that are all greater.
+        // Its row comes last, after larger ids.
         assert_eq!(
             jobs(&client).retry(&[JobId(early)]).await.unwrap(),
             [(JobId(early), State::Available)]
@@ -205,7 +205,7 @@ async fn finding_a_job_reads_few_rows_even_after_it_moved() {
     }
 }
 
-/// Batches of many sizes, two workers: the claim that has a job is found among the others.
+/// Batches of many sizes, two workers: the claim of a job is found among the others.
 #[tokio::test]
 async fn the_claim_of_a_job_is_found_among_many() {
     let db = database(PgVersion::any()).await;
@@ -257,7 +257,7 @@ async fn run_now_runs_a_waiting_job_once_and_keeps_its_attempts() {
         let now = jobs(&client).retry(&ids).await.unwrap();
         assert_eq!(now.len(), 2);
         assert!(now.iter().all(|(_, state)| *state == State::Available));
-        // Once more changes nothing.
+        // A second call changes nothing.
         assert_eq!(jobs(&client).retry(&ids).await.unwrap().len(), 2);
         assert_eq!(count(&client, "available").await, 2);
         let found = jobs(&client).find(JobId(retrying)).await.unwrap().unwrap();
@@ -273,7 +273,7 @@ async fn run_now_runs_a_waiting_job_once_and_keeps_its_attempts() {
         let (worker, runs) = counting(&db).await;
         all_done(&client).await;
         assert_eq!(runs.load(Ordering::SeqCst), 2);
-        // One that is due later than that one was is promoted beyond it.
+        // A probe that is due later is promoted after it.
         client
             .batch_execute(
                 "SELECT posthaste.enqueue('probe', scheduled_at => now() + interval '3 seconds')",
@@ -326,7 +326,7 @@ async fn run_now_selects_waiting_jobs_and_reports_the_others() {
     assert_eq!(refused.code().unwrap().code(), "25000");
     client.batch_execute("ROLLBACK").await.unwrap();
 
-    // The wait of a quarantined job ends; an awaited job is somebody else's to end.
+    // The wait of a quarantined job ends; only its receiver ends the wait of an awaited job.
     let hands = Hands::new(&client).await;
     let lone = "SELECT posthaste.enqueue('x', queue => 'alone')";
     let awaited = id_of(&client, lone).await;

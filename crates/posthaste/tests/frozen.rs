@@ -1,5 +1,5 @@
-//! Workers that stand still while an answer is on its way, as a process that is stopped, a machine
-//! that is frozen or a link that stalls: they hold no lock, and nobody waits for them.
+//! Workers that freeze while an answer is in flight, such as a stopped process, a frozen machine or
+//! a stalled link: they hold no lock, and no client waits for them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,13 +11,13 @@ use tokio_postgres::Client;
 
 use crate::support::{SOON, all_done, hand, migrated, number, worker};
 
-/// More than what sockets hold for a client that reads nothing.
+/// More than the sockets buffer for a client that reads nothing.
 const BIG: &str = "
     INSERT INTO posthaste.job (name, kwargs)
     SELECT 'big', jsonb_build_object('pad', repeat('x', 40000)) FROM generate_series(1, 380)";
 const JOBS: usize = 380;
 
-/// Takes everything and is done with it at once.
+/// Takes every job and completes it at once.
 #[derive(Default)]
 struct Greedy {
     is_ordered: bool,
@@ -79,7 +79,7 @@ impl Scene {
             .unwrap()
     }
 
-    /// Somebody else claims what comes now, and dies. What it had is rescued.
+    /// Claims new jobs as another worker that dies; its jobs are rescued.
     async fn claim_beside(&self) {
         let client = &self.client;
         client
@@ -96,7 +96,7 @@ impl Scene {
         assert_eq!(claimed, 20);
     }
 
-    /// The worker has run so many jobs, and nothing is left.
+    /// Checks that the worker has run this many jobs, and none are left.
     async fn ends(&self, worker: WorkerHandle, runs: usize) {
         all_done(&self.client).await;
         assert_eq!(self.consumer.done.load(Ordering::SeqCst), runs);
@@ -159,7 +159,7 @@ async fn a_worker_frozen_in_a_quarantine_claim_leaves_no_open_claim() {
     stalled.wait(SOON).await.unwrap();
     let running = "SELECT count(*) FROM posthaste.in_flight WHERE state = 'running'";
     assert_eq!(number(&scene.client, running).await, 380);
-    // Who cancels and who rescues passes over rows that are locked: none is.
+    // Cancel and rescue skip locked rows: none is locked.
     let free = "SELECT count(*) FROM (SELECT FROM posthaste.in_flight FOR UPDATE SKIP LOCKED) h";
     assert_eq!(number(&scene.client, free).await, 380);
     scene.proxy.restore().await.unwrap();
@@ -181,8 +181,9 @@ async fn unread_claims_are_released_or_recovered_without_an_attempt() {
     }
 }
 
-/// The answer of a claim holds the job of one segment and names the batch of another. A leader
-/// moves the first to posthaste.in_flight, where the second statement of the claim meets it again.
+/// The answer of a claim contains the job of one segment and names the batch of another. A leader
+/// moves the first job to posthaste.in_flight, where the second statement of the claim reads it
+/// again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_that_moves_between_the_statements_of_its_claim_runs_once() {
     let scene = Scene::new(false).await;
@@ -207,7 +208,7 @@ async fn a_job_that_moves_between_the_statements_of_its_claim_runs_once() {
     scene.ends(worker, JOBS + 1).await;
 }
 
-/// Whether no other transaction writes into a table of this database.
+/// Checks that no other transaction writes into a table of this database.
 fn is_unwritten(table: &str) -> String {
     format!(
         "SELECT NOT EXISTS (SELECT FROM pg_locks
@@ -216,7 +217,8 @@ fn is_unwritten(table: &str) -> String {
     )
 }
 
-/// These answer for each job, in a transaction that has locked lanes, the promoter or rows.
+/// These functions answer for each job, in a transaction that has locked lanes, the promoter or
+/// rows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn frozen_clients_lose_the_locks_of_cancel_and_retry() {
     let claim = "INSERT INTO posthaste.worker (name) VALUES ('w');
@@ -254,7 +256,7 @@ async fn frozen_clients_lose_the_locks_of_cancel_and_retry() {
     ];
     for (jobs, call, lock) in cases {
         let scene = Scene::new(false).await;
-        // Each a transaction of its own: a claim sees what others have committed.
+        // Each in a separate transaction: a claim sees only committed rows.
         for step in jobs.split(';') {
             scene.client.batch_execute(step).await.unwrap();
         }
@@ -280,7 +282,7 @@ async fn frozen_clients_lose_the_locks_of_cancel_and_retry() {
     }
 }
 
-/// What an answer may have is what a server sends to a client that reads nothing.
+/// An answer may be as large as the data that a server can send to a client that reads nothing.
 #[tokio::test]
 async fn claim_answers_respect_their_byte_limit() {
     let scene = Scene::new(false).await;
@@ -318,7 +320,7 @@ async fn claim_answers_respect_their_byte_limit() {
     }
 }
 
-/// What a worker that stood still between its claim and the reading gets.
+/// Reads a claim as a worker does that froze after it.
 #[tokio::test]
 async fn a_claim_can_be_read_while_it_owns_its_jobs() {
     let scene = Scene::new(false).await;

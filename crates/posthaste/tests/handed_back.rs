@@ -1,5 +1,5 @@
-//! Jobs that come back without an effect: rolled back, given back or snoozed until now. Each is
-//! counted as an attempt or waits longer each time, and a line says so.
+//! Jobs that come back without an effect: rolled back, given back or snoozed without a delay. Each
+//! return counts as an attempt or waits longer than the last one, and is logged.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -15,7 +15,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::lifecycle::job;
 use crate::support::{SOON, all_done, database, number, quick_queue, worker};
 
-/// What this process logs, on whatever thread.
+/// The log of this process, of all threads.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -44,7 +44,7 @@ impl Log {
         LOG.get_or_init(begin).clone()
     }
 
-    /// The lines that hold all of these.
+    /// Returns the lines that contain all of these parts.
     fn lines(&self, parts: &[&str]) -> Vec<String> {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         let holds = |line: &&str| parts.iter().all(|part| line.contains(part));
@@ -138,7 +138,7 @@ async fn runs_that_lose_their_job_do_not_count_as_completed() {
     assert_eq!(completed, 1, "it was completed once");
 }
 
-/// Gives everything back at once, and says so.
+/// Gives every job back at once, and reports it.
 struct Unwilling(UnboundedSender<()>);
 
 impl Consumer for Unwilling {
@@ -161,7 +161,7 @@ async fn unwilling(db: &TestDb) -> (WorkerHandle, UnboundedReceiver<()>) {
     (worker.start().await.unwrap(), returns)
 }
 
-/// How long it takes until it came so often.
+/// Returns the time until it came this many times.
 async fn time_of(returns: &mut UnboundedReceiver<()>, times: usize) -> Duration {
     returns.recv().await.unwrap();
     let first = Instant::now();
@@ -172,7 +172,7 @@ async fn time_of(returns: &mut UnboundedReceiver<()>, times: usize) -> Duration 
     first.elapsed()
 }
 
-/// Six times: pauses of at least 50, 100, 200 and 400 ms lie between.
+/// Six returns, with pauses of at least 50, 100, 200 and 400 ms between them.
 const SIX_TIMES: Duration = Duration::from_millis(750);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -230,7 +230,7 @@ async fn repeatedly_released_quarantined_jobs_run_less_often() {
     }
     let (worker, mut returns) = unwilling(&db).await;
     let took = time_of(&mut returns, 5).await;
-    // Twice in each turn, and a second and two between the turns.
+    // Two returns in each turn, and pauses of one and two seconds between the turns.
     assert!(took >= Duration::from_secs(3), "five times in {took:?}");
     worker.stop().await.unwrap();
 }

@@ -1,5 +1,5 @@
-//! History: failed attempts and done jobs are kept for a while, and forgotten without anybody
-//! having to wait.
+//! History: failed attempts and completed jobs are retained for a while, and removed without making
+//! any client wait.
 
 use std::time::Duration;
 
@@ -106,7 +106,7 @@ async fn worker_deaths_and_missing_confirmations_are_recorded() {
         first.claim(&client, 1).await;
         first.die(&client).await;
         assert_eq!(outcomes(id).await, [crashed(first.id)]);
-        // The second one has it alone.
+        // The second worker runs it alone.
         let second = Hands::new(&client).await;
         client
             .execute(
@@ -131,7 +131,7 @@ async fn worker_deaths_and_missing_confirmations_are_recorded() {
     }
 }
 
-/// Done in each way there is, with and without a queue that keeps.
+/// Jobs complete by each method, with and without a queue that retains them.
 #[tokio::test]
 async fn completed_jobs_are_retained_once_if_their_queue_is_configured() {
     for version in PgVersion::tried() {
@@ -214,7 +214,7 @@ async fn completed_jobs_are_retained_once_if_their_queue_is_configured() {
         );
         worker.stop().await.unwrap();
 
-        // The confirmation's transaction did not see the job held.
+        // The transaction of the confirmation did not see that the job is held.
         let hands = Hands::new(&client).await;
         let id = id_of(&client, "SELECT posthaste.enqueue('late')").await;
         let fence = hands.claim(&client, 1).await;
@@ -237,13 +237,13 @@ async fn completed_jobs_are_retained_once_if_their_queue_is_configured() {
     }
 }
 
-/// As if so much time had passed.
+/// Simulates that this much time has passed.
 async fn pass(client: &Client, time: &str) {
     let pass = format!("UPDATE posthaste.volume SET began_at = began_at - interval '{time}'");
     client.batch_execute(&pass).await.unwrap();
 }
 
-/// Rows of attempts and of done jobs that are kept.
+/// Returns the retained rows of attempts and of completed jobs.
 async fn kept(client: &Client) -> (i64, i64) {
     (
         number(client, "SELECT count(*) FROM posthaste.attempt").await,
@@ -251,7 +251,7 @@ async fn kept(client: &Client) -> (i64, i64) {
     )
 }
 
-/// One failed attempt, one done job of the queue.
+/// Makes one failed attempt and one completed job of the queue.
 async fn make_history(client: &Client, queue: &str) {
     let hands = Hands::new(client).await;
     for kind in ["2::smallint", "0::smallint"] {
@@ -319,7 +319,7 @@ async fn history_writes_block_nobody_and_need_no_leader() {
         pass(&client, "1 day").await;
         tidy(&client).await;
         pass(&client, "20 days").await;
-        // A dump: it has read all of it and stays.
+        // A dump that has read all rows and stays open.
         reader
             .batch_execute(
                 "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM posthaste.attempt, \
@@ -337,15 +337,15 @@ async fn history_writes_block_nobody_and_need_no_leader() {
         .await
         .unwrap();
         assert_eq!(kept(&client).await, (1, 1));
-        // No leader for a year, then a clock that steps back by ten: history is written all the
-        // same.
+        // No leader for a year, then a clock that steps back by ten years: history is still
+        // written.
         for step in ["1 year", "-10 years"] {
             pass(&client, step).await;
             make_history(&client, "q").await;
         }
         assert_eq!(kept(&client).await, (3, 3));
         reader.batch_execute("COMMIT").await.unwrap();
-        // The clock is made up for, and then time passes.
+        // The clock is corrected, and then time passes.
         for _ in 0..12 {
             tidy(&client).await;
             pass(&client, "4 days").await;

@@ -1,5 +1,5 @@
-//! HTTP as a handler, against a real server on the loopback: what it is asked, and what its answers
-//! mean.
+//! HTTP as a handler, against a real server on the loopback: its requests, and the meaning of the
+//! answers.
 
 mod endpoint;
 
@@ -27,12 +27,12 @@ const SECRETS: [&str; 2] = [
     "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=",
     "whsec_Hx4dHBsaGRgXFhUUExIREA8ODQwLCgkIBwYFBAMCAQA=",
 ];
-/// A back-off that no wait in these tests comes near.
+/// A back-off that no wait in these tests reaches.
 const NEVER: Duration = Duration::from_secs(40_000);
 
 type Seen = Arc<Mutex<Vec<(String, HeaderMap, Bytes)>>>;
 
-/// Answers with the status in the path, and keeps what it was asked.
+/// Answers with the status in the path, and records its requests.
 async fn serve() -> (String, Seen) {
     let seen = Seen::default();
     let routes = Router::new()
@@ -72,7 +72,7 @@ async fn answer(
         ),
         "date" => {
             let headers = answer.headers_mut();
-            // An hour from now by the server's clock, which is decades behind.
+            // An hour from now by the server's clock, which is decades slow.
             headers.insert(
                 header::DATE,
                 "Sun, 06 Nov 1994 08:00:00 GMT".parse().unwrap(),
@@ -98,13 +98,13 @@ async fn answer(
 }
 
 fn http(url: &str) -> Http {
-    // Built together with the program, the client knows TLS, and asks for a provider even where it
-    // needs none.
+    // Built together with the program, the client supports TLS, and requires a provider even
+    // without TLS.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Http::new(reqwest::Client::builder().no_proxy(), url).unwrap()
 }
 
-/// A worker with a handler of the same name for each of these paths.
+/// Starts a worker with a handler of the same name for each of these paths.
 async fn start(db: &TestDb, address: &str, paths: &[&str]) -> WorkerHandle {
     let queue = QueueConfig {
         backoff: Backoff {
@@ -174,7 +174,7 @@ async fn success_statuses_count_despite_an_endless_body() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let (address, seen) = serve().await;
-    // Far beyond what the test waits for.
+    // Much longer than the test waits.
     let post = http(&format!("{address}/endless")).time_limit(SOON * 10);
     let worker = worker(&db.pool(2).unwrap())
         .queue("default", 2)
@@ -306,7 +306,7 @@ async fn response_timeouts_count_an_attempt() {
     assert_eq!(count(&client, "dead").await, 0);
 }
 
-/// The turns that can be had at once, which end with the answer.
+/// Takes all permits that are free now; they are released with the answer.
 fn at_once(turns: &Turns) -> Vec<SemaphorePermit<'_>> {
     std::iter::from_fn(|| turns.next().now_or_never().flatten()).collect()
 }

@@ -11,8 +11,8 @@ use crate::parts::queue::Queues;
 use crate::store;
 use crate::store::reconnecting::ReconnectingClient;
 
-/// The most lanes of a queue that are not reread: each lane costs a probe at each poll, so unused
-/// ones are to be forgotten.
+/// The number of lanes above which those of a queue are reread: each costs a probe at each poll, so
+/// unused ones are to be forgotten.
 const FEW: usize = 32;
 const RECALL: Duration = Duration::from_secs(10);
 

@@ -13,7 +13,7 @@ pub enum State {
     Scheduled,
     /// Due, waiting for a worker.
     Available,
-    /// Due, but an earlier job of its ordering key has not ended.
+    /// Due, but another job of its ordering key comes first.
     Blocked,
     /// Claimed by a worker.
     Running,
@@ -87,7 +87,7 @@ impl FromStr for State {
 pub enum Event {
     /// Its scheduled time has come.
     Due,
-    /// It is due, or was redriven, and an earlier job of its ordering key has not ended.
+    /// It is due, or was redriven, and has an ordering key.
     Blocked,
     /// The earlier jobs of its ordering key have ended for good.
     Unblocked,

@@ -19,7 +19,7 @@ async fn empty(version: PgVersion) -> (TestDb, tokio_postgres::Client) {
     (db, client)
 }
 
-/// Twice in one transaction: the second call finds nothing to do.
+/// Migrates twice in one transaction: the second call has nothing to do.
 async fn migrated(executor: impl Executor) {
     let mut client = Client::new(executor);
     let MigrationReport { applied } = client.migrate().await.unwrap();
@@ -32,7 +32,7 @@ async fn has_schema(client: &tokio_postgres::Client) -> bool {
     client.query_one(there, &[]).await.unwrap().get(0)
 }
 
-/// All that is in the schema, and what the ledger says.
+/// Returns all objects of the schema, and the contents of the ledger.
 async fn shape(client: &tokio_postgres::Client) -> Vec<String> {
     let all = "SELECT concat(c.relkind, c.relname, c.relacl) FROM pg_class c
                 WHERE c.relnamespace = 'posthaste'::regnamespace
@@ -51,7 +51,7 @@ async fn shape(client: &tokio_postgres::Client) -> Vec<String> {
     rows.iter().map(|row| row.get(0)).collect()
 }
 
-/// The same as `posthaste::migrate` has made.
+/// Checks that the schema equals the one of `posthaste::migrate`.
 async fn judged(client: &tokio_postgres::Client, version: PgVersion, driver: &str) {
     check_schema(client).await.unwrap();
     let expected = database(version).await;

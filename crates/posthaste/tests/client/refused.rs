@@ -1,4 +1,4 @@
-//! What is refused: by the library before anything is sent, and by the server.
+//! Rejected arguments: by the library before anything is sent, and by the server.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use posthaste_testkit::{PgServer, PgVersion, TestDb, connect};
 
 use crate::support::{database, jobs, number};
 
-/// Fails the test when it is asked for anything.
+/// Fails the test when a statement is sent.
 struct Untouched;
 
 impl Executor for Untouched {
@@ -64,7 +64,7 @@ async fn invalid_requests_fail_before_anything_is_sent() {
     ] {
         assert!(message.starts_with(&format!("{field}: ")), "{message}");
     }
-    // Nothing is to be done.
+    // Empty lists need no statement.
     assert!(all.cancel(&[]).await.unwrap().is_empty());
     assert!(all.retry(&[]).await.unwrap().is_empty());
     assert!(all.redrive(&[]).await.unwrap().is_empty());

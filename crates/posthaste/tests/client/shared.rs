@@ -1,4 +1,4 @@
-//! What every driver must be able to do in a transaction that is not committed.
+//! Operations that every driver must support in a transaction that is not committed.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use uuid::Uuid;
 
 use crate::support::{number, unfinished};
 
-/// As Postgres prints them.
+/// Arguments as Postgres prints them.
 const KWARGS: &str = "{\"n\": 123456789012345678901234567890.000000001, \"big\": \
                       9223372036854775808, \"text\": \"\\\"quoted\\\", \\\\ and \u{1F680}\"}";
 const QUEUE: &str = "q'u\"e";
 const NAME: &str = "it's \u{1F680}";
 const TAG: &str = "t\\\u{e4}\"g,{}";
 
-/// Each operation with values that have to be quoted somewhere, and what it answers.
+/// Calls each operation with values that need quoting, and checks its answer.
 pub async fn everything<E: Executor>(mut executor: E) {
     let scheduled_at = "2999-12-31T23:59:59.999999Z".parse().unwrap();
     let kwargs = RawValue::from_string(KWARGS.to_owned()).unwrap();
@@ -95,14 +95,14 @@ pub async fn everything<E: Executor>(mut executor: E) {
     assert!(!all.confirm(Uuid::new_v4()).await.unwrap());
 }
 
-/// That was rolled back.
+/// Checks that the transaction was rolled back.
 pub async fn nothing_is_left(client: &tokio_postgres::Client) {
     assert_eq!(unfinished(client).await, 0);
     let queues = "SELECT count(*) FROM posthaste.queue";
     assert_eq!(number(client, queues).await, 0);
 }
 
-/// All that is known of a job.
+/// Formats all fields of a job.
 pub fn describe(job: &FoundJob) -> String {
     format!(
         "{job:?} {:?} {:?} {:?} {:?} {:?} {:?}",
@@ -115,7 +115,7 @@ pub fn describe(job: &FoundJob) -> String {
     )
 }
 
-/// The time in this column of the one row, since 1970.
+/// Returns the time in this column of the only row, in microseconds since 1970.
 pub async fn microseconds(client: &tokio_postgres::Client, column: &str, from: &str) -> i64 {
     let sql = format!("SELECT (extract(epoch FROM {column}) * 1000000)::bigint FROM {from}");
     number(client, &sql).await

@@ -1,5 +1,5 @@
 //! Servers whose timeline never changes, such as Neon's: a branch of a database, and a database
-//! that was set back in place, have the original's system identifier and timeline.
+//! that was reset in place, have the original's system identifier and timeline.
 
 use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually};
 use tokio_postgres::Client;
@@ -41,7 +41,7 @@ async fn branches_on_the_same_timeline_give_different_delivery_ids() {
     let given = delivery(&client, first).await.unwrap();
     drop(client);
 
-    // The original starts again too, so that both advance their sequences alike.
+    // The original restarts too, so that both advance their sequences equally.
     let branch = tokio::task::block_in_place(|| {
         let branch = original.start_of_files(&[NEON])?;
         original.stop_immediate()?;
@@ -64,7 +64,7 @@ async fn branches_on_the_same_timeline_give_different_delivery_ids() {
         .unwrap();
         waiting.stop().await.unwrap();
     }
-    // Under the name of its site it is the database, set back in place.
+    // With the name of its site it is the original database, reset in place.
     let (working, runs_there) = start(&copy.pool(2).unwrap(), Some("production"), &["default"])
         .await
         .unwrap();

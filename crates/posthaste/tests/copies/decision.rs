@@ -4,19 +4,19 @@ use posthaste_testkit::PgVersion;
 
 use crate::support;
 
-/// What the store and the process have for names.
+/// The names of the store's site and of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Names {
     None,
     Same,
     Different,
-    /// Only the store's site.
+    /// Only the store's site has a name.
     Store,
-    /// Only the process.
+    /// Only the process has a name.
     Process,
 }
 
-/// The rule once more, as people say it.
+/// The rule again, as the documentation states it.
 fn may_work(
     names: Names,
     is_known_address: bool,

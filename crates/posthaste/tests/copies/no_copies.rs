@@ -1,4 +1,4 @@
-//! Templates, and servers that refuse what managed ones do.
+//! Template databases, and servers that deny what managed servers deny.
 
 use posthaste::adopt;
 use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually};
@@ -12,7 +12,7 @@ async fn databases_created_from_a_template_need_no_adoption() {
     let template = TestDb::empty(&server).await.unwrap();
     let mut client = template.client().await.unwrap();
     posthaste::migrate(&mut client).await.unwrap();
-    // A worker came to it, and a job waits.
+    // A worker used it, and a job waits.
     let pool = template.pool(2).unwrap();
     let (worker, _) = start(&pool, Some("tests"), &["default"]).await.unwrap();
     worker.stop().await.unwrap();
@@ -40,7 +40,7 @@ async fn databases_created_from_a_template_need_no_adoption() {
     worker.stop().await.unwrap();
 }
 
-/// What managed servers refuse to the owner of a database.
+/// Revokes the functions that managed servers deny to the owner of a database.
 const REFUSED: &str = "
     DO $do$ DECLARE f regprocedure; BEGIN
       FOR f IN SELECT p.oid::regprocedure FROM pg_proc p
@@ -114,7 +114,7 @@ async fn a_plain_owner_can_work_on_a_managed_server() {
         assert_eq!(before, after, "an id that was given stays");
         worker.stop().await.unwrap();
 
-        // Its copy waits as anywhere.
+        // Its copy waits, as on any other server.
         let server = tokio::task::block_in_place(|| server.start_backup(&[])).unwrap();
         let copy = TestDb::of(&server, "managed");
         let pool = copy.pool_as("owner", 2).unwrap();

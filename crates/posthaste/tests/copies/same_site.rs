@@ -1,4 +1,4 @@
-//! What is no copy: nobody's hand is needed.
+//! Changes that make no copy: no operator is needed.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn pool(url: &str) -> anyhow::Result<Pool> {
     Ok(Pool::builder(manager).max_size(2).build()?)
 }
 
-/// A worker that connects by this address does a job.
+/// Checks that a worker that connects by this address runs a job.
 async fn works(url: &str, site: Option<&str>, says: &str) -> anyhow::Result<()> {
     let (worker, runs) = start(&pool(url)?, site, &["default"]).await?;
     let client = pool(url)?.get().await?;
@@ -33,7 +33,7 @@ async fn works(url: &str, site: Option<&str>, says: &str) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// A worker that connects by this address waits.
+/// Checks that a worker that connects by this address waits.
 async fn waits(url: &str, site: Option<&str>, says: &str) -> anyhow::Result<()> {
     let (worker, _) = start(&pool(url)?, site, &["default"]).await?;
     eventually(SOON, says, async || Ok(worker.refused().is_some())).await?;
@@ -70,7 +70,8 @@ async fn other_addresses_poolers_and_restarts_need_no_adoption() {
         server.restart()
     })
     .unwrap();
-    // A crash, or a snapshot whose user forgot the name: undecided until one with the name came.
+    // After a crash, or in a snapshot used without the name, a worker waits until one with the name
+    // has come.
     waits(&of("127.0.0.1"), None, "without its name")
         .await
         .unwrap();
@@ -80,7 +81,7 @@ async fn other_addresses_poolers_and_restarts_need_no_adoption() {
     works(&of("127.0.0.1"), None, "known again").await.unwrap();
 }
 
-/// A proxy whose address stays, whatever is behind it.
+/// A proxy with a fixed address and a variable server.
 struct Name {
     port: u16,
     target: tokio::sync::watch::Sender<u16>,
@@ -101,7 +102,7 @@ impl Name {
                 tokio::spawn(async move {
                     if let Ok(mut server) = tokio::net::TcpStream::connect(("127.0.0.1", to)).await
                     {
-                        // It ends with either side.
+                        // Ends when either side disconnects.
                         let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
                     }
                 });
@@ -119,7 +120,7 @@ impl Name {
     }
 }
 
-/// A replica takes the place of its server, which is gone.
+/// Makes a replica and promotes it in place of its server, which is stopped.
 async fn fail_over(server: PgServer, database: &str) -> anyhow::Result<PgServer> {
     let replica = tokio::task::block_in_place(|| server.start_replica(&[]))?;
     let there = connect(&replica.url(database)).await?;
@@ -143,8 +144,8 @@ async fn fail_over(server: PgServer, database: &str) -> anyhow::Result<PgServer>
     Ok(replica)
 }
 
-/// A site whose server and addresses change: it works by one name, and by every other one that it
-/// was given.
+/// A site whose server and addresses change: it works at one address, and at every other one that
+/// it was given.
 struct Site {
     server: PgServer,
     database: String,
@@ -177,7 +178,7 @@ impl Site {
         self.works(name, round).await
     }
 
-    /// By an address that it never had.
+    /// Works at an address that it never had.
     async fn works_at_first(&mut self, round: usize) -> anyhow::Result<()> {
         let name = Name::of(&self.server).await?;
         self.works(&name, round).await?;
@@ -218,7 +219,7 @@ async fn restarts_failovers_and_new_addresses_need_no_adoption() {
     goes_on(12).await.unwrap();
 }
 
-/// `POSTHASTE_CHANGES` says another number.
+/// `POSTHASTE_CHANGES` sets another number.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn many_changes_of_one_site_need_no_adoption() {
     let changes = std::env::var("POSTHASTE_CHANGES").ok();
@@ -226,7 +227,7 @@ async fn many_changes_of_one_site_need_no_adoption() {
     goes_on(changes).await.unwrap();
 }
 
-/// Does a job by a worker that lives on.
+/// Runs a job by a worker that keeps running.
 async fn runs_one(
     (worker, runs): &(WorkerHandle, Runs),
     server: &PgServer,
@@ -251,7 +252,7 @@ async fn a_failover_to_another_listed_host_needs_no_adoption() -> anyhow::Result
     let db = support::migrated(&server).await;
     let name = db.name().to_owned();
     let (first, second) = (Name::of(&server).await?, Name::of(&server).await?);
-    // Nobody answers at the second address before the failover.
+    // No server answers at the second address before the failover.
     second.target.send_replace(1);
     let list = format!(
         "host=127.0.0.1,127.0.0.1 port={},{} user=postgres dbname={name}",
@@ -263,7 +264,7 @@ async fn a_failover_to_another_listed_host_needs_no_adoption() -> anyhow::Result
     first.target.send_replace(1);
     second.lead_to(&server);
     runs_one(&living, &server, &name, "after").await?;
-    // A crash too, and a process that has the second host alone.
+    // After a crash too, and by a process that has only the second host.
     tokio::task::block_in_place(|| {
         server.stop_immediate()?;
         server.restart()
@@ -302,7 +303,7 @@ async fn running_processes_continue_at_a_forgotten_address() -> anyhow::Result<(
     let living = start(&pool(&proxy.url(&name))?, None, &["default"]).await?;
     runs_one(&living, &server, &name, "before").await?;
     let client = connect(&server.url(&name)).await?;
-    // Forty others came since, and one of them named the site.
+    // Forty others have come since, and one of them named the site.
     let others = "SELECT posthaste.enter_site(NULL, ARRAY[concat('db', n, ':5432/app')])
                     FROM generate_series(1, 40) n";
     client.execute(others, &[]).await?;
@@ -315,7 +316,7 @@ async fn running_processes_continue_at_a_forgotten_address() -> anyhow::Result<(
     proxy.lead_to(&server);
     runs_one(&living, &server, &name, "after").await?;
     living.0.stop().await?;
-    // One that came to the copy for the first time has followed nothing.
+    // A process that connects to the copy first has followed no failover.
     proxy.lead_to(&copy);
     waits(&proxy.url(&name), None, "a new process").await?;
     Ok(())

@@ -1,5 +1,4 @@
-//! Whether the counters say what the view shows, asked again and again while everything happens at
-//! once.
+//! Compares the counters with the view repeatedly during concurrent work.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -8,9 +7,9 @@ use tokio_postgres::Client;
 
 use crate::stress::{self, session, settings::Settings};
 
-/// What the counters and the view disagree about, by one statement and so by one snapshot. A job
-/// that has expired where it waits counts as what it was until somebody has found it, so those
-/// states are one here.
+/// Selects the differences between counters and view in one statement, and therefore by one
+/// snapshot. A job that has expired while it waits keeps its former state until a claim or the
+/// leader finds it, so those states are one here.
 const DISAGREEMENT: &str = "
   WITH counted AS (
     SELECT c.queue, c.priority, c.name, c.tag, CASE WHEN c.what IN ('available', 'blocked',
@@ -28,15 +27,15 @@ const DISAGREEMENT: &str = "
     FROM counted c FULL JOIN shown s USING (queue, priority, name, tag, what)
       WHERE c.jobs IS DISTINCT FROM s.jobs";
 
-/// How often they were compared, and how many marks there were at once.
+/// The number of comparisons, and the most marks at once.
 #[derive(Debug, Default)]
 pub struct Compared {
     pub times: usize,
     pub marks: i64,
 }
 
-/// Compares once; the error is a disagreement. A segment that is rotated meanwhile is met twice or
-/// not at all: then it says nothing.
+/// Compares once; the error is a difference. If a segment is rotated during the comparison, it is
+/// read twice or not at all: then the comparison does not count.
 async fn agree(client: &Client) -> Result<bool, String> {
     let at = async || -> Result<String, String> {
         let row = client.query_one("SELECT posthaste.reading_at()", &[]).await;
@@ -89,8 +88,7 @@ async fn compare(url: &str, over: &AtomicBool) -> Result<Compared, String> {
     Ok(compared)
 }
 
-/// Plays the stress with somebody who counts and somebody who compares; the error says what was
-/// found wrong first.
+/// Runs the stress test with a concurrent counter and comparer; returns the first error.
 pub async fn under_stress(url: &str, settings: Settings) -> Result<Compared, String> {
     let over = AtomicBool::new(false);
     let working = async {
@@ -98,7 +96,7 @@ pub async fn under_stress(url: &str, settings: Settings) -> Result<Compared, Str
         over.store(true, Ordering::SeqCst);
         report
     };
-    // The stress itself goes on to its end: it is not interrupted.
+    // The stress test is not interrupted: it runs to its end.
     let comparing = compare(url, &over);
     let (report, counted, compared) = tokio::join!(working, account(url, &over), comparing);
     let compared = compared?;
@@ -107,7 +105,7 @@ pub async fn under_stress(url: &str, settings: Settings) -> Result<Compared, Str
     Ok(compared)
 }
 
-/// Says and does one thing after the other, and compares after each; the error is a disagreement.
+/// Runs one statement after the other, and compares after each; the error is a difference.
 async fn agree_after_each(client: &Client, statements: &[&str]) -> Result<(), String> {
     for statement in statements {
         client
@@ -141,8 +139,8 @@ const CLAIM: &str =
 /// Counts everything.
 const ACCOUNT: &str = "SELECT posthaste.account(1000, 3, 65536)";
 
-/// Claims some of a lane's jobs, counts, and goes on, while a transaction that has enqueued before
-/// all of them commits in between.
+/// Claims some of a lane's jobs, counts, and continues, while a transaction that has enqueued
+/// before all of them commits in between.
 pub async fn after_a_late_commit(url: &str) -> Result<(), String> {
     let (client, late) = (session::connect(url).await?, session::connect(url).await?);
     let failed = |error| session::describe("the late transaction", &error);
@@ -166,7 +164,7 @@ pub async fn after_a_late_commit(url: &str) -> Result<(), String> {
     agree_after_each(&client, &[CLAIM; 20]).await
 }
 
-/// Jobs of one ordering key, one after the other.
+/// Runs jobs of one ordering key one after the other.
 pub async fn after_turns(url: &str) -> Result<(), String> {
     const ADVANCE_ORDERING: &str = "SELECT posthaste.advance_ordering(10)";
     const DO_ONE: &str = "SELECT posthaste.settle(c.slot, c.batch, t.token, ARRAY[c.id], '{0}',

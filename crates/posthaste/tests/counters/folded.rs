@@ -7,10 +7,10 @@ use tokio_postgres::Client;
 use super::account;
 use crate::support::{database, hand, jobs};
 
-/// Kinds of each queue and state that are counted apart, and the bucket of all others.
+/// Kinds of each queue and state that are counted separately, and the bucket of all others.
 const MOST: usize = 1_001;
 
-/// What the view says: available, scheduled and running jobs.
+/// Returns the available, scheduled and running jobs of the view.
 async fn shown(client: &Client) -> (i64, i64, i64) {
     let sql = "SELECT count(*) FILTER (WHERE state = 'available'),
                       count(*) FILTER (WHERE state = 'scheduled'),
@@ -19,7 +19,7 @@ async fn shown(client: &Client) -> (i64, i64, i64) {
     (row.get(0), row.get(1), row.get(2))
 }
 
-/// Reads the counters, which agree with the view and are few.
+/// Reads the counters, which must agree with the view and be few.
 async fn counted(client: &Client) -> Vec<Counter> {
     let found = jobs(client).counters().await.unwrap().jobs;
     let sum = |of: fn(&Counter) -> i64| found.iter().map(of).sum::<i64>();
@@ -42,14 +42,14 @@ async fn counted(client: &Client) -> Vec<Counter> {
     found
 }
 
-/// The longest of these arrays.
+/// Returns the length of the longest of these arrays.
 async fn longest(client: &Client, table: &str) -> usize {
     let sql = format!("SELECT coalesce(max(cardinality(jobs)), 0) FROM posthaste.{table}");
     let most: i32 = client.query_one(&sql, &[]).await.unwrap().get(0);
     usize::try_from(most).unwrap()
 }
 
-/// Jobs that were done, each of its own kind, numbered from here.
+/// Reports completed jobs, each of its own kind, numbered from `from`.
 async fn done(client: &Client, from: i64, name: &str, tag: &str) {
     let sql = format!(
         "SELECT posthaste.flush_stats(array_agg('default'::text), array_agg(0),

@@ -1,4 +1,4 @@
-//! What the leader has not counted yet.
+//! Jobs that the leader has not counted yet.
 
 use posthaste_testkit::PgVersion;
 use tokio_postgres::Client;
@@ -6,7 +6,7 @@ use tokio_postgres::Client;
 use super::account;
 use crate::support::{database, jobs};
 
-/// As a worker does that is not there: nothing of its work is done.
+/// Makes a worker leader that does not exist, so that no leader works.
 async fn lead(client: &Client) {
     let sql = "INSERT INTO posthaste.leader (worker, until)
                VALUES (0, clock_timestamp() + interval '1 h')";
@@ -38,7 +38,7 @@ async fn readers_see_the_number_of_uncounted_jobs() {
     let left = jobs.uncounted(1 << 20).await.unwrap();
     assert!((1_000..=7_000).contains(&left), "{left}");
     account(&client).await;
-    // Less than a step of a lane is not worth a mark.
+    // Fewer jobs than a step of a lane are not worth a mark.
     let left = jobs.uncounted(1 << 20).await.unwrap();
     assert!(left < 250 * 11, "{left}");
     client
@@ -88,7 +88,7 @@ async fn bounded_counts_stop_at_the_limit_and_report_more() {
         let later = counters.jobs.iter().map(|of| of.scheduled).sum::<i64>();
         (waiting, later, counters.is_partial)
     };
-    // Also where nobody leads.
+    // Also without a leader.
     assert_eq!(read(100).await, (100, 100, true));
     assert_eq!(read(4_000).await, (4_000, 3_000, true));
     assert_eq!(read(10_000).await, (5_000, 3_000, false));

@@ -1,5 +1,5 @@
-//! Sessions that do not wait for the disk (`synchronous_commit = off`): a crash of the server
-//! forgets what they had committed. Workers go on, and no id is given out again.
+//! Sessions that do not wait for the disk (`synchronous_commit = off`): a crash of the server loses
+//! what they had committed. Workers continue, and no id is assigned again.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::scheduled::on_both;
 use crate::support::{self, SOON, number};
 
-/// Nothing reaches the disk before the crash but what a commit waits for.
+/// Before the crash only data reaches the disk for which a commit waits.
 const SETTINGS: [(&str, &str); 5] = [
     ("synchronous_commit", "off"),
     ("wal_writer_delay", "10s"),
@@ -49,7 +49,7 @@ fn times(runs: &Runs, name: &str) -> usize {
     runs.iter().filter(|one| *one == name).count()
 }
 
-/// Done, tried again later, and put off.
+/// Jobs that are done, retried later, and postponed.
 async fn acknowledged(version: PgVersion) -> anyhow::Result<()> {
     let server = PgServer::start(version, &SETTINGS)?;
     let db = support::migrated(&server).await;
@@ -125,8 +125,8 @@ async fn given_back(version: PgVersion) -> anyhow::Result<()> {
         .batch_execute("SELECT posthaste.enqueue('held')")
         .await?;
     eventually(SOON, "it runs", async || Ok(times(&runs, "held") == 1)).await?;
-    // What the process has forgotten and the database has not, as after an acknowledgement that is
-    // undone: a claim in its name.
+    // A claim in the name of the process that it does not know, as after an acknowledgement that
+    // the crash undid.
     client
         .batch_execute("SELECT posthaste.enqueue('forgotten')")
         .await?;
@@ -194,7 +194,7 @@ async fn enqueue(client: &mut Client, how: usize) -> anyhow::Result<Vec<i64>> {
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-/// The first that anybody does after the crash is an enqueue, by who may do nothing else.
+/// The first statement after the crash is an enqueue, by a role that may only enqueue.
 async fn once(version: PgVersion) -> anyhow::Result<()> {
     let server = PgServer::start(version, &SETTINGS)?;
     let db = support::migrated(&server).await;

@@ -1,5 +1,5 @@
-//! Claims commit asynchronously: a crash may forget them, and the batch numbers with them. A worker
-//! that outlives the crash must not close what is somebody else's now.
+//! Claims commit asynchronously: a crash may lose them, and the batch numbers with them. A worker
+//! that survives the crash must not close jobs that another worker has claimed since.
 
 use posthaste_testkit::{PgServer, PgVersion};
 
@@ -7,7 +7,7 @@ use crate::stress::store::Store;
 use crate::support;
 
 async fn stale_workers_change_nothing(version: PgVersion) {
-    // Nothing but the crash may decide what reaches the disk: a full page of log wakes its writer.
+    // Only the crash may decide what reaches the disk: a full page of log would wake its writer.
     let server = PgServer::start(
         version,
         &[

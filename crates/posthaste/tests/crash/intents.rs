@@ -1,4 +1,4 @@
-//! Producers that remember what they asked for, because the database that knew may crash.
+//! Producers that record their enqueues, because the database may lose them in a crash.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use posthaste_testkit::connect;
 use tokio::task::JoinSet;
 use tokio_postgres::Client;
 
-/// What its producer knows of a job.
+/// The result of a transaction as its producer knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommitResult {
     Committed,
@@ -19,7 +19,7 @@ pub enum CommitResult {
     Ambiguous,
 }
 
-/// Producers at work.
+/// Running producers.
 pub struct Intents {
     stop: Arc<AtomicBool>,
     producers: JoinSet<Vec<(i64, CommitResult)>>,
@@ -28,7 +28,7 @@ pub struct Intents {
 static KEYS: AtomicI64 = AtomicI64::new(1);
 
 impl Intents {
-    /// Starts this many producers; each writes its keys beside its jobs, into a table of its own.
+    /// Starts this many producers; each writes the keys of its jobs into a separate table too.
     pub async fn start(url: &str, producers: usize) -> Self {
         connect(url)
             .await
@@ -47,7 +47,7 @@ impl Intents {
         }
     }
 
-    /// Ends them and returns what they know.
+    /// Stops the producers and returns their results.
     pub async fn stop(self) -> HashMap<i64, CommitResult> {
         self.stop.store(true, Ordering::SeqCst);
         self.producers
@@ -59,7 +59,7 @@ impl Intents {
     }
 }
 
-/// Keys whose transactions the database kept.
+/// Returns the keys whose transactions the database kept.
 pub async fn kept(client: &Client) -> HashSet<i64> {
     let rows = client
         .query("SELECT key FROM kept", &[])
@@ -88,7 +88,7 @@ async fn produce(url: String, stop: Arc<AtomicBool>) -> Vec<(i64, CommitResult)>
     results
 }
 
-/// One transaction; what became of it as far as its producer can tell.
+/// Runs one transaction; returns its result as its producer knows it.
 async fn one(client: &mut Client, keys: &[i64]) -> CommitResult {
     let Ok(tx) = client.transaction().await else {
         return CommitResult::RolledBack;
@@ -102,7 +102,7 @@ async fn one(client: &mut Client, keys: &[i64]) -> CommitResult {
         let written = tx
             .execute("INSERT INTO kept (key) VALUES ($1)", &[key])
             .await;
-        // Without a commit nothing of it can last.
+        // Without a commit, none of its rows can last.
         if written.is_err() || posthaste::enqueue(&tx, &job).await.is_err() {
             return CommitResult::RolledBack;
         }

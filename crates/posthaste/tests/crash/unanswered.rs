@@ -1,5 +1,5 @@
-//! A claim is committed and its answer lost, while the worker lives: the jobs belong to it and it
-//! does not know.
+//! A claim is committed and its answer is lost while the worker runs: the worker owns the jobs
+//! without knowing it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -38,8 +38,7 @@ async fn a_lost_answer_counts_as_no_attempt(version: PgVersion) {
         times.values().all(|times| *times == 1),
         "no job was handed out before: {times:?}"
     );
-    // The claim had really been committed: its jobs were given back, which the store has written
-    // down.
+    // The claim was really committed: its jobs were given back, which the store has recorded.
     let given_back: i64 = client
         .query_one(
             "SELECT count(*) FROM posthaste.job_done_0 WHERE outcome = 8",
@@ -62,7 +61,7 @@ async fn claims_with_a_lost_answer_are_released_without_an_attempt_on_18() {
     a_lost_answer_counts_as_no_attempt(PgVersion::V18).await;
 }
 
-/// Takes everything and is done with it at once.
+/// Takes every job and completes it at once.
 #[derive(Default)]
 struct Greedy {
     done: AtomicUsize,
@@ -81,7 +80,7 @@ impl Consumer for Greedy {
     fn abort(&self) {}
 }
 
-/// The first claim whose jobs are read from here on cannot be handed over.
+/// Breaks the next claim whose jobs are read: it cannot be delivered.
 const BREAK_ONE: &str = "
     ALTER FUNCTION posthaste.claimed_jobs(bigint, uuid, smallint[], bigint[], bigint[])
       RENAME TO whole_claim;
@@ -108,7 +107,7 @@ async fn undeliverable_claims_are_released_and_the_next_one_runs() {
     let db = support::database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     client.batch_execute(BREAK_ONE).await.unwrap();
-    // More than one claim takes: the second one is on its way while the first is handed over.
+    // More than one claim takes: the second one is in flight while the first is delivered.
     let jobs = "INSERT INTO posthaste.job (name, queue)
         SELECT 'n', 'audit' FROM generate_series(1, 7000)";
     client.batch_execute(jobs).await.unwrap();

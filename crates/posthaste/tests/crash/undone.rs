@@ -1,12 +1,12 @@
-//! Maintenance moves sequences, which no rollback takes back. A crash between setval and COMMIT, at
-//! each of them, leaves a store that still turns and has lost nothing.
+//! Maintenance sets sequences, which no rollback undoes. After a crash between setval and COMMIT,
+//! at each of them, the store still rotates and has lost nothing.
 
 use posthaste_testkit::{PgServer, PgVersion};
 
 use crate::stress::store::Store;
 use crate::support;
 
-/// Each duty, and how the store comes to the point where it moves a sequence.
+/// Each duty, and the state of the store in which it sets a sequence.
 const STEPS: [(&str, &str); 9] = [
     ("SELECT posthaste.rotate(-1) = 'rotated'", ""),
     ("SELECT o_sealed FROM posthaste.seal()", "rotate"),
@@ -33,7 +33,7 @@ const STEPS: [(&str, &str); 9] = [
     ),
 ];
 
-/// Brings the store before the point; what it enqueues on the way must all come in the end.
+/// Brings the store into that state; every job that it enqueues must come in the end.
 async fn prepare(store: &Store, point: &str) -> anyhow::Result<i64> {
     let mut jobs = 0;
     match point {
@@ -51,7 +51,7 @@ async fn prepare(store: &Store, point: &str) -> anyhow::Result<i64> {
         }
         "" => {}
         _ => {
-            // Not due before the test is over, however slow the machine.
+            // Not due before the test ends, however slow the machine.
             store.enqueue("crash", 3_600_000).await?;
             for _ in 0..5 {
                 store.enqueue("crash", 30).await?;
@@ -99,7 +99,7 @@ async fn each_step_may_be_lost(version: PgVersion) -> anyhow::Result<()> {
         store.say("BEGIN").await?;
         let moved: bool = store.value(step, &[]).await?;
         assert!(moved, "{step} did nothing");
-        // Somebody else's commit takes the sequence to the disk; the step's own never comes.
+        // A commit of another session writes the sequence to disk; the step itself never commits.
         Store::new(database.url()).await?;
         tokio::task::block_in_place(|| -> anyhow::Result<()> {
             server.stop_immediate()?;
@@ -112,7 +112,7 @@ async fn each_step_may_be_lost(version: PgVersion) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Every log rotates at least once more, and every job comes once.
+/// Every log rotates at least once again, and every job comes once.
 async fn still_turns(store: &Store, due: i64, step: &str) -> anyhow::Result<()> {
     let before = (
         store.position("ready_low").await?,

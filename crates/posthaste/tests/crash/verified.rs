@@ -1,5 +1,5 @@
-//! The leader remembers how far it has verified the oldest segment. A crash may forget completions
-//! that it has seen, if handlers committed them asynchronously in their own transactions: then the
+//! The leader records how far it has verified the oldest segment. A crash may lose completions that
+//! it has seen, if handlers committed them asynchronously in their own transactions: then the
 //! leader has to verify them again, or it would truncate open jobs.
 
 use std::time::Duration;
@@ -10,7 +10,7 @@ use posthaste_testkit::{PgServer, PgVersion, TestDb, eventually};
 use crate::stress::store::{Claimed, Store};
 use crate::support;
 
-/// Only commits that ask for it reach the disk before the crash.
+/// Before the crash only commits that request it reach the disk.
 const SETTINGS: [(&str, &str); 4] = [
     ("wal_writer_delay", "10s"),
     ("wal_writer_flush_after", "1GB"),
@@ -18,8 +18,8 @@ const SETTINGS: [(&str, &str); 4] = [
     ("autovacuum", "off"),
 ];
 
-/// A worker that does maintenance only, in rounds so far apart that it can miss a crash wholly, and
-/// that writes hardly ever.
+/// Starts a worker that only does maintenance, with such long intervals that it can miss a crash
+/// entirely, and that hardly ever writes.
 async fn leader(db: &TestDb) -> WorkerHandle {
     let config = Config {
         name: "leader".to_owned(),
@@ -38,8 +38,8 @@ async fn leader(db: &TestDb) -> WorkerHandle {
         .expect("a worker")
 }
 
-/// Waits until the leader has gone through a whole round from now on, and rests, on both its
-/// connections: of a worker's no other does.
+/// Waits until the leader has completed a whole round from now on, and is idle on both its
+/// connections; no other connection of a worker meets the condition.
 async fn leader_rests(store: &Store) -> anyhow::Result<()> {
     let since = store.clock(300).await?;
     let rests = "SELECT count(*) >= 2 FROM pg_stat_activity WHERE datname = current_database()
@@ -52,7 +52,7 @@ async fn leader_rests(store: &Store) -> anyhow::Result<()> {
     .await
 }
 
-/// A sealed segment of three batches, which no crash forgets.
+/// Makes a sealed segment of three batches, which no crash loses.
 async fn sealed(store: &Store) -> anyhow::Result<[Vec<Claimed>; 3]> {
     store.enqueue_many("x", 3).await?;
     let batches = [
@@ -67,7 +67,7 @@ async fn sealed(store: &Store) -> anyhow::Result<[Vec<Claimed>; 3]> {
 }
 
 /// Completes jobs as `complete_in` does, in a transaction that waits for the disk only if its
-/// session says so.
+/// session requires it.
 async fn complete(store: &Store, jobs: &[Claimed]) -> anyhow::Result<()> {
     let sql = include_str!("../../src/store/complete.sql");
     for job in jobs {

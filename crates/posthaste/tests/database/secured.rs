@@ -1,4 +1,4 @@
-//! TLS to a server that lets a program in with nothing else.
+//! TLS to a server that accepts a program only over TLS.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -13,12 +13,13 @@ use tokio_postgres::Client;
 use super::{assert_runs_a_job_at_once, refusal, sleeper};
 use crate::support::{SOON, database, migrated, number};
 
-/// `app` gets in with TLS alone, `certified` with a certificate of its own.
+/// `app` can log in only over TLS, `certified` only with its certificate.
 const RULES: &str = "host all postgres 127.0.0.1/32 trust\n\
                      hostssl all certified 127.0.0.1/32 cert\n\
                      hostssl all all 127.0.0.1/32 trust\n";
 
-/// A server with TLS, its database, and the files of whom to believe and of who `certified` is.
+/// A server with TLS, its database, and the files of the authority and of the client certificate of
+/// `certified`.
 struct Secured {
     db: TestDb,
     server: PgServer,
@@ -89,7 +90,7 @@ impl Secured {
     }
 }
 
-/// Of the role `certified`, and its key.
+/// Makes the certificate of the role `certified`, and its key.
 fn client_certificate() -> (String, String) {
     let key = KeyPair::generate().unwrap();
     let mut asked = CertificateParams::default();
@@ -100,7 +101,7 @@ fn client_certificate() -> (String, String) {
     (made.pem(), key.serialize_pem())
 }
 
-/// A file of the server's, for its account alone.
+/// Writes a file of the server that only its account can read.
 fn put(path: &Path, content: &str) {
     let owner = fs::metadata(path.parent().unwrap()).unwrap();
     fs::write(path, content).unwrap();
@@ -108,7 +109,7 @@ fn put(path: &Path, content: &str) {
     std::os::unix::fs::chown(path, Some(owner.uid()), Some(owner.gid())).unwrap();
 }
 
-/// Connections of this role that are encrypted, or that are not.
+/// Counts connections of this role that are encrypted, or that are not.
 async fn connections(client: &Client, role: &str, which: &str) -> i64 {
     let which = format!(
         "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \

@@ -1,5 +1,5 @@
-//! A job's whole life, with every role, where everything that posthaste leaves open is set by an
-//! attacker.
+//! A job's whole life, with every role, while an attacker controls everything that posthaste leaves
+//! open.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use crate::support::{SOON, all_done, database, jobs, number, quick, quick_queue,
 
 const TRAPS: &str = include_str!("traps.sql");
 
-/// Enqueues in every way, as a producer, and lets a worker do all of it, as a worker: what is due,
-/// what is not, what fails once, what has a unique or an ordering key. A few more once something
-/// was done.
+/// Enqueues by every method as a producer, and lets a worker run all jobs: due and scheduled ones,
+/// ones that fail once, ones with a unique or an ordering key; then a few more after the first were
+/// done.
 async fn live(db: &TestDb) {
     let client = db.client().await.unwrap();
     let settings = "SET statement_timeout = 0; SET lock_timeout = 0; SET jit = off";
@@ -82,7 +82,7 @@ async fn live(db: &TestDb) {
             )
             .await
             .unwrap();
-        // The second round, with notifications on for a worker that sleeps, and a rate.
+        // The second round has notifications on for a sleeping worker, and a rate.
         all_done(&client).await;
         if round == 0 {
             let limit = "SELECT posthaste.limit_rate('default', 100000)";
@@ -106,7 +106,8 @@ async fn live(db: &TestDb) {
     worker.stop().await.unwrap();
 }
 
-/// What people do, as a superuser: one who runs something in this session has everything.
+/// Runs an operator's calls as a superuser: code of an attacker in this session would have all
+/// privileges.
 async fn operate(client: &Client) {
     let far = Timestamp::now() + Duration::from_secs(3600);
     let job = NewJob::new("waits", &json!({})).unwrap().scheduled_at(far);
@@ -174,7 +175,7 @@ async fn functions_in_the_public_schema_are_never_called() {
             ))
             .await
             .unwrap();
-        // They catch what is not exact: this session is as anybody's.
+        // The traps catch inexact calls, also in this session.
         let caught = client.batch_execute("SELECT 7::bigint % 4").await;
         assert!(caught.is_err(), "{}", version.name());
         let times = "SELECT last_value FROM public.trapped";
@@ -190,7 +191,7 @@ async fn functions_in_the_public_schema_are_never_called() {
     }
 }
 
-/// What a database may be set to, for its applications or by mistake.
+/// Settings that a database may have for its applications or by mistake.
 const SETTINGS: &str = "
     search_path = nowhere
     jit = on

@@ -1,20 +1,20 @@
-//! Parse trees as the server prints them, and which of their calls and operators somebody else's
-//! could stand in for.
+//! Parse trees as the server prints them, and the calls and operators in them that another function
+//! could replace.
 
 use std::collections::HashMap;
 
 use tokio_postgres::Client;
 
-/// A function or an operator: its schema, its name, the types that it takes.
+/// A function or an operator: its schema, its name and its parameter types.
 type Known = (String, String, Vec<u32>);
 
-/// What the server knows, by number.
+/// The functions and operators of the server, by OID.
 pub struct Catalogue {
     functions: HashMap<u32, Known>,
     operators: HashMap<u32, Known>,
 }
 
-/// Types for which any other is taken: no call with one is exact.
+/// Types that accept any other type: a call with one of them is never exact.
 const ANY: [u32; 12] = [
     2276, 2277, 2283, 2776, 3500, 3831, 5077, 5078, 5079, 5080, 2249, 2287,
 ];
@@ -62,7 +62,7 @@ impl Tree {
         }
     }
 
-    /// Whether this is a conversion that nobody wrote down: another function might need none.
+    /// Whether this is an implicit conversion: another function might not need it.
     fn is_implicit(&self) -> bool {
         [
             "relabelformat",
@@ -75,7 +75,7 @@ impl Tree {
         .any(|format| self.word(format) == "2")
     }
 
-    /// Whether this is a string or NULL of which only the function says the type.
+    /// Whether this is a string or NULL whose type only the function determines.
     fn is_untyped(&self, source: &str) -> bool {
         let at = self
             .number("location")
@@ -126,7 +126,7 @@ impl Catalogue {
         }
     }
 
-    /// The calls and operators of what was printed that are neither exact nor qualified.
+    /// Returns the calls and operators of a printed tree that are neither exact nor qualified.
     pub fn inexact(&self, printed: &str, source: &str) -> Vec<String> {
         let words = words(printed);
         let mut rest = words.as_slice();
@@ -143,7 +143,7 @@ impl Catalogue {
         match tree {
             Tree::Word(_) => {}
             Tree::List(list) => {
-                // unnest of several is the server's own at each of them.
+                // unnest of several arrays is the server's own for each of them.
                 let at = |tree: &Tree| {
                     tree.field("funcexpr")
                         .first()
@@ -166,7 +166,7 @@ impl Catalogue {
         }
     }
 
-    /// Why this call could be another's.
+    /// Returns why this call could resolve to another function.
     fn judge(&self, tree: &Tree, source: &str) -> Option<String> {
         let function = |field| self.functions.get(&tree.number(field)?);
         let operator = || self.operators.get(&tree.number("opno")?);
@@ -213,7 +213,7 @@ impl Catalogue {
     }
 }
 
-/// The words of a printed tree; what a constant holds, byte by byte, is left out.
+/// Returns the words of a printed tree without the bytes of constants.
 fn words(printed: &str) -> Vec<&str> {
     let mut words = Vec::new();
     let mut is_value = false;
@@ -221,7 +221,7 @@ fn words(printed: &str) -> Vec<&str> {
         match word {
             "[" => is_value = true,
             _ if is_value => {
-                // `]` may be followed by what closes the node.
+                // `]` may be followed by the end of the node.
                 let Some((_, after)) = word.split_once(']') else {
                     continue;
                 };

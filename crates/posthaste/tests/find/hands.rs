@@ -1,18 +1,18 @@
-//! A worker that is played by hand.
+//! A worker that a test plays with statements.
 
 use tokio_postgres::Client;
 use uuid::Uuid;
 
 use crate::support::hand;
-/// The one number that a statement returns, a job's as a rule.
+/// Returns the one number of a statement, usually a job's id.
 pub use crate::support::number as id_of;
 
-/// Who claims and closes by hand.
+/// A worker that claims and closes by statements.
 pub struct Hands {
     pub id: i64,
 }
 
-/// What a claim by hand has to show.
+/// The fence of a claim.
 pub struct Fence {
     pub slot: i16,
     pub batch: i64,
@@ -46,7 +46,7 @@ impl Hands {
         }
     }
 
-    /// It is found dead.
+    /// Declares the worker dead.
     pub async fn die(&self, client: &Client) {
         let rescue = "SELECT posthaste.rescue(id, beat) FROM posthaste.worker WHERE id = $1";
         let rescued: i64 = client.query_one(rescue, &[&self.id]).await.unwrap().get(0);
@@ -55,7 +55,7 @@ impl Hands {
 }
 
 impl Fence {
-    /// `rest` says how: kinds and all that follows.
+    /// Settles a job; `rest` has the kinds and all later arguments.
     pub async fn settle(&self, client: &Client, id: i64, rest: &str) {
         let settle = format!("SELECT posthaste.settle($1, $2, $3, ARRAY[$4::bigint], {rest})");
         let closed: Vec<i64> = client

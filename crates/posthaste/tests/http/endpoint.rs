@@ -1,4 +1,4 @@
-//! An endpoint that takes nothing for a while: jobs wait, and one at a time is tried.
+//! An endpoint that accepts nothing for a while: jobs wait, and one at a time is tried.
 
 use std::time::Instant;
 
@@ -43,7 +43,7 @@ impl Switch {
     }
 }
 
-/// All wait: none has ended, and none has an attempt.
+/// Checks that all jobs wait: none has ended, and none has an attempt.
 async fn all_wait(client: &Client, jobs: i64) {
     let waiting = "SELECT count(*) FILTER (WHERE attempt = 0) FROM posthaste.job \
                    WHERE state IN ('available', 'scheduled', 'running')";
@@ -56,7 +56,7 @@ async fn put_many(client: &Client, name: &str, jobs: i32) {
     client.execute(sql, &[&name, &jobs]).await.unwrap();
 }
 
-/// A worker that posts every job to the root.
+/// Starts a worker that posts every job to the root.
 async fn post_to(db: &TestDb, address: &str) -> WorkerHandle {
     worker(&db.pool(4).unwrap())
         .queue("default", 8)
@@ -78,7 +78,7 @@ async fn jobs_wait_without_attempts_while_their_endpoint_rejects_all() {
         switch.answers(status);
         let since = Instant::now();
         put_many(&client, "m", 40).await;
-        // Eight at once at the beginning, and then one at a time after ever longer waits.
+        // Eight at once at the beginning, and then one at a time with growing delays.
         switch.is_asked(11).await;
         assert!(since.elapsed() > Duration::from_millis(100), "{status}");
         all_wait(&client, 40).await;
