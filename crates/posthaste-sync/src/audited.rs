@@ -1,77 +1,78 @@
-//! What an audit found.
+//! The result of an audit.
 
 use std::collections::BTreeMap;
 
-/// This many differences are named, beside being counted.
+/// The most differences that are named; all are counted.
 pub(super) const NAMED: usize = 100;
 
-/// How a document differs from its row.
+/// The difference between a document and its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Difference {
-    /// The index does not have it.
+    /// The index lacks the document.
     Missing,
     /// The index has an older version.
     Stale,
-    /// The index has it, and there is no such row, or it must not be found.
+    /// The index has the document, but the row does not exist or is hidden.
     Orphaned,
-    /// The index has a version that Postgres does not know.
+    /// The index has a version that Postgres does not have.
     Ahead,
-    /// The index has the row's version, and other contents: somebody has changed the row past its
-    /// triggers, or the document past the sync.
+    /// The index has the row's version with other contents: a client changed the row without its
+    /// triggers, or the document without the sync.
     Altered,
-    /// Nothing can be read of its row: the statement for it fails with this id.
+    /// The row cannot be read: the statement fails for this id.
     Unreadable,
 }
 
-/// What an audit found.
+/// The result of an audit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Audited {
-    /// Rows that may be found.
+    /// Rows that searches may find.
     pub rows: u64,
-    /// Documents in the index, without what deletions left.
+    /// Documents in the index, without the marks of deletions.
     pub documents: u64,
     /// Documents that the index lacks.
     pub missing: u64,
     /// Documents of an older version.
     pub stale: u64,
-    /// Documents without a row, and such that no sync wrote.
+    /// Documents without a row, and documents that no sync wrote.
     pub orphaned: u64,
-    /// Documents of a version that Postgres does not know.
+    /// Documents of a version that Postgres does not have.
     pub ahead: u64,
-    /// Documents of the row's version with other contents, as far as these were [checked
-    /// at](super::Audit::contents).
+    /// Documents of the row's version with other contents, if [contents](super::Audit::contents)
+    /// were checked.
     pub altered: u64,
-    /// Ids with which nothing can be read of a row: whether it differs is not known, and nothing is
-    /// repaired.
+    /// Ids whose rows cannot be read: whether they differ is unknown, and nothing is repaired.
     pub unreadable: u64,
-    /// Documents that differ, and whose rows have a job that is still to come: none of the above.
+    /// Documents that differ and whose rows have a pending job. They are not included in any of the
+    /// above.
     pub pending: u64,
-    /// How many of all these were seen to be true after they were written or deleted.
+    /// The number of these differences that were verified as equal after a write or a deletion.
     pub repaired: u64,
-    /// How many differed again after that, because their rows had changed meanwhile: they have jobs
-    /// of their own.
+    /// The number of documents that differed again after the repair because their rows had changed:
+    /// those changes have jobs of their own.
     pub changed: u64,
-    /// Why documents were not written when they were to be repaired, and how many for each reason.
+    /// The reasons why documents were not written during the repair, each with the number of
+    /// documents.
     pub reasons: BTreeMap<String, u64>,
-    /// The first hundred of them.
+    /// The first hundred differences.
     pub named: Vec<(String, Difference)>,
 }
 
 impl Audited {
-    /// Whether both sides were equal, by id and version, and by contents if these were checked; but
-    /// for documents that are [pending](Self::pending).
+    /// Returns whether both sides were equal by id and version, and by contents if these were
+    /// checked, apart from [pending](Self::pending) documents.
     pub fn is_equal(&self) -> bool {
         self.differences() == 0
     }
 
-    /// How many documents differed.
+    /// Returns the number of documents that differed.
     pub fn differences(&self) -> u64 {
         let by_version = self.missing + self.stale + self.orphaned + self.ahead;
         by_version + self.altered + self.unreadable
     }
 
-    /// How many of them could not be repaired.
+    /// Returns the number of differing documents that could not be repaired.
     pub fn unrepaired(&self) -> u64 {
         self.differences() - self.repaired - self.changed
     }

@@ -5,29 +5,30 @@ use serde::Serialize;
 /// How far one index lags.
 #[derive(Clone, Debug, Default)]
 pub struct Behind {
-    /// Changes that are due and not seen in the index.
+    /// Changes that are due and not verified in the index.
     pub due: i64,
-    /// For how long the oldest of them.
+    /// The age of the oldest of them, in seconds.
     pub seconds: Option<f64>,
     /// Problems, the longest first.
     pub problems: Vec<Problem>,
 }
 
-/// Why jobs of a sync are not done: of changes, and of re-indexes.
+/// The reason why jobs of a sync, of changes or of re-indexes, are not done.
 #[derive(Clone, Debug, Serialize)]
 pub struct Problem {
     /// The error of the index, or of making the document.
     pub reason: String,
-    /// How many jobs it stops.
+    /// The number of jobs that it blocks.
     pub jobs: i64,
-    /// For how long the oldest of them.
+    /// The age of the oldest of them, in seconds.
     pub seconds: f64,
-    /// They are not tried any more.
+    /// Whether the jobs are no longer retried.
     pub given_up: bool,
 }
 
 impl Behind {
-    /// Since when something fails that is tried again.
+    /// Returns for how many seconds the oldest job that is still retried has failed; `None` if none
+    /// fails.
     pub fn fails_for(&self) -> Option<f64> {
         let failing = self.problems.iter().filter(|one| !one.given_up);
         failing.map(|one| one.seconds).reduce(f64::max)

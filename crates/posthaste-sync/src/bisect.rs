@@ -1,5 +1,5 @@
-//! Reads by ids, isolating an id that blocks all others: where rows cannot be read, are not read in
-//! time, or panic, parts of them are, until it stands alone.
+//! Reads by ids that isolate an id which blocks the others: if rows cannot be read, are not read in
+//! time, or panic, the ids are split into parts until that id is alone.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
@@ -11,20 +11,20 @@ use tokio::time::{Instant, timeout};
 use super::source::{Body, Row, Source, SourceError};
 use posthaste::__private::panic_text;
 
-/// What was read of some ids.
+/// The result of reading some ids.
 pub(super) struct PartialRead<T> {
     pub(super) read: Vec<T>,
-    /// Those of which nothing can be read.
+    /// The ids that cannot be read.
     pub(super) unreadable: Vec<Unreadable>,
-    /// Those for which no time was left.
+    /// The ids for which no time was left.
     pub(super) unasked: Vec<String>,
 }
 
-/// An id of which nothing can be read.
+/// An id that cannot be read, with the reason.
 pub(super) struct Unreadable {
     pub(super) id: String,
     pub(super) reason: String,
-    /// Nor ever, before the row is changed.
+    /// Whether it stays unreadable until the row is changed.
     pub(super) is_for_good: bool,
 }
 
@@ -38,19 +38,20 @@ impl Unreadable {
     }
 }
 
-/// How long reading may take.
+/// The time limits of a read.
 #[derive(Clone, Copy)]
 pub(super) struct ReadBudget {
-    /// Nothing is asked any more after this.
+    /// The time after which no query is started.
     until: Instant,
-    /// For many at once. Five times it is split into eight before one of thousands stands alone.
+    /// The limit for several ids at once. Splitting into eight parts at most five times isolates
+    /// one of thousands of ids.
     many: Duration,
-    /// For one that stands alone.
+    /// The limit for a single id.
     one: Duration,
 }
 
 impl ReadBudget {
-    /// From now on.
+    /// Starts a budget now.
     pub(super) fn new(time: Duration) -> Self {
         Self {
             until: Instant::now() + time,
@@ -64,7 +65,7 @@ impl ReadBudget {
     }
 }
 
-/// Asks for these ids, in parts where it must be. An error is one that lies with none of them.
+/// Reads these ids, in parts if necessary. Returns an error only if no single id caused it.
 pub(super) async fn bisect_read<'i, T>(
     ids: &'i [String],
     ask: impl Fn(&'i [String]) -> BoxFuture<'i, Result<Vec<T>, SourceError>> + Send + Sync,
@@ -72,8 +73,7 @@ pub(super) async fn bisect_read<'i, T>(
     bisect_read_within(None, ids, ask).await
 }
 
-/// As [`bisect_read`], for so long at most: where an answer takes too long, that lies with one of
-/// the ids, as an error does.
+/// As [`bisect_read`], within this budget: a timeout counts as an error of one of the ids.
 pub(super) async fn bisect_read_within<'i, T>(
     budget: Option<ReadBudget>,
     ids: &'i [String],
@@ -84,7 +84,7 @@ pub(super) async fn bisect_read_within<'i, T>(
         unreadable: Vec::new(),
         unasked: Vec::new(),
     };
-    // The last one comes first.
+    // A stack: the last part is read first.
     let mut parts = vec![ids];
     while let Some(part) = parts.pop() {
         if budget.is_some_and(ReadBudget::is_over) {
@@ -128,9 +128,9 @@ pub(super) async fn bisect_read_within<'i, T>(
     Ok(all)
 }
 
-/// Rows by ids, in the order of the ids: what a search shows. The index says which, Postgres what
-/// they are now; an id whose row is gone or hidden is left out, so nothing stale is ever shown. An
-/// error of a single row leaves that row out too.
+/// Returns rows in the order of these ids, to show search results. The ids come from the index and
+/// the rows are read from Postgres; ids whose row is gone or hidden are omitted, so nothing stale
+/// is ever shown. A row that cannot be read is omitted too.
 pub async fn rows_of(source: &dyn Source, ids: &[String]) -> Result<Vec<Row>, SourceError> {
     let rows = bisect_read(ids, |part| source.rows(part)).await?.read;
     let mut rows: std::collections::HashMap<String, Row> =
@@ -141,13 +141,12 @@ pub async fn rows_of(source: &dyn Source, ids: &[String]) -> Result<Vec<Row>, So
         .collect())
 }
 
-/// This many parts, or fewer where there are fewer; the last one first.
+/// Splits the ids into at most this many parts, the last part first.
 fn split(ids: &[String], parts: usize) -> impl Iterator<Item = &[String]> {
     ids.chunks(ids.len().div_ceil(parts).max(1)).rev()
 }
 
-/// A panic of the one that makes rows is an error that lies with one of the ids, until it is known
-/// with which.
+/// Converts a panic of the source into an error of one of the ids, so that bisecting finds that id.
 async fn catch_panic<T>(
     asked: impl Future<Output = Result<T, SourceError>>,
 ) -> Result<T, SourceError> {
@@ -162,7 +161,7 @@ async fn catch_panic<T>(
 mod tests {
     use super::split;
 
-    /// How often a part of this many is late until the one that is never read stands alone.
+    /// Returns how many reads time out until the id that is never read is isolated.
     fn late(count: usize, stuck: usize) -> u32 {
         let ids: Vec<String> = (0..count).map(|n| n.to_string()).collect();
         let mut part: &[String] = &ids;
@@ -181,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_slow_row_is_isolated_within_the_budget() {
-        // Each time costs an eighth of the time, and the last one a quarter.
+        // Each timeout costs an eighth of the time, and the last one a quarter.
         for count in [1, 2, 7, 8, 9, 250, 2_500, 20_000] {
             for stuck in [0, count / 3, count - 1] {
                 assert!(late(count, stuck) <= 5, "{stuck} of {count}");

@@ -6,11 +6,11 @@ use super::bisect::rows_of;
 use super::index::{Index, IndexError};
 use super::source::{Row, Source};
 
-/// More than this many ids are not asked of an index for one search.
+/// The most ids that are requested from an index for one search.
 const MOST: usize = 10_000;
 
-/// Enqueues a check of all rows where the index has nothing, and makes it where there is none: how
-/// many rows. A sync does so by itself.
+/// Enqueues a check of all rows if the index is empty, and creates the index if it does not exist.
+/// Returns the number of jobs. A sync calls this by itself.
 pub async fn fill(source: &dyn Source, index: &dyn Index) -> Result<u64, IndexError> {
     if !index.is_empty().await? {
         return Ok(0);
@@ -20,7 +20,7 @@ pub async fn fill(source: &dyn Source, index: &dyn Index) -> Result<u64, IndexEr
         let index = index.label();
         tracing::warn!(index, jobs, "the index is empty; all rows will be checked");
     }
-    // Behind the jobs: who dies between the two leaves an index that is still seen to be empty.
+    // After the jobs: a process that dies between the two leaves an index that is still empty.
     index.make(&source.fields().await?).await?;
     Ok(jobs)
 }

@@ -1,5 +1,4 @@
-//! What keeps the documents that are searched: one file each. What is the same for all of them is
-//! configured here.
+//! The interface of a search index. Each kind of index has a file of its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,46 +8,47 @@ use futures_util::future::BoxFuture;
 use super::decide::{IndexedVersion, Mark};
 use super::source::{Field, SourceError};
 
-/// One document to be written.
+/// One document to write or delete.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
-    /// Its id.
+    /// The id of the document.
     pub id: String,
-    /// Taken only where the index has nothing of this id, or something with a smaller mark.
+    /// The mark: the write is accepted only if the index has nothing under this id, or a smaller
+    /// mark.
     pub mark: Mark,
-    /// Shown again by [`Index::read`]: the one that reads it knows whose write it was.
+    /// The token, which [`Index::read`] returns, so that a reader recognizes its own write.
     pub token: i64,
-    /// A JSON object; none: the document is deleted. What a deletion leaves is its mark, so that a
-    /// late write of what was deleted is refused.
+    /// A JSON object; `None` deletes the document. A deletion leaves its mark, so that a late write
+    /// of the deleted document is refused.
     pub document: Option<String>,
 }
 
-/// What became of one write.
+/// The outcome of one write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WriteOutcome {
-    /// The index says that it has it now.
+    /// The index reports that it has stored the document.
     Taken,
-    /// It has the same mark or a larger one.
+    /// The index has the same mark or a larger one.
     Older,
-    /// It does not take this document: a field does not fit its mapping.
+    /// The index refuses this document: a field does not fit its mapping.
     Rejected {
-        /// Why; shown to people.
+        /// The reason, for people.
         reason: String,
     },
-    /// It can never take this: nothing of this id, nothing of this size, no word of this length.
+    /// The index can never accept this: the id, the document or a word is too long.
     Never {
-        /// Why; shown to people.
+        /// The reason, for people.
         reason: String,
     },
-    /// Not this time.
+    /// The write was not done this time, and may be retried.
     Retry {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// The index was not to be asked: down, full, read-only, late. Of a write, nobody knows what became
-/// of it.
+/// The index did not answer: it is down, full, read-only or too slow. The outcome of a write is
+/// then unknown.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{0}")]
 pub struct IndexError(pub String);
@@ -61,67 +61,69 @@ impl From<SourceError> for IndexError {
     }
 }
 
-/// What must have happened to a document before its job is done.
+/// The condition that a document must meet before its job is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Proof {
-    /// The index has it: it is read back by its id.
+    /// The index has the document: it is read back by its id.
     #[default]
     Stored,
-    /// A search that is made now finds it.
+    /// A search finds the document now.
     Searchable,
 }
 
-/// Keeps documents and finds them. An index never replaces a document by one with a smaller mark,
-/// or the same: this is all that late, repeated and reordered writes need. It is not believed: what
-/// it says it wrote is read again before a job is done.
+/// Stores and finds documents. An index never replaces a document by one with an equal or smaller
+/// mark, which makes late, repeated and reordered writes harmless. Its reports are not trusted: a
+/// job is done only after its document was read back.
 ///
-/// Whatever it is asked may be cancelled at any moment by dropping the future.
+/// Callers may cancel any of its futures at any time by dropping it.
 pub trait Index: Send + Sync + 'static {
-    /// Its kind and place for people, without secrets.
+    /// Returns its kind and location for people, without secrets.
     fn label(&self) -> String;
 
-    /// Writes documents, each id at most once; one answer for each, in their order. One that is
-    /// refused touches no other.
+    /// Writes documents, each id at most once. Returns one outcome for each, in the same order. A
+    /// refused document does not affect the others.
     fn write<'a>(
         &'a self,
         writes: &'a [Write],
     ) -> BoxFuture<'a, Result<Vec<WriteOutcome>, IndexError>>;
 
-    /// What it shows of these ids, in their order: nothing, a document, or what its deletion left.
+    /// Returns the entry of each id, in the same order: `None`, a document, or the mark of a
+    /// deletion.
     fn read<'a>(
         &'a self,
         ids: &'a [String],
         proof: Proof,
     ) -> BoxFuture<'a, Result<Vec<Option<IndexedVersion>>, IndexError>>;
 
-    /// What it shows, in the order of the ids' bytes, beginning after this one; fewer than `most`
-    /// means that this is the end.
+    /// Returns the next entries after this id, in the order of the ids' bytes. Fewer than `most`
+    /// entries mean that the end is reached.
     fn walk<'a>(
         &'a self,
         after: Option<&'a str>,
         most: usize,
     ) -> BoxFuture<'a, Result<Vec<(String, IndexedVersion)>, IndexError>>;
 
-    /// Whether it has nothing at all, because it is new or because somebody took it away: a sync
-    /// then enqueues a check of all rows.
+    /// Returns whether it is completely empty, because it is new or was deleted: a sync then
+    /// enqueues a check of all rows.
     fn is_empty(&self) -> BoxFuture<'_, Result<bool, IndexError>> {
         Box::pin(async { Ok(false) })
     }
 
-    /// Whether a document that came now would keep a sync from seeing that it has nothing: direct
-    /// writes wait for the sync then.
+    /// Returns whether a document written now would hide from the sync that the index is empty:
+    /// direct writes then wait for the sync.
     fn awaits_fill(&self) -> BoxFuture<'_, Result<bool, IndexError>> {
         Box::pin(async { Ok(false) })
     }
 
-    /// Makes it where there is none, for documents with these fields, as far as these are known. A
-    /// sync does so as soon as all rows are to be checked, and by nothing else: what was made
-    /// beside that would have documents before anybody saw it empty.
+    /// Creates the index if it does not exist, for documents with these fields, as far as they are
+    /// known. Only a sync that has enqueued a check of all rows calls this: an index created by
+    /// other means could receive documents before a sync finds it empty.
     fn make<'a>(&'a self, _fields: &'a [Field]) -> BoxFuture<'a, Result<(), IndexError>> {
         Box::pin(async { Ok(()) })
     }
 
-    /// Of each of these ids and documents, in their order, whether it holds this very document.
+    /// Returns, for each id and document, in the same order, whether the index holds exactly this
+    /// document.
     fn holds<'a>(
         &'a self,
         _documents: &'a [(String, String)],
@@ -134,30 +136,31 @@ pub trait Index: Send + Sync + 'static {
         })
     }
 
-    /// Documents that nobody wrote through this, and that no [`walk`](Self::walk) shows: how many
-    /// there are, and the ids of at most this many of them. For indexes that others can write too.
+    /// Returns the number of documents that were not written through this interface and that no
+    /// [`walk`](Self::walk) shows, and the ids of at most `most` of them. For indexes that other
+    /// clients can write.
     fn unmanaged(&self, _most: usize) -> BoxFuture<'_, Result<(u64, Vec<String>), IndexError>> {
         Box::pin(async { Ok((0, Vec::new())) })
     }
 
-    /// Deletes these, as far as they are still unmanaged, and as they were seen.
+    /// Deletes these documents, unless they have changed or are managed by now.
     fn remove_unmanaged<'a>(&'a self, _ids: &'a [String]) -> BoxFuture<'a, Result<(), IndexError>> {
         Box::pin(async { Ok(()) })
     }
 
-    /// Forgets deletions that are older than this, by the index's clock: how many. After that, a
-    /// write that was in transit for this long would be taken.
+    /// Removes the marks of deletions that are older than this, by the index's clock, and returns
+    /// how many. A write that is in transit for longer than this would be accepted afterwards.
     fn forget(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>>;
 
-    /// The indexes that must all be true before a job is done, where these are others than this one
-    /// by itself: what it stands for, and what is being made beside it. They are distinguished by
-    /// their labels. An error where there is none: this makes none.
+    /// Returns the indexes that must all be consistent before a job is done, if this index stands
+    /// for others: the current one and one that is being built beside it. Their labels distinguish
+    /// them. Fails if there is no current index; this call creates none.
     fn targets(&self) -> BoxFuture<'_, Result<Vec<Arc<dyn Index>>, IndexError>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    /// The ids of at most this many documents that match a query as people write it, the best
-    /// first. An index that is searched elsewhere leaves it out.
+    /// Returns the ids of at most this many documents that match a query as people write it, the
+    /// best first. An index that cannot be searched through this crate omits it.
     fn search<'a>(
         &'a self,
         _query: &'a str,

@@ -16,14 +16,14 @@ struct Arguments {
     force: bool,
 }
 
-/// The queue of a synced table, which is also the name of its jobs.
+/// Returns the name of a synced table's queue, which is also the name of its jobs.
 pub fn queue(table: &str) -> String {
     format!("sync.{table}")
 }
 
-/// A job for one document of a table without triggers, to be enqueued with the change: tried until
-/// it expires. Where the program indexes directly, let it be [scheduled](NewJob::scheduled_at) 60 s
-/// ahead.
+/// Returns a job that indexes one document of a table without triggers. Enqueue it in the
+/// transaction of the change. It is retried until it expires. If the program also indexes directly,
+/// [schedule](NewJob::scheduled_at) it 60 s ahead.
 ///
 /// ```
 /// use posthaste_sync::{SyncRequest, index_job};
@@ -44,7 +44,7 @@ pub fn index_job(table: &str, request: &SyncRequest) -> Result<NewJob, Error> {
     Ok(job.queue(queue(table)).max_attempts(None))
 }
 
-/// What a job asks for; other arguments are its program's own.
+/// Reads the request of a job. Other arguments belong to the program.
 pub(super) fn request(job: &Job) -> Result<SyncRequest, Misread> {
     let Arguments { id, deleted, force } = job.arguments()?;
     Ok(SyncRequest { id, force, deleted })

@@ -1,11 +1,11 @@
-//! Keeps a search index true to a table of Postgres: a job leaves its queue only when the index was
-//! seen to hold its row's version.
+//! Keeps a search index consistent with a table of Postgres: a job leaves its queue only after the
+//! sync has read its row's version from the index.
 //!
-//! A program saves a row and, in the same transaction, the job that its document be indexed;
-//! `posthaste.sync_table` adds triggers that do it by themselves. After the commit it may write the
-//! index [directly](Direct), for speed; whether that worked is nobody's concern. An [`IndexSync`]
-//! periodically checks the documents whose jobs are due: what the index lacks it writes, what it
-//! sees is done.
+//! A program saves a row and, in the same transaction, enqueues the job that indexes its document;
+//! the triggers of `posthaste.sync_table` enqueue that job automatically. After the commit, the
+//! program may also write the index [directly](Direct), for speed; a direct write may fail, because
+//! the job follows it. An [`IndexSync`] periodically checks the documents whose jobs are due: it
+//! writes the documents that the index lacks, and completes the jobs of those that it reads there.
 //!
 //! ```no_run
 //! # async fn example(pool: deadpool_postgres::Pool) -> Result<(), Box<dyn std::error::Error>> {
@@ -25,7 +25,7 @@
 //! `elastic`), a folder (crate posthaste-tantivy), or any other [`Index`].
 #![forbid(unsafe_code)]
 
-// A module imports only what stands in a group above its own.
+// A module imports only from the groups above its own.
 mod audited;
 mod behind;
 mod decide;
@@ -88,7 +88,7 @@ pub use table::{Query, Table};
 use posthaste::consumer::{Consumer, Delivery};
 use posthaste::{Backoff, Error, JobId};
 
-/// Describes a sync.
+/// Builds a sync.
 pub struct SyncBuilder {
     source: Arc<dyn Source>,
     index: Arc<dyn Index>,
@@ -121,52 +121,53 @@ impl Default for Options {
 }
 
 impl SyncBuilder {
-    /// How often it polls; every 60 s by default. While as many jobs as one batch holds are due,
-    /// the next one follows at once.
+    /// Sets the time between two polls; 60 s by default. While at least half a batch of jobs is
+    /// due, the next batch follows at once.
     pub fn period(mut self, period: Duration) -> Self {
         self.options.period = period;
         self
     }
 
-    /// How many jobs it processes together; 2,500 by default.
+    /// Sets the most jobs that are processed together; 2,500 by default.
     pub fn batch(mut self, jobs: usize) -> Self {
         self.options.batch = jobs;
         self
     }
 
-    /// About how many bytes of documents go in one write; 10 MiB by default.
+    /// Sets the approximate size of one write in bytes of documents; 10 MiB by default.
     pub fn bytes(mut self, bytes: usize) -> Self {
         self.options.bytes = bytes;
         self
     }
 
-    /// What counts as being in the index.
+    /// Sets the condition under which a document counts as indexed; [`Proof::Stored`] by default.
     pub fn proof(mut self, proof: Proof) -> Self {
         self.options.proof = proof;
         self
     }
 
-    /// How long a batch may take; five minutes by default. What was not seen by then is checked
-    /// again.
+    /// Sets the time limit of a batch; five minutes by default. Documents that were not verified by
+    /// then are checked again.
     pub fn time_limit(mut self, time_limit: Duration) -> Self {
         self.options.time_limit = time_limit;
         self
     }
 
-    /// How long the index keeps what deletions leave, which stops writes that come late; seven days
+    /// Sets how long the index retains the marks of deletions, which refuse late writes; seven days
     /// by default.
     pub fn keep_deletions(mut self, keep: Duration) -> Self {
         self.options.keep_deletions = keep;
         self
     }
 
-    /// The wait before a document that cannot be made, or is refused, is tried again.
+    /// Sets the delay before the retry of a document that cannot be made or is refused.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.options.backoff = backoff;
         self
     }
 
-    /// Begins to take jobs, on the runtime that this is called on.
+    /// Starts the sync on the current runtime. Fails if the batch, the period or the time limit is
+    /// 0.
     pub fn start(self) -> Result<IndexSync, Error> {
         let options = &self.options;
         if options.batch == 0 || options.period.is_zero() || options.time_limit.is_zero() {
@@ -189,7 +190,7 @@ impl SyncBuilder {
     }
 }
 
-/// Keeps an index true to a table: a [`Consumer`], for
+/// Keeps an index consistent with a table: a [`Consumer`], for
 /// [`WorkerBuilder::consumer`](posthaste::WorkerBuilder::consumer) on the table's [`queue`].
 #[derive(Clone)]
 pub struct IndexSync {
@@ -197,12 +198,12 @@ pub struct IndexSync {
 }
 
 impl IndexSync {
-    /// Begins to describe a sync of this index with these rows.
+    /// Returns a builder for a sync of this index with these rows.
     pub fn builder(source: impl Source, index: impl Index) -> SyncBuilder {
         Self::builder_any(Arc::new(source), Arc::new(index))
     }
 
-    /// As [`builder`](Self::builder), for what was chosen at run time.
+    /// As [`builder`](Self::builder), for a source and an index that are chosen at run time.
     pub fn builder_any(source: Arc<dyn Source>, index: Arc<dyn Index>) -> SyncBuilder {
         SyncBuilder {
             source,
@@ -211,29 +212,29 @@ impl IndexSync {
         }
     }
 
-    /// How it goes.
+    /// Returns the counters and the last error.
     pub fn status(&self) -> SyncStatus {
         self.shared.status().clone()
     }
 }
 
-/// What the consumer and its task share.
+/// The state that the consumer and its task share.
 struct Shared {
     source: Arc<dyn Source>,
     index: Arc<dyn Index>,
     options: Options,
     inbox: Mutex<Inbox>,
     arrived: Notify,
-    /// Nothing is to be begun any more.
+    /// Cancelled when no more work is to begin.
     stopping: CancellationToken,
-    /// Work in progress ends now.
+    /// Cancelled when work in progress must end.
     aborted: CancellationToken,
     status: Mutex<SyncStatus>,
-    /// The index was empty, and a check of all rows was enqueued since.
+    /// Whether a check of all rows was enqueued since the index was found empty.
     is_filled: AtomicBool,
 }
 
-/// Jobs that came and were not begun.
+/// Jobs that were claimed and not begun.
 #[derive(Default)]
 struct Inbox {
     is_open: bool,

@@ -1,13 +1,15 @@
-//! Re-indexing: documents that are checked again, after everything new.
+//! Re-indexing: documents are checked again, after all new changes.
 
 use crate::queue;
 
-/// The queue of a synced table's re-indexes: its changes do not wait for them.
+/// Returns the name of the queue of a synced table's re-indexes. It is a separate queue, so that
+/// changes do not wait for them.
 pub fn reindex_queue(table: &str) -> String {
     format!("{}.reindex", queue(table))
 }
 
-/// Which documents of a synced table are checked again. Without any condition: those of all rows.
+/// Selects documents of a synced table to be checked again. Without a condition, all rows are
+/// selected.
 ///
 /// ```no_run
 /// # async fn example(client: &tokio_postgres::Client) -> Result<(), posthaste::Error> {
@@ -25,23 +27,25 @@ pub fn reindex_queue(table: &str) -> String {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Reindex {
-    /// Those with these ids, also such that have no row any more; then nothing else counts.
+    /// Documents with these ids, including ids without a row; all other conditions are then
+    /// ignored.
     pub ids: Option<Vec<String>>,
-    /// Rows for which this is true. It is SQL, and runs as such: nobody else's text.
+    /// Rows for which this SQL condition is true. It is executed as it is: never accept it from an
+    /// untrusted source.
     pub condition: Option<String>,
-    /// Rows by what this column has.
+    /// The column that `equals`, `since` and `until` compare.
     pub column: Option<String>,
-    /// It is this value, as Postgres reads it.
+    /// Rows whose column has this value, as Postgres parses it.
     pub equals: Option<String>,
-    /// It is this, or later.
+    /// Rows whose column has this value or a later one.
     pub since: Option<String>,
-    /// It is before this.
+    /// Rows whose column has an earlier value.
     pub until: Option<String>,
-    /// Distinguishes these jobs from others.
+    /// The tag of these jobs.
     pub tag: String,
-    /// Among re-indexes, the lower goes first.
+    /// The priority among re-indexes; lower values run first.
     pub priority: i32,
-    /// Also where the index has the row's version: true by default.
+    /// Whether documents are written although the index has the row's version; true by default.
     pub force: bool,
 }
 
@@ -61,13 +65,14 @@ impl Default for Reindex {
     }
 }
 
-/// What a re-index would do.
+/// A planned re-index.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReindexPlan {
-    /// The statement that is run, with its values in it.
+    /// The statement, with its values included.
     pub statement: String,
-    /// How many documents it takes, as the planner guesses.
+    /// The number of documents as the planner estimates it.
     pub about: f64,
-    /// What its jobs have as `reindex` among their arguments: it tells them from those of others.
+    /// The value of `reindex` among the arguments of its jobs, which distinguishes them from other
+    /// jobs.
     pub mark: String,
 }

@@ -1,86 +1,88 @@
-//! Where documents come from: the rows of Postgres, by their ids.
+//! The interface of a source of documents: rows of Postgres, read by their ids.
 
 use std::collections::HashSet;
 
 use futures_util::future::BoxFuture;
 
-/// A row, as much as a decision needs.
+/// The version of a row, without its document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowVersion {
-    /// Its id.
+    /// The id of the row.
     pub id: String,
-    /// Its version: larger after each change of the row, also across its deletion and re-creation.
+    /// Its version, which increases with each change of the row, also across deletion and
+    /// re-creation.
     pub version: i64,
-    /// False for a row that is there and must not be found.
+    /// Whether searches may find the row; false for a hidden row.
     pub is_live: bool,
 }
 
 /// A row with its document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Its id.
+    /// The id of the row.
     pub id: String,
-    /// Its version.
+    /// The version of the row.
     pub version: i64,
-    /// What is indexed of it.
+    /// The indexed content.
     pub body: Body,
 }
 
-/// What is indexed of a row.
+/// The indexed content of a row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Body {
     /// A JSON object.
     Document(String),
-    /// Nothing: the row is there and must not be found.
+    /// None: the row exists and is hidden from searches.
     Hidden,
-    /// It cannot be made, and why; other rows are not touched.
+    /// The document cannot be made, for this reason; other rows are not affected.
     Unmade(String),
 }
 
-/// A field of documents, and the values that it has.
+/// A field of documents, and the type of its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its name.
+    /// The name of the field.
     pub name: String,
-    /// The type of its column, as `pg_type` calls it: the base of a domain, the elements of an
-    /// array; `enum`, `range`, or `json` for all that is an object in JSON.
+    /// The type of its column, by its name in `pg_type`: the base type of a domain, the element
+    /// type of an array; `enum`, `range`, or `json` for all values that are objects in JSON.
     pub column_type: String,
 }
 
-/// Why rows were not read.
+/// The reason why rows were not read.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SourceError {
-    /// It lies with one of the ids: parts of them are asked for again, until it stands alone.
+    /// One of the ids causes the error: the ids are read again in smaller parts, until that id is
+    /// isolated.
     #[error("{0}")]
     Rows(String),
-    /// The same, and the row can never be read as it is: its document is larger than Postgres can
-    /// make one.
+    /// As [`Rows`](Self::Rows), and the row can never be read as it is: its document exceeds the
+    /// limits of Postgres.
     #[error("{0}")]
     TooLarge(String),
-    /// Postgres is not to be asked now.
+    /// Postgres cannot be read now.
     #[error("{0}")]
     Down(String),
 }
 
-/// Reads rows by ids. What it reads must be committed and current: never from a replica, never in a
-/// snapshot that is older than the call.
+/// Reads rows by ids. It must return committed and current data: never from a replica, and never
+/// from a snapshot older than the call.
 pub trait Source: Send + Sync + 'static {
-    /// The versions of those that are there, in any order.
+    /// Returns the versions of the rows that exist, in any order.
     fn versions<'a>(
         &'a self,
         ids: &'a [String],
     ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>>;
 
-    /// Those that are there, in any order.
+    /// Returns the rows that exist, in any order.
     fn rows<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<Vec<Row>, SourceError>>;
 
-    /// Enqueues a check of all rows, by jobs of their own, where it knows how: how many. For an
-    /// index that has nothing.
+    /// Enqueues jobs that check all rows, if the source can, and returns how many. Used when the
+    /// index is empty.
     fn fill(&self) -> BoxFuture<'_, Result<u64, SourceError>> {
         Box::pin(async { Ok(0) })
     }
 
-    /// Of these ids those of which a job of a change is still to come, and has not failed.
+    /// Returns the ids among these whose change has a pending job that has not failed.
     fn pending<'a>(
         &'a self,
         _ids: &'a [String],
@@ -88,24 +90,25 @@ pub trait Source: Send + Sync + 'static {
         Box::pin(async { Ok(HashSet::new()) })
     }
 
-    /// The fields of its documents, where it knows them before it makes any: an index is made with
-    /// mappings for them.
+    /// Returns the fields of its documents, if they are known before a document is made: the index
+    /// is created with mappings for them.
     fn fields(&self) -> BoxFuture<'_, Result<Vec<Field>, SourceError>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    /// What its documents depend on beside their rows: with another text they are others.
+    /// Returns a text that identifies how documents are made of rows. When it changes, the
+    /// documents change.
     fn recipe(&self) -> String {
         String::new()
     }
 
-    /// An error where its documents are made differently by now. A sync asks before it makes any.
+    /// Fails if documents are made differently by now. A sync calls this before it makes documents.
     fn check(&self) -> BoxFuture<'_, Result<(), SourceError>> {
         Box::pin(async { Ok(()) })
     }
 
-    /// The next of all rows after this id, in an order of its own; fewer than `most` means that
-    /// this is the end. For audits.
+    /// Returns the next rows after this id, in the source's order, for audits. Fewer than `most`
+    /// rows mean that the end is reached.
     fn walk<'a>(
         &'a self,
         after: Option<&'a str>,

@@ -1,5 +1,5 @@
-//! A span for each pass of a sync: which index, how many documents, by whose traces, and what came
-//! of it. Nothing of a document stands in it.
+//! A tracing span for each pass of a sync: the index, the number of documents, the linked traces,
+//! and the outcome. It contains nothing of a document.
 
 use posthaste::consumer::Delivery;
 use tracing::Span;
@@ -7,11 +7,11 @@ use tracing::field::Empty;
 
 use super::compare::{SyncOutcome, SyncRequest};
 
-/// A span of a pass is linked to no more traces than this.
+/// The most traces that the span of a pass links to.
 const LINKS: usize = 32;
 
-/// A span that is open until it is dropped. Nobody enters it: lines of the log stay as short as
-/// they are.
+/// Creates a span that stays open until it is dropped. It is never entered, so that log lines do
+/// not repeat its fields.
 pub(super) fn passing(index: &str, requested: &[(Delivery, SyncRequest)]) -> Span {
     let jobs = || requested.iter().map(|(delivery, _)| &delivery.job);
     let span = tracing::info_span!(
@@ -35,7 +35,7 @@ pub(super) fn passing(index: &str, requested: &[(Delivery, SyncRequest)]) -> Spa
     span
 }
 
-/// What came of it, counted.
+/// Records the number of documents of each outcome.
 pub(super) fn passed(span: &Span, outcomes: &[SyncOutcome]) {
     if span.is_disabled() {
         return;
@@ -53,7 +53,7 @@ pub(super) fn passed(span: &Span, outcomes: &[SyncOutcome]) {
     span.record("failed", rejected + refused);
     let kind = match (rescheduled, rejected, refused) {
         (0, 0, 0) => None,
-        // Neither Postgres nor the index can be asked, or there was no time.
+        // Postgres or the index did not answer, or no time was left.
         (1.., _, _) => Some("not_tried"),
         (0, 1.., _) => Some("refused"),
         _ => Some("error"),

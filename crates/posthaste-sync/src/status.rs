@@ -1,4 +1,4 @@
-//! How a sync goes: what it did, by tag and reason.
+//! The status of a sync: documents counted by tag, outcome and reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,26 +6,27 @@ use posthaste::Job;
 
 use super::compare::SyncOutcome;
 
-/// How many documents of a sync were checked, and what came of them, for those who collect metrics
-/// in this process by the facade [`metrics`](https://docs.rs/metrics). Labels: `queue`, `tag`,
-/// `outcome` and `reason`, the last three as [`SyncCount`] has them. The first hundred tags have
-/// their own, all others share `other`.
+/// The counter of checked documents by outcome, for programs that collect metrics through the
+/// facade [`metrics`](https://docs.rs/metrics). Its labels are `queue`, `tag`, `outcome` and
+/// `reason`, the last three as in [`SyncCount`]. The first hundred tags have their own counters,
+/// all others share `other`.
 pub const DOCUMENTS_TOTAL: &str = "posthaste_sync_documents_total";
 
-/// Tags that are counted by themselves: who writes rows chooses them.
+/// The most tags that are counted separately. Limited because the programs that write rows choose
+/// them.
 const TAGS: usize = 100;
-/// All others.
+/// The tag under which all others are counted.
 const OTHER: &str = "other";
 
-/// How a sync goes, since it was started.
+/// The status of a sync since it was started.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SyncStatus {
     counts: BTreeMap<(Box<str>, &'static str, &'static str), u64>,
-    /// Those that are counted by themselves.
+    /// The tags that are counted separately.
     tags: BTreeSet<Box<str>>,
-    /// Batches that were checked.
+    /// The number of batches that were checked.
     pub passes: u64,
-    /// What went wrong last.
+    /// The last error.
     pub last_error: Option<String>,
 }
 
@@ -34,17 +35,17 @@ pub struct SyncStatus {
 pub struct SyncCount<'a> {
     /// The tag of the jobs; `other` for those beyond the first hundred.
     pub tag: &'a str,
-    /// What was done: `written`, `done`, `failed`, `rescheduled` or `rejected`.
+    /// The outcome: `written`, `done`, `failed`, `rescheduled` or `rejected`.
     pub what: &'a str,
-    /// Why, as [`Reason::name`](super::Reason::name) has it; empty for what failed or was
-    /// rescheduled.
+    /// The reason, as in [`Reason::name`](super::Reason::name); empty for failed, rejected and
+    /// rescheduled jobs.
     pub reason: &'a str,
-    /// How many jobs.
+    /// The number of jobs.
     pub jobs: u64,
 }
 
 impl SyncStatus {
-    /// All counters, in the order of tag, what and reason.
+    /// Returns all counters, in the order of tag, outcome and reason.
     pub fn counts(&self) -> impl Iterator<Item = SyncCount<'_>> {
         self.counts
             .iter()
@@ -56,13 +57,13 @@ impl SyncStatus {
             })
     }
 
-    /// Jobs of all tags of which this was done, for whatever reason.
+    /// Returns the number of jobs with this outcome, over all tags and reasons.
     pub fn total(&self, what: &str) -> u64 {
         let of = self.counts().filter(|one| one.what == what);
         of.map(|one| one.jobs).sum()
     }
 
-    /// What came of the jobs of a batch.
+    /// Counts the outcomes of a batch.
     pub(super) fn count<'a>(&mut self, batch: impl Iterator<Item = (&'a Job, &'a SyncOutcome)>) {
         let mut sums = BTreeMap::<_, u64>::new();
         for (job, outcome) in batch {
@@ -93,7 +94,7 @@ impl SyncStatus {
         }
     }
 
-    /// The tag that they were counted under.
+    /// Returns the tag under which the jobs were counted.
     fn add(&mut self, tag: &str, what: &'static str, reason: &'static str, jobs: u64) -> String {
         let is_known = self.tags.contains(tag);
         let tag = if is_known || self.tags.len() < TAGS {

@@ -1,4 +1,4 @@
-//! Looks from time to time at the documents whose jobs are due.
+//! The loop that polls for due jobs and checks their documents.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -17,19 +17,20 @@ use posthaste::__private::panic_text;
 use posthaste::RetryLater;
 use posthaste::consumer::{Delivery, Outcome};
 
-/// The first jobs of a batch come within this, if there are any; a worker that has found none for
-/// long polls once a second.
+/// Time to wait for the first jobs of a batch. It exceeds a second because an idle worker polls
+/// once a second.
 const FIRST: Duration = Duration::from_millis(1500);
-/// The others come within this of the last: each claim takes one priority.
+/// Time to wait for more jobs after the last ones. Several claims may follow, because each takes
+/// one priority.
 const NEXT: Duration = Duration::from_millis(500);
-/// Those that are there wait no longer than a period, or this, for a batch to be full: where jobs
-/// come one by one all the time, it would take many periods.
+/// The most time that received jobs wait for a full batch, if the period is longer: filling a batch
+/// with jobs that arrive one by one would take many periods.
 const LONGEST: Duration = Duration::from_secs(10);
-/// How often what deletions have left is forgotten.
+/// Time between two removals of old deletions.
 const FORGET: Duration = Duration::from_secs(3600);
 
-/// Syncs until the worker stops. A panic ends a check and not the sync: nobody would notice, and
-/// its jobs would wait for ever.
+/// Syncs until the worker stops. After a panic the next poll starts in a period: if the panic ended
+/// the sync, its jobs would wait forever unnoticed.
 pub(super) async fn run(shared: Arc<Shared>) {
     while let Err(panic) = AssertUnwindSafe(run_polls(&shared)).catch_unwind().await {
         let problem = format!("a poll panicked: {}", panic_text(&*panic));
@@ -59,12 +60,12 @@ async fn run_polls(shared: &Shared) {
             next_poll = Instant::now() + shared.options.period;
             shared.poll().await;
         } else if !shared.inbox().waiting.is_empty() {
-            // They were claimed a moment before the last poll ended, or are those of a worker that
+            // These jobs were claimed just before the last poll ended, or belong to a worker that
             // died.
             let (batch, comes_alone) = shared.gather().await;
             shared.run_pass(batch).await;
             if comes_alone {
-                // Claims paused for it, and may have ended the last poll before its time.
+                // Claims paused for this job, and may have ended the last poll early.
                 next_poll = next_poll.min(Instant::now() + NEXT);
             }
         }
@@ -76,12 +77,13 @@ async fn run_polls(shared: &Shared) {
 }
 
 impl Shared {
-    /// Batch after batch, while each is half full and was tried. Two are in flight: while the index
-    /// takes the one, Postgres is asked for the other, and the next one is claimed.
+    /// Runs batch after batch while each is at least half full and was tried. Two are in flight:
+    /// while the index processes one, Postgres is queried for the other, and the next one is
+    /// claimed.
     async fn poll(&self) {
         let limit = self.options.time_limit;
         tokio::select! {
-            // Where nothing changes, no pass notices that the index is gone.
+            // If no row changes, no pass would notice that the index is gone.
             filled = tokio::time::timeout(limit, self.fill_once()) =>
                 if let Ok(Err(error)) = filled {
                 tracing::debug!(%error, "it is not known whether the index is empty");
@@ -102,9 +104,9 @@ impl Shared {
                     return;
                 }
                 let (batch, comes_alone) = self.gather().await;
-                // Claims that are slow in coming make a batch smaller than it could be; what is
-                // left of a backlog would wait for a period. What comes alone says nothing of what
-                // waits for it.
+                // Slow claims make a batch smaller than possible, and the rest of a backlog would
+                // wait for a period. A job that is delivered alone does not indicate how many wait
+                // for it.
                 *is_over = !comes_alone && batch.len() < self.options.batch.div_ceil(2);
                 if *is_over {
                     self.inbox().is_open = false;
@@ -121,15 +123,15 @@ impl Shared {
         }
     }
 
-    /// What comes until a batch is full, or no more comes; and whether it comes alone, because its
-    /// worker died.
+    /// Collects jobs until the batch is full or no more arrive. Also returns whether the batch is a
+    /// single job whose worker died.
     async fn gather(&self) -> (Vec<Delivery>, bool) {
         let mut wait = FIRST;
         let mut latest = None;
         loop {
             let (before, comes_alone) = {
                 let inbox = self.inbox();
-                // Nothing comes beside it, and many may wait for it.
+                // Such a job is delivered alone, and many others may wait for it.
                 let comes_alone = inbox.waiting.iter().any(|one| one.job.crashes > 0);
                 (inbox.waiting.len(), comes_alone)
             };
@@ -151,7 +153,8 @@ impl Shared {
         }
     }
 
-    /// One pass; false when the index or Postgres could not be asked, or there is no time left.
+    /// Runs one pass. Returns false if the index or Postgres could not be read, or no time was
+    /// left.
     async fn run_pass(&self, batch: Vec<Delivery>) -> bool {
         let mut requested = Vec::with_capacity(batch.len());
         for delivery in batch {
@@ -207,7 +210,7 @@ impl Shared {
         let until = Instant::now() + limit;
         let rescheduled = |reason: String| vec![SyncOutcome::Rescheduled(reason); requests.len()];
         let run = async {
-            // Before the pass puts a few documents into an index that is new.
+            // Fills a new index before the pass writes a few documents to it.
             match timeout_at(until, self.fill_once()).await {
                 Ok(Ok(())) => {
                     let left = until.saturating_duration_since(Instant::now());
@@ -225,7 +228,7 @@ impl Shared {
         self.status().passes += 1;
         match result {
             Some(Ok(outcomes)) => outcomes,
-            // It lies with the index, or with us: rows that panic are catch_panic one by one.
+            // The index or this crate panicked: panics of rows are caught one by one.
             Some(Err(panic)) => {
                 let problem = format!("a pass panicked: {}", panic_text(&*panic));
                 tracing::error!(
@@ -238,7 +241,8 @@ impl Shared {
         }
     }
 
-    /// Once for each time that the index is empty: it may stay so, where it takes none of the rows.
+    /// Enqueues a check of all rows once each time the index becomes empty: the index stays empty
+    /// if it accepts none of the rows.
     async fn fill_once(&self) -> Result<(), IndexError> {
         if !self.index.is_empty().await? {
             self.is_filled.store(false, Ordering::Relaxed);
@@ -246,7 +250,7 @@ impl Shared {
             fill(&*self.source, &*self.index).await?;
             self.is_filled.store(true, Ordering::Relaxed);
         } else {
-            // It may have been taken away again before anything was in it.
+            // The index may have been deleted again before it had any document.
             self.index.make(&self.source.fields().await?).await?;
         }
         Ok(())
@@ -254,7 +258,7 @@ impl Shared {
 
     fn settle(&self, delivery: Delivery, outcome: SyncOutcome) {
         let ticket = delivery.ticket;
-        // Due before the next check, so that the next check finds it.
+        // Due before the next poll, so that the next poll claims it.
         let next = self.options.period / 2;
         match outcome {
             SyncOutcome::Done(_) => ticket.settle(Outcome::Done),
@@ -271,7 +275,7 @@ impl Shared {
         }
     }
 
-    /// For as long as a batch may take: nothing is checked meanwhile.
+    /// Removes old deletions, within the time limit of a batch. No check runs at the same time.
     async fn forget(&self) {
         let forget = self.index.forget(self.options.keep_deletions);
         let forgotten = tokio::select! {
