@@ -1,5 +1,5 @@
-//! Audit: the rows and the documents are walked, each in their own order, and each page is held
-//! against the other side. What is in memory is a page.
+//! The audit walks the rows and the documents, each in their own order, and compares each page with
+//! the other side. Only one page is in memory at a time.
 
 mod judge;
 
@@ -13,8 +13,8 @@ use super::decide::{IndexedVersion, RowState, Step, decide};
 use super::index::{Index, IndexError, Proof};
 use super::source::{Body, Row, RowVersion, Source};
 
-/// How an audit goes about it. Where it repairs nothing, documents whose rows have a job that is
-/// still to come are counted by themselves, and do not differ.
+/// The options of an audit. An audit without repair counts documents whose rows have a pending job
+/// separately; they do not count as different.
 ///
 /// ```no_run
 /// # async fn example(pool: deadpool_postgres::Pool) -> Result<(), Box<dyn std::error::Error>> {
@@ -28,19 +28,19 @@ use super::source::{Body, Row, RowVersion, Source};
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Audit {
-    /// This many are asked for at once.
+    /// The number of rows or documents per page.
     pub page: usize,
-    /// This many are checked in a second, at most, on either side.
+    /// The most rows or documents that are checked in a second; `None` for no limit.
     pub rate: Option<u32>,
-    /// Whether what differs is written or deleted.
+    /// Whether documents that differ are written or deleted.
     pub repair: bool,
-    /// Whether documents of the row's version are made again and compared with what the index
-    /// holds.
+    /// Whether documents of the row's version are made again and compared with the contents of the
+    /// index.
     pub contents: bool,
 }
 
 impl Default for Audit {
-    /// Pages of 2,500 as fast as it goes, and nothing is changed.
+    /// Pages of 2,500 without a rate limit, and no repair.
     fn default() -> Self {
         Self {
             page: 2_500,
@@ -52,7 +52,7 @@ impl Default for Audit {
 }
 
 impl Audit {
-    /// Walks both sides.
+    /// Compares both sides, and returns the differences.
     pub async fn run(self, source: &dyn Source, index: &dyn Index) -> Result<Audited, IndexError> {
         let mut walk = AuditRun {
             audit: self,
@@ -66,8 +66,8 @@ impl Audit {
         if self.contents || self.repair {
             source.check().await?;
         }
-        // Before the rows: what somebody else wrote in the place of a row's document may have its
-        // version.
+        // Before the rows: a document that another client wrote in the place of a row's document
+        // may have the row's version.
         walk.unmanaged().await?;
         walk.rows().await?;
         walk.documents().await?;
@@ -78,12 +78,12 @@ impl Audit {
 /// A document that differs from its row.
 struct DifferingDocument {
     id: String,
-    /// That of the row, if there is one.
+    /// The version of the row, if it exists.
     version: Option<i64>,
     difference: Difference,
 }
 
-/// Of which side the pages are.
+/// The side that a walk reads pages of.
 #[derive(Clone, Copy, PartialEq)]
 enum Side {
     Rows,
@@ -97,13 +97,13 @@ struct AuditRun<'a> {
     found: Audited,
     started: Instant,
     looked_at: u64,
-    /// For documents that the index refuses for a while.
+    /// The time spent waiting for documents that the index refuses temporarily.
     waited: Duration,
 }
 
 impl AuditRun<'_> {
-    /// Documents that no sync wrote. With repair, those in the place of a row's are written over,
-    /// and the others deleted.
+    /// Counts documents that no sync wrote. With repair, those of existing rows are overwritten and
+    /// the others are deleted.
     async fn unmanaged(&mut self) -> Result<(), IndexError> {
         let (all, mut some) = self.index.unmanaged(self.audit.page).await?;
         self.found.orphaned += all;
@@ -144,8 +144,9 @@ impl AuditRun<'_> {
         self.index.remove_unmanaged(&others).await
     }
 
-    /// Every row against its document. A page that is not full is the last one: to ask for more
-    /// would go on for as long as others insert after it. What they insert has jobs of its own.
+    /// Compares every row with its document. A page that is not full is the last one: reading on
+    /// would continue for as long as other clients insert rows, and those rows have jobs of their
+    /// own.
     async fn rows(&mut self) -> Result<(), IndexError> {
         let mut after = None;
         loop {
@@ -173,7 +174,7 @@ impl AuditRun<'_> {
         }
     }
 
-    /// Every document that has no row; the others were held against theirs.
+    /// Finds every document without a row; all others were compared with their rows.
     async fn documents(&mut self) -> Result<(), IndexError> {
         let mut after = None;
         loop {
@@ -203,8 +204,8 @@ impl AuditRun<'_> {
         }
     }
 
-    /// Of these rows, whose versions the index has, the ids of those whose documents it does not
-    /// hold as they are.
+    /// Returns the ids of these rows whose documents differ from the contents of the index,
+    /// although the versions are equal.
     async fn altered(&self, rows: &[&RowVersion]) -> Result<Vec<String>, IndexError> {
         let mut altered = Vec::new();
         if !self.audit.contents {
@@ -215,7 +216,8 @@ impl AuditRun<'_> {
         let ids: Vec<String> = rows.iter().map(|row| row.id.clone()).collect();
         for ids in ids.chunks(MADE_AT_ONCE) {
             let rows = bisect_read(ids, |part| self.source.rows(part)).await?.read;
-            // One that has changed meanwhile has a job; one that cannot be made is no other.
+            // A row that has changed has a job, and a document that cannot be made does not count
+            // as altered.
             let same = rows
                 .into_iter()
                 .filter(|row| versions.get(&*row.id) == Some(&row.version));
@@ -258,7 +260,7 @@ impl AuditRun<'_> {
                 false if altered.contains(id) => Difference::Altered,
                 false => difference(row, seen)?,
                 true => {
-                    // One that has a document comes again with the documents; it counts once.
+                    // A row with a document is found again among the documents; it counts once.
                     let is_live = seen.is_some_and(|seen| seen.is_live);
                     (is_live == (side == Side::Documents)).then_some(Difference::Unreadable)?
                 }
@@ -272,7 +274,7 @@ impl AuditRun<'_> {
         Ok(different.collect())
     }
 
-    /// Waits as long as the rate asks for.
+    /// Waits as long as the rate limit requires.
     async fn pace(&mut self, looked_at: usize) {
         self.looked_at += looked_at as u64;
         if let Some(rate) = self.audit.rate {
@@ -282,7 +284,7 @@ impl AuditRun<'_> {
     }
 }
 
-/// Those that differ at a first check.
+/// Returns the ids of the pairs that differ in a first check.
 fn first_differences<'a>(
     pairs: impl Iterator<Item = (&'a String, (Option<&'a RowVersion>, Option<IndexedVersion>))>,
 ) -> Vec<String> {
@@ -295,7 +297,7 @@ fn difference(row: Option<&RowVersion>, seen: Option<IndexedVersion>) -> Option<
         Some(row) if row.is_live => RowState::Live {
             version: row.version,
         },
-        // What a hidden row, or none, leaves in the index is nothing that anybody finds.
+        // Without a visible row, only a document that searches find is a difference.
         _ => {
             let is_found = seen.is_some_and(|seen| seen.is_live);
             return is_found.then_some(Difference::Orphaned);
@@ -303,7 +305,7 @@ fn difference(row: Option<&RowVersion>, seen: Option<IndexedVersion>) -> Option<
     };
     match decide(row_state, seen, false) {
         Step::Done(_) => None,
-        // It was counted before, among those that no sync wrote.
+        // It was counted among the documents that no sync wrote.
         _ if seen.is_some_and(|seen| seen.is_foreign) => None,
         Step::Ahead(_) => Some(Difference::Ahead),
         Step::Write(mark, _) if mark.pass > 0 && seen.is_some_and(|seen| seen.is_altered) => {

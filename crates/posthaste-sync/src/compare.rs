@@ -1,5 +1,5 @@
-//! One pass over some documents: what the index shows is compared with Postgres, and what differs
-//! is written.
+//! One pass over some documents: it compares the index with Postgres, and writes the documents that
+//! differ.
 
 mod run;
 
@@ -13,40 +13,40 @@ use super::decide::Reason;
 use super::index::{Index, IndexError, Proof};
 use super::source::Source;
 
-/// What is asked for one document.
+/// A request to check one document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SyncRequest {
-    /// Its id.
+    /// The id of the document.
     pub id: String,
-    /// It is to be written although the index has its version: because it would be made otherwise
-    /// than it was.
+    /// Whether the document is written although the index has its version, because it would be made
+    /// differently now.
     pub force: bool,
-    /// The version of its deletion, if that is what happened.
+    /// The version of the deletion, if the row was deleted.
     pub deleted: Option<i64>,
 }
 
-/// What became of one request.
+/// The outcome of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SyncOutcome {
-    /// The index was seen to be true: nothing more is to be done.
+    /// The index was verified to be consistent: nothing remains to be done.
     Done(Reason),
-    /// The index was written. Whether that is true is for a later pass to see.
+    /// The index was written. A later pass verifies the write.
     Written(Reason),
-    /// The index takes nothing of this id, or the row is too large, now and ever.
+    /// The index can never accept this id, or the row is too large.
     Rejected(String),
-    /// This document fails by itself: it cannot be made, is refused, or Postgres has lost it.
+    /// This document fails by itself: it cannot be made, the index refuses it, or Postgres has lost
+    /// it.
     Failed(String),
-    /// It could not be tried.
+    /// The request could not be tried.
     Rescheduled(String),
 }
 
 impl SyncOutcome {
-    /// What became of a request of which this became in one index and that in another: the worse of
-    /// both.
+    /// Combines the outcomes of one request in two indexes: the worse one counts.
     fn and(self, other: Self) -> Self {
         let badness = |outcome: &Self| match outcome {
             Self::Done(_) => 0,
-            // Given up only where nothing is left to be done elsewhere.
+            // Rejected only if nothing remains to be done in the other index.
             Self::Rejected(_) => 1,
             Self::Written(_) => 2,
             Self::Rescheduled(_) => 3,
@@ -60,38 +60,38 @@ impl SyncOutcome {
     }
 }
 
-/// How a pass goes about it.
+/// The options of a pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Pass<'a> {
-    /// Where the rows are.
+    /// The source of the rows.
     pub source: &'a dyn Source,
-    /// Where the documents belong.
+    /// The index of the documents.
     pub index: &'a dyn Index,
-    /// What counts as being there.
+    /// The condition under which a document counts as indexed.
     pub proof: Proof,
-    /// About this many bytes of documents execute in one write.
+    /// The approximate size of one write in bytes of documents.
     pub bytes: usize,
 }
 
-/// Why a document is not written that another client has deleted a moment ago.
+/// The reason why the index refuses a document that another client deleted recently.
 pub(super) const DELETED_BY_OTHERS: &str = "another client has deleted the document, and the \
      index refuses its version for a while (index.gc_deletes, 60 s)";
 
-/// This many documents are made at once: what is in memory beyond one write.
+/// The most documents that are made at once: the documents in memory beyond one write.
 pub(super) const MADE_AT_ONCE: usize = 250;
 
 impl Pass<'_> {
-    /// Goes over these; one outcome for each, in their order. Requests for the same document share
-    /// one.
+    /// Checks these documents, and returns one outcome for each request, in the same order.
+    /// Requests for the same document share one outcome.
     ///
-    /// Where the index stands for [others](Index::targets), each of them must be seen to be true.
+    /// If the index stands for [others](Index::targets), each of them must be verified.
     pub async fn run(&self, requests: &[SyncRequest]) -> Vec<SyncOutcome> {
         self.run_within(requests, None).await
     }
 
-    /// As [`run`](Self::run), for so long at most. What became of a document by then counts; what
-    /// was not reached is [rescheduled](SyncOutcome::Rescheduled), and a row that takes too long
-    /// has [failed](SyncOutcome::Failed).
+    /// As [`run`](Self::run), within this time limit. Outcomes that are known by then count;
+    /// requests that were not reached are [rescheduled](SyncOutcome::Rescheduled), and a row that
+    /// takes too long has [failed](SyncOutcome::Failed).
     pub async fn run_within(
         &self,
         requests: &[SyncRequest],
@@ -113,7 +113,8 @@ impl Pass<'_> {
             return Ok(self.run_one(requests, limit).await);
         };
         let over = |index| Pass { index, ..*self };
-        // Each has its share: what one of them lacks is not done.
+        // Each index has its share of the time: a request that one of them did not reach is not
+        // done.
         let share = limit.map(|limit| limit / u32::try_from(targets.len()).unwrap_or(u32::MAX));
         let mut outcomes = over(&**first).run_one(requests, share).await;
         for other in others {
@@ -121,7 +122,8 @@ impl Pass<'_> {
             let both = outcomes.into_iter().zip(beside);
             outcomes = both.map(|(one, other)| one.and(other)).collect();
         }
-        // What was begun meanwhile lacks what was seen in the others alone.
+        // An index that was begun during this pass lacks the documents that were verified in the
+        // others only.
         let after = self.index.targets().await?;
         let labels = |all: &[Arc<dyn Index>]| -> Vec<String> {
             all.iter().map(|index| index.label()).collect()
@@ -143,7 +145,7 @@ impl Pass<'_> {
             Some(limit) => timeout(limit, run.execute()).await.unwrap_or(Ok(())),
             None => run.execute().await,
         };
-        // What has no outcome then comes again.
+        // Requests without an outcome are rescheduled.
         let left = match (went, limit) {
             (Err(IndexError(reason)), _) => reason,
             (Ok(()), Some(limit)) => late(limit),

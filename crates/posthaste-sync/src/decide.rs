@@ -1,16 +1,16 @@
-//! What is to be done about one document: given what Postgres has, what the index shows and whether
-//! the document is to be written anyway. Pure.
+//! The decision about one document, given the row's state, the index's state, and whether the
+//! document is forced to be written. Pure.
 
-/// Of two writes of a document the one with the larger mark stays, whichever came last. The row's
-/// version decides; `pass` counts how often the same version was written or hidden on purpose, and
-/// is [`LAST`](Self::LAST) in a deletion, which therefore stands above all that was written up to
-/// its version.
+/// The order of writes of a document: the write with the larger mark prevails, in whatever order
+/// they arrive. The row's version decides first. `pass` counts how often the same version was
+/// rewritten or hidden deliberately; a deletion has [`LAST`](Self::LAST), and therefore prevails
+/// over everything written up to its version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mark {
-    /// The row's version, or that of its deletion.
+    /// The version of the row, or of its deletion.
     pub version: i64,
-    /// 0 unless the version was written again, hidden after it was written, or is that of a
-    /// deletion.
+    /// 0 for the first write of a version; larger if the version was written again, hidden after it
+    /// was written, or deleted.
     pub pass: u16,
 }
 
@@ -19,25 +19,25 @@ impl Mark {
     pub const LAST: u16 = (1 << Self::BITS) - 1;
     const BITS: u32 = 12;
 
-    /// The first write of a row's version.
+    /// Returns the mark of the first write of a row's version.
     pub fn new(version: i64) -> Self {
         Self { version, pass: 0 }
     }
 
-    /// The deletion of everything up to this version.
+    /// Returns the mark of a deletion of everything up to this version.
     pub fn deletion(version: i64) -> Self {
         let pass = Self::LAST;
         Self { version, pass }
     }
 
-    /// As one number in the same order, for indexes that keep one as their version; nothing for a
-    /// version that leaves no room: below 0, or 2^51 and above.
+    /// Returns the mark as one number with the same order, for indexes that store a single version
+    /// number; `None` if the version is below 0, or 2^51 or above.
     pub fn as_number(self) -> Option<i64> {
         let fits = (0..1 << (63 - Self::BITS)).contains(&self.version) && self.pass <= Self::LAST;
         fits.then(|| self.version << Self::BITS | i64::from(self.pass))
     }
 
-    /// The mark that [`as_number`](Self::as_number) made this of.
+    /// Converts a number that [`as_number`](Self::as_number) returned back to its mark.
     pub fn from_number(number: i64) -> Self {
         Self {
             version: number >> Self::BITS,
@@ -46,46 +46,48 @@ impl Mark {
     }
 }
 
-/// What an index shows of a document.
+/// The state of a document in an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexedVersion {
-    /// The mark it was written with.
+    /// The mark that the document was written with.
     pub mark: Mark,
-    /// The token it was written with.
+    /// The token that the document was written with.
     pub token: i64,
-    /// Whether it is there; else it is what a deletion left.
+    /// Whether the document exists; false for the mark of a deletion.
     pub is_live: bool,
-    /// Somebody else has written it since, under a mark of its own: it may hold anything.
+    /// Whether another client has written the document since: its version is then that client's,
+    /// and its contents are unknown.
     pub is_altered: bool,
-    /// No sync wrote it: it counts among those that are [unmanaged](crate::Index::unmanaged).
+    /// Whether no sync wrote the document: it counts among the [unmanaged](crate::Index::unmanaged)
+    /// ones.
     pub is_foreign: bool,
 }
 
-/// What Postgres says of a document.
+/// The state of a document's row in Postgres.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RowState {
-    /// There is such a row.
+    /// The row exists.
     Live { version: i64 },
-    /// There is such a row, which must not be found. It may be shown again at the same version:
-    /// where another table says who is hidden.
+    /// The row exists and is hidden from searches. It may be shown again at the same version, if
+    /// another table decides which rows are hidden.
     Hidden { version: i64 },
-    /// It was deleted as of this version.
+    /// The row was deleted with this version.
     Dead { version: i64 },
-    /// There is no row, and the time of its deletion is unknown.
+    /// The row does not exist, and the version of its deletion is unknown.
     Gone,
 }
 
-/// Why something was done, or why nothing had to be.
+/// The reason why a document was written or deleted, or why that was unnecessary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The index did not have the document.
+    /// The index lacked the document.
     Missing,
     /// The index had another version of it.
     Different,
-    /// It was to be written whatever the index had.
+    /// The write was forced, whatever the index had.
     Forced,
-    /// Postgres has no such row any more.
+    /// The row does not exist in Postgres, or is hidden.
     Deleted,
     /// The index has the row's version.
     Equal,
@@ -94,7 +96,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// One word, for metrics.
+    /// Returns the reason as one word, for metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Missing => "missing",
@@ -107,22 +109,22 @@ impl Reason {
     }
 }
 
-/// What is to be done.
+/// The step that is decided on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Write the row with this mark.
     Write(Mark, Reason),
     /// Delete it with this mark.
     Delete(Mark, Reason),
-    /// Nothing, for ever.
+    /// Nothing remains to be done.
     Done(Reason),
-    /// The index has something newer than Postgres, which was asked after the index. No write of
-    /// this row would be taken.
+    /// The index has something newer than Postgres, although Postgres was read after the index. The
+    /// index would refuse any write of this row.
     Ahead(Mark),
 }
 
-/// The whole decision. `seen` must have been read before `truth`: only then nothing but a lost
-/// commit explains an index that is ahead.
+/// Decides what to do about a document. `seen` must have been read before `row_state`: only then a
+/// lost commit is the sole explanation of an index that is ahead.
 pub(crate) fn decide(row_state: RowState, seen: Option<IndexedVersion>, force: bool) -> Step {
     let is_altered = seen.is_some_and(|seen| seen.is_altered);
     let live = seen.filter(|seen| seen.is_live).map(|seen| seen.mark);
@@ -134,19 +136,19 @@ pub(crate) fn decide(row_state: RowState, seen: Option<IndexedVersion>, force: b
                 (Some(_), false, _) if !is_altered => Step::Done(Reason::Equal),
                 (Some(_), false, Some(again)) => Step::Write(again, Reason::Different),
                 (_, true, Some(again)) => Step::Write(again, Reason::Forced),
-                // It was hidden at this version, and is shown again.
+                // The row was hidden at this version, and is shown again.
                 (None, false, Some(again)) => Step::Write(again, Reason::Missing),
-                // Above a deletion nothing of its version is written.
+                // No write of this version prevails over its deletion.
                 (_, _, None) => Step::Ahead(mark),
             },
-            // A direct write of the same version that comes first has another token: the next pass
-            // is above it.
+            // A direct write of the same version that arrives first has another token: the next
+            // pass prevails over it.
             _ if force => Step::Write(Mark::new(version), Reason::Forced),
             Some(_) if live.is_some() => Step::Write(Mark::new(version), Reason::Different),
             _ => Step::Write(Mark::new(version), Reason::Missing),
         },
-        // By the next mark, as whatever else was decided on by what is there: a write that comes
-        // late is refused, and the row may be shown again.
+        // With the next mark after the one seen, as for other writes: the index refuses a late
+        // write, and the row may be shown again.
         RowState::Hidden { version } => {
             let reason = if force {
                 Reason::Forced
@@ -157,7 +159,7 @@ pub(crate) fn decide(row_state: RowState, seen: Option<IndexedVersion>, force: b
             match seen.map(|seen| seen.mark) {
                 Some(mark) if mark.version == version => match (live, force, again(mark)) {
                     (Some(mark), _, _) => Step::Delete(above(mark), reason),
-                    // It may have been shown meanwhile, by a write that is still in transit.
+                    // A write in transit may show the row again.
                     (None, true, Some(again)) => Step::Delete(again, reason),
                     _ => Step::Done(Reason::Neither),
                 },
@@ -168,8 +170,8 @@ pub(crate) fn decide(row_state: RowState, seen: Option<IndexedVersion>, force: b
                 _ => Step::Delete(Mark::new(version), reason),
             }
         }
-        // Also where the index has nothing: what a deletion leaves there stops writes that are
-        // still in transit.
+        // Also if the index has nothing: the mark of a deletion refuses writes that are still in
+        // transit.
         RowState::Dead { version } => match (live, dead) {
             (_, Some(mark)) if mark.version >= version => Step::Done(Reason::Neither),
             (Some(mark), _) => {
@@ -177,7 +179,7 @@ pub(crate) fn decide(row_state: RowState, seen: Option<IndexedVersion>, force: b
             }
             _ => Step::Delete(Mark::deletion(version), Reason::Deleted),
         },
-        // Nothing newer than what is seen may be hit: the row may have been created again.
+        // Deletes nothing newer than the mark seen: the row may have been created again.
         RowState::Gone => match live {
             Some(mark) => Step::Delete(Mark::deletion(mark.version), Reason::Deleted),
             None => Step::Done(Reason::Neither),
@@ -185,7 +187,7 @@ pub(crate) fn decide(row_state: RowState, seen: Option<IndexedVersion>, force: b
     }
 }
 
-/// The mark of the next write of the same version.
+/// Returns the mark of the next write of the same version, or `None` if no pass is left.
 fn again(mark: Mark) -> Option<Mark> {
     let pass = mark.pass + 1;
     (pass < Mark::LAST).then_some(Mark { pass, ..mark })

@@ -1,5 +1,5 @@
-//! Direct indexing: after a commit, for speed, within a hard budget of time, and never more than
-//! that. Whether it worked is not asked: the job checks.
+//! Direct indexing writes documents right after a commit, for speed, within a strict time budget. A
+//! failed write is not retried: the document's job follows it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,16 +11,16 @@ use tokio::sync::Semaphore;
 use super::decide::Mark;
 use super::index::{Index, IndexError, Write, WriteOutcome};
 
-/// This many writes may be in flight, those among them that nobody waits for any more: while the
-/// index is down, the next ones are not begun.
+/// The most writes in flight, including those whose caller no longer waits: no more are begun while
+/// the index is down.
 const UNDER_WAY: usize = 64;
-/// A write that nobody waits for any more ends after this many budgets.
+/// The timeout, in budgets, of a write whose caller no longer waits.
 const OUTLIVES: u32 = 20;
 
 static MISSED: LogLimit = LogLimit::new(FEW);
 
-/// Writes documents into an index right after their commit. Nothing is ever raised and nothing is
-/// tried again; what comes late does no harm, because the index keeps what has the larger version.
+/// Writes documents into an index right after their commit. No error is returned and nothing is
+/// retried. A late write is harmless, because the index retains the document with the larger mark.
 ///
 /// ```no_run
 /// # async fn example(client: &mut tokio_postgres::Client, direct: &posthaste_sync::Direct)
@@ -40,7 +40,7 @@ pub struct Direct {
     budget: Duration,
     slots: Arc<Semaphore>,
     counts: Arc<Counts>,
-    /// The index was seen not to wait for its sync.
+    /// Whether the index was found not to wait for its sync.
     is_filled: Arc<AtomicBool>,
 }
 
@@ -54,30 +54,30 @@ struct Counts {
     skipped: AtomicU64,
 }
 
-/// What became of direct writes, since the beginning.
+/// The outcomes of all direct writes since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectCounts {
-    /// The index says that it has them.
+    /// Writes that the index reports as stored.
     pub taken: u64,
-    /// The index had them, or something newer.
+    /// Writes of which the index had the same version or a newer one.
     pub older: u64,
-    /// Refused by the index.
+    /// Writes that the index refused.
     pub refused: u64,
-    /// The index was not to be asked.
+    /// Writes that failed because the index was not available.
     pub failed: u64,
-    /// Not answered within the budget.
+    /// Writes that were not answered within the budget.
     pub late: u64,
-    /// Not begun, because too many were in flight.
+    /// Writes that were not begun because too many were in flight.
     pub skipped: u64,
 }
 
 impl Direct {
-    /// Writes into this index, for at most 300 ms each time.
+    /// Writes into this index, with a budget of 300 ms for each write.
     pub fn to(index: impl Index) -> Self {
         Self::to_any(Arc::new(index))
     }
 
-    /// As [`to`](Self::to), for an index that was chosen at run time.
+    /// As [`to`](Self::to), for an index that is chosen at run time.
     pub fn to_any(index: Arc<dyn Index>) -> Self {
         Self {
             index,
@@ -88,7 +88,7 @@ impl Direct {
         }
     }
 
-    /// For at most so long.
+    /// Sets the time that a caller waits for a write at most.
     pub fn budget(mut self, budget: Duration) -> Self {
         self.budget = budget;
         self
@@ -100,13 +100,13 @@ impl Direct {
         self.write(id.into(), Mark::new(version), document).await;
     }
 
-    /// Deletes a document, with the version of its deletion. Without such a version, leave
-    /// deletions to the job.
+    /// Deletes a document, with the version of the deletion. If the version is unknown, leave the
+    /// deletion to the job.
     pub async fn delete(&self, id: impl Into<String>, version: i64) {
         self.write(id.into(), Mark::deletion(version), None).await;
     }
 
-    /// What became of all that was written.
+    /// Returns the outcomes of all writes.
     pub fn counts(&self) -> DirectCounts {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let Counts {
@@ -140,13 +140,13 @@ impl Direct {
         };
         let (index, longest) = (Arc::clone(&self.index), self.budget * OUTLIVES);
         let is_filled = Arc::clone(&self.is_filled);
-        // A separate task: dropped half-way, a write may leave its connection with an answer
-        // pending.
+        // In a task of its own: dropping a write midway may leave an answer pending on its
+        // connection.
         let written = tokio::spawn(async move {
             let _slot = slot;
             let late = |_| Err(IndexError("no answer".into()));
             let written = async {
-                // A sync fills an index that has nothing; with this one document it would not.
+                // A sync fills an empty index; after this one document it would not.
                 if !is_filled.load(Ordering::Relaxed) {
                     if index.awaits_fill().await? {
                         return Err(IndexError(

@@ -1,8 +1,8 @@
-//! Elasticsearch or OpenSearch as the index: an alias, and the index that it stands for.
+//! Elasticsearch or OpenSearch as the index: an alias, and the index that it points to.
 //!
-//! The server's own version of a document is its mark as one number, so that it refuses late writes
-//! by itself. It forgets within a minute what it deleted; so a deletion is written as a document
-//! without the row's fields.
+//! The server's version of a document is its mark as one number, so the server itself refuses late
+//! writes. The server forgets a deleted document within a minute, so a deletion is written as a
+//! document without the row's fields.
 
 mod document;
 mod mapping;
@@ -29,7 +29,7 @@ pub(super) use document::check as check_definition;
 use posthaste::__private::chain;
 pub use rebuild::Rebuilt;
 
-/// This many documents are read, or forgotten, at once.
+/// The most documents that one request reads or removes.
 const PAGE: usize = 2_500;
 
 /// Documents in Elasticsearch or OpenSearch, under an alias.
@@ -51,11 +51,12 @@ const PAGE: usize = 2_500;
 #[derive(Clone)]
 pub struct Elastic {
     shared: Arc<Shared>,
-    /// What is read here: the alias, or one index.
+    /// The alias or the single index that is read.
     target: Arc<str>,
-    /// The alias by which it is written. A write to an index that is gone would make one of that
-    /// name, with whatever mapping it guesses; one by an alias that is gone is refused. One that is
-    /// overtaken by a switch goes to the other index, where it does no harm, and is not seen here.
+    /// The alias that is written. The server would create an index for a write to a missing one,
+    /// with mappings that it guesses, but it refuses a write to a missing alias. A write that a
+    /// switch overtakes goes to the other index, where it is harmless, and is not visible in this
+    /// one.
     write_target: Arc<str>,
 }
 
@@ -64,17 +65,17 @@ struct Shared {
     alias: String,
     definition: Value,
     pause: Duration,
-    /// Requests with more bytes are cut: the server has refused such.
+    /// The most bytes of a request; lowered after the server refuses a larger one.
     largest: AtomicUsize,
-    /// Indexes that were seen to have what we need.
+    /// Indexes that were verified to have the mappings that a sync needs.
     known: Mutex<HashSet<String>>,
-    /// Where walks continue after documents that stand under another id than they were written
-    /// with: by the index and that id.
+    /// The ids from which walks continue after documents that are stored under another id than they
+    /// were written with, by the index and the stored id.
     strays: Mutex<HashMap<(String, String), String>>,
 }
 
 impl Elastic {
-    /// The index of this alias, which is made with the first check of a sync if there is none.
+    /// Returns the index of this alias. The first check of a sync creates it if it does not exist.
     pub fn new(client: Client, alias: impl Into<String>) -> Self {
         let alias = alias.into();
         Self {
@@ -92,16 +93,16 @@ impl Elastic {
         }
     }
 
-    /// The `settings` and `mappings` that an index is made with; without `mappings`, a sync makes
-    /// some of the types of the columns. An index that is there keeps its own: see
-    /// [`rebuild`](Self::rebuild). One of which no index can be made is refused by
-    /// [`open`](Self::open), and by each check of a sync.
+    /// Sets the `settings` and `mappings` that an index is created with; without `mappings`, a sync
+    /// derives them from the types of the columns. An existing index retains its own: see
+    /// [`rebuild`](Self::rebuild). [`open`](Self::open) and each check of a sync refuse an invalid
+    /// definition.
     pub fn definition(self, definition: Value) -> Self {
         self.with(|shared| shared.definition = definition)
     }
 
-    /// For how long a server that has too much to do is left alone at first, where it does not say;
-    /// then twice as long. 200 ms by default.
+    /// Sets the first pause before an overloaded server is retried, if the server requests no
+    /// other; the pause doubles with each retry. 200 ms by default.
     pub fn pause(self, pause: Duration) -> Self {
         self.with(|shared| shared.pause = pause)
     }
@@ -128,25 +129,25 @@ impl Elastic {
         self
     }
 
-    /// Makes the index if there is none, and checks whether an existing one can be synced.
+    /// Creates the index if it does not exist, and checks whether an existing one can be synced.
     pub async fn open(&self) -> Result<(), IndexError> {
         self.current(&[]).await.map(drop)
     }
 
-    /// Why no document can have a field of this name, if none can.
+    /// Returns the reason why no document can have a field of this name, or `None` if one can.
     pub fn unfit_field(name: &str) -> Option<&'static str> {
         mapping::field_problem(name)
     }
 
-    /// The ids of at most this many documents that match, the best first: all words, `"phrases"`,
-    /// `|` for or, `-without`, in all fields.
+    /// Returns the ids of at most this many documents that match, the best first. Searches all
+    /// fields for all words, `"phrases"`, `|` for or, `-without`.
     pub async fn search(&self, query: &str, most: usize) -> Result<Vec<String>, IndexError> {
         let words = json!({"query": query, "default_operator": "and", "lenient": true});
         self.search_by(&json!({"simple_query_string": words}), most)
             .await
     }
 
-    /// As [`search`](Self::search), by a query of the server's own language.
+    /// As [`search`](Self::search), with a query in the server's query language.
     pub async fn search_by(&self, query: &Value, most: usize) -> Result<Vec<String>, IndexError> {
         let query = json!({"bool": {"must": [query], "must_not": [document::is_deletion()]}});
         let query = json!({"query": query, "size": most, "_source": false});
@@ -158,7 +159,7 @@ impl Elastic {
         &self.shared.client
     }
 
-    /// The one index of this name, which this alias stands for.
+    /// Returns a view of the single index of this name, written through this alias.
     fn at(&self, index: &str, alias: &str) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
@@ -171,12 +172,12 @@ impl Elastic {
         *self.target == self.shared.alias
     }
 
-    /// The alias of an index that is being made beside the other.
+    /// Returns the alias of an index that is being built beside the current one.
     fn next_alias(&self) -> String {
         format!("{}-next", self.shared.alias)
     }
 
-    /// The index that the alias stands for, made if there is none.
+    /// Returns the index that the alias points to; creates it if it does not exist.
     async fn current(&self, fields: &[Field]) -> Result<String, IndexError> {
         let alias = &*self.shared.alias;
         document::check(&self.shared.definition).map_err(IndexError)?;
@@ -187,7 +188,7 @@ impl Elastic {
             if let Some(index) = self.alias_target(alias).await? {
                 return Ok(index);
             }
-            // One of this number may be left from another time.
+            // An index of this number may be left from an earlier time.
             number += 1;
             let index = document::numbered_index(alias, number);
             if self.client().create_index(&index, &definition).await? {
@@ -199,7 +200,8 @@ impl Elastic {
         }
     }
 
-    /// The index that this alias stands for, if it can be synced.
+    /// Returns the index that this alias points to, or `None` if there is no such alias. Fails if
+    /// the index cannot be synced.
     async fn alias_target(&self, alias: &str) -> Result<Option<String>, IndexError> {
         let mut indexes = self.client().alias(alias).await?;
         let Some(index) = indexes.pop() else {
@@ -247,7 +249,7 @@ impl Elastic {
         Ok(seen)
     }
 
-    /// Takes old deletions away, unless something newer stands in their place by now.
+    /// Removes old deletions, unless they were replaced by something newer.
     async fn forget_older(&self, older_than: Duration) -> Result<u64, IndexError> {
         self.client().refresh(&self.target).await?;
         let before = document::now().saturating_sub(document::milliseconds(older_than));
@@ -257,8 +259,8 @@ impl Elastic {
             let query = json!({"query": {"bool": {"filter": [old]}}, "size": PAGE,
                 "_source": false, "seq_no_primary_term": true});
             let page = self.client().search(&self.target, &query).await?.hits;
-            // By what was seen and not by a version: a deletion with a version makes an index where
-            // there is none any more.
+            // Conditional on the state that was read, not on a version: a deletion with a version
+            // would create a missing index.
             let deletions = page.iter().filter_map(|hit| {
                 let unchanged = Condition::Unchanged(hit.seen?);
                 Some(Operation::delete(&self.target, &hit.id).when(unchanged))
@@ -269,8 +271,8 @@ impl Elastic {
             forgotten += gone
                 .filter(|written| written.effect == Effect::Deleted)
                 .count() as u64;
-            // What a search finds that is gone comes again until the next refresh; so does what
-            // could not be taken away.
+            // Searches find removed entries until the next refresh, and entries that could not be
+            // removed.
             if page.len() < PAGE || outcomes.iter().any(Result::is_err) {
                 return Ok(forgotten);
             }
@@ -300,7 +302,7 @@ impl Index for Elastic {
             if proof == Proof::Stored {
                 return self.read_versions(ids, Reading::Latest).await;
             }
-            // What was stored before this is found after it.
+            // The search finds everything that was stored before this refresh.
             self.client().refresh(&self.target).await?;
             self.read_versions(ids, Reading::Searchable).await
         })
@@ -323,7 +325,7 @@ impl Index for Elastic {
             if client.count(&self.target, None).await? > 0 {
                 return Ok(false);
             }
-            // What was written a moment ago is not counted before this.
+            // Recent writes are not counted before a refresh.
             client.refresh(&self.target).await?;
             Ok(client.count(&self.target, None).await? == 0)
         })

@@ -25,8 +25,8 @@ pub async fn fill(source: &dyn Source, index: &dyn Index) -> Result<u64, IndexEr
     Ok(jobs)
 }
 
-/// The rows that match a query, the best first, as Postgres has them now: as many as were asked
-/// for, if there are this many, although the best may be gone.
+/// Returns the rows that match a query, the best first, as they are in Postgres now. Returns as
+/// many rows as requested if that many match, although rows of the best ids may be gone.
 pub async fn search_rows(
     source: &dyn Source,
     index: &dyn Index,

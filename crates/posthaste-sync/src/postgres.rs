@@ -1,5 +1,5 @@
-//! Postgres itself as the index: full-text search in the table `posthaste.search`, in the same
-//! database as the rows or in another one that is migrated.
+//! Postgres as the index: full-text search in the table `posthaste.search`, in the database of the
+//! rows or in another migrated database.
 
 use std::time::Duration;
 
@@ -12,24 +12,24 @@ use super::index::{Index, IndexError, Proof, Write, WriteOutcome};
 use crate::store::Connections;
 use crate::store::search::{Search, WriteFailure};
 
-/// Longer ids are not indexed (a third of a page); those up to it may be refused with their
-/// documents.
+/// Length of an id in bytes, a third of a page, above which a refusal is final. Postgres may refuse
+/// shorter ids too, together with their documents.
 const LONGEST_ID: usize = 2_600;
 
-/// How much a field counts when results are put in order.
+/// The weight of a field in the ranking of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
-    /// Most.
+    /// The largest weight.
     A,
-    /// More.
+    /// The second largest weight.
     B,
-    /// Less.
+    /// The second smallest weight.
     C,
-    /// Least.
+    /// The smallest weight.
     D,
 }
 
-/// Documents as words in Postgres. What is committed there is found at once, so
+/// A full-text index in Postgres. Searches find a document as soon as it is committed, so
 /// [`Proof::Searchable`] costs nothing.
 #[derive(Clone, Debug)]
 pub struct Postgres {
@@ -40,9 +40,9 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// The index of this name, which begins to be with the first document: all texts of a document,
-    /// with the words of English. It is in this [`Database`]: a pool of deadpool-postgres or of
-    /// sqlx, or a URL, as for a [`Table`](crate::Table).
+    /// Returns the index of this name, which exists from its first document on. It indexes all
+    /// texts of a document, with English stemming. It is in this [`Database`]: a pool of
+    /// deadpool-postgres or of sqlx, or a URL, as for a [`Table`](crate::Table).
     pub fn new(database: impl Into<Database>, index: impl Into<String>) -> Self {
         Self {
             pool: Connections::to(database),
@@ -52,21 +52,21 @@ impl Postgres {
         }
     }
 
-    /// Whose words they are: a text search configuration of Postgres, such as `german` or `simple`.
+    /// Sets the text search configuration of Postgres, such as `german` or `simple`.
     pub fn language(mut self, configuration: impl Into<String>) -> Self {
         self.language = configuration.into();
         self
     }
 
-    /// A field that is searched. With the first of them, all that are not named are left out.
+    /// Adds a searched field. Once a field is added, fields that are not added are not indexed.
     pub fn field(mut self, field: impl Into<String>, weight: Weight) -> Self {
         self.weights
             .insert(field.into(), json!(format!("{weight:?}")));
         self
     }
 
-    /// The ids of at most this many documents that match, the best first. The query is as people
-    /// write it: words, `"phrases"`, `or`, `-without`.
+    /// Returns the ids of at most this many documents that match, the best first. The query syntax
+    /// is that of web searches: words, `"phrases"`, `or`, `-without`.
     pub async fn search(&self, query: &str, most: usize) -> Result<Vec<String>, IndexError> {
         let most = i64::try_from(most).unwrap_or(i64::MAX);
         self.table("").search(query, most).await
@@ -81,8 +81,8 @@ impl Postgres {
         }
     }
 
-    /// One document that cannot be indexed makes the statement fail, so the bisect_read are tried
-    /// by themselves.
+    /// Writes documents. One document that cannot be indexed makes the statement fail, so the
+    /// halves of a failed batch are written separately.
     async fn write_parts(&self, writes: &[Write]) -> Result<Vec<WriteOutcome>, IndexError> {
         let weights = serde_json::Value::Object(self.weights.clone()).to_string();
         let table = self.table(&weights);

@@ -1,4 +1,4 @@
-//! Rows of a table, and rows of a statement: the sources that this crate has.
+//! The sources of this crate: the rows of a table, and the rows of a statement.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use posthaste::Database;
 use crate::source::{Field, Row, RowVersion, Source, SourceError};
 use crate::store::{self, Connections};
 
-/// The rows of a table that `posthaste.sync_table` was called for: all their columns, as JSON.
+/// The rows of a table that was installed with `posthaste.sync_table`: all columns, as JSON.
 #[derive(Clone, Debug)]
 pub struct Table {
     pool: Connections,
@@ -16,9 +16,10 @@ pub struct Table {
 }
 
 impl Table {
-    /// The synced table of this name, in this [`Database`]: a pool of deadpool-postgres or of sqlx,
-    /// or a URL. Unless it is a pool of deadpool-postgres, it opens at most four connections of its
-    /// own, by the settings; what is wrong with these is the error of the first check.
+    /// Returns the synced table of this name in this [`Database`]: a pool of deadpool-postgres or
+    /// of sqlx, or a URL. Unless it is a pool of deadpool-postgres, the table opens at most four
+    /// connections of its own, by the settings. Invalid settings are reported as the error of the
+    /// first check.
     pub fn new(database: impl Into<Database>, name: impl Into<String>) -> Self {
         Self::over(Connections::to(database), name)
     }
@@ -65,7 +66,7 @@ impl Source for Table {
     }
 }
 
-/// Rows that a statement of the program's own makes.
+/// The rows of a statement that the program provides.
 #[derive(Clone, Debug)]
 pub struct Query {
     pool: Connections,
@@ -75,9 +76,9 @@ pub struct Query {
 }
 
 impl Query {
-    /// A statement with the ids as `$1`, a `text[]`, which returns `id text`, `version bigint` and
-    /// `document jsonb`, NULL for a row that must not be found. It runs in this [`Database`], as
-    /// for a [`Table`].
+    /// Returns the rows of a statement that takes the ids as `$1`, a `text[]`, and returns `id
+    /// text`, `version bigint` and `document jsonb`, which is NULL for a hidden row. It runs in
+    /// this [`Database`], as for a [`Table`].
     pub fn new(database: impl Into<Database>, rows: impl Into<String>) -> Self {
         Self::over(Connections::to(database), rows)
     }
@@ -92,17 +93,17 @@ impl Query {
         }
     }
 
-    /// The same without the documents, where that is cheaper: `id text`, `version bigint` and
-    /// whether the row may be found. Without it, Postgres makes the documents also of rows of which
-    /// only the version is wanted, and keeps them to itself.
+    /// Sets a cheaper statement without the documents, which returns `id text`, `version bigint`
+    /// and whether searches may find the row. By default Postgres makes the documents of rows whose
+    /// versions are read too, but does not return them.
     pub fn versions(mut self, versions: impl Into<String>) -> Self {
         self.versions = versions.into();
         self
     }
 
-    /// What audits need: as for [`versions`](Self::versions), the next rows after the one whose id
-    /// is `$1`, a `text` that is NULL at first, in the order of the ids, and at most `$2`, a
-    /// `bigint`, of them. Fewer mean that this is the end.
+    /// Sets the statement for audits. It returns the same columns as [`versions`](Self::versions)
+    /// for the next rows after the id `$1`, a `text` that is NULL at first, in the order of the
+    /// ids, and at most `$2` rows, a `bigint`. Fewer rows mean that the end is reached.
     pub fn walk(mut self, walk: impl Into<String>) -> Self {
         self.walk = Some(walk.into());
         self

@@ -1,12 +1,12 @@
 //! Tantivy as an index of [`posthaste_sync`]: a folder on this machine, without a server.
 //!
-//! One process owns the writer of a folder, and a lock file keeps others out. It compares marks
-//! itself, so direct indexing happens in that process; programs elsewhere leave it to the sync. Any
-//! number of processes may read.
+//! One process owns the writer of a folder, and a lock file excludes other writers. The writer
+//! compares marks itself, so only that process indexes directly; other programs leave indexing to
+//! the sync. Any number of processes may read.
 
 #![forbid(unsafe_code)]
 
-// A module imports only what stands in a group above its own.
+// A module imports only from the groups above its own.
 mod schema;
 
 mod lookup;
@@ -34,8 +34,9 @@ use posthaste_sync::{
 use schema::Fields;
 use writer::Order;
 
-/// Folders as settings describe them, for [`Synced::read_with`](posthaste_sync::Synced::read_with):
-/// `tantivy:///folder` or `tantivy:folder`, and `fields`, a table of numbers.
+/// The kind of Tantivy indexes, for [`Synced::read_with`](posthaste_sync::Synced::read_with). Its
+/// settings are the address `tantivy:///folder` or `tantivy:folder`, and `fields`, a table of
+/// weights.
 pub struct Folders;
 
 impl IndexKind for Folders {
@@ -69,7 +70,7 @@ impl IndexKind for Folders {
     }
 }
 
-/// Describes an index in a folder.
+/// Builds an index in a folder.
 #[derive(Clone, Debug)]
 pub struct TantivyBuilder {
     path: std::path::PathBuf,
@@ -77,22 +78,22 @@ pub struct TantivyBuilder {
 }
 
 impl TantivyBuilder {
-    /// A field that is searched, and how much it counts: 1.0 is usual. With the first of them, all
-    /// that are not named are left out.
+    /// Adds a searched field with its weight; 1.0 is usual. Once a field is added, fields that are
+    /// not added are not indexed.
     pub fn field(mut self, field: impl Into<String>, boost: f32) -> Self {
         self.fields.push((field.into(), boost));
         self
     }
 
-    /// Opens it, or makes it. Refused while another process has it open to write, and when it was
-    /// made with other fields.
+    /// Opens the index for writing; creates it if it does not exist. Fails while another process
+    /// has it open for writing, or if it was created with other fields.
     pub fn open(self) -> Result<Tantivy, Error> {
         std::fs::create_dir_all(&self.path).map_err(|error| self.failed(&error))?;
         self.with(true)
     }
 
-    /// Opens it to be read, as it is at each moment, whichever process writes it meanwhile: for
-    /// searches and audits in other processes. Writes are refused.
+    /// Opens the index for reading, for searches and audits while another process may write it.
+    /// Each read returns the latest commit. Writes are refused.
     pub fn open_to_read(self) -> Result<Tantivy, Error> {
         if !self.path.join("meta.json").exists() {
             return Err(self.failed(&"there is no index in this folder yet"));
@@ -129,7 +130,7 @@ impl TantivyBuilder {
     }
 }
 
-/// Documents in a folder. What is committed there is found by the next search, so
+/// An index in a folder. Searches find a document as soon as it is committed, so
 /// [`Proof::Searchable`] costs nothing.
 #[derive(Clone)]
 pub struct Tantivy {
@@ -141,12 +142,14 @@ struct Inner {
     index: tantivy::Index,
     fields: Fields,
     reader: IndexReader,
-    /// The writer's thread ends with the last of them. None: another process writes.
+    /// The sender of orders to the writer's thread, which ends with the last sender. `None`: the
+    /// index was opened for reading.
     orders: Option<Sender<Order>>,
 }
 
 impl Tantivy {
-    /// The index in this folder: all texts of a document, with the words of English.
+    /// Returns a builder for the index in this folder. By default it indexes all texts of a
+    /// document, with English stemming.
     pub fn at(path: impl AsRef<Path>) -> TantivyBuilder {
         TantivyBuilder {
             path: path.as_ref().to_owned(),
@@ -154,8 +157,8 @@ impl Tantivy {
         }
     }
 
-    /// The ids of at most this many documents that match, the best first: all words, `"phrases"`,
-    /// `OR`, `-without`, `field:word`. What cannot be read of a query is left out of it.
+    /// Returns the ids of at most this many documents that match, the best first: all words,
+    /// `"phrases"`, `OR`, `-without`, `field:word`. Invalid parts of a query are ignored.
     pub async fn search(&self, query: &str, most: usize) -> Result<Vec<String>, IndexError> {
         let query = query.to_owned();
         self.ask(move |inner| inner.search(&query, most)).await
@@ -168,7 +171,7 @@ impl Tantivy {
         let inner = Arc::clone(&self.inner);
         let task = move || {
             if inner.orders.is_none() {
-                // The writer of another process tells nobody here what it has committed.
+                // The writer of another process does not notify this reader of commits.
                 inner.reader.reload()?;
             }
             question(&inner)
@@ -200,8 +203,8 @@ impl Inner {
         }
         let (query, _) = parser.parse_query_lenient(query);
         let deleted = ExistsQuery::new(schema::DELETED_AT.into(), false);
-        // Documents but not what deletions have left, also for a query that only says what is not
-        // wanted.
+        // Excludes the marks of deletions. Matches all other documents, so that a query of
+        // exclusions only has results.
         let clauses: Vec<(Occur, Box<dyn Query>)> = vec![
             (Occur::Must, query),
             (Occur::Should, Box::new(AllQuery)),

@@ -1,4 +1,4 @@
-//! What the committed documents were written with, by their ids.
+//! Reads the marks, tokens and hashes of committed documents by their ids.
 
 use tantivy::columnar::Column;
 use tantivy::index::{InvertedIndexReader, SegmentReader};
@@ -9,7 +9,7 @@ use tantivy::{DocId, DocSet, Searcher, TERMINATED};
 use super::schema::{DELETED_AT, Fields, HASH, PASS, TOKEN, VERSION};
 use posthaste_sync::{IndexedVersion, Mark};
 
-/// What is there of these ids, in their order.
+/// Returns the entries of these ids, in the same order.
 pub(super) fn by_ids(
     searcher: &Searcher,
     fields: &Fields,
@@ -18,7 +18,7 @@ pub(super) fn by_ids(
     each(searcher, fields, ids, |segment, id| segment.seen(id))
 }
 
-/// Of what documents the words are that are there of these ids.
+/// Returns the hashes of the documents of these ids, in the same order.
 pub(super) fn hashes(
     searcher: &Searcher,
     fields: &Fields,
@@ -50,8 +50,8 @@ fn each<T: Clone>(
     Ok(found)
 }
 
-/// The next of all ids, in their order. Each segment keeps its own in order, so no more than one
-/// page of each is ever held.
+/// Returns the next ids in order. Each segment has its ids in order, so at most one page of each
+/// segment is in memory.
 pub(super) fn walk(
     searcher: &Searcher,
     fields: &Fields,
@@ -79,16 +79,16 @@ pub(super) fn walk(
     Ok(page)
 }
 
-/// A segment with what is asked of it.
+/// A segment with the columns that are read.
 struct Segment<'a> {
     reader: &'a SegmentReader,
     ids: std::sync::Arc<InvertedIndexReader>,
     version: Column<i64>,
     pass: Column<u64>,
     token: Column<i64>,
-    /// Absent where the segment holds nothing but deletions.
+    /// `None` if the segment contains only deletions.
     hash: Option<Column<u64>>,
-    /// Absent where the segment holds no deletion.
+    /// `None` if the segment contains no deletion.
     deleted_at: Option<Column<i64>>,
 }
 
@@ -106,7 +106,7 @@ impl<'a> Segment<'a> {
         })
     }
 
-    /// What is alive under one id.
+    /// Returns the live entry of an id.
     fn seen(&self, id: &TermInfo) -> tantivy::Result<Option<IndexedVersion>> {
         let Some(document) = self.alive(id)? else {
             return Ok(None);

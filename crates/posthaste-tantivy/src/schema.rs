@@ -1,4 +1,5 @@
-//! What a document of Tantivy is made of: its words, and beside them what it was written with.
+//! The fields of a Tantivy document: its texts, and the mark, token and hash that it was written
+//! with.
 
 use std::path::Path;
 
@@ -14,14 +15,14 @@ use posthaste_sync::Write;
 pub(super) const VERSION: &str = "_version";
 pub(super) const PASS: &str = "_pass";
 pub(super) const TOKEN: &str = "_token";
-/// Of the document that the words are of.
+/// The hash of the document that was indexed.
 pub(super) const HASH: &str = "_hash";
-/// There in what deletions leave, in milliseconds since 1970.
+/// The time of a deletion in milliseconds since 1970, only in the entry that a deletion leaves.
 pub(super) const DELETED_AT: &str = "_deleted_at";
-/// All texts, where no field is named.
+/// The field of all texts, if no field is configured.
 const TEXT: &str = "_text";
 
-/// Ids and words that are longer are not terms.
+/// The longest id in bytes: Tantivy does not index longer terms.
 const LONGEST_ID: usize = 60_000;
 
 #[derive(Clone)]
@@ -32,7 +33,8 @@ pub(super) struct Fields {
     token: Field,
     hash: Field,
     pub(super) deleted_at: Field,
-    /// By their names in documents; none: all texts go into the one.
+    /// The configured fields by their names in documents; if empty, all texts are indexed in
+    /// `text`.
     named: Vec<(String, Field, f32)>,
     text: Option<Field>,
 }
@@ -79,7 +81,7 @@ impl Fields {
         self.named.iter().map(|(_, field, boost)| (*field, *boost))
     }
 
-    /// What is stored of a write; the error says why it is refused.
+    /// Returns the document to store for a write. The error is the reason of the refusal.
     pub(super) fn document(&self, write: &Write, now: i64) -> Result<TantivyDocument, String> {
         let mut made = TantivyDocument::new();
         made.add_text(self.id, &write.id);
@@ -112,14 +114,14 @@ pub(super) fn is_id(id: &str) -> bool {
     id.len() <= LONGEST_ID
 }
 
-/// The same for the same text, in every version of this program (FNV-1a).
+/// Returns the FNV-1a hash of a document, which is the same in every version of this program.
 pub(super) fn hash(document: &str) -> u64 {
     document.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// All texts in a value.
+/// Passes each text in a value to `take`.
 fn texts(value: &Value, take: &mut impl FnMut(&str)) {
     match value {
         Value::String(text) => take(text),

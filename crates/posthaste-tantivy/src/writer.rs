@@ -1,5 +1,5 @@
-//! The thread that owns the writer: it takes what has come, compares marks, and commits all of it
-//! at once.
+//! The thread that owns the writer: it executes waiting orders, compares marks, and commits them
+//! together.
 
 use std::collections::HashMap;
 use std::ops::Bound;
@@ -17,20 +17,20 @@ use super::lookup;
 use super::schema::{Fields, is_id};
 use posthaste_sync::{IndexError, Mark, Write, WriteOutcome};
 
-/// Memory of the writer until it makes a segment of it.
+/// Memory in bytes that the writer fills before it creates a segment.
 const MEMORY: usize = 64 << 20;
-/// This many orders share a commit, which waits for the disk.
+/// The most orders that share a commit, which waits for the disk.
 const TOGETHER: usize = 100;
 
 type ReplySender<T> = oneshot::Sender<Result<T, IndexError>>;
 
-/// What the writer is asked for.
+/// An order to the writer.
 pub(super) enum Order {
     Write(Vec<Write>, ReplySender<Vec<WriteOutcome>>),
     Forget(Duration, ReplySender<u64>),
 }
 
-/// An order that was carried out, and is answered when it is committed.
+/// An executed order, which is answered after the commit.
 enum Answered {
     Written(Vec<WriteOutcome>, ReplySender<Vec<WriteOutcome>>),
     Forgotten(u64, ReplySender<u64>),
@@ -40,19 +40,20 @@ struct Owner {
     writer: IndexWriter,
     fields: Fields,
     reader: IndexReader,
-    /// Marks that are not committed yet.
+    /// The marks that are not committed yet.
     pending: HashMap<String, Mark>,
 }
 
-/// Begins; ends when nobody can order anything any more.
+/// Starts the writer's thread, which ends when all senders are dropped.
 pub(super) fn start(
     index: &tantivy::Index,
     fields: Fields,
     reader: IndexReader,
 ) -> tantivy::Result<Sender<Order>> {
-    // One thread: requests are done in the order in which they came.
+    // A single thread executes writes in the order of their arrival.
     let writer = index.writer_with_num_threads(1, MEMORY)?;
-    // Who wrote before has let go of the lock by now, and may have committed since this was opened.
+    // The previous writer has released the lock by now, and may have committed since the index was
+    // opened.
     reader.reload()?;
     let owner = Owner {
         writer,
@@ -77,7 +78,8 @@ impl Owner {
         }
     }
 
-    /// Either all of them are committed, or none. False: the writer cannot go on.
+    /// Executes orders: either all of them are committed, or none. Returns false if the writer
+    /// cannot continue.
     fn carry_out(&mut self, orders: Vec<Order>) -> bool {
         let mut answered = Vec::with_capacity(orders.len());
         let mut failed = None;
@@ -94,7 +96,7 @@ impl Owner {
             };
             match result {
                 Ok(one) => answered.push(one),
-                // Who has no answer takes it as an error.
+                // Callers whose order has no answer receive an error.
                 Err(error) => failed = Some(error),
             }
         }
@@ -129,7 +131,7 @@ impl Owner {
             }
             match self.fields.document(write, now) {
                 Ok(document) => {
-                    // Each deletion is searched for in all segments.
+                    // Skipped for new ids, because each deletion is searched in all segments.
                     if before.is_some() {
                         let id = Term::from_field_text(self.fields.id, &write.id);
                         self.writer.delete_term(id);
@@ -159,7 +161,7 @@ impl Owner {
 
 impl Answered {
     fn send(self, committed: Result<(), IndexError>) {
-        // Who does not wait any more does not need it.
+        // An answer that its caller no longer awaits is dropped.
         match self {
             Self::Written(written, answer) => drop(answer.send(committed.map(|()| written))),
             Self::Forgotten(forgotten, answer) => drop(answer.send(committed.map(|()| forgotten))),

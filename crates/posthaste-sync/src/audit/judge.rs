@@ -1,5 +1,5 @@
-//! What becomes of documents that seem to differ: they are checked once more, left to jobs that are
-//! still to come, or repaired.
+//! Decides about documents that seem to differ: they are checked again, left to pending jobs, or
+//! repaired.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -9,14 +9,14 @@ use crate::audited::Difference;
 use crate::compare::{DELETED_BY_OTHERS, Pass, SyncOutcome, SyncRequest};
 use crate::index::{IndexError, Proof};
 
-/// For this long the audit tries to write what other clients have deleted: servers refuse that for
-/// 60 s by default.
+/// Time for which the audit retries documents that other clients deleted: servers refuse such
+/// writes for 60 s by default.
 const REFUSED_FOR: Duration = Duration::from_secs(75);
 const TRIED_AGAIN_EVERY: Duration = Duration::from_secs(5);
 
 impl AuditRun<'_> {
-    /// Looks at them once more, the index before Postgres, so that nothing that changed between the
-    /// two checks of a page counts.
+    /// Checks these ids again, the index before Postgres, so that changes between the two reads of
+    /// a page do not count. Then counts the differences, and repairs them if the audit repairs.
     pub(super) async fn judge(&mut self, ids: Vec<String>, side: Side) -> Result<(), IndexError> {
         let mut different = self.different(&ids, side).await?;
         if !self.audit.repair {
@@ -49,8 +49,9 @@ impl AuditRun<'_> {
         Ok(())
     }
 
-    /// Those whose rows have no job to come. A job that was done between the check at a document
-    /// and the check at the jobs has made it equal, so what has none is checked once more.
+    /// Returns the documents whose rows have no pending job. A job that completed between the check
+    /// of a document and the check for jobs has made the document equal, so documents without a job
+    /// are checked again.
     async fn without_pending(
         &mut self,
         mut different: Vec<DifferingDocument>,
@@ -59,7 +60,7 @@ impl AuditRun<'_> {
         for is_last in [false, true] {
             let mends = |one: &&DifferingDocument| match one.difference {
                 Difference::Missing | Difference::Stale | Difference::Orphaned => true,
-                // A job finds these versions equal, or cannot do anything about it.
+                // A job finds these versions equal, or cannot repair them.
                 Difference::Altered | Difference::Ahead | Difference::Unreadable => false,
             };
             let ids: Vec<String> = different
@@ -81,7 +82,7 @@ impl AuditRun<'_> {
         Ok(different)
     }
 
-    /// Writes these, and for a while again those that other clients have deleted a moment ago.
+    /// Writes these, and retries for a limited time those that other clients deleted recently.
     async fn write_until_taken(&mut self, requests: &[SyncRequest]) {
         let mut left = requests.to_vec();
         loop {
@@ -102,7 +103,7 @@ impl AuditRun<'_> {
         }
     }
 
-    /// The ids of those that were not written, and why.
+    /// Returns the ids that were not written, each with the reason.
     pub(super) async fn write(&self, requests: &[SyncRequest]) -> Vec<(String, String)> {
         let pass = Pass {
             source: self.source,

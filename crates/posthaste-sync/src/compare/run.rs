@@ -16,18 +16,18 @@ struct Document {
     request: SyncRequest,
     seen: Option<IndexedVersion>,
     is_made: bool,
-    /// There was no time to read its row.
+    /// Whether no time was left to read its row.
     is_left: bool,
     outcome: Option<SyncOutcome>,
 }
 
 impl Document {
-    /// Nothing more is to be found out about it in this pass.
+    /// Returns whether this pass is finished with the document.
     fn is_over(&self) -> bool {
         self.outcome.is_some() || self.is_left
     }
 
-    /// What is known of it, given its row.
+    /// Returns the state of the row, given its version and whether searches may find it.
     fn row_state(&self, row: Option<(i64, bool)>) -> RowState {
         match (row, self.request.deleted) {
             (Some((version, true)), _) => RowState::Live { version },
@@ -45,12 +45,12 @@ pub(super) struct Run<'a> {
     pass: Pass<'a>,
     documents: Vec<Document>,
     places: HashMap<String, usize>,
-    /// Tells our writes from those of others.
+    /// Distinguishes the writes of this pass from those of others.
     token: i64,
     until: Option<Instant>,
 }
 
-/// What is to be written next.
+/// The writes of the next request.
 #[derive(Default)]
 struct Batch {
     writes: Vec<(usize, Reason, Write)>,
@@ -85,22 +85,22 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What became of a document, where that is known.
+    /// Returns the outcome of a document, if it is known.
     pub(super) fn outcome(&self, id: &str) -> Option<SyncOutcome> {
         let place = self.places.get(id)?;
         self.documents[*place].outcome.clone()
     }
 
-    /// How long rows may be read now: this part of the time that is left, so that what is made is
-    /// also written and seen.
+    /// Returns the time limits for reading rows: this fraction of the remaining time, so that
+    /// documents can also be written and verified.
     fn budget(&self, part: u32) -> Option<ReadBudget> {
         let left = |until: Instant| until.saturating_duration_since(Instant::now());
         self.until.map(|until| ReadBudget::new(left(until) / part))
     }
 
     pub(super) async fn execute(&mut self) -> Result<(), IndexError> {
-        // The index before Postgres: what it has then that Postgres has not was never committed, or
-        // is lost.
+        // The index is read before Postgres: a version that only the index has was then never
+        // committed, or was lost.
         let ids: Vec<String> = self
             .documents
             .iter()
@@ -111,8 +111,8 @@ impl<'a> Run<'a> {
             document.seen = seen;
         }
         let mut batch = Batch::default();
-        // What the index lacks is made in any case; of the rest the versions are asked first,
-        // because most is true already.
+        // Documents that the index lacks are made in any case. For the others the versions are read
+        // first, because most are equal already.
         let (lacking, shown): (Vec<String>, Vec<String>) = ids.into_iter().partition(|id| {
             let document = &self.documents[self.places[id]];
             document.seen.is_none()
@@ -147,7 +147,7 @@ impl<'a> Run<'a> {
         self.confirm_forced_writes().await
     }
 
-    /// The row may be a newer one than the one that was decided on: it is decided again.
+    /// Decides again and adds the write: the row may be newer than the version that was decided on.
     async fn made(&mut self, row: Row, batch: &mut Batch) -> Result<(), IndexError> {
         let Some(&at) = self.places.get(&row.id) else {
             return Ok(());
@@ -167,7 +167,7 @@ impl<'a> Run<'a> {
         self.take(at, step, text, batch).await
     }
 
-    /// There was no row for it, if it is not made by now.
+    /// Handles a document whose row was not found.
     async fn take_missing_row(&mut self, at: usize, batch: &mut Batch) -> Result<(), IndexError> {
         let document = &mut self.documents[at];
         if document.is_made || document.is_over() {
@@ -240,7 +240,7 @@ impl<'a> Run<'a> {
             }
             document.outcome = Some(match answer {
                 WriteOutcome::Taken | WriteOutcome::Older => SyncOutcome::Written(reason),
-                // What not even takes the mark of a deletion takes no late write either.
+                // An index that refuses even the mark of a deletion accepts no late write either.
                 WriteOutcome::Rejected { .. } | WriteOutcome::Never { .. } if nothing_is_there => {
                     SyncOutcome::Done(Reason::Neither)
                 }
@@ -259,9 +259,9 @@ impl<'a> Run<'a> {
         self.report_deleted_rows(&refused).await
     }
 
-    /// A server remembers for a while the version of what another client has deleted, and refuses
-    /// it. Where an index that showed nothing has refused a document and still shows nothing, that
-    /// is why: whatever else was newer would be there by now.
+    /// Reschedules documents that the index refused although it shows nothing. A server remembers
+    /// for a while the version of a document that another client deleted, and refuses it. Any other
+    /// newer document would be visible by now.
     async fn report_deleted_rows(&mut self, refused: &[usize]) -> Result<(), IndexError> {
         if refused.is_empty() {
             return Ok(());
@@ -276,8 +276,8 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// What was written on purpose is done when it is seen with our token: nothing else tells it
-    /// from the same version as it was before.
+    /// Completes forced writes that are read back with this pass's token: nothing else
+    /// distinguishes them from an earlier write of the same version.
     async fn confirm_forced_writes(&mut self) -> Result<(), IndexError> {
         let forced = SyncOutcome::Written(Reason::Forced);
         let of = |one: &&mut Document| one.outcome.as_ref() == Some(&forced);
@@ -286,7 +286,7 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         let ids: Vec<String> = written.iter().map(|one| one.request.id.clone()).collect();
-        // Not seen is not failed: the job comes again.
+        // An unverified write has not failed: the job is checked again.
         let Ok(seen) = self.pass.index.read(&ids, self.pass.proof).await else {
             return Ok(());
         };
@@ -298,7 +298,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Versions by id; a row of which none can be read has failed.
+    /// Returns versions by id. A row whose version cannot be read has failed.
     async fn versions(
         &mut self,
         ids: &[String],
@@ -320,8 +320,8 @@ impl<'a> Run<'a> {
         Ok(self.read(all))
     }
 
-    /// What was read. What could not be has failed; what there was no time for has no outcome, and
-    /// none is searched for.
+    /// Returns the rows that were read. Rows that could not be read have failed. Rows for which no
+    /// time was left have no outcome, and are not treated as missing.
     fn read<T>(&mut self, all: PartialRead<T>) -> Vec<T> {
         for one in all.unreadable {
             self.documents[self.places[&one.id]].outcome = Some(match one.is_for_good {

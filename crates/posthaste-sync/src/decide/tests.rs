@@ -13,7 +13,7 @@ fn live(version: i64, pass: u16) -> Option<IndexedVersion> {
     })
 }
 
-/// What hiding a row left.
+/// The entry that hiding a row leaves.
 fn hidden(version: i64, pass: u16) -> Option<IndexedVersion> {
     let is_live = false;
     live(version, pass).map(|seen| IndexedVersion { is_live, ..seen })
@@ -29,8 +29,8 @@ fn dead(version: i64) -> Option<IndexedVersion> {
     })
 }
 
-/// A row of version 5, a deletion of version 5, and no row, each against all that an index can
-/// show.
+/// A row of version 5, a hidden row of version 5, a deletion of version 5, and no row, each with
+/// every possible state of the index.
 #[test]
 fn every_row_and_index_state_has_its_decision() {
     use Reason::{Deleted, Different, Equal, Forced, Missing, Neither};
@@ -55,7 +55,7 @@ fn every_row_and_index_state_has_its_decision() {
         (row, dead(4), !FORCE, write(0, Missing)),
         (row, dead(5), !FORCE, ahead(5, last)),
         (row, dead(6), !FORCE, ahead(6, last)),
-        // Written anyway, above whatever has the same version.
+        // Forced writes prevail over any entry of the same version.
         (row, None, FORCE, write(0, Forced)),
         (row, live(4, 9), FORCE, write(0, Forced)),
         (row, live(5, 0), FORCE, write(1, Forced)),
@@ -64,8 +64,7 @@ fn every_row_and_index_state_has_its_decision() {
         (row, live(6, 0), FORCE, ahead(6, 0)),
         (row, dead(4), FORCE, write(0, Forced)),
         (row, dead(5), FORCE, ahead(5, last)),
-        // A row that is hidden is written over by one above what is there, and so is a row that is
-        // shown again.
+        // Hiding a row writes a mark above the existing one, and so does showing it again.
         (unseen, None, !FORCE, hide(5, 0)),
         (unseen, live(4, 3), !FORCE, hide(5, 0)),
         (unseen, live(5, 0), !FORCE, hide(5, 1)),
@@ -87,7 +86,7 @@ fn every_row_and_index_state_has_its_decision() {
         (gone, hidden(5, 1), !FORCE, Step::Done(Neither)),
         (gone, hidden(4, 1), !FORCE, delete(5)),
         (RowState::Gone, hidden(5, 1), !FORCE, Step::Done(Neither)),
-        // A deletion leaves its mark wherever it does not find it.
+        // A deletion leaves its mark even if the index lacks the document.
         (gone, None, !FORCE, delete(5)),
         (gone, live(4, 0), !FORCE, delete(5)),
         (gone, live(5, 2), !FORCE, delete(5)),
@@ -96,7 +95,7 @@ fn every_row_and_index_state_has_its_decision() {
         (gone, dead(5), !FORCE, Step::Done(Neither)),
         (gone, dead(6), !FORCE, Step::Done(Neither)),
         (gone, dead(5), FORCE, Step::Done(Neither)),
-        // No row, and nobody knows since when.
+        // No row, and the version of its deletion is unknown.
         (RowState::Gone, None, !FORCE, Step::Done(Neither)),
         (RowState::Gone, live(4, 0), !FORCE, delete(4)),
         (RowState::Gone, dead(4), !FORCE, Step::Done(Neither)),
@@ -171,9 +170,9 @@ fn decided_writes_are_accepted_by_the_index() {
     }
 }
 
-/// Looks at a row that is hidden and shown at one version, whose writes come in any order, long
-/// after the check or never: a forced check that saw its own write has made it as Postgres says,
-/// whatever comes afterwards.
+/// Checks of a row that is hidden and shown at one version. Their writes arrive in any order, long
+/// after the check or never. A forced check that reads back its own write makes the index match
+/// Postgres, whatever arrives later.
 #[test]
 fn rows_hidden_and_shown_at_one_version_converge() {
     for seed in 0..5_000 {

@@ -1,5 +1,4 @@
-//! What a document is made of on such a server: the row's fields, and beside them one of ours. No
-//! IO.
+//! The document as a server stores it: the fields of the row, and one field of the sync. No IO.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,14 +11,13 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{IndexedVersion, Mark, Write};
 
-/// The field that is ours.
+/// The name of the sync's field.
 pub(super) const POSTHASTE_FIELD: &str = "posthaste";
-/// The document's id once more: servers sort by their own only if configured to allow the cost
-/// memory.
+/// The document's id as a field: servers sort by `_id` only if configured to, which costs memory.
 pub(super) const ID: &str = "posthaste.id";
 const DELETED_AT: &str = "posthaste.deleted_at";
 
-/// Ids that servers take.
+/// The longest id that servers accept, in bytes.
 const LONGEST_ID: usize = 512;
 
 #[derive(Serialize, Deserialize, Default)]
@@ -27,11 +25,12 @@ const LONGEST_ID: usize = 512;
 struct PosthasteField {
     id: String,
     token: i64,
-    /// The version that it is written with. The one that changes the document by other ways leaves
-    /// this unchanged.
+    /// The version that the document was written with. Partial updates by other clients leave it
+    /// unchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
     mark: Option<i64>,
-    /// There in what a deletion leaves, in milliseconds since 1970.
+    /// The time of the deletion in milliseconds since 1970, only in the entry that a deletion
+    /// leaves.
     #[serde(skip_serializing_if = "Option::is_none")]
     deleted_at: Option<i64>,
 }
@@ -40,7 +39,7 @@ pub(super) fn is_id(id: &str) -> bool {
     (1..=LONGEST_ID).contains(&id.len())
 }
 
-/// What is stored of a write; the error says why it is refused.
+/// Returns the text to store for a write. The error is the reason of the refusal.
 pub(super) fn text(write: &Write, now: i64) -> Result<Box<RawValue>, String> {
     let ours = PosthasteField {
         id: write.id.clone(),
@@ -60,12 +59,12 @@ pub(super) fn text(write: &Write, now: i64) -> Result<Box<RawValue>, String> {
     let comma = if fields.starts_with('}') { "" } else { "," };
     let text = format!("{{\"{POSTHASTE_FIELD}\":{ours}{comma}{fields}");
     RawValue::from_string(text).map_err(|error| {
-        // Its words may quote the document, and its place is not that in the document.
+        // The error's text may quote the document, and its position is not that in the document.
         format!("the document is not JSON ({:?})", error.classify())
     })
 }
 
-/// What is shown of what is stored.
+/// Returns the state of a stored document.
 pub(super) fn seen(version: i64, source: Option<&RawValue>) -> IndexedVersion {
     #[derive(Deserialize)]
     struct Stored {
@@ -74,7 +73,7 @@ pub(super) fn seen(version: i64, source: Option<&RawValue>) -> IndexedVersion {
     let source = source.map_or("{}", RawValue::get);
     let stored: Option<Stored> = serde_json::from_str(source).ok();
     let is_foreign = stored.as_ref().is_some_and(|one| one.posthaste.is_none());
-    // What has our field otherwise than a sync writes it is no more of ours than what lacks it.
+    // A document with an invalid field of this name was not written by a sync either.
     let ours = stored.and_then(|stored| stored.posthaste);
     let is_altered = ours.as_ref().is_none_or(|ours| ours.mark != Some(version));
     let ours = ours.unwrap_or_default();
@@ -87,7 +86,7 @@ pub(super) fn seen(version: i64, source: Option<&RawValue>) -> IndexedVersion {
     }
 }
 
-/// Whether what is stored is this document, and our field beside it.
+/// Returns whether the stored text is this document with the sync's field.
 pub(super) fn matches_document(source: Option<&RawValue>, document: &str) -> bool {
     let stored: Option<Value> = source.and_then(|text| serde_json::from_str(text.get()).ok());
     let Some(Value::Object(mut stored)) = stored else {
@@ -97,7 +96,7 @@ pub(super) fn matches_document(source: Option<&RawValue>, document: &str) -> boo
     serde_json::from_str(document).is_ok_and(|document: Value| document == Value::Object(stored))
 }
 
-/// Whether what is stored has no field of ours: no sync wrote it.
+/// Returns whether the stored text lacks the sync's field, so that no sync wrote it.
 pub(super) fn lacks_posthaste_field(source: Option<&RawValue>) -> bool {
     #[derive(Deserialize)]
     struct Stored {
@@ -107,7 +106,7 @@ pub(super) fn lacks_posthaste_field(source: Option<&RawValue>) -> bool {
     serde_json::from_str(source).is_ok_and(|stored: Stored| stored.posthaste.is_none())
 }
 
-/// What must be an object in a definition, if it is there at all.
+/// The parts of a definition that must be objects, if they exist.
 const OBJECTS: [&str; 5] = [
     "/settings",
     "/aliases",
@@ -116,8 +115,8 @@ const OBJECTS: [&str; 5] = [
     "/mappings/_meta",
 ];
 
-/// Refuses a definition that no index can be made with, by the name of what is wrong, and does not
-/// repeat it.
+/// Refuses a definition that no index can be created with. The error names the invalid part without
+/// quoting it.
 pub(crate) fn check(users: &Value) -> Result<(), String> {
     if !users.is_object() {
         return Err("definition: must be an object".into());
@@ -132,10 +131,10 @@ pub(crate) fn check(users: &Value) -> Result<(), String> {
     }
 }
 
-/// What an index is made with. The definition is one that was [checked](check).
+/// Returns the body that an index is created with. The definition must have been [checked](check).
 pub(super) fn definition(users: &Value, alias: &str, recipe: &str) -> Value {
     let mut definition = users.clone();
-    // What is never asked for costs no more than its place in the source.
+    // The token is never searched, so it costs only its place in the source.
     let stored = json!({"type": "long", "index": false, "doc_values": false});
     definition["mappings"]["properties"][POSTHASTE_FIELD] = json!({"dynamic": false, "properties": {
         "id": {"type": "keyword"}, "token": stored, "deleted_at": {"type": "long"},
@@ -145,7 +144,8 @@ pub(super) fn definition(users: &Value, alias: &str, recipe: &str) -> Value {
     definition
 }
 
-/// Tells definitions apart, whatever order their fields are in, and ways to make documents.
+/// Returns a digest that distinguishes definitions, whatever the order of their fields, and recipes
+/// of documents.
 pub(super) fn digest(users: &Value, recipe: &str) -> String {
     let digest = Sha256::digest([&canonical(users), recipe].concat());
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -167,23 +167,23 @@ fn canonical(value: &Value) -> String {
     }
 }
 
-/// The digest of the definition that an index was made with, as far as it says.
+/// Returns the digest of the definition that an index was created with, if it is recorded.
 pub(super) fn definition_digest_of(described: &Value) -> Option<&str> {
     described["mappings"]["_meta"][POSTHASTE_FIELD]["definition"].as_str()
 }
 
-/// Whether an index was made so.
+/// Returns whether an index has the mappings of the sync's field.
 pub(super) fn is_ours(described: &Value) -> bool {
     let ours = &described["mappings"]["properties"][POSTHASTE_FIELD]["properties"];
     ours["id"]["type"] == "keyword" && ours["deleted_at"]["type"] == "long"
 }
 
-/// The indexes of an alias, by their numbers.
+/// Returns the name of the alias's index of this number.
 pub(super) fn numbered_index(alias: &str, number: u64) -> String {
     format!("{alias}-{number}")
 }
 
-/// The number of an index of this alias.
+/// Returns the number of an index of this alias.
 pub(super) fn number(alias: &str, index: &str) -> Option<u64> {
     let number = index.strip_prefix(alias)?.strip_prefix('-')?;
     number.parse().ok()
@@ -244,7 +244,7 @@ mod tests {
                 matches_document(Some(&text), &plain)
                     && !matches_document(Some(&text), r#"{"a": [1]}"#)
             );
-            // A partial update keeps our field and counts the version up.
+            // A partial update retains the sync's field and increments the version.
             assert!(seen(7 << 12 | 3, Some(&text)).is_altered);
         }
         let gone = text(&write(None), 9).unwrap();
@@ -253,7 +253,7 @@ mod tests {
             r#"{"posthaste":{"id":"ä\"1","token":5,"mark":28674,"deleted_at":9}}"#
         );
         assert!(!seen(0, Some(&gone)).is_live);
-        // Somebody else's document is none of ours, whatever its version is and says.
+        // A document of another client is not the sync's, whatever its version is.
         for source in [
             "{}",
             r#"{"posthaste": 5}"#,

@@ -1,13 +1,13 @@
-//! How a server indexes the fields of documents: by the types of their columns, where the
-//! definition does not say it. Without a mapping a server takes the type of the first value that it
-//! sees, and refuses or misses all others. No IO.
+//! Mappings of the fields of documents, derived from the types of their columns unless the
+//! definition has mappings. Without a mapping, a server takes the type of the first value that it
+//! receives, and refuses or omits values of other types. No IO.
 
 use serde_json::{Map, Value, json};
 
 use super::document::POSTHASTE_FIELD;
 use crate::Field;
 
-/// What the server keeps for itself at the top of a document.
+/// Names of top-level fields that the server reserves.
 const RESERVED: [&str; 19] = [
     "_data_stream_timestamp",
     "_doc_count",
@@ -30,7 +30,7 @@ const RESERVED: [&str; 19] = [
     "_version",
 ];
 
-/// Why no document can have a field of this name.
+/// Returns the reason why no document can have a field of this name, or `None` if one can.
 pub(super) fn field_problem(name: &str) -> Option<&'static str> {
     if name == POSTHASTE_FIELD {
         return Some("the sync has a field of this name");
@@ -42,7 +42,7 @@ pub(super) fn field_problem(name: &str) -> Option<&'static str> {
     is_empty.then_some("a name, or what stands between its dots, is empty")
 }
 
-/// The definition with mappings, where it has none.
+/// Returns the definition, with derived mappings if it has none.
 pub(super) fn with_mappings(users: &Value, fields: &[Field]) -> Value {
     let mut definition = users.clone();
     if users.get("mappings").is_none() {
@@ -53,14 +53,14 @@ pub(super) fn with_mappings(users: &Value, fields: &[Field]) -> Value {
 
 fn mappings(fields: &[Field]) -> Value {
     let mut properties = Map::new();
-    // What a dot leads into may be a column too.
+    // The part before a dot may be a column too.
     let plain = |field: &&Field| field_problem(&field.name).is_none() && !field.name.contains('.');
     for field in fields.iter().filter(plain) {
         if let Some(mapping) = mapping(&field.column_type) {
             properties.insert(field.name.clone(), mapping);
         }
     }
-    // For what is in JSON, and documents that a statement makes.
+    // For values in JSON columns, and for documents of a statement.
     let number = |of: &str| json!({"match_mapping_type": of, "mapping": number()});
     json!({
         "date_detection": false,
@@ -72,14 +72,14 @@ fn mappings(fields: &[Field]) -> Value {
     })
 }
 
-/// How values of such a column are indexed; none: as what they are in JSON.
+/// Returns the mapping of a column of this type, or `None` if the type of its JSON value decides.
 fn mapping(column_type: &str) -> Option<Value> {
     Some(match column_type {
         "json" | "jsonb" => return None,
         "int2" | "int4" | "int8" => json!({"type": "long"}),
         "float4" | "float8" | "numeric" => number(),
         "bool" => json!({"type": "boolean"}),
-        // Infinity, and years before Christ.
+        // Infinity and years before Christ are malformed dates.
         "date" | "timestamp" | "timestamptz" => json!({"type": "date", "ignore_malformed": true}),
         "uuid" | "enum" | "time" | "timetz" | "interval" | "inet" | "cidr" | "macaddr"
         | "macaddr8" | "bit" | "varbit" | "bytea" | "range" | "money" | "oid" => word(),
@@ -87,7 +87,7 @@ fn mapping(column_type: &str) -> Option<Value> {
     })
 }
 
-/// NaN and infinity are texts in JSON.
+/// NaN and infinity are strings in JSON.
 fn number() -> Value {
     json!({"type": "double", "ignore_malformed": true})
 }

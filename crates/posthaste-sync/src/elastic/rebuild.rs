@@ -1,10 +1,11 @@
-//! A new index beside the old one, filled while both are synced, and then put in its place.
+//! Builds a new index beside the old one, fills it while both are synced, and then replaces the old
+//! one.
 //!
-//! Each step may be the last one of a process: the one that begins again goes on with what is
-//! there. That nothing is missed hangs on the order: a pass asks which indexes there are before it
-//! looks and once more before a job is done. So whatever was done before the new index was known is
-//! in the old one and in Postgres when the walks over both begin, and whatever is done afterwards
-//! was seen in both.
+//! A process may end after any step: the next one continues with the existing index. Nothing is
+//! missed because of the order: a pass reads which indexes exist before it checks documents, and
+//! again before a job is done. Every job that was done before the new index was known is therefore
+//! in the old index and in Postgres when the walks over both begin, and every later job was
+//! verified in both.
 
 use posthaste_elastic::AliasChange;
 use serde_json::Value;
@@ -14,31 +15,32 @@ use crate::decide::IndexedVersion;
 use crate::index::{Index as _, IndexError, Proof, Write};
 use crate::{Audit, Audited, Field, Source};
 
-/// Attempts of walks and writes before the rebuild fails.
+/// The most attempts of walks and of writes.
 const TRIES: usize = 5;
 
-/// An index that was put in the place of another.
+/// The result of a rebuild.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rebuilt {
-    /// The new one.
+    /// The name of the new index.
     pub index: String,
-    /// The one that the alias stood for before. It is left as it is, and no longer synced: delete
-    /// it when no earlier pass can be in progress.
+    /// The name of the index that the alias pointed to before. It is left unchanged, and no longer
+    /// synced: delete it when no earlier pass can be in progress.
     pub replaced: String,
-    /// What the last walk found, and repaired.
+    /// The differences that the last walk found and repaired.
     pub found: Audited,
 }
 
 impl Elastic {
-    /// Makes an index by the [`definition`](Self::definition) anew, fills it with what Postgres
-    /// has, and has the alias stand for it, while the other one is searched and written. Syncs keep
-    /// both true meanwhile, wherever they run. To begin again after whatever happened is right: it
-    /// goes on with the index that was begun.
+    /// Creates an index by the [`definition`](Self::definition), fills it from Postgres, and points
+    /// the alias to it, while the old index is searched and written. Syncs in any process update
+    /// both. After a failure, call this again: it continues with the index that was begun.
     ///
-    /// # Errors Also when documents do not become true in the new index, because its mapping
-    /// refuses them. Then the alias stays, and the new index is synced beside the other until this
-    /// is called again or it is [given up](Self::give_up_rebuild). An index that was begun with
-    /// another definition is not gone on with: somebody else may be filling it.
+    /// # Errors
+    ///
+    /// Also fails if documents cannot be made equal in the new index because its mapping refuses
+    /// them. The alias is then unchanged, and the new index is synced beside the old one until this
+    /// is called again or the rebuild is [abandoned](Self::give_up_rebuild). An index that was
+    /// begun with another definition is not continued, because another process may be filling it.
     pub async fn rebuild(&self, source: &dyn Source, audit: Audit) -> Result<Rebuilt, IndexError> {
         source.check().await?;
         let fields = source.fields().await?;
@@ -47,8 +49,8 @@ impl Elastic {
         let next = &*self.next_alias();
         let begun = self.identity(&new).await?;
         let (from, to) = (self.at(&old, &self.shared.alias), self.at(&new, next));
-        // Before it is filled: a row that was hidden, and is shown again at the same version, is
-        // written above what hiding it left.
+        // Before the new index is filled: a row that was hidden and is shown again at the same
+        // version must be written above the mark that hiding it left.
         from.copy_deletions(&to).await?;
         let found = to.fill(source, audit).await?;
         self.client().refresh(&new).await?;
@@ -65,7 +67,8 @@ impl Elastic {
         })
     }
 
-    /// Has the alias stand for the new index. Where the answer is lost the alias says what became.
+    /// Points the alias to the new index. If the answer is lost, reads the alias to learn the
+    /// outcome.
     async fn switch(&self, old: &str, new: &str) -> Result<(), IndexError> {
         let (alias, next) = (&*self.shared.alias, &*self.next_alias());
         let changes = [
@@ -93,14 +96,14 @@ impl Elastic {
         }
     }
 
-    /// Deletes the index that a rebuild began and did not put in its place; whether there was one.
+    /// Deletes the index that a rebuild began and did not complete. Returns whether one existed.
     pub async fn give_up_rebuild(&self) -> Result<bool, IndexError> {
         let current = self.alias_target(&self.shared.alias).await?;
         let mut begun = self.client().alias(&self.next_alias()).await?;
         begun.retain(|index| Some(index) != current.as_ref());
         let alias = &*self.next_alias();
         for index in &begun {
-            // A rebuild that is about to switch loses its turn by that, or has switched before.
+            // A rebuild that is about to switch fails after this, or has switched before.
             let change = [AliasChange::Remove { alias, index }];
             self.client().change_aliases(&change).await?;
             self.client().delete_index(index).await?;
@@ -108,7 +111,8 @@ impl Elastic {
         Ok(!begun.is_empty())
     }
 
-    /// What tells an index from another of the same name, where the server says it.
+    /// Returns the uuid, which distinguishes an index from another of the same name, if the server
+    /// reports it.
     async fn identity(&self, index: &str) -> Result<Option<Value>, IndexError> {
         let described = self.client().describe_index(index).await?;
         let uuid = described
@@ -117,7 +121,7 @@ impl Elastic {
         Ok(uuid.cloned())
     }
 
-    /// The index beside this one, made if there is none.
+    /// Returns the index beside this one; creates it if it does not exist.
     async fn new_index(
         &self,
         old: &str,
@@ -133,14 +137,14 @@ impl Elastic {
                 let digest = document::digest(&users, recipe);
                 return self.is_as_defined(&begun, &digest).await.map(|()| begun);
             }
-            // One of this number may be left from another time.
+            // An index of this number may be left from an earlier time.
             number += 1;
             let index = document::numbered_index(alias, number);
             self.client().create_index(&index, &definition).await?;
         }
     }
 
-    /// An error when an index was made with another definition than this one.
+    /// Fails if an index was created with another definition.
     async fn is_as_defined(&self, begun: &str, digest: &str) -> Result<(), IndexError> {
         let described = self.client().describe_index(begun).await?;
         let made_with = described.as_ref().and_then(document::definition_digest_of);
@@ -153,8 +157,8 @@ impl Elastic {
         )))
     }
 
-    /// Walks until all differences of a walk were seen to be repaired, but for rows that change
-    /// meanwhile: their jobs see to both indexes by now.
+    /// Repeats audits until all differences of one are verified as repaired. Rows that change
+    /// during an audit are excluded: their jobs update both indexes by now.
     async fn fill(&self, source: &dyn Source, audit: Audit) -> Result<Audited, IndexError> {
         let audit = Audit {
             repair: true,
@@ -175,8 +179,7 @@ impl Elastic {
         )))
     }
 
-    /// Leaves in the new index what deletions have left in this one: writes of before may still be
-    /// on their way.
+    /// Copies the marks of deletions to the new index: earlier writes may still be in transit.
     async fn copy_deletions(&self, to: &Self) -> Result<(), IndexError> {
         self.client().refresh(&self.target).await?;
         let mut after: Option<String> = None;
@@ -195,7 +198,7 @@ impl Elastic {
         }
     }
 
-    /// Writes deletions until it is seen that all are there.
+    /// Writes deletions until all of them can be read back.
     async fn take_deletions(
         &self,
         mut deletions: Vec<(String, IndexedVersion)>,

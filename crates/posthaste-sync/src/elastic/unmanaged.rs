@@ -1,5 +1,5 @@
-//! What somebody has done to the index beside the sync. Documents that lack our field are shown by
-//! no walk, and found by searches.
+//! Documents that other clients wrote. Searches find documents without the sync's field, but walks
+//! do not show them.
 
 use posthaste_elastic::{Condition, ErrorKind, Operation, Reading, Source};
 use serde_json::json;
@@ -34,11 +34,12 @@ impl Elastic {
                     Source::Field(document::POSTHASTE_FIELD),
                 )
                 .await?;
-            // One that cannot be read is found again.
+            // A document that cannot be read is found again.
             let shown = shown.into_iter().flatten().flatten();
             let unmanaged =
                 shown.filter(|one| document::lacks_posthaste_field(one.source.as_deref()));
-            // By what was seen: what a sync has put in its place meanwhile stays.
+            // Conditional on the state that was read: a document that a sync has written since
+            // stays.
             let deletions = unmanaged.map(|one| {
                 let unchanged = Condition::Unchanged(one.seen);
                 Operation::delete(&self.target, &one.id).when(unchanged)
@@ -49,7 +50,7 @@ impl Elastic {
         Ok(())
     }
 
-    /// Of each of these documents whether it is stored just as it is.
+    /// Returns for each of these documents whether it is stored exactly as it is.
     pub(super) async fn compare(
         &self,
         documents: &[(String, String)],

@@ -1,4 +1,4 @@
-//! Walks over what an index shows, page by page.
+//! Walks over the documents of an index, page by page.
 
 use serde_json::{Value, json};
 
@@ -18,8 +18,8 @@ impl Elastic {
         self.hits(all, after, most).await
     }
 
-    /// Documents that a query finds, with their marks, in the order of the ids that they were
-    /// written with.
+    /// Returns the documents that match a query, with their marks, in the order of the ids that
+    /// they were written with.
     pub(super) async fn hits(
         &self,
         query: Value,
@@ -43,9 +43,9 @@ impl Elastic {
         Ok(seen.collect())
     }
 
-    /// Keeps by what the last document of a page was sorted, where that is another id than its own:
-    /// somebody has copied it. By its own the next page would begin anywhere, and a walk might come
-    /// to the same page for ever.
+    /// Stores the sort value of the last document of a page if it differs from the document's id,
+    /// because another client copied the document. Continuing after the document's own id would
+    /// begin at an arbitrary place, and a walk might repeat the same page forever.
     fn remember(&self, id: &str, sorted_by: Option<&Value>) {
         let mut strays = self.shared.strays.lock();
         let place = (self.target.to_string(), id.to_owned());
@@ -55,7 +55,7 @@ impl Elastic {
         };
     }
 
-    /// The id that the last document of a page was written with.
+    /// Returns the id that the last document of a page was written with.
     fn stored_id(&self, id: &str) -> String {
         let strays = self.shared.strays.lock();
         let place = (self.target.to_string(), id.to_owned());

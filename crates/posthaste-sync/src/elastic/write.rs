@@ -1,5 +1,5 @@
-//! Writes in requests that the server takes: smaller ones where it says that they are too large or
-//! too many.
+//! Writes in requests that the server accepts: smaller ones after it reports that a request is too
+//! large or that there are too many.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use super::{Elastic, document};
 use crate::{IndexError, Write, WriteOutcome};
 use posthaste::Backoff;
 
-/// How often a server that has too much to do is asked again, after longer and longer waits.
+/// The most retries of an overloaded server, with increasing waits.
 const TRIES: u32 = 4;
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Writes in transit, with each one's position among the answers.
+/// Writes that are not done, each with its position among the answers.
 type PendingWrites = Vec<(usize, Operation)>;
 
 impl Elastic {
@@ -35,7 +35,7 @@ impl Elastic {
             };
             answers.push(answer);
         }
-        // One alone cannot be made less, and who writes it directly does not wait.
+        // A single write cannot be split, and a direct write does not wait.
         let mut tries = if writes.len() > 1 { TRIES } else { 0 };
         let mut most = usize::MAX;
         loop {
@@ -72,7 +72,7 @@ impl Elastic {
         Ok(operation.when(Condition::Newer(number)).by_alias())
     }
 
-    /// Sends them in requests of at most this many bytes.
+    /// Sends these writes in requests of at most this many bytes.
     async fn send(
         &self,
         waiting: PendingWrites,
@@ -139,16 +139,16 @@ impl Elastic {
 
 enum BulkOutcome {
     All,
-    /// A request was, as a whole.
+    /// The server refused a whole request as too large.
     TooLarge(PendingWrites),
     TooMany {
         waiting: PendingWrites,
-        /// For how long the server asks to be left alone.
+        /// The pause that the server requests.
         wait: Option<Duration>,
     },
 }
 
-/// Takes the next off their front: as many as fit, and one at least.
+/// Removes the writes of the next request: as many as fit, and at least one.
 fn take_request(waiting: &mut PendingWrites, most: usize) -> (usize, PendingWrites) {
     let mut size = 0;
     let mut fit = 0;
@@ -163,11 +163,11 @@ fn take_request(waiting: &mut PendingWrites, most: usize) -> (usize, PendingWrit
     (size, std::mem::replace(waiting, rest))
 }
 
-/// In what servers say of a field with a word that is longer than Lucene indexes. They name the
-/// field and not the document.
+/// Part of the error that servers return for a word longer than Lucene can index. The error names
+/// the field and not the document.
 const TOO_LONG: &str = "immense term in field";
 
-/// What becomes of a write that was not done; none: it is tried again.
+/// Returns the outcome of a write that was refused, or `None` if it is retried.
 fn outcome_of_refusal(id: &str, refusal: Refusal) -> Option<WriteOutcome> {
     let Refusal { kind, reason, .. } = refusal;
     match kind {
@@ -180,7 +180,7 @@ fn outcome_of_refusal(id: &str, refusal: Refusal) -> Option<WriteOutcome> {
         ErrorKind::Refused | ErrorKind::Invalid | ErrorKind::TooLarge => {
             Some(WriteOutcome::Rejected { reason })
         }
-        // It lies with the index, or with the shard.
+        // The index or the shard has the problem, not the document.
         _ => Some(WriteOutcome::Retry { reason }),
     }
 }

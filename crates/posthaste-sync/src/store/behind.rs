@@ -7,8 +7,8 @@ use tokio_postgres::{Client, Row};
 use crate::{Behind, Problem};
 use posthaste::Error;
 
-/// Every sync that is behind, by its name. It reads the rows of jobs, because counters know no
-/// reasons: bound it by a statement timeout where many may wait.
+/// Returns every sync that lags its table, by name. It reads the rows of jobs, because counters do
+/// not include reasons: set a statement timeout if many jobs may be waiting.
 pub async fn behind(client: &Client) -> Result<BTreeMap<String, Behind>, Error> {
     let failed = "cannot read the progress of syncs";
     let rows = client.query_typed(include_str!("behind.sql"), &[]).await;

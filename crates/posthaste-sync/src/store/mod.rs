@@ -17,11 +17,12 @@ use posthaste::{Database, Error};
 
 use crate::source::{Body, Field, RowVersion, SourceError};
 
-/// A sync has two batches in flight, and while it asks for them somebody may search.
+/// The most connections of a pool: a sync has two batches in flight, and a search may run at the
+/// same time.
 const CONNECTIONS: usize = 4;
 
-/// The connections of one source or index: the pool of deadpool-postgres that the program gave, or
-/// one that is made by its database's settings. The first use fails where these are wrong.
+/// The connections of one source or index: the program's pool of deadpool-postgres, or one that is
+/// created by the database's settings. If the settings are invalid, the first use fails.
 #[derive(Clone, Debug)]
 pub(crate) struct Connections(Result<Pool, String>);
 
@@ -32,8 +33,8 @@ impl Connections {
     }
 }
 
-/// A connection without a running statement when it goes back to its pool: one whose answer
-/// nobody waits for any more is closed.
+/// A pooled connection that returns to its pool only without a running statement. It is closed if
+/// the caller stops waiting for an answer.
 pub(super) struct PooledClient(Option<Object>);
 
 impl PooledClient {
@@ -47,7 +48,7 @@ impl PooledClient {
         self.0 = None;
     }
 
-    /// Goes back after this answer, unless it is lost.
+    /// Returns the rows, and the connection to the pool unless it is lost.
     fn answered(
         self,
         rows: Result<Vec<Row>, tokio_postgres::Error>,
@@ -64,9 +65,9 @@ impl PooledClient {
         if !error.is_connection() {
             self.give_back();
         }
-        // The connection, rights, statements that cannot be run, transactions, resources, an
-        // operator. All else may be about one row: a value, a limit, what a function raises, a
-        // damaged page, or a statement that took longer than the server lets it.
+        // These classes concern every row: the connection, rights, invalid statements,
+        // transactions, resources, an operator. Any other error may concern one row: a value, a
+        // limit, an exception of a function, a damaged page, or a statement timeout.
         let of_all = [
             "08", "0A", "25", "28", "3D", "3F", "40", "42", "53", "55", "57", "58", "HV",
         ];
@@ -85,7 +86,7 @@ impl Deref for PooledClient {
     type Target = Client;
 
     fn deref(&self) -> &Client {
-        // It is there until it is given back, which takes the whole.
+        // The client is present until `give_back` or `answered` consumes this value.
         match &self.0 {
             Some(object) => object,
             None => unreachable!("a connection was used after it was returned"),
@@ -99,13 +100,13 @@ impl Drop for PooledClient {
     }
 }
 
-/// Why a statement brought nothing.
+/// The reason why a statement returned no rows.
 pub(super) enum ReadFailure {
-    /// The server refused the values.
+    /// The server refused a value or timed out.
     Values(String),
-    /// They are larger than the server can ever take.
+    /// A value exceeds the limits of the server.
     TooLarge(String),
-    /// Anything else.
+    /// Any other reason.
     Other(String),
 }
 
@@ -116,30 +117,33 @@ const OTHER_DOCUMENTS: &str = "its settings (rows, document) are not those that 
 
 const STANDBY: &str = "the database is a standby, which may lag: connect to the primary";
 
-/// How a transaction begins that decides what is to be done: a row that is hidden from us is not
-/// gone, and values are written alike for each role and database.
+/// The beginning of a transaction that decides what is done. A query that row-level security would
+/// filter fails, because a hidden row is not deleted. Values have the same text for every role and
+/// database.
 const DECIDES: &str = "BEGIN; SET LOCAL row_security = off; SET LOCAL timezone = 'UTC'; \
      SET LOCAL datestyle = 'ISO, YMD'; SET LOCAL intervalstyle = 'postgres'; \
      SET LOCAL extra_float_digits = 1; SET LOCAL bytea_output = 'hex'; \
      SET LOCAL lc_monetary = 'C'; SET LOCAL xmlbinary = 'base64'; \
      SET LOCAL quote_all_identifiers = off";
 
-/// Asks for what something is decided by, on a connection of the pool, in a transaction of its own.
-/// All is sent at once.
+/// Runs a query that decides what is done, on a connection of the pool in a transaction of its own.
+/// Sends all statements at once. Fails on a standby.
 pub(super) async fn ask(
     pool: &Connections,
     sql: &str,
     parameters: &[&dyn Parameter],
 ) -> Result<Vec<Row>, ReadFailure> {
     let (pooled, rows, is_standby) = sent(pool, DECIDES, sql, parameters).await?;
-    // What is not there yet is not gone. The next one connects anew, and may reach the primary.
+    // A row that is missing on a standby may exist on the primary. The connection is dropped, and
+    // the next one may reach the primary.
     if is_standby {
         return Err(ReadFailure::Other(STANDBY.into()));
     }
     pooled.answered(rows)
 }
 
-/// Asks for what is only shown: whatever the role may see, wherever that is.
+/// Runs a query whose result is only shown: rows that the role may see, on the primary or a
+/// standby.
 pub(super) async fn show(
     pool: &Connections,
     sql: &str,
@@ -149,7 +153,7 @@ pub(super) async fn show(
     pooled.answered(rows)
 }
 
-/// The connection, its answer, and whether it is one to a standby.
+/// Returns the connection, its answer, and whether the server is a standby.
 async fn sent(
     pool: &Connections,
     begin: &str,
@@ -163,7 +167,7 @@ async fn sent(
         pooled.batch_execute(begin),
         pooled.query_typed(include_str!("ends_alone.sql"), &[]),
         pooled.query_typed(sql, &parameters),
-        // After an error it rolls back.
+        // Rolls back after an error.
         pooled.batch_execute("COMMIT"),
     );
     let is_standby = bound.as_ref().ok().and_then(|bound| bound.first());
@@ -204,12 +208,12 @@ pub(crate) async fn versions_by(
     read(&rows, version)
 }
 
-/// The statement for the versions of the rows that this one returns with their documents.
+/// Returns the statement that reads the versions of the rows that this statement returns.
 pub(crate) fn versions_of(rows: &str) -> String {
     let mut parts = include_str!("sync_versions_of.sql").split("-- rows\n");
     let (before, after) = (parts.next(), parts.last());
     let rows = rows.trim_end().trim_end_matches(';');
-    // It may end with a comment, which ends with its line.
+    // The statement may end with a comment, which the newline ends.
     [
         before.unwrap_or_default(),
         rows,
@@ -252,7 +256,7 @@ pub(crate) async fn rows(
     read(&rows, row)
 }
 
-/// Fails where the documents of this sync are made differently by now.
+/// Fails if the documents of this sync are made differently by now.
 pub(crate) async fn makes_documents(
     pool: &Connections,
     name: &str,
@@ -302,7 +306,7 @@ fn read<T>(
     one: impl Fn(&Row) -> Result<T, tokio_postgres::Error>,
 ) -> Result<Vec<T>, SourceError> {
     let all: Result<Vec<T>, tokio_postgres::Error> = rows.iter().map(one).collect();
-    // The statement returns something else than it should: so it does for every row.
+    // The statement returns unexpected columns, for every row alike.
     all.map_err(|error| SourceError::Down(chain(&error)))
 }
 
@@ -323,12 +327,12 @@ fn row(row: &Row) -> Result<crate::Row, tokio_postgres::Error> {
     })
 }
 
-/// Enqueues a job for each row, unless those of before are not done: how many. Of a table that
-/// takes longer than anybody waits, the server goes on and commits.
+/// Enqueues a job for each row without a pending one, and returns how many. If the caller stops
+/// waiting, as it may for a large table, the server continues and commits.
 pub(crate) async fn fill(pool: &Connections, name: &str) -> Result<u64, SourceError> {
     let pooled = PooledClient::from(pool).await.map_err(ReadFailure::Other)?;
-    // It takes as long as it takes, also where nobody waits any more: all in one message, so that
-    // nothing is answered before it is committed.
+    // No timeout applies, and the server continues after a disconnect. All statements are one
+    // message, so that the answer arrives after the commit.
     let name: String = name.bytes().map(|byte| format!("{byte:02x}")).collect();
     let sql = format!(
         "SET LOCAL statement_timeout = 0; SET LOCAL client_connection_check_interval = 0; \

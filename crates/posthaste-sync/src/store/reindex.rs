@@ -1,4 +1,4 @@
-//! The statement of a re-index, which the database makes: names and values are quoted there.
+//! The statement of a re-index. The database builds it, and quotes names and values.
 
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
@@ -7,7 +7,8 @@ use crate::{Reindex, ReindexPlan, reindex_queue};
 use posthaste::Error;
 
 impl Reindex {
-    /// What it would do to this synced table. Fails where the rows cannot be chosen so.
+    /// Returns what this re-index would do to this synced table. Fails if the rows cannot be
+    /// selected by it.
     pub async fn plan(&self, client: &Client, table: &str) -> Result<ReindexPlan, Error> {
         let mark = format!("{:016x}", fastrand::u64(..));
         let (statement, about) = plan(client, table, self, &mark).await?;
@@ -20,14 +21,14 @@ impl Reindex {
 }
 
 impl ReindexPlan {
-    /// Enqueues a job for each document; how many.
+    /// Enqueues a job for each document, and returns how many.
     pub async fn begin(&self, client: &Client) -> Result<u64, Error> {
         let jobs = client.execute_typed(&self.statement, &[]).await;
         jobs.map_err(Error::postgres("the re-index did not begin"))
     }
 }
 
-/// The statement, and about how many documents it takes.
+/// Returns the statement and the estimated number of documents.
 async fn plan(
     client: &Client,
     table: &str,

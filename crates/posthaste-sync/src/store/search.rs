@@ -1,4 +1,4 @@
-//! Statements of the index that is a table (sql/functions/search.sql).
+//! Statements of the Postgres index (sql/functions/search.sql).
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use posthaste::__private::{JsonText, Parameter, milliseconds, typed};
 
 use crate::{IndexError, IndexedVersion, Mark, Write};
 
-/// Old deletions that are taken out of a search table by one statement.
+/// The most old deletions that one statement removes.
 const FORGOTTEN_AT_ONCE: i64 = 10_000;
 
-/// A part of `posthaste.search`, and how it makes words of documents.
+/// An index in `posthaste.search`, and how it converts documents to words.
 pub(crate) struct Search<'a> {
     pub(crate) pool: &'a Connections,
     pub(crate) index: &'a str,
@@ -21,18 +21,18 @@ pub(crate) struct Search<'a> {
     pub(crate) weights: &'a str,
 }
 
-/// Why documents were not written.
+/// The reason why documents were not written.
 pub(crate) enum WriteFailure {
-    /// One of them cannot be.
+    /// One of the documents cannot be written.
     Rejected(String),
-    /// One of them never can be.
+    /// One of the documents can never be written.
     TooLarge(String),
-    /// The database is not to be asked now.
+    /// The database is not available.
     IndexError(IndexError),
 }
 
 impl Search<'_> {
-    /// For each of them whether it was taken.
+    /// Returns for each write whether it was accepted.
     pub(crate) async fn write(&self, writes: &[Write]) -> Result<Vec<bool>, WriteFailure> {
         let ids: Vec<&str> = writes.iter().map(|one| &*one.id).collect();
         let versions: Vec<i64> = writes.iter().map(|one| one.mark.version).collect();
@@ -101,7 +101,7 @@ impl Search<'_> {
             .unwrap_or_default())
     }
 
-    /// The ids of those of these documents that are there with the words that they have.
+    /// Returns the ids of the documents that are stored with exactly these words.
     pub(crate) async fn holds(
         &self,
         documents: &[(String, String)],
@@ -141,7 +141,8 @@ impl Search<'_> {
         all.map_err(|error| IndexError(chain(&error)))
     }
 
-    /// Page by page, each in a transaction of its own: none holds many rows.
+    /// Removes old deletions page by page, each in its own transaction, so that none locks many
+    /// rows.
     pub(crate) async fn forget(&self, older_than: Duration) -> Result<u64, IndexError> {
         let pooled = PooledClient::from(self.pool).await.map_err(IndexError)?;
         let age = milliseconds(older_than);

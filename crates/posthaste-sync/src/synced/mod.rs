@@ -1,5 +1,5 @@
-//! A synced table as people write it: which rows, what is indexed of them, and where. Pure, but for
-//! the index that it opens.
+//! A synced table of a configuration file: its rows, its documents and its index. Pure, except for
+//! opening the index.
 
 mod rows;
 mod target;
@@ -19,41 +19,41 @@ use posthaste::{Database, Error};
 use rows::ConfiguredRows;
 use target::IndexTarget;
 
-/// The longest name of a synced table: sequences and functions are named after it.
+/// The longest name of a synced table, in bytes: sequences and functions are named after it.
 const LONGEST_NAME: usize = 40;
 
-/// A synced table of a configuration file: the rows of a table, bound for an index.
+/// A synced table of a configuration file: a table whose rows are indexed.
 ///
-/// | setting | what it says |
+/// | setting | meaning |
 /// |---|---|
-/// | `index` | where the documents are, see below; the only one that must be there |
-/// | `table` | the table, with its schema where that is needed; the name of the sync by default |
-/// | `id`, `version` | its key (`id`) and the column of its versions (`posthaste_version`), which [`install_statement`](Self::install_statement) adds |
-/// | `deleted` | a boolean column: rows that are there and must not be found |
-/// | `delay` | from a change until its job is due (60 s) |
-/// | `draw` | false: the version is the program's own, and ascends for each key, also across deletions |
-/// | `enqueue` | false: changes enqueue no jobs by themselves, the program calls `posthaste.sync` |
+/// | `index` | the address of the index, see below; the only required setting |
+/// | `table` | the table, with its schema if necessary; the name of the sync by default |
+/// | `id`, `version` | the key column (`id`) and the version column (`posthaste_version`), which [`install_statement`](Self::install_statement) adds |
+/// | `deleted` | a boolean column that hides rows from searches |
+/// | `delay` | time from a change until its job is due (60 s) |
+/// | `draw` | false: the program assigns the versions, which must increase for each key, also across deletions |
+/// | `enqueue` | false: changes enqueue no jobs automatically, the program calls `posthaste.sync` |
 /// | `always` | true: the triggers fire also under `session_replication_role = replica` |
-/// | `rows` | a statement for the documents of a batch of ids, as [`Query::new`](super::Query::new) takes it; without it, all columns |
-/// | `versions` | the same without the documents, where that is cheaper, as [`Query::versions`](super::Query::versions) takes it |
-/// | `document` | a table: which fields a document has, and of which column each is; without it, all columns by their names |
-/// | `fields` | a table: which fields are searched, and how much each counts (Tantivy: a number; Postgres: `A` to `D`); without it, all texts |
+/// | `rows` | a statement that returns the documents of a batch of ids, see [`Query::new`](super::Query::new); by default all columns are indexed |
+/// | `versions` | a cheaper statement without the documents, see [`Query::versions`](super::Query::versions) |
+/// | `document` | a table of the fields of a document, each with its column; by default all columns by their names |
+/// | `fields` | a table of the searched fields, each with its weight (Tantivy: a number; Postgres: `A` to `D`); by default all texts |
 /// | `language` | Postgres: the text search configuration (`english`) |
-/// | `api_key`, `definition` | Elasticsearch and OpenSearch: a key, and a table of the `settings` and `mappings` that an index is made with |
-/// | `period`, `batch`, `bytes` | how often it polls (60 s), how many jobs together (2,500), and about how much goes in one write (10 MiB) |
-/// | `time_limit` | how long a batch may take (5 minutes) |
-/// | `proof` | `stored` or `searchable`: what must have happened to a document before its job is done |
-/// | `keep_deletions` | how long the index keeps what deletions leave (7 days) |
+/// | `api_key`, `definition` | Elasticsearch and OpenSearch: a key, and a table of the `settings` and `mappings` that the index is created with |
+/// | `period`, `batch`, `bytes` | time between two polls (60 s), jobs in a batch (2,500), and approximate size of a write (10 MiB) |
+/// | `time_limit` | the time limit of a batch (5 minutes) |
+/// | `proof` | `stored` or `searchable`: the condition that a document must meet before its job is done |
+/// | `keep_deletions` | how long the index retains the marks of deletions (7 days) |
 ///
-/// Times are written `"30s"`, `"5m"`, `"24h"`, `"7d"`, or as a number of seconds. Whatever else is
-/// there is refused.
+/// Times are written `"30s"`, `"5m"`, `"24h"`, `"7d"`, or as a number of seconds. Unknown settings
+/// are refused.
 ///
-/// | `index` | where |
+/// | `index` | location |
 /// |---|---|
-/// | another word and a colon | an index of another crate, if it was [given](Self::read_with): `tantivy:///folder` of posthaste-tantivy |
-/// | `postgres:`, `postgres:name` | full-text search in the rows' own database, under the sync's name or another |
+/// | another word and a colon | an index of another crate, if [`read_with`](Self::read_with) received its kind: `tantivy:///folder` of posthaste-tantivy |
+/// | `postgres:`, `postgres:name` | full-text search in the database of the rows, under the name of the sync or another |
 /// | `postgres://…` | full-text search in another database, which is migrated too |
-/// | `https://host:9200/alias`, `http://…` | Elasticsearch or OpenSearch (feature `elastic`), under the sync's name where the address names no alias; a name and a password may stand in the address |
+/// | `https://host:9200/alias`, `http://…` | Elasticsearch or OpenSearch (feature `elastic`), under the name of the sync if the address has no alias; the address may include a user name and a password |
 ///
 /// ```
 /// use posthaste_sync::Synced;
@@ -74,33 +74,32 @@ pub struct Synced {
     options: Options,
 }
 
-/// Indexes of another crate, as settings describe them: by an address that begins with a word of
-/// theirs.
+/// A kind of index from another crate, which settings select by the first word of the address.
 pub trait IndexKind: Sync {
-    /// That word, which stands before the colon.
+    /// Returns the word before the colon.
     fn scheme(&self) -> &'static str;
-    /// What they are called in errors.
+    /// Returns the name of this kind in errors.
     fn name(&self) -> &'static str;
-    /// Reads what stands after the colon, and takes out the settings that belong to it. The error
-    /// never repeats what they were set to.
+    /// Parses the address after the colon, and takes the settings of this kind. The error never
+    /// quotes a value.
     fn read(&self, rest: &str, settings: &mut Fields) -> Result<OpenIndex, String>;
 }
 
-/// Opens an index.
+/// A function that opens an index.
 pub type OpenIndex = Box<dyn Fn(Access) -> Result<Arc<dyn Index>, Error> + Send + Sync>;
 
-/// What an index is opened for.
+/// The mode in which an index is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// For writing; of an index in a folder, one process at a time may do that.
+    /// For writing. Only one process at a time may open an index in a folder for writing.
     Write,
-    /// To be searched and compared.
+    /// For searches and audits.
     Read,
 }
 
 impl Synced {
-    /// Reads the settings of the synced table of this name. The error names the setting, and never
-    /// repeats what it was set to: that may be a secret.
+    /// Parses the settings of the synced table of this name. The error names the setting and never
+    /// quotes its value, which may be a secret.
     pub fn read<'a>(
         name: &str,
         settings: impl IntoIterator<Item = (&'a String, &'a Value)>,
@@ -108,7 +107,7 @@ impl Synced {
         Self::read_with(name, settings, &[])
     }
 
-    /// As [`read`](Self::read), with indexes of other crates.
+    /// As [`read`](Self::read), with kinds of indexes from other crates.
     pub fn read_with<'a>(
         name: &str,
         settings: impl IntoIterator<Item = (&'a String, &'a Value)>,
@@ -120,51 +119,52 @@ impl Synced {
             .map_err(|problem| Error::config(format!("sync {name}: {problem}")))
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its table.
+    /// Returns the name of its table.
     pub fn table(&self) -> &str {
         &self.arguments.table
     }
 
-    /// The queue of its jobs.
+    /// Returns the name of the queue of its jobs.
     pub fn queue(&self) -> String {
         queue(&self.name)
     }
 
-    /// How often its index is checked.
+    /// Returns the time between two polls.
     pub fn period(&self) -> Duration {
         self.options.period
     }
 
-    /// The database of its index, where that is not the rows' own: a secret.
+    /// Returns the URL of its index's database if it differs from that of the rows. The URL is a
+    /// secret.
     pub fn index_database(&self) -> Option<&str> {
         self.target.database()
     }
 
-    /// Whether the other one has this index too, however its address is written: each would take
-    /// the documents of the other for orphans.
+    /// Returns whether both have the same index, however its address is written: each would treat
+    /// the documents of the other as orphans.
     pub fn shares_index_with(&self, other: &Self) -> bool {
         self.target.is_same(&other.target)
     }
 
-    /// The statement that prepares the table: its versions, and the triggers that enqueue a job
-    /// with each change. It may be run again, also after the settings have changed.
+    /// Returns the statement that prepares the table: it adds the versions, and the triggers that
+    /// enqueue a job with each change. It may be run again, also after the settings have changed.
     pub async fn install_statement(&self, client: &Client) -> Result<String, Error> {
         let recipe = rows::recipe(self);
         install_statement(client, &self.name, &self.arguments, &recipe).await
     }
 
-    /// Its rows, in this database: a pool of deadpool-postgres or of sqlx, or a URL, as for a
-    /// [`Table`](crate::Table).
+    /// Returns its rows in this database: a pool of deadpool-postgres or of sqlx, or a URL, as for
+    /// a [`Table`](crate::Table).
     pub fn source(&self, database: impl Into<Database>) -> Arc<dyn Source> {
         Arc::new(ConfiguredRows::new(Connections::to(database), self))
     }
 
-    /// Its index. The database is that of [`index_database`](Self::index_database), if there is
+    /// Opens its index. Pass the database of [`index_database`](Self::index_database) if there is
     /// one, else that of the rows.
     pub fn index(
         &self,
@@ -174,14 +174,14 @@ impl Synced {
         self.target.open(database.into(), access)
     }
 
-    /// Its index, where that is one which can be [made anew](super::Elastic::rebuild) beside the
-    /// one that is searched.
+    /// Returns its index if it can be [rebuilt](super::Elastic::rebuild) beside the one that is
+    /// searched, else `None`.
     #[cfg(feature = "elastic")]
     pub fn elastic(&self) -> Result<Option<super::Elastic>, Error> {
         self.target.elastic()
     }
 
-    /// A sync of this index with these rows, as the settings want it.
+    /// Returns a builder for a sync of this index with these rows, with the configured options.
     pub fn sync(&self, source: Arc<dyn Source>, index: Arc<dyn Index>) -> SyncBuilder {
         SyncBuilder {
             options: self.options.clone(),
@@ -190,7 +190,7 @@ impl Synced {
     }
 }
 
-/// What is indexed of a row may be nobody's business, and where it goes a secret.
+/// The statements and the address are omitted: they may be confidential.
 impl std::fmt::Debug for Synced {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Synced")

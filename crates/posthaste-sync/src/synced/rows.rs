@@ -1,4 +1,4 @@
-//! The rows of a synced table as its settings describe them.
+//! The rows of a configured synced table.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -12,20 +12,20 @@ use crate::source::{Body, Field, Row, RowVersion, Source, SourceError};
 use crate::store::{self, Connections};
 use crate::table::{Query, Table};
 
-/// Rows of a table that `posthaste.sync_table` knows, with documents of all columns, of a
-/// statement, or of some columns.
+/// The rows of a table that was installed with `posthaste.sync_table`. Their documents consist of
+/// all columns, of the result of a statement, or of some columns.
 pub(super) struct ConfiguredRows {
     table: Table,
     query: Option<Query>,
-    /// Each field with its column; empty: all columns by their names.
+    /// The fields, each with its column; if empty, all columns by their names.
     document: Vec<(String, String)>,
-    /// Where the table is, to ask whether documents are still made so.
+    /// The database of the table, which records the recipe of the installed documents.
     pool: Connections,
     name: String,
     recipe: String,
 }
 
-/// A digest of how documents are made of rows.
+/// Returns a digest of the settings by which documents are made of rows.
 pub(super) fn recipe(synced: &Synced) -> String {
     let settings = serde_json::json!([synced.rows, synced.document]).to_string();
     let digest = Sha256::digest(settings);
@@ -54,7 +54,7 @@ impl ConfiguredRows {
         }
     }
 
-    /// What a statement says of rows is what counts: it may hide some that the table shows.
+    /// Replaces these versions by those of the statement, which may hide rows that the table shows.
     async fn judged(&self, page: Vec<RowVersion>) -> Result<Vec<RowVersion>, SourceError> {
         let Some(query) = &self.query else {
             return Ok(page);
@@ -68,8 +68,8 @@ impl ConfiguredRows {
         let unreadable: HashSet<String> = unreadable.into_iter().map(|one| one.id).collect();
         let judged = page.into_iter().map(|row| {
             let hidden = RowVersion {
-                // Of which the statement cannot say anything, that is as the table shows it; a
-                // closer check shows that it is unreadable.
+                // A row that the statement cannot read is as the table shows it; the next check
+                // finds it unreadable.
                 is_live: row.is_live && unreadable.contains(&row.id),
                 ..row
             };
@@ -78,8 +78,8 @@ impl ConfiguredRows {
         Ok(judged.collect())
     }
 
-    /// One id alone that the statement fails with may be that of no row, and then is in nobody's
-    /// case: the table knows.
+    /// Returns no rows if a statement fails for a single id that has no row in the table: such an
+    /// error does not matter.
     async fn checked<T>(
         &self,
         ids: &[String],
@@ -138,7 +138,7 @@ impl Source for ConfiguredRows {
         self.table.pending(ids)
     }
 
-    /// A statement says what its documents have only by making them.
+    /// Returns no fields for a statement, because its fields are unknown before it makes documents.
     fn fields(&self) -> BoxFuture<'_, Result<Vec<Field>, SourceError>> {
         Box::pin(async move {
             if self.query.is_some() {
@@ -161,7 +161,7 @@ impl Source for ConfiguredRows {
     }
 }
 
-/// The fields that a document of these columns has; all of them, where none was asked for.
+/// Returns the fields of a document of these columns; all columns if none was selected.
 fn project_columns(columns: Vec<Field>, document: &[(String, String)]) -> Vec<Field> {
     if document.is_empty() {
         return columns;
@@ -176,7 +176,7 @@ fn project_columns(columns: Vec<Field>, document: &[(String, String)]) -> Vec<Fi
     fields.collect()
 }
 
-/// Makes the document of those columns that were asked for.
+/// Makes the document of the selected columns.
 fn map(body: &mut Body, fields: &[(String, String)]) {
     if let Body::Document(columns) = body {
         *body = match mapped(columns, fields) {

@@ -16,17 +16,17 @@ use posthaste::{Database, Error};
 #[cfg(feature = "elastic")]
 use posthaste_elastic::is_index_name;
 
-/// Where documents are stored.
+/// The location of an index.
 pub(super) enum IndexTarget {
     /// In an index of another crate.
     Other {
         name: &'static str,
-        /// What stands after the colon.
+        /// The address after the colon.
         rest: String,
         open: OpenIndex,
     },
     Postgres {
-        /// Of another database.
+        /// The URL of the index's database, if it is not the database of the rows.
         url: Option<String>,
         index: String,
         language: Option<String>,
@@ -34,11 +34,11 @@ pub(super) enum IndexTarget {
     },
     #[cfg(feature = "elastic")]
     Elastic {
-        /// Of the server, without the alias; a secret.
+        /// The URL of the server, without the alias; a secret.
         url: String,
         alias: String,
         api_key: Option<String>,
-        /// What an index is made with.
+        /// The definition that the index is created with.
         definition: Value,
     },
 }
@@ -47,8 +47,8 @@ const ADDRESSES: &str = "index: must begin with tantivy: and a folder, or with p
                          postgres://, http:// or https://";
 
 impl IndexTarget {
-    /// Reads an address, and the settings that belong to it. The error says what it must be and not
-    /// what it is.
+    /// Parses an address, and takes the settings of its kind. The error describes valid addresses
+    /// and does not quote this one.
     pub(super) fn read(
         address: &str,
         name: &str,
@@ -69,7 +69,7 @@ impl IndexTarget {
         }
         match address.split_once(':') {
             Some(("tantivy", _)) => {
-                // A program of your own gives posthaste_tantivy::Folders to Synced::read_with.
+                // Programs pass posthaste_tantivy::Folders to Synced::read_with.
                 Err(format!("index: {}", lacks_feature("Tantivy", "tantivy")))
             }
             Some(("postgres" | "postgresql", rest)) => {
@@ -101,8 +101,9 @@ impl IndexTarget {
         }
     }
 
-    /// Whether both are one index, however they are written. Of the same server or database two
-    /// addresses may be distinguished wrongly: a name and its number, for instance.
+    /// Returns whether both are the same index, however their addresses are written. Two addresses
+    /// of the same server or database may compare as different: a host name and its IP address, for
+    /// example.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (
@@ -176,7 +177,7 @@ impl IndexTarget {
         }
     }
 
-    /// The index on a server; none where it is elsewhere.
+    /// Returns the index on a server; `None` for other kinds.
     #[cfg(feature = "elastic")]
     pub(super) fn elastic(&self) -> Result<Option<Elastic>, Error> {
         let Self::Elastic {
@@ -198,8 +199,8 @@ impl IndexTarget {
     }
 }
 
-/// Reads the address of a server. What may be a secret in it is refused before anybody could print
-/// it.
+/// Parses the address of a server. Refuses a secret in an unexpected part before it could be
+/// printed.
 #[cfg(feature = "elastic")]
 fn elastic(address: &str, name: &str, settings: &mut Fields) -> Result<IndexTarget, String> {
     if address.contains(['?', '#']) {
@@ -211,8 +212,8 @@ fn elastic(address: &str, name: &str, settings: &mut Fields) -> Result<IndexTarg
     }
     let (url, alias) = server_and_alias(address);
     let alias = alias.unwrap_or(name);
-    // The numbers of indexes come after it. An @ stands after a password, in which a slash was not
-    // written %2F.
+    // The number of an index is appended to the alias. An @ follows a password whose slash is not
+    // written as %2F.
     let numbered_index = format!("{alias}-{}", u32::MAX);
     if alias.ends_with("-next") {
         return Err(
@@ -242,30 +243,30 @@ fn client_kind() -> reqwest::ClientBuilder {
     reqwest::Client::builder().user_agent(concat!("posthaste/", env!("CARGO_PKG_VERSION")))
 }
 
-/// The address of the server, and what its last part says of the alias.
+/// Splits an address into that of the server and the alias in its last segment.
 #[cfg(feature = "elastic")]
 fn server_and_alias(address: &str) -> (&str, Option<&str>) {
     let address = address.trim_end_matches('/');
     match address.rsplit_once('/') {
-        // The two before the host are not part of a path.
+        // The two slashes before the host do not begin a path.
         Some((server, alias)) if !server.ends_with('/') => (server, Some(alias)),
         _ => (address, None),
     }
 }
 
-/// Two slashes before it, and one after it, change nothing.
+/// Removes two slashes before the path and slashes after it, which do not matter.
 fn folder(rest: &str) -> &str {
     rest.strip_prefix("//")
         .unwrap_or(rest)
         .trim_end_matches('/')
 }
 
-/// Whether two addresses lead to one database, by whatever user.
+/// Returns whether two addresses have the same database, for any users.
 fn same_database(one: &str, other: &str) -> bool {
     let target = |url: &str| {
         let config: tokio_postgres::Config = url.parse().ok()?;
         let ports = config.get_ports();
-        // One port is that of each host.
+        // A single port applies to every host.
         let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(5432);
         let hosts = config.get_hosts().iter().cloned().enumerate();
         let hosts: Vec<_> = hosts.map(|(at, host)| (host, port(at))).collect();
@@ -275,7 +276,7 @@ fn same_database(one: &str, other: &str) -> bool {
     target(one).is_some_and(|one| target(other).is_some_and(|other| one == other))
 }
 
-/// Whether two addresses lead to one server, by whatever user.
+/// Returns whether two addresses have the same server, for any users.
 #[cfg(feature = "elastic")]
 fn same_server(one: &str, other: &str) -> bool {
     let target = |url: &str| {
@@ -343,7 +344,7 @@ mod tests {
                 "{reason}"
             );
         }
-        // The table's own name is none of an index.
+        // The name of the sync is not a valid index name here.
         assert!(read("https://h:9200", "_pages", &json!({})).is_err());
         for right in [
             "https://u:g%2Fe@h:9200/pages-2",
