@@ -28,32 +28,41 @@ const LONGEST_NAME: usize = 40;
 /// |---|---|
 /// | `index` | the address of the index, see below; the only required setting |
 /// | `table` | the table, with its schema if necessary; the name of the sync by default |
-/// | `id`, `version` | the key column (`id`) and the version column (`posthaste_version`), which [`install_statement`](Self::install_statement) adds |
+/// | `id`, `version` | the key column (`id`) and the version column (`posthaste_version`) |
 /// | `deleted` | a boolean column that hides rows from searches |
 /// | `delay` | time from a change until its job is due (60 s) |
-/// | `draw` | false: the program assigns the versions, which must increase for each key, also across deletions |
+/// | `draw` | false: the program assigns versions, which increase for each key, also across deletions |
 /// | `enqueue` | false: changes enqueue no jobs automatically, the program calls `posthaste.sync` |
 /// | `always` | true: the triggers fire also under `session_replication_role = replica` |
-/// | `rows` | a statement that returns the documents of a batch of ids, see [`Query::new`](super::Query::new); by default all columns are indexed |
-/// | `versions` | a cheaper statement without the documents, see [`Query::versions`](super::Query::versions) |
-/// | `document` | a table of the fields of a document, each with its column; by default all columns by their names |
-/// | `fields` | a table of the searched fields, each with its weight (Tantivy: a number; Postgres: `A` to `D`); by default all texts |
+/// | `rows` | a statement for the documents of a batch of ids; by default all columns |
+/// | `versions` | a cheaper statement without the documents |
+/// | `document` | a table of a document's fields and their columns; by default all columns by name |
+/// | `fields` | a table of the searched fields and their weights; by default all texts |
 /// | `language` | Postgres: the text search configuration (`english`) |
-/// | `api_key`, `definition` | Elasticsearch and OpenSearch: a key, and a table of the `settings` and `mappings` that the index is created with |
-/// | `period`, `batch`, `bytes` | time between two polls (60 s), jobs in a batch (2,500), and approximate size of a write (10 MiB) |
+/// | `api_key` | Elasticsearch and OpenSearch: a key |
+/// | `definition` | Elasticsearch and OpenSearch: a table of `settings` and `mappings` |
+/// | `period`, `batch` | time between two polls (60 s), and jobs in a batch (2,500) |
+/// | `bytes` | the approximate size of a write (10 MiB) |
 /// | `time_limit` | the time limit of a batch (5 minutes) |
-/// | `proof` | `stored` or `searchable`: the condition that a document must meet before its job is done |
+/// | `proof` | `stored` or `searchable`: the condition for a document's job to be done |
 /// | `keep_deletions` | how long the index retains the marks of deletions (7 days) |
 ///
 /// Times are written `"30s"`, `"5m"`, `"24h"`, `"7d"`, or as a number of seconds. Unknown settings
-/// are refused.
+/// are refused. [`install_statement`](Self::install_statement) adds the version column. The
+/// statements are those of [`Query::new`](super::Query::new) and
+/// [`Query::versions`](super::Query::versions). A weight is a number for Tantivy, and `A` to `D`
+/// for Postgres. An index is created with its `definition`.
 ///
 /// | `index` | location |
 /// |---|---|
-/// | another word and a colon | an index of another crate, if [`read_with`](Self::read_with) received its kind: `tantivy:///folder` of posthaste-tantivy |
-/// | `postgres:`, `postgres:name` | full-text search in the database of the rows, under the name of the sync or another |
+/// | another word and a colon | an index of another crate, see [`read_with`](Self::read_with) |
+/// | `postgres:`, `postgres:name` | full-text search in the database of the rows |
 /// | `postgres://…` | full-text search in another database, which is migrated too |
-/// | `https://host:9200/alias`, `http://…` | Elasticsearch or OpenSearch (feature `elastic`), under the name of the sync if the address has no alias; the address may include a user name and a password |
+/// | `https://host:9200/alias`, `http://…` | Elasticsearch or OpenSearch (feature `elastic`) |
+///
+/// An index without a name or alias in its address has the name of the sync. The address of a
+/// server may include a user name and a password. `tantivy:///folder` is an index of
+/// posthaste-tantivy.
 ///
 /// ```
 /// use posthaste_sync::Synced;
