@@ -31,12 +31,12 @@ const LONGEST_NAME: usize = 40;
 /// | `id`, `version` | the key column (`id`) and the version column (`posthaste_version`) |
 /// | `deleted` | a boolean column that hides rows from searches |
 /// | `delay` | time from a change until its job is due (60 s) |
-/// | `draw` | false: the program assigns versions, which increase for each key, also across deletions |
+/// | `draw` | false: the program assigns versions, increasing for each key and across deletions |
 /// | `enqueue` | false: changes enqueue no jobs automatically, the program calls `posthaste.sync` |
 /// | `always` | true: the triggers fire also under `session_replication_role = replica` |
 /// | `rows` | a statement for the documents of a batch of ids; by default all columns |
 /// | `versions` | a cheaper statement without the documents |
-/// | `document` | a table of a document's fields and their columns; by default all columns by name |
+/// | `document` | a table of a document's fields and their columns; by default all columns |
 /// | `fields` | a table of the searched fields and their weights; by default all texts |
 /// | `language` | Postgres: the text search configuration (`english`) |
 /// | `api_key` | Elasticsearch and OpenSearch: a key |
