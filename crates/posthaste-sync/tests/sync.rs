@@ -1,5 +1,5 @@
-//! The index sync from outside: what becomes of jobs and documents, whatever rows, index and worker
-//! do.
+//! The index sync from outside: the outcome of jobs and documents for many kinds of rows, indexes
+//! and workers.
 
 mod audit;
 mod conformance;
@@ -106,7 +106,7 @@ async fn jobs_complete_only_after_their_version_was_read_back() {
         .await;
     all_done(&setup.client).await;
     assert_eq!(setup.found("red").await, ["1", "2"]);
-    // Each was missing and written, then seen in a later check.
+    // Each job was written as missing, then verified in a later check.
     let status = sync.status();
     let counts: Vec<_> = status
         .counts()
@@ -170,7 +170,7 @@ async fn backlogs_are_processed_in_batches_and_bounded_writes() {
     setup
         .run("INSERT INTO note SELECT n, repeat('word ', 200) FROM generate_series(1, 500) n")
         .await;
-    // Periods so long that only the first counts.
+    // The period is so long that only the first poll counts.
     let sync = setup
         .sync()
         .batch(40)
@@ -184,7 +184,7 @@ async fn backlogs_are_processed_in_batches_and_bounded_writes() {
     .unwrap();
     assert_eq!(setup.found("word").await.len(), 100);
     assert!(sync.status().passes >= 12, "{}", sync.status().passes);
-    // A document has more than a thousand bytes, so that at most four of them are written at once.
+    // A document has more than a thousand bytes, so at most four are written at once.
     let requests = setup.index.requests.lock().unwrap().clone();
     assert!(requests.len() >= 125, "{}", requests.len());
     let of_one = |request: &[usize]| request.iter().sum::<usize>();
@@ -210,7 +210,7 @@ async fn a_failing_document_delays_only_itself() {
         "SELECT id::text, posthaste_version, true FROM note WHERE id = ANY ($1::bigint[])",
     );
     let (worker, sync) = setup.start(setup.sync_of(query)).await;
-    // Its two jobs are left, and use up attempts.
+    // The two jobs of row 41 remain, and their attempts count.
     let left = "SELECT count(*) FROM posthaste.job WHERE kwargs ->> 'id' = '41' AND attempt > 1 \
                 AND last_error LIKE '%invalid input syntax%'";
     eventually(SOON, "all others are done", async || {
@@ -369,7 +369,7 @@ async fn reindexing_takes_one_statement_and_yields_to_new_work() {
                   ALTER TABLE note ENABLE TRIGGER USER";
     setup.run(unseen).await;
     let (worker, sync) = setup.start(setup.sync().batch(20)).await;
-    // By the time that this is done the worker knows its priority.
+    // After this the worker knows the priority of the changes.
     setup.run("INSERT INTO note VALUES (0, 'first')").await;
     all_done(&setup.client).await;
     setup
@@ -384,7 +384,7 @@ async fn reindexing_takes_one_statement_and_yields_to_new_work() {
         .await;
     all_done(&setup.client).await;
     let writes: Vec<Write> = setup.index.writes.lock().unwrap().clone();
-    // It is in the first batch, and two are in flight at once.
+    // The new row is in the first batch, and two batches are in flight at once.
     let first_batches = &writes[1..=60];
     assert!(first_batches.iter().any(|one| one.id == "1000"));
     let written = "SELECT count(*) FROM posthaste.search";

@@ -1,4 +1,4 @@
-//! The audit: what it finds is what differs, and what it repairs is true afterwards.
+//! Audits find exactly the differences, and repair them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::{Setup, setup};
 
 async fn audited(setup: &Setup, repair: bool) -> posthaste_sync::Audited {
     let source = Table::new(setup.db.pool(2).unwrap(), "note");
-    // Pages so small that it takes many.
+    // Small pages, so that an audit reads many.
     let audit = Audit {
         page: 7,
         repair,
@@ -29,7 +29,7 @@ async fn audits_report_differences_and_repair_on_request() {
         .run("INSERT INTO note SELECT n, 'n ' || n FROM generate_series(-20, 79) n")
         .await;
     let nothing = audited(&setup, false).await;
-    // Their jobs are still to come.
+    // Their jobs are pending.
     assert_eq!(
         (nothing.rows, nothing.documents, nothing.pending),
         (100, 0, 100)
@@ -79,7 +79,7 @@ async fn audits_report_differences_and_repair_on_request() {
     assert!(audited(&setup, false).await.is_equal());
 }
 
-/// Where no trigger fires, the version stays: only the contents tell.
+/// If no trigger fires, the version stays, and only the contents differ.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn audits_find_changes_that_bypassed_triggers() {
     let setup = setup().await;
@@ -135,7 +135,7 @@ async fn audits_respect_their_rate_limit() {
     assert!(taken >= std::time::Duration::from_millis(400), "{taken:?}");
 }
 
-/// A table and its index, while others insert after the end of every page.
+/// A table and its index. Another client inserts a row after the last one whenever a page is read.
 struct Growing {
     setup: Setup,
     table: Table,
@@ -236,8 +236,7 @@ async fn audits_end_despite_faster_inserts() {
         ..Audit::default()
     };
     let found = audit.run(&growing, &growing).await.unwrap();
-    // The rows in two pages, of which the second has what was inserted before it; the documents in
-    // two more.
+    // Two pages of rows, of which the second has the row inserted before it, and two of documents.
     assert_eq!((growing.pages.into_inner(), found.rows), (4, 32));
     assert_eq!(found.unrepaired(), 0, "{found:?}");
 }

@@ -1,18 +1,19 @@
-//! What every index must do. An index brings a [`Subject`]; `conforms!` makes the tests of it.
+//! The requirements of every index. An index implements [`Subject`]; `conforms!` generates its
+//! tests.
 
 use std::time::Duration;
 
 use posthaste_sync::{Index, IndexedVersion, Mark, Proof, Write, WriteOutcome};
 
-/// An index of the test's own, empty.
+/// An empty index that belongs to one test.
 pub trait Subject: Send + Sync + Sized + 'static {
     type Index: Index;
-    /// Starts it; nothing where this machine lacks it, which has been noted.
+    /// Starts the index; `None` if this machine lacks it, which is noted.
     fn start() -> impl Future<Output = Option<Self>> + Send;
     fn index(&self) -> &Self::Index;
-    /// The ids of the documents that a search finds now.
+    /// Returns the ids of the documents that a search finds now.
     fn search(&self, word: &str) -> impl Future<Output = Vec<String>> + Send;
-    /// A document that it refuses.
+    /// Returns a document that the index refuses.
     fn unacceptable(&self) -> String;
 }
 
@@ -187,7 +188,7 @@ pub async fn the_newest_of_concurrent_writes_wins(subject: &impl Subject) {
     let index = subject.index();
     let ids: Vec<String> = (0..10).map(|n| n.to_string()).collect();
     let batch = |version: i64| -> Vec<Write> {
-        // Each in another order, so that they could wait for each other.
+        // Different orders, so that the writes could deadlock.
         let mut writes: Vec<Write> = ids.iter().map(|id| write(id, version, "word")).collect();
         writes.rotate_left(version as usize % ids.len());
         if version % 2 == 0 {
@@ -250,7 +251,7 @@ pub async fn old_deletion_marks_are_removed(subject: &impl Subject) {
         .unwrap();
     assert_eq!(index.forget(Duration::from_secs(3600)).await.unwrap(), 0);
     assert_eq!(seen(index, &["2"]).await, [live(&delete("2", 5))]);
-    // By the index's clock some time must have passed.
+    // Some time must pass by the index's clock.
     let mut forgotten = 0;
     let soon = crate::support::SOON;
     posthaste_testkit::eventually(soon, "it is forgotten", async || {

@@ -9,7 +9,7 @@ use super::setup;
 use super::world::{Request, World};
 use crate::support::{SOON, all_done};
 
-/// Carries out the oldest request that is in flight.
+/// Executes the oldest request in flight.
 fn deliver(world: &World) {
     let mut inner = world.inner();
     if let Request::Write(writes, answer) = inner.in_transit.remove(0) {
@@ -32,13 +32,13 @@ async fn an_unresponsive_index_costs_at_most_the_budget() {
     let started = Instant::now();
     direct.put("1", 5, "{}").await;
     let took = started.elapsed();
-    // Generous: the machine may be busy. Without a budget it would wait for ever.
+    // A generous limit, because the machine may be busy. Without a budget it would wait forever.
     assert!(
         took >= Duration::from_millis(50) && took < Duration::from_secs(20),
         "{took:?}"
     );
     assert_eq!(direct.counts().late, 1);
-    // A newer version is written by the sync meanwhile; then the late one comes.
+    // The sync writes a newer version before the late write arrives.
     let newer = posthaste_sync::Write {
         id: "1".into(),
         mark: Mark::new(6),
@@ -56,7 +56,7 @@ async fn direct_writes_are_bounded_while_the_index_is_down() {
     let direct = Direct::to(world.clone())
         .budget(Duration::from_millis(1))
         .clone();
-    // Those that nobody waits for any more end after a while; until then they count.
+    // Writes whose caller no longer waits end after a while; until then they occupy their slots.
     let patient = direct.clone().budget(Duration::from_secs(60));
     let waiting: Vec<_> = (0..64)
         .map(|n| {
@@ -129,7 +129,7 @@ async fn the_default_budget_is_300_ms() {
     let started = Instant::now();
     direct.put("1", 5, "{}").await;
     let took = started.elapsed();
-    // Generous again, and far below any other budget that somebody might think of.
+    // A generous limit again, far below any other plausible budget.
     assert!(
         took >= Duration::from_millis(300) && took < Duration::from_secs(20),
         "{took:?}"

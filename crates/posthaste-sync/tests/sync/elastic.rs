@@ -1,5 +1,5 @@
-//! Elasticsearch as the index, by the suite and by the schedules; and what only a server can do
-//! wrong.
+//! Elasticsearch as the index, in the conformance suite and in the schedules, and failures that
+//! only a server has.
 
 mod deleted;
 mod faults;
@@ -27,18 +27,19 @@ pub fn client(url: &str) -> ElasticClient {
     ElasticClient::new(reqwest::Client::builder().no_proxy(), url).unwrap()
 }
 
-/// What tests index.
+/// The definition of the test indexes.
 pub fn notes() -> Value {
     json!({"settings": {"number_of_shards": 1, "number_of_replicas": 0, "refresh_interval": "-1"},
         "mappings": {"properties": {"body": {"type": "text"}}}})
 }
 
-/// An alias that nobody else has.
+/// Returns an alias that no other test has.
 pub fn alias() -> String {
     posthaste_testkit::unique("notes")
 }
 
-/// An index of its own on the server that all tests share, unless this machine has none.
+/// Returns a new index on the server that all tests share, or `None` if this machine lacks the
+/// server.
 pub async fn on_the_server(test: &str) -> Option<Elastic> {
     if !are_here(test, &[Receiver::OpenSearch]) {
         return None;
@@ -99,7 +100,7 @@ impl Subject for Faked {
     }
 
     async fn search(&self, word: &str) -> Vec<String> {
-        // The fake knows whole texts and no words.
+        // The fake matches whole texts, not words.
         let found = json!({"term": {"body": word}});
         self.index.search_by(&found, 100).await.unwrap()
     }
@@ -145,7 +146,7 @@ async fn searches_find_words_and_exclude_deleted_rows() {
     assert_eq!(found("red fox").await, ["1"]);
     assert_eq!(found("-fox").await, ["2"]);
     assert_eq!(found("\"hen red\" | fox").await, ["1"]);
-    // Half a query is not an error.
+    // An incomplete query is not an error.
     assert_eq!(found("\"fox (").await, ["1"]);
     let all = json!({"match_all": {}});
     assert_eq!(index.search_by(&all, 10).await.unwrap().len(), 2);
@@ -171,12 +172,12 @@ async fn oversized_requests_are_split_and_rate_limited_ones_retried() {
         };
         assert!(is_right, "{n}: {answer:?}");
     }
-    // It remembers: what was cut once is cut at once.
+    // The size limit is remembered, so later requests are split immediately.
     let before = fake.requests();
     writes.truncate(20);
     index.write(&writes).await.unwrap();
     assert!(fake.requests() - before <= 4);
-    // Single writes of a request are refused for a while, and then whole requests are.
+    // First some writes of a request are refused for a while, then whole requests are.
     writes.iter_mut().for_each(|write| write.mark.version = 6);
     let partial = Faults {
         partial: 0.1,
@@ -214,7 +215,7 @@ async fn a_direct_write_is_one_request_during_a_rebuild() {
     direct.put("1", 5, "{}").await;
     direct.delete("1", 6).await;
     assert_eq!((direct.counts().taken, fake.requests() - before), (2, 2));
-    // The server has too much to do: the job will try again, and not the direct write.
+    // If the server is overloaded, the job retries and the direct write does not.
     fake.next([Fault::TooMany]);
     direct.put("2", 7, "{}").await;
     assert_eq!((direct.counts().failed, fake.requests() - before), (1, 3));

@@ -1,5 +1,4 @@
-//! Elasticsearch in the world of the schedules: the fake, whose requests are in flight like all
-//! others.
+//! Elasticsearch in the schedules: a fake server whose requests are in flight like all others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,14 +14,14 @@ use super::world::{Inner, Request, StoredDocument, World};
 
 const ALIAS: &str = "notes";
 
-/// The fake, as far as a world needs it.
+/// The fake server of a world.
 #[derive(Clone)]
 pub struct Served(Arc<FakeElastic>);
 
-/// A status and a body, or none.
+/// A status and a body; `None` if the response is lost.
 type FakeResponse = Option<(u16, Vec<u8>)>;
 
-/// A request of its client.
+/// A request of the fake server's client.
 pub struct Asked {
     method: String,
     path: String,
@@ -30,7 +29,7 @@ pub struct Asked {
     answer: Option<oneshot::Sender<FakeResponse>>,
 }
 
-/// An index on the fake, which is asked through the world.
+/// Creates an index on the fake server, whose requests go through the world.
 pub fn index(world: &World, seed: u64) -> Elastic {
     let _ = rustls::crypto::ring::default_provider().install_default();
     world.inner().served = Some(Served(Arc::new(FakeElastic::new(seed))));
@@ -50,11 +49,11 @@ pub fn index(world: &World, seed: u64) -> Elastic {
     let number = json!({"type": "long"});
     Elastic::new(client, ALIAS)
         .definition(json!({"mappings": {"properties": {"text": number, "beside": number}}}))
-        // Nothing in a schedule waits for a clock.
+        // Schedules never wait for a clock.
         .pause(Duration::ZERO)
 }
 
-/// As [`index`], of no kind in particular.
+/// As [`index`], as a trait object.
 pub fn any(world: &World, seed: u64) -> Arc<dyn Index> {
     Arc::new(index(world, seed))
 }
@@ -64,7 +63,7 @@ impl Served {
         self.0.settle();
     }
 
-    /// What the index holds that the alias stands for.
+    /// Returns the documents of the index that the alias points to.
     pub fn stored(&self) -> BTreeMap<String, StoredDocument> {
         let documents = self.0.documents(ALIAS).into_iter();
         let stored = documents.filter_map(|(id, held)| {
@@ -93,31 +92,31 @@ impl Asked {
             .is_some_and(|answer| !answer.is_closed())
     }
 
-    /// It is carried out, and answered.
+    /// Executes and answers the request.
     pub fn answer(self, inner: &Inner) {
         let response = self.carry_out(inner);
         self.say(response);
     }
 
-    /// What becomes of it while much goes wrong.
+    /// Handles the request with a random fault.
     pub fn meet(self, inner: &mut Inner, rng: &mut Rng) {
         let fake = Arc::clone(&inner.served.as_ref().unwrap().0);
         let one = |faults: Faults| fake.faults(faults);
         let none = Faults::default();
         match rng.u32(0..24) {
-            // Lost.
+            // The request is lost.
             0 => return self.say(None),
-            // Not answered in time; it comes later.
+            // The answer is late; the request arrives later.
             1..=3 => {
                 inner.in_transit.push(Request::Asked(self.again()));
                 return self.say(None);
             }
-            // Carried out, and the answer is lost.
+            // The request is executed, and the answer is lost.
             4 => {
                 self.carry_out(inner);
                 return self.say(None);
             }
-            // The same again, much later.
+            // The request is repeated, much later.
             5 => inner.in_transit.push(Request::Asked(self.again())),
             6 | 7 => fake.next([Fault::Lie]),
             8 => fake.next([Fault::TooMany]),
@@ -128,12 +127,12 @@ impl Asked {
                 ..none
             }),
             12 => one(Faults { stale: 0.5, ..none }),
-            // The disk is full, for a while.
+            // The disk is full for a while.
             13 if rng.u32(0..4) == 0 => one(Faults {
                 read_only: 1.0,
                 ..none
             }),
-            // A node is started again: another copy of each shard becomes the primary one.
+            // A node restarts: another copy of each shard becomes the primary.
             14 if rng.u32(0..4) == 0 => fake.fail_over(),
             _ => {}
         }

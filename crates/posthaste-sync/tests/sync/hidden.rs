@@ -1,4 +1,4 @@
-//! Rows that another table hides and shows, at one version of their own.
+//! Rows that another table hides and shows while their version stays the same.
 
 use posthaste_sync::{Audit, IndexSync, Proof, Query, Source, SourceError, Table};
 
@@ -43,7 +43,7 @@ async fn rows_shown_again_at_one_version_are_found() {
             }
         }
     }
-    // Nothing has counted as an attempt.
+    // No attempt was counted.
     assert_eq!(sync.status().total("failed"), 0);
     worker.stop().await.unwrap();
 }
@@ -98,7 +98,7 @@ async fn rows_hidden_by_row_security_are_errors_not_deletions() {
     }
     assert!(sources[0].walk(None, 10).await.is_err());
     assert!(sources[0].fill().await.is_err());
-    // It would leave the documents of hidden rows in the index.
+    // TRUNCATE would leave the documents of hidden rows in the index.
     let truncate =
         format!("GRANT TRUNCATE ON note TO \"{role}\"; SET ROLE \"{role}\"; TRUNCATE note");
     let refused = setup.client.batch_execute(&truncate).await.unwrap_err();

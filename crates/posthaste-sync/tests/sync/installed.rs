@@ -1,4 +1,4 @@
-//! Installing a sync changes nothing that the programs of a table use.
+//! Installing a sync does not change what the table's applications use.
 
 use posthaste_testkit::PgVersion;
 
@@ -9,7 +9,7 @@ async fn application_columns_are_never_used_for_versions() {
     for server in PgVersion::tried() {
         let db = database(server).await;
         let client = db.client().await.unwrap();
-        // As JPA, EF and Rails have it, and by the very name that ours would have.
+        // Version columns as JPA, EF and Rails create them, and one with the sync's default name.
         client
             .batch_execute(
                 "CREATE TABLE product (id bigint PRIMARY KEY, name text,
@@ -26,7 +26,8 @@ async fn application_columns_are_never_used_for_versions() {
             assert!(refused.message().contains(own), "{}", refused.message());
             assert!(refused.hint().unwrap().contains("COMMENT ON COLUMN"));
         }
-        // What a program has handed over is ours; the other column stays the program's.
+        // The comment hands the column over to the sync; the other column remains the
+        // application's.
         client
             .batch_execute(
                 "COMMENT ON COLUMN product.posthaste_version IS 'posthaste: versions of rows';
@@ -40,7 +41,8 @@ async fn application_columns_are_never_used_for_versions() {
             );
             assert_eq!(client.execute(&update, &[]).await.unwrap(), 1);
         }
-        // What an install has made is ours however often it is installed, and after the sync went.
+        // A column that an install created is the sync's after repeated installs, and after the
+        // sync was removed.
         client
             .batch_execute(
                 "CREATE TABLE plain (id bigint PRIMARY KEY, version text);

@@ -1,4 +1,4 @@
-//! Keys of synced tables: their texts are the ids of documents, the same in every session.
+//! Keys of synced tables: their texts are the ids of documents, and are the same in every session.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ async fn session_dependent_keys_are_refused() {
              (SELECT array_agg(id::text) FROM {t})) r JOIN {t} t ON t.id::text = r.id"
         );
         assert_eq!(number(&client, &read).await, all, "{of}");
-        // A walk comes to an end.
+        // The walk ends.
         let walked = format!(
             "WITH RECURSIVE w AS ( \
                (SELECT 1 AS n, p.id FROM posthaste.sync_page('{t}', NULL, 1) p) UNION ALL \
@@ -102,7 +102,7 @@ async fn differently_written_keys_are_different_ids() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn text_keys_compare_bytewise_under_case_insensitive_collations() {
-    // It has ICU.
+    // This version has ICU.
     let db = database(PgVersion::V15).await;
     let client = db.client().await.unwrap();
     client
@@ -130,14 +130,14 @@ async fn text_keys_compare_bytewise_under_case_insensitive_collations() {
         );
         assert_eq!(number(&client, &gone).await, 1, "{queue}");
     }
-    // The row is found by its own text, and by no other that is equal to it.
+    // A row is found by its own text only, not by texts that compare as equal.
     for (ids, found) in [("{abc}", 0), ("{ABC}", 1), ("{abc,ABC,aBC}", 1)] {
         for read in ["sync_rows", "sync_versions"] {
             let rows = format!("SELECT count(*) FROM posthaste.{read}('t', '{ids}')");
             assert_eq!(number(&client, &rows).await, found, "{read} {ids}");
         }
     }
-    // A job that fills the old document is none of the new one.
+    // A fill job of the old document does not count as one of the new document.
     client
         .batch_execute(
             "UPDATE t SET id = 'abc'; SELECT posthaste.sync_fill('t'); \

@@ -1,5 +1,5 @@
-//! Rows and indexes that panic: in both cases the sync continues, says so, and nobody else's
-//! document waits for it.
+//! Rows and indexes that panic: the sync continues and reports the panic, and no other document
+//! waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,7 +17,7 @@ use super::watched::Watched;
 use super::{Setup, setup};
 use crate::support::{SOON, all_done, number, unfinished};
 
-/// Rows of which one cannot be made without a panic.
+/// Rows of which one panics when it is made.
 struct Panicking(Table);
 
 impl Source for Panicking {
@@ -45,7 +45,7 @@ impl Source for Panicking {
     }
 }
 
-/// An index that panics this often at each thing it is asked.
+/// An index whose methods panic this often.
 struct Fragile {
     index: Watched,
     polls: AtomicU32,

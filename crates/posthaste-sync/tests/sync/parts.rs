@@ -1,5 +1,5 @@
-//! Partitioned tables: every change is seen, through the root and in a partition, whenever the
-//! partition came.
+//! Partitioned tables: every change is seen, whether through the root or in a partition, and
+//! whenever the partition was created.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use tokio_postgres::Client;
 
 use crate::support::{self, SOON, database, number};
 
-/// In two levels, by another column than the key; two syncs share a column of versions.
+/// Two levels of partitions by a column that is not the key; two syncs share a version column.
 const BY_TIME: &str = "CREATE TABLE note (id bigint, at integer, slug text NOT NULL, body text,
         PRIMARY KEY (id, at), UNIQUE (slug, at)) PARTITION BY RANGE (at);
     CREATE TABLE note_0 PARTITION OF note FOR VALUES FROM (0) TO (10);
     CREATE TABLE note_1 PARTITION OF note FOR VALUES FROM (10) TO (20) PARTITION BY RANGE (at);
     CREATE TABLE note_10 PARTITION OF note_1 FOR VALUES FROM (10) TO (15);";
 
-/// By the key.
+/// Partitions by the key.
 const BY_KEY: &str = "CREATE TABLE note (id bigint PRIMARY KEY, at integer, slug text NOT NULL,
         body text, UNIQUE (slug, id)) PARTITION BY RANGE (id);
     CREATE TABLE note_0 PARTITION OF note FOR VALUES FROM (0) TO (4);
@@ -27,7 +27,7 @@ const SYNCED: &str = "SELECT posthaste.sync_table('note');
     SELECT posthaste.sync_table('note', version => 'other', name => 'apart', always => true);
     SELECT posthaste.sync_table('note');";
 
-/// Comes when the triggers are there.
+/// A partition that is created after the triggers.
 const LATER: [&str; 2] = [
     "CREATE TABLE note_11 PARTITION OF note_1 FOR VALUES FROM (15) TO (20)",
     "CREATE TABLE note_11 PARTITION OF note_1 FOR VALUES WITH (MODULUS 2, REMAINDER 1)",
@@ -39,7 +39,7 @@ const SYNCS: [(&str, &str, &str); 3] = [
     ("apart", "id", "other"),
 ];
 
-/// One that is changed in partitions by their names alone works on either table.
+/// Changes that name a partition work with either table.
 const CHANGES: [&str; 17] = [
     "INSERT INTO note SELECT n, n * 3, 's' || n, 'a' FROM generate_series(1, 6) n",
     "UPDATE note SET body = 'b' WHERE id < 6",
@@ -49,7 +49,7 @@ const CHANGES: [&str; 17] = [
     "DELETE FROM ONLY note_0 WHERE id = 1",
     "INSERT INTO note VALUES (2, 7, 's2', 'again')",
     "INSERT INTO note VALUES (2, 7, 's2', 'more'), (1, 3, 's1', 'new') ON CONFLICT DO NOTHING",
-    // To another partition, by the column, the key, and both.
+    // Rows move to another partition by the column, by the key, and by both.
     "UPDATE note SET at = (at + 7) % 20 WHERE id < 4",
     "UPDATE note SET id = id + 10 WHERE id IN (1, 5)",
     "UPDATE note SET id = 1, at = 17, slug = 'other' WHERE id = 11",
@@ -65,18 +65,19 @@ const CHANGES: [&str; 17] = [
     "INSERT INTO note SELECT n, n * 3, 's' || n, 'last' FROM generate_series(1, 6) n",
 ];
 
-/// What a sync has seen of the keys.
+/// The rows and jobs that were seen of a sync.
 #[derive(Default)]
 struct SeenRows {
     /// Each row with its version.
     rows: BTreeMap<String, (i64, String)>,
-    /// The newest version that each key ever had, deleted or not.
+    /// The newest version that each key ever had, including deletions.
     newest: BTreeMap<String, i64>,
     job: i64,
 }
 
 impl SeenRows {
-    /// Each change that was made since then has a job, and a version larger than any before.
+    /// Checks that each change since the last check has a job, and a version larger than any
+    /// before.
     async fn polls(&mut self, client: &Client, sync: (&str, &str, &str), change: &str) {
         let (name, key, version) = sync;
         let rows = format!(
@@ -155,7 +156,7 @@ async fn every_change_to_any_partition_is_synced() {
     }
 }
 
-/// An insert draws before it waits for the one that deletes its key.
+/// An insert draws its version before it waits for the transaction that deletes its key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_partition_insert_waiting_for_a_deletion_gets_a_newer_version() {
     for server in PgVersion::tried() {
@@ -203,7 +204,7 @@ async fn jobs(client: &Client) -> i64 {
     number(client, "SELECT count(*) FROM posthaste.job").await
 }
 
-/// How many jobs a statement enqueues.
+/// Returns how many jobs a statement enqueues.
 async fn enqueues(client: &Client, sql: &str) -> i64 {
     let before = jobs(client).await;
     client.batch_execute(sql).await.expect(sql);
@@ -233,7 +234,7 @@ async fn partitions_are_synced_while_attached() {
             .await,
             5
         );
-        // It has no trigger of TRUNCATE yet; the root's covers it.
+        // The partition has no TRUNCATE trigger yet; the root's covers it.
         let emptied = "BEGIN; TRUNCATE note; ROLLBACK; BEGIN; TRUNCATE note; COMMIT";
         let fill = "INSERT INTO apart SELECT n, 3, 0 FROM generate_series(1, 5) n";
         assert_eq!(enqueues(client, emptied).await, 5);
@@ -251,7 +252,7 @@ async fn partitions_are_synced_while_attached() {
         for change in ["UPDATE apart SET id = id", "TRUNCATE apart", fill] {
             assert_eq!(enqueues(client, change).await, 0, "{change}");
         }
-        // A partition may be synced by itself.
+        // A partition may be synced separately, if the root is not synced.
         client
             .batch_execute(
                 "ALTER TABLE note ATTACH PARTITION apart FOR VALUES FROM (0) TO (10);
@@ -299,7 +300,8 @@ async fn rejects_inheritance_and_keys_that_are_not_the_first_column() {
     }
 }
 
-/// Those of a partitioned table are for each row, which the process that applies fires.
+/// Triggers of a partitioned table are row triggers, which the apply process of logical replication
+/// fires.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn replicated_changes_of_partitioned_tables_are_seen() {
     for version in PgVersion::tried() {

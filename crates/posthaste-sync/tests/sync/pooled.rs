@@ -1,4 +1,4 @@
-//! Of a program that has a pool of sqlx and no other driver.
+//! A sync in a program that has a pool of sqlx and no other driver.
 
 use std::time::Duration;
 
@@ -48,8 +48,8 @@ async fn sqlx_programs_can_sync_search_and_audit() {
 
 #[tokio::test]
 async fn invalid_pool_settings_fail_the_first_poll() {
-    // Built without the feature rustls of posthaste it speaks no TLS; with it there is no such
-    // file.
+    // The error depends on the feature rustls of posthaste: without it there is no TLS, with it the
+    // file is missing.
     let demands = "postgres://ann@127.0.0.1:1/app?sslmode=verify-full&sslrootcert=/nowhere";
     let pool = PgPool::connect_lazy(demands).unwrap();
     let ids = ["1".to_owned()];

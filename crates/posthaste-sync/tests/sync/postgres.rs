@@ -1,4 +1,4 @@
-//! Postgres as the index, by the suite.
+//! Postgres as the index, in the conformance suite.
 
 use posthaste_sync::{Index, Postgres, Weight};
 use posthaste_testkit::{PgVersion, TestDb};

@@ -1,5 +1,5 @@
-//! What a killed process had in its hands: it comes together where that harms nobody, alone where
-//! it may have killed twice, and holds nothing up.
+//! Jobs of a killed process return in batches if that is harmless, and alone if they may have
+//! crashed it twice. They block no other job.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use posthaste_testkit::eventually;
 use super::{Setup, setup};
 use crate::support::{SOON, number, unfinished};
 
-/// This many rows, whose jobs a worker had that is dead.
+/// Creates this many rows, whose jobs a dead worker had claimed.
 async fn killed(setup: &Setup, rows: u32) {
     setup
         .run(&format!(
             "INSERT INTO note SELECT n, 'note' FROM generate_series(1, {rows}) n"
         ))
         .await;
-    // Each a transaction of its own: a claim sees what others have committed.
+    // Separate transactions, because a claim sees only committed rows.
     for step in [
         "INSERT INTO posthaste.worker (name) VALUES ('dying')",
         "SELECT posthaste.claim('sync.note', '{0}', max(id), gen_random_uuid(), 10000, 100000000) \
@@ -32,7 +32,7 @@ async fn killed(setup: &Setup, rows: u32) {
 async fn jobs_of_a_killed_sync_return_in_batches() {
     let setup = setup().await;
     killed(&setup, 300).await;
-    // Periods so long that only the first counts.
+    // The period is so long that only the first poll counts.
     let sync = setup.sync().batch(100).period(Duration::from_secs(3600));
     let (worker, sync) = setup.start(sync).await;
     eventually(SOON, "all are written", async || {
@@ -48,7 +48,7 @@ async fn jobs_of_a_killed_sync_return_in_batches() {
 async fn the_backlog_after_a_killed_sync_is_processed_at_once() {
     let setup = setup().await;
     killed(&setup, 20).await;
-    // They come one by one, while the check is at the others.
+    // These jobs are delivered one by one, while the poll checks the others.
     setup
         .run("UPDATE posthaste.in_flight SET crashes = 2")
         .await;

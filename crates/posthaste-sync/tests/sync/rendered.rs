@@ -1,4 +1,4 @@
-//! Documents are the same, whatever the session that makes them says of how values are written.
+//! Documents do not depend on the session's settings for the format of values.
 
 use posthaste_sync::{Body, Query, Row, Source, Table};
 use posthaste_testkit::{PgVersion, TestDb};
@@ -14,7 +14,7 @@ const VALUES: &str = "CREATE TABLE doc (id bigint PRIMARY KEY, bytes bytea, days
       tstzrange('2026-01-02 03:04:05+00', '2026-02-03 03:04:05+00'), '2026-01-02 03:04:05+00',
       '-1 day 2 hours', 0.1::real, 1.0 / 3, 1234.5, '{2026-01-02}', 'posthaste.search', 'x')";
 
-/// Settings that a session may get from its role, its database or its address.
+/// Settings that a session may have from its role, its database or its URL.
 const OTHERS: [&str; 9] = [
     "bytea_output = escape",
     "datestyle = 'SQL, DMY'",
@@ -27,7 +27,7 @@ const OTHERS: [&str; 9] = [
     "search_path = posthaste, public",
 ];
 
-/// As text too: a statement may make a document of texts.
+/// The same values as texts, because a statement may build documents of texts.
 const ROWS: &str = "SELECT d.id::text, d.posthaste_version, to_jsonb(d) || jsonb_build_object(
       'bytes', d.bytes::text, 'days', d.days::text, 'moment', d.moment::text,
       'span', d.span::text, 'part', d.part::text, 'price', d.price::text)
@@ -37,7 +37,8 @@ async fn made(db: &TestDb) -> Vec<Row> {
     let ids = ["1".to_owned()];
     let pool = || db.pool(1).unwrap();
     let mut rows = Table::new(pool(), "doc").rows(&ids).await.unwrap();
-    // What a statement of the program's own finds by the path is its own affair.
+    // Names that a program's own statement resolves through the search path are not fixed, so
+    // `kind` is excluded.
     let own = Query::new(pool(), ROWS.replace("to_jsonb(d)", "to_jsonb(d) - 'kind'"));
     rows.extend(own.rows(&ids).await.unwrap());
     assert!(rows.iter().all(|row| matches!(row.body, Body::Document(_))));

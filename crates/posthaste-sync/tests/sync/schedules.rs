@@ -1,8 +1,7 @@
-//! Random schedules: programs change rows, write the index directly and enqueue jobs; passes run
-//! beside each other and die; requests are lost, late, repeated, carried out in part, and answered
-//! with lies. Each schedule is identified by its seed. In the end the index must be what Postgres
-//! says, at the latest two polls after the faults stopped, and also after every write that was
-//! still in flight has arrived.
+//! Random schedules: programs change rows, write the index directly and enqueue jobs. Concurrent
+//! passes run and die. Requests are lost, late, repeated, executed in part, or answered falsely. A
+//! seed identifies each schedule. The index must match Postgres at most two polls after the faults
+//! end, and after every write that was still in flight has arrived.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -35,7 +34,7 @@ fn fault_schedules_detect_a_last_write_wins_index() {
     assert_ne!(failing(Twin::LastWins), 0);
 }
 
-/// How many of some schedules end untrue.
+/// Returns how many of 200 schedules end with an inconsistent index.
 fn failing(twin: Twin) -> usize {
     let fails = |seed: &u64| run(*seed, twin, in_memory).is_err();
     (0..200).filter(fails).count()
@@ -45,7 +44,7 @@ pub fn in_memory(world: &World, _: u64) -> Arc<dyn Index> {
     Arc::new(world.clone())
 }
 
-/// A worker's pass, while it runs.
+/// A worker's running pass.
 struct Running {
     pass: BoxFuture<'static, Vec<SyncOutcome>>,
     jobs: Vec<u64>,
@@ -56,11 +55,11 @@ pub struct Schedule {
     pub rng: Rng,
     workers: Vec<Option<Running>>,
     index: Arc<dyn Index>,
-    /// Programs' direct writes, which are a request each.
+    /// The direct writes of programs, one request each.
     directs: Vec<BoxFuture<'static, ()>>,
 }
 
-/// Plays a schedule with an index that lies in this world, or is asked through it.
+/// Runs a schedule with an index in this world, or with one whose requests go through it.
 pub fn run(
     seed: u64,
     twin: Twin,
@@ -87,7 +86,7 @@ pub fn run(
 }
 
 impl Schedule {
-    /// One thing happens.
+    /// Executes one random event.
     fn step(&mut self, with_faults: bool) {
         match self.rng.u32(0..10) {
             0 | 1 if with_faults => self.change(),
@@ -98,7 +97,7 @@ impl Schedule {
         self.poll();
     }
 
-    /// A program's transaction, and its direct write after it.
+    /// Runs a program's transaction, and perhaps its direct write afterwards.
     fn change(&mut self) {
         let id = self.rng.u32(0..IDS).to_string();
         let text = self.rng.u64(0..1_000);
@@ -110,7 +109,7 @@ impl Schedule {
             ..SyncRequest::default()
         };
         if what == 0 {
-            // A user takes another name: documents change, rows do not.
+            // A user changes name: documents change, rows do not.
             inner.beside += 1;
             let ids: Vec<String> = inner.rows.keys().cloned().collect();
             for id in ids {
@@ -152,7 +151,7 @@ impl Schedule {
         }
     }
 
-    /// A worker dies; what it sent stays in flight, and its jobs are claimed again.
+    /// Kills a worker: its requests stay in flight, and its jobs are claimed again.
     fn kill(&mut self) {
         let worker = self.rng.usize(0..self.workers.len());
         if let Some(running) = self.workers[worker].take() {
@@ -182,7 +181,7 @@ impl Schedule {
         }
     }
 
-    /// A worker begins a pass over these jobs.
+    /// Starts a worker's pass over these jobs.
     fn run(&mut self, worker: usize, requests: Vec<SyncRequest>, jobs: Vec<u64>) {
         let (world, index) = (self.world.clone(), Arc::clone(&self.index));
         let pass = Box::pin(async move {
@@ -192,7 +191,7 @@ impl Schedule {
                 proof: Proof::Stored,
                 bytes: 60,
             };
-            // As a sync does before a pass.
+            // A sync does this before a pass.
             match index.make(&[]).await {
                 Ok(()) => pass.run(&requests).await,
                 Err(IndexError(why)) => vec![SyncOutcome::Rescheduled(why); requests.len()],
@@ -201,7 +200,7 @@ impl Schedule {
         self.workers[worker] = Some(Running { pass, jobs });
     }
 
-    /// Some request arrives, and is answered or not.
+    /// Delivers a random request, which is answered or not.
     fn deliver(&mut self, with_faults: bool) {
         let mut inner = self.world.inner();
         if inner.in_transit.is_empty() {
@@ -244,16 +243,16 @@ impl Schedule {
             }
         };
         match fault {
-            // Refused as a whole: 429, 503, read-only.
+            // The whole request is refused: 429, 503, read-only.
             0 => answer(Err(IndexError("busy".into()))),
-            // Not answered in time; it comes later.
+            // The answer is late; the request arrives later.
             1 | 2 => {
                 inner.in_transit.push(Request::Write(writes, None));
                 answer(Err(IndexError("late".into())));
             }
-            // 200, and nothing is stored.
+            // The answer is 200, and nothing is stored.
             3 => answer(Ok(vec![WriteOutcome::Taken; writes.len()])),
-            // A part of them.
+            // Only some of the writes are executed.
             4 => {
                 let later = || WriteOutcome::Retry {
                     reason: "429".into(),
@@ -271,11 +270,11 @@ impl Schedule {
             }
             _ => {
                 let answers = writes.iter().map(|write| inner.write(write)).collect();
-                // The same again, much later: sent twice by something in between.
+                // A proxy repeats the request, much later.
                 if fault == 5 {
                     inner.in_transit.push(Request::Write(writes, None));
                 }
-                // Carried out, and the answer is lost.
+                // The request was executed, and the answer is lost.
                 if fault != 6 {
                     answer(Ok(answers));
                 }
@@ -283,7 +282,7 @@ impl Schedule {
         }
     }
 
-    /// Passes go on as far as they can.
+    /// Polls every pass as far as it can continue.
     fn poll(&mut self) {
         let mut context = Context::from_waker(Waker::noop());
         self.directs
@@ -305,7 +304,7 @@ impl Schedule {
         }
     }
 
-    /// The faults are over: everybody lives, and what is sent is carried out and answered.
+    /// Ends the faults: no worker dies, and requests are executed and answered.
     fn settle(mut self) -> Result<(), String> {
         self.directs.clear();
         #[cfg(feature = "elastic")]
@@ -319,7 +318,7 @@ impl Schedule {
                 return Err(format!("after two polls: {untrue:#?}"));
             }
         }
-        // Whatever was still in flight arrives at last.
+        // The requests that were still in flight arrive.
         let late = std::mem::take(&mut self.world.inner().in_transit);
         for request in late {
             let mut inner = self.world.inner();
@@ -344,7 +343,7 @@ impl Schedule {
         }
     }
 
-    /// Every job is checked once. Writes of before are not hurried.
+    /// Checks every job once. Earlier writes stay in flight.
     fn complete_poll(&mut self) -> Result<(), String> {
         self.workers.iter_mut().for_each(|worker| {
             if let Some(running) = worker.take() {

@@ -1,12 +1,13 @@
-//! Which schedules are played, and that a seed says all of one.
+//! Which schedules run, and that a seed determines a schedule.
 
 use super::schedules::{in_memory, run};
 use super::world::{Twin, World};
 
-/// This many in each run of the tests; POSTHASTE_SCHEDULES asks for more, POSTHASTE_SEED for one.
+/// The number of schedules in each run; POSTHASTE_SCHEDULES sets another, POSTHASTE_SEED runs a
+/// single one.
 const SCHEDULES: u64 = 250;
 
-/// Runs all schedules of a kind, or the one that was asked for; how many.
+/// Runs all schedules of a kind, or the selected one, and returns how many ran.
 pub fn all(kind: &str, run: impl Fn(u64) -> Result<(), String>) -> u64 {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse().ok());
     if let Some(seed) = number("POSTHASTE_SEED") {
@@ -31,7 +32,8 @@ fn schedules_are_reproducible_by_seed() {
             in_memory(made, seed)
         });
         let inner = world.inner();
-        // All that the index ever held, in its order, with the tokens of the passes that wrote it.
+        // Everything that the index ever stored, in order, with the tokens of the passes that wrote
+        // it.
         format!(
             "{played:?} {:?} {:?} {:?} {}",
             inner.old, inner.index, inner.rows, inner.jobs_ever

@@ -1,11 +1,11 @@
-//! Several syncs of one table: each has every change, and goes without the others.
+//! Several syncs of one table: each sees every change, and each can be removed without the others.
 
 use posthaste_testkit::{PgVersion, eventually};
 use tokio_postgres::Client;
 
 use crate::support::{SOON, database, number, unfinished};
 
-/// One key, another key, and versions in a separate column.
+/// Syncs with one key, with another key, and with a separate version column.
 const THREE: &str =
     "CREATE TABLE note (id bigint PRIMARY KEY, slug text NOT NULL UNIQUE, body text);
     SELECT posthaste.sync_table('note');
@@ -30,7 +30,7 @@ const SYNCS: [(&str, &str, &str); 3] = [
     ("apart", "id", "other"),
 ];
 
-/// Of each key the largest version at which it was deleted is below that of the row that has it.
+/// Checks that the newest deletion of each key is older than the row that has the key now.
 async fn rows_are_newer_than_their_deletions(client: &Client, sync: (&str, &str, &str)) {
     let (name, key, version) = sync;
     let wrong = format!(
@@ -46,7 +46,7 @@ async fn all_syncs_of_a_table_see_every_change() {
         let db = database(server).await;
         let client = db.client().await.unwrap();
         client.batch_execute(THREE).await.unwrap();
-        // Again, as after each change of the file.
+        // Installed again, as after each change of the configuration file.
         client
             .batch_execute("SELECT posthaste.sync_table('note')")
             .await
@@ -66,7 +66,8 @@ async fn all_syncs_of_a_table_see_every_change() {
                 rows_are_newer_than_their_deletions(&client, sync).await;
             }
         }
-        // The first goes, and what it drew for goes on where the others use it.
+        // After the first sync is removed, its version column is still maintained for the sync that
+        // shares it.
         client
             .batch_execute("SELECT posthaste.unsync_table('note')")
             .await
@@ -79,7 +80,7 @@ async fn all_syncs_of_a_table_see_every_change() {
             .unwrap();
         assert!(number(&client, version).await > before.0);
         assert_eq!(unfinished(&client).await - before.1, 2);
-        // It comes back, and its versions are not those of another time.
+        // Installed again, it continues with newer versions than before.
         client
             .batch_execute("SELECT posthaste.sync_table('note')")
             .await
@@ -101,7 +102,7 @@ async fn all_syncs_of_a_table_see_every_change() {
     }
 }
 
-/// Two that draw for one column: an insert that waits for a deletion is newer for both.
+/// Two syncs share a version column: an insert that waits for a deletion is newer for both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_insert_waiting_for_a_deletion_is_newer_for_every_sync() {
     for server in PgVersion::tried() {
@@ -177,7 +178,7 @@ async fn unsupported_tables_are_refused_by_cause() {
     }
 }
 
-/// A role that replicates fires only triggers that are set to fire always.
+/// With `session_replication_role = replica`, only triggers that are enabled as ALWAYS fire.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn always_triggers_see_replicated_changes() {
     for server in PgVersion::tried() {
@@ -213,7 +214,7 @@ async fn always_triggers_see_replicated_changes() {
     }
 }
 
-/// Without triggers there is nothing that a part could be changed past.
+/// Without triggers no change of a partition can bypass them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn partitioned_tables_sync_through_application_jobs() {
     for server in PgVersion::tried() {
@@ -238,8 +239,8 @@ async fn partitioned_tables_sync_through_application_jobs() {
     }
 }
 
-/// An index that was deleted meanwhile lacks all rows, also that of the job which runs: it may have
-/// looked at the index that is gone.
+/// An index that was deleted lacks all rows, including that of a running job, which may have read
+/// the deleted index.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fill_enqueues_rows_without_a_pending_fill_job() {
     for server in PgVersion::tried() {
@@ -251,7 +252,7 @@ async fn a_fill_enqueues_rows_without_a_pending_fill_job() {
         client.batch_execute(table).await.unwrap();
         let fill = "SELECT posthaste.sync_fill('note')";
         assert_eq!(number(&client, fill).await, 1);
-        // Each a transaction of its own: a claim sees what others have committed.
+        // Separate transactions, because a claim sees only committed rows.
         for step in [
             "INSERT INTO note SELECT n, 'b' FROM generate_series(2, 9) n",
             "INSERT INTO posthaste.worker (name) VALUES ('at it')",

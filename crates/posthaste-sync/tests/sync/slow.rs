@@ -1,5 +1,5 @@
-//! Rows that are slow to make, or are never made: a pass ends in time, what it has done counts, and
-//! nobody waits for another's row.
+//! Rows that are slow to make, or never made: a pass ends in time, its results count, and no row
+//! waits for another.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use posthaste_testkit::eventually;
 use super::{Setup, setup};
 use crate::support::{SOON, all_done, number, unfinished};
 
-/// A sync of documents that take so long to make, in passes that end after so long.
+/// Builds a sync whose documents take this long to make, and whose passes have this time limit.
 fn slow(setup: &Setup, takes: &str, limit: Duration) -> SyncBuilder {
     let rows = format!(
         "SELECT id::text, posthaste_version, jsonb_build_object('body', body) \
@@ -61,7 +61,7 @@ async fn slow_rows_complete_although_no_pass_fits_all() {
         .run("SELECT posthaste.sync('note', id::text, '0', force => true) FROM note")
         .await;
     assert_eq!(unfinished(&setup.client).await, 60);
-    // Three seconds of sleep alone, and a pass may take two.
+    // The sleeps take three seconds in total, and a pass may take two.
     let sync = slow(&setup, "0.05 + 0 * id", Duration::from_secs(2));
     let (worker, sync) = setup.start(sync).await;
     all_done(&setup.client).await;

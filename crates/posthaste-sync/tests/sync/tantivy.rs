@@ -1,4 +1,4 @@
-//! Tantivy as the index, by the suite; and what only an index in a folder can do wrong.
+//! Tantivy as the index, in the conformance suite, and failures that only an index in a folder has.
 
 use posthaste_sync::{Index, Proof, Write, WriteOutcome};
 use posthaste_tantivy::Tantivy;
@@ -45,7 +45,7 @@ async fn acknowledged_writes_survive_reopening_the_folder() {
     let open = || Tantivy::at(folder.path()).open();
     let index = open().unwrap();
     index.write(&[write("1", 5, "word")]).await.unwrap();
-    // One process, and one writer in it.
+    // A folder has one writer in one process.
     assert!(open().is_err_and(|error| error.to_string().contains("lock")));
     let other_fields = || Tantivy::at(folder.path()).field("title", 1.0).open();
     drop(index);
@@ -97,6 +97,6 @@ async fn fields_are_searched_by_name_and_weight_excluding_deleted_rows() {
     assert_eq!(index.search("*", 10).await.unwrap().len(), 3);
     assert_eq!(index.search("-hen", 10).await.unwrap(), ["3"]);
     assert_eq!(index.search("hen", 1).await.unwrap(), ["2"]);
-    // Half a query is not an error.
+    // An incomplete query is not an error.
     assert_eq!(index.search("whale AND (\"", 10).await.unwrap(), ["3"]);
 }

@@ -1,4 +1,4 @@
-//! Jobs that come one by one, all the time.
+//! Jobs that arrive one by one, without a pause.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::setup;
 async fn new_jobs_do_not_starve_waiting_ones() {
     let setup = setup().await;
     let (worker, sync) = setup.start(setup.sync()).await;
-    // With no pause in which a batch could be thought to be complete, and far too few to fill one.
+    // No pause ends the batch, and too few jobs arrive to fill it.
     let mut beat = tokio::time::interval(Duration::from_millis(50));
     let mut jobs = 0;
     while sync.status().total("written") == 0 {

@@ -1,4 +1,4 @@
-//! Ids with which nothing can be read block themselves and no other.
+//! Ids that cannot be read block only themselves.
 
 use posthaste_sync::{Audit, Audited, Body, Difference, Index, Query, Source, Table, rows_of};
 
@@ -44,7 +44,7 @@ async fn audits_repair_all_readable_rows_and_name_the_unreadable_one() {
     assert!(filled.named.contains(&("7".into(), Difference::Unreadable)));
     let alone = [("7".to_owned(), Difference::Unreadable)];
     assert_eq!(audited(&setup, &source, false).await.named, alone);
-    // It counts once where the index has a document of it, old or not.
+    // The row counts once if the index has a document of it, older or newer.
     for version in [1, 1_000] {
         setup
             .index
@@ -71,7 +71,7 @@ async fn documents_with_impossible_ids_are_deleted_as_orphans() {
     assert_eq!((found.orphaned, found.repaired), (2, 2));
     assert!(audited(&setup, &table, false).await.is_equal());
     assert_eq!(setup.found("word").await.len(), 20);
-    // Where only a statement could say whether there is such a row, it is named and stays.
+    // If only the failing statement could find the row, the document is named and not deleted.
     setup
         .index
         .inner
@@ -101,7 +101,7 @@ async fn searches_skip_only_the_failing_row() {
 async fn an_error_of_any_class_delays_only_its_row() {
     let setup = setup().await;
     setup.run(FILL).await;
-    // Of the seventh the inner query has two rows.
+    // The inner query returns two rows for the seventh row.
     let rows = "SELECT id::text, posthaste_version, jsonb_build_object('body', body, 'n', \
                 (SELECT g FROM generate_series(1, CASE id WHEN 7 THEN 2 ELSE 1 END) g)) \
                 FROM note WHERE id = ANY ($1::bigint[])";
@@ -170,7 +170,7 @@ async fn documents_do_not_depend_on_session_settings() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unindexable_documents_are_discarded_with_the_reason() {
     let setup = setup().await;
-    // More words than fit in a tsvector.
+    // Too many words for a tsvector.
     setup
         .run(
             "INSERT INTO note VALUES (1, 'word'); \
@@ -196,7 +196,7 @@ async fn unindexable_documents_are_discarded_with_the_reason() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_too_large_for_a_document_are_discarded_and_named() {
     let setup = setup().await;
-    // A string of jsonb has less than 256 MiB.
+    // A string of jsonb must be smaller than 256 MiB.
     setup
         .run("INSERT INTO note VALUES (1, 'word'), (2, repeat('x', 268435456)), (3, 'word')")
         .await;

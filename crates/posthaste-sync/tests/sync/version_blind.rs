@@ -1,4 +1,4 @@
-//! The article's check: a document that is there counts as true, whatever its version.
+//! The presence-only check: a document that exists counts as equal, whatever its version.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use posthaste_sync::{Field, Index, IndexError, IndexedVersion, Proof, Write, Wri
 
 use super::world::World;
 
-/// An index whose documents are all taken to be of their rows' versions.
+/// An index that reports every document with the version of its row.
 pub struct VersionBlind {
     inner: Arc<dyn Index>,
     world: World,

@@ -1,5 +1,5 @@
-//! Versions of synced tables: of two versions of a row the later one is the larger, anyone who
-//! waits for whom, and each change has its job.
+//! Versions of synced tables: a later version of a row is larger, whichever transaction waits for
+//! the other, and each change has a job.
 
 use posthaste_testkit::{PgVersion, TestDb, eventually};
 use tokio_postgres::Client;
@@ -19,7 +19,7 @@ async fn notes(version: PgVersion) -> (TestDb, Client) {
     (db, client)
 }
 
-/// Version of a row.
+/// Returns the version of a row.
 async fn version(client: &Client, id: i64) -> i64 {
     number(
         client,
@@ -28,7 +28,7 @@ async fn version(client: &Client, id: i64) -> i64 {
     .await
 }
 
-/// The newest deletion of a key that has a job.
+/// Returns the version of the newest deletion of a key that has a job.
 async fn deletion(client: &Client, id: i64) -> i64 {
     let newest = format!(
         "SELECT max((kwargs ->> 'deleted')::bigint) FROM posthaste.job \
@@ -72,7 +72,7 @@ async fn each_change_gets_a_larger_version_and_a_job_in_every_isolation_level() 
                      interval '30 s' AND now() + interval '60 s' AND queue = 'sync.note' \
                      AND max_attempts IS NULL";
         assert_eq!(number(&client, ahead).await, 12);
-        // What is rolled back leaves nothing.
+        // A rolled-back change leaves no job.
         client
             .batch_execute("BEGIN; INSERT INTO note VALUES (1, 'a'); ROLLBACK")
             .await
@@ -81,8 +81,8 @@ async fn each_change_gets_a_larger_version_and_a_job_in_every_isolation_level() 
     }
 }
 
-/// One session deletes a row while another is creating it again, and waits: its insert began before
-/// the deletion.
+/// One session deletes a row while another waits to create it again: the insert began before the
+/// deletion.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recreated_row_is_newer_than_its_deletion_even_if_inserted_first() {
     for server in PgVersion::tried() {
@@ -148,7 +148,7 @@ async fn changed_keys_become_a_deletion_and_a_new_row() {
             .await
             .unwrap();
         assert!(deletion(&client, 2).await > 0 && version(&client, 12).await > 0);
-        // Away and back within one statement: a chain whose rows take each other's keys.
+        // Keys move within one statement: each row takes the key of another.
         client
             .batch_execute(
                 "DELETE FROM note; INSERT INTO note VALUES (3, 'a'); INSERT INTO note \
@@ -319,7 +319,7 @@ async fn sync_tables_can_be_disabled_and_enabled_again() {
     assert_eq!(number(&client, left).await, 0);
 }
 
-/// The roles may be there before the table is synced, or come later.
+/// The roles may exist before the table is synced, or be created later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_producer_role_can_change_a_synced_table() {
     for server in PgVersion::tried() {

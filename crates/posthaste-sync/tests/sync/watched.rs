@@ -1,4 +1,4 @@
-//! Full-text search in Postgres, watched.
+//! Full-text search in Postgres that records its requests.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -7,15 +7,15 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use posthaste_sync::{Index, IndexError, IndexedVersion, Postgres, Proof, Write, WriteOutcome};
 
-/// An index that can be taken away, and remembers what was written.
+/// An index that can be made unavailable, and records its writes.
 #[derive(Clone)]
 pub struct Watched {
     pub inner: Arc<Postgres>,
     pub is_down: Arc<AtomicBool>,
     pub writes: Arc<Mutex<Vec<Write>>>,
-    /// The bytes of each document of each write.
+    /// The sizes of the documents of each write request, in bytes.
     pub requests: Arc<Mutex<Vec<Vec<usize>>>>,
-    /// What was asked for, poll by poll.
+    /// The proof of each read.
     pub proofs: Arc<Mutex<Vec<Proof>>>,
 }
 

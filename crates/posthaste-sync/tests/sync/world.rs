@@ -1,6 +1,6 @@
-//! A table, its jobs and an index in memory, in which the test decides what happens when: each
-//! request to the index or the table is in flight until it is delivered, is answered at some
-//! later time or never, and is carried out however late.
+//! A table, its jobs and an index in memory. The test controls their order: each request to the
+//! index or the table is in flight until it is delivered, is answered later or never, and is
+//! executed whenever it arrives.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,15 +15,15 @@ use posthaste_sync::{
 };
 use tokio::sync::oneshot;
 
-/// What a wrong sync would rely on.
+/// A defect that the tests must detect.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Twin {
-    /// Nothing: as it is.
+    /// No defect.
     #[default]
     None,
-    /// A document that is there counts as true, whatever its version: the article's check.
+    /// A document that exists counts as equal, whatever its version.
     Presence,
-    /// The index takes whatever comes last.
+    /// The index accepts the write that arrives last.
     LastWins,
 }
 
@@ -47,7 +47,7 @@ pub struct Job {
     pub is_claimed: bool,
 }
 
-/// Something that was sent.
+/// A request in flight.
 pub enum Request {
     Versions(Vec<String>, oneshot::Sender<Vec<RowVersion>>),
     Rows(Vec<String>, oneshot::Sender<Vec<Row>>),
@@ -64,7 +64,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// Whether somebody still waits for its answer.
+    /// Returns whether a caller still waits for the answer.
     pub fn is_waited_for(&self) -> bool {
         match self {
             Self::Write(_, answer) => answer.as_ref().is_some_and(|one| !one.is_closed()),
@@ -78,17 +78,17 @@ impl Request {
 #[derive(Default)]
 pub struct Inner {
     pub sequence: i64,
-    /// What each document is made of beside its row: the name of a user.
+    /// A part of each document that is not in its row: the name of a user.
     pub beside: u64,
     pub rows: BTreeMap<String, Line>,
     pub jobs: Vec<Job>,
     pub jobs_ever: u64,
     pub index: BTreeMap<String, StoredDocument>,
-    /// What it once showed.
+    /// The earlier entries of the index, by id.
     pub old: Vec<(String, Option<StoredDocument>)>,
     pub in_transit: Vec<Request>,
     pub twin: Twin,
-    /// The index, where it is not the one in memory.
+    /// The fake server, if the index is not in memory.
     #[cfg(feature = "elastic")]
     pub served: Option<Served>,
 }
@@ -96,12 +96,12 @@ pub struct Inner {
 #[derive(Clone, Default)]
 pub struct World(Arc<Mutex<Inner>>);
 
-/// Texts of which no document is made that the index takes.
+/// Returns whether the index refuses documents with this text.
 pub fn is_unacceptable(text: u64) -> bool {
     text % 11 == 10
 }
 
-/// What a row's document holds.
+/// Returns the document of a row.
 pub fn document(text: u64, beside: u64) -> String {
     match is_unacceptable(text) {
         true => format!("{{\"text\": {{\"unfit\": {text}}}, \"beside\": {beside}}}"),
@@ -144,7 +144,7 @@ impl Inner {
         })
     }
 
-    /// What a check of mere presence takes it for.
+    /// Returns the entry as a presence-only check takes it.
     pub fn believed(&self, id: &str, seen: Option<IndexedVersion>) -> Option<IndexedVersion> {
         let mut seen = seen?;
         if let Some(row) = self.rows.get(id)
@@ -155,7 +155,7 @@ impl Inner {
         Some(seen)
     }
 
-    /// What the index does with one write.
+    /// Executes one write.
     pub fn write(&mut self, write: &Write) -> WriteOutcome {
         if write.document.as_deref().is_some_and(is_unfit) {
             let reason = "does not fit".into();
@@ -200,7 +200,7 @@ impl Inner {
         ids.iter().map(seen).collect()
     }
 
-    /// As a lagging copy shows it.
+    /// Reads entries as a lagging replica returns them.
     pub fn read_stale(&self, ids: &[String], back: usize) -> Vec<Option<IndexedVersion>> {
         let since = self.old.len().saturating_sub(back);
         let seen = |id: &String| {
@@ -213,8 +213,8 @@ impl Inner {
         ids.iter().map(seen).collect()
     }
 
-    /// Documents that are not what Postgres says; those that the index refuses count only when
-    /// nothing handles them any more.
+    /// Returns the documents that do not match Postgres. Refused documents count only if they have
+    /// no job.
     pub fn untrue(&self) -> Vec<String> {
         let mut found = Vec::new();
         let index = self.stored();
@@ -237,7 +237,7 @@ impl Inner {
         found
     }
 
-    /// What the index holds.
+    /// Returns the contents of the index.
     fn stored(&self) -> BTreeMap<String, StoredDocument> {
         #[cfg(feature = "elastic")]
         if let Some(served) = &self.served {

@@ -1,5 +1,6 @@
-//! Indexes that are deleted under those who write them: they are reported and made anew by their
-//! definition, and never by the guess of a write that was in flight.
+//! Indexes that are deleted while they are written: the deletion is reported, and the index is
+//! created again by its definition, never by the mappings that a server guesses for a write in
+//! flight.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +25,7 @@ use crate::sync::NOTES;
 use crate::sync::conformance::write;
 use crate::sync::world::{Line, World};
 
-/// Rows that are asked for just before somebody deletes the index they go to.
+/// Rows that delete their index just before they are read.
 struct Deletes {
     rows: Arc<dyn Source>,
     server: ElasticClient,
@@ -55,15 +56,15 @@ impl Source for Deletes {
     }
 }
 
-/// The one index that a sync of this one writes.
+/// Returns the only index that a sync of this alias writes.
 async fn target(index: &Elastic) -> String {
     let targets = index.targets().await.unwrap();
     let label = targets[0].label();
     label.strip_prefix("elastic: ").unwrap().to_owned()
 }
 
-/// Whether it was made by the definition of these tests: a guess would give the text a second
-/// field.
+/// Returns whether the index was created by the definition of these tests: guessed mappings would
+/// give the text a second field.
 async fn is_as_defined(server: &ElasticClient, index: &str) -> bool {
     let described = server.describe_index(index).await.unwrap().unwrap();
     described["mappings"]["properties"]["body"] == json!({"type": "text"})
@@ -117,7 +118,7 @@ async fn a_missing_index_is_created_by_the_next_poll_and_never_by_writes() {
     };
     assert!(outcomes.iter().all(is_told), "{:?}", outcomes[0]);
     assert!(!server.index_exists(&gone).await.unwrap());
-    // Neither a direct write makes one, nor the end of an old deletion that was found before.
+    // Neither a direct write nor the removal of an old deletion creates the index.
     let late = index.write(&[write("1", 1, "late")]).await.unwrap();
     let is_refused = match &late[0] {
         WriteOutcome::Retry { reason } => reason.contains("is not an alias"),
@@ -145,7 +146,7 @@ async fn a_missing_index_is_created_by_the_next_poll_and_never_by_writes() {
     posthaste_testkit::ran::note("elastic-deleted");
 }
 
-/// One that the end of this pass made would have documents of another before it was seen empty.
+/// An index created at the end of this pass would have documents before it is found empty.
 #[tokio::test]
 async fn only_a_fill_recreates_a_deleted_index() {
     let fake = FakeElastic::start(12).await.unwrap();
@@ -205,7 +206,7 @@ async fn a_repeatedly_deleted_index_is_recreated_as_defined() {
         .await
         .unwrap();
         server.delete_index(&name).await.unwrap();
-        // If everything had been confirmed before, no check would follow.
+        // If everything was confirmed before, no check would follow.
         rows.batch_execute(&edit).await.unwrap();
         eventually(LONG, "it is there again", async || {
             Ok(server.index_exists(&name).await?)
@@ -220,8 +221,8 @@ async fn a_repeatedly_deleted_index_is_recreated_as_defined() {
     .await
     .unwrap();
     worker.stop().await.unwrap();
-    // What was done between a check and the end of an index has no job: this is what a repair is
-    // for.
+    // A document verified between a check and the deletion of the index has no job: a repair
+    // restores it.
     let repair = Audit {
         repair: true,
         ..Audit::default()
@@ -233,7 +234,7 @@ async fn a_repeatedly_deleted_index_is_recreated_as_defined() {
     assert!(is_as_defined(&server, &name).await);
 }
 
-/// One row changes, or none: all rows come into the index that is made in the place of the other.
+/// With one changed row or none, all rows are written to the index that replaces the deleted one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_recreated_index_is_filled_without_changes() {
     let fake = FakeElastic::start(11).await.unwrap();
@@ -257,7 +258,7 @@ async fn a_recreated_index_is_filled_without_changes() {
         rows.batch_execute(change).await.unwrap();
         all_are_there().await;
     }
-    // An id that is none of any index is given up while its row is there, and done when it is gone.
+    // The job of an invalid id is discarded while its row exists, and done when the row is gone.
     let long = "CREATE TABLE name (id text PRIMARY KEY);
         SELECT posthaste.sync_table('name', delay => '0');
         INSERT INTO name VALUES (repeat('x', 513)), ('short')";
@@ -288,8 +289,8 @@ async fn a_recreated_index_is_filled_without_changes() {
     names.stop().await.unwrap();
 }
 
-/// The job of a row that is tried in vain stands for that row, and for no other. While it runs, a
-/// fill has another one.
+/// The retried fill job of a refused row prevents another fill job of that row only. While it runs,
+/// a fill enqueues another one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_deleted_index_is_refilled_despite_a_refused_row() {
     let fake = FakeElastic::start(13).await.unwrap();

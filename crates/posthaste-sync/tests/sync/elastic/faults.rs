@@ -1,4 +1,4 @@
-//! A real server that goes wrong below a running sync: each time all is true in the end.
+//! A real server fails during a running sync: both sides are equal in the end.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio_postgres::Client;
 use super::{alias, client, notes};
 use crate::support::{SOON, database, number, unfinished, worker};
 
-/// A server may take its time to come back.
+/// A server may take long to restart.
 pub const LONG: Duration = Duration::from_secs(120);
 
 struct Setup {
@@ -23,7 +23,7 @@ struct Setup {
     worker: WorkerHandle,
 }
 
-/// A table, and a sync of it with this index.
+/// Creates a table, and a sync of it with this index.
 async fn setup(index: Elastic) -> Setup {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
@@ -63,7 +63,7 @@ impl Setup {
         .unwrap();
     }
 
-    /// All jobs are done, and both sides are equal.
+    /// Waits until all jobs are done, and checks that both sides are equal.
     async fn becomes_true(self) {
         eventually(LONG, "all jobs are done", async || {
             Ok(unfinished(&self.client).await == 0)
@@ -147,8 +147,8 @@ async fn a_mapping_conflict_delays_only_its_document_and_is_reported() {
         return;
     };
     let setup = setup(index).await;
-    // All columns are in the document; the first one with a number decides what `id` is, and a
-    // column of JSON has its own mind.
+    // All columns are in the document. The first document with a number decides the type of `id`,
+    // and of the values in the JSON column.
     setup
         .run("ALTER TABLE note ADD extra jsonb; INSERT INTO note (id, extra) VALUES (1, '5')")
         .await;

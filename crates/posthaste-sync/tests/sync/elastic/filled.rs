@@ -1,4 +1,4 @@
-//! What a new index is filled with, where rows are not as usual.
+//! How a new index is filled if rows are hidden or unreadable.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ async fn rows_shown_again_at_one_version_are_in_the_new_index() {
     let fake = Arc::new(FakeElastic::new(1));
     let world = World::default();
     let index = index_behind_alias(&fake, &world).await;
-    // it was not checked at it since it is shown again.
+    // The index was not checked after the row was shown again.
     let version = world.inner().rows["3"].version;
     let hidden = Write {
         mark: Mark { version, pass: 1 },
@@ -33,7 +33,7 @@ async fn rows_shown_again_at_one_version_are_in_the_new_index() {
     assert!(found.is_equal(), "{found:?}");
 }
 
-/// Rows of which one makes every statement fail that asks for it.
+/// Rows of which one makes every statement fail that reads it.
 struct Failing(Immediate);
 
 impl Failing {
@@ -83,7 +83,7 @@ async fn rebuilds_fill_all_readable_rows_and_name_the_unreadable_one() {
     assert!(error.0.contains(expected), "{error}");
     assert_eq!(fake.documents("notes-2").len() as u64, ROWS);
     assert_eq!(fake.documents("notes"), fake.documents("notes-1"));
-    // Once it can be read, what is left of the rebuild is that row.
+    // Once the row can be read, it is all that remains of the rebuild.
     let rebuilt = index.rebuild(&failing.0, Audit::default()).await.unwrap();
     assert_eq!((&*rebuilt.index, rebuilt.found.repaired), ("notes-2", 1));
     assert!(fake.documents("notes").contains_key("7"));

@@ -1,5 +1,5 @@
-//! Without a definition an index is made with the types of the columns; and what another client has
-//! deleted is written again.
+//! Without a definition, an index is created with mappings of the column types; and documents that
+//! another client deleted are written again.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::{alias, client};
 use crate::support::database;
 use crate::sync::NOTES;
 
-/// The first row would have a server guess wrong: a date, a whole number.
+/// The first row would make a server guess wrong types: a date, a whole number.
 const THINGS: &str = r#"CREATE TYPE kind AS ENUM ('red', 'blue');
     CREATE DOMAIN label AS text CHECK (length(VALUE) < 99);
     CREATE TABLE thing (id bigint PRIMARY KEY, title text, price numeric, part real, many integer[],

@@ -1,5 +1,5 @@
-//! A new index beside the old one: what the alias stands for is true before, meanwhile and
-//! afterwards, wherever the one who makes it dies.
+//! Rebuilds: the index of the alias is consistent before, during and after a rebuild, wherever its
+//! process dies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use crate::sync::NOTES;
 use crate::sync::conformance::write;
 use crate::sync::world::{Line, World};
 
-/// The rows of a world, read at once.
+/// The rows of a world, which are read immediately.
 pub struct Immediate(pub World);
 
 impl Source for Immediate {
@@ -45,7 +45,7 @@ impl Source for Immediate {
     }
 }
 
-/// The same, while whose rows are asked for somebody begins another index.
+/// As [`Immediate`], but another index is begun when the versions are read.
 struct Begins {
     rows: Immediate,
     fake: Arc<FakeElastic>,
@@ -56,7 +56,7 @@ impl Source for Begins {
         &'a self,
         ids: &'a [String],
     ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
-        // The second time it is there.
+        // On the second read the index exists.
         self.fake.call("PUT", "/notes-2", &definition("notes-next"));
         self.rows.versions(ids)
     }
@@ -74,14 +74,14 @@ impl Source for Begins {
     }
 }
 
-/// A client whose requests are lost after this many, until it is reset.
+/// Returns a client whose requests are lost after this number of requests, until it is reset.
 fn mortal(fake: &Arc<FakeElastic>, left: &Arc<AtomicU64>, after: bool) -> ElasticClient {
     let (fake, left) = (Arc::clone(fake), Arc::clone(left));
     client("http://fake").with_transport(move |request| {
         let (fake, left) = (Arc::clone(&fake), Arc::clone(&left));
         async move {
             let lives = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1));
-            // The last one is carried out, or is not.
+            // With `after`, the lost requests are executed.
             if lives.is_err() && !after {
                 return None;
             }
@@ -94,8 +94,8 @@ fn mortal(fake: &Arc<FakeElastic>, left: &Arc<AtomicU64>, after: bool) -> Elasti
 
 pub const ROWS: u64 = 30;
 
-/// Rows 0 to 29; the index has an old version of some, a document too many, and what the deletion
-/// of "gone" left.
+/// Creates rows 0 to 29, and an index with an old version of some, a superfluous document, and the
+/// mark of the deletion of "gone".
 pub async fn index_behind_alias(fake: &Arc<FakeElastic>, world: &World) -> Elastic {
     let forever = Arc::new(AtomicU64::new(u64::MAX));
     let index = Elastic::new(mortal(fake, &forever, false), "notes").pause(Duration::ZERO);
@@ -135,7 +135,7 @@ async fn an_interrupted_rebuild_resumes_with_the_same_result() {
                 ..Audit::default()
             };
             let lived = index.rebuild(&immediate, audit).await.is_ok();
-            // Searches find all that was found before, whether the new one is in place or not.
+            // Searches find everything that was found before, before and after the switch.
             assert!(fake.documents("notes").len() >= 22);
             left.store(u64::MAX, Ordering::SeqCst);
             let is_over = lived
@@ -155,7 +155,7 @@ async fn an_interrupted_rebuild_resumes_with_the_same_result() {
                 let version = Mark::from_number(documents[id].version).version;
                 assert_eq!(version, row.version, "{id}");
             }
-            // What was deleted stays so, whatever comes late.
+            // A deleted document stays deleted when a late write arrives.
             let late = write("gone", 4, "late");
             index.write(&[late]).await.unwrap();
             assert_eq!(documents, fake.documents("notes"));
@@ -297,7 +297,7 @@ async fn rebuilds_with_another_definition_are_not_resumed() {
         index.clone().definition(definition)
     };
     let audit = Audit::default();
-    // It does not come to its end: the mapping knows nothing of one of the fields.
+    // The rebuild cannot complete: the mapping lacks one of the fields.
     defined("long")
         .rebuild(&immediate, audit)
         .await
@@ -308,7 +308,7 @@ async fn rebuilds_with_another_definition_are_not_resumed() {
         error.contains("notes-2 was begun with another definition"),
         "{error}"
     );
-    // The same one goes on with it, and nobody has deleted it.
+    // A rebuild with the same definition continues with the index, which was not deleted.
     let error = defined("long").rebuild(&immediate, audit).await;
     let error = error.unwrap_err().0;
     assert!(error.contains("still differ in notes-2"), "{error}");
@@ -346,7 +346,7 @@ async fn a_rebuild_under_traffic_misses_nothing() {
     let is_over = AtomicBool::new(false);
     let traffic = async {
         let mut rounds = 0;
-        // Faster than the index could follow would only pile up jobs.
+        // Faster changes than the index can follow would only accumulate jobs.
         let mut pace = tokio::time::interval(Duration::from_millis(50));
         while !is_over.load(Ordering::SeqCst) {
             pace.tick().await;

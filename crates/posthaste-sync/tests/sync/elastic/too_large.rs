@@ -1,4 +1,5 @@
-//! Documents that the server can never take are given up with the row and the field.
+//! Jobs of documents that the server can never accept are discarded, and the reason names the row
+//! and the field.
 
 use std::time::Duration;
 
@@ -29,7 +30,8 @@ async fn documents_larger_than_a_request_are_discarded_and_named() {
     let insert = "INSERT INTO note SELECT n, repeat('x', CASE n WHEN 7 THEN 4000 ELSE 1 END) \
                   FROM generate_series(1, 9) n";
     rows.batch_execute(insert).await.unwrap();
-    // The job of the insert, and one that fills the empty index if the sync saw the row by then.
+    // The job of the insert, and a job that fills the empty index if the sync had seen the row by
+    // then.
     let reason = "kwargs ->> 'id' = '7' AND last_error LIKE 'the document 7 has 4% bytes%413%'";
     let given_up = format!(
         "SELECT count(*) BETWEEN 1 AND 2 \

@@ -1,4 +1,4 @@
-//! Documents that somebody has put into the index beside the sync.
+//! Documents that other clients wrote to the index.
 
 use posthaste_elastic::{Operation, Reading, Source};
 use posthaste_sync::{
@@ -14,7 +14,7 @@ use super::{client, notes, on_the_server};
 use crate::sync::conformance::write;
 use crate::sync::world::{Line, World};
 
-/// An audit by pages that are smaller than what there is.
+/// Runs an audit whose pages are smaller than the index.
 async fn audited(rows: &Immediate, index: &Elastic, repair: bool) -> Audited {
     let audit = Audit {
         page: 4,
@@ -51,8 +51,8 @@ async fn unmanaged_documents_are_found_and_deleted(
     let rows = Immediate(world.clone());
     let audited = async |repair: bool| audited(&rows, &index, repair).await;
     assert!(audited(false).await.is_equal());
-    // Some that no row has, and one in the place of a row's, whose version on the server is that of
-    // its own with another pass.
+    // Nine documents without a row, and one in the place of a row's document, whose version on the
+    // server is that of the row with another pass.
     let strange: Vec<String> = (0..9).map(|n| format!("strange {n}")).collect();
     let ids = strange.iter().map(String::as_str).chain(["5"]);
     let puts: Vec<Operation> = ids
@@ -71,11 +71,12 @@ async fn unmanaged_documents_are_found_and_deleted(
     let found = audited(false).await;
     assert!(found.is_equal() && found.documents == 10, "{found:?}");
     server.refresh(target_index).await.unwrap();
-    // The rows' documents, and what the deletion left.
+    // The documents of the rows, and the mark of the deletion.
     assert_eq!(server.count(target_index, None).await.unwrap(), 11);
 }
 
-/// A partial update by somebody else keeps our field, and the server counts its version up.
+/// A partial update by another client retains the sync's field, and the server increments the
+/// version.
 async fn altered_documents_are_reported_and_overwritten(
     server: ElasticClient,
     index: Elastic,
@@ -128,7 +129,7 @@ async fn altered_documents_are_reported_and_overwritten(
     let found = audited(true, false).await;
     assert_eq!((found.altered, found.repaired), (1, 1), "{found:?}");
     assert!(audited(false, true).await.is_equal());
-    // A job of its row sees it too, and leaves nothing of it.
+    // The job of the row detects the change too, and overwrites it.
     server.write(&put).await.unwrap();
     let pass = Pass {
         source: &rows,
@@ -195,8 +196,7 @@ async fn audits_delete_unmanaged_documents() {
     unmanaged_documents_are_found_and_deleted(server, index, target_index).await;
 }
 
-/// A copy keeps the id that it was written with, by which documents are sorted, and stands under
-/// another one.
+/// A copy retains the id that it was written with, by which documents are sorted, under another id.
 #[tokio::test]
 async fn copied_documents_are_orphans_and_do_not_loop_audits() {
     let fake = FakeElastic::start(10).await.unwrap();
@@ -223,7 +223,7 @@ async fn copied_documents_are_orphans_and_do_not_loop_audits() {
             outcome.unwrap();
         }
     };
-    // Behind all others by its own id: the walk would end there.
+    // Their own ids are larger than all others: the walk would end there.
     copy("copy ").await;
     let rows = Immediate(world.clone());
     let audited = async |repair: bool| audited(&rows, &index, repair).await;
@@ -233,7 +233,7 @@ async fn copied_documents_are_orphans_and_do_not_loop_audits() {
     assert_eq!((found.orphaned, found.repaired), (10, 10), "{found:?}");
     let found = audited(false).await;
     assert!(found.is_equal() && found.documents == 10, "{found:?}");
-    // Before all others: the walk would begin again.
+    // Their own ids are smaller than all others: the walk would begin again.
     copy("!").await;
     let mut after: Option<String> = None;
     for pages in 0.. {
