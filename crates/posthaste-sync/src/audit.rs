@@ -204,8 +204,8 @@ impl AuditRun<'_> {
         }
     }
 
-    /// Returns the ids of these rows whose documents differ from the contents of the index,
-    /// although the versions are equal.
+    /// Returns the ids of these rows whose documents the index does not hold exactly, although it
+    /// has their versions.
     async fn altered(&self, rows: &[&RowVersion]) -> Result<Vec<String>, IndexError> {
         let mut altered = Vec::new();
         if !self.audit.contents {

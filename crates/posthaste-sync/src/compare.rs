@@ -84,7 +84,7 @@ impl Pass<'_> {
     /// Checks these documents, and returns one outcome for each request, in the same order.
     /// Requests for the same document share one outcome.
     ///
-    /// If the index stands for [others](Index::targets), each of them must be verified.
+    /// If the index represents [others](Index::targets), each of them must be verified.
     pub async fn run(&self, requests: &[SyncRequest]) -> Vec<SyncOutcome> {
         self.run_within(requests, None).await
     }

@@ -40,7 +40,7 @@ pub struct Direct {
     budget: Duration,
     slots: Arc<Semaphore>,
     counts: Arc<Counts>,
-    /// Whether the index was found not to wait for its sync.
+    /// Whether a write found that the index does not wait for a fill.
     is_filled: Arc<AtomicBool>,
 }
 

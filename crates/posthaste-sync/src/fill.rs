@@ -10,7 +10,7 @@ use super::source::{Row, Source};
 const MOST: usize = 10_000;
 
 /// Enqueues a check of all rows if the index is empty, and creates the index if it does not exist.
-/// Returns the number of jobs. A sync calls this by itself.
+/// Returns the number of jobs. A sync calls this automatically.
 pub async fn fill(source: &dyn Source, index: &dyn Index) -> Result<u64, IndexError> {
     if !index.is_empty().await? {
         return Ok(0);

@@ -116,8 +116,8 @@ pub trait Index: Send + Sync + 'static {
     }
 
     /// Creates the index if it does not exist, for documents with these fields, as far as they are
-    /// known. Only a sync that has enqueued a check of all rows calls this: an index created by
-    /// other means could receive documents before a sync finds it empty.
+    /// known. Called only after a check of all rows was enqueued: an index created by other means
+    /// could receive documents before a sync finds it empty.
     fn make<'a>(&'a self, _fields: &'a [Field]) -> BoxFuture<'a, Result<(), IndexError>> {
         Box::pin(async { Ok(()) })
     }
@@ -152,9 +152,9 @@ pub trait Index: Send + Sync + 'static {
     /// how many. A write that is in transit for longer than this would be accepted afterwards.
     fn forget(&self, older_than: Duration) -> BoxFuture<'_, Result<u64, IndexError>>;
 
-    /// Returns the indexes that must all be consistent before a job is done, if this index stands
-    /// for others: the current one and one that is being built beside it. Their labels distinguish
-    /// them. Fails if there is no current index; this call creates none.
+    /// Returns the indexes that must all be consistent before a job is done, if this index
+    /// represents others: the current one and one that is being built beside it. Their labels
+    /// distinguish them. Fails if there is no current index; this call creates none.
     fn targets(&self) -> BoxFuture<'_, Result<Vec<Arc<dyn Index>>, IndexError>> {
         Box::pin(async { Ok(Vec::new()) })
     }

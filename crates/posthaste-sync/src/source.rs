@@ -55,8 +55,8 @@ pub enum SourceError {
     /// isolated.
     #[error("{0}")]
     Rows(String),
-    /// As [`Rows`](Self::Rows), and the row can never be read as it is: its document exceeds the
-    /// limits of Postgres.
+    /// As [`Rows`](SourceError::Rows), and the row can never be read as it is: its document exceeds
+    /// a limit of Postgres.
     #[error("{0}")]
     TooLarge(String),
     /// Postgres cannot be read now.

@@ -51,7 +51,7 @@ const LONGEST_NAME: usize = 40;
 /// are refused. [`install_statement`](Self::install_statement) adds the version column. The
 /// statements are those of [`Query::new`](super::Query::new) and
 /// [`Query::versions`](super::Query::versions). A weight is a number for Tantivy, and `A` to `D`
-/// for Postgres. An index is created with its `definition`.
+/// for Postgres. An index is created with the `settings` and `mappings` of its `definition`.
 ///
 /// | `index` | location |
 /// |---|---|
