@@ -1,18 +1,18 @@
-//! The one error that this crate returns. It says what became of a call; what to do about it is the
-//! caller's to decide.
+//! The error type of the client. It describes the outcome of a call; the caller decides how to
+//! react.
 
 use std::fmt;
 use std::time::Duration;
 
-/// This much of a server's error is repeated.
+/// The most characters of a server's error that are repeated.
 const QUOTED: usize = 500;
-/// From here on, servers quote the document.
+/// Texts after which servers quote the document.
 const PREVIEWS: [&str; 2] = [
     ". Preview of field's value",
     ". Please correct the analyzer to not produce such terms",
 ];
 
-/// Why a call did not do what it was asked.
+/// The reason why a call did not succeed.
 ///
 /// Its text is one line, and never contains addresses, passwords or keys.
 #[derive(thiserror::Error)]
@@ -26,43 +26,43 @@ pub struct Error {
     begun: bool,
 }
 
-/// What became of a call, or of one [operation](crate::Operation) among several.
+/// The outcome of a failed call, or of one [operation](crate::Operation) among several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// It was refused here, before anything was sent.
+    /// The client refused the call before it sent anything.
     Invalid,
-    /// The server does not know us, or we may not (401, 403).
+    /// The server rejects the credentials, or they lack a permission (401, 403).
     Denied,
-    /// It can never be done as it is: a document that the mapping forbids, a script that fails (400
-    /// and the like).
+    /// The server can never execute it as it is: the mapping forbids the document, the script fails
+    /// (400 and similar).
     Refused,
-    /// The document is not as the [condition](crate::Condition) demands (409).
+    /// The document does not meet the [condition](crate::Condition) (409).
     Conflict,
-    /// There is no such document, script or pipeline (404).
+    /// The document, script or pipeline does not exist (404).
     Missing,
-    /// There is no such index and no such alias.
+    /// Neither an index nor an alias has this name.
     NoIndex,
-    /// The index takes no writes now: it is read-only, by the hand of an operator or because the
-    /// disk is full.
+    /// The index accepts no writes now: it is read-only because an operator made it so or because
+    /// the disk is full.
     Blocked,
-    /// The server has too much to do (429): less at once, and later.
+    /// The server is overloaded (429): send less at once, and later.
     TooMany,
-    /// The request is larger than the server takes (413): less at once.
+    /// The request is larger than the server accepts (413): send less at once.
     TooLarge,
-    /// The server cannot be reached, or cannot do it now (5xx).
+    /// The server is unreachable, or cannot execute the call now (5xx).
     Unavailable,
-    /// No answer came within the time limit.
+    /// No answer arrived within the time limit.
     TimedOut,
-    /// The answer is longer than the client [reads](crate::Client::largest_answer): less at once.
+    /// The answer is longer than the client [reads](crate::Client::largest_answer): ask for less at
+    /// once.
     TooLong,
-    /// The connection broke before an answer came, or what came is not an answer that could be
-    /// believed.
+    /// The connection broke before an answer arrived, or the answer is not a plausible one.
     Unanswered,
 }
 
 impl ErrorKind {
-    /// What a status means, with the type that the server gives its error.
+    /// Returns the outcome for an HTTP status and the type of the server's error.
     pub(crate) fn from_status(status: u16, named: &str) -> Self {
         match (status, named) {
             (_, "cluster_block_exception") if status < 500 => Self::Blocked,
@@ -72,14 +72,14 @@ impl ErrorKind {
             (409, _) => Self::Conflict,
             (413, _) => Self::TooLarge,
             (429, _) => Self::TooMany,
-            // A proxy that gave up waiting may have passed the request on.
+            // A proxy that stopped waiting may have forwarded the request.
             (408 | 500..=599, _) => Self::Unavailable,
             (100..=299, _) => Self::Unanswered,
             _ => Self::Refused,
         }
     }
 
-    /// Whether the same may succeed at another time.
+    /// Whether the same call may succeed at another time.
     pub fn may_pass(self) -> bool {
         match self {
             Self::Blocked
@@ -98,7 +98,7 @@ impl ErrorKind {
         }
     }
 
-    /// Whether the server may do it, or have done it, all the same: now, or as late as it likes.
+    /// Whether the server may execute the call, or may have executed it: now or at any later time.
     pub fn may_have_been_done(self) -> bool {
         matches!(
             self,
@@ -126,7 +126,7 @@ impl Error {
         }
     }
 
-    /// Nothing was sent, because there was nobody to send it to.
+    /// Describes a call that was not sent because no connection was established.
     pub(crate) fn unreachable(call: &'static str, reason: impl Into<String>) -> Self {
         Self {
             begun: false,
@@ -142,29 +142,29 @@ impl Error {
         }
     }
 
-    /// What became of the call.
+    /// Returns the outcome of the call.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Whether the server may do it, or have done it, all the same: now, or as late as it likes.
+    /// Whether the server may execute the call, or may have executed it: now or at any later time.
     ///
-    /// Where this is false the call has changed nothing and will change nothing.
+    /// If this is false, the call has changed nothing and will change nothing.
     pub fn may_have_been_done(&self) -> bool {
         self.begun && self.kind.may_have_been_done()
     }
 
-    /// Whether the same may succeed at another time.
+    /// Whether the same call may succeed at another time.
     pub fn may_pass(&self) -> bool {
         self.kind.may_pass()
     }
 
-    /// The status of the answer, if there was one.
+    /// Returns the HTTP status of the answer, if there was one.
     pub fn status(&self) -> Option<u16> {
         self.status
     }
 
-    /// For how long the server asks to be left alone.
+    /// Returns the delay that the server requests before the next call (`Retry-After`), if any.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
@@ -179,7 +179,7 @@ impl fmt::Debug for Error {
     }
 }
 
-/// One line of a server's error, without the document that it may quote.
+/// Returns a server's error as one line, without the document that it may quote.
 pub(crate) fn quoted(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let ends = PREVIEWS.iter().filter_map(|preview| line.find(preview));

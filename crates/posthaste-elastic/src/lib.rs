@@ -1,10 +1,10 @@
-//! Elasticsearch and OpenSearch: a small client, and several documents that change together or not
-//! at all.
+//! A small client of Elasticsearch and OpenSearch, and atomic changes of several documents.
 //!
-//! The [`Client`] makes about a dozen calls, each once. An error says [what became of the
-//! call](ErrorKind) and whether it [may have been done](Error::may_have_been_done) all the same;
-//! the caller decides whether to call again. The crate needs no Postgres, reads no environment, and
-//! leaves TLS to the builder that it is given.
+//! The [`Client`] has approximately a dozen calls and sends each only once. An error contains [the
+//! outcome of the call](ErrorKind) and whether it [may have been
+//! executed](Error::may_have_been_done); the caller decides whether to retry. The crate needs no
+//! Postgres, reads no environment variables, and takes TLS settings from the builder that the
+//! caller passes.
 
 // A module imports only what stands in a group above its own.
 mod error;

@@ -1,4 +1,4 @@
-//! Indexes and what stands for them, and what is stored beside them: scripts and pipelines.
+//! Indexes and aliases, stored scripts and pipelines.
 
 use std::collections::BTreeMap;
 
@@ -12,34 +12,34 @@ use super::send::Call;
 use super::{Client, name};
 use crate::{Error, ErrorKind};
 
-/// What is to become of an alias.
+/// A change of an alias.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AliasChange<'a> {
-    /// It stands for this index, which is written to by its name.
+    /// Adds this index to the alias, as the one to which the alias writes.
     Add {
-        /// Its name.
+        /// The name of the alias.
         alias: &'a str,
-        /// What it stands for.
+        /// The index to add.
         index: &'a str,
     },
-    /// It stands for this index no more.
+    /// Removes this index from the alias.
     Remove {
-        /// Its name.
+        /// The name of the alias.
         alias: &'a str,
-        /// What it stood for.
+        /// The index to remove.
         index: &'a str,
     },
 }
 
-/// The server's word that all of its nodes which count know it.
+/// The server's report whether all nodes that must know of the change have acknowledged it.
 #[derive(Deserialize)]
 struct Acknowledged {
     acknowledged: bool,
 }
 
 impl Client {
-    /// Creates an index with these `settings`, `mappings` and `aliases`, and says whether it is
-    /// new: one that is there stays as it is.
+    /// Creates an index with these `settings`, `mappings` and `aliases`. Returns whether it was
+    /// created; an existing index stays unchanged.
     pub async fn create_index(&self, index: &str, definition: &Value) -> Result<bool, Error> {
         const CREATE: &str = "create index";
         let path = [name::index(CREATE, index)?];
@@ -57,7 +57,7 @@ impl Client {
         Err(answer.error(CREATE))
     }
 
-    /// Deletes an index with all that it holds, and says whether it was there. An alias is refused.
+    /// Deletes an index with its documents. Returns whether it existed. An alias is refused.
     pub async fn delete_index(&self, index: &str) -> Result<bool, Error> {
         const DELETE: &str = "delete index";
         let path = [name::index(DELETE, index)?];
@@ -70,8 +70,8 @@ impl Client {
         }
     }
 
-    /// What an index is: its `settings`, `mappings` and `aliases`. None if there is no such index;
-    /// of an alias, the one that it stands for.
+    /// Reads the `settings`, `mappings` and `aliases` of an index, `None` if it does not exist. For
+    /// an alias, reads the index to which it points.
     pub async fn describe_index(&self, index: &str) -> Result<Option<Value>, Error> {
         const DESCRIBE: &str = "describe index";
         let path = [name::index(DESCRIBE, index)?];
@@ -83,7 +83,7 @@ impl Client {
         }
     }
 
-    /// How many nodes may hold a copy of an index.
+    /// Returns the number of nodes that may hold a copy of an index.
     pub async fn data_nodes(&self) -> Result<u64, Error> {
         #[derive(Deserialize)]
         struct Health {
@@ -93,7 +93,7 @@ impl Client {
         Ok(self.ask::<Health>(call).await?.number_of_data_nodes)
     }
 
-    /// Whether there is such an index, or an alias of this name.
+    /// Whether an index or an alias of this name exists.
     pub async fn index_exists(&self, index: &str) -> Result<bool, Error> {
         Ok(self.describe_index(index).await?.is_some())
     }
@@ -105,24 +105,23 @@ impl Client {
         self.put(SETTINGS, &path, settings).await
     }
 
-    /// Gives an index further fields, or says what becomes of fields that it does not know
-    /// (`dynamic`). What is mapped stays so.
+    /// Adds fields to an index, or configures how it treats unknown fields (`dynamic`). Existing
+    /// fields stay mapped as they are.
     pub async fn put_mapping(&self, index: &str, mapping: &Value) -> Result<(), Error> {
         const MAPPING: &str = "put mapping";
         let path = [name::index(MAPPING, index)?, "_mapping"];
         self.put(MAPPING, &path, mapping).await
     }
 
-    /// Has an alias stand for this index and for no other from one moment to the next, whatever it
-    /// stood for before.
+    /// Points an alias to this index only, atomically, and removes it from all other indexes.
     ///
     /// # Errors
-    /// Also when somebody else switches it at the same time: one of the two is refused.
+    /// Also if another client switches the alias at the same time: one of the two is refused.
     pub async fn switch_alias(&self, alias: &str, index: &str) -> Result<(), Error> {
         const SWITCH: &str = "switch alias";
         let (alias, index) = (name::index(SWITCH, alias)?, name::index(SWITCH, index)?);
-        // By their names: a pattern would meet indexes that are read-only, or that we may not
-        // touch.
+        // Removes indexes by their names: a pattern would also match indexes that are read-only, or
+        // to which the client has no access.
         let mut actions: Vec<Value> = self
             .alias(alias)
             .await?
@@ -137,11 +136,11 @@ impl Client {
         acknowledged(SWITCH, &self.ask(call).await?)
     }
 
-    /// Changes what aliases stand for, all of it from one moment to the next, or nothing.
+    /// Changes aliases atomically: either all changes are made or none.
     ///
     /// # Errors
-    /// Also when one that is to be taken away is not there ([`Missing`](ErrorKind::Missing)):
-    /// somebody else was here before.
+    /// Also if an alias to remove does not exist ([`Missing`](ErrorKind::Missing)): another client
+    /// changed it before.
     pub async fn change_aliases(&self, changes: &[AliasChange<'_>]) -> Result<(), Error> {
         const CHANGE: &str = "change aliases";
         let actions: Result<Vec<Value>, Error> = changes
@@ -166,7 +165,7 @@ impl Client {
         acknowledged(CHANGE, &self.ask(call).await?)
     }
 
-    /// The indexes that an alias stands for.
+    /// Returns the indexes to which an alias points; none if the alias does not exist.
     pub async fn alias(&self, alias: &str) -> Result<Vec<String>, Error> {
         const ALIAS: &str = "alias";
         let path = ["_alias", name::index(ALIAS, alias)?];
@@ -176,17 +175,17 @@ impl Client {
             let indexes: BTreeMap<String, IgnoredAny> = answer.read(ALIAS)?;
             return Ok(indexes.into_keys().collect());
         }
-        // A proxy, whose backend is away, says it otherwise.
+        // A 404 of a proxy whose backend is unavailable does not mean that the alias is missing.
         match answer.status == 404 && answer.is_the_servers() {
             true => Ok(Vec::new()),
             false => Err(answer.error(ALIAS)),
         }
     }
 
-    /// Has searches see what was written so far.
+    /// Makes all previous writes visible to searches.
     ///
     /// # Errors
-    /// Also when part of the index could not be reached.
+    /// Also if part of the index was unreachable.
     pub async fn refresh(&self, index: &str) -> Result<(), Error> {
         #[derive(Deserialize)]
         struct RefreshBody {
@@ -199,7 +198,7 @@ impl Client {
         self.ask::<RefreshBody>(call).await?.shards.all(REFRESH)
     }
 
-    /// Stores a script in Painless, in the place of another of this name.
+    /// Stores a Painless script, and replaces another one of this name.
     pub async fn put_script(&self, id: &str, source: &str) -> Result<(), Error> {
         const SCRIPT: &str = "put script";
         let path = ["_scripts", name::thing(SCRIPT, id)?];
@@ -207,7 +206,7 @@ impl Client {
         self.put(SCRIPT, &path, &body).await
     }
 
-    /// Stores an ingest pipeline, in the place of another of this name.
+    /// Stores an ingest pipeline, and replaces another one of this name.
     pub async fn put_pipeline(&self, id: &str, definition: &Value) -> Result<(), Error> {
         const PIPELINE: &str = "put pipeline";
         let path = ["_ingest", "pipeline", name::thing(PIPELINE, id)?];

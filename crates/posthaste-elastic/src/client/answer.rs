@@ -1,4 +1,4 @@
-//! What an answer that is not a success means. No IO and no clock.
+//! The meaning of an answer that is not a success. No IO and no clock.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::ErrorKind;
 use crate::error::quoted;
 
-/// What servers say of an error: an object, or for some calls a line.
+/// The error in a server's answer: an object or, for some calls, a line of text.
 #[derive(Deserialize)]
 #[serde(untagged)]
 pub(super) enum ErrorBody {
@@ -29,7 +29,7 @@ impl ErrorBody {
         }
     }
 
-    /// One line: the type, the reason, and the root cause.
+    /// Returns one line: the type, the reason, and the root cause.
     pub(super) fn line(&self) -> String {
         match self {
             Self::Line(line) => quoted(line),
@@ -57,13 +57,13 @@ fn root_cause(mut cause: &Value) -> Option<&str> {
     cause.get("reason")?.as_str()
 }
 
-/// What became of the call, and why.
+/// Returns the outcome of the call and the reason for it.
 pub(super) fn meaning(status: u16, body: &[u8]) -> (ErrorKind, String) {
     let error = parse_error(body);
     let kind = ErrorKind::from_status(status, error.as_ref().map_or("", ErrorBody::named));
     let reason = match error {
         Some(error) => format!("HTTP status {status}: {}", error.line()),
-        // A proxy speaks otherwise, and its page says nothing that helps.
+        // The body is that of a proxy, whose error page contains nothing helpful.
         None => format!("HTTP status {status}"),
     };
     (kind, reason)

@@ -1,4 +1,4 @@
-//! Writes: one or many in one request, each with its own outcome.
+//! Writes: one or several in one request, each with a separate outcome.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,15 @@ use super::send::Call;
 use crate::{Error, ErrorKind};
 
 impl Client {
-    /// Does these writes in one request, and returns what became of each, in their order.
+    /// Executes these writes in one request, and returns the outcome of each, in their order.
     ///
-    /// Writes to one document are done in their order; others in any. Cut requests by
-    /// [`Operation::size`]: a server refuses what is too large as a whole, unread.
+    /// Writes to the same document are executed in their order; others in any order. Split requests
+    /// by [`Operation::size`]: a server rejects a request that is too large as a whole, without
+    /// reading it.
     ///
     /// # Errors
-    /// The request as a whole got no answer that says what became of each. A write that was refused
-    /// is not an error.
+    /// The request as a whole got no answer that contains the outcome of each write. A refused
+    /// write is not an error.
     pub async fn bulk(
         &self,
         operations: &[Operation],
@@ -38,10 +39,10 @@ impl Client {
         outcomes(self.ask(call).await?, operations)
     }
 
-    /// Does one write.
+    /// Executes one write.
     ///
     /// # Errors
-    /// It was refused, or got no answer.
+    /// The write was refused, or got no answer.
     pub async fn write(&self, operation: &Operation) -> Result<Written, Error> {
         let outcomes = self.bulk(std::slice::from_ref(operation)).await?;
         match outcomes.into_iter().next() {
@@ -57,7 +58,7 @@ impl Client {
 
 #[derive(Deserialize)]
 struct Bulk {
-    /// Each a map of one entry: what was to be done, and what became of it.
+    /// Each item is a map of one entry: the action and its outcome.
     items: Vec<BTreeMap<Action, Item>>,
 }
 
@@ -97,7 +98,8 @@ impl Item {
     }
 }
 
-/// An answer that does not say of each write, in their order, what became of it, says it of none.
+/// Returns the outcomes. An answer that does not report every write, in their order, is rejected as
+/// a whole.
 fn outcomes(bulk: Bulk, operations: &[Operation]) -> Result<Vec<Result<Written, Refusal>>, Error> {
     if bulk.items.len() != operations.len() {
         return Err(mismatch("as many as there were writes"));

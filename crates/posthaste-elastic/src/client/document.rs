@@ -14,44 +14,44 @@ use crate::{Error, ErrorKind};
 
 const GET: &str = "get";
 
-/// A document that is there.
+/// An existing document.
 #[derive(Clone, Debug)]
 pub struct Document {
     /// Its id.
     pub id: String,
     /// Its version.
     pub version: i64,
-    /// How it is, for [`Condition::Unchanged`](crate::Condition::Unchanged).
+    /// The state of the document, for [`Condition::Unchanged`](crate::Condition::Unchanged).
     pub seen: Seen,
-    /// What it holds, where it was asked for.
+    /// The content, if it was requested.
     pub source: Option<Box<RawValue>>,
 }
 
-/// Which state is read.
+/// The state of a document that a read returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// That of the last write, also of one that no search finds yet.
+    /// The state after the last write, even if no search finds it yet.
     Latest,
-    /// That which searches have seen since the last refresh.
+    /// The state that searches have seen since the last refresh.
     Searchable,
 }
 
-/// What is read of a document beside its version.
+/// The part of a document that is read in addition to its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Everything.
+    /// The whole document.
     Whole,
-    /// One of its fields, with what is below it.
+    /// One of its fields, with nested fields.
     Field(&'static str),
-    /// Nothing.
+    /// No content.
     None,
 }
 
 impl Document {
-    /// Reads what it holds.
+    /// Deserializes the content.
     ///
     /// # Errors
-    /// It holds something else, or was read without its source.
+    /// The content has another structure, or the document was read without its content.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, Error> {
         let source = self.source.as_deref().map_or("null", RawValue::get);
         serde_json::from_str(source).map_err(|error| {
@@ -62,10 +62,10 @@ impl Document {
 }
 
 impl Client {
-    /// Reads one document, or none if it is not there.
+    /// Reads one document, `None` if it does not exist.
     ///
     /// # Errors
-    /// Also where there is no such index: that is not an answer about a document.
+    /// Also if the index does not exist: that is not an answer about a document.
     pub async fn get(&self, index: &str, id: &str) -> Result<Option<Document>, Error> {
         let found = self
             .multi_get(index, &[id], Reading::Latest, Source::Whole)
@@ -77,11 +77,10 @@ impl Client {
         }
     }
 
-    /// Reads these documents in one request, in their order: each as it is, or that it is not
-    /// there, or why that could not be error.
+    /// Reads these documents in one request, in their order: each as the document, `None` if it
+    /// does not exist, or the reason why it could not be read.
     ///
-    /// A read may be answered by a stale copy of the shard: what it shows was true, and may be so
-    /// no more.
+    /// A stale copy of the shard may answer a read: the result was true once, and may be outdated.
     ///
     /// # Errors
     /// The request as a whole got no answer.

@@ -1,6 +1,6 @@
-//! The client: about a dozen calls, by hand over HTTP, because what a caller must know (which item
-//! of a bulk request was refused, at which version a document is, whether a call may have been
-//! done) is what it is for.
+//! The client: approximately a dozen calls, written by hand over HTTP, because callers need details
+//! of every answer: which item of a bulk request was refused, at which version a document is,
+//! whether a call may have been executed.
 
 mod admin;
 mod answer;
@@ -31,15 +31,15 @@ pub use operation::{Condition, Effect, Operation, Refusal, Script, Seen, Written
 pub use search::{Hit, Page, PointInTime};
 use send::Call;
 
-/// An address that swallows packets is given up sooner than one that thinks.
+/// Timeout of connecting: an address that drops packets fails sooner than a slow server.
 const CONNECT: Duration = Duration::from_secs(10);
 const NEW: &str = "client";
 
-/// A client of one Elasticsearch or OpenSearch, or of the load balancer before several nodes.
+/// A client of one Elasticsearch or OpenSearch node, or of the load balancer in front of several.
 ///
-/// Each call is made once, within the [time limit](Self::time_limit). Names of indexes are taken as
-/// they are: a pattern, or a list, is refused. Writing to an index that is not there creates it,
-/// unless configured otherwise by `action.auto_create_index`.
+/// Each call is sent once, within the [time limit](Self::time_limit). Names of indexes are literal:
+/// patterns and lists are refused. A write to a missing index creates it, unless the server's
+/// `action.auto_create_index` forbids that.
 ///
 /// ```no_run
 /// use posthaste_elastic::{Client, Condition, Operation};
@@ -71,22 +71,22 @@ pub struct Client {
     carrier: Option<Transport>,
 }
 
-/// What a client asks, for who [carries](Client::with_transport) it.
+/// A request of the client, for a custom [transport](Client::with_transport).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// `GET`, `POST`, `PUT` or `DELETE`.
     pub method: String,
-    /// The path, and what follows a question mark.
+    /// The path, with the query string.
     pub path: String,
     /// The body.
     pub body: Vec<u8>,
 }
 
-/// Brings the status and the body of an answer, or none.
+/// Returns the status and the body of an answer, `None` if there is none.
 type Transport = Arc<dyn Fn(Request) -> PendingResponse + Send + Sync>;
 type PendingResponse = Pin<Box<dyn Future<Output = Option<(u16, Vec<u8>)>> + Send>>;
 
-/// Whose server it is.
+/// The product that the server runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavour {
     /// Elasticsearch.
@@ -95,29 +95,29 @@ pub enum Flavour {
     OpenSearch,
 }
 
-/// What a server says of itself.
+/// The server's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
-    /// Whose it is.
+    /// The product.
     pub flavour: Flavour,
     /// Its version.
     pub version: String,
 }
 
 impl Client {
-    /// Calls this address, with a client of this kind; which TLS there is, is the kind's affair.
-    /// Where reqwest was built to leave the provider of TLS to the program, that is to be installed
-    /// before, for `http://` too: reqwest panics without.
+    /// Creates a client of this address from an HTTP client builder, which decides about TLS. If
+    /// reqwest was built without a TLS provider, the program must install one before, for `http://`
+    /// too: reqwest panics without.
     ///
-    /// A name and a password in the address become [`basic_auth`](Self::basic_auth).
+    /// A user name and a password in the address become [`basic_auth`](Self::basic_auth).
     pub fn new(kind: ClientBuilder, url: &str) -> Result<Self, Error> {
         let mut url = Url::parse(url)
             .ok()
             .filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
-            // The address itself may hold a password: the error does not repeat it.
+            // The address may contain a password: the error does not repeat it.
             .ok_or_else(|| Error::invalid(NEW, "the address must be http://… or https://…"))?;
         let credentials = name::credentials(&url);
-        // Both fail only where there is no host.
+        // Both fail only if the address has no host.
         let _ = url.set_password(None);
         let _ = url.set_username("");
         url.set_query(None);
@@ -142,11 +142,11 @@ impl Client {
         }
     }
 
-    /// Has requests carried by this function in the place of HTTP, which decides what becomes of
-    /// each: there is no time limit.
+    /// Sends requests by this function instead of HTTP. The function decides the outcome of each
+    /// request; the time limit does not apply.
     ///
-    /// So a test meets the same answers in the same order each time that it draws them from the
-    /// same seed, as it never does over sockets.
+    /// A test can thus replay the same answers in the same order from the same seed, which sockets
+    /// do not allow.
     pub fn with_transport<F>(self, carry: impl Fn(Request) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Option<(u16, Vec<u8>)>> + Send + 'static,
@@ -156,7 +156,7 @@ impl Client {
         Self { carrier, ..self }
     }
 
-    /// Says who we are by a name and a password.
+    /// Authenticates with a user name and a password.
     pub fn basic_auth(self, user: &str, password: &str) -> Result<Self, Error> {
         self.authorized(&format!(
             "Basic {}",
@@ -164,7 +164,7 @@ impl Client {
         ))
     }
 
-    /// Says who we are by an API key, as the server gave it in base64 (`encoded`).
+    /// Authenticates with an API key, in the base64 form that the server returned (`encoded`).
     pub fn api_key(self, encoded: &str) -> Result<Self, Error> {
         self.authorized(&format!("ApiKey {encoded}"))
     }
@@ -183,16 +183,17 @@ impl Client {
         })
     }
 
-    /// How long a call may take, from connecting to the last byte of the answer; 30 s by default.
+    /// Sets the time limit of a call, from connecting to the last byte of the answer; 30 s by
+    /// default.
     ///
-    /// The server gets it too, so that it does not wait longer than we do for a shard that is away.
-    /// What it has begun it ends all the same.
+    /// The limit is also sent to the server, so that it does not wait longer than the client for an
+    /// unavailable shard. The server completes work that it has begun regardless of the limit.
     pub fn time_limit(self, time_limit: Duration) -> Self {
         Self { time_limit, ..self }
     }
 
-    /// How many bytes of an answer are read; 64 MiB by default. A longer one is none
-    /// ([`TooLong`](crate::ErrorKind::TooLong)).
+    /// Sets the most bytes of an answer that are read; 64 MiB by default. A longer answer is an
+    /// error ([`TooLong`](crate::ErrorKind::TooLong)).
     pub fn largest_answer(self, largest_answer: usize) -> Self {
         Self {
             largest_answer,
@@ -200,7 +201,7 @@ impl Client {
         }
     }
 
-    /// Asks the server who it is.
+    /// Reads the product and the version of the server.
     pub async fn info(&self) -> Result<Info, Error> {
         #[derive(Deserialize)]
         struct InfoBody {
@@ -221,7 +222,7 @@ impl Client {
         Ok(Info { flavour, version })
     }
 
-    /// Whose server it is, asked once.
+    /// Returns the product of the server, which is read once.
     async fn flavour(&self) -> Result<Flavour, Error> {
         match self.flavour.get() {
             Some(flavour) => Ok(*flavour),
@@ -232,7 +233,7 @@ impl Client {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A path may be a secret; what proves who we are is one.
+        // The path may be a secret; the credentials are one.
         let place = self.url.host_str().map(str::to_owned);
         let mut shown = f.debug_struct("Client");
         shown.field("host", &place).field("port", &self.url.port());

@@ -1,15 +1,15 @@
-//! Names as data: what is not a name is refused before it becomes part of an address.
+//! Checks of names before they become part of an address.
 
 use percent_encoding::percent_decode_str;
 use reqwest::Url;
 
 use crate::Error;
 
-/// What the servers forbid in the name of an index, and what they read as a pattern or a list.
+/// Characters that the servers forbid in the name of an index, or read as a pattern or a list.
 const FORBIDDEN: &str = "\\/*?\"<>| ,#:%";
 
-/// Whether this may be the name of an index or an alias: no pattern, no list, nothing that the
-/// servers refuse.
+/// Whether an index or an alias may have this name: it is no pattern, no list, and has nothing that
+/// the servers refuse.
 ///
 /// ```
 /// assert!(posthaste_elastic::is_index_name("pages-2026"));
@@ -25,7 +25,8 @@ pub fn is_index_name(name: &str) -> bool {
             .any(|c| FORBIDDEN.contains(c) || c.is_control() || c.is_uppercase())
 }
 
-/// The name of one index or alias. `DELETE /*` and `DELETE /a,b` are what this is for.
+/// Checks the name of one index or alias. This prevents calls such as `DELETE /*` and `DELETE
+/// /a,b`.
 pub(super) fn index<'a>(call: &'static str, name: &'a str) -> Result<&'a str, Error> {
     if is_index_name(name) {
         Ok(name)
@@ -35,7 +36,7 @@ pub(super) fn index<'a>(call: &'static str, name: &'a str) -> Result<&'a str, Er
     }
 }
 
-/// The name of a script or a pipeline.
+/// Checks the name of a script or a pipeline.
 pub(super) fn thing<'a>(call: &'static str, name: &'a str) -> Result<&'a str, Error> {
     if name.is_empty() || matches!(name, "." | "..") || name.contains(['*', ',', '/']) {
         let reason = format!("{name:?} is not a name of a script or a pipeline");
@@ -44,7 +45,7 @@ pub(super) fn thing<'a>(call: &'static str, name: &'a str) -> Result<&'a str, Er
     Ok(name)
 }
 
-/// The id of a document.
+/// Checks the id of a document.
 pub(super) fn id<'a>(call: &'static str, id: &'a str) -> Result<&'a str, Error> {
     if id.is_empty() || id.len() > 512 {
         return Err(Error::invalid(call, "an id has 1 to 512 bytes"));
@@ -52,7 +53,7 @@ pub(super) fn id<'a>(call: &'static str, id: &'a str) -> Result<&'a str, Error> 
     Ok(id)
 }
 
-/// The name and the password in an address.
+/// Returns the user name and the password in an address.
 pub(super) fn credentials(url: &Url) -> Option<(String, String)> {
     let has_any = !url.username().is_empty() || url.password().is_some();
     let decoded = |text| percent_decode_str(text).decode_utf8_lossy().into_owned();

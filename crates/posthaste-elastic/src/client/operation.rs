@@ -1,4 +1,4 @@
-//! What can be written, on what condition, and what becomes of it. No IO and no clock.
+//! Write operations, their conditions and their outcomes. No IO and no clock.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -18,7 +18,7 @@ pub struct Operation {
     pipeline: Option<String>,
     retries: u32,
     by_alias: bool,
-    /// The line below the one that says what is to be done.
+    /// The line after the action in a bulk request.
     body: Vec<u8>,
 }
 
@@ -31,103 +31,102 @@ pub(super) enum Action {
     Delete,
 }
 
-/// What must hold of a document for a write to be done; else it is a
-/// [`Conflict`](ErrorKind::Conflict).
+/// The condition on which a write is executed; otherwise it is a [`Conflict`](ErrorKind::Conflict).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Condition {
-    /// Nothing.
+    /// No condition.
     #[default]
     None,
-    /// It has not been written since it was seen so.
+    /// The document has not been written since this state was seen.
     Unchanged(Seen),
-    /// Its version, and that of its tombstone as long as there is one, is lower than this one,
-    /// which it then gets. Not for updates.
+    /// The version of the document, or of its tombstone while one exists, is lower than this one,
+    /// which the document then gets. Not for updates.
     Newer(i64),
     /// As [`Newer`](Self::Newer), or the same version. Not for updates.
     NotOlder(i64),
 }
 
-/// How a document was when it was read or written: each write gives it another number.
+/// The state of a document when it was read or written: each write changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Seen {
-    /// The number of the write.
+    /// The sequence number of the write.
     pub seq_no: u64,
-    /// The term of the primary shard that gave it.
+    /// The term of the primary shard that assigned the number.
     pub primary_term: u64,
 }
 
 impl Seen {
-    /// Whether it was the first write of its shard, whose index may be as new.
+    /// Whether it was the first write of its shard: the index may be new.
     pub(crate) fn is_first(self) -> bool {
         self.seq_no == 0
     }
 }
 
-/// A [stored](crate::Client::put_script) script and what it is given.
+/// A [stored](crate::Client::put_script) script and its parameters.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Script<'a, P> {
-    /// The name it is stored under.
+    /// The name under which it is stored.
     pub id: &'a str,
-    /// Its parameters: an object.
+    /// The parameters: an object.
     pub params: P,
 }
 
 /// A write that the server has acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// What it did.
+    /// The effect of the write.
     pub effect: Effect,
-    /// The document's version since then.
+    /// The version of the document after the write.
     pub version: i64,
-    /// How the document is since then.
+    /// The state of the document after the write.
     pub seen: Seen,
 }
 
-/// What an acknowledged write did.
+/// The effect of an acknowledged write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// The document is new.
+    /// The document was created.
     Created,
     /// The document was changed or replaced.
     Updated,
-    /// The document is gone.
+    /// The document was deleted.
     Deleted,
-    /// The script chose to write nothing.
+    /// The script wrote nothing.
     Noop,
-    /// There was no document to delete. Where a version was given, it stands as a tombstone now.
+    /// The document to delete did not exist. If a version was given, a tombstone has it now.
     NotFound,
 }
 
-/// Why one write among several was not done.
+/// The reason why one write among several was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Refusal {
-    /// What became of it.
+    /// The outcome of the write.
     pub kind: ErrorKind,
-    /// The status that it would have had alone.
+    /// The HTTP status that the write would have had alone.
     pub status: u16,
     /// The server's error, in one line.
     pub reason: String,
 }
 
 impl Refusal {
-    /// As the error of the call that was for this alone.
+    /// Converts the refusal to the error of a call with this write only.
     pub(crate) fn in_call(self, call: &'static str) -> Error {
         Error::new(call, self.kind, self.reason).answered(self.status, None)
     }
 }
 
 impl Operation {
-    /// Puts a document in the place of whatever is there.
+    /// Writes a document, and replaces an existing one.
     ///
     /// # Errors
-    /// The document is no JSON object.
+    /// The document is not a JSON object.
     pub fn index(index: &str, id: &str, document: &impl Serialize) -> Result<Self, Error> {
         Self::new(Action::Index, index, id).with(document)
     }
 
-    /// Puts a document where none is; else it is a [`Conflict`](ErrorKind::Conflict).
+    /// Writes a new document; if one exists, it is a [`Conflict`](ErrorKind::Conflict).
     ///
     /// # Errors
     /// As [`index`](Self::index).
@@ -135,14 +134,15 @@ impl Operation {
         Self::new(Action::Create, index, id).with(document)
     }
 
-    /// Has a script change a document that is there; else it is [`Missing`](ErrorKind::Missing).
+    /// Changes an existing document by a script; if none exists, it is
+    /// [`Missing`](ErrorKind::Missing).
     ///
-    /// The server reads, runs the script and writes as one step, or it is a
-    /// [`Conflict`](ErrorKind::Conflict): nothing is tried again, unless it is to be
-    /// [`retried`](Self::retried).
+    /// The server reads, runs the script and writes as one step; a concurrent write makes it a
+    /// [`Conflict`](ErrorKind::Conflict). It is not retried, unless [`retried`](Self::retried) is
+    /// set.
     ///
     /// # Errors
-    /// The parameters are no JSON object.
+    /// The parameters are not a JSON object.
     pub fn update(
         index: &str,
         id: &str,
@@ -155,7 +155,7 @@ impl Operation {
         Self::new(Action::Update, index, id).with(&Body { script })
     }
 
-    /// Deletes a document, if it is there.
+    /// Deletes a document, if it exists.
     pub fn delete(index: &str, id: &str) -> Self {
         Self::new(Action::Delete, index, id)
     }
@@ -180,8 +180,8 @@ impl Operation {
         if self.body.first() != Some(&b'{') {
             return Err(invalid("a document is a JSON object".into()));
         }
-        // Raw values go as they were written. No string of JSON holds a line end, so these are
-        // between its parts.
+        // Raw values are sent as they were written. JSON strings contain no literal line ends, so
+        // these are between tokens.
         for byte in &mut self.body {
             if matches!(byte, b'\n' | b'\r') {
                 *byte = b' ';
@@ -190,41 +190,41 @@ impl Operation {
         Ok(self)
     }
 
-    /// On this condition.
+    /// Sets the condition.
     pub fn when(self, condition: Condition) -> Self {
         Self { condition, ..self }
     }
 
-    /// Through this ingest pipeline. Updates go through none.
+    /// Sets the ingest pipeline. Not for updates.
     pub fn through(self, pipeline: &str) -> Self {
         let pipeline = Some(pipeline.to_owned());
         Self { pipeline, ..self }
     }
 
-    /// Has the server read, run the script and write again, this many times, where others write the
-    /// document between its read and its write. For updates without a condition.
+    /// Retries an update on the server up to this many times if other clients write the document
+    /// between its read and its write. For updates without a condition.
     pub fn retried(self, retries: u32) -> Self {
         Self { retries, ..self }
     }
 
-    /// Only where the name that was given is an alias: else it is [`NoIndex`](ErrorKind::NoIndex),
-    /// and no index of this name begins to be. Not for deletions: servers ignore it there.
+    /// Requires that the given name is an alias: otherwise it is [`NoIndex`](ErrorKind::NoIndex),
+    /// and the write creates no index of this name. Not for deletions: servers ignore it there.
     pub fn by_alias(self) -> Self {
         let by_alias = true;
         Self { by_alias, ..self }
     }
 
-    /// The index it writes to, as it was given.
+    /// Returns the index or alias to which it writes, as it was given.
     pub fn at(&self) -> &str {
         &self.index
     }
 
-    /// The document it writes.
+    /// Returns the id of the document that it writes.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// About how many bytes of a request it is.
+    /// Returns its approximate size in a request, in bytes.
     pub fn size(&self) -> usize {
         const AROUND: usize = 100;
         AROUND + self.index.len() + self.id.len() + self.body.len()
@@ -240,7 +240,7 @@ impl Operation {
         }
     }
 
-    /// A server would refuse the whole request for one of these.
+    /// Checks for errors because of which a server would refuse the whole request.
     pub(super) fn check(&self) -> Result<(), Error> {
         name::index(BULK, &self.index)?;
         name::id(BULK, &self.id)?;

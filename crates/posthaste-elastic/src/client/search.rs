@@ -1,4 +1,4 @@
-//! Searches, and walks over all that an index holds at one moment.
+//! Searches, and scans of an index as of one moment.
 
 use std::time::Duration;
 
@@ -15,36 +15,34 @@ use crate::{Error, ErrorKind};
 const SEARCH: &str = "search";
 const MOMENT: &str = "point in time";
 
-/// What a search found.
+/// A page of search results.
 #[derive(Clone, Debug)]
 pub struct Page {
-    /// What it found, in the order that was asked for.
+    /// The documents that were found, in the requested order.
     pub hits: Vec<Hit>,
-    /// How many there are in all, where that was
-    /// [counted](https://docs.opensearch.org/latest/api-reference/search-apis/search/)
-    /// (`track_total_hits`).
+    /// The number of all matching documents, if it was
     pub total: Option<u64>,
 }
 
 /// A document that a search found.
 #[derive(Clone, Debug)]
 pub struct Hit {
-    /// The index that it is in, never an alias.
+    /// The index that contains it, never an alias.
     pub index: String,
     /// Its id.
     pub id: String,
-    /// Its version, where `"version": true` was asked.
+    /// Its version, if `"version": true` was requested.
     pub version: Option<i64>,
-    /// How it is, where `"seq_no_primary_term": true` was asked.
+    /// The state of the document, if `"seq_no_primary_term": true` was requested.
     pub seen: Option<Seen>,
-    /// What it was sorted by: `search_after` goes on from here.
+    /// The values by which it was sorted: `search_after` continues after them.
     pub sort: Vec<Value>,
-    /// What it holds, unless `"_source": false` was asked.
+    /// The content, unless `"_source": false` was requested.
     pub source: Option<Box<RawValue>>,
 }
 
-/// An index as searches see it at one moment, held by the server until it is closed or was not used
-/// for as long as agreed.
+/// An index as searches see it at one moment. The server keeps it until it is closed, or not used
+/// for the agreed time.
 #[derive(Clone, Debug)]
 pub struct PointInTime {
     id: String,
@@ -53,21 +51,22 @@ pub struct PointInTime {
 }
 
 impl PointInTime {
-    /// What to sort by last, so that any two documents differ and `search_after` passes none over.
+    /// Returns the last sort key of a query. It makes the order of documents unique, so that
+    /// `search_after` skips none.
     ///
-    /// Elasticsearch 8 sorts by no `_id` unless a setting allows it, but knows where each document
-    /// stands in a point in time; OpenSearch 2 the reverse.
+    /// Elasticsearch 8 does not sort by `_id` unless a setting allows it, but has a position of
+    /// each document in a point in time (`_shard_doc`). OpenSearch 2 sorts by `_id` and has no such
+    /// position.
     pub fn last_sort(&self) -> Value {
         json!({(self.last): "asc"})
     }
 }
 
 impl Client {
-    /// Searches an index, or what an alias stands for, by a
-    /// [query](https://docs.opensearch.org/latest/query-dsl/).
+    /// Searches an index, or the indexes of an alias, by a
     ///
     /// # Errors
-    /// Also when part of the index could not be searched: what is not there was not sought.
+    /// Also if part of the index could not be searched: the results would be incomplete.
     pub async fn search(&self, index: &str, query: &impl Serialize) -> Result<Page, Error> {
         let path = [name::index(SEARCH, index)?, "_search"];
         let call = Call::new(SEARCH, Method::POST, &path).json(query)?;
@@ -75,11 +74,11 @@ impl Client {
         found.page()
     }
 
-    /// Searches as [`search`](Self::search), at one moment: with `sort` and `search_after` page by
-    /// page over all there is.
+    /// Searches as [`search`](Self::search), in a point in time: `sort` and `search_after` page
+    /// through all results.
     ///
     /// # Errors
-    /// As [`search`](Self::search), and when the moment is held no more
+    /// As [`search`](Self::search), and if the server no longer has the point in time
     /// ([`Missing`](ErrorKind::Missing)).
     pub async fn search_at(
         &self,
@@ -96,7 +95,7 @@ impl Client {
         found.page()
     }
 
-    /// Holds an index as searches see it now, for as long as this beyond each use.
+    /// Opens a point in time of an index. The server keeps it for this long after each use.
     pub async fn open_point_in_time(
         &self,
         index: &str,
@@ -118,7 +117,7 @@ impl Client {
         Ok(PointInTime { id, keep, last })
     }
 
-    /// Lets go of a moment before its time.
+    /// Closes a point in time before it expires.
     pub async fn close_point_in_time(&self, moment: PointInTime) -> Result<(), Error> {
         let (path, body): (&[&str], _) = match self.flavour().await? {
             Flavour::OpenSearch => (
@@ -129,7 +128,7 @@ impl Client {
         };
         let call = Call::new(MOMENT, Method::DELETE, path).json(&body)?;
         let answer = self.send(call).await?;
-        // What is gone already is closed.
+        // A point in time that no longer exists is closed.
         if answer.is_success() || answer.status == 404 {
             Ok(())
         } else {
@@ -137,7 +136,7 @@ impl Client {
         }
     }
 
-    /// Counts what a query finds, or everything.
+    /// Counts the documents that match a query, or all documents.
     ///
     /// # Errors
     /// As [`search`](Self::search).
@@ -158,7 +157,7 @@ impl Client {
     }
 }
 
-/// A search that would leave out what it cannot reach, is not a search.
+/// Refuses partial results: a search that skips unreachable shards is incomplete.
 fn whole(call: Call<'_>) -> Call<'_> {
     call.with("allow_partial_search_results", "false")
 }

@@ -15,7 +15,7 @@ use crate::{Error, ErrorKind};
 const JSON: &str = "application/json";
 const LINES: &str = "application/x-ndjson";
 
-/// What is asked.
+/// A request.
 pub(super) struct Call<'a> {
     pub(super) name: &'static str,
     method: Method,
@@ -25,7 +25,7 @@ pub(super) struct Call<'a> {
     body: Option<Bytes>,
 }
 
-/// What was answered, whatever it says.
+/// An answer with any status.
 pub(super) struct HttpResponse {
     pub(super) status: u16,
     pub(super) body: Bytes,
@@ -72,13 +72,13 @@ impl HttpResponse {
         (200..300).contains(&self.status)
     }
 
-    /// What it says, as an error.
+    /// Converts the answer to an error.
     pub(super) fn error(&self, call: &'static str) -> Error {
         let (kind, reason) = answer::meaning(self.status, &self.body);
         Error::new(call, kind, reason).answered(self.status, self.retry_after)
     }
 
-    /// Whether it is an error in the server's own words, and not in those of a proxy before it.
+    /// Whether the error is in the server's format, not that of a proxy in front of it.
     pub(super) fn is_the_servers(&self) -> bool {
         answer::parse_error(&self.body).is_some()
     }
@@ -90,7 +90,7 @@ impl HttpResponse {
 
     pub(super) fn read<T: DeserializeOwned>(&self, call: &'static str) -> Result<T, Error> {
         serde_json::from_slice(&self.body).map_err(|error| {
-            // Its words may quote what was read.
+            // The text of the parser's error may quote the answer.
             let place = format!("line {} column {}", error.line(), error.column());
             let reason = format!("the answer could not be read, {place}");
             Error::new(call, ErrorKind::Unanswered, reason).answered(self.status, None)
@@ -99,7 +99,7 @@ impl HttpResponse {
 }
 
 impl Client {
-    /// Asks, and reads what a success says.
+    /// Sends a call, and reads the body of a successful answer.
     pub(super) async fn ask<T: DeserializeOwned>(&self, call: Call<'_>) -> Result<T, Error> {
         let name = call.name;
         let answer = self.send(call).await?;
@@ -110,7 +110,7 @@ impl Client {
         }
     }
 
-    /// Asks, and returns whatever is answered.
+    /// Sends a call, and returns the answer with any status.
     pub(super) async fn send(&self, call: Call<'_>) -> Result<HttpResponse, Error> {
         let url = address(&self.url, call.path, &call.query);
         if let Some(carrier) = &self.carrier {
@@ -173,7 +173,7 @@ impl Client {
         Err(Error::new(call, ErrorKind::TooLong, reason))
     }
 
-    /// The time limit, as servers read it.
+    /// Returns the time limit in the servers' format.
     pub(super) fn patience(&self) -> String {
         format!("{}ms", self.time_limit.as_millis().max(1))
     }
@@ -181,7 +181,7 @@ impl Client {
 
 fn address(base: &Url, path: &[&str], query: &[(&str, String)]) -> Url {
     let mut url = base.clone();
-    // What has a host has a path.
+    // A URL with a host always has path segments.
     if let Ok(mut segments) = url.path_segments_mut() {
         segments.pop_if_empty().extend(path);
     }
@@ -204,7 +204,7 @@ fn failed(call: &'static str, error: &reqwest::Error) -> Error {
     }
 }
 
-/// What went wrong, with the host and without the rest of the address: it may hold a secret.
+/// Describes the error with the host, without the rest of the address: it may contain a secret.
 pub(super) fn describe(error: &reqwest::Error) -> String {
     let place = error.url().and_then(|url| {
         let port = url.port_or_known_default()?;
@@ -232,7 +232,7 @@ pub(super) fn describe(error: &reqwest::Error) -> String {
     }
 }
 
-/// `Retry-After` in seconds, which is what proxies before these servers write.
+/// Reads `Retry-After` in seconds, the format of proxies in front of these servers.
 fn asked(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     seconds.parse().ok().map(Duration::from_secs)
