@@ -1,7 +1,7 @@
-//! A document that transactions touch, and what each stored script does to it.
+//! A document that transactions touch, and the effect of each stored script on it.
 //!
 //! The server runs `scripts/*.painless`; the model and the fake run these functions. The same calls
-//! against both must end the same.
+//! must have the same results on both.
 
 use std::collections::BTreeMap;
 
@@ -10,24 +10,24 @@ use serde_json::{Map, Value};
 
 use super::transaction::{Effect, MAX_AMOUNT, TransactionId};
 
-/// Into this many slots the transactions of a document are spread, by their ids. Two that share a
-/// slot may cost each other an attempt, no more.
+/// The number of slots over which the transactions of a document are spread, by their ids. Two
+/// transactions that share a slot may cost each other an attempt, nothing else.
 pub const FENCES: u64 = 64;
-/// This many open transactions a document holds; the next one has to wait.
+/// The most open transactions of a document; further ones have to wait.
 pub const MAX_HOLDS: usize = 256;
 
-/// What tells a hold that came too late: the mark that the last settle or undo left in its slot.
-/// Zero where none was left.
+/// The mark that the last settle or undo left in a slot; zero if there was none. It detects holds
+/// that arrive too late.
 ///
-/// A mark is drawn, never counted: after a write that was seen and then lost, a count would come
-/// round to the same number, and let the late hold in.
+/// A mark is random, not a counter: after a write that was seen and then lost, a counter would
+/// reach the same number again, and accept a late hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Fence(pub u64);
 
 impl Fence {
-    /// The slot in which a transaction's marks are left.
+    /// Returns the slot for the marks of a transaction.
     pub fn slot(id: &TransactionId) -> u64 {
-        // FNV-1a: the same in every program that ever touches these documents.
+        // FNV-1a: it must be the same in every program that ever writes these documents.
         let hash = id
             .as_str()
             .bytes()
@@ -38,62 +38,62 @@ impl Fence {
     }
 }
 
-/// What a document has reserved for an open transaction.
+/// The reservation of a document for an open transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
-    /// Whose it is.
+    /// The id of the transaction.
     pub id: TransactionId,
-    /// What the balance will gain.
+    /// The amount that the balance will gain.
     pub add: i64,
-    /// What will be set. While one hold sets, no other may.
+    /// The values that will be set. While one hold sets values, no other hold may.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub set: Map<String, Value>,
 }
 
-/// What transactions that ended long ago have given a document, so that they may be forgotten.
+/// The sum of transactions that ended long ago, so that they may be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Past {
-    /// What it gained by them; of those that it should still hold, what it would gain.
+    /// The amount that the document gained by them. For those that it still holds, the amount that
+    /// it would gain.
     pub add: i64,
-    /// Which those are: they were finished before, in milliseconds since 1970.
+    /// The time before which those transactions were finished, in milliseconds since 1970.
     pub before: i64,
 }
 
-/// A document as it is stored. It may have more fields; nothing here reads them, and no script
-/// drops them.
+/// A document as it is stored. It may have other fields; this crate does not read them, and no
+/// script removes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Document {
-    /// What is settled.
+    /// The settled balance.
     #[serde(default)]
     pub balance: i64,
-    /// The balance that it was opened with, by which an audit knows what it must have. No script
-    /// touches it.
+    /// The balance with which it was opened; an audit computes the expected balance from it. No
+    /// script changes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opened: Option<i64>,
-    /// What transactions have given it that are forgotten: they were
-    /// [pruned](super::Coordinator::prune).
+    /// The sum of transactions that were deleted by [pruning](super::Coordinator::prune).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub past: Option<Past>,
-    /// What is open.
+    /// The holds of open transactions.
     #[serde(default)]
     pub holds: Vec<Hold>,
     /// The marks, by slot.
     #[serde(default)]
     pub fences: BTreeMap<u64, Fence>,
-    /// What *set* sets.
+    /// The values that effects have set.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub data: Map<String, Value>,
 }
 
-/// Why a document does not take a hold. Nothing was written.
+/// The reason why a document rejects a hold. Nothing was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]
 pub enum Obstacle {
-    /// Its slot has another mark than was seen: this hold may be late, or somebody of the same slot
-    /// was faster.
+    /// Its slot has another mark than was read: this hold may be late, or another transaction of
+    /// the same slot was faster.
     #[error("has another mark than was seen")]
     Fenced,
-    /// Less is available than it would take.
+    /// Less is available than the transaction takes.
     #[error("has less available than it would lose")]
     Insufficient,
     /// The balance could grow beyond 2^53.
@@ -102,26 +102,26 @@ pub enum Obstacle {
     /// Another open transaction sets this document.
     #[error("is being set by another open transaction")]
     Busy,
-    /// It holds as many open transactions as it may.
+    /// It has the most open transactions that it may hold.
     #[error("holds as many open transactions as it may")]
     Full,
 }
 
 impl Document {
-    /// What can be spent: the balance without what open transactions may still take. What they will
-    /// give counts when they are settled.
+    /// Returns the amount that can be spent: the balance minus the amounts that open transactions
+    /// may still take. Amounts that they will add count once they are settled.
     pub fn available(&self) -> i64 {
         self.balance + self.holds.iter().map(|hold| hold.add.min(0)).sum::<i64>()
     }
 
-    /// The mark in the slot of a transaction.
+    /// Returns the mark in the slot of a transaction.
     pub fn fence(&self, id: &TransactionId) -> Fence {
         let mark = self.fences.get(&Fence::slot(id));
         mark.copied().unwrap_or_default()
     }
 
-    /// `hold.painless`. A hold that is there is written again: only a write that is acknowledged
-    /// says that it will stay.
+    /// Does the same as `hold.painless`. An existing hold is written again: only an acknowledged
+    /// write proves that it will persist.
     pub fn hold(
         &mut self,
         id: &TransactionId,
@@ -155,8 +155,8 @@ impl Document {
         Ok(())
     }
 
-    /// `settle.painless`: what was held happens. It always writes, for the mark and for the
-    /// acknowledgement.
+    /// Does the same as `release.painless` with `settle`: applies the hold. It always writes, for
+    /// the mark and for the acknowledgement.
     pub fn settle(&mut self, id: &TransactionId, mark: Fence) {
         if let Some(hold) = self.release(id, mark) {
             self.balance += hold.add;
@@ -164,13 +164,14 @@ impl Document {
         }
     }
 
-    /// `undo.painless`: what was held is let go. It always writes, for the mark and for the
-    /// acknowledgement.
+    /// Does the same as `release.painless` without `settle`: releases the hold. It always writes,
+    /// for the mark and for the acknowledgement.
     pub fn undo(&mut self, id: &TransactionId, mark: Fence) {
         self.release(id, mark);
     }
 
-    /// `prune.painless`: counts what was given from where it was counted up to. Whether it wrote.
+    /// Does the same as `prune.painless`: adds a sum to the past, if the past ends where the sum
+    /// begins. Returns whether it wrote.
     pub fn count_past(&mut self, from: i64, add: i64, before: i64) -> bool {
         let counted = self.counted_before();
         if counted < before {
@@ -183,7 +184,7 @@ impl Document {
         true
     }
 
-    /// Up to when its [past](Self::past) is counted.
+    /// Returns the time before which transactions are counted in its [past](Self::past).
     pub(super) fn counted_before(&self) -> i64 {
         self.past.map_or(0, |past| past.before)
     }

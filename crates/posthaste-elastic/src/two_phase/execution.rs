@@ -1,6 +1,6 @@
-//! One executor's work on one transaction: which requests next, and what their answers lead to.
+//! One executor's work on one transaction: its next requests, and the handling of their answers.
 //!
-//! Any number of them may work on one transaction, stop for ever anywhere, or go on after a year.
+//! Any number of them may work on one transaction, stop forever at any step, or continue later.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,55 +9,55 @@ use super::request::{Evidence, Request, Response, Seen, ValidMarks};
 use super::state::{Event, State};
 use super::step::{Sequence, Step};
 
-/// Why a transaction was given up.
+/// The reason why a transaction was abandoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reason {
-    /// Somebody asked for it.
+    /// A caller requested it.
     Asked,
     /// A document has less available than the transaction takes.
     Insufficient,
     /// A balance could have grown beyond 2^53.
     TooLarge,
-    /// A document is not there.
+    /// A document does not exist.
     Missing,
-    /// Others set a document, again and again.
+    /// Other transactions were setting a document at each attempt.
     Busy,
-    /// It was [adopted](super::Coordinator::adopt) at its end, which an account that still listed
-    /// it did not agree with: a person should inspect it.
+    /// It was [adopted](super::Coordinator::adopt) in a final state while an account still listed
+    /// it: an operator should inspect it.
     Listed,
 }
 
-/// What a step led to.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Progress {
-    /// The next step.
+    /// Continue with the next step.
     Next,
-    /// From the beginning, after a while: somebody else was there, or an answer is missing.
+    /// Start over after a delay: another process intervened, or an answer is missing.
     Again,
-    /// It is in this final state, and stays there.
+    /// The transaction is in this final state, and stays there.
     Ended(State),
-    /// There is no such transaction (a hint), and making it is not what was asked for.
+    /// The transaction does not exist (a hint), and the executor may not create it.
     Absent,
-    /// It was not begun: there is a transaction of this name which does something else.
+    /// Not begun: a transaction of this name exists and has other effects.
     Different,
-    /// It was not begun: this document is not there. Nothing was written.
+    /// Not begun: this document does not exist. Nothing was written.
     Missing(usize),
 }
 
-/// Where an executor stands with a transaction.
+/// The state of an executor's work on a transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Execution {
     documents: usize,
-    /// Make the transaction if there is none.
+    /// Whether it creates the transaction if it does not exist.
     may_create: bool,
-    /// It was tried, and the answer is missing: it may be there, unseen, or come yet.
+    /// A creation has no answer: the transaction may exist unseen, or appear later.
     may_be_there: bool,
-    /// Set once it is to be given up.
+    /// The reason, once the transaction is to be abandoned.
     reason: Option<Reason>,
-    /// How often more it may find its documents set by others.
+    /// Further attempts that may find documents being set by other transactions.
     patience: u8,
-    /// Where the transaction is, as far as is known.
+    /// The last known state of the transaction.
     state: Option<State>,
     sequence: Sequence,
     at: usize,
@@ -66,7 +66,7 @@ pub struct Execution {
 }
 
 impl Execution {
-    /// Makes a transaction on this many documents and brings it to its end.
+    /// Creates a transaction on this many documents and runs it to its end.
     pub fn create(documents: usize, patience: u8) -> Self {
         let start = Self::resume(documents, patience);
         Self {
@@ -75,7 +75,7 @@ impl Execution {
         }
     }
 
-    /// Brings a transaction that is there to its end.
+    /// Runs an existing transaction to its end.
     pub fn resume(documents: usize, patience: u8) -> Self {
         Self {
             documents,
@@ -91,7 +91,7 @@ impl Execution {
         }
     }
 
-    /// Gives a transaction up, unless it is decided.
+    /// Abandons a transaction, unless it is decided.
     pub fn roll_back(documents: usize, reason: Reason) -> Self {
         Self {
             reason: Some(reason),
@@ -99,7 +99,7 @@ impl Execution {
         }
     }
 
-    /// The step that is next.
+    /// Returns the next step.
     pub fn step(&self) -> Step {
         self.sequence.steps()[self.at]
     }
@@ -109,17 +109,17 @@ impl Execution {
         !matches!(self.step(), Step::Read | Step::ReadMark)
     }
 
-    /// Whether the transaction was ever seen, or is known to have been written down.
+    /// Whether the transaction was ever seen, or is known to have been recorded.
     pub(super) fn is_there(&self) -> bool {
         self.state.is_some()
     }
 
-    /// Why the transaction is being given up, if it is.
+    /// Returns the reason why the transaction is being abandoned, if it is.
     pub fn reason(&self) -> Option<Reason> {
         self.reason
     }
 
-    /// The marks of the documents that it goes by, from the check to the hold.
+    /// Returns the marks of the documents that it relies on, from their read to the hold.
     pub fn marks(&self) -> &[Fence] {
         match self.step() {
             Step::Begin => self.seen.marks(),
@@ -127,7 +127,7 @@ impl Execution {
         }
     }
 
-    /// What the next step asks for, in any order, together or not.
+    /// Returns the requests of the next step; they may be sent in any order, together or not.
     pub fn requests(&self) -> Vec<Request> {
         let each = |request: fn(usize) -> Request| (0..self.documents).map(request).collect();
         match (self.step(), self.state) {
@@ -152,7 +152,7 @@ impl Execution {
         }
     }
 
-    /// Takes the answers to all requests of the step, in their order.
+    /// Applies the answers to all requests of the step, in their order.
     pub fn answered(&mut self, answers: &[Response]) -> Progress {
         match (self.step(), answers) {
             (Step::Read, [Response::State(state)]) => self.choose_sequence(*state),
@@ -175,8 +175,8 @@ impl Execution {
         }
     }
 
-    /// Picks the sequence by a state that was read. The hint may be wrong: the first write of each
-    /// sequence finds out.
+    /// Chooses the sequence by the state that was read, a hint: the first write of each sequence
+    /// detects whether it was wrong.
     fn choose_sequence(&mut self, state: Option<State>) -> Progress {
         self.state = state;
         let sequence = match state {
@@ -207,7 +207,7 @@ impl Execution {
         Progress::Next
     }
 
-    /// A step of writes is done, each of them acknowledged.
+    /// Completes a step whose writes were all acknowledged.
     fn done(&mut self, step: Step, evidence: &[Evidence]) -> Progress {
         if step == Step::Begin {
             self.state = Some(State::Pending);
@@ -236,8 +236,7 @@ impl Execution {
         self.take(sequence, sequence.confirmed())
     }
 
-    /// Not every document holds the transaction. Which of them does is settled or undone later;
-    /// here it only counts what to try next.
+    /// Decides what to try next if holds are missing. Existing ones are settled or undone later.
     fn not_held(&mut self, answers: &[Response]) -> Progress {
         let refused = |of: Obstacle| answers.contains(&Response::Rejected(of));
         if answers.contains(&Response::Missing) {
@@ -249,7 +248,7 @@ impl Execution {
         if refused(Obstacle::TooLarge) {
             return self.abandon(Reason::TooLarge);
         }
-        // One that is full has a place once any transaction ends; who sets one may hold it long.
+        // A full document has room once any transaction ends; a busy one may be held for long.
         if refused(Obstacle::Busy) {
             match self.patience.checked_sub(1) {
                 Some(left) => self.patience = left,
@@ -259,7 +258,7 @@ impl Execution {
         self.again()
     }
 
-    /// Gives up a transaction that was created or pending a moment ago.
+    /// Abandons a transaction that was created or pending when it was read.
     fn abandon(&mut self, reason: Reason) -> Progress {
         self.reason = Some(reason);
         self.take(Sequence::Abandon, 0)
@@ -292,7 +291,7 @@ impl Execution {
 mod tests {
     use super::*;
 
-    /// Answers every request of the steps until this one as a sound store does.
+    /// Answers every request before this step as a correct store does.
     fn until(step: Step, mut execution: Execution) -> Execution {
         while execution.step() != step {
             let answers: Vec<_> = execution.requests().into_iter().map(well).collect();

@@ -1,5 +1,4 @@
-//! Why a transaction did not come to the end that was asked for, and what that means for what it
-//! would have moved.
+//! Reasons why a transaction did not end as requested, and whether it may have changed something.
 
 use std::fmt;
 
@@ -8,70 +7,69 @@ use super::state::State;
 use super::transaction::{Refusal, TransactionId};
 use crate::{Error, ErrorKind};
 
-/// Why a transaction did not come to the end that was asked for.
+/// The reason why a transaction did not end as requested.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// It breaks a rule. Nothing was written.
+    /// The request breaks a rule. Nothing was written.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The indexes are not as they must be. This call moved nothing.
+    /// The indexes are misconfigured. This call moved nothing.
     #[error("{0}")]
     Misconfigured(String),
-    /// A document is not there. This call wrote nothing.
+    /// A document does not exist. This call wrote nothing.
     #[error(
         "there is no document {0:?}: accounts are created before they take part, and never deleted"
     )]
     Missing(String),
-    /// There is a transaction of this name which does something else, and which proceeds
-    /// independently.
+    /// A transaction of this name exists, has other effects, and proceeds independently.
     #[error("a transaction named {0} exists and has other effects")]
     Different(TransactionId),
-    /// There is no such transaction, or none yet: one whose creation is late may still come.
+    /// The transaction does not exist, or does not exist yet: a late creation may still arrive.
     #[error("there is no transaction {0}")]
     Absent(TransactionId),
-    /// It was given up and moves nothing, now or later.
+    /// The transaction was rolled back and moves nothing, now or later.
     #[error("the transaction was rolled back: {}", why(*.0))]
     RolledBack(Option<Reason>),
-    /// It happened and cannot be given up: another one may reverse it.
+    /// The transaction is committed and cannot be rolled back: another transaction may reverse it.
     #[error("the transaction is finished, or will be: it was committed before")]
     Committed,
-    /// It is open. Recovery completes or aborts it.
+    /// The transaction is open. Recovery completes it or rolls it back.
     #[error("the transaction is open, and recovery will end it{}", because(.0.as_ref()))]
     Open(Option<Error>),
-    /// It may have been written down or not: if it was, it is open and recovery completes or aborts
-    /// it.
+    /// The transaction may have been recorded or not: if it was, it is open and recovery completes
+    /// it or rolls it back.
     #[error(
         "nobody knows whether the transaction was written down; if it was, recovery ends it ({0})"
     )]
     Ambiguous(Error),
-    /// A document that was to be opened may be there or not. The same call may be made again.
+    /// The document to open may exist or not. The same call may be made again.
     #[error("nobody knows whether the document {document:?} was opened: open it again ({error})")]
     Unopened {
         /// The document.
         document: String,
-        /// Why nobody knows.
+        /// The error that left the outcome unknown.
         error: Error,
     },
-    /// The documents were written so often that no consistent state was read.
+    /// The documents were written too often to read a consistent state.
     #[error("the documents changed during every read: read fewer of them together, or try again")]
     Moving,
-    /// This call could write nothing.
+    /// This call wrote nothing.
     #[error(transparent)]
     Unavailable(Error),
 }
 
 impl Failure {
-    /// Whether the transaction may have moved something, or may yet do it, by whatever call was
-    /// ever made with its name.
+    /// Whether any call that was ever made with this name may have moved something, or may still do
+    /// so.
     ///
-    /// It is safe to do the same under another name only where this is false. Where it is true, the
-    /// same call may be made again until one of them says.
+    /// Only if this is false is it safe to repeat the transaction under another name. If it is
+    /// true, the same call may be repeated until its result is definite.
     pub fn may_have_moved(&self) -> bool {
         match self {
             Self::Open(_)
             | Self::Ambiguous(_)
             | Self::Committed
-            // What an earlier call has written, or has sent that is late, was not seen.
+            // Earlier calls may have written, or sent late requests, that this call did not see.
             | Self::Misconfigured(_)
             | Self::Missing(_)
             | Self::Absent(_)
@@ -84,18 +82,18 @@ impl Failure {
         }
     }
 
-    /// As [`may_have_moved`](Self::may_have_moved), for a caller who knows that this was the first
-    /// call ever made with the transaction's name.
+    /// Like [`may_have_moved`](Self::may_have_moved), for a caller that knows that this was the
+    /// first call ever made with the transaction's name.
     pub fn may_have_moved_by_this_call(&self) -> bool {
         matches!(self, Self::Open(_) | Self::Ambiguous(_) | Self::Committed)
     }
 
-    /// What was to be read is not there any more.
+    /// Whether the thing to read no longer exists.
     pub(super) fn is_missing(&self) -> bool {
         matches!(self, Self::Unavailable(error) if error.kind() == ErrorKind::Missing)
     }
 
-    /// The same after the transaction was written down: the one that recovers carries it out.
+    /// Converts a failure after the transaction was recorded: recovery will run it to its end.
     pub(super) fn after_recording(self) -> Self {
         match self {
             Self::Unavailable(error) => Self::Open(Some(error)),
@@ -106,7 +104,7 @@ impl Failure {
         }
     }
 
-    /// Whether the same may succeed at another time: for a transaction that was rolled back, under
+    /// Whether the same call may succeed at another time; a transaction that was rolled back, under
     /// another name.
     pub fn may_pass(&self) -> bool {
         match self {
@@ -118,7 +116,7 @@ impl Failure {
     }
 }
 
-/// How a transaction ended, as the caller of `run` sees it.
+/// Returns the result of `run` for a final state.
 pub(super) fn ended(state: State, reason: Option<Reason>) -> Result<(), Failure> {
     match state {
         State::Finished => Ok(()),

@@ -1,11 +1,10 @@
 //! Several documents change together or not at all, by operations on single documents only.
 //!
-//! Elasticsearch and OpenSearch change one document at a time. A [`Transaction`] is written down as
-//! a document of its own; each document that it touches then *holds* it, the transaction is
-//! *committed* once all of them do, and each document is *settled*. What fails before the commit is
-//! undone. The states have the six names of the protocol that Elastic published; the rules are
-//! others, because that one loses money where a request is late, an answer is lost or an executor
-//! falls asleep.
+//! Elasticsearch and OpenSearch change one document at a time. A [`Transaction`] is recorded as a
+//! separate document; each document that it touches then *holds* it, the transaction is *committed*
+//! once all of them do, and each document is *settled*. A failure before the commit is undone. The
+//! states have the six names of the protocol that Elastic published; the rules differ, because that
+//! protocol loses money if a request is late, an answer is lost or an executor pauses.
 //!
 //! | rule | what it is | where |
 //! |---|---|---|
@@ -17,8 +16,8 @@
 //! | R6 | a process that finds a transaction decided has that acknowledged before acting on it | [`Step::Confirm`] |
 //! | R7 | what cannot be carried out is refused before anything is written | [`Transaction::new`] |
 //!
-//! None of them knows a clock. `tests/model` checks them exhaustively within bounds, and shows for
-//! each that without it money is lost.
+//! None of the rules depends on a clock. `tests/model` checks them exhaustively within bounds, and
+//! shows for each rule that money is lost without it.
 
 mod adopt;
 mod audit;

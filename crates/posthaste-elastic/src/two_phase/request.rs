@@ -1,55 +1,54 @@
-//! What is asked of the store, each of one document, and what its answers are worth.
+//! The requests to the store, each about one document, and the meaning of its answers.
 
 use super::document::{Fence, Obstacle};
 use super::state::{Event, State};
 
-/// One request of a step. It is about one document: the transaction's own, or that of the effect
+/// A request of a step. It is about one document: that of the transaction, or that of the effect
 /// with this index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Request {
-    /// Where the transaction is, as a hint of what to try.
+    /// Reads the state of the transaction, as a hint of what to try.
     Read,
-    /// The mark in the transaction's slot of a document.
+    /// Reads the mark in the transaction's slot of a document.
     ReadMark(usize),
-    /// Writes the transaction down, pending at once. Refused where one of that name is.
+    /// Records the transaction as pending. Refused if a transaction of this name exists.
     Create,
-    /// Brings the transaction from this state to what the event makes of it, if it is in this
-    /// state.
+    /// Changes the transaction from this state to the one after the event, if it is in this state.
     Advance(State, Event),
-    /// Writes the transaction without changing its state, if it is in this state.
+    /// Rewrites the transaction without a change of its state, if it is in this state.
     Touch(State),
-    /// Holds the document for the transaction, if the mark is still this one.
+    /// Holds the document for the transaction, if the document still has this mark.
     Hold(usize, Fence),
-    /// What the document holds for the transaction happens.
+    /// Applies what the document holds for the transaction.
     Settle(usize),
-    /// What the document holds for the transaction is let go.
+    /// Releases what the document holds for the transaction.
     Undo(usize),
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Response {
-    /// The write was made and acknowledged: whatever fails now, it stays.
+    /// The write was executed and acknowledged: no later failure loses it.
     Acknowledged,
-    /// What was read: the state of the transaction, if there is one. Its writer may yet lose it.
+    /// The state that was read, `None` without a transaction. A failure may still lose the write
+    /// that was read.
     State(Option<State>),
-    /// What was read: the mark that was asked for. Its writer may yet lose it.
+    /// The mark that was read. A failure may still lose the write that was read.
     Mark(Fence),
-    /// The transaction is not in the state that the request is for, or was there before. Nothing
-    /// was written.
+    /// The transaction is not in the state of the request, or existed before. Nothing was written.
     Elsewhere,
-    /// There is a transaction of this name which does something else. Nothing was written.
+    /// A transaction of this name exists and has other effects. Nothing was written.
     Different,
-    /// The document takes no such hold. Nothing was written.
+    /// The document rejects the hold. Nothing was written.
     Rejected(Obstacle),
-    /// There is no such document. Nothing was written.
+    /// The document does not exist. Nothing was written.
     Missing,
-    /// No answer, or one that says neither: it may have happened, may happen yet, or may be lost
-    /// again.
+    /// No answer, or an inconclusive one: the request may have been executed, may still be
+    /// executed, or may be lost again.
     Ambiguous,
 }
 
-/// That a write was acknowledged. Nothing else makes one: not a read, not an answer that nothing
+/// Proof that a write was acknowledged. It cannot come from a read, nor from an answer that nothing
 /// had to be done.
 #[derive(Debug)]
 pub(super) struct Evidence(());
@@ -60,7 +59,7 @@ impl Response {
     }
 }
 
-/// Marks that were seen before the transaction was known to be pending.
+/// Marks that were read before the transaction was acknowledged as pending.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Seen(Vec<Fence>);
 
@@ -73,15 +72,15 @@ impl Seen {
         &self.0
     }
 
-    /// The order is what matters: the one that settles or undoes can begin only after the
-    /// transaction was pending for the last time, so marks that were seen before that are older
-    /// than any settle or undo, and a hold that carries them cannot come after one.
+    /// Converts marks to valid ones. The order matters: a process can begin to settle or undo only
+    /// after the transaction was pending for the last time, so marks that were read before that are
+    /// older than any settle or undo, and a hold with such marks fails after one.
     pub(super) fn then_pending(self, _pending: &[Evidence]) -> ValidMarks {
         ValidMarks(self.0)
     }
 }
 
-/// Marks that a hold may carry.
+/// Marks that a hold may contain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct ValidMarks(Vec<Fence>);
 

@@ -1,39 +1,39 @@
-//! The states of a transaction and the only ways from one to another. They go forward only.
+//! The states of a transaction and the transitions between them. Transitions only go forward.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Where a transaction is, by the six names of the published protocol.
+/// The state of a transaction, by the six names of the published protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// Written down; nobody has begun it.
+    /// Recorded; no process has begun it.
     Created,
-    /// Its holds are being put on the documents. It may still commit or abort.
+    /// Documents are being held for it. It may still commit or roll back.
     Pending,
-    /// Decided: all documents held it, and will have it.
+    /// Decided: all documents held it, and will settle it.
     Committed,
-    /// Every document has it, and none holds it any more.
+    /// Every document has settled it, and none holds it.
     Finished,
-    /// Decided: no document will have it.
+    /// Decided: no document will settle it.
     Terminating,
-    /// No document has it, and none holds it any more.
+    /// No document has settled it, and none holds it.
     RolledBack,
 }
 
-/// What can happen to a transaction.
+/// An event of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// Somebody set about it.
+    /// A process began it.
     Begun,
     /// All of its documents hold it.
     Held,
-    /// All of its documents have it.
+    /// All of its documents have settled it.
     Settled,
-    /// Somebody gave it up.
+    /// A process abandoned it.
     Abandoned,
-    /// All of its documents are rid of it.
+    /// All of its documents have undone it.
     Undone,
 }
 
@@ -41,14 +41,14 @@ pub enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a transaction that is {state} cannot be {event:?}")]
 pub struct IllegalTransition {
-    /// Where the transaction was.
+    /// The state of the transaction.
     pub state: State,
-    /// The requested effects.
+    /// The event that is impossible in this state.
     pub event: Event,
 }
 
 impl State {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 6] = [
         Self::Created,
         Self::Pending,
@@ -58,7 +58,7 @@ impl State {
         Self::RolledBack,
     ];
 
-    /// The whole law.
+    /// Returns the state after an event. These are all transitions.
     ///
     /// ```
     /// use posthaste_elastic::two_phase::{Event, State};
@@ -68,7 +68,7 @@ impl State {
     pub fn next(self, event: Event) -> Result<Self, IllegalTransition> {
         match (self, event) {
             (Self::Created, Event::Begun) => Ok(Self::Pending),
-            // Nothing is held for it yet: only who saw it pending may hold.
+            // No document holds it: only a process that saw it pending may hold.
             (Self::Created, Event::Abandoned) => Ok(Self::RolledBack),
             (Self::Pending, Event::Held) => Ok(Self::Committed),
             (Self::Pending, Event::Abandoned) => Ok(Self::Terminating),
@@ -78,13 +78,13 @@ impl State {
         }
     }
 
-    /// Nothing happens to it any more.
+    /// Whether no event is possible in this state.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Finished | Self::RolledBack)
     }
 }
 
-/// As the documents say it.
+/// The name that stored transactions contain.
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

@@ -1,41 +1,41 @@
 //! The steps of a transaction, as lists. The executor, the model and the tests that stop after
-//! every step go by these lists and by nothing else.
+//! every step use these lists and nothing else.
 
-/// A step: one or several requests that do not depend on each other, each about a document of its
-/// own.
+/// A step: one or several requests that do not depend on each other, each for a different document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// Read where the transaction is. Every attempt begins here, except the first of who makes the
-    /// transaction.
+    /// Read the state of the transaction. Every attempt begins here, except the first attempt of a
+    /// process that creates the transaction.
     Read,
     /// Read the marks of all documents.
     ReadMark,
-    /// Have it acknowledged that the transaction is pending, after the check.
+    /// Write the transaction as pending, and have that acknowledged after the marks were read.
     Begin,
     /// Hold every document.
     Hold,
-    /// Decide that it happens.
+    /// Decide for the transaction.
     Commit,
-    /// Have it acknowledged that the state which was read is not a passing one.
+    /// Rewrite the transaction in the state that was read, so that the state is acknowledged and
+    /// cannot be lost.
     Confirm,
     /// Settle every document.
     Settle,
-    /// Say that all are settled.
+    /// Record that all documents are settled.
     Finish,
-    /// Decide that it does not happen.
+    /// Decide against the transaction.
     Abandon,
     /// Undo every document.
     Undo,
-    /// Say that all are undone.
+    /// Record that all documents are undone.
     RollBack,
 }
 
-/// Where a list of steps leads.
+/// A list of steps from one state to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sequence {
     /// Find out which sequence to take.
     Enter,
-    /// From nothing, created or pending to committed.
+    /// From no transaction, created or pending to committed.
     Forward,
     /// From committed to finished.
     Settle,
@@ -43,12 +43,12 @@ pub enum Sequence {
     Abandon,
     /// From terminating to rolled-back.
     Undo,
-    /// From a final state nowhere: only to have it acknowledged.
+    /// From a final state: only has it acknowledged.
     Rest,
 }
 
 impl Sequence {
-    /// All of them.
+    /// All sequences.
     pub const ALL: [Self; 6] = [
         Self::Enter,
         Self::Forward,
@@ -58,7 +58,7 @@ impl Sequence {
         Self::Rest,
     ];
 
-    /// Its steps, each of which needs everything before it.
+    /// Returns its steps. Each step requires that the one before is complete.
     pub const fn steps(self) -> &'static [Step] {
         match self {
             Self::Enter => &[Step::Read],
@@ -70,8 +70,8 @@ impl Sequence {
         }
     }
 
-    /// The sequence for the one that has just had it acknowledged that the transaction is where
-    /// this one begins: nothing is left to confirm.
+    /// Returns the index of the first step for a process whose own write has just reached the state
+    /// in which this sequence begins: that state needs no confirmation.
     pub(super) fn confirmed(self) -> usize {
         usize::from(self.steps()[0] == Step::Confirm)
     }

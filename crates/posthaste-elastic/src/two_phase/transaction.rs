@@ -1,4 +1,4 @@
-//! What is to change, and what may not be asked for.
+//! Transactions and the limits that they are checked against.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,23 +7,21 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The largest number that is the same in JSON, Java and Rust: no amount and no balance goes beyond
-/// it.
+/// The limit of amounts and balances: larger numbers differ between JSON, Java and Rust.
 pub const MAX_AMOUNT: i64 = 1 << 53;
-/// What one transaction may touch: each document is one more that others wait for.
+/// The most documents of one transaction. Other transactions may wait for each of them.
 pub const MAX_EFFECTS: usize = 64;
-/// The values of one effect as JSON, in bytes: they stand in the transaction and, while it is open,
-/// in the document twice.
+/// The most JSON bytes that one effect sets. They are stored in the transaction and, while it is
+/// open, twice in the document.
 pub const MAX_SET: usize = 64 * 1024;
 
-/// The name of a transaction, chosen by the one that makes it: the same name is the same
-/// transaction.
+/// The name of a transaction, chosen by its creator: the same name is the same transaction.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TransactionId(Arc<str>);
 
 impl TransactionId {
-    /// A name of `[A-Za-z0-9_-]{1,64}`.
+    /// Checks a name of `[A-Za-z0-9_-]{1,64}`.
     pub fn new(id: &str) -> Result<Self, Refusal> {
         match is_name(id) {
             true => Ok(Self(id.into())),
@@ -31,7 +29,7 @@ impl TransactionId {
         }
     }
 
-    /// As it was given.
+    /// Returns the name as it was given.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -57,24 +55,24 @@ impl fmt::Display for TransactionId {
     }
 }
 
-/// What happens to one document.
+/// The change of one document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Effect {
     /// The id of the document.
     pub document: String,
-    /// What its balance gains, or loses. What is to be lost must be there, apart from what others
-    /// have reserved.
+    /// The amount that its balance gains, or loses if negative. The amount to lose must be
+    /// available, in addition to reservations of other transactions.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub add: i64,
-    /// Values for fields of its `data`. One open transaction at a time may hold a document for
-    /// that.
+    /// Values for fields of its `data`. Only one open transaction at a time may set fields of a
+    /// document.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub set: Map<String, Value>,
 }
 
 impl Effect {
-    /// The balance gains `amount`, or loses it.
+    /// Adds `amount` to the balance, or subtracts it if negative.
     pub fn add(document: &str, amount: i64) -> Self {
         Self {
             document: document.to_owned(),
@@ -83,7 +81,7 @@ impl Effect {
         }
     }
 
-    /// Fields of `data` get these values.
+    /// Sets fields of `data` to these values.
     pub fn set(document: &str, values: Map<String, Value>) -> Self {
         Self {
             document: document.to_owned(),
@@ -92,7 +90,7 @@ impl Effect {
         }
     }
 
-    /// Whether it can be one of a transaction's.
+    /// Checks the limits of one effect.
     pub(super) fn check(&self) -> Result<(), Refusal> {
         let document = || self.document.clone();
         if !is_name(&self.document) {
@@ -112,7 +110,7 @@ impl Effect {
     }
 }
 
-/// Several effects that happen together or not at all. One that was made is valid.
+/// Several effects that are applied together or not at all. A value of this type is valid.
 ///
 /// ```
 /// use posthaste_elastic::two_phase::Transaction;
@@ -128,13 +126,13 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    /// Whether these are its effects, in whatever order: of each document it has one.
+    /// Whether these are its effects, in any order: it has one effect for each document.
     pub(super) fn has_effects(&self, others: &[Effect]) -> bool {
         let is_there = |effect| others.contains(effect);
         self.effects.len() == others.len() && self.effects.iter().all(is_there)
     }
 
-    /// Checks everything that can be checked without the documents.
+    /// Creates a transaction, and checks everything that can be checked without the documents.
     pub fn new(id: &str, effects: Vec<Effect>) -> Result<Self, Refusal> {
         let id = TransactionId::new(id)?;
         if effects.is_empty() || effects.len() > MAX_EFFECTS {
@@ -150,7 +148,7 @@ impl Transaction {
         Ok(Self { id, effects })
     }
 
-    /// `amount` units go from one account to another.
+    /// Transfers `amount` units from one account to another.
     pub fn transfer(id: &str, from: &str, to: &str, amount: i64) -> Result<Self, Refusal> {
         if !(1..=MAX_AMOUNT).contains(&amount) {
             return Err(Refusal::Amount(amount));
@@ -161,46 +159,46 @@ impl Transaction {
         )
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn id(&self) -> &TransactionId {
         &self.id
     }
 
-    /// What it does, each on a document of its own.
+    /// Returns its effects, each on a different document.
     pub fn effects(&self) -> &[Effect] {
         &self.effects
     }
 }
 
-/// What was asked for breaks a rule. Nothing was written.
+/// The rule that a request breaks. Nothing was written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The transaction's name.
+    /// The transaction's name is invalid.
     #[error("the transaction's id {0:?} is not of [A-Za-z0-9_-]{{1,64}}")]
     TransactionId(String),
-    /// A document's name.
+    /// A document's name is invalid.
     #[error("the document's id {0:?} is not of [A-Za-z0-9_-]{{1,64}}")]
     DocumentId(String),
-    /// No effect, or too many.
+    /// The transaction has no effect, or too many.
     #[error("a transaction has from 1 to {MAX_EFFECTS} effects, not {0}")]
     Effects(usize),
-    /// An effect that would do nothing.
+    /// An effect changes nothing.
     #[error("the effect on {0:?} adds zero and sets nothing: an effect does something")]
     Nothing(String),
-    /// An amount beyond what JSON can carry, or a transfer of nothing or less.
+    /// An amount is too large for JSON, or a transfer is of zero or less.
     #[error(
         "the amount {0} is not allowed: a transfer moves from 1 to 2^53, an effect adds from -2^53 \
          to 2^53"
     )]
     Amount(i64),
-    /// One document in two effects: its holds are found by the transaction's id, of which it has
-    /// one.
+    /// Two effects change one document: holds are found by the transaction's id, so a document can
+    /// have only one of each transaction.
     #[error("the document {0:?} is there twice: a transaction has one effect for each document")]
     Twice(String),
-    /// Transactions are forgotten only when nobody can be at them any more.
+    /// The age is too low: transactions are deleted only when no process can work on them any more.
     #[error("transactions are forgotten an hour after their end at the earliest")]
     Young,
-    /// Values that would make the document heavy for everybody.
+    /// The values are too large: they would slow down every use of the document.
     #[error("the values for {0:?} take more than {MAX_SET} bytes as JSON")]
     TooMuchToSet(String),
 }
