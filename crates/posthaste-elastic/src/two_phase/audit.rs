@@ -1,8 +1,9 @@
-//! The audit: all documents against all transactions, while both change, in pages.
+//! The audit: compares all documents with all transactions, in pages, while both change.
 //!
-//! A document is judged by transactions that were read while nobody wrote it: it is read before and
-//! after, and checked again if it was written in between. What was settled on it before the first
-//! read was committed before that, so a search after it finds it; what it holds is not settled.
+//! A document is compared with transactions that were read while it was not written: it is read
+//! before and after them, and checked again if it was written in between. Transactions settled on
+//! it before the first read were committed before that, so a later search finds them; transactions
+//! that it holds are not settled.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,41 +20,43 @@ use super::stored::Record;
 use super::transaction::TransactionId;
 use crate::{Document as StoredDocument, Page, Source};
 
-/// This often a document is checked that others write meanwhile.
+/// The most checks of a document that other processes are writing.
 const LOOKS: usize = 8;
-/// This many findings are named; the others are counted.
+/// The most findings that are listed; further ones are counted.
 const NAMED: usize = 1_000;
 
-/// What an audit came to.
+/// The result of an audit.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Audit {
-    /// This many documents were judged.
+    /// The number of documents that were checked.
     pub documents: u64,
-    /// What these have: equal to `opened` and `settled` together, unless one of them disagrees.
+    /// The sum of the balances of documents with an opening balance: equal to `opened` plus
+    /// `settled`, unless a document disagrees.
     pub balances: i128,
-    /// What they were opened with.
+    /// The sum of the opening balances.
     pub opened: i128,
-    /// What settled transactions have given them, and taken.
+    /// The sum that settled transactions added to these documents or took from them.
     pub settled: i128,
-    /// What open transactions reserve of them.
+    /// The sum that open transactions reserve of all documents.
     pub reserved: i128,
-    /// This many of them do not say what they were opened with: nothing tells what their balance
-    /// should be.
+    /// The number of documents without an opening balance: their balance cannot be checked.
     pub unopened: u64,
-    /// This many were not judged: others wrote them at each of eight reads.
+    /// The number of documents that were not checked: they were written during each of eight
+    /// attempts.
     pub moving: u64,
-    /// Which those are, up to a thousand.
+    /// Their ids, up to a thousand.
     pub not_judged: Vec<String>,
-    /// This many transactions are in each state.
+    /// The number of transactions in each state.
     pub transactions: BTreeMap<String, u64>,
-    /// What is wrong, up to a thousand.
+    /// The contradictions, up to a thousand.
     pub disagreements: Vec<Disagreement>,
-    /// This many more disagreements there are.
+    /// The number of further contradictions.
     pub more: u64,
 }
 
 impl Audit {
-    /// Nothing is wrong with what was judged. What [`moving`](Self::moving) counts was not.
+    /// Whether the checked documents and transactions agree. Those that [`moving`](Self::moving)
+    /// counts were not checked.
     pub fn agrees(&self) -> bool {
         self.disagreements.is_empty()
     }
@@ -67,7 +70,7 @@ impl Audit {
         }
     }
 
-    /// These are written too often to be judged.
+    /// Skips documents that are written too often to be checked.
     fn give_up(&mut self, ids: Vec<String>) {
         self.moving += ids.len() as u64;
         let room = NAMED.saturating_sub(self.not_judged.len());
@@ -92,19 +95,19 @@ impl Audit {
     }
 }
 
-/// A document, or why it is none.
+/// A document, or the reason why it cannot be read.
 type Readable = Result<Document, String>;
 
 impl Coordinator {
-    /// Holds every document against every transaction and says which of them disagree, while others
-    /// go on.
+    /// Compares every document with every transaction and returns the contradictions, while other
+    /// processes continue.
     ///
-    /// It writes nothing, and takes memory for a page at a time. A document's balance can be judged
-    /// only if it was [opened](Self::open) or adopted, and as long as its finished transactions are
-    /// kept or were [pruned](Self::prune), not deleted by hand.
+    /// It writes nothing, and uses memory for one page at a time. A document's balance can be
+    /// checked only if the document was [opened](Self::open) or adopted, and while its finished
+    /// transactions exist or were [pruned](Self::prune), not deleted by hand.
     ///
     /// # Errors
-    /// Something could not be read.
+    /// An index could not be read.
     pub async fn audit(&self) -> Result<Audit, Failure> {
         self.check().await?;
         let mut audit = Audit::default();
@@ -184,7 +187,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// The transactions that these documents hold.
+    /// Reads the transactions that these documents hold.
     async fn holders(&self, documents: &BTreeMap<&str, Readable>) -> Result<Holders, Failure> {
         let readable = documents.values().flatten();
         let ids: BTreeSet<&TransactionId> = readable
@@ -200,7 +203,7 @@ impl Coordinator {
                 match found.map(|found| found.read::<Record>()) {
                     Some(Ok(record)) => holders.insert((*id).clone(), Some(record)),
                     None => holders.insert((*id).clone(), None),
-                    // That it cannot be understood is reported where transactions are gone through.
+                    // The check of transactions reports unreadable ones.
                     Some(Err(_)) => None,
                 };
             }
@@ -208,7 +211,8 @@ impl Coordinator {
         Ok(holders)
     }
 
-    /// What transactions have given these documents that they do not hold any more.
+    /// Returns the sum that committed and finished transactions added to each document, without
+    /// those that it still holds.
     pub(super) async fn settled(
         &self,
         documents: &BTreeMap<&str, Readable>,
@@ -253,7 +257,7 @@ impl Coordinator {
                     let settled = settled.entry(effect.document).or_default();
                     *settled += match (is_counted, is_held) {
                         (false, false) => add,
-                        // Its past has it, and it does not.
+                        // The past includes the transaction, which the document still holds.
                         (true, true) => -add,
                         (false, true) | (true, false) => 0,
                     };
@@ -278,8 +282,9 @@ impl Coordinator {
             let state = record.transaction_state;
             *audit.transactions.entry(state.to_string()).or_default() += 1;
             audit.add(disagreement::check_transaction(&hit.id, &record));
-            // One that was given up may have been given up for that; one that breaks a rule is
-            // named already, and its documents may have no names.
+            // A rolled-back transaction may have been rolled back because a document is missing.
+            // One that breaks a rule is reported already, and the names of its documents may be
+            // invalid.
             let is_decided = matches!(state, State::Committed | State::Finished);
             if is_decided && record.transaction(&hit.id).is_ok() {
                 for effect in record.effects {

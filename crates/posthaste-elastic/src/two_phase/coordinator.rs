@@ -1,4 +1,4 @@
-//! Brings transactions to their ends: makes each step's calls, waits, leaves the rest to recovery.
+//! Runs transactions: makes the calls of each step, waits, and leaves the rest to recovery.
 
 use std::time::{Duration, Instant};
 
@@ -17,33 +17,33 @@ use crate::{Client, Error, ErrorKind, Operation};
 
 /// Attempts of a call before it leaves a transaction to recovery: with the waits some seconds.
 const ATTEMPTS: u32 = 10;
-/// Attempts of a pass of recovery while nothing can be written: it comes back, and others wait.
+/// Attempts of recovery while it cannot write: a later pass retries, and other transactions wait.
 const LOOKS: u32 = 3;
-/// This often a call finds documents that others set before it gives its transaction up.
+/// Attempts that may find documents set by others before a call abandons its transaction.
 const PATIENCE: u8 = 6;
-/// What a caller waits for.
+/// The event for which a caller waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WaitFor {
     Settled,
     Ended,
 }
 
-/// What was to be created.
+/// The outcome of a creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Created {
-    /// Is the first of its shard: its index may be new.
+    /// It was the first write of its shard: the index may be new.
     First,
     Now,
-    /// Was there.
+    /// It existed before.
     Before,
 }
 
 const FIRST_WAIT: Duration = Duration::from_millis(5);
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-/// Runs transactions on the documents of one index, with another index to write them down in.
+/// Runs transactions on the documents of one index, and records them in another index.
 ///
-/// Any number of them, in any number of processes, may work on the same indexes and transaction.
+/// Several coordinators, in any number of processes, may work on the same indexes and transaction.
 ///
 /// ```no_run
 /// use posthaste_elastic::Client;
@@ -70,7 +70,7 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// Uses these two indexes.
+    /// Creates a coordinator on these two indexes.
     pub fn new(client: Client, documents: &str, transactions: &str) -> Self {
         let store = Store {
             client,
@@ -83,13 +83,13 @@ impl Coordinator {
         }
     }
 
-    /// The client that it calls with.
+    /// Returns its client.
     pub fn client(&self) -> &Client {
         &self.store.client
     }
 
-    /// Makes a document with this balance, unless it is there. Tells whether it made it: one that
-    /// was there stays as it is.
+    /// Creates a document with this balance. Returns whether it was created; an existing document
+    /// stays unchanged.
     ///
     /// # Errors
     /// Also if its name or balance breaks a rule. After [`Failure::Unopened`] call it again.
@@ -117,10 +117,10 @@ impl Coordinator {
         Ok(created != Created::Before)
     }
 
-    /// Writes a transaction down; who runs or recovers it begins it. Again it changes nothing.
+    /// Records a transaction, to be run or recovered later. A repeated call changes nothing.
     ///
     /// # Errors
-    /// [`Failure::Different`] if there is one of its name that does something else.
+    /// [`Failure::Different`] if one of its name exists and has other effects.
     pub async fn create(&self, transaction: &Transaction) -> Result<(), Failure> {
         self.check().await?;
         let names = transaction.effects().iter();
@@ -150,7 +150,7 @@ impl Coordinator {
         }
     }
 
-    /// Creates something, unless it is there. `lost` says what an answer that did not come means.
+    /// Creates a document, unless it exists. `lost` converts the error of a missing answer.
     async fn create_once(
         &self,
         create: Operation,
@@ -165,11 +165,11 @@ impl Coordinator {
         }
     }
 
-    /// Makes a transaction, if it is not there, and brings it to its end.
+    /// Creates a transaction, if it does not exist, and runs it to its end.
     ///
     /// # Errors
-    /// It did not happen, or nobody knows yet: see [`Failure::may_have_moved`]. After each failure
-    /// of which that is true the same call may be made again.
+    /// It was rolled back, or its outcome is unknown: see [`Failure::may_have_moved`]. After each
+    /// failure for which that is true the same call may be repeated.
     pub async fn run(&self, transaction: &Transaction) -> Result<(), Failure> {
         self.check().await?;
         let execution = Execution::create(transaction.effects().len(), PATIENCE);
@@ -179,9 +179,9 @@ impl Coordinator {
         ended(state, reason)
     }
 
-    /// As [`run`](Self::run), but says so a round trip earlier: once every document is settled.
+    /// Like [`run`](Self::run), but returns a round trip earlier: once every document is settled.
     ///
-    /// It stands as `committed` until its end is written down, by recovery if this process ends.
+    /// It stays `committed` until its end is recorded, by recovery if this process ends.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -194,12 +194,12 @@ impl Coordinator {
         ended(state, reason)
     }
 
-    /// Gives a transaction up, unless it is decided.
+    /// Rolls a transaction back, unless it is decided.
     ///
     /// # Errors
-    /// [`Failure::Committed`] if it was committed before: it is brought to its end then.
-    /// [`Failure::Absent`] if it is not there: [create](Self::create) it, and give it up then, as
-    /// a creation may be late.
+    /// [`Failure::Committed`] if it was committed before; it is then finished. [`Failure::Absent`]
+    /// if it does not exist: [create](Self::create) it first, as an earlier creation may arrive
+    /// late.
     pub async fn roll_back(&self, id: &str) -> Result<(), Failure> {
         let transaction = self.stored(id).await?;
         let execution = Execution::roll_back(transaction.effects().len(), Reason::Asked);
@@ -213,7 +213,7 @@ impl Coordinator {
         }
     }
 
-    /// Brings a transaction that is there to its end.
+    /// Runs an existing transaction to its end.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -221,7 +221,7 @@ impl Coordinator {
         self.resume_within(id, ATTEMPTS).await
     }
 
-    /// As [`resume`](Self::resume), by one who comes back anyway.
+    /// Like [`resume`](Self::resume), with fewer attempts, for a caller that retries later.
     pub(super) async fn resume_soon(&self, id: &str) -> Result<(), Failure> {
         self.resume_within(id, LOOKS).await
     }
@@ -241,19 +241,19 @@ impl Coordinator {
         Ok(record.transaction(id)?)
     }
 
-    /// Reads a transaction: where it is, or was a moment ago.
+    /// Reads a transaction. The result may be outdated.
     ///
     /// # Errors
-    /// It could not be read.
+    /// The transaction could not be read.
     pub async fn get(&self, id: &str) -> Result<Option<Record>, Failure> {
         TransactionId::new(id)?;
         self.store.record(id).await.map_err(Failure::Unavailable)
     }
 
-    /// Reads a document: what it has, and what of it is [available](Document::available).
+    /// Reads a document, with its balance and what of it is [available](Document::available).
     ///
     /// # Errors
-    /// It could not be read.
+    /// The document could not be read.
     pub async fn document(&self, id: &str) -> Result<Option<Document>, Failure> {
         let found = self
             .store
@@ -269,7 +269,7 @@ impl Coordinator {
     /// Makes the calls of one step.
     ///
     /// # Errors
-    /// None: what went wrong stands beside the progress, which takes account of it.
+    /// None: an error is returned beside the progress, which already accounts for it.
     pub async fn step(
         &self,
         transaction: &Transaction,
@@ -281,7 +281,7 @@ impl Coordinator {
         (execution.answered(&answers), error)
     }
 
-    /// Makes the call of some requests that go together, as those of a step do.
+    /// Sends requests that belong together, such as those of a step.
     pub async fn ask(
         &self,
         transaction: &Transaction,
@@ -305,7 +305,7 @@ impl Coordinator {
             let writes = execution.writes();
             let (progress, error) = self.step(transaction, &mut execution).await;
             let is_lost = error.as_ref().is_some_and(Error::may_have_been_done);
-            // That an index is not as it must be may be noticed by the write that made it.
+            // The write that created a misconfigured index may be the one that detects it.
             let is_unfit = error.as_ref().map(Error::kind) == Some(ErrorKind::NoIndex);
             has_written |= writes && (error.is_none() || is_lost || is_unfit);
             if is_unfit {
@@ -317,12 +317,13 @@ impl Coordinator {
                 checked.map_err(explain)?;
             }
             last = error.or(last);
-            // Who comes back anyway waits for no other answer: the next transaction is due.
+            // A caller that retries later does not wait after a lost answer: other transactions are
+            // due.
             if is_lost && attempts < ATTEMPTS && progress == Progress::Again {
                 break;
             }
             match progress {
-                // Settled by acknowledged writes: the next one can only say so, until it has.
+                // All documents are settled by acknowledged writes; the last step records that.
                 Progress::Next
                     if waits_for == WaitFor::Settled && execution.step() == Step::Finish =>
                 {
@@ -353,14 +354,14 @@ impl Coordinator {
         }
     }
 
-    /// One attempt: if it fails, recovery makes the next.
+    /// Makes one attempt: if it fails, recovery makes the next.
     fn finish_in_background(&self, transaction: &Transaction, execution: &Execution) {
         let (store, transaction) = (self.store.clone(), transaction.clone());
         let requests = execution.requests();
         tokio::spawn(async move { store.ask(&transaction, &requests, None).await });
     }
 
-    /// Why a transaction was rolled back, as the one that gave it up wrote down.
+    /// Returns the recorded reason why a transaction was rolled back.
     async fn reason(
         &self,
         transaction: &Transaction,
@@ -378,7 +379,7 @@ impl Coordinator {
     }
 }
 
-/// The wait before an attempt: it doubles, and a random half of it keeps those apart who met.
+/// Returns the wait before an attempt: it doubles, and half is random to separate executors.
 fn wait(attempt: u32, chance: f64) -> Duration {
     let doubled = FIRST_WAIT
         .saturating_mul(1 << attempt.min(16))

@@ -1,4 +1,4 @@
-//! What an audit finds: where documents and transactions say different things. No IO, no clock.
+//! Findings of an audit: contradictions between documents and transactions. No IO, no clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,51 +10,51 @@ use super::state::State;
 use super::stored::Record;
 use super::transaction::{MAX_AMOUNT, TransactionId};
 
-/// A document or a transaction that says something else than the others.
+/// A document or a transaction that contradicts the others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Disagreement {
-    /// The document, if it is one.
+    /// The document, if the finding is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub document: Option<String>,
-    /// The transaction, if there is one.
+    /// The transaction, if the finding is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transaction: Option<String>,
-    /// What is wrong.
+    /// The kind of contradiction.
     pub fault: Fault,
 }
 
-/// What is wrong.
+/// The kind of contradiction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fault {
-    /// It cannot be read: a field is missing, unknown, or of another kind.
+    /// It cannot be read: a field is missing, unknown, or has another type.
     Unreadable(String),
-    /// A document has another balance than it was opened with and transactions have given it.
+    /// The balance of a document differs from its opening balance plus the settled transactions.
     Balance {
-        /// What it has.
+        /// The balance of the document.
         has: i64,
-        /// What it should have.
+        /// The expected balance.
         should_have: i128,
     },
-    /// Less than nothing is available.
+    /// The available amount of a document is negative.
     Overdrawn(i64),
-    /// A document holds a transaction that is not there.
+    /// A document holds a transaction that does not exist.
     Unknown,
-    /// A document holds a transaction that is at its end.
+    /// A document holds a transaction in a final state.
     Ended(State),
-    /// What a document holds for a transaction is not what the transaction does to it.
+    /// A hold differs from the transaction's effect on the document.
     Other,
     /// A document holds a transaction more than once.
     Twice,
     /// Two holds would set the same document.
     BothSet,
-    /// A mark is none that a settle or an undo leaves.
+    /// A mark is not one that a settle or an undo writes.
     Mark(u64),
-    /// A transaction breaks a rule that each is checked by before it is written.
+    /// A transaction breaks a rule that is checked before transactions are written.
     Rule(String),
-    /// A decided transaction touches a document that is not there.
+    /// A committed or finished transaction touches a document that does not exist.
     Missing,
-    /// An open transaction has no time by which recovery would find it.
+    /// An open transaction lacks a time, so that recovery does not find it.
     Unfindable,
 }
 
@@ -108,11 +108,12 @@ impl fmt::Display for Disagreement {
     }
 }
 
-/// The transactions that documents hold, as far as they are there and can be read.
+/// The transactions that documents hold: `None` if one does not exist; unreadable ones are left
+/// out.
 pub(super) type Holders = BTreeMap<TransactionId, Option<Record>>;
 
-/// What is wrong with a document that was not written while this was read. `settled` is what
-/// transactions that it does not hold any more have given it.
+/// Checks a document that was not written during the reads. `settled` is the sum of the
+/// transactions that it does not hold any more.
 pub(super) fn check_document(
     name: &str,
     document: &Document,
@@ -148,7 +149,7 @@ pub(super) fn check_document(
         if !seen.insert(&hold.id) {
             say(Some(&hold.id), Fault::Twice);
         }
-        // One that cannot be read is reported where transactions are gone through.
+        // The check of transactions reports unreadable ones.
         let Some(holder) = holders.get(&hold.id) else {
             continue;
         };
@@ -168,7 +169,7 @@ pub(super) fn check_document(
     found
 }
 
-/// What is wrong with a transaction, apart from its documents.
+/// Checks a transaction, apart from its documents.
 pub(super) fn check_transaction(id: &str, record: &Record) -> Vec<Disagreement> {
     let mut found = Vec::new();
     if let Err(rule) = record.transaction(id) {

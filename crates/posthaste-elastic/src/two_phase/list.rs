@@ -1,4 +1,4 @@
-//! Which transactions there are, for people.
+//! Lists of transactions for operators.
 
 use serde::Serialize;
 use serde_json::json;
@@ -13,19 +13,19 @@ use super::stored::{Record, record_or_error};
 /// A transaction in a list.
 #[derive(Clone, Debug, Serialize)]
 pub struct Listed {
-    /// Its name.
+    /// The id of the transaction.
     pub id: String,
-    /// What stands of it, or why that cannot be read (`unreadable`).
+    /// The stored transaction, or the reason why it cannot be read (`unreadable`).
     #[serde(flatten, serialize_with = "record_or_error")]
     pub record: Result<Record, String>,
 }
 
 impl Coordinator {
-    /// Transactions in these states, those that changed last first; without any state, those that
-    /// are open.
+    /// Lists transactions in these states, the last changed first; without any state, the open
+    /// ones.
     ///
     /// # Errors
-    /// They could not be found.
+    /// The transactions could not be read.
     pub async fn list(&self, states: &[State], limit: usize) -> Result<Vec<Listed>, Failure> {
         let states = if states.is_empty() { &OPEN } else { states };
         self.store.searchable().await?;

@@ -1,8 +1,7 @@
-//! Recovery: a process that finds a transaction that nobody has moved for a while brings it to its
-//! end.
+//! Recovery: a process that finds a transaction without progress for some time runs it to its end.
 //!
-//! Which ones those are is decided by clocks, and costs no more than attempts: two that set about
-//! the same transaction do no harm.
+//! Clocks only decide which transactions those are. A wrong choice costs attempts, nothing else:
+//! two processes that work on the same transaction do no harm.
 
 use std::time::Duration;
 
@@ -17,13 +16,13 @@ use super::read::Scan;
 use super::state::State;
 use crate::{Hit, Page};
 
-/// This many are brought to their ends at once.
+/// The number of transactions that are run at once.
 const AT_ONCE: usize = 8;
-/// Those that have not moved for this long are named,
+/// Transactions without a state change for this long are logged.
 const UNMOVED: Duration = Duration::from_secs(3_600);
-/// once in so long.
+/// Time between two such logs.
 const NAME_EVERY: Duration = Duration::from_secs(600);
-/// In which a transaction is open.
+/// The states of open transactions.
 pub(super) const OPEN: [State; 4] = [
     State::Created,
     State::Pending,
@@ -31,34 +30,33 @@ pub(super) const OPEN: [State; 4] = [
     State::Terminating,
 ];
 
-/// What one pass over the transactions that are due came to.
+/// The result of one pass over the transactions that are due.
 #[derive(Debug, Default)]
 pub struct Recovered {
-    /// This many have happened, no matter who brought them to their ends since the pass began.
+    /// The number that are finished, no matter which process finished them since the pass began.
     pub finished: usize,
-    /// This many were given up.
+    /// The number that were rolled back.
     pub rolled_back: usize,
-    /// These are still open, and due again later.
+    /// Those that are still open, and due again later.
     pub open: Vec<(String, Failure)>,
 }
 
 impl Coordinator {
-    /// Sets about all transactions that have been due for as long as `grace`, those first that have
-    /// been due for longest.
+    /// Runs all transactions that have been due for as long as `grace`, those due longest first.
     ///
-    /// Each attempt that ends nothing puts the next one off, also where nothing but that can be
-    /// written, so that one which cannot be ended keeps nobody waiting: for two seconds, four, and
-    /// so on up to an hour. `grace` should be longer than an undisturbed transaction takes: a
-    /// shorter one costs attempts, and nothing else.
+    /// Each attempt that does not end a transaction postpones the next one, even if nothing else
+    /// can be written, so that a transaction that cannot end does not delay others: by two seconds,
+    /// four, and so on up to an hour. `grace` should be longer than an undisturbed transaction
+    /// takes: a shorter one costs attempts, nothing else.
     ///
     /// # Errors
-    /// Nothing could be found. What could not be ended is not an error.
+    /// The transactions could not be found. A transaction that could not be ended is not an error.
     pub async fn recover(&self, grace: Duration) -> Result<Recovered, Failure> {
         self.recover_while(grace, || true).await
     }
 
-    /// As [`recover`](Self::recover), but begins with no further transaction once `goes_on` says
-    /// no: those in progress are finished.
+    /// Like [`recover`](Self::recover), but starts no further transaction once `goes_on` returns
+    /// false; those in progress are completed.
     ///
     /// # Errors
     /// As [`recover`](Self::recover).
@@ -76,8 +74,8 @@ impl Coordinator {
             match self.store.next(&mut due).await {
                 Ok(Some(page)) => self.recover_page(page, &goes_on, &mut recovered).await,
                 Ok(None) => break,
-                // The point in time of the pass was lost: a node is gone, or it took very long.
-                // What is left is still due.
+                // The point in time of the pass was lost: a node is gone, or the pass took too
+                // long. The remaining transactions are still due.
                 Err(failure) if pages > 0 && failure.is_missing() => break,
                 Err(failure) => return Err(failure),
             }
@@ -96,7 +94,7 @@ impl Coordinator {
         goes_on: &impl Fn() -> bool,
         recovered: &mut Recovered,
     ) {
-        // Asked when a transaction's turn comes, not when the page is read.
+        // Checked when a transaction is started, not when the page is read.
         let hits = page.hits.into_iter().take_while(|_| goes_on());
         let runs = hits.map(|hit| async move { (self.attempt(&hit).await, hit.id) });
         let mut runs = stream::iter(runs).buffer_unordered(AT_ONCE);
@@ -109,7 +107,7 @@ impl Coordinator {
         }
     }
 
-    /// Brings a transaction to its end, or puts the next attempt off.
+    /// Runs a transaction to its end, or postpones the next attempt.
     async fn attempt(&self, hit: &Hit) -> Result<(), Failure> {
         let result = self.resume_soon(&hit.id).await;
         let is_open = matches!(&result, Err(failure) if !matches!(failure, Failure::RolledBack(_)));
@@ -119,10 +117,11 @@ impl Coordinator {
         result
     }
 
-    /// Recovers again and again, with this much time between, until the future is dropped.
+    /// Recovers repeatedly, with approximately this much time between passes, until the future is
+    /// dropped.
     ///
-    /// What went wrong is logged, and met again by the next pass. What has not moved for an hour is
-    /// logged with what blocks it, every ten minutes.
+    /// Errors are logged, and the next pass retries. Transactions without a state change for an
+    /// hour are logged with their blockers, every ten minutes.
     pub async fn recover_always(&self, grace: Duration, between: Duration) {
         let mut named: Option<Instant> = None;
         loop {
@@ -138,12 +137,12 @@ impl Coordinator {
             {
                 named = Some(Instant::now());
             }
-            // Several processes that began together need not stay together.
+            // Random, so that processes that started together do not stay in step.
             sleep(between.mul_f64(0.5 + fastrand::f64())).await;
         }
     }
 
-    /// Logs what a person should inspect; whether that could be found out.
+    /// Logs transactions that an operator should inspect. Returns whether they could be found.
     async fn name_unmoved(&self) -> bool {
         match self.stuck(UNMOVED).await {
             Ok(stuck) => {
@@ -165,8 +164,8 @@ impl Coordinator {
         }
     }
 
-    /// The open transactions whose time in this field is at least so old, the oldest first, with
-    /// what is asked for of what they hold.
+    /// Returns a scan of the open transactions whose time in this field is at least this old, the
+    /// oldest first, with the requested part of their content.
     pub(super) fn open_since(&self, field: &str, age: Duration, source: Value) -> Scan<'_> {
         let before = format!("now-{}s", age.as_secs());
         let query = json!({"bool": {"filter": [
@@ -178,7 +177,7 @@ impl Coordinator {
     }
 }
 
-/// Where a transaction was when the search saw it.
+/// Returns the state of a transaction that the search found.
 fn state_of(hit: &Hit) -> Option<State> {
     #[derive(Deserialize)]
     struct Seen {

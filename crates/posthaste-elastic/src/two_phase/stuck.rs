@@ -1,4 +1,5 @@
-//! What a person should inspect: transactions that nobody has moved for long, and what blocks it.
+//! Transactions that an operator should inspect: open ones without progress for long, with their
+//! blockers.
 
 use std::fmt;
 use std::time::Duration;
@@ -17,27 +18,27 @@ use crate::Hit;
 
 const AT_ONCE: usize = 8;
 
-/// A transaction that somebody should inspect.
+/// A transaction that an operator should inspect.
 #[derive(Clone, Debug, Serialize)]
 pub struct Stuck {
-    /// Its name.
+    /// The id of the transaction.
     pub id: String,
-    /// What stands of it, or why that cannot be read (`unreadable`).
+    /// The stored transaction, or the reason why it cannot be read (`unreadable`).
     #[serde(flatten, serialize_with = "record_or_error")]
     pub record: Result<Record, String>,
-    /// What blocks it now. Nothing: then it waits for recovery, or for its next attempt.
+    /// What blocks it now. If empty, it waits for recovery, or for its next attempt.
     pub blockers: Vec<Blocker>,
 }
 
-/// What blocks a transaction.
+/// A cause that blocks a transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Blocker {
-    /// It breaks a rule, so that nobody sets about it.
+    /// It breaks a rule, so that no process runs it.
     Rule(String),
-    /// This document is not there.
+    /// This document does not exist.
     Missing(String),
-    /// This document would not take its hold.
+    /// This document would reject its hold.
     Refused(String, Obstacle),
     /// This document cannot be read.
     Unreadable(String),
@@ -76,7 +77,7 @@ impl Stuck {
     }
 }
 
-/// What blocks a transaction on this document, if anything does.
+/// Returns what blocks a transaction on this document, if anything does.
 fn blocker(
     transaction: &Transaction,
     state: State,
@@ -98,19 +99,19 @@ fn blocker(
 }
 
 impl Coordinator {
-    /// The open transactions whose state has not changed for this long, the oldest first, each with
-    /// what blocks it: a person should inspect them.
+    /// Returns the open transactions whose state has not changed for this long, the oldest first,
+    /// each with what blocks it: an operator should inspect them.
     ///
     /// # Errors
-    /// They could not be found.
+    /// The transactions or their documents could not be read.
     pub async fn stuck(&self, unmoved: Duration) -> Result<Vec<Stuck>, Failure> {
         self.stuck_first(unmoved, usize::MAX).await
     }
 
-    /// As [`stuck`](Self::stuck), the first of them, at most this many.
+    /// Like [`stuck`](Self::stuck), but returns at most this many.
     ///
     /// # Errors
-    /// They could not be found.
+    /// The transactions or their documents could not be read.
     pub async fn stuck_first(
         &self,
         unmoved: Duration,
