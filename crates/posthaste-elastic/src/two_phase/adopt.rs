@@ -1,10 +1,9 @@
-//! Adoption: indexes that the published protocol has written become ours, in their place, whatever
-//! its transactions were in the middle of.
+//! Adoption: converts indexes of the published protocol in place, with transactions in any state.
 //!
-//! Its writers must have stopped, and their requests must have ended: one of theirs that comes late
-//! changes a balance or a state without any of our rules. No coordinator works on the indexes
-//! before all is done, because their mapping is not strict until then; an interrupted adoption
-//! begins anew.
+//! The writers of that protocol must have stopped, and their requests must have ended: a late
+//! request changes a balance or a state against the rules of this crate. No coordinator works on
+//! the indexes before the adoption is complete, because their mapping is not strict until then; an
+//! interrupted adoption is repeated from the start.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,33 +18,35 @@ use super::read::Scan;
 use super::transaction::Effect;
 use crate::{Condition, Document as StoredDocument, ErrorKind, Operation, Source};
 
-/// This much of what is wrong is named at once.
+/// The most errors that are named at once.
 const NAMED: usize = 20;
 
-/// What was adopted.
+/// The result of an adoption.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Adopted {
-    /// This many documents were written anew.
+    /// The number of documents that were converted.
     pub documents: u64,
-    /// This many transactions were written anew.
+    /// The number of transactions that were converted.
     pub transactions: u64,
-    /// What a person should inspect: what the published protocol had left in these transactions
-    /// says two things at once. Each adoption says it again, anyone who took them over.
+    /// Transactions that an operator should inspect, because the published protocol left
+    /// contradictory states of them. Each adoption reports them again, also those that an earlier
+    /// one converted.
     pub doubts: Vec<String>,
 }
 
 impl Coordinator {
-    /// Takes over what the published protocol has written into these two indexes: accounts with
-    /// `balance` and `pending_transactions`, transactions with `src_acct`, `dest_acct`, `amount`
-    /// and `transaction_state`. What was open is open afterwards, and [recovery](Self::recover)
-    /// ends it.
+    /// Converts the documents that the published protocol has written into these two indexes:
+    /// accounts with `balance` and `pending_transactions`, transactions with `src_acct`,
+    /// `dest_acct`, `amount` and `transaction_state`. Open transactions stay open, and
+    /// [recovery](Self::recover) ends them.
     ///
-    /// Call it when the writers of that protocol have stopped, for longer than their requests may
-    /// take. It may be called again, and goes on where it ended.
+    /// Call it when the writers of that protocol have been stopped for longer than their requests
+    /// may take. It may be called again, and continues where it stopped.
     ///
     /// # Errors
-    /// [`Failure::Misconfigured`] if something there cannot be adopted: all of it is named, and no
-    /// document was written. Also if a document was written meanwhile: somebody has not stopped.
+    /// [`Failure::Misconfigured`] if a document cannot be adopted: up to 20 errors are named, and
+    /// no document was written. Also if a document was written concurrently: a writer has not
+    /// stopped.
     pub async fn adopt(&self) -> Result<Adopted, Failure> {
         self.store.require_durability().await?;
         let mut adopted = Adopted::default();
@@ -111,7 +112,7 @@ impl Coordinator {
                 if known.is_published {
                     published.push((found, known));
                 } else {
-                    // Who took it over may have died before it reported.
+                    // The adoption that converted it may have ended before it reported.
                     adopted
                         .doubts
                         .extend(published::adoption_warning(&found.id, &known.record));
@@ -135,7 +136,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// The transactions that the accounts of these effects still list.
+    /// Returns the transactions that the accounts of these effects still list.
     async fn listing<'a>(
         &self,
         effects: impl Iterator<Item = &'a Effect>,
@@ -161,7 +162,7 @@ impl Coordinator {
             for found in &accounts {
                 let account =
                     adopted_account(found, &known).map_err(|why| unfit(&found.id, &why))?;
-                // One of ours was opened with its balance; the others are, as it were, opened now.
+                // A document in the new format has its opening balance; an account gets one now.
                 if let Some(account) = account {
                     changed.push((found, account));
                 }
@@ -192,14 +193,14 @@ impl Coordinator {
         Ok(())
     }
 
-    /// The transactions that these accounts list.
+    /// Reads the transactions that these accounts list.
     async fn listed(
         &self,
         accounts: &[StoredDocument],
     ) -> Result<BTreeMap<String, ParsedTransaction>, Failure> {
         let mut ids = BTreeSet::new();
         for found in accounts {
-            // What is wrong with it is reported where it is judged.
+            // The check of each account reports its errors.
             ids.extend(
                 fields(found)
                     .and_then(|account| published::listed(&account))
@@ -216,7 +217,7 @@ impl Coordinator {
         Ok(known)
     }
 
-    /// Reads those of these documents that are there.
+    /// Reads these documents, without those that do not exist.
     pub(super) async fn raw(
         &self,
         index: &str,
@@ -264,7 +265,7 @@ fn adopted_account(
     document.map(|_| account).map_err(|error| error.to_string())
 }
 
-/// Written in the place of what was read, and of nothing else.
+/// Replaces a document, if it was not written since it was read.
 fn replacement(
     index: &str,
     found: &StoredDocument,

@@ -241,19 +241,19 @@ impl Coordinator {
         Ok(record.transaction(id)?)
     }
 
-    /// Reads a transaction. The result may be outdated.
+    /// Reads a transaction. The result may be outdated; `None` if it does not exist.
     ///
     /// # Errors
-    /// The transaction could not be read.
+    /// It could not be read.
     pub async fn get(&self, id: &str) -> Result<Option<Record>, Failure> {
         TransactionId::new(id)?;
         self.store.record(id).await.map_err(Failure::Unavailable)
     }
 
-    /// Reads a document, with its balance and what of it is [available](Document::available).
+    /// Reads a document: its balance, and what of it is [available](Document::available).
     ///
     /// # Errors
-    /// The document could not be read.
+    /// It could not be read.
     pub async fn document(&self, id: &str) -> Result<Option<Document>, Failure> {
         let found = self
             .store
@@ -269,7 +269,7 @@ impl Coordinator {
     /// Makes the calls of one step.
     ///
     /// # Errors
-    /// None: an error is returned beside the progress, which already accounts for it.
+    /// None: an error is returned beside the progress, which accounts for it.
     pub async fn step(
         &self,
         transaction: &Transaction,
@@ -305,7 +305,7 @@ impl Coordinator {
             let writes = execution.writes();
             let (progress, error) = self.step(transaction, &mut execution).await;
             let is_lost = error.as_ref().is_some_and(Error::may_have_been_done);
-            // The write that created a misconfigured index may be the one that detects it.
+            // The write that created a misconfigured index may detect it.
             let is_unfit = error.as_ref().map(Error::kind) == Some(ErrorKind::NoIndex);
             has_written |= writes && (error.is_none() || is_lost || is_unfit);
             if is_unfit {
@@ -317,8 +317,7 @@ impl Coordinator {
                 checked.map_err(explain)?;
             }
             last = error.or(last);
-            // A caller that retries later does not wait after a lost answer: other transactions are
-            // due.
+            // With fewer attempts, a lost answer ends the call: the next transaction is due.
             if is_lost && attempts < ATTEMPTS && progress == Progress::Again {
                 break;
             }

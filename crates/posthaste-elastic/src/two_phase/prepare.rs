@@ -1,4 +1,4 @@
-//! The indexes: made as they must be, and checked before anything is written.
+//! Creation and checks of the indexes, before anything is written.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::{Error, ErrorKind};
 
 impl Store {
     pub(super) async fn prepare(&self, replicas: u8) -> Result<(), Failure> {
-        // What is there is judged before anything is made.
+        // Existing indexes are checked before any is created.
         let mut absent = Vec::new();
         let mut copied = None;
         for (index, mapping) in self.mappings() {
@@ -44,7 +44,7 @@ impl Store {
         self.programs().await
     }
 
-    /// A write that waits for a second copy waits in vain where only one node holds data.
+    /// Requires two data nodes: with one, a write that waits for a second copy waits in vain.
     async fn places(&self, index: &str) -> Result<(), Failure> {
         match self.client.data_nodes().await {
             Ok(0 | 1) => Err(unfit(
@@ -67,7 +67,7 @@ impl Store {
         stored.map_err(Failure::Unavailable)
     }
 
-    /// Whether acknowledged writes stay, and fields are what they are taken for.
+    /// Checks that acknowledged writes persist, and that fields have the expected types.
     pub(super) async fn check(&self) -> Result<(), Failure> {
         for (index, mapping) in self.mappings() {
             let described = self.client.describe_index(index).await;
@@ -78,7 +78,7 @@ impl Store {
         Ok(())
     }
 
-    /// Whether acknowledged writes stay, whatever the fields are.
+    /// Checks that acknowledged writes persist, regardless of the fields.
     pub(super) async fn require_durability(&self) -> Result<(), Failure> {
         for (index, _) in self.mappings() {
             let described = self.client.describe_index(index).await;
@@ -89,9 +89,9 @@ impl Store {
         Ok(())
     }
 
-    /// Gives indexes that are there the fields that they lack. Until they are strict nothing else
-    /// works on them, so one that is strict already is so no more: who recovers meanwhile would
-    /// carry out what is adopted only in part.
+    /// Adds missing fields to existing indexes, and makes strict ones not strict: no coordinator
+    /// works on them until they are strict again, because recovery would run transactions that are
+    /// only partly adopted.
     pub(super) async fn fields(&self) -> Result<(), Failure> {
         for (index, mapping) in self.mappings() {
             let mapping = parsed(mapping)?;
@@ -101,7 +101,7 @@ impl Store {
         Ok(())
     }
 
-    /// From now on no field comes in that nobody knows.
+    /// Makes the indexes reject unknown fields.
     pub(super) async fn require_strict_mapping(&self) -> Result<(), Failure> {
         for (index, _) in self.mappings() {
             self.mapped(index, &json!({"dynamic": "strict"})).await?;
@@ -138,7 +138,7 @@ fn replicas_of(described: &Value) -> &str {
     replicas.and_then(Value::as_str).unwrap_or("1")
 }
 
-/// The rule by which an index would not keep what it acknowledges, if it breaks one.
+/// Returns the durability rule that an index breaks, if any.
 fn check_durability(described: &Value) -> Result<(), &'static str> {
     let says = |path: &str| described.pointer(path).and_then(Value::as_str);
     if says("/settings/index/translog/durability").is_some_and(|how| how != "request") {
@@ -163,7 +163,7 @@ fn check_durability(described: &Value) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The rule that an index breaks, if it breaks one. It may have more fields than we know.
+/// Returns the rule that an index breaks, if any. It may have more fields than the mapping.
 fn fits(described: &Value, mapping: &Value) -> Result<(), &'static str> {
     check_durability(described)?;
     let dynamic = described.pointer("/mappings/dynamic");

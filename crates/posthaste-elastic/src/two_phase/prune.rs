@@ -1,10 +1,11 @@
-//! Forgets transactions that ended long ago. What they gave each document is counted in the
-//! document first, so that an audit still knows what it must have.
+//! Deletes transactions that ended long ago. The amounts that they added to each document are first
+//! counted in the document, so that an audit can still compute its expected balance.
 //!
-//! A document says up to when its past is counted, and a sum is taken only where it begins there.
-//! It is the sum of all that finished in that time. It depends on nothing else that was read of the
-//! document, which may have been long ago: what a document holds an audit takes from it. A
-//! transaction goes once that was acknowledged of all its documents, and if nobody wrote it since.
+//! A document contains the time up to which its past is counted, and accepts a sum only if it
+//! begins there. The sum covers all transactions that finished in that time. It depends on no other
+//! state of the document, which may have been read long ago: an audit corrects it by the holds of
+//! the document. A transaction is deleted once all its documents have acknowledged their sums,
+//! unless it was written in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -21,35 +22,37 @@ use super::stored::{Record, count_past};
 use super::transaction::Refusal;
 use crate::{Condition, Document as StoredDocument, Effect as Done, Operation, Script};
 
-/// Nobody is at a transaction any more that ended so long ago; clocks differ by less.
+/// The lowest age: no process works on a transaction this long after its end, and clocks differ by
+/// less.
 const YOUNGEST: Duration = Duration::from_secs(3_600);
-/// This often a count is tried again by the server where others write the document.
+/// The most retries on the server of a count whose document other clients write.
 const RETRIES: u32 = 16;
 
-/// What pruning came to.
+/// The result of a pruning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Pruned {
-    /// This many are forgotten.
+    /// The number of transactions that were deleted.
     pub forgotten: u64,
-    /// So many that are as old are kept: somebody wrote them or their documents meanwhile, a
-    /// document still holds them or is not there, or they cannot be read.
+    /// The number of equally old transactions that were not deleted: they or their documents were
+    /// written concurrently, a document still holds them or does not exist, or they cannot be read.
     pub kept: u64,
 }
 
-/// Documents by name; none where one is not there. What cannot be read is left out.
+/// Documents by name; `None` if one does not exist. Unreadable ones are left out.
 type Documents = BTreeMap<String, Option<Document>>;
 
 impl Coordinator {
-    /// Forgets finished and rolled-back transactions whose end is so long ago, an hour at least.
-    /// What they gave their documents stays counted, and [audits](Self::audit) judge it as before.
+    /// Deletes finished and rolled-back transactions that ended at least this long ago, an hour or
+    /// more. The amounts that they added to their documents stay counted, and [audits](Self::audit)
+    /// have the same result.
     ///
-    /// It gives up the memory of their names: the same call made after this would be another
-    /// transaction, and happen again, and so would a creation that comes so late, or an executor
-    /// that slept for this long. Let the time be longer than any of these may take, days rather
-    /// than hours, and use no name twice.
+    /// The names of deleted transactions are forgotten: a repeated call with the same name is
+    /// another transaction and is executed again, and so is a creation that arrives this late, or
+    /// an executor that paused for this long. Choose a time longer than any of these may take, days
+    /// rather than hours, and use no name twice.
     ///
     /// # Errors
-    /// Something could not be read. What was forgotten until then is forgotten.
+    /// An index could not be read. Earlier deletions persist.
     pub async fn prune(&self, older_than: Duration) -> Result<Pruned, Failure> {
         if older_than < YOUNGEST {
             return Err(Refusal::Young.into());
@@ -83,7 +86,7 @@ impl Coordinator {
         Ok(pruned)
     }
 
-    /// When the last of them ended, by the clock of the server.
+    /// Returns when the last of them ended, by the server's clock.
     async fn last_end(&self, older_than: Duration) -> Result<Option<i64>, Failure> {
         let until = json!({"lte": format!("now-{}s", older_than.as_secs())});
         let query = ended(&[State::Finished, State::RolledBack], &until);
@@ -95,7 +98,7 @@ impl Coordinator {
         Ok(last.and_then(|hit| hit.sort.first().and_then(Value::as_i64)))
     }
 
-    /// How many of these were forgotten.
+    /// Returns how many of these transactions were deleted.
     async fn prune_page(
         &self,
         ids: &[String],
@@ -103,7 +106,7 @@ impl Coordinator {
         counted: &mut BTreeSet<String>,
     ) -> Result<u64, Failure> {
         let found = self.raw(&self.store.transactions, ids).await?;
-        // One that breaks a rule names what cannot even be asked for.
+        // A transaction that breaks a rule may name documents that cannot even be requested.
         let read = |one: &StoredDocument| {
             let record = one.read::<Record>().ok()?;
             record.transaction(&one.id).ok()?;
@@ -158,8 +161,8 @@ impl Coordinator {
             .collect())
     }
 
-    /// Counts the past of the documents that finished ones are on; `counted` are those of which it
-    /// was acknowledged.
+    /// Counts the past of the documents of finished transactions, and adds to `counted` those that
+    /// acknowledged it.
     async fn count(
         &self,
         ended: &[&(StoredDocument, Record)],
@@ -207,8 +210,8 @@ impl Coordinator {
         Ok(())
     }
 
-    /// What transactions give these documents that were finished in this time, whatever the
-    /// documents hold: a stale copy may show a hold that is long settled.
+    /// Returns the sums that transactions finished in this time add to these documents, regardless
+    /// of their holds: a stale copy may show a hold that was settled long ago.
     async fn credits(
         &self,
         documents: &BTreeSet<&str>,
@@ -240,7 +243,7 @@ impl Coordinator {
     }
 }
 
-/// Transactions in these states that ended in this range of time.
+/// Returns a query for transactions in these states that ended in this range of time.
 fn ended(states: &[State], range: &Value) -> Value {
     json!({"bool": {"filter": [
         {"terms": {"transaction_state": states}},

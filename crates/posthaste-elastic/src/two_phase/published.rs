@@ -1,9 +1,9 @@
-//! Documents of the published protocol, translated into ours. No IO, no clock.
+//! Converts documents of the published protocol. No IO, no clock.
 //!
-//! There an account has its new balance as soon as a transaction is applied to it, and the
-//! transaction's id in a list; here it holds what is to come, and its balance changes when it is
-//! settled. So an account that lists a transaction gets its balance of before, and a hold: settled,
-//! it has again what it has now; undone, what it had.
+//! In that protocol, an account gets its new balance when a transaction is applied to it, and lists
+//! the transaction's id. Here, a document holds the change, and its balance changes when it is
+//! settled. An account that lists a transaction therefore gets its previous balance and a hold:
+//! settled, it has its present balance again; undone, the previous one.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -14,9 +14,9 @@ use super::state::State;
 use super::stored::Record;
 use super::transaction::{Transaction, TransactionId};
 
-/// Which field of an account shows that it has not been adopted yet.
+/// The field that accounts have until they are adopted.
 const LISTED: &str = "pending_transactions";
-/// For an open transaction that says no time: recovery finds it first.
+/// The time of open transactions without one: recovery finds them first.
 const LONG_AGO: &str = "1970-01-01T00:00:00Z";
 
 /// A transaction as the published protocol writes it.
@@ -38,16 +38,16 @@ struct Published {
 pub(super) struct ParsedTransaction {
     pub(super) transaction: Transaction,
     pub(super) record: Record,
-    /// It is still to be written anew.
+    /// Whether it still has to be converted.
     pub(super) is_published: bool,
 }
 
-/// Reads a transaction that either protocol wrote.
+/// Reads a transaction in either format.
 pub(super) fn transaction(id: &str, source: &str) -> Result<ParsedTransaction, String> {
     let (record, is_published) = match serde_json::from_str::<Record>(source) {
         Ok(record) => (record, false),
         Err(ours) => {
-            // Its fields show which of the two it is.
+            // Its fields show its format.
             let is_theirs = source.contains("src_acct");
             let why = |theirs| if is_theirs { theirs } else { ours.to_string() };
             (record_of(id, source).map_err(why)?, true)
@@ -72,16 +72,15 @@ fn record_of(id: &str, source: &str) -> Result<Record, String> {
     Ok(record)
 }
 
-/// What a transaction becomes. `is_listed`: some account still lists or holds it.
+/// Returns the new record of a transaction. `is_listed`: an account still lists or holds it.
 pub(super) fn adopted(known: &ParsedTransaction, is_listed: bool) -> Record {
     let mut record = known.record.clone();
     let (state, reason) = match record.transaction_state {
-        // Undone everywhere, and then applied again by a request that came late: it is undone once
-        // more.
+        // It was undone everywhere, and then a late request applied it again: it is undone again.
         State::RolledBack if is_listed => (State::Terminating, Some(Reason::Listed)),
-        // Either its last step was lost, or it was applied twice: the documents do not tell.
+        // Either its last step was lost, or it was applied twice: the documents do not show which.
         State::Finished if is_listed => (State::Committed, Some(Reason::Listed)),
-        // Its state was written by a request that came late: it had begun.
+        // A late request wrote its state: it had begun.
         State::Created if is_listed => (State::Pending, None),
         state => (state, None),
     };
@@ -95,8 +94,8 @@ pub(super) fn adopted(known: &ParsedTransaction, is_listed: bool) -> Record {
     record
 }
 
-/// What a person should know of a transaction that was taken over. It stands in the transaction, so
-/// that the one that comes next can say it too.
+/// Returns a warning about a converted transaction for an operator. The transaction contains the
+/// reason, so that later adoptions can repeat the warning.
 pub(super) fn adoption_warning(id: &str, record: &Record) -> Option<String> {
     if record.reason != Some(Reason::Listed) {
         return None;
@@ -112,7 +111,7 @@ pub(super) fn adoption_warning(id: &str, record: &Record) -> Option<String> {
     })
 }
 
-/// The transactions that an account lists, or holds.
+/// Returns the transactions that an account lists or holds.
 pub(super) fn listed(account: &Map<String, Value>) -> Result<Vec<String>, String> {
     let mut ids = Vec::new();
     for (field, inner) in [(LISTED, None), ("holds", Some("id"))] {
@@ -134,8 +133,8 @@ pub(super) fn listed(account: &Map<String, Value>) -> Result<Vec<String>, String
     Ok(ids)
 }
 
-/// What an account becomes; none if it is as it must be. `find` knows the transactions that it
-/// lists.
+/// Returns the new fields of an account, `None` if it is converted already. `find` returns the
+/// transactions that it lists.
 pub(super) fn account<'a>(
     name: &str,
     mut account: Map<String, Value>,
@@ -232,7 +231,7 @@ mod tests {
                 adoption_warning("txn1", &record).is_some(),
                 state.is_final()
             );
-            // Once written it is one of ours.
+            // Once converted it is not converted again.
             let source = serde_json::to_string(&record).unwrap();
             assert!(!transaction("txn1", &source).unwrap().is_published);
         }

@@ -1,7 +1,7 @@
-//! Reads of many documents: as many at once as an answer may be long.
+//! Reads of many documents, in parts that fit into one answer.
 //!
-//! A transaction may set some megabytes, so that a hundred of them are more than a client takes in.
-//! Where an answer is too long, half as many are asked for.
+//! A transaction may set several megabytes, so that a hundred of them are more than a client
+//! accepts. If an answer is too long, the next request asks for half as many.
 
 use std::mem;
 use std::time::Duration;
@@ -12,15 +12,15 @@ use super::failure::Failure;
 use super::store::Store;
 use crate::{Document, Error, ErrorKind, Page, PointInTime, Reading, Refusal, Source};
 
-/// This many documents are searched for at once.
+/// The most documents of one search.
 pub(super) const PAGE: usize = 100;
-/// This many are read by their ids at once.
+/// The most documents that one request reads by their ids.
 const AT_ONCE: usize = 500;
-/// What a walk sees is retained for this long from one page to the next: recovery brings a page of
-/// transactions to their ends meanwhile.
+/// The time for which the server keeps a point in time between two pages: recovery runs the
+/// transactions of one page in between.
 const KEPT: Duration = Duration::from_secs(900);
 
-/// All that a query finds in one index at the moment of its first page, page by page.
+/// All results of a query in one index as of its first page, page by page.
 #[derive(Debug)]
 pub(super) struct Scan<'a> {
     index: &'a str,
@@ -32,7 +32,7 @@ pub(super) struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    /// What is asked for of each hit's source is `true`, `false` or the name of a field.
+    /// Creates a scan. `source` is `true`, `false` or the name of the field to read.
     pub(super) fn over(index: &'a str, query: &Value, source: Value) -> Self {
         let mut asked = Map::new();
         asked.insert("query".into(), query.clone());
@@ -47,17 +47,16 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// In the order of this field, after those that were named before. What has no such field comes
-    /// last.
+    /// Sorts by this field, after previously given ones. Documents without the field come last.
     pub(super) fn by(mut self, field: &str, order: &str) -> Self {
         self.sort.push(json!({(field): order}));
-        // A server that need not count leaves out what has no value after the first page: it
-        // believes that nothing there could come next.
+        // A server that does not count hits omits documents without a value after the first page:
+        // it assumes that none could follow.
         self.query.insert("track_total_hits".into(), json!(true));
         self
     }
 
-    /// At most this many at once.
+    /// Limits the size of a page.
     pub(super) fn at_most(self, size: usize) -> Self {
         let size = size.min(self.size);
         Self { size, ..self }
@@ -65,14 +64,14 @@ impl<'a> Scan<'a> {
 }
 
 impl Store {
-    /// Lets searches see every transaction as it was written: an index may be set to show that
-    /// late, or never by itself.
+    /// Makes every transaction visible to searches: an index may be configured to refresh late or
+    /// never.
     pub(super) async fn searchable(&self) -> Result<(), Failure> {
         let refreshed = self.client.refresh(&self.transactions).await;
         refreshed.map_err(Failure::Unavailable)
     }
 
-    /// The next page; none, if that was all.
+    /// Returns the next page, `None` after the last one.
     pub(super) async fn next(&self, walk: &mut Scan<'_>) -> Result<Option<Page>, Failure> {
         if walk.is_over {
             return Ok(None);
@@ -109,8 +108,8 @@ impl Store {
         Ok((!page.hits.is_empty()).then_some(page))
     }
 
-    /// Ends a walk, and lets go of what the server keeps for it. Where that fails, or nobody comes
-    /// here, the server lets go by itself.
+    /// Ends a scan, and closes its point in time. If that fails or is not called, the server closes
+    /// it when it expires.
     pub(super) async fn leave(&self, walk: &mut Scan<'_>) {
         walk.is_over = true;
         if let Some(moment) = walk.moment.take() {
@@ -118,8 +117,8 @@ impl Store {
         }
     }
 
-    /// Reads these documents, in their order: each as it is, or that it is not there, or why that
-    /// could not be determined.
+    /// Reads these documents, in their order: each as the document, `None` if it does not exist, or
+    /// the reason why it could not be read.
     pub(super) async fn read(
         &self,
         index: &str,
@@ -142,10 +141,10 @@ impl Store {
         Ok(found)
     }
 
-    /// As [`read`](Self::read), where each must be reported.
+    /// Like [`read`](Self::read), but every document must be readable.
     ///
-    /// What is not there is none; what cannot be read at the moment is an error, and no document
-    /// that is passed over.
+    /// A missing document is `None`; a document that cannot be read now makes the call fail, and is
+    /// never skipped.
     pub(super) async fn read_each(
         &self,
         index: &str,

@@ -1,4 +1,4 @@
-//! Client calls for the requests: one request of the client for each step.
+//! Sends requests: one client request for each step.
 
 use serde::de::DeserializeOwned;
 
@@ -11,10 +11,10 @@ use super::stored::{Record, TIMES, call, touch};
 use super::transaction::{MAX_AMOUNT, Transaction};
 use crate::{Client, Effect as Done, Error, ErrorKind, Operation, Refusal, Script, Source};
 
-/// As often as this the server itself tries an update again that another write came before.
+/// The most retries on the server of an update that conflicts with other writes.
 const RETRIES: u32 = 16;
 
-/// The two indexes.
+/// The client and the names of the two indexes.
 #[derive(Clone, Debug)]
 pub(super) struct Store {
     pub(super) client: Client,
@@ -22,11 +22,11 @@ pub(super) struct Store {
     pub(super) transactions: String,
 }
 
-/// The answers to a step's requests, and what went wrong, if it did.
+/// The answers to a step's requests, and an error, if there was one.
 pub(super) type Responses = (Vec<Response>, Option<Error>);
 
 impl Store {
-    /// Asks all requests of a step at once.
+    /// Sends all requests of a step at once.
     pub(super) async fn ask(
         &self,
         transaction: &Transaction,
@@ -81,7 +81,7 @@ impl Store {
         Ok((answers, error))
     }
 
-    /// Reads these documents, each for itself.
+    /// Reads these documents, each with a separate result.
     pub(super) async fn documents(
         &self,
         ids: &[&str],
@@ -105,8 +105,8 @@ impl Store {
         for outcome in self.client.bulk(&operations?).await? {
             answers.push(match outcome {
                 Ok(done) if done.effect == Done::Noop => Response::Elsewhere,
-                // Its index may have been deleted, and made anew by this very write: nothing is
-                // held for it then.
+                // The index may have been deleted, and this write may have created it again: then
+                // no document holds the transaction.
                 Ok(done) if done.effect == Done::Created && done.seen.is_first() => {
                     match self.check().await {
                         Err(Failure::Misconfigured(why)) => {
@@ -118,7 +118,7 @@ impl Store {
                 }
                 Ok(_) => Response::Acknowledged,
                 Err(refusal) if refusal.kind == ErrorKind::Missing => Response::Missing,
-                // The name is taken, or others wrote the document again and again.
+                // The name is taken, or other clients wrote the document at each retry.
                 Err(refusal) if refusal.kind == ErrorKind::Conflict => Response::Elsewhere,
                 Err(refusal) => {
                     error = Some(Error::new("bulk", refusal.kind, refusal.reason));
@@ -142,7 +142,7 @@ impl Store {
         reason: Option<Reason>,
     ) -> Result<Operation, Error> {
         let id = transaction.id().as_str();
-        // Never zero, which stands for no mark.
+        // Never zero, which means no mark.
         let mark = Fence(fastrand::u64(1..MAX_AMOUNT as u64));
         let Some(call) = call(transaction, request, reason, mark) else {
             let record = Record::new(transaction, State::Pending);
@@ -162,8 +162,8 @@ impl Store {
         Ok(Operation::update(index, id, &script)?.retried(RETRIES))
     }
 
-    /// Counts an attempt at a transaction and puts the next one off, if it is in this state,
-    /// whether or not it breaks a rule. Where that fails, the next pass finds it again.
+    /// Counts an attempt at a transaction and postpones the next one, if it is in this state, even
+    /// if it breaks a rule. If that fails, the next pass finds it again.
     pub(super) async fn postpone(&self, id: &str, state: State) {
         let call = touch(state, true);
         let script = Script {
@@ -175,8 +175,8 @@ impl Store {
         }
     }
 
-    /// A script that wrote nothing does not say why: the documents do, by the same law. It is a
-    /// hint.
+    /// Determines from the documents, by the same rules, why a script wrote nothing. The result is
+    /// a hint.
     async fn explain(
         &self,
         transaction: &Transaction,

@@ -1,4 +1,4 @@
-//! What stands in the two indexes: the scripts, the mappings, and a transaction as a document.
+//! Contents of the two indexes: scripts, mappings, and transactions as documents.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use super::request::Request;
 use super::state::State;
 use super::transaction::{Effect, MAX_AMOUNT, Refusal, Transaction, TransactionId};
 
-/// The scripts under the names that they are stored by. A script that changes gets another name:
-/// old and new programs run side by side.
+/// The scripts and the names under which they are stored. A changed script gets another name: old
+/// and new programs run at the same time.
 pub(super) const SCRIPTS: [(&str, &str); 5] = [
     (ADVANCE, include_str!("../../scripts/advance.painless")),
     (TOUCH, include_str!("../../scripts/touch.painless")),
@@ -26,7 +26,7 @@ const HOLD: &str = "posthaste-two-phase-hold-1";
 const RELEASE: &str = "posthaste-two-phase-release-1";
 const PRUNE: &str = "posthaste-two-phase-prune-1";
 
-/// The pipeline that gives a new transaction its times.
+/// The pipeline that sets the times of a new transaction.
 pub(super) const TIMES: (&str, &str) = (
     "posthaste-two-phase-times-1",
     include_str!("../../mappings/times.json"),
@@ -35,27 +35,27 @@ pub(super) const TIMES: (&str, &str) = (
 pub(super) const DOCUMENTS: &str = include_str!("../../mappings/documents.json");
 pub(super) const TRANSACTIONS: &str = include_str!("../../mappings/transactions.json");
 
-/// A transaction as it is stored. Times are the server's.
+/// A transaction as it is stored. The server sets its times.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
-    /// Where it is.
+    /// The state of the transaction.
     pub transaction_state: State,
-    /// What it does.
+    /// The effects of the transaction.
     pub effects: Vec<Effect>,
-    /// How many attempts of recovery did not end it.
+    /// The number of recovery attempts that did not end it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u64>,
-    /// Why it was given up.
+    /// The reason why it was abandoned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
-    /// When it was written down.
+    /// The time when it was recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creation_time: Option<String>,
-    /// When its state last changed.
+    /// The time when its state last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub modification_time: Option<String>,
-    /// When recovery may set about it.
+    /// The time from which recovery may run it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_attempt_at: Option<String>,
 }
@@ -73,16 +73,17 @@ impl Record {
         }
     }
 
-    /// The transaction that it is.
+    /// Converts the record to a transaction.
     ///
     /// # Errors
-    /// Somebody else wrote it: it breaks a rule.
+    /// The record breaks a rule: another program wrote it.
     pub fn transaction(&self, id: &str) -> Result<Transaction, Refusal> {
         Transaction::new(id, self.effects.clone())
     }
 }
 
-/// A record as it stands, beside the name of its transaction; or why it cannot be read.
+/// Serializes a stored record next to the id of its transaction, or the reason why it cannot be
+/// read.
 pub(super) fn record_or_error<S: Serializer>(
     record: &Result<Record, String>,
     serializer: S,
@@ -93,15 +94,14 @@ pub(super) fn record_or_error<S: Serializer>(
     }
 }
 
-/// A script that makes a write, with what it is given.
+/// A script that makes a write, with its parameters.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) script: &'static str,
     pub(super) params: Value,
 }
 
-/// The script for a request, unless the request is none for a script. A settle or undo leaves this
-/// mark.
+/// Returns the script for a request, `None` if it needs none. A settle or undo writes this mark.
 pub(super) fn call(
     transaction: &Transaction,
     request: Request,
@@ -132,8 +132,8 @@ pub(super) fn call(
     Some(Call { script, params })
 }
 
-/// The script that writes a transaction in this state and leaves it there, with its next attempt
-/// put off: for longer after each that is counted.
+/// Returns the script that rewrites a transaction in this state without a change of the state. It
+/// postpones the next attempt, for longer after each counted attempt.
 pub(super) fn touch(state: State, counted: bool) -> Call {
     let params = json!({"state": state, "ended": state.is_final(), "counted": counted});
     Call {
@@ -142,7 +142,8 @@ pub(super) fn touch(state: State, counted: bool) -> Call {
     }
 }
 
-/// The script that counts what transactions gave a document which ended in this time.
+/// Returns the script that counts the amounts that transactions which ended in this time added to a
+/// document.
 pub(super) fn count_past(from: i64, add: i64, before: i64) -> Call {
     Call {
         script: PRUNE,

@@ -1,8 +1,9 @@
-//! Reading: what documents have, each transaction wholly or not at all, while some are open.
+//! Consistent reads of documents: each transaction is counted wholly or not at all, while some are
+//! open.
 //!
-//! A document that was settled shows no more which transactions it was settled for, so documents
-//! that are read one after the other may show a transaction here and not there. Two snapshots tell:
-//! between them each hold that comes and each that goes is one write, and a document's version
+//! A settled document no longer shows for which transactions it was settled, so documents that are
+//! read one after the other may include a transaction in one and not in another. Two snapshots show
+//! that: between them each hold that was added or removed is one write, and a document's version
 //! counts its writes.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,42 +19,42 @@ use super::stored::Record;
 use super::transaction::{Effect, TransactionId};
 use crate::{Seen, Source};
 
-/// Snapshots per reading before it gives up. It needs a second pair only if somebody else repeats
-/// a step meanwhile.
+/// The most snapshots of a read. More than two are needed only if a process repeats a step in
+/// between.
 const LOOKS: usize = 32;
 
-/// What a document has.
+/// The content of a document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DocumentView {
-    /// What can be spent, at the moment when the document was read: the balance without what open
-    /// transactions may still take. Never negative.
+    /// The amount that can be spent when the document was read: the balance minus the amounts that
+    /// open transactions may still take. Never negative.
     pub available: i64,
-    /// What it has when every committed transaction is settled and no open one is counted.
+    /// The balance with every committed transaction settled and no open one counted.
     pub total: i64,
-    /// What was set in it, by the same transactions.
+    /// The values that the same transactions set.
     pub data: Map<String, Value>,
 }
 
 impl Coordinator {
-    /// What a document has. It is right at one moment during the call, apart from transactions that
-    /// are committed during it: of those some may be counted and others not.
+    /// Reads a document. The result is right as of one moment during the call, except for
+    /// transactions committed during it: some may be counted and others not.
     ///
     /// # Errors
-    /// It could not be read.
+    /// The document or its transactions could not be read.
     pub async fn view(&self, document: &str) -> Result<Option<DocumentView>, Failure> {
         let mut views = self.views(&[document]).await?;
         Ok(views.pop().flatten())
     }
 
-    /// What several documents have, together: each transaction is counted in all of them or in
-    /// none, so that transfers between them never change the sum.
+    /// Reads several documents together: each transaction is counted in all of them or in none, so
+    /// that transfers between them never change the sum.
     ///
-    /// Everything is counted that was committed before the call, and nothing that is not committed
-    /// when it returns. Nobody waits for it, and it writes nothing. It goes by reads: where a copy
-    /// answers that is cut off from the others, it is as old as that copy.
+    /// Transactions committed before the call are counted; those not committed when it returns are
+    /// not. It blocks no other process and writes nothing. If a copy that is cut off from the
+    /// others answers, the result is as old as that copy.
     ///
     /// # Errors
-    /// [`Failure::Moving`] if others wrote the documents anew before each snapshot.
+    /// [`Failure::Moving`] if other processes wrote the documents before each snapshot.
     pub async fn views(&self, documents: &[&str]) -> Result<Vec<Option<DocumentView>>, Failure> {
         self.check().await?;
         let mut before: Option<Snapshot> = None;
@@ -102,7 +103,7 @@ impl Coordinator {
     }
 }
 
-/// A document as one snapshot found it.
+/// A document in one snapshot.
 #[derive(Clone, Debug)]
 struct Version {
     number: i64,
@@ -110,17 +111,17 @@ struct Version {
     document: Document,
 }
 
-/// Documents as they were, each at a moment of its own.
+/// Documents, each read at a different moment.
 #[derive(Clone, Debug)]
 struct Snapshot(Vec<Option<Version>>);
 
-/// What is known of transactions, and since when.
+/// Transactions that were read, with the snapshot before the read.
 #[derive(Debug, Default)]
 struct KnownTransactions {
     snapshots: usize,
-    /// Those that were decided to happen, with the snapshot after which that was read.
+    /// Committed transactions, with the snapshot after which that was read.
     decided: BTreeMap<TransactionId, (usize, Vec<Effect>)>,
-    /// Those that were not, with the last snapshot after which that was read.
+    /// Other transactions, with the last snapshot after which that was read.
     open: BTreeMap<TransactionId, usize>,
 }
 
@@ -170,8 +171,7 @@ impl Version {
         view
     }
 
-    /// Whether nothing has happened to it since then but that the holds came and went by which the
-    /// two differ.
+    /// Whether the holds by which the two versions differ are the only writes between them.
     fn differs_only_by_holds(&self, before: &Self) -> bool {
         let came = self.document.holds.iter().map(|hold| &hold.id);
         let came = came.filter(|id| !before.holds(id)).count();
@@ -189,7 +189,7 @@ impl Snapshot {
         documents.flat_map(|version| version.document.holds.iter().map(|hold| &hold.id))
     }
 
-    /// One document cannot show a transaction here and not there.
+    /// Returns the views of a single document, which needs no second snapshot.
     fn single_document(&self, known: &KnownTransactions) -> Option<Vec<Option<DocumentView>>> {
         let views = self.0.iter();
         Some(
@@ -199,7 +199,7 @@ impl Snapshot {
         )
     }
 
-    /// The documents in this snapshot, if the one before suffices to derive them.
+    /// Returns the documents in this snapshot, if the one before suffices to derive them.
     fn after(
         &self,
         before: &Self,
@@ -224,7 +224,8 @@ impl Snapshot {
             for (id, (since, effects)) in &known.decided {
                 let effect = effects.iter().find(|effect| effect.document == **name);
                 let Some(effect) = effect else { continue };
-                // Settled in between; or decided, so held, before this snapshot, and settled since.
+                // Settled in between; or committed, so held, before this snapshot, and settled
+                // since.
                 if version.holds(id) || before.holds(id) || *since < known.snapshots {
                     continue;
                 }
@@ -234,7 +235,7 @@ impl Snapshot {
                 if !was_open {
                     return None;
                 }
-                // Two that set it came one after the other, and nothing tells which was the first.
+                // The order of two that set it is unknown.
                 if has_set && !effect.set.is_empty() {
                     return None;
                 }
@@ -272,8 +273,7 @@ mod tests {
         }
     }
 
-    /// A transfer of 3 from a to b, and these documents at the moments of its life, each with its
-    /// version.
+    /// A transfer of 3 from a to b, with all states of these documents, each with its version.
     struct Life {
         a: Vec<Document>,
         b: Vec<Document>,
@@ -319,8 +319,8 @@ mod tests {
     fn two_snapshots_count_a_transfer_on_both_sides_or_neither() {
         let life = life();
         let (mut seen, mut times) = (BTreeSet::new(), 0);
-        // Each document goes forward from snapshot to snapshot, and the transaction too. A hold
-        // before the commit, a settle after it.
+        // Documents and the transaction only advance between snapshots: a hold before the commit, a
+        // settle after it.
         for (a0, b0) in pairs() {
             for (a1, b1) in pairs().filter(|(a1, b1)| *a1 >= a0 && *b1 >= b0) {
                 for states in [
@@ -328,8 +328,8 @@ mod tests {
                     [State::Pending, State::Committed],
                     [State::Committed, State::Committed],
                 ] {
-                    // After a snapshot with a settled document it is committed; when it is, both
-                    // documents have been held.
+                    // After a snapshot with a settled document the transaction is committed; if it
+                    // is, both documents were held.
                     let possible = (a0.max(b0) < 2 || states[0] == State::Committed)
                         && (a1.max(b1) < 2 || states[1] == State::Committed)
                         && (states[0] == State::Pending || a1.min(b1) > 0);
@@ -367,7 +367,7 @@ mod tests {
             let values = Map::from_iter([("owner".to_owned(), id.into())]);
             Transaction::new(id, vec![Effect::set("a", values), Effect::add("b", 1)]).unwrap()
         };
-        // Open after the previous snapshot, committed after this one, not yet held when read.
+        // Open after the previous snapshot, committed after this one, not held when read.
         let mut known = KnownTransactions::default();
         for (state, setters) in [(State::Pending, 2), (State::Committed, 1)] {
             known.next();
@@ -391,7 +391,7 @@ mod tests {
             snapshots: 2,
             ..KnownTransactions::default()
         };
-        // Nobody saw the transfer held, and one side is settled.
+        // No snapshot has the transfer held, and one side is settled.
         let now = snapshot(&life, 2, 0);
         assert_eq!(now.after(&snapshot(&life, 0, 0), &known, &["a", "b"]), None);
         let still = snapshot(&life, 0, 0);
