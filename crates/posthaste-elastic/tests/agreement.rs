@@ -1,4 +1,5 @@
-//! Random calls, the same to the real server and to the fake: call by call both must say the same.
+//! Random calls, identical on the real server and on the fake: each call must have the same result
+//! on both.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +11,13 @@ use serde_json::{Value, json};
 
 use crate::support::{asked, created, fake, opensearch};
 
-/// By default, and where more schedules are asked for.
+/// The number of calls by default and in longer runs.
 const CALLS: [usize; 2] = [300, 1_500];
-/// Fewer ids than calls, so that they meet.
+/// Fewer ids than calls, so that calls conflict.
 const IDS: [&str; 4] = ["a", "b", "c", "d"];
 const INDEXES: [&str; 3] = ["agreed", "agreed-open", "agreed-alias"];
 
-/// One call, and what it needs of those before.
+/// One call, with the results of earlier calls that it needs.
 #[derive(Debug)]
 enum Call {
     Bulk(Vec<Operation>),
@@ -52,7 +53,7 @@ async fn the_fake_and_the_server_answer_random_calls_alike() {
         }
     }
     posthaste_testkit::ran::count("agreed", calls as u64);
-    // What was never met was not compared.
+    // An outcome that never occurred was not compared.
     for outcome in [
         "Created", "Updated", "Deleted", "NotFound", "Noop", "Conflict", "Missing", "Refused",
         "Blocked", "NoIndex", "there", "absent", "hits", "count", "done",
@@ -73,7 +74,7 @@ async fn prepared(client: &Client) {
     let source =
         "if (ctx._source.n < params.by) { ctx.op = 'none' } else { ctx._source.n -= params.by }";
     client.put_script("agreed-take", source).await.unwrap();
-    // So that there is a mapping to search by.
+    // Creates a mapping that searches can use.
     let first = Operation::index("agreed-open", "a", &json!({"n": 1})).unwrap();
     client.write(&first).await.unwrap();
 }
@@ -91,7 +92,7 @@ fn drawn(rng: &mut fastrand::Rng, seen: &[Seen]) -> Call {
         19 => Call::Search(index, query(rng)),
         20 => Call::Count(index, query(rng)),
         21 => Call::Block(index, rng.bool()),
-        // Blocks are lifted more often than they are laid.
+        // Blocks are removed more often than they are added.
         22 => Call::Block(index, false),
         23 => Call::Alias(INDEXES[rng.usize(..2)]),
         _ => match rng.bool() {
@@ -138,7 +139,7 @@ fn operation(rng: &mut fastrand::Rng, seen: &[Seen]) -> Operation {
         1 if !is_update => Condition::NotOlder(version),
         2..4 => match seen.len() {
             0 => Condition::None,
-            // Mostly one of the last.
+            // Mostly one of the most recent.
             length => Condition::Unchanged(seen[length - 1 - rng.usize(..length.min(4))]),
         },
         _ => Condition::None,
@@ -165,7 +166,7 @@ fn query(rng: &mut fastrand::Rng) -> Value {
     }
 }
 
-/// What was answered, without the words, and how documents were seen.
+/// Returns the results without their texts, and the states of documents that were seen.
 async fn made(client: &Client, call: &Call) -> (Vec<String>, Vec<Seen>) {
     let mut seen = Vec::new();
     let answered = match call {

@@ -1,4 +1,4 @@
-//! What each call does, on the real server and on the fake: both must hold to it.
+//! The behavior of each call, which the real server and the fake must share.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::{created, fake, kind, opensearch, put};
 
-/// Each claim is a test of its own on each server.
+/// Runs each claim as a separate test on each server.
 macro_rules! hold {
     ($($claim:ident),* $(,)?) => {
         mod on_the_real_server {
@@ -316,7 +316,7 @@ async fn searches_compare_times_with_the_clock_of_the_server(client: Client) {
         ("after", 4),
     ] {
         let mut at = now + SignedDuration::from_hours(hours);
-        // Without a fraction it is another text, and sorts elsewhere as such.
+        // A time without a fraction is a different text, and sorts differently as text.
         if id == "whole" {
             at = Timestamp::from_second(at.as_second()).unwrap();
         }

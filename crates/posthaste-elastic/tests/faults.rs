@@ -1,4 +1,4 @@
-//! What the fake does when it goes wrong, as the client sees it and as it is.
+//! Faults of the fake, as the client sees them and as the fake's state shows them.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -40,7 +40,7 @@ async fn each_fault_reports_and_acts_differently() {
         let error = outcome.err();
         assert_eq!(error.as_ref().map(Error::kind), result, "{fault:?}");
         assert_eq!(version(&fake, &id).is_some(), done, "{fault:?}");
-        // What was done is never ruled out.
+        // The client never excludes a write that was executed.
         assert!(!done || error.is_some_and(|error| error.may_have_been_done()));
     }
     assert_eq!(read(&client, "none").await.map(|one| one.version), None);
@@ -145,7 +145,7 @@ async fn writes_of_an_isolated_primary_may_survive_or_be_lost() {
         assert_eq!(kind(outcome), ErrorKind::Unanswered);
         let dirty = read(&client, "a").await.unwrap();
         if dirty.version == 1 {
-            // It was back before the next request.
+            // The primary was back before the next request.
             continue;
         }
         fake.settle();
@@ -155,7 +155,8 @@ async fn writes_of_an_isolated_primary_may_survive_or_be_lost() {
             _ => {
                 gone += 1;
                 assert_eq!(after.seen, before.seen);
-                // The new primary gives the same number to another write, under another term.
+                // The new primary assigns the same sequence number to another write, under another
+                // term.
                 let other = client.write(&put("notes", "a", 3)).await.unwrap();
                 assert_eq!(other.seen.seq_no, dirty.seen.seq_no);
                 assert!(other.seen.primary_term > dirty.seen.primary_term);

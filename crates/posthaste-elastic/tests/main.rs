@@ -1,5 +1,4 @@
-//! The client on a real server and the fake beside it, and the two-phase commit on both and in its
-//! model.
+//! The client on a real server and on the fake, and the two-phase commit on both and in its model.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

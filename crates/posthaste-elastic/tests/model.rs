@@ -1,6 +1,6 @@
-//! The two-phase commit, checked in every order of events within bounds: the very steps and
-//! decisions that the executor runs, over a store that does what a store over HTTP may do. Each
-//! rule has a twin without it, which must go wrong; so must the protocol as it was published.
+//! The two-phase commit, checked in every order of events within bounds: the steps and decisions of
+//! the executor itself, over a model of the store with the faults that a store over HTTP may have.
+//! Each rule has a variant without it, which must fail; so must the published protocol.
 
 mod alike;
 mod cell;
@@ -24,8 +24,8 @@ use plan::{Executors, Faults, Plan};
 pub use scripts::on_transaction;
 use system::System;
 
-/// Every property holds in every state. There are this many of them at least, or the model has
-/// shrunk.
+/// Checks that every property holds in every state. Fewer states than `at_least` mean that the
+/// model has shrunk.
 fn holds(name: &str, at_least: usize, plan: Plan) {
     let begun = Instant::now();
     // Depth first: the frontier stays small.

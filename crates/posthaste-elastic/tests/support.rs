@@ -1,11 +1,11 @@
-//! What the tests share.
+//! Helpers of the tests.
 
 use posthaste_elastic::{Client, Error, ErrorKind, Operation};
 use posthaste_testkit::elastic::FakeElastic;
 use posthaste_testkit::receivers::{self, OpenSearch, Receiver};
 use serde_json::json;
 
-/// A client of the OpenSearch that all tests share, unless this machine has none: then the ledger
+/// Returns a client of the shared OpenSearch, `None` if this machine has none: the ledger then
 /// names the test.
 pub(crate) fn opensearch(test: &str) -> Option<Client> {
     if !receivers::are_here(test, &[Receiver::OpenSearch]) {
@@ -15,7 +15,7 @@ pub(crate) fn opensearch(test: &str) -> Option<Client> {
     Some(client(&server.url()))
 }
 
-/// The fake, which knows the script that the tests store, and a client of it.
+/// Starts a fake that knows the script of the tests, and returns it with a client.
 pub(crate) async fn fake(seed: u64) -> (FakeElastic, Client) {
     let fake = FakeElastic::start(seed).await.unwrap();
     for id in ["scripted-take", "agreed-take"] {
@@ -34,7 +34,7 @@ pub(crate) async fn fake(seed: u64) -> (FakeElastic, Client) {
     (fake, client)
 }
 
-/// A number that the environment holds: how many schedules, or which.
+/// Reads a number from the environment, such as the number of schedules or a seed.
 pub(crate) fn asked(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok();
     text.map(|text| text.parse().expect("a number"))

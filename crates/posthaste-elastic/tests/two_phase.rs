@@ -1,5 +1,5 @@
-//! The two-phase commit on a real server: its scripts do what the model's do, anyone who stops
-//! anywhere leaves nothing open, and money stays.
+//! The two-phase commit on a real server: its scripts do the same as the model's, an executor that
+//! stops anywhere leaves nothing open, and no money is lost.
 
 mod adopted;
 mod agreement;
@@ -28,8 +28,8 @@ use posthaste_testkit::ran;
 
 use crate::support;
 
-/// A coordinator with indexes of its own on the server that all tests share, unless this machine
-/// has none.
+/// Returns a coordinator with separate indexes on the shared server, `None` if this machine has
+/// none.
 async fn coordinator(test: &str) -> Option<Coordinator> {
     let client = support::opensearch(test)?;
     let (documents, transactions) = (format!("{test}-documents"), format!("{test}-transactions"));
@@ -54,7 +54,7 @@ async fn state(coordinator: &Coordinator, id: &str) -> Option<State> {
     record.map(|record| record.transaction_state)
 }
 
-/// What documents have, once nothing is held any more.
+/// Returns the balances of documents once nothing is held.
 async fn balances(coordinator: &Coordinator, ids: &[&str]) -> BTreeMap<String, i64> {
     let mut balances = BTreeMap::new();
     for id in ids {

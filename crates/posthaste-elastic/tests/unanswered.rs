@@ -1,4 +1,4 @@
-//! What becomes of calls that are too large, or that get no answer.
+//! Outcomes of calls that are too large, or that get no answer.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -44,7 +44,7 @@ async fn lost_answers_are_ambiguous_and_unsent_calls_are_not() {
     assert_eq!(document.version, 2, "and it was");
 
     proxy.cut().await;
-    // One without a connection that might seem to be alive.
+    // A new client has no pooled connection that could seem alive.
     let client = crate::support::client(&url);
     let error = client.write(&put("lost", "a", 3)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
@@ -58,7 +58,7 @@ async fn endless_and_malformed_responses_count_as_no_answer() {
     std::thread::spawn(move || {
         for body in ["{\"items\":[]}".into(), "<html>".into(), "x".repeat(2_000)] {
             let (mut connection, _) = listener.accept().unwrap();
-            // An answer before the whole request was read would reset the connection.
+            // An answer before the whole request is read would reset the connection.
             read_request(&mut connection);
             let head = "HTTP/1.1 200 OK\r\nConnection: close\r\n";
             let length = body.len();
@@ -78,7 +78,7 @@ async fn endless_and_malformed_responses_count_as_no_answer() {
     }
 }
 
-/// A proxy whose backend is away answers instead of it, and knows nothing of any index.
+/// A proxy whose backend is unavailable answers itself, and knows no indexes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_404_from_a_proxy_does_not_mean_a_missing_alias() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

@@ -6,15 +6,18 @@
 //! states have the six names of the protocol that Elastic published; the rules differ, because that
 //! protocol loses money if a request is late, an answer is lost or an executor pauses.
 //!
-//! | rule | what it is | where |
-//! |---|---|---|
-//! | R1 | evidence is an acknowledged write to the document itself: not a read, not an answer that nothing had to be done | `Evidence` in `request.rs` |
-//! | R2 | states go forward only, each by a script that compares | [`State::next`] |
-//! | R3 | a hold carries the document's mark, seen before it was last acknowledged that the transaction is pending | `Seen`, `ValidMarks` in `request.rs` |
-//! | R4 | settle and undo always write, and leave a new mark | [`Document::settle`], [`Document::undo`] |
-//! | R5 | a hold that is there already counts once it was written again | [`Document::hold`] |
-//! | R6 | a process that finds a transaction decided has that acknowledged before acting on it | [`Step::Confirm`] |
-//! | R7 | what cannot be carried out is refused before anything is written | [`Transaction::new`] |
+//! * R1: evidence is an acknowledged write to the document itself: not a read, nor an answer that
+//!   nothing had to be done (`Evidence` in `request.rs`).
+//! * R2: states only go forward, each by a script that compares ([`State::next`]).
+//! * R3: a hold contains the document's mark, read before the transaction was last acknowledged as
+//!   pending (`Seen`, `ValidMarks` in `request.rs`).
+//! * R4: settle and undo always write, and leave a new mark ([`Document::settle`],
+//!   [`Document::undo`]).
+//! * R5: an existing hold counts only once it was written again ([`Document::hold`]).
+//! * R6: a process that finds a transaction decided has that acknowledged before it acts on it
+//!   ([`Step::Confirm`]).
+//! * R7: a transaction that cannot be executed is refused before anything is written
+//!   ([`Transaction::new`]).
 //!
 //! None of the rules depends on a clock. `tests/model` checks them exhaustively within bounds, and
 //! shows for each rule that money is lost without it.

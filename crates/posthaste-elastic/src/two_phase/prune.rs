@@ -46,9 +46,9 @@ impl Coordinator {
     /// more. The amounts that they added to their documents stay counted, and [audits](Self::audit)
     /// have the same result.
     ///
-    /// The names of deleted transactions are forgotten: a repeated call with the same name is
-    /// another transaction and is executed again, and so is a creation that arrives this late, or
-    /// an executor that paused for this long. Choose a time longer than any of these may take, days
+    /// The names of deleted transactions are forgotten. A repeated call with the same name is
+    /// another transaction and executes it again; so does a creation that arrives this late, or an
+    /// executor that paused for this long. Choose a time longer than any of these may take, days
     /// rather than hours, and use no name twice.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Requests about whole indexes: aliases, mappings, and who may not write.
+//! Requests about whole indexes: aliases, mappings, and blocked writes.
 
 use posthaste_elastic::{AliasChange, Client, ErrorKind, Operation};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! States that differ in names only are made the same: there are far fewer to explore then.
+//! Normalizes states that differ only in names, so that far fewer have to be explored.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -9,9 +9,8 @@ use super::document::{Doc, FRESH};
 use super::system::{System, World};
 
 impl System {
-    /// Names the mark that was just drawn by the smallest number that nobody has seen: only whether
-    /// two are the same can ever matter. And puts executors that are alike in order, and late
-    /// writes.
+    /// Replaces the fresh mark by the smallest unused number, because only equality of marks
+    /// matters. Also sorts identical executors, and late writes.
     pub fn tidy(&self, world: &mut World) {
         for at in 0..world.documents.len() {
             if !has_fresh(&world.documents[at]) {
@@ -38,7 +37,7 @@ impl System {
         }
     }
 
-    /// Whether anybody may still compare a document's mark with this one.
+    /// Whether a document's mark may still be compared with this one.
     fn is_seen(&self, world: &World, at: usize, mark: u64) -> bool {
         let is_here = |t: usize, effect: usize| self.book.document(t, effect) == at;
         let document = &world.documents[at];
@@ -64,14 +63,14 @@ impl System {
     }
 }
 
-/// Whether a mark was just drawn there.
+/// Whether the document has a fresh mark.
 fn has_fresh(document: &Cell<Doc>) -> bool {
     let stale = document.isolated.iter().map(|isolated| &isolated.value);
     let mut docs = stale.chain([&document.durable]);
     docs.any(|doc| doc.marks.contains(&FRESH))
 }
 
-/// A number by which things are put in order.
+/// Returns a number to sort by.
 fn number<T: Hash>(thing: &T) -> u64 {
     let mut hasher = DefaultHasher::new();
     thing.hash(&mut hasher);

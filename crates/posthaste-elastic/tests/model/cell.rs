@@ -1,23 +1,23 @@
-//! One document of the store: what is durable, and what else may be seen of it.
+//! One document of the store: its durable state, and other states that reads may return.
 
 /// A document with its copies.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cell<T> {
-    /// What acknowledged writes made of it.
+    /// The state after all acknowledged writes.
     pub durable: T,
-    /// What a primary that is cut off makes of it: it answers reads and runs scripts, and none of
-    /// its writes is acknowledged.
+    /// The state on an isolated primary: it answers reads and runs scripts, and none of its writes
+    /// is acknowledged.
     pub isolated: Option<Isolated<T>>,
-    /// What a copy still says that no write reaches any more.
+    /// The state on a stale copy that no write reaches any more.
     pub stale: Option<T>,
 }
 
-/// A primary that is cut off.
+/// An isolated primary.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Isolated<T> {
-    /// What it believes.
+    /// Its state of the document.
     pub value: T,
-    /// Nobody was promoted in its place, so it may yet come back with what it has.
+    /// No replica was promoted in its place, so it may return with its state.
     pub may_return: bool,
 }
 
@@ -30,7 +30,7 @@ impl<T: Clone + PartialEq> Cell<T> {
         }
     }
 
-    /// What a read may see.
+    /// Returns the states that a read may return.
     pub fn views(&self) -> Vec<&T> {
         let isolated = self.isolated.as_ref().map(|isolated| &isolated.value);
         let mut views = vec![&self.durable];
@@ -42,14 +42,14 @@ impl<T: Clone + PartialEq> Cell<T> {
         views
     }
 
-    /// How many different views there are, whether a primary is cut off, and whether a copy has
-    /// been superseded.
+    /// Returns how many different views there are, whether a primary is isolated, and whether a
+    /// copy is stale.
     pub fn shape(&self) -> (usize, bool, bool) {
         let is_stale = self.stale.is_some();
         (self.views().len(), self.isolated.is_some(), is_stale)
     }
 
-    /// A write that will be acknowledged; who was cut off has been replaced.
+    /// Makes an acknowledged write: an isolated primary has been replaced by then.
     pub fn write(&mut self, value: T) {
         self.durable = value;
         if let Some(isolated) = &mut self.isolated {
@@ -57,19 +57,20 @@ impl<T: Clone + PartialEq> Cell<T> {
         }
     }
 
-    /// What the primary that is cut off goes by; the same as all others, if it is cut off only now.
+    /// Returns the state of the isolated primary; the durable state if it becomes isolated only
+    /// now.
     pub fn isolated_value(&self) -> &T {
         let isolated = self.isolated.as_ref();
         isolated.map_or(&self.durable, |isolated| &isolated.value)
     }
 
-    /// A write that only the primary sees that is cut off.
+    /// Makes a write that only the isolated primary has.
     pub fn write_behind(&mut self, value: T) {
         let may_return = self.isolated.as_ref().is_none_or(|old| old.may_return);
         self.isolated = Some(Isolated { value, may_return });
     }
 
-    /// The primary comes back: with what it has, or without.
+    /// Ends the isolation of the primary: it returns with its state, or without.
     pub fn rejoin(&mut self, with: bool) {
         match self.isolated.take() {
             Some(isolated) if with => self.durable = isolated.value,

@@ -1,28 +1,27 @@
-//! A document in a few bytes. What scripts do to it is done by the library's own `Document`, and
-//! remembered.
+//! A document in a few bytes. The library's `Document` runs the scripts; the results are cached.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 
 use posthaste_elastic::two_phase::{Document, Effect, Fence, Hold, Request, Response, Transaction};
 
-/// As many transactions as the model plays with.
+/// The number of transactions in a model.
 pub const TRANSACTIONS: usize = 2;
 
 /// The distinguishable state of a document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Doc {
-    /// Which transactions it holds.
+    /// Whether it holds each transaction.
     pub held: [bool; TRANSACTIONS],
-    /// How often each of them happened to it. The balance follows from it.
+    /// How often each transaction was settled on it. The balance follows from that.
     pub settled: [i8; TRANSACTIONS],
-    /// The mark in the slot of each; equal where they share one.
+    /// The mark in the slot of each transaction; equal if they share a slot.
     pub marks: [u64; TRANSACTIONS],
-    /// Who set it last, counted from one.
+    /// The transaction that set it last, counted from one; zero if none did.
     pub set_by: u8,
 }
 
-/// The mark of the settle or undo that is being run: like none that anybody has seen.
+/// The mark of the settle or undo that is running: it differs from all marks that were seen.
 pub const FRESH: u64 = u64::MAX;
 
 type Call = (usize, Doc, usize, Request);
@@ -32,31 +31,31 @@ thread_local! {
     static FUNDS: RefCell<HashMap<(usize, Doc), Funds>> = RefCell::default();
 }
 
-/// What a document has.
+/// The balance of a document, and the available part of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Funds {
     pub balance: i64,
     pub available: i64,
 }
 
-/// The documents and transactions of a model, which say what the few bytes stand for.
+/// The documents and transactions of a model, by which the few bytes are interpreted.
 #[derive(Clone, Debug)]
 pub struct Ledger {
-    /// What each document had at first.
+    /// The opening balance of each document.
     pub balances: Vec<i64>,
     pub transactions: Vec<Transaction>,
-    /// Tells books apart in what is remembered.
+    /// Identifies the ledger in the cache.
     pub number: usize,
 }
 
 impl Ledger {
-    /// The document that the effect is on, by its number.
+    /// Returns the number of the document that the effect is on.
     pub fn document(&self, transaction: usize, effect: usize) -> usize {
         let name = &self.transactions[transaction].effects()[effect].document;
         name[1..].parse().expect("documents are called d0, d1, …")
     }
 
-    /// The effect of a transaction on a document, if it has one.
+    /// Returns the effect of a transaction on a document, if it has one.
     pub fn effect(&self, transaction: usize, document: usize) -> Option<&Effect> {
         let mut effects = self.transactions[transaction].effects().iter();
         effects.find(|effect| effect.document[1..].parse() == Ok(document))
@@ -101,7 +100,7 @@ impl Ledger {
         (self.pack(at, doc, t, request, &document), answer)
     }
 
-    /// What the document has that these bytes stand for.
+    /// Returns the funds of the document that these bytes stand for.
     pub fn funds(&self, at: usize, doc: Doc) -> Funds {
         let key = (self.number << 8 | at, doc);
         if let Some(known) = FUNDS.with_borrow(|known| known.get(&key).copied()) {
@@ -116,7 +115,7 @@ impl Ledger {
         funds
     }
 
-    /// The document that these bytes stand for.
+    /// Returns the document that these bytes stand for.
     pub fn unpack(&self, at: usize, doc: Doc) -> Document {
         let mut document = Document {
             balance: self.balances[at],
@@ -143,7 +142,7 @@ impl Ledger {
         document
     }
 
-    /// In few bytes again. That these stand for what the script left is what the model is worth.
+    /// Packs the result of a script. The model is valid only if these bytes stand for that result.
     fn pack(&self, at: usize, before: Doc, t: usize, request: Request, left: &Document) -> Doc {
         let mut doc = before;
         for (other, transaction) in self.transactions.iter().enumerate() {

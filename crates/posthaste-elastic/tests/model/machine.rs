@@ -1,21 +1,21 @@
-//! An executor: the library's own, or one that goes by the published protocol.
+//! An executor: the library's, or one of the published protocol.
 
 use posthaste_elastic::two_phase::{Execution, Fence, Progress, Reason, Request, Response, Step};
 
 use super::seed::Seed;
 
-/// What an executor is after.
+/// The goal of an executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Goal {
-    /// Make the transaction and bring it to its end.
+    /// Create the transaction and run it to its end.
     Create,
-    /// Bring it to its end, as recovery does.
+    /// Run it to its end, as recovery does.
     Resume,
-    /// Give it up.
+    /// Roll it back.
     RollBack,
-    /// Bring it to its end by the published protocol.
+    /// Run it to its end by the published protocol.
     SeedResume,
-    /// Give it up by the published protocol.
+    /// Roll it back by the published protocol.
     SeedRollBack,
 }
 
@@ -57,11 +57,11 @@ impl Machine {
         }
     }
 
-    /// Only the order of reads does not matter.
+    /// Whether the next step reads: only the order of reads does not matter.
     pub fn is_looking(&self) -> bool {
         matches!(self, Self::Ours(execution) if execution.step() == Step::ReadMark)
     }
 }
 
-/// The mark that a hold by the published protocol carries: it has none.
+/// The mark of a hold by the published protocol, which has no marks.
 pub const NO_MARK: Fence = Fence(0);

@@ -1,4 +1,4 @@
-//! What is played through: transactions, executors, faults.
+//! Plans of the model: transactions, executors, faults.
 
 use posthaste_elastic::two_phase::{Effect, Fence, Transaction, TransactionId};
 use serde_json::Map;
@@ -6,22 +6,22 @@ use serde_json::Map;
 use super::machine::Goal;
 use super::scripts::Omission;
 
-/// Which faults there may be, and how many of them in one history.
+/// The possible faults, and the most of them in one history.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     pub budget: u8,
-    /// A write is made, and its answer lost.
+    /// A write is executed, and its answer is lost.
     pub lost: bool,
-    /// A write is made at any time after its sender gave it up, or never.
+    /// A write is executed at any time after its sender abandoned it, or never.
     pub late: bool,
-    /// A write is made by a primary that is cut off, and is kept or lost later.
+    /// An isolated primary executes a write, which persists or is lost later.
     pub isolated: bool,
-    /// From some write on a copy answers reads that no write reaches.
+    /// After some write, a copy that no write reaches any more answers reads.
     pub stale: bool,
 }
 
 impl Faults {
-    /// Executors stop for ever or for a while, which is not a fault but what executors do.
+    /// Executors stop forever or for some time, which does not count as a fault.
     pub const STALLS: Self = Self {
         budget: 0,
         lost: false,
@@ -65,10 +65,10 @@ impl Faults {
     }
 }
 
-/// Who is at work: on which transaction, what for, and how often it begins.
+/// The executors: the transaction, the goal, and the number of attempts of each.
 pub type Executors<'a> = &'a [(usize, Goal, u8)];
 
-/// What is checked.
+/// A model to check.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub transactions: Vec<Transaction>,
@@ -76,7 +76,7 @@ pub struct Plan {
     pub executors: Vec<(usize, Goal, u8)>,
     pub faults: Faults,
     pub omission: Option<Omission>,
-    /// What has ended may be forgotten.
+    /// Whether ended transactions may be deleted.
     pub prunes: bool,
 }
 
@@ -125,7 +125,7 @@ impl Plan {
         Self::new(&transfers, &[5, 5], executors, faults)
     }
 
-    /// What the first gives, the second passes on.
+    /// Two transfers: the second passes on what the first adds.
     pub fn chain(executors: Executors, faults: Faults) -> Self {
         let transfers = [transfer("t", "d0", "d1"), transfer("u", "d1", "d2")];
         Self::new(&transfers, &[1, 0, 0], executors, faults)
@@ -142,7 +142,7 @@ impl Plan {
         Self::new(&[set("t"), set("u")], &[0, 0], executors, faults)
     }
 
-    /// Transactions that have ended are forgotten at some time.
+    /// Adds the deletion of ended transactions at any time.
     pub fn pruned(self) -> Self {
         Self {
             prunes: true,

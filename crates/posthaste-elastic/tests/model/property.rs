@@ -1,4 +1,4 @@
-//! What must hold in every state of the model.
+//! The properties that must hold in every state of the model.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -63,7 +63,7 @@ pub fn all(system: &System) -> Vec<Property<System>> {
         }),
     ];
     if system.plan.omission.is_none() {
-        // Else all of the above could hold because nothing happens.
+        // Without this, the properties above could hold because nothing happens.
         all.push(Property::sometimes(
             "something can be finished",
             |_, world: &World| {
@@ -75,8 +75,8 @@ pub fn all(system: &System) -> Vec<Property<System>> {
     all
 }
 
-/// For each effect: where its transaction is, whether its document holds it, and how often it
-/// happened there.
+/// Returns for each effect the state of its transaction, whether its document holds it, and how
+/// often it was settled there.
 fn effects<'a>(
     system: &'a System,
     world: &'a World,
@@ -96,8 +96,7 @@ thread_local! {
     static KNOWN: RefCell<HashMap<(usize, Left), bool>> = RefCell::default();
 }
 
-/// Whether an executor that nothing disturbs brings each transaction to its end, from what is
-/// durable.
+/// Whether an undisturbed executor ends each transaction, starting from the durable states.
 fn finishes(system: &System, transactions: Vec<Option<State>>, documents: Vec<Doc>) -> bool {
     let key = (system.book.number, (transactions, documents));
     if let Some(known) = KNOWN.with_borrow(|known| known.get(&key).copied()) {
@@ -114,7 +113,7 @@ fn finish(system: &System, left: &mut Left, t: usize) -> bool {
     if system.plan.omission == Some(Omission::Published) {
         machine = system.machine(t, Goal::SeedResume);
     }
-    // Each refusal costs a beginning, and there are but a few of them.
+    // Each refusal makes the executor start over; there are few refusals.
     for _ in 0..64 {
         let answers: Vec<Response> = ask(system, left, t, &machine);
         if let Progress::Ended(state) = machine.answered(&answers) {

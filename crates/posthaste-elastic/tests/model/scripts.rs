@@ -1,42 +1,42 @@
-//! The scripts on the server, and what becomes of them where a rule is left out.
+//! The scripts on the server, and their variants without one of the rules.
 
 use posthaste_elastic::two_phase::{Fence, Request, Response, State};
 
 use super::document::{Doc, FRESH, Ledger};
 
-/// A rule that is left out.
+/// An omitted rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Omission {
-    /// R3: a hold is taken whatever its mark.
+    /// R3: a hold is accepted with any mark.
     NoMarks,
-    /// R3: the marks are checked after the transaction is known to be pending.
+    /// R3: the marks are read after the transaction is known to be pending.
     LateLook,
-    /// R3: whether the transaction is still pending is not asked.
+    /// R3: the transaction is not confirmed as pending.
     NoBegin,
-    /// R3: it is asked by a read.
+    /// R3: it is confirmed by a read.
     ReadBegin,
-    /// R3: marks are counted, not drawn.
+    /// R3: marks are counters, not random.
     CountedMarks,
     /// R4: an undo that finds nothing writes nothing.
     SilentUndo,
     /// R4: a settle that finds nothing writes nothing.
     SilentSettle,
-    /// R5: a hold that is there already counts without a write.
+    /// R5: an existing hold counts without a write.
     HeldCounts,
-    /// R6: a decision that was read counts.
+    /// R6: a decision that was read counts as acknowledged.
     NoConfirm,
     /// Several open transactions may set one document.
     SharedSet,
-    /// What others have reserved may be spent.
+    /// Amounts that other transactions reserved may be spent.
     SpendReserved,
-    /// The scripts as they were published.
+    /// The published scripts.
     Published,
-    /// A transaction is forgotten while somebody may still make it.
+    /// A transaction is deleted while a process may still create it.
     EarlyPrune,
 }
 
-/// What a script left, what it answered, and whether it wrote: an answer that needed no write comes
-/// from a primary that is cut off, too.
+/// The result of a script: the state, the answer, and whether it wrote. An isolated primary also
+/// gives answers that need no write.
 pub struct ScriptRun<T> {
     pub left: T,
     pub answer: Response,
@@ -61,7 +61,7 @@ impl<T> ScriptRun<T> {
     }
 }
 
-/// A script on a transaction.
+/// Runs a script on a transaction.
 pub fn on_transaction(state: Option<State>, request: Request) -> ScriptRun<Option<State>> {
     let is_there = |from: State| state == Some(from);
     ScriptRun::law(match request {
@@ -74,7 +74,7 @@ pub fn on_transaction(state: Option<State>, request: Request) -> ScriptRun<Optio
     })
 }
 
-/// A script of a transaction on a document.
+/// Runs a transaction's script on a document.
 pub fn on_document(
     book: &Ledger,
     omission: Option<Omission>,
@@ -123,8 +123,8 @@ pub fn on_document(
     }
 }
 
-/// As published: the balance changes with the hold, and what has nothing to do says "noop", which
-/// counts.
+/// Runs a published script: the balance changes with the hold, and a script with nothing to do
+/// answers "noop", which counts.
 fn published(doc: Doc, t: usize, request: Request) -> ScriptRun<Doc> {
     let mut left = doc;
     match request {

@@ -1,10 +1,10 @@
-//! The protocol as it was published: seven steps and a rollback, each answered "updated" or "noop".
+//! The published protocol: seven steps and a rollback, each answered "updated" or "noop".
 
 use posthaste_elastic::two_phase::{Event, Progress, Request, Response, State};
 
 use super::machine::NO_MARK;
 
-/// Where an executor of the published protocol stands.
+/// The state of an executor of the published protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Seed {
     documents: usize,
@@ -41,7 +41,7 @@ impl Seed {
     }
 
     /// "If the request fails, it should be retried several times"; "noop" on an account means that
-    /// it has been done already.
+    /// the step was executed before.
     pub fn answered(&mut self, answer: Response) -> Progress {
         let next = match (self.at, answer) {
             (SeedStep::Read, Response::State(Some(state))) => match state {
@@ -60,12 +60,12 @@ impl Seed {
                 Ok(state) => return Progress::Ended(state),
                 Err(illegal) => panic!("{illegal}"),
             },
-            // Somebody else is at it: stop.
+            // Another executor works on it: stop.
             (SeedStep::Read | SeedStep::Advance(..), _) => {
                 self.at = SeedStep::Read;
                 return Progress::Again;
             }
-            // No answer: the same again.
+            // No answer: repeat the request.
             (_, Response::Ambiguous) => return Progress::Again,
             (SeedStep::Apply(at), _) => self.then(at, SeedStep::Apply, State::Pending, Event::Held),
             (SeedStep::Remove(at), _) => {

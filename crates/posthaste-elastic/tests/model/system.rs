@@ -1,5 +1,5 @@
-//! In one file, because each action is read beside the state that it makes: executors, the store,
-//! and what may go wrong between them, as stateright goes through them.
+//! The executors, the store, and the faults between them, as stateright explores them. They are in
+//! one file, because each action is read beside the state that it makes.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,7 +13,7 @@ use super::plan::Plan;
 use super::property;
 use super::scripts::{Omission, ScriptRun, on_document, on_transaction};
 
-/// As often as this its documents may be held by others before an executor gives up.
+/// Attempts that may find documents held by others before an executor abandons its transaction.
 const PATIENCE: u8 = 1;
 
 /// The model.
@@ -25,7 +25,7 @@ pub struct System {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Executor {
-    /// None once it has stopped for good. Others stop by never acting again.
+    /// `None` once it has stopped forever. Others stop by never acting again.
     pub machine: Option<Machine>,
     pub answers: Vec<Option<Response>>,
     attempts: u8,
@@ -36,55 +36,55 @@ pub struct World {
     pub transactions: Vec<Cell<Option<State>>>,
     pub documents: Vec<Cell<Doc>>,
     pub executors: Vec<Executor>,
-    /// Writes of transactions that were given up and may yet be made.
+    /// Writes of transactions whose senders abandoned them and that may still be executed.
     pub late: Vec<(usize, Request)>,
-    /// How transactions ended that are forgotten.
+    /// The final states of deleted transactions.
     pub pruned: Vec<Option<State>>,
     faults: u8,
-    /// An executor reported a wrong end of a transaction.
+    /// Whether an executor reported a wrong end of a transaction.
     pub lied: bool,
 }
 
-/// How a request goes.
+/// The delivery of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// Read, from the view with this number.
+    /// Read from the view with this number.
     Read(usize),
-    /// Made and answered.
+    /// Executed and answered.
     Made,
-    /// Made and answered; from here on some copy hears of no write any more.
+    /// Executed and answered; a copy receives no further writes.
     MadeWithStaleReplica,
-    /// Made, and the answer lost.
+    /// Executed, and the answer is lost.
     Lost,
-    /// Given up, to be made later or never.
+    /// Abandoned, to be executed later or never.
     Late,
-    /// Run by a primary that is cut off.
+    /// Executed by an isolated primary.
     Isolated,
 }
 
-/// What happens next.
+/// An action of the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// An executor's request, by its place in the step.
+    /// A request of an executor, by its index in the step.
     Request(usize, usize, Request, Delivery),
-    /// A late write of a transaction is made.
+    /// A late write of a transaction is executed.
     Arrive(usize, Request),
-    /// The primary that was cut off from a transaction comes back, with what it has or without.
+    /// The isolated primary of a transaction returns, with its state or without.
     RejoinTransaction(usize, bool),
     /// The same for a document.
     RejoinDocument(usize, bool),
-    /// A transaction that has ended is forgotten.
+    /// An ended transaction is deleted.
     Prune(usize),
 }
 
 impl World {
-    /// Where a transaction is, or how it ended before it was forgotten.
+    /// Returns the state of a transaction, or its final state before it was deleted.
     pub fn state(&self, t: usize) -> Option<State> {
         self.transactions[t].durable.or(self.pruned[t])
     }
 }
 
-/// The document that a request is about.
+/// Returns the effect that a request is about.
 fn effect_of(request: Request) -> Option<usize> {
     match request {
         Request::ReadMark(at) | Request::Hold(at, _) | Request::Settle(at) | Request::Undo(at) => {
@@ -115,8 +115,8 @@ impl System {
         on_document(&self.book, self.plan.omission, at, doc, t, request)
     }
 
-    /// Whether a request is answered by some copy; which are those that the rule asks for, without
-    /// it.
+    /// Whether any copy may answer a request: reads, and a write that an omitted rule turns into a
+    /// read.
     fn is_read(&self, request: Request) -> bool {
         let omission = self.plan.omission;
         match request {
@@ -126,7 +126,7 @@ impl System {
         }
     }
 
-    /// What is taken for granted where a rule is left out.
+    /// Whether a request counts as acknowledged because a rule is omitted.
     fn is_granted(&self, request: Request) -> bool {
         match (self.plan.omission, request) {
             (Some(Omission::NoBegin), Request::Touch(State::Pending)) => true,
@@ -135,7 +135,7 @@ impl System {
         }
     }
 
-    /// A request as it is sent.
+    /// Returns the request as it is sent.
     fn sent(&self, world: &World, t: usize, request: Request) -> Request {
         match (self.plan.omission, request) {
             (Some(Omission::LateLook), Request::Hold(effect, _)) => {
@@ -157,7 +157,7 @@ impl System {
         }
     }
 
-    /// Makes a write in one of the deliveries. None where this delivery makes no difference.
+    /// Executes a write by one of the deliveries. `None` if this delivery makes no difference.
     fn write(
         &self,
         world: &mut World,
@@ -204,7 +204,7 @@ impl System {
         deliveries
     }
 
-    /// It has ended, and the one that would make it is gone, with all that was sent for that.
+    /// Whether a transaction may be deleted: it has ended, and no creator or late creation is left.
     fn may_prune(&self, world: &World, t: usize) -> bool {
         let ended = world.transactions[t].durable.is_some_and(State::is_final);
         let executors = self.plan.executors.iter().zip(&world.executors);
@@ -216,7 +216,7 @@ impl System {
         self.plan.prunes && ended && (is_early || !is_made)
     }
 
-    /// An executor's request goes this delivery, and the executor takes the answer.
+    /// Delivers a request of an executor, and passes the answer to it.
     fn request(
         &self,
         world: &mut World,
@@ -322,7 +322,7 @@ impl Model for System {
             };
             let requests = machine.requests().into_iter().enumerate();
             let open = requests.filter(|(at, _)| executor.answers[*at].is_none());
-            // Looks change nothing, so one order of them is as good as another.
+            // Reads change nothing, so one order of them suffices.
             let open = open.take(if machine.is_looking() { 1 } else { usize::MAX });
             let t = self.plan.executors[who].0;
             for (at, request) in open {
@@ -399,7 +399,7 @@ fn write<T: Clone + PartialEq>(
         let ran = run(cell.isolated_value());
         match (ran.wrote, &cell.isolated) {
             (true, _) => cell.write_behind(ran.left),
-            // Nothing tells that it was cut off.
+            // Nothing shows that it was isolated.
             (false, None) => return None,
             (false, Some(_)) => return Some(ran.answer),
         }

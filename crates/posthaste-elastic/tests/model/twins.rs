@@ -1,5 +1,5 @@
-//! The model without one of its rules, and the published protocol: each must go wrong, or the model
-//! would notice nothing.
+//! The model without one of its rules, and the published protocol: each must fail, or the model
+//! would detect nothing.
 
 use std::time::Instant;
 
@@ -15,7 +15,7 @@ const TWO: Executors = &[(0, Resume, 2), (0, Resume, 2)];
 const WITH_ROLL_BACK: Executors = &[(0, Resume, 2), (0, RollBack, 2)];
 const ONE_EACH: Executors = &[(0, Resume, 2), (1, Resume, 2)];
 
-/// The property breaks; returns the length of the shortest path there.
+/// Checks that the property breaks, and returns the length of the shortest path to that.
 fn breaks(name: &str, property: &'static str, plan: Plan) {
     let begun = Instant::now();
     let search = System::new(plan).checker();

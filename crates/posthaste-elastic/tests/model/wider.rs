@@ -1,4 +1,4 @@
-//! The same with a fault more: millions of states, for `make test-full`.
+//! The same with one more fault: millions of states, for `make test-full`.
 
 use super::machine::Goal::{Create, Resume, RollBack};
 use super::plan::{Faults, Plan};

@@ -1,5 +1,5 @@
-//! What the published protocol has written, in each of its states and between them, is taken over
-//! and brought to its end.
+//! Documents of the published protocol, in each of its states and between them, are adopted and run
+//! to their ends.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use super::{document, state};
 use crate::support;
 
-/// Where a transfer of 100 of the published protocol is between two accounts of 500, and what it
-/// must come to.
+/// The state of a transfer of 100 by the published protocol between two accounts of 500, and its
+/// expected end.
 struct Case {
     name: &'static str,
     state: &'static str,
-    /// Source and destination: is it applied, is it in the list.
+    /// Source and destination: whether it is applied, and whether it is in the list.
     applied: [bool; 2],
     listed: [bool; 2],
     end: State,
@@ -71,12 +71,12 @@ const CASES: [Case; 14] = [
     case("terminating-1", "terminating", SECOND, SECOND, false),
     case("terminating-2", "terminating", NO, NO, false),
     case("rolled-back", "rolled-back", NO, NO, false),
-    // Applied again by a request that came late, and the removal of an id that was lost.
+    // A late request applied it again, and the removal of an id was lost.
     doubtful(case("rolled-back-late", "rolled-back", FIRST, FIRST, false)),
     doubtful(case("finished-late", "finished", BOTH, FIRST, true)),
 ];
 
-/// Indexes with the published mappings, their names of fields as they are.
+/// Creates indexes with the published mappings and names of fields.
 pub(super) async fn published(client: &Client, name: &str) {
     let settings = json!({"number_of_replicas": 0});
     let accounts = json!({"settings": settings, "mappings": {"properties": {
@@ -119,7 +119,7 @@ async fn populate(client: &Client, name: &str) {
     }
 }
 
-/// All transactions are brought to their ends, and nothing disagrees.
+/// Checks that recovery ends all transactions, and that an audit finds nothing.
 async fn assert_adopted(coordinator: &Coordinator, client: &Client, name: &str) {
     let transactions = format!("{name}-transactions");
     client.refresh(&transactions).await.unwrap();
@@ -168,7 +168,7 @@ async fn published_protocol_transactions_in_every_state_are_adopted() {
     assert_eq!((adopted.documents, adopted.transactions), (28, 14));
     let doubtful = CASES.iter().filter(|case| case.is_doubtful);
     assert_eq!(adopted.doubts.len(), doubtful.count(), "{adopted:?}");
-    // An account's scripts of the other protocol find no list any more.
+    // The other protocol's account scripts no longer find a list.
     let late = "adopted-late";
     let source = "ctx._source.pending_transactions.add(params.id); ctx._source.balance += 100;";
     client.put_script(late, source).await.unwrap();
@@ -180,14 +180,14 @@ async fn published_protocol_transactions_in_every_state_are_adopted() {
     assert_adopted(&coordinator, &client, "adopted").await;
     let again = coordinator.adopt().await.unwrap();
     assert_eq!((again.documents, again.transactions), (0, 0));
-    // The one that got the answer may have died.
+    // The first caller may have died before it reported the doubts.
     assert_eq!(again.doubts, adopted.doubts);
     let new = Transaction::transfer("new", "created-src", "finished-dest", 400).unwrap();
     coordinator.run(&new).await.unwrap();
     ran::note("two-phase-adopted");
 }
 
-/// Some of them are ours already, and the adoption dies again and again.
+/// Some documents are in the new format already, and the adoption is interrupted repeatedly.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn interrupted_adoptions_resume() {
     let name = "half-adopted";
@@ -221,7 +221,7 @@ async fn interrupted_adoptions_resume() {
         match tokio::time::timeout(patience, coordinator.adopt()).await {
             Ok(Ok(_)) => break,
             Err(_) => died += 1,
-            // The requests that the previous one had in flight were carried out.
+            // Requests that were in flight from the previous attempt were executed.
             Ok(Err(Failure::Misconfigured(why))) if why.contains("meanwhile") => {}
             Ok(Err(other)) => panic!("{other}"),
         }

@@ -1,5 +1,4 @@
-//! Request by request, the server's Painless and the functions that the model runs say and do the
-//! same.
+//! The server's Painless and the functions of the model have the same results, request by request.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +11,7 @@ use serde_json::{Map, json};
 use super::{coordinator, document, opened, state};
 use crate::model::on_transaction;
 
-/// One sequence, in which everything happens that is asked for below.
+/// A sequence that has all outcomes that are required below.
 const SEED: u64 = 10_513_045_660_946_069_588;
 
 fn transactions() -> Vec<Transaction> {
@@ -73,7 +72,7 @@ async fn server_scripts_behave_like_the_model() {
     for _ in 0..600 {
         let transaction = &transactions[random.usize(..transactions.len())];
         let mut request = some_request(&mut random);
-        // Mostly with the mark that is there.
+        // Mostly with the current mark.
         if let Request::Hold(effect, mark) = &mut request
             && random.u8(..5) > 0
         {
@@ -105,7 +104,7 @@ async fn server_scripts_behave_like_the_model() {
     }
 }
 
-/// As many transactions as a document may hold, and one more.
+/// Fills a document with as many transactions as it may hold, and tries one more.
 async fn filled(coordinator: &Coordinator, seen: &mut BTreeMap<String, u32>) {
     opened(coordinator, &[("full", 1000)]).await;
     for at in 0..=MAX_HOLDS {
@@ -127,7 +126,7 @@ fn kind(request: Request, answer: Response) -> String {
     format!("{name} {answer:?}")
 }
 
-/// Makes one request of the server and of the model, from the same state.
+/// Makes one request to the server and to the model, from the same state.
 async fn one(coordinator: &Coordinator, transaction: &Transaction, request: Request) -> Response {
     let id = transaction.id();
     let before = match request {
@@ -145,7 +144,7 @@ async fn one(coordinator: &Coordinator, transaction: &Transaction, request: Requ
     let answer = answers[0];
     let Some(((name, had), at)) = name.zip(had).zip(before) else {
         let ran = on_transaction(was, request);
-        // A script has nothing to read where no document is.
+        // A script does not run without a document.
         let expected = match (was, request) {
             (None, Request::Advance(..) | Request::Touch(_)) => Response::Missing,
             _ => ran.answer,

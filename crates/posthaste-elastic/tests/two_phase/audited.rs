@@ -1,5 +1,5 @@
-//! The audit: it finds each corruption, names what disagrees, and finds nothing where transfers
-//! merely run.
+//! The audit finds each corruption, names the contradictory documents, and finds nothing while
+//! transfers run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use super::fake::{Marks, carried, fake};
 use super::{coordinator, opened};
 
-/// Runs a transfer until this step is made, and leaves it there.
+/// Runs a transfer up to this step, and abandons it there.
 async fn left_behind(coordinator: &Coordinator, name: &str, from: &str, to: &str, last: Step) {
     let transfer = Transaction::transfer(name, from, to, 10).unwrap();
     let mut execution = Execution::create(2, 1);
@@ -26,18 +26,18 @@ async fn left_behind(coordinator: &Coordinator, name: &str, from: &str, to: &str
     } {}
 }
 
-/// What must be found: the document, the transaction, the fault.
+/// The expected finding: the document, the transaction, the fault.
 type Expected = (
     Option<&'static str>,
     Option<&'static str>,
     fn(&Fault) -> bool,
 );
 
-/// Something wrong in one document of one of the two indexes.
+/// A corruption of one document in one of the two indexes.
 struct Corruption {
     index: &'static str,
     id: &'static str,
-    /// None: the document is deleted.
+    /// The change; `None` deletes the document.
     change: Option<fn(&mut Value)>,
     found: &'static [Expected],
 }
@@ -73,7 +73,7 @@ fn push(list: &mut Value, one: Value) {
 }
 
 const CORRUPTIONS: &[Corruption] = &[
-    // A balance that somebody changed.
+    // A balance changed by hand.
     document_fault(
         "a",
         |doc| doc["balance"] = json!(doc["balance"].as_i64().unwrap() + 1),
@@ -152,7 +152,7 @@ const CORRUPTIONS: &[Corruption] = &[
             (Some("c"), Some("decided"), |fault| *fault == Fault::Other),
         ],
     ),
-    // A decided transaction whose hold was dropped and not settled.
+    // A committed transaction whose hold was removed and not settled.
     document_fault(
         "b",
         |doc| doc["holds"] = json!([]),
@@ -220,7 +220,8 @@ const CORRUPTIONS: &[Corruption] = &[
     },
 ];
 
-/// A few documents with transactions in every state, and then one thing wrong at a time.
+/// Creates a few documents with transactions in every state, and then makes one corruption at a
+/// time.
 async fn each_is_caught(coordinator: &Coordinator, prefix: &str) {
     let accounts = ["a", "b", "c"];
     opened(coordinator, &accounts.map(|account| (account, 100))).await;
@@ -302,7 +303,7 @@ async fn audits_fail_on_unreadable_documents() {
     fake.away([("transactions", "open")]);
     let audit = coordinator.audit().await;
     assert!(matches!(audit, Err(Failure::Unavailable(_))), "{audit:?}");
-    // Nobody knows whether this one is there.
+    // The document is unreadable, so that its existence is unknown.
     fake.take_away("documents", "b");
     fake.away([("documents", "b")]);
     let audit = coordinator.audit().await;

@@ -1,4 +1,4 @@
-//! Many at once.
+//! Many concurrent executors.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,7 +74,7 @@ async fn a_transaction_run_by_many_executors_is_applied_once() {
         assert!(ended.is_final());
         for one in result {
             match one {
-                // One gave it up for good, or saw that it was too late for that.
+                // An executor rolled it back, or found it decided.
                 Ok(()) | Err(Failure::Open(_) | Failure::Ambiguous(_) | Failure::Absent(_)) => {}
                 Err(Failure::RolledBack(_)) => assert_eq!(ended, State::RolledBack),
                 Err(Failure::Committed) => assert_eq!(ended, State::Finished),
@@ -109,8 +109,8 @@ async fn transactions_wait_for_a_full_document() {
         let next = Transaction::transfer("next", "hot", "b", 1).unwrap();
         async move { coordinator.run(&next).await }
     });
-    // Its eighth attempt, at five requests each: to read, check, touch, hold, and find out why not;
-    // the first need not read.
+    // Waits for its eighth attempt, at five requests each: read, check, touch, hold, and find the
+    // reason; the first attempt does not read.
     let before = fake.requests();
     let tried = async || Ok(fake.requests() > before + 38);
     eventually(Duration::from_secs(60), "it tries again and again", tried)
@@ -134,7 +134,7 @@ async fn four_hundred_concurrent_transfers_on_one_account_all_succeed() {
     }
     while let Some(result) = running.join_next().await {
         match result.unwrap() {
-            // A machine that is slow leaves some to recovery.
+            // A slow machine leaves some to recovery.
             Ok(()) | Err(Failure::Open(_) | Failure::Ambiguous(_)) => {}
             Err(other) => panic!("{other}"),
         }

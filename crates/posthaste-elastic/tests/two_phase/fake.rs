@@ -1,5 +1,5 @@
-//! The fake, with the scripts replaced by the functions that the model runs; request by request
-//! they are held to the server's Painless.
+//! The fake, with the scripts replaced by the functions that the model runs; tests compare them
+//! with the server's Painless request by request.
 
 use std::sync::Arc;
 
@@ -11,17 +11,17 @@ use serde_json::{Map, Value, json};
 
 use crate::support;
 
-/// Whether a hold is refused whose mark is another.
+/// Whether holds with another mark are refused.
 #[derive(Clone, Copy, Debug)]
 pub enum Marks {
-    /// By the law.
+    /// They are refused, as the rules require.
     Compared,
-    /// A server on which schedules must go wrong.
+    /// They are accepted: schedules must fail on such a server.
     Ignored,
 }
 
-/// A fake in which chance is drawn from this seed, with its indexes and scripts, and a coordinator
-/// whose requests need no sockets.
+/// Creates a fake with this random seed, with its indexes and scripts, and a coordinator whose
+/// requests need no sockets.
 pub async fn fake(seed: u64, marks: Marks) -> (Arc<FakeElastic>, Coordinator) {
     let fake = Arc::new(FakeElastic::new(seed));
     let coordinator = Coordinator::new(client(&fake), "documents", "transactions");
@@ -36,7 +36,7 @@ pub async fn fake(seed: u64, marks: Marks) -> (Arc<FakeElastic>, Coordinator) {
     (fake, coordinator)
 }
 
-/// A client of this fake whose requests need no sockets.
+/// Returns a client of this fake whose requests need no sockets.
 pub fn client(fake: &Arc<FakeElastic>) -> Client {
     let fake = Arc::clone(fake);
     carried(move |request| {
@@ -48,7 +48,7 @@ pub fn client(fake: &Arc<FakeElastic>) -> Client {
     })
 }
 
-/// A client whose requests are carried by this.
+/// Returns a client with this transport.
 pub fn carried<F>(carry: impl Fn(Request) -> F + Send + Sync + 'static) -> Client
 where
     F: Future<Output = Option<(u16, Vec<u8>)>> + Send + 'static,
@@ -71,7 +71,7 @@ fn advance(ctx: &mut Value, params: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// This many seconds from now.
+/// Returns the time this many seconds from now.
 fn after(ctx: &Value, seconds: i64) -> Value {
     let at = ctx["_now"].as_i64().unwrap() + seconds * 1_000;
     json!(Timestamp::from_millisecond(at).unwrap().to_string())

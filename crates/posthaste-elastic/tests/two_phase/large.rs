@@ -1,4 +1,4 @@
-//! Transactions and documents of which a page is longer than an answer may be.
+//! Transactions and documents whose pages exceed the limit of an answer.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde_json::{Map, json};
 use super::coordinator;
 use super::fake::{Marks, client, fake};
 
-/// An answer may be as long as three or four of them.
+/// The limit of an answer, in bytes: three or four documents.
 const LONGEST: usize = 20_000;
 const MANY: usize = 12;
 
@@ -27,7 +27,7 @@ async fn large_reads_are_split() {
     let names: Vec<String> = (0..MANY).map(|at| format!("d{at:02}")).collect();
     for name in &names {
         coordinator.open(name, 0).await.unwrap();
-        // One has been set, another is being set.
+        // One transaction has set the document, another is setting it.
         let done = large(&format!("done-{name}"), name);
         coordinator.run(&done).await.unwrap();
         let open = large(&format!("open-{name}"), name);
@@ -57,7 +57,7 @@ async fn large_reads_are_split() {
     assert!(audit.agrees(), "{audit:?}");
     assert_eq!(audit.documents, MANY as u64);
     assert_eq!(audit.transactions.values().sum::<u64>(), 2 * MANY as u64);
-    // One that is longer by itself is an error, and not passed over.
+    // A single document above the limit is an error, and is not skipped.
     let hopeless = client(&fake).largest_answer(4_000);
     let hopeless = Coordinator::new(hopeless, "documents", "transactions");
     for failed in [
@@ -70,14 +70,14 @@ async fn large_reads_are_split() {
     assert_eq!(fake.held_moments(), 0);
 
     let recovered = coordinator.recover(Duration::ZERO).await.unwrap();
-    // Searches may still show one that was just ended.
+    // Searches may still show a transaction that has just ended.
     assert!(
         recovered.finished >= MANY && recovered.open.is_empty(),
         "{recovered:?}"
     );
 }
 
-/// Those of the published protocol may lack times, which stand in the order of pages.
+/// Transactions of the published protocol may lack times, by which pages are sorted.
 #[tokio::test]
 async fn lists_span_pages_even_with_missing_times() {
     let Some(coordinator) = coordinator("large").await else {
@@ -89,7 +89,7 @@ async fn lists_span_pages_even_with_missing_times() {
             "effects": [{"document": "a", "add": 1}],
             "modification_time": "2026-11-01T00:00:00Z", "next_attempt_at": "2026-11-01T00:00:\
                 00Z"});
-        // One has its time of creation, one lacks even that of its last change.
+        // A third have their creation time, a third lack even the time of their last change.
         match at % 3 {
             0 => record["creation_time"] = json!("2026-11-01T00:00:00Z"),
             1 => drop(record.as_object_mut().unwrap().remove("modification_time")),

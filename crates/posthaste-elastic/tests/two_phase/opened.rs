@@ -1,4 +1,4 @@
-//! Documents are opened, whatever becomes of the answer.
+//! Documents are opened, even if the answer is lost.
 
 use posthaste_elastic::two_phase::Failure;
 use posthaste_testkit::elastic::Fault;

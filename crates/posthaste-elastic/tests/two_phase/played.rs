@@ -1,5 +1,5 @@
-//! The published protocol, played by its own pipeline and scripts up to each of its steps: whatever
-//! these have written is adopted and ended.
+//! The published protocol, run by its own pipeline and scripts up to each of its steps: each result
+//! is adopted and ended.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support;
 
 const PIPELINE: &str = "played-initialize-time";
 
-/// Name and text, with the names of fields and parameters that were published.
+/// Names and sources, with the published names of fields and parameters.
 const SCRIPTS: [(&str, &str); 4] = [
     (
         "played-update-transaction-state",
@@ -46,7 +46,7 @@ const SCRIPTS: [(&str, &str); 4] = [
     ),
 ];
 
-/// One request of the protocol.
+/// A request of the protocol.
 #[derive(Clone, Copy)]
 enum ProtocolRequest {
     To(&'static str, &'static str),
@@ -74,7 +74,7 @@ const IS_UNDONE: [ProtocolRequest; 7] = [
     Undo(1),
     To("terminating", "rolled-back"),
 ];
-/// Given up between the two.
+/// Rolled back between the two accounts.
 const IS_UNDONE_EARLY: [ProtocolRequest; 5] = [
     To("created", "pending"),
     Apply(0),
@@ -83,7 +83,7 @@ const IS_UNDONE_EARLY: [ProtocolRequest; 5] = [
     To("terminating", "rolled-back"),
 ];
 
-/// Writes two accounts of 500 and a transfer of 100 between them, and makes these of its moves.
+/// Creates two accounts of 500 and a transfer of 100 between them, and makes these requests.
 async fn play(client: &Client, id: &str, moves: &[ProtocolRequest]) {
     let accounts = [format!("{id}-src"), format!("{id}-dest")];
     for account in &accounts {

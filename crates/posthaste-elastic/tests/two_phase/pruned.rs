@@ -1,4 +1,4 @@
-//! What ended long ago is forgotten, and what it gave is not.
+//! Transactions that ended long ago are deleted, and their amounts stay counted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +16,7 @@ use super::{balances, coordinator, document, opened};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Writes down that a transaction, which has just ended by the clock of the server, did so long
-/// ago.
+/// Changes the end of a transaction, which has just ended by the server's clock, to long ago.
 async fn ended_before(coordinator: &Coordinator, transactions: &str, id: &str, ago: Duration) {
     let record = coordinator.get(id).await.unwrap().unwrap();
     let at: Timestamp = record
@@ -74,7 +73,7 @@ async fn pruning_keeps_audits_working(coordinator: &Coordinator, transactions: &
     assert_eq!(past(&document(coordinator, "a").await), Some(-30));
     assert_eq!(past(&document(coordinator, "c").await), Some(20));
     agrees(coordinator).await;
-    // Again, with what became old since.
+    // Again, with transactions that became old since.
     ended_before(coordinator, transactions, "young", 2 * HOUR).await;
     let pruned = coordinator.prune(HOUR).await.unwrap();
     assert_eq!((pruned.forgotten, pruned.kept), (1, 0));
@@ -83,7 +82,7 @@ async fn pruning_keeps_audits_working(coordinator: &Coordinator, transactions: &
     agrees(coordinator).await;
     let left = balances(coordinator, &["a", "b", "c"]).await;
     assert_eq!((left["a"], left["b"], left["c"]), (64, 16, 20));
-    // A balance that somebody changes by hand is still found.
+    // A balance changed by hand is still found.
     let mut wrong = document(coordinator, "c").await;
     wrong.balance += 1;
     let documents = transactions.replace("transactions", "documents");
@@ -117,7 +116,7 @@ async fn transactions_with_holds_or_missing_documents_are_kept() {
     coordinator.run(&lost).await.unwrap();
     let held = Transaction::transfer("held", "a", "b", 2).unwrap();
     coordinator.run(&held).await.unwrap();
-    // Somebody else puts a hold back, and takes a document away.
+    // Another program restores a hold, and deletes a document.
     let mut again = document(&coordinator, "b").await;
     let id = held.id();
     let effect = Effect::add("b", 2);
@@ -139,7 +138,7 @@ async fn write(coordinator: &Coordinator, id: &str, document: &Document) {
     coordinator.client().write(&write).await.unwrap();
 }
 
-/// The document as it was before this transaction was settled on it.
+/// Returns the document as it was before this transaction was settled on it.
 fn unsettled(document: &Document, transaction: &Transaction, effect: usize) -> Document {
     let mut before = document.clone();
     let effect = &transaction.effects()[effect];
@@ -149,7 +148,7 @@ fn unsettled(document: &Document, transaction: &Transaction, effect: usize) -> D
     before
 }
 
-/// A coordinator that reads this document from a lagging copy.
+/// Returns a coordinator that reads this document from a stale copy.
 fn with_stale_copy(fake: &Arc<FakeElastic>, id: &'static str, document: &Document) -> Coordinator {
     let (fake, old) = (Arc::clone(fake), serde_json::to_value(document).unwrap());
     let client = carried(move |request| {

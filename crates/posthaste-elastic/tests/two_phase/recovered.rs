@@ -1,4 +1,4 @@
-//! Recovery, by several at once.
+//! Recovery, by several processes at once.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{balances, coordinator, opened, state};
 
 const AT_ONCE: Duration = Duration::ZERO;
 
-/// Runs a transfer until this step is made, and leaves it there.
+/// Runs a transfer up to this step, and abandons it there.
 async fn left_behind(coordinator: &Coordinator, transfer: &Transaction, last: Step) {
     let mut execution = Execution::create(2, 1);
     loop {
@@ -40,7 +40,7 @@ async fn concurrent_recoveries_complete_all_abandoned_transactions() {
             at => left_behind(&coordinator, &transfer, last[at]).await,
         }
     }
-    // The first of all, by its time: it cannot be ended while its document is away.
+    // The first to be due: it cannot end while its document is missing.
     let client = coordinator.client();
     opened(&coordinator, &[("gone", 5)]).await;
     let lost = Transaction::transfer("lost", "gone", "b", 5).unwrap();
@@ -76,7 +76,7 @@ async fn concurrent_recoveries_complete_all_abandoned_transactions() {
     let soon = coordinator.recover(AT_ONCE).await.unwrap();
     assert_eq!((soon.finished, soon.open.len()), (0, 0), "it was put off");
 
-    // Somebody brings the document back as it was.
+    // An operator restores the document.
     let back = posthaste_elastic::Operation::index(documents, "gone", &gone).unwrap();
     client.write(&back).await.unwrap();
     coordinator.resume("lost").await.unwrap();
@@ -102,7 +102,7 @@ async fn recovery_and_lists_refresh_indexes_without_auto_refresh() {
     assert_eq!(coordinator.stuck(AT_ONCE).await.unwrap().len(), 1);
     let recovered = coordinator.recover(AT_ONCE).await.unwrap();
     assert_eq!(recovered.finished, 1, "{recovered:?}");
-    // Nor does it show again what has ended.
+    // Ended transactions are not found again.
     let again = coordinator.recover(AT_ONCE).await.unwrap();
     assert_eq!(again.finished, 0, "{again:?}");
     let open = coordinator.list(&[], 10).await.unwrap();
@@ -113,7 +113,7 @@ async fn recovery_and_lists_refresh_indexes_without_auto_refresh() {
     assert_eq!(result[0]["id"], "t", "{result}");
 }
 
-/// What stands of a transaction, whether or not it breaks a rule.
+/// Returns the stored transaction, even if it breaks a rule.
 fn record(fake: &FakeElastic, id: &str) -> Record {
     let held = fake.document("transactions", id).unwrap();
     serde_json::from_value(held.source.unwrap()).unwrap()
@@ -149,7 +149,7 @@ async fn a_page_of_unreadable_transactions_is_reported_and_blocks_nobody() {
     );
     assert_eq!((recovered.finished, recovered.open.len()), (1, LOST));
     assert_eq!(state(&coordinator, "good").await, Some(State::Finished));
-    // Nothing of them could be written but that they are put off.
+    // Only the next attempt of each could be postponed.
     for at in 0..LOST {
         assert_eq!(record(&fake, &format!("lost{at}")).attempts, Some(1));
     }
@@ -157,7 +157,7 @@ async fn a_page_of_unreadable_transactions_is_reported_and_blocks_nobody() {
     let next = coordinator.recover(MINUTE).await.unwrap();
     assert_eq!((next.finished, next.open.len()), (0, 0), "they are put off");
 
-    // Attempts are not moves.
+    // Attempts do not count as changes of state.
     assert_eq!(coordinator.stuck(HOUR).await.unwrap().len(), 0);
     fake.pass(HOUR - MINUTE);
     let recovered = coordinator.recover(MINUTE).await.unwrap();
@@ -186,7 +186,7 @@ async fn blockers_are_rules_refusals_or_unreadable_documents() {
     for transfer in [&far, &poor] {
         coordinator.create(transfer).await.unwrap();
     }
-    // Somebody else writes one that takes from a document twice.
+    // Another program writes a transaction that takes from a document twice.
     let twice = Record {
         effects: vec![Effect::add("b", -1), Effect::add("b", -1)],
         ..record(&fake, "far")
@@ -212,7 +212,7 @@ async fn blockers_are_rules_refusals_or_unreadable_documents() {
     assert!(matches!(blockers[..], [Blocker::Rule(_)]), "{blockers:?}");
     assert!(text.contains("one effect for each document"), "{text}");
 
-    // One that breaks a rule is set about by nobody, and does not come first each time.
+    // A transaction that breaks a rule is not run, and does not come first each time.
     let recovered = coordinator.recover(Duration::from_secs(60)).await.unwrap();
     assert_eq!((recovered.rolled_back, recovered.open.len()), (1, 2));
     for id in ["far", "twice"] {

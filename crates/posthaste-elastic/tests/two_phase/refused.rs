@@ -1,4 +1,4 @@
-//! What is refused before anything is written, with the rule.
+//! Requests that are refused before anything is written, with the rule.
 
 use posthaste_elastic::two_phase::{Coordinator, Failure, Transaction};
 use serde_json::json;
@@ -89,7 +89,7 @@ async fn rejects_indexes_without_mapping_or_replica_setting() {
         "mappings": {"dynamic": "strict", "properties": {"balance": {"type": "keyword"}}}});
     let result = refused("unfit-words", Some(words)).await;
     assert!(result.contains("another mapping"), "{result}");
-    // Who makes indexes leaves the one that is there as it is, and refuses it.
+    // Preparation leaves an existing index unchanged, and refuses it.
     let other = Coordinator::new(client.clone(), "unfit-words", "unfit-other-transactions");
     let result = other.prepare(0).await.unwrap_err().to_string();
     assert!(result.contains("another mapping"), "{result}");
@@ -129,7 +129,7 @@ async fn rejects_unassignable_replicas_before_creating_the_index() {
     );
     assert!(!client.index_exists("placeless").await.unwrap());
     coordinator.prepare(0).await.unwrap();
-    // What is there without replicas needs no second node, whatever is asked for.
+    // Existing indexes without replicas need no second node, regardless of the requested replicas.
     coordinator.prepare(1).await.unwrap();
 }
 

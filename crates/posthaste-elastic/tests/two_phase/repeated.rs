@@ -29,7 +29,8 @@ fn transfer() -> Transaction {
     Transaction::transfer("t", "a", "b", 7).unwrap()
 }
 
-/// A first call has written the transfer down, has heard nothing, and says that it is open.
+/// Makes a first call that records the transfer, gets no answer, and reports that its outcome is
+/// unknown.
 async fn begun(fake: &FakeElastic, coordinator: &Coordinator) {
     opened(coordinator, &[("a", 10), ("b", 0)]).await;
     fake.faults(AWAY);
@@ -38,7 +39,7 @@ async fn begun(fake: &FakeElastic, coordinator: &Coordinator) {
     assert!(matches!(result, Err(Failure::Ambiguous(_))), "{result:?}");
 }
 
-/// The answer to the later call says nothing about the earlier one, whose transfer happens.
+/// Checks that the later call does not exclude the earlier one, whose transfer is then executed.
 async fn happens_after(fake: &FakeElastic, coordinator: &Coordinator, result: &Failure) {
     assert!(result.may_have_moved(), "{result:?}");
     assert!(!result.may_have_moved_by_this_call(), "{result:?}");
@@ -76,7 +77,7 @@ async fn aborting_an_unknown_transaction_does_not_report_that_nothing_moved() {
         fake.plan([None, Some(Fault::Late)]);
         let result = coordinator.create(&transfer()).await;
         assert!(matches!(result, Err(Failure::Ambiguous(_))), "{result:?}");
-        // By some seeds the creation comes before the check.
+        // With some seeds the creation arrives before the check.
         if let Err(result) = coordinator.roll_back("t").await {
             assert!(matches!(result, Failure::Absent(_)), "{result:?}");
             happens_after(&fake, &coordinator, &result).await;

@@ -1,6 +1,6 @@
-//! Random schedules of several executors on the fake, which loses, delays, repeats and forgets:
-//! whatever happened meanwhile, in the end money is where it belongs. `POSTHASTE_SEED=7` replays
-//! one, `POSTHASTE_SCHEDULES=1000000` asks for more; `make test-full` asks for 10,000.
+//! Random schedules of several executors on the fake, which loses, delays, repeats and forgets
+//! requests: at the end, all balances are right. `POSTHASTE_SEED=7` replays one,
+//! `POSTHASTE_SCHEDULES=1000000` runs more; `make test-full` runs 10,000.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,11 +20,12 @@ use super::fake::{Marks, fake};
 use crate::support::asked;
 
 const SCHEDULES: u64 = 250;
-/// This many play at once: most of the other tests are over by then.
+/// The number of concurrent threads: most other tests have ended by then.
 const THREADS: u64 = 2;
 pub(super) const DOCUMENTS: [&str; 4] = ["d0", "d1", "d2", "d3"];
 pub(super) const BALANCE: i64 = 5;
-/// Where nobody disturbs it, recovery needs one; of two each may leave something to the other.
+/// The most passes of recovery. An undisturbed one needs one pass; of two concurrent ones, each may
+/// leave transactions to the other.
 const PASSES: usize = 4;
 
 fn is_replay() -> bool {
@@ -32,8 +33,8 @@ fn is_replay() -> bool {
     *REPLAY.get_or_init(|| asked("POSTHASTE_SEED").is_some())
 }
 
-/// What one executor is about: which transaction, how it begins, after how many steps it stops for
-/// good.
+/// The plan of one executor: its transaction, its procedure, and the number of steps after which it
+/// stops forever.
 pub(super) struct Plan {
     pub(super) transaction: usize,
     pub(super) execution: Execution,
@@ -91,7 +92,8 @@ pub(super) fn some_plans(random: &mut fastrand::Rng, transactions: &[Transaction
     plans
 }
 
-/// Goes on until its steps are used up, or the end is known: which it says then.
+/// Runs a plan until its steps are used up, or the transaction has ended. Returns its final state
+/// if known.
 pub(super) async fn execute(
     coordinator: &Coordinator,
     transaction: &Transaction,
@@ -106,7 +108,7 @@ pub(super) async fn execute(
         match progress {
             Progress::Next | Progress::Again | Progress::Absent => {}
             Progress::Ended(state) => return Some(state),
-            // A lagging copy does not know the document yet.
+            // A stale copy does not have the document yet.
             Progress::Missing(_) => return None,
             Progress::Different => panic!("nobody does anything else"),
         }
@@ -121,10 +123,10 @@ fn documents(fake: &FakeElastic) -> BTreeMap<String, Document> {
         .collect()
 }
 
-/// Plays what this seed says. Returns how each transaction ended.
+/// Runs the schedule of this seed. Returns how each transaction ended.
 async fn play(seed: u64, marks: Marks) -> Vec<Option<State>> {
     let mut random = fastrand::Rng::with_seed(seed);
-    // Marks and waits are drawn at random.
+    // Marks and waits are random.
     fastrand::seed(seed);
     let (fake, coordinator) = fake(random.u64(..), marks).await;
     for document in DOCUMENTS {
@@ -143,7 +145,7 @@ async fn play(seed: u64, marks: Marks) -> Vec<Option<State>> {
     for document in documents(&fake).values() {
         assert!(document.available() >= 0, "{document:?}");
     }
-    // The faults stop, and somebody finds and ends what is left.
+    // The faults stop, and recovery ends the rest.
     fake.faults(Faults::default());
     fake.settle();
     recover(&fake, coordinator, seed.is_multiple_of(16)).await;
@@ -169,8 +171,8 @@ async fn play(seed: u64, marks: Marks) -> Vec<Option<State>> {
     ended
 }
 
-/// Long after, what has ended is forgotten, in passes that go wrong: no document is touched by it,
-/// and an audit judges their balances as before.
+/// Prunes ended transactions much later, in passes with faults: documents keep their balances, and
+/// the audit result stays the same.
 async fn prune(fake: &FakeElastic, coordinator: &Coordinator, transactions: &[Transaction]) {
     const HOUR: Duration = Duration::from_secs(3_600);
     fake.pass(2 * HOUR);
@@ -194,8 +196,8 @@ async fn prune(fake: &FakeElastic, coordinator: &Coordinator, transactions: &[Tr
     assert!(audit.transactions.is_empty(), "{audit:?}");
 }
 
-/// As often as it takes until nothing is found any more. Each attempt may have put the next one
-/// off, by up to an hour.
+/// Recovers until no transaction is open. Each attempt may have postponed the next one, by up to an
+/// hour.
 async fn recover(fake: &FakeElastic, coordinator: &Coordinator, by_two: bool) {
     for _ in 0..PASSES {
         fake.pass(Duration::from_secs(3_601));
@@ -221,7 +223,7 @@ async fn recover(fake: &FakeElastic, coordinator: &Coordinator, by_two: bool) {
     panic!("recovery has not ended all");
 }
 
-/// Each document has what finished transactions say, and nothing else.
+/// Checks that each document has the effects of finished transactions, and nothing else.
 fn judge(
     documents: &BTreeMap<String, Document>,
     transactions: &[Transaction],
@@ -253,7 +255,7 @@ fn judge(
     );
 }
 
-/// Plays one; none if it went wrong.
+/// Runs one schedule; `None` if it failed.
 fn played(runtime: &Runtime, seed: u64, marks: Marks) -> Option<Vec<Option<State>>> {
     let played = AssertUnwindSafe(|| runtime.block_on(play(seed, marks)));
     catch_unwind(played).ok()
@@ -263,7 +265,7 @@ pub(super) fn runtime() -> Runtime {
     Builder::new_current_thread().enable_time().build().unwrap()
 }
 
-/// Plays this many schedules, and says how their transactions ended.
+/// Runs this many schedules, and returns how their transactions ended.
 fn play_all(schedules: u64) -> BTreeMap<String, u64> {
     let first = fastrand::u64(..);
     let ends = Mutex::new(BTreeMap::<String, u64>::new());
@@ -305,7 +307,7 @@ fn balances_are_correct_after_any_faults() {
     ran::count("two-phase-schedules", schedules);
 }
 
-/// Else the schedules above would show nothing.
+/// Without this, the schedules above would prove nothing.
 #[test]
 fn fault_schedules_detect_a_server_that_accepts_late_holds() {
     let runtime = runtime();

@@ -1,4 +1,4 @@
-//! Who does not wait for the last word.
+//! Callers that do not wait for the last step.
 
 use std::time::Duration;
 
@@ -34,12 +34,12 @@ async fn waiting_for_settlement_sees_every_effect() {
 async fn recovery_repeats_a_lost_final_update() {
     let (fake, coordinator) = fake(7, Marks::Compared).await;
     opened(&coordinator, &[("a", 10), ("b", 0)]).await;
-    // The first write of an index is followed by a check at it.
+    // The first write of an index triggers a check of the index.
     opened(&coordinator, &[("c", 1), ("d", 0)]).await;
     let first = Transaction::transfer("first", "c", "d", 1).unwrap();
     coordinator.run(&first).await.unwrap();
     let before = fake.requests();
-    // It reads, begins, holds, commits and settles.
+    // The first five requests read, begin, hold, commit and settle.
     fake.plan([None; 5].into_iter().chain([Some(Fault::LostBefore)]));
     let transfer = Transaction::transfer("t", "a", "b", 7).unwrap();
     coordinator.run_to_settled(&transfer).await.unwrap();

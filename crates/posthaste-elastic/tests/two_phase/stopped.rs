@@ -1,4 +1,4 @@
-//! The executor ends after every step of every procedure, and another one continues.
+//! An executor stops after every step of every procedure, and another one continues.
 
 use posthaste_elastic::two_phase::{
     Execution, Failure, Progress, Reason, State, Step, Transaction,
@@ -9,15 +9,15 @@ use super::{Coordinator, balances, coordinator, opened, state};
 /// A procedure of a transaction.
 #[derive(Clone, Copy, Debug)]
 enum Operation {
-    /// Make it and bring it to its end.
+    /// Create it and run it to its end.
     Create,
-    /// Bring one to its end that was written down.
+    /// Run a recorded transaction to its end.
     Resume,
-    /// Give one up that was written down.
+    /// Roll a recorded transaction back.
     GiveUpCreated,
-    /// Give one up that holds its documents.
+    /// Roll a transaction back that holds its documents.
     GiveUpHeld,
-    /// Bring one to its end that takes more than there is.
+    /// Run a transaction to its end that takes more than is available.
     Insufficient,
 }
 
@@ -52,8 +52,8 @@ async fn steps(
     (made, progress)
 }
 
-/// One transaction whose executor stops after this many steps. Says which it made, and whether it
-/// was at its end.
+/// Runs a transaction whose executor stops after this many steps. Returns the steps that it made,
+/// and whether it had ended.
 async fn stopped(
     coordinator: &Coordinator,
     operation: Operation,
@@ -119,7 +119,7 @@ async fn any_interrupted_transaction_can_be_completed_by_another() {
         }
         println!("{operation:?}: stopped after each of {after} steps");
     }
-    // What only the one that comes second does, is done by the one that goes on.
+    // Only the second executor makes this step, as it resumes.
     let seen = |step: &Step| all.contains(step) || *step == Step::Confirm;
     let sequences = posthaste_elastic::two_phase::Sequence::ALL.into_iter();
     let missed: Vec<_> = sequences
@@ -129,7 +129,7 @@ async fn any_interrupted_transaction_can_be_completed_by_another() {
     assert!(missed.is_empty(), "nobody stopped after {missed:?}");
 }
 
-/// The one that goes on after the decision stops, too, after each of the steps.
+/// The executor that continues after the decision also stops, after each of the steps.
 #[tokio::test]
 async fn resumed_transactions_may_stop_again() {
     let Some(coordinator) = coordinator("stopped-twice").await else {

@@ -1,4 +1,4 @@
-//! When a transaction is polled next, on the server and on the fake: recovery goes by it.
+//! The time of the next attempt, on the server and on the fake: recovery relies on it.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use posthaste_elastic::two_phase::{
 use super::fake::{Marks, fake};
 use super::{coordinator, opened};
 
-/// What a busy machine may take between two requests.
+/// The most seconds that a busy machine takes between two requests.
 const NEAR: f64 = 20.0;
 
-/// How many seconds from now a transaction is due, by the clock of the server.
+/// Returns the seconds until a transaction is due, by the server's clock.
 async fn due_in(coordinator: &Coordinator, id: &str, step: u32) -> Option<f64> {
     let now = Transaction::new(&format!("now-{step}"), vec![Effect::add("a", 1)]).unwrap();
     coordinator.create(&now).await.unwrap();
@@ -47,7 +47,7 @@ async fn attempts_postpone_the_next(coordinator: &Coordinator, transactions: &st
     };
     near(due_in(coordinator, "t", 0).await, 0.0);
     ask(Request::Advance(State::Created, Event::Begun)).await;
-    // Anyone who works on it keeps the others away, which counts as no attempt.
+    // Work on a transaction delays other executors, which does not count as an attempt.
     for again in 1..=5 {
         ask(Request::Touch(State::Pending)).await;
         near(due_in(coordinator, "t", again).await, 2.0);
@@ -80,7 +80,8 @@ async fn attempts_postpone_the_next(coordinator: &Coordinator, transactions: &st
     }
 }
 
-/// A pass of recovery meets one that nobody can end, after these attempts: how many there are then.
+/// Runs recovery on a transaction that cannot end, after these attempts. Returns the new number of
+/// attempts.
 async fn failed_after(
     coordinator: &Coordinator,
     transactions: &str,
@@ -88,7 +89,7 @@ async fn failed_after(
 ) -> Option<u64> {
     let record = Record {
         transaction_state: State::Created,
-        // Against the rules: one effect for each document.
+        // Breaks the rule of one effect for each document.
         effects: vec![Effect::add("a", 1), Effect::add("a", 1)],
         attempts,
         next_attempt_at: Some("2001-01-01T00:00:00Z".into()),

@@ -1,4 +1,4 @@
-//! Readers between transfers see each transaction wholly or not at all.
+//! Concurrent readers see each transaction wholly or not at all.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,11 +18,11 @@ use super::schedules::{self, BALANCE, DOCUMENTS};
 use super::{coordinator, opened};
 use crate::support::asked;
 
-/// By default, and where more are asked for.
+/// The number of schedules by default and in longer runs.
 const SCHEDULES: [u64; 2] = [100, 300];
 
-/// Reads all documents together again and again while others change them. Returns how often it was
-/// given an answer, and how often in vain.
+/// Reads all documents together repeatedly while executors change them. Returns the numbers of
+/// successful and of failed reads.
 async fn play(seed: u64) -> (u64, u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let (fake, coordinator) = fake(random.u64(..), Marks::Compared).await;
@@ -58,7 +58,7 @@ async fn play(seed: u64) -> (u64, u64) {
                 Err(Failure::Unavailable(_) | Failure::Moving) => result.1 += 1,
                 Err(other) => panic!("{other}"),
             }
-            // Nor does an audit disagree with what is merely in progress.
+            // An audit must not report transactions that are merely in progress.
             if random.u8(..16) == 0
                 && let Ok(audit) = coordinator.audit().await
             {
@@ -69,7 +69,7 @@ async fn play(seed: u64) -> (u64, u64) {
         result
     };
     let result = join(writers, reader).await.1;
-    // A read after the end was reported sees it.
+    // A read after the reported end must see it.
     fake.faults(Faults::default());
     fake.settle();
     let views = coordinator.views(&DOCUMENTS).await.unwrap();
@@ -90,7 +90,8 @@ async fn play(seed: u64) -> (u64, u64) {
     result
 }
 
-/// The transactions of these schedules move within the documents, and set d0 and d1 together.
+/// The transactions of these schedules move amounts between the documents, and set d0 and d1
+/// together.
 fn judge(views: &[Option<DocumentView>]) {
     let views: Vec<_> = views.iter().flatten().collect();
     let sum: i64 = views.iter().map(|view| view.total).sum();
@@ -166,7 +167,7 @@ async fn totals_are_constant_during_transfers_on_a_real_server() {
     assert!(result > 0 && seen_between > 0);
 }
 
-/// What others see at each step of a transfer that also sets a field.
+/// Reads at each step of a transfer that also sets a field.
 #[tokio::test]
 async fn transactions_are_visible_from_their_commit() {
     let (_fake, coordinator) = fake(1, Marks::Compared).await;

@@ -1,5 +1,4 @@
-//! What goes through all transactions passes none over, on either kind of server, and leaves
-//! nothing there.
+//! Scans of all transactions skip none, on either product, and leave no point in time open.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -15,7 +14,7 @@ use super::opened;
 
 const MANY: usize = 250;
 
-/// More transactions than two pages hold, none of them run, all of one moment.
+/// Creates more transactions than two pages hold, none of them run, all at the same time.
 async fn created(coordinator: &Coordinator) {
     opened(coordinator, &[("a", 1_000), ("b", 0)]).await;
     let client = coordinator.client();
@@ -44,7 +43,7 @@ async fn walks(fake: &FakeElastic, coordinator: &Coordinator) {
     let begun = coordinator.recover_while(Duration::ZERO, || false).await;
     assert_eq!(begun.unwrap().finished, 0);
     assert_eq!(fake.held_moments(), 0, "of walks that ended early");
-    // A search that is refused after the opening of its moment.
+    // The search after the opening of its point in time fails.
     let searched = [None, Some(Fault::UnavailableBefore)];
     fake.plan(searched);
     assert!(coordinator.recover(Duration::ZERO).await.is_err());
@@ -70,7 +69,7 @@ async fn an_interrupted_pass_reports_progress_and_keeps_the_rest_due() {
     let asked = Cell::new(0);
     let lost_on_the_way = || {
         asked.set(asked.get() + 1);
-        // In the midst of the first page.
+        // In the middle of the first page.
         if asked.get() == 50 {
             fake.fail_over();
         }
