@@ -1,6 +1,7 @@
-//! Broken variants of the capture, made by exact replacement in a copy of its source. Which one is
-//! broken is chosen when the copy runs, so that it is built once. Each must fail the test that is
-//! named for it, which passes without it. A replacement that no longer matches fails the run.
+//! Broken variants of the capture, made by exact replacement in a copy of its source. An
+//! environment variable chooses the broken variant at run time, so that the copy is built once.
+//! Each must fail the test that is named for it, which passes without it. A replacement that no
+//! longer matches fails the run.
 
 mod list;
 mod tree;
@@ -12,7 +13,8 @@ use anyhow::{Context as _, bail, ensure};
 use list::{MUTANTS, Mutant};
 use tree::{BUG, Programs};
 
-/// No test takes half as long. One that comes to no end proves nothing about a mutant.
+/// Timeout of a test; none takes half as long. A test that does not end proves nothing about a
+/// mutant.
 const LONGEST: Duration = Duration::from_secs(240);
 
 #[derive(Debug, PartialEq, Eq)]
@@ -29,7 +31,7 @@ fn every_mutant_still_differs_from_the_source() {
     }
 }
 
-/// `make mutants`. `POSTHASTE_MUTANTS` picks those whose name contains it.
+/// For `make mutants`. `POSTHASTE_MUTANTS` selects the mutants whose name contains it.
 #[test]
 #[ignore = "takes minutes: make mutants"]
 fn every_mutant_is_killed() -> anyhow::Result<()> {

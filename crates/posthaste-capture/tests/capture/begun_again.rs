@@ -1,4 +1,4 @@
-//! Slots that are not where they should be, and changes that cannot be captured.
+//! Slots at unexpected positions, and changes that cannot be captured.
 
 use posthaste_capture::{Position, gaps};
 use posthaste_testkit::PgVersion;
@@ -136,7 +136,7 @@ async fn copied_databases_send_nothing_until_the_capture_begins_there() {
     world.sql(OUTBOX).await;
     let capture = outbox();
     world.install(&capture).await;
-    // As a dump that was restored elsewhere has it.
+    // The identity after a dump was restored on another server.
     world
         .sql("UPDATE posthaste.capture SET identity[3] = '1'")
         .await;
@@ -157,7 +157,7 @@ async fn dropped_or_recreated_publications_stop_the_capture() {
     world.sql("DROP PUBLICATION posthaste_all").await;
     let text = stopped(&world).await;
     assert!(text.contains("publication"), "{text}");
-    // One of the same name lacks what was committed before it.
+    // A publication of the same name lacks the changes that were committed before it.
     world
         .sql("INSERT INTO outbox (payload) VALUES ('lost')")
         .await;

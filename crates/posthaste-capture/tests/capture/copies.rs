@@ -1,4 +1,4 @@
-//! Rows that were there, copied beside those who change them.
+//! Existing rows, copied during concurrent changes.
 
 mod rows;
 
@@ -43,7 +43,8 @@ impl World {
     }
 }
 
-/// What a receiver has after all of these, and how many rows of copies were older than what it had.
+/// Returns the rows of a receiver after all these jobs, the number of copied rows, and how many of
+/// those were older than the receiver's state.
 fn received(jobs: &[Job]) -> (BTreeMap<i64, i64>, usize, usize) {
     let (mut rows, mut gone) = (BTreeMap::new(), HashMap::new());
     let (mut stale, mut reads, mut emptied) = (0, 0, 0);
@@ -82,17 +83,18 @@ async fn there_are(world: &World) -> BTreeMap<i64, i64> {
     rows.map(|row| (row.get(0), row.get(1))).collect()
 }
 
-/// What the writers of a test share.
+/// The state that the writers of a test share.
 #[derive(Default)]
 struct Writing {
     is_over: AtomicBool,
-    /// The capture lags: writers that never rested would leave a busy machine no time for it.
+    /// Whether writers pause because the capture lags: without pauses a busy machine would leave it
+    /// no time.
     rests: AtomicBool,
     changes: AtomicU64,
 }
 
 impl Writing {
-    /// Lets the writers rest while more than a megabyte of log is not confirmed.
+    /// Pauses the writers while more than a megabyte of log is unconfirmed.
     async fn watch_lag(&self, world: &World) {
         let lag = "SELECT (pg_current_wal_lsn() - confirmed_flush_lsn > 1048576)::text \
                    FROM pg_replication_slots WHERE slot_name = 'posthaste_all'";
@@ -104,7 +106,7 @@ impl Writing {
     }
 }
 
-/// Changes rows until it is over.
+/// Changes rows until the test ends.
 async fn write(db: &TestDb, rows: i64, writing: Arc<Writing>) {
     let client = db.client().await.unwrap();
     while !writing.is_over.load(Ordering::Relaxed) {
@@ -248,18 +250,19 @@ async fn tables_truncated_during_a_copy_stay_empty() {
         let emptied = async {
             let (mut times, mut written) = (0, 0);
             while !is_over.load(Ordering::Relaxed) {
-                // In one transaction, and in two.
+                // Truncate and insert, in one transaction and in two.
                 second.batch_execute("BEGIN; TRUNCATE item").await.unwrap();
                 written += second.execute(fill, &[]).await.unwrap();
                 second.batch_execute("COMMIT; TRUNCATE item").await.unwrap();
                 written += second.execute(fill, &[]).await.unwrap();
                 times += 1;
-                // A chunk waits for each of these, and its mark comes before or after the next.
+                // A chunk waits for each of these transactions, and its mark comes before or after
+                // the next one.
                 for _ in 0..12 {
                     second.batch_execute("TRUNCATE item").await.unwrap();
                     written += second.execute(few, &[]).await.unwrap();
                 }
-                // What was copied counts too: the stream lags a little.
+                // Copied rows count too, so the stream may lag slightly.
                 let keeps_up = async || Ok(running.status().events >= written);
                 let kept_up = eventually(SOON, "the capture keeps up", keeps_up).await;
                 assert!(kept_up.is_ok(), "{:?}", running.status());
@@ -342,7 +345,7 @@ async fn failed_copies_show_their_error_and_cancelled_ones_end() {
         .unwrap();
     let problem = world.newest_copy().await.problem.unwrap();
     assert!(problem.contains("division by zero"), "{problem}");
-    // The capture itself goes on.
+    // The capture itself continues.
     world.sql("INSERT INTO item (id) VALUES (11)").await;
     world.until_captured(1).await;
     drop(running);

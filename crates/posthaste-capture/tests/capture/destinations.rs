@@ -1,4 +1,4 @@
-//! Destinations of a direct capture that are dead or hard to reach.
+//! Destinations of a direct capture that are down or hard to reach.
 
 use posthaste_capture::State;
 use posthaste_testkit::{Proxy, eventually};
@@ -9,7 +9,7 @@ use super::world::SOON;
 
 #[tokio::test]
 async fn servers_shut_down_cleanly_while_the_destination_is_dead() {
-    // The second time, more than the capture reads before it has sent some.
+    // The second count exceeds the events that the capture reads before it has sent some.
     for count in [10, 3_000] {
         let mut sent = Sent::new(|direct| direct.spill_after_time = None).await;
         let running = sent.start();

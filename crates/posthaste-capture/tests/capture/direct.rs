@@ -1,4 +1,4 @@
-//! Events that are sent without jobs, and become jobs while the destination takes nothing.
+//! Events that are sent without jobs, and become jobs while the destination accepts nothing.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ use crate::support;
 
 const KEEPS: &[(&str, &str)] = &[("appendonly", "yes"), ("appendfsync", "always")];
 
-/// A world whose outbox goes to a Redis.
+/// A world whose outbox is sent to a Redis.
 pub(super) struct Sent {
     pub(super) world: World,
     pub(super) redis: Redis,
@@ -61,12 +61,12 @@ impl Sent {
         self.world.start(&self.capture)
     }
 
-    /// Sends the jobs of the route.
+    /// Starts a relay for the jobs of the route.
     pub(super) async fn relay(&self) -> WorkerHandle {
         relay(&self.world, &self.redis).await
     }
 
-    /// How many events the newest mark counts.
+    /// Returns the number of events in the newest mark.
     async fn events(&self) -> i64 {
         let all = overviews(&self.world.client).await.unwrap();
         all.first().unwrap().events
@@ -77,7 +77,7 @@ impl Sent {
         all.first().unwrap().state()
     }
 
-    /// What arrived, in that order.
+    /// Returns the events in the order in which they arrived.
     pub(super) fn arrived(&self) -> Vec<Value> {
         arrived(&self.redis)
     }
@@ -87,7 +87,8 @@ impl Sent {
         eventually(SOON, "all has arrived", all).await.unwrap();
     }
 
-    /// All that was committed has arrived, in its order; what came again, under its id.
+    /// Checks that all committed events have arrived in their order, and that repeated ones have
+    /// the same ids.
     pub(super) async fn require_all(&self) {
         let expected = inserted(&self.world).await;
         self.until_arrived(expected.len()).await;
@@ -121,7 +122,7 @@ fn arrived(redis: &Redis) -> Vec<Value> {
         .collect()
 }
 
-/// The first of each id; another one under it is the same.
+/// Returns the first event of each id. Repeated ones must be equal.
 pub(super) fn first_arrivals(all: &[Value]) -> Vec<String> {
     let mut known = HashMap::new();
     let mut first = Vec::new();
@@ -148,7 +149,7 @@ async fn events_are_sent_without_jobs_and_once() {
     let sent = Sent::new(|_| ()).await;
     let mut running = sent.start();
     until(&running, State::Direct).await;
-    // More than a batch, in one transaction, and others.
+    // More than a batch in one transaction, and other transactions.
     sent.insert("large", 1_300).await;
     for n in 0..20 {
         sent.insert(&format!("small{n}"), 1).await;
@@ -157,7 +158,7 @@ async fn events_are_sent_without_jobs_and_once() {
     assert_eq!(running.status().spilled, 0);
     running.stop();
     running.ended().await.unwrap();
-    // All is marked: the next sends nothing again.
+    // Everything is marked: the next run sends nothing again.
     sent.world.catch_up(&sent.capture).await.unwrap();
     assert_eq!(sent.arrived().len(), 1_320);
     assert_eq!(sent.jobs().await, 0);
@@ -190,7 +191,7 @@ async fn events_spill_while_the_destination_is_dead_and_drain_in_order() {
         let writes = async || Ok(sent.jobs().await > 100);
         eventually(SOON, "jobs are written", writes).await.unwrap();
         assert_eq!(sent.state().await, "spilling");
-        // The connection is cut while it spills.
+        // The connection breaks during the spill.
         let sql = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots \
                    WHERE slot_name = 'posthaste_all' AND active";
         sent.world.sql(sql).await;
@@ -222,7 +223,7 @@ async fn unconfirmed_log_is_bounded_while_the_destination_is_frozen() {
     sent.until_arrived(10).await;
     sent.redis.pause().unwrap();
     sent.insert("more", 10).await;
-    // Little is waited for.
+    // A small backlog does not spill.
     tokio::time::sleep(Duration::from_secs(4)).await;
     assert_eq!(running.status().state, State::Waiting);
     for n in 0..10 {
@@ -248,7 +249,7 @@ async fn unmarked_events_are_sent_again_under_the_same_ids() {
     holder.batch_execute(hold).await.unwrap();
     sent.insert("a", 700).await;
     sent.until_arrived(700).await;
-    // Marks cannot be written for long, and sending goes on.
+    // Sending continues while marks cannot be written for several seconds.
     tokio::time::sleep(Duration::from_secs(7)).await;
     sent.insert("b", 10).await;
     sent.until_arrived(710).await;
@@ -333,7 +334,7 @@ async fn sent_and_spilled_events_have_the_same_bytes() {
     let _relay = relay(&sent.world, &spilled).await;
     let all = async || Ok(arrived(&spilled).len() == 4);
     eventually(SOON, "the jobs arrive", all).await.unwrap();
-    // All but when it was sent.
+    // The whole text except the time of sending.
     let texts = |redis: &Redis| -> Vec<String> {
         let list = redis.ask(&["LRANGE", "queue:default", "0", "-1"]).unwrap();
         let text = |job: &Value| {

@@ -1,4 +1,4 @@
-//! A leader that dies, and a follower that takes its place.
+//! A leader that fails, and a follower that is promoted.
 
 use posthaste::Database;
 use posthaste_capture::{Capture, Error, Options, Running, State, Until, gaps};
@@ -45,7 +45,7 @@ impl Pair {
         }
     }
 
-    /// The leader while it leads, and the follower after that.
+    /// Returns a connection string for the leader and, after its failure, the follower.
     fn database(&self) -> Database {
         let ports = [&self.world.server, &self.follower].map(|server| server.address().port());
         let name = self.world.db.name();
@@ -71,13 +71,13 @@ impl Pair {
         self.there.query_one(sql, &[]).await.unwrap().get(0)
     }
 
-    /// The follower has the slot, and would keep it.
+    /// Waits until the follower has the slot and would keep it after a failover.
     async fn until_synchronized(&self) {
         let sql = "SELECT count(*)::text FROM pg_replication_slots \
                    WHERE synced AND NOT temporary AND slot_name = 'posthaste_all'";
         eventually(SOON, "the slot is synchronized", async || {
-            // It is kept once it has come to where the follower began, which the capture confirms,
-            // and the follower knows which transactions run.
+            // The follower keeps the slot once it has passed the follower's own start, which needs
+            // a confirmation by the capture, and once the follower knows the running transactions.
             self.world
                 .sql(
                     "INSERT INTO outbox (payload) VALUES ('0');
@@ -90,7 +90,7 @@ impl Pair {
         .unwrap();
     }
 
-    /// One row after the other until the leader is gone.
+    /// Inserts one row after the other until the leader fails.
     async fn write(&self) -> JoinHandle<()> {
         let client = self.world.db.client().await.unwrap();
         tokio::spawn(async move {
@@ -123,7 +123,7 @@ impl Pair {
     }
 }
 
-/// As the leader wants it of a follower that must lack nothing.
+/// Makes the leader's stream of the slot wait for the follower, so that the follower lacks nothing.
 const WAITS: [(&str, &str); 1] = [("synchronized_standby_slots", "its")];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -155,7 +155,7 @@ async fn captures_continue_after_a_failover_without_loss_or_repeats() {
     );
     assert_eq!(running.status().state, State::Running);
     assert!(gaps(&pair.there, None).await.unwrap().is_empty());
-    // Positions after it sort behind those before.
+    // Positions after the failover sort after earlier ones.
     let timeline = "SELECT max(left(kwargs -> 'posthaste.outbox' -> 'headers' ->> 'position', 8)) \
                     FROM posthaste.job WHERE queue = 'captured'";
     assert_eq!(pair.there(timeline).await, "00000002");
@@ -180,7 +180,7 @@ async fn direct_sending_continues_after_a_failover_without_loss() {
         .await
         .unwrap();
     let rows = pair.rows().await;
-    // Nothing was sent that the follower lacks, since the stream waits for it.
+    // The follower has everything that was sent, because the stream waits for it.
     let arrived = || first_arrivals(&sent.arrived());
     let is_there = async || Ok(arrived().len() >= rows.len());
     eventually(SOON, "all has arrived", is_there).await.unwrap();

@@ -1,4 +1,4 @@
-//! What ends, stands still, or comes twice.
+//! Disconnects, shutdowns, delays and repetitions.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use posthaste_testkit::{PgVersion, eventually};
 
 use super::world::{OUTBOX, SOON, World, outbox};
 
-/// What the server's own plugin says was inserted, in its order.
+/// Returns the inserted rows in the order of the server's plugin test_decoding.
 pub(super) async fn inserted(world: &World) -> Vec<String> {
     let sql = "SELECT substring(data FROM 'payload\\[text\\]:''([^'']*)''') \
                FROM pg_logical_slot_peek_changes('other', NULL, NULL) \
@@ -66,7 +66,7 @@ async fn futures(all: Vec<impl Future<Output = ()>>) {
     }
 }
 
-/// Small transactions, rolled back ones, and large ones that do not fit into a batch.
+/// Writes small transactions, rolled back ones, and large ones that do not fit into a batch.
 async fn write(world: &World, writer: u32) {
     let client = world.db.client().await.unwrap();
     for n in 0..60 {
@@ -123,7 +123,7 @@ async fn server_shutdowns_do_not_wait_for_captures() {
         let running = world.start(&capture);
         world.sql("INSERT INTO outbox (payload) VALUES ('a')").await;
         world.until_captured(1).await;
-        // Log that is not ours, of which nothing is marked yet.
+        // Log of another table, of which nothing is marked yet.
         world
             .sql("CREATE TABLE other (v text); INSERT INTO other VALUES ('x')")
             .await;
@@ -182,7 +182,7 @@ async fn standby_processes_report_no_gap_while_marks_are_written() {
     assert!(gaps(&world.client, None).await.unwrap().is_empty());
 }
 
-/// A commit that waits for a standby is in the log, and others do not see it yet.
+/// A commit that waits for a standby is in the log, but not yet visible to other sessions.
 #[tokio::test]
 async fn jobs_appear_only_after_their_rows_are_visible() {
     let settings = [
@@ -206,7 +206,7 @@ async fn jobs_appear_only_after_their_rows_are_visible() {
         eventually(SOON, "the commit waits", is_waiting)
             .await
             .unwrap();
-        // It has reached the capture: the walsender has sent all of the log.
+        // The commit has reached the capture: the walsender has sent the whole log.
         let sent =
             "SELECT count(*) FROM pg_stat_replication WHERE sent_lsn >= pg_current_wal_lsn()";
         let is_sent = async || Ok(count(&world, sent).await == 1);
@@ -214,7 +214,7 @@ async fn jobs_appear_only_after_their_rows_are_visible() {
         tokio::time::sleep(Duration::from_millis(300)).await;
         assert_eq!(count(&world, "SELECT count(*) FROM outbox").await, 0);
         assert_eq!(world.jobs().await.len(), 0);
-        // One that is asked to stop meanwhile stops, and the next goes on.
+        // A capture that is stopped now ends, and the next one continues.
         running.stop();
         running.ended().await.unwrap();
         let running = world.start(&capture);
@@ -238,12 +238,12 @@ async fn rejects_marks_of_superseded_processes() {
     let running = world.start(&capture);
     let is_running = async || Ok(running.status().state == State::Running);
     eventually(SOON, "it runs", is_running).await.unwrap();
-    // Somebody else has taken over, without this process knowing.
+    // Another process has taken over, without the knowledge of this one.
     world
         .sql("UPDATE posthaste.capture SET runner = gen_random_uuid()")
         .await;
     world.sql("INSERT INTO outbox (payload) VALUES ('a')").await;
-    // It lets go, takes over itself, and writes the job once.
+    // This process stops, takes over again, and writes the job once.
     world.until_captured(1).await;
     assert_eq!(world.bodies().await, ["a"]);
     drop(running);
@@ -255,7 +255,7 @@ async fn rotating_marks_keeps_the_newest_of_each_capture() {
     world.sql(OUTBOX).await;
     let capture = outbox();
     world.install(&capture).await;
-    // Another capture, which rests.
+    // Another capture, which is idle.
     world
         .sql(
             "INSERT INTO posthaste.capture (epoch, published, slot, publication, name, identity)
@@ -288,7 +288,7 @@ async fn rotating_marks_keeps_the_newest_of_each_capture() {
     assert!(count(&world, other).await > 0);
 }
 
-/// Its jobs are written before it, in the same transaction.
+/// The jobs are written before the mark, in the same transaction.
 #[tokio::test]
 async fn failed_marks_leave_no_jobs() {
     let world = World::new(PgVersion::any(), &[]).await;

@@ -1,5 +1,5 @@
-//! The same log through this crate, through the server's own plugin test_decoding, and through the
-//! parser of another crate.
+//! The same log, read by this crate, by the server's plugin test_decoding, and by the parser of
+//! another crate.
 
 mod parsed;
 
@@ -26,7 +26,8 @@ const TABLES: &str = "
                     ch char(5), j json, period tstzrange, moods mood[]);
     CREATE TABLE of_c (id int PRIMARY KEY, c int REFERENCES c (id) ON DELETE CASCADE)";
 
-/// A line of the other plugin: its table, and `column[type]:value` for each column of the new row.
+/// Converts an event to a line in test_decoding's format: its table, and `column[type]:value` for
+/// each column of the new row.
 fn line(body: &str, types: &dyn Fn(&str, &str) -> String) -> String {
     let event: Event = serde_json::from_str(body).unwrap();
     let mut line = format!("{} {}", event.table, event.operation.to_uppercase());
@@ -37,11 +38,11 @@ fn line(body: &str, types: &dyn Fn(&str, &str) -> String) -> String {
         event.after
     };
     for (name, value) in row.unwrap_or_default() {
-        // The other one leaves out nulls of an old row.
+        // The other plugin omits nulls of an old row.
         if is_deleted && value.get() == "null" {
             continue;
         }
-        // A text, or what stands there as it stands there.
+        // The text of a JSON string, or the JSON as it is.
         let text = serde_json::from_str(value.get());
         let value = text.unwrap_or_else(|_| value.get().to_owned());
         write!(line, " {name}[{}]:{value}", types(&event.table, &name)).unwrap();
@@ -57,7 +58,7 @@ struct Event {
     after: Option<BTreeMap<String, Box<RawValue>>>,
 }
 
-/// The same of a line as test_decoding prints it.
+/// Converts a line of test_decoding to lines in the same format.
 fn expected(text: &str, version: PgVersion) -> Vec<String> {
     let Some((tables, rest)) = text
         .strip_prefix("table ")
@@ -65,7 +66,7 @@ fn expected(text: &str, version: PgVersion) -> Vec<String> {
     else {
         return Vec::new();
     };
-    // One line for all tables that were emptied together.
+    // One line contains all tables that were truncated together.
     let tables = tables.split(", ");
     let line = |table: &str| change(table.strip_prefix("public.")?, rest, version);
     tables.filter_map(line).collect()
@@ -73,7 +74,7 @@ fn expected(text: &str, version: PgVersion) -> Vec<String> {
 
 fn change(table: &str, rest: &str, version: PgVersion) -> Option<String> {
     let (operation, rest) = rest.split_once(": ")?;
-    // A partition goes by its root's name here.
+    // The capture reports a partition under the name of its root.
     let table = if table.starts_with("parts") {
         "parts"
     } else {
@@ -86,11 +87,12 @@ fn change(table: &str, rest: &str, version: PgVersion) -> Option<String> {
     let (old, new) = rest.split_once(" new-tuple: ").unwrap_or(("", rest));
     let old = columns(old.strip_prefix("old-key: ").unwrap_or(old));
     let mut columns = columns(new);
-    // Servers before 18 do not publish what they compute.
+    // Servers before 18 do not publish generated columns.
     columns.retain(|column| column.name != "made" || version == PgVersion::V18);
     columns.sort();
     for column in columns {
-        // What the new row does not have may stand in the old one; else it is left out here.
+        // A value that the new row lacks is taken from the old row, or omitted if the old row lacks
+        // it too.
         let is_known = column.value != "unchanged-toast-datum";
         let mut before = old.iter().filter(|before| before.name == column.name);
         let known = if is_known {
@@ -260,7 +262,7 @@ async fn compare(version: PgVersion, seed: u64) {
     let lines = rows.iter().flat_map(|row| expected(row.get(0), version));
     let expected: Vec<String> = lines.collect();
     let kind = |table: &str, column: &str| {
-        // Renamed and back within one statement.
+        // The column is renamed and back within one statement.
         let column = if column.starts_with("moving") {
             "moving"
         } else {
@@ -282,7 +284,7 @@ async fn compare(version: PgVersion, seed: u64) {
     assert_eq!(found.len(), parsed.len(), "seed {seed}");
 }
 
-/// The types of the columns, by table and name.
+/// Returns the types of the columns, by table and name.
 async fn types(world: &World) -> Vec<((String, String), String)> {
     let sql = "SELECT c.relname::text, a.attname::text, format_type(a.atttypid, NULL) \
                FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid \

@@ -1,4 +1,5 @@
-//! What is refused, because statements of others would fail, and what an installation leaves.
+//! Captures that are refused because other sessions' statements would fail, and the effects of an
+//! installation.
 
 use posthaste_capture::{Capture, Source, overviews};
 use posthaste_testkit::PgVersion;
@@ -43,7 +44,7 @@ async fn rejects_tables_whose_statements_would_fail() {
         }]));
         let text = refusal(&world, &filtered).await;
         assert!(text.contains("keyed"), "{text}");
-        // Without the refusal, these fail.
+        // Without the refusal, these statements fail.
         world.sql("CREATE PUBLICATION p FOR TABLE bare").await;
         let failed = world.client.batch_execute("UPDATE bare SET v = 3").await;
         failed.unwrap_err();
@@ -107,7 +108,7 @@ async fn installing_creates_missing_parts_and_removing_leaves_none() {
     assert!(capture.install(&database).await.unwrap().was_there);
     let seen = overviews(&world.client).await.unwrap();
     assert_eq!((&*seen[0].name, seen[0].is_missing), ("all", false));
-    // An installation that ended between its slot and its mark is finished by the next.
+    // The next installation completes one that stopped between its slot and its mark.
     world.sql("DELETE FROM posthaste.capture").await;
     world.sql("INSERT INTO outbox (payload) VALUES ('a')").await;
     world.install(&capture).await;

@@ -1,4 +1,4 @@
-//! What replication brought, and rows of an outbox that are deleted once they are captured.
+//! Replicated changes, and rows of an outbox that are deleted once they are captured.
 
 use std::time::Duration;
 
@@ -147,7 +147,7 @@ async fn captured_outbox_rows_are_deleted_and_others_stay() {
                 .await,
             "before"
         );
-        // A copy hands out what was there before.
+        // A copy delivers the previously existing row.
         let table = TableName::read("public.outbox").unwrap();
         capture.copy(&world.database(), &table, None).await.unwrap();
         world.catch_up(&capture).await.unwrap();
@@ -158,7 +158,7 @@ async fn captured_outbox_rows_are_deleted_and_others_stay() {
     }
 }
 
-/// Somebody has locked a row: its job and its deletion wait for each other.
+/// Another session has locked a row: its job and its deletion wait for each other.
 #[tokio::test]
 async fn rows_are_deleted_only_with_their_jobs() {
     let world = World::new(PgVersion::any(), &[]).await;

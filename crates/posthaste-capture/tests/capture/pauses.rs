@@ -1,4 +1,4 @@
-//! A capture that somebody has paused, and what is known of how late one is.
+//! Captures that an operator paused, and the reported lag.
 
 use posthaste_capture::{State, overviews, pause, resume};
 use posthaste_testkit::{PgVersion, eventually};
@@ -53,7 +53,8 @@ async fn status_counts_events_and_measures_lag_from_the_log() {
     let seen = overviews(&world.client).await.unwrap().remove(0);
     assert_eq!(seen.events, 3);
     assert!(seen.bytes > 300, "{}", seen.bytes);
-    // Nobody runs it: all that was committed an hour ago is captured, and no more is known.
+    // No process runs it: everything committed up to an hour ago is captured, and nothing is known
+    // about later commits.
     world
         .sql(
             "UPDATE posthaste.capture_mark_0 SET at = at - interval '1 hour';

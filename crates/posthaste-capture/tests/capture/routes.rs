@@ -1,4 +1,4 @@
-//! Captures with a route: what must wait for its jobs, and rows that were there.
+//! Captures with a route: events that must wait for its jobs, and existing rows.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -78,7 +78,7 @@ const ITEM: &str = "CREATE SEQUENCE version; \
      CREATE TABLE item (id bigint PRIMARY KEY, v bigint NOT NULL DEFAULT nextval('version')); \
      INSERT INTO item SELECT g FROM generate_series(1, 3000) g";
 
-/// A table and its capture, beside the outbox.
+/// Creates a table and its capture, in addition to the outbox.
 async fn items(sent: &Sent) -> Capture {
     sent.world.sql(ITEM).await;
     let mut capture = tables(&["public.item"]);
@@ -103,7 +103,8 @@ async fn until_copied(world: &World) -> i64 {
     newest().await.rows
 }
 
-/// What a receiver has after all of these; none may be older than what it had.
+/// Returns the rows of a receiver after all these events. No event may be older than the row it
+/// replaces.
 fn received(arrived: &[Value]) -> (HashMap<i64, i64>, usize) {
     let (mut rows, mut reads, mut known) = (HashMap::new(), 0, HashMap::new());
     for one in arrived {
@@ -136,7 +137,7 @@ async fn require_items(sent: &Sent, running: &Running) -> usize {
     eventually(SOON, "the receiver has all", has_all)
         .await
         .unwrap();
-    // A job that waits for another attempt comes after what is sent without jobs.
+    // Jobs waiting for a retry arrive after events that are sent without jobs.
     let none_is_left = async || Ok(sent.jobs().await == 0);
     eventually(SOON, "no job is left", none_is_left)
         .await
@@ -166,7 +167,7 @@ async fn copied_rows_keep_their_order_among_sent_and_spilled_changes() {
     let copied = async {
         copy(&sent.world, &capture).await;
         let mut rows = until_copied(&sent.world).await;
-        // The destination dies while the next one goes on.
+        // The destination goes down during the next copy.
         copy(&sent.world, &capture).await;
         sent.redis.kill9().unwrap();
         until(&running, State::Spilling).await;

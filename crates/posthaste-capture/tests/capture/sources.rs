@@ -1,4 +1,4 @@
-//! What becomes of rows and messages.
+//! The events of rows and messages.
 
 use posthaste_capture::Source;
 use posthaste_testkit::PgVersion;

@@ -1,4 +1,4 @@
-//! A server that logs enough, a database on it, and a capture's jobs as they were written.
+//! A server with logical replication, a database on it, and the recorded jobs of a capture.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ pub(super) const OUTBOX: &str = "CREATE TABLE outbox (id uuid PRIMARY KEY DEFAUL
      gen_random_uuid(), type text NOT NULL DEFAULT 'event', payload text, headers jsonb)";
 
 pub(super) struct World {
-    // Dropped before its server.
+    // Declared first, so that it is dropped before its server.
     pub(super) db: TestDb,
     pub(super) server: PgServer,
     pub(super) client: Client,
 }
 
-/// A job as a receiver gets it.
+/// A job in the form that a receiver gets.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Job {
     pub(super) id: String,
@@ -55,7 +55,7 @@ impl World {
         self.client.query_one(sql, &[]).await.unwrap().get(0)
     }
 
-    /// After the server was restarted.
+    /// Reconnects after a restart of the server.
     pub(super) async fn reconnect(&mut self) {
         self.client = connect(self.db.url()).await.unwrap();
     }
@@ -64,12 +64,12 @@ impl World {
         capture.install(&self.database()).await.unwrap();
     }
 
-    /// Captures what was committed until now.
+    /// Captures everything that is committed now.
     pub(super) async fn catch_up(&self, capture: &Capture) -> Result<(), Error> {
         let mut running = capture.clone().start(self.database(), Until::Caught)?;
         let ended = tokio::time::timeout(SOON, running.ended()).await;
         let ended = ended.expect("it ends by itself");
-        // The server notices a little later that the connection is closed.
+        // The server detects the closed connection only after some time.
         let left = "SELECT count(*)::text FROM pg_replication_slots WHERE active";
         let is_let_go = async || Ok(self.text(left).await == "0");
         eventually(SOON, "the slot is let go", is_let_go)
@@ -83,7 +83,7 @@ impl World {
         capture.start(self.database(), Until::Stopped).unwrap()
     }
 
-    /// The jobs of the queue in the order in which they were written.
+    /// Returns the jobs of the queue in the order in which they were written.
     pub(super) async fn jobs(&self) -> Vec<Job> {
         let sql = "SELECT name, kwargs FROM posthaste.job WHERE queue = 'captured' ORDER BY id";
         let rows = self.client.query(sql, &[]).await.unwrap();

@@ -1,12 +1,12 @@
-//! What is broken, and the test that must notice.
+//! The mutants, and the tests that must detect them.
 
-/// A broken variant. `BUG` in a replacement is whether it is the chosen one.
+/// A broken variant. `BUG` in a replacement is true if this variant is chosen.
 pub(super) struct Mutant {
     pub(super) name: &'static str,
-    /// Below `src`.
+    /// The file, relative to `src`.
     pub(super) file: &'static str,
     pub(super) edits: &'static [(&'static str, &'static str)],
-    /// In the library, or below `capture::`.
+    /// The test, in the library or in `capture::`.
     pub(super) test: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! A copy of the workspace in which the capture has every mutant, and is built.
+//! A copy of the workspace that is built with all mutants of the capture.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,12 +11,12 @@ use serde_json::Value;
 
 use super::list::Mutant;
 
-/// Names the mutant that is broken.
+/// The environment variable that names the chosen mutant.
 pub(super) const BUG: &str = "POSTHASTE_BROKEN";
 
 const CRATE: &str = "crates/posthaste-capture";
 
-/// Says which mutant is broken, and keeps what one of them keeps.
+/// The module that reads the chosen mutant, and caches values for one of the mutants.
 const CHOICE: &str = r#"//! Which variant is broken.
 
 use std::collections::HashMap;
@@ -36,7 +36,7 @@ pub(crate) fn kept(relation: Relation) -> Relation {
 }
 "#;
 
-/// The tests of the copy.
+/// The test programs of the copy.
 pub(super) struct Programs {
     library: PathBuf,
     integration: PathBuf,
@@ -55,7 +55,7 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The file of a mutant, as it is with it alone.
+/// Returns the source file with this mutant only.
 pub(super) fn edited(mutant: &Mutant) -> anyhow::Result<String> {
     let file = workspace().join(CRATE).join("src").join(mutant.file);
     edit(fs::read_to_string(file)?, mutant)
@@ -75,7 +75,7 @@ fn edit(mut text: String, mutant: &Mutant) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Builds the tests of a copy with all of these.
+/// Builds the tests of a copy with all these mutants.
 pub(super) fn build(mutants: &[Mutant]) -> anyhow::Result<Programs> {
     let target = std::env::var_os("CARGO_TARGET_DIR");
     let target = target.map_or_else(|| workspace().join("target"), PathBuf::from);
@@ -115,7 +115,7 @@ pub(super) fn build(mutants: &[Mutant]) -> anyhow::Result<Programs> {
     })
 }
 
-/// Everything but the capture is the original itself.
+/// Copies the workspace: everything except the capture is a link to the original.
 fn copy(from: &Path, tree: &Path, mutants: &[Mutant]) -> anyhow::Result<()> {
     if tree.exists() {
         fs::remove_dir_all(tree)?;

@@ -1,4 +1,4 @@
-//! Which rows a copy hands out, and what they look like.
+//! The rows that a copy delivers, and their format.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ async fn copied_rows_equal_streamed_rows_for_all_keys_and_types() {
                     FROM generate_series(1, 1500) g",
             )
             .await;
-        // Sessions that are set otherwise.
+        // Sessions with other output settings.
         let database = world.text("SELECT current_database()::text").await;
         let set = format!(
             "ALTER DATABASE \"{database}\" SET datestyle = 'German'; \

@@ -1,4 +1,4 @@
-//! The same log through the parser of another crate.
+//! The same log, read by the parser of another crate.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -9,10 +9,10 @@ use pg_walstream::protocol::{
 
 use super::World;
 
-/// A table as its last description has it.
+/// Names and columns of tables by OID, from their last descriptions.
 type Tables = HashMap<u32, (String, Vec<ColumnInfo>)>;
 
-/// A line for each change, as those of the capture.
+/// Returns a line for each change, in the format of the capture's lines.
 pub(super) async fn parsed(world: &World, types: &dyn Fn(&str, &str) -> String) -> Vec<String> {
     let sql = "SELECT data FROM pg_logical_slot_peek_binary_changes('third', NULL, NULL, \
                'proto_version', '1', 'publication_names', '\"posthaste_all\"')";
@@ -86,7 +86,7 @@ fn line(
     line
 }
 
-/// Without what the log does not have.
+/// Returns the new row, without values that the log lacks.
 fn new_row(
     columns: &[ColumnInfo],
     new: &TupleData,
@@ -107,7 +107,7 @@ fn new_row(
     row
 }
 
-/// Without nulls, which the other plugin leaves out.
+/// Returns the old row without nulls, which the other plugin omits.
 fn old_row(columns: &[ColumnInfo], old: &TupleData, is_full: bool) -> Vec<(String, String)> {
     let columns = columns.iter().enumerate();
     let known = columns.filter(|(_, column)| is_full || column.is_key());
