@@ -57,7 +57,7 @@ pub enum ErrorKind {
     /// The answer is longer than the client [reads](crate::Client::largest_answer): ask for less at
     /// once.
     TooLong,
-    /// The connection broke before an answer arrived, or the answer is not a plausible one.
+    /// The connection broke before an answer arrived, or the answer is implausible.
     Unanswered,
 }
 

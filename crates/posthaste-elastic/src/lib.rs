@@ -1,8 +1,8 @@
 //! A small client of Elasticsearch and OpenSearch, and atomic changes of several documents.
 //!
-//! The [`Client`] has approximately a dozen calls and sends each only once. An error contains [the
-//! outcome of the call](ErrorKind) and whether it [may have been
-//! executed](Error::may_have_been_done); the caller decides whether to retry. The crate needs no
+//! The [`Client`] has approximately a dozen calls and sends each only once. An [`Error`] contains
+//! the outcome of its call ([`ErrorKind`]) and whether the server may have executed it
+//! ([`Error::may_have_been_done`]); the caller decides whether to retry. The crate needs no
 //! Postgres, reads no environment variables, and takes TLS settings from the builder that the
 //! caller passes.
 

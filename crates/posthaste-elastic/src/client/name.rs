@@ -25,8 +25,7 @@ pub fn is_index_name(name: &str) -> bool {
             .any(|c| FORBIDDEN.contains(c) || c.is_control() || c.is_uppercase())
 }
 
-/// Checks the name of one index or alias. This prevents calls such as `DELETE /*` and `DELETE
-/// /a,b`.
+/// Checks the name of one index or alias, to prevent calls such as `DELETE /*` or `DELETE /a,b`.
 pub(super) fn index<'a>(call: &'static str, name: &'a str) -> Result<&'a str, Error> {
     if is_index_name(name) {
         Ok(name)

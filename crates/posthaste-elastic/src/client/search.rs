@@ -21,6 +21,8 @@ pub struct Page {
     /// The documents that were found, in the requested order.
     pub hits: Vec<Hit>,
     /// The number of all matching documents, if it was
+    /// [counted](https://docs.opensearch.org/latest/api-reference/search-apis/search/)
+    /// (`track_total_hits`).
     pub total: Option<u64>,
 }
 
@@ -64,6 +66,7 @@ impl PointInTime {
 
 impl Client {
     /// Searches an index, or the indexes of an alias, by a
+    /// [query](https://docs.opensearch.org/latest/query-dsl/).
     ///
     /// # Errors
     /// Also if part of the index could not be searched: the results would be incomplete.
@@ -78,8 +81,8 @@ impl Client {
     /// through all results.
     ///
     /// # Errors
-    /// As [`search`](Self::search), and if the server no longer has the point in time
-    /// ([`Missing`](ErrorKind::Missing)).
+    /// As [`search`](Self::search), and [`Missing`](ErrorKind::Missing) if the server no longer has
+    /// the point in time.
     pub async fn search_at(
         &self,
         moment: &mut PointInTime,
@@ -128,7 +131,7 @@ impl Client {
         };
         let call = Call::new(MOMENT, Method::DELETE, path).json(&body)?;
         let answer = self.send(call).await?;
-        // A point in time that no longer exists is closed.
+        // A point in time that no longer exists counts as closed.
         if answer.is_success() || answer.status == 404 {
             Ok(())
         } else {

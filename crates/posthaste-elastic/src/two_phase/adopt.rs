@@ -3,7 +3,7 @@
 //! The writers of that protocol must have stopped, and their requests must have ended: a late
 //! request changes a balance or a state against the rules of this crate. No coordinator works on
 //! the indexes before the adoption is complete, because their mapping is not strict until then; an
-//! interrupted adoption is repeated from the start.
+//! interrupted adoption is run again, and skips what it has converted.
 
 use std::collections::{BTreeMap, BTreeSet};
 

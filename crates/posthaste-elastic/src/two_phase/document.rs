@@ -13,7 +13,7 @@ use super::transaction::{Effect, MAX_AMOUNT, TransactionId};
 /// The number of slots over which the transactions of a document are spread, by their ids. Two
 /// transactions that share a slot may cost each other an attempt, nothing else.
 pub const FENCES: u64 = 64;
-/// The most open transactions of a document; further ones have to wait.
+/// The limit of open transactions of a document; further ones have to wait.
 pub const MAX_HOLDS: usize = 256;
 
 /// The mark that the last settle or undo left in a slot; zero if there was none. It detects holds

@@ -46,7 +46,7 @@ impl Coordinator {
     /// more. The amounts that they added to their documents stay counted, and [audits](Self::audit)
     /// have the same result.
     ///
-    /// The names of deleted transactions are forgotten. A repeated call with the same name is
+    /// The names of deleted transactions are forgotten. A repeated call with the same name creates
     /// another transaction and executes it again; so does a creation that arrives this late, or an
     /// executor that paused for this long. Choose a time longer than any of these may take, days
     /// rather than hours, and use no name twice.
