@@ -1,24 +1,26 @@
-//! From findings to alerts: one begins when its finding has lasted, and ends when it has been
-//! absent for as long, so that a figure near its threshold makes one alert. No IO and no clock.
+//! Turns findings into alerts. An alert begins when its finding has lasted for a while, and ends
+//! when the finding has been absent for the hold time, so that a value near its threshold raises
+//! one alert. No IO and no clock.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::finding::{Finding, Kind, Level};
 
-/// Findings of this age are alerts, unless alerts are to last for less.
+/// Age at which most findings become alerts, unless the hold time is shorter.
 const BEGIN_AFTER: Duration = Duration::from_secs(120);
 
-/// Whether a finding of this kind makes an alert: a pause is intended, and hints can wait.
+/// Returns whether a finding of this kind raises an alert. Pauses are intended and hints can wait,
+/// so neither does.
 pub fn is_alert(kind: Kind) -> bool {
     let is_intended = matches!(kind, Kind::QueuePaused | Kind::CapturePaused);
     kind.level() != Level::Hint && !is_intended
 }
 
-/// What an alert is about; two findings with the same are one alert.
+/// The identity of an alert: findings with the same kind and subject are one alert.
 type Fingerprint = (Kind, String);
 
-/// Alerts that fire, and findings that may become alerts.
+/// Firing alerts, and findings that may become alerts.
 #[derive(Clone, Debug)]
 pub struct Alerts {
     lasting: Duration,
@@ -29,13 +31,13 @@ pub struct Alerts {
 #[derive(Clone, Debug)]
 struct Firing {
     finding: Finding,
-    /// Since when its finding is absent, in seconds.
+    /// When its finding was first absent, in seconds; `None` while it is present.
     absent_since: Option<f64>,
 }
 
 impl Alerts {
-    /// Queues must be long for `lasting`, and each finding absent for as long, before an alert
-    /// begins or ends.
+    /// Creates an empty set of alerts. A queue must be long for `lasting` before its alert begins,
+    /// and a finding must be absent for `lasting` before its alert ends.
     pub fn new(lasting: Duration) -> Self {
         Self {
             lasting,
@@ -44,7 +46,8 @@ impl Alerts {
         }
     }
 
-    /// Alerts that another process began: they fire until their findings have been absent.
+    /// Takes over alerts that another process began. They fire until their findings have been
+    /// absent for the hold time.
     pub fn resume(&mut self, notified: impl IntoIterator<Item = Fingerprint>) {
         for (kind, subject) in notified {
             let finding = Finding::new(kind, kind.meaning(), "").about(&subject, 0);
@@ -56,7 +59,7 @@ impl Alerts {
         }
     }
 
-    /// Takes what was found at this time in seconds, and returns what fires.
+    /// Records the findings at this time, in seconds, and returns those that fire.
     pub fn update(&mut self, at: f64, found: Vec<Finding>) -> Vec<Finding> {
         let found = found.into_iter().filter(|one| is_alert(one.kind));
         let found: BTreeMap<Fingerprint, Finding> = found
@@ -86,7 +89,7 @@ impl Alerts {
 
     fn begin_after(&self, kind: Kind) -> f64 {
         let after = match kind {
-            // Its rate is that of the whole time.
+            // Its rate is measured over the whole period, so the alert begins at once.
             Kind::QueueSlow => Duration::ZERO,
             Kind::QueueLong => self.lasting,
             _ => self.lasting.min(BEGIN_AFTER),
@@ -105,7 +108,7 @@ mod tests {
         Finding::new(kind, "It is so.", "Do this.").about("mail", 1)
     }
 
-    /// Ten seconds apart: whether it was found; when it fires.
+    /// Reads one character every ten seconds, `x` for a finding; writes `A` while the alert fires.
     fn fires(kind: Kind, found: &str) -> String {
         let mut alerts = Alerts::new(LASTING);
         let found = found.chars().enumerate();

@@ -1,4 +1,4 @@
-//! One read of the database for all who ask, however many they are.
+//! One read of the database, shared by all callers.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -7,26 +7,27 @@ use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-/// Where a read takes long, the next one is made later: reads take a fiftieth of the time, unless
-/// figures would be older than this.
+/// The oldest cached answer. Slow reads are made less often so that they take at most a fiftieth of
+/// the time, but at least once within this time; also the longest timeout of a read.
 const OLDEST: Duration = Duration::from_secs(30);
 
-/// What a [`Collector`] reads, and how.
+/// The data that a [`Collector`] reads.
 pub trait Source: Send + Sync + 'static {
-    /// What is read.
+    /// The result of a read.
     type Output: Clone + Send;
-    /// Why it could not be read.
+    /// The error of a failed read.
     type Error: Clone + Send;
 
-    /// Reads it.
+    /// Reads the data.
     fn read(&self) -> impl Future<Output = Result<Self::Output, Self::Error>> + Send;
 
-    /// The error of a read that did not end within this time.
+    /// Returns the error of a read that did not end within this time.
     fn late(&self, within: Duration) -> Self::Error;
 }
 
-/// Reads when somebody asks, and no more often than every so many seconds, or than a fiftieth of
-/// the time allows. Callers in between get the last answer; callers during a read wait for it.
+/// Reads when a caller asks and the cached answer has expired. The time between two reads is at
+/// least `every`, and longer for slow reads, so that they take at most a fiftieth of the time.
+/// Other callers get the cached answer; callers during a read wait for it.
 pub struct Collector<S: Source>(Arc<Shared<S>>);
 
 impl<S: Source> Clone for Collector<S> {
@@ -35,7 +36,7 @@ impl<S: Source> Clone for Collector<S> {
     }
 }
 
-/// What a read brought.
+/// The answer of a read.
 type Answer<S> = Result<<S as Source>::Output, <S as Source>::Error>;
 
 struct Shared<S: Source> {
@@ -46,23 +47,25 @@ struct Shared<S: Source> {
 }
 
 struct Read<T> {
-    /// Until when nothing is asked.
+    /// The answer is cached until then.
     until: Instant,
     answer: T,
 }
 
-/// The time between two reads, after one that took so long.
+/// Returns the time until the next read after one that took this long.
 fn pause(took: Duration, every: Duration) -> Duration {
     (took * 50).clamp(every, OLDEST)
 }
 
-/// The time until a failed read is repeated: soon the database may answer again.
+/// Returns the time until a failed read is repeated. It is short because the database may answer
+/// again soon.
 fn pause_of_failed(took: Duration, every: Duration) -> Duration {
     took.clamp(every, OLDEST)
 }
 
 impl<S: Source> Collector<S> {
-    /// Reads no more often than `every`, and gives a read up after `within`.
+    /// Creates a collector that reads at most once in `every`, with `within` as the timeout of a
+    /// read.
     pub fn new(source: S, every: Duration, within: Duration) -> Self {
         Self(Arc::new(Shared {
             source,
@@ -72,14 +75,14 @@ impl<S: Source> Collector<S> {
         }))
     }
 
-    /// The last answer, read anew where it is too old.
+    /// Returns the cached answer, or reads again if it has expired.
     pub async fn get(&self) -> Result<S::Output, S::Error> {
         if let Some(read) = &*self.0.last.lock().await
             && read.until > Instant::now()
         {
             return read.answer.clone();
         }
-        // The read goes on when its caller has gone: it is for all.
+        // Other callers wait for this read too, so it continues if this caller is cancelled.
         let shared = Arc::clone(&self.0);
         let read = tokio::spawn(async move { shared.read().await });
         match read.await {
@@ -88,7 +91,7 @@ impl<S: Source> Collector<S> {
         }
     }
 
-    /// The next caller gets what is read after this.
+    /// Drops the cached answer, so the next caller reads again.
     pub async fn forget(&self) {
         *self.0.last.lock().await = None;
     }
@@ -103,7 +106,7 @@ impl<S: Source> Shared<S> {
             return read.answer.clone();
         }
         let begun = Instant::now();
-        // All wait for it, and a half-open connection never answers.
+        // All callers wait for it, and a half-open connection never answers.
         let read = timeout(self.within, self.source.read()).await;
         let answer = read.unwrap_or_else(|_| Err(self.source.late(self.within)));
         let took = begun.elapsed();

@@ -1,11 +1,11 @@
-//! Why a store could not be read.
+//! Errors of reading a store.
 
 use thiserror::Error as Derive;
 
-/// Why a store could not be read.
+/// An error of reading a store.
 #[derive(Debug, Derive)]
 pub enum Error {
-    /// Postgres refused or failed a statement.
+    /// PostgreSQL rejected a statement, or the connection failed.
     #[error(transparent)]
     Postgres(#[from] tokio_postgres::Error),
     /// The library could not read a part of the store.

@@ -1,4 +1,4 @@
-//! The parts of a snapshot: data, and pure questions about it.
+//! The parts of a snapshot: data, and pure questions about the data.
 
 use jiff::Timestamp;
 use posthaste::State;
@@ -6,32 +6,32 @@ use posthaste_sync::{Behind, Problem};
 
 use crate::thresholds::Thresholds;
 
-/// What the server says about itself and this session.
+/// The server, its settings and this session.
 #[derive(Clone, Debug, Default)]
 pub struct Server {
-    /// The database.
+    /// The name of the database.
     pub database: String,
-    /// The version as a number.
+    /// The version as a number, such as 170002.
     pub version_number: i32,
-    /// The version for people.
+    /// The version as text, for people.
     pub version: String,
-    /// The server only reads.
+    /// Whether the server is a read-only replica.
     pub is_replica: bool,
-    /// The server's clock.
+    /// The time of the server's clock.
     pub at: Timestamp,
     /// The role of the session.
     pub role: String,
-    /// The managed platform that it runs on, if it is recognized.
+    /// The managed platform of the server, if it is recognized.
     pub platform: Option<String>,
-    /// The role can see what other sessions do.
+    /// Whether the role can see the activity of other sessions.
     pub sees_sessions: bool,
-    /// The setting.
+    /// The setting `fsync`.
     pub fsync: bool,
-    /// The setting.
+    /// The setting `synchronous_commit`.
     pub synchronous_commit: String,
-    /// The setting.
+    /// The setting `max_prepared_transactions`.
     pub max_prepared_transactions: i32,
-    /// How full the notification queue is, in percent.
+    /// The usage of the notification queue, in percent.
     pub notifications: i32,
     /// The encoding of the database.
     pub encoding: String,
@@ -41,38 +41,38 @@ pub struct Server {
     pub open_schemas: Vec<String>,
 }
 
-/// What the store says about itself.
+/// The state of the store as a whole.
 #[derive(Clone, Debug, Default)]
 pub struct StoreState {
-    /// It was restored or copied, and its jobs were not taken over.
+    /// Whether the store was restored or copied and its jobs were not taken over.
     pub needs_rebase: bool,
-    /// The site that works it; nothing where no worker has come yet.
+    /// The site whose workers use the store; `None` before the first worker.
     pub site: Option<String>,
-    /// Other sites whose processes wait, in the last minute.
+    /// Other sites whose processes were refused in the last minute and wait.
     pub refused: Vec<String>,
-    /// A worker does maintenance.
+    /// Whether a worker holds the lease for maintenance.
     pub has_leader: bool,
-    /// By how many seconds its newest time is ahead of the server's clock.
+    /// Seconds by which the newest time in the store is ahead of the server's clock.
     pub seconds_ahead: i64,
-    /// By how many seconds the clock is ahead of the one by which history is forgotten.
+    /// Seconds by which the server's clock is ahead of the clock that expires history.
     pub seconds_jumped: i64,
 }
 
 /// Segments of the ready log.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Segments {
-    /// In use.
+    /// Segments in use.
     pub live: i64,
-    /// Full, and waiting to be truncated.
+    /// Full segments that wait to be truncated.
     pub sealed: i64,
-    /// Held by a transaction with jobs in them.
+    /// Segments that an open transaction with jobs in them holds.
     pub by_transaction: i64,
-    /// Held by a lock on their tables.
+    /// Segments that a lock on their tables holds.
     pub by_lock: i64,
 }
 
 impl Segments {
-    /// Those that wait for the oldest one.
+    /// Returns how many segments wait until the oldest one is truncated.
     pub fn behind(&self) -> i64 {
         (self.live - 1).max(0)
     }
@@ -81,44 +81,44 @@ impl Segments {
 /// Settings of a queue.
 #[derive(Clone, Debug, Default)]
 pub struct QueueSettings {
-    /// The queue.
+    /// The name of the queue.
     pub name: String,
-    /// Since when it is paused.
+    /// When it was paused; `None` if it is not.
     pub paused_at: Option<Timestamp>,
-    /// Jobs for each `per` seconds.
+    /// The rate limit: jobs started in each `per` seconds.
     pub rate: Option<i32>,
-    /// Seconds.
+    /// The period of the rate limit, in seconds.
     pub per: Option<f64>,
-    /// Jobs at once.
+    /// Jobs that the rate limit lets start at once.
     pub burst: Option<i32>,
-    /// Seconds for which completed jobs are kept.
+    /// Retention of completed jobs, in seconds.
     pub keep: Option<f64>,
 }
 
 /// A worker that has not stopped.
 #[derive(Clone, Debug, Default)]
 pub struct Worker {
-    /// Its number.
+    /// Its id.
     pub id: i64,
     /// Its name.
     pub name: String,
     /// When it registered.
     pub started_at: Timestamp,
-    /// Seconds since its last heartbeat; negative where that is ahead of the server's clock.
+    /// Seconds since its last heartbeat; negative if that is ahead of the server's clock.
     pub silent: f64,
-    /// The queues that it serves; none: it does not say.
+    /// The queues that it serves; empty if it has not reported them.
     pub queues: Vec<String>,
-    /// It does maintenance for all.
+    /// Whether it is the leader, which does maintenance.
     pub leads: bool,
-    /// Since when an endpoint of it accepts no jobs.
+    /// When one of its endpoints began to refuse jobs; `None` while all accept them.
     pub failing_since: Option<Timestamp>,
-    /// Why.
+    /// The newest error of such an endpoint.
     pub last_error: Option<String>,
 }
 
 impl Worker {
-    /// Whether its last heartbeat is recent. One from the future was written by a clock that has
-    /// stepped back since, and proves nothing.
+    /// Returns whether its last heartbeat is recent. A heartbeat in the future does not count: the
+    /// clock has stepped back since it was written.
     pub fn is_alive(&self, thresholds: &Thresholds) -> bool {
         self.silent.abs() <= thresholds.worker_silent.as_secs_f64()
     }
@@ -128,37 +128,37 @@ impl Worker {
     }
 }
 
-/// A synced table.
+/// A synced table and its jobs.
 #[derive(Clone, Debug, Default)]
 pub struct Sync {
     /// Its name.
     pub name: String,
-    /// The table.
+    /// The name of the table.
     pub table: String,
-    /// Its re-indexes are paused.
+    /// Whether its re-indexes are paused.
     pub reindex_paused: bool,
-    /// Changes to be indexed now.
+    /// Jobs of changes that are due or running.
     pub due: i64,
-    /// Changes that are not due yet.
+    /// Jobs of changes that are scheduled or will be retried.
     pub scheduled: i64,
-    /// Jobs of re-indexes.
+    /// Pending jobs of re-indexes.
     pub reindex: i64,
-    /// How late its index is, and why, where that was read.
+    /// The lag of its index and its problems; `None` if they were not read.
     pub behind: Option<Behind>,
 }
 
 impl Sync {
-    /// For how long the oldest change has been due and not in the index.
+    /// Returns how long the oldest change has been due without being in the index, in seconds.
     pub fn lag_seconds(&self) -> Option<f64> {
         self.behind.as_ref()?.seconds
     }
 
-    /// For how long jobs that will be tried again have failed.
+    /// Returns how long jobs that will be retried have been failing, in seconds.
     pub fn failing_seconds(&self) -> Option<f64> {
         self.behind.as_ref()?.fails_for()
     }
 
-    /// Why jobs fail.
+    /// Returns the problems of its jobs.
     pub fn problems(&self) -> &[Problem] {
         self.behind.as_ref().map_or(&[], |behind| &behind.problems)
     }
@@ -169,19 +169,19 @@ impl Sync {
             .map_or(&mut [], |late| &mut late.problems)
     }
 
-    /// Changes that are not tried any more.
+    /// Returns how many changes are no longer retried.
     pub fn given_up(&self) -> i64 {
         let given_up = self.problems().iter().filter(|one| one.given_up);
         given_up.map(|one| one.jobs).sum()
     }
 }
 
-/// What happened in a queue in the last ten minutes, or since the oldest sample of them.
+/// The activity of a queue in the last ten minutes, or since the oldest sample of that time.
 #[derive(Clone, Debug, Default)]
 pub struct Window {
-    /// The queue.
+    /// The name of the queue.
     pub queue: String,
-    /// How long that is.
+    /// The length of that time, in seconds.
     pub seconds: f64,
     /// Jobs that were enqueued.
     pub enqueued: i64,
@@ -189,18 +189,18 @@ pub struct Window {
     pub completed: i64,
     /// Attempts that failed.
     pub failed: i64,
-    /// The newest error, where that was read.
+    /// The newest error; `None` if few attempts failed.
     pub error: Option<String>,
 }
 
 impl Window {
-    /// Whether too many of its attempts failed.
+    /// Returns whether too many of its attempts failed.
     pub fn is_failing(&self, thresholds: &Thresholds) -> bool {
         self.failed >= thresholds.failing_attempts
             && self.failed_share() >= thresholds.failing_share
     }
 
-    /// The share of its attempts that failed.
+    /// Returns the share of its attempts that failed, from 0 to 1.
     pub fn failed_share(&self) -> f64 {
         match self.failed + self.completed {
             0 => 0.0,
@@ -209,20 +209,20 @@ impl Window {
     }
 }
 
-/// A session that `posthaste txwatch` cancelled or terminated, or failed to.
+/// A session that `posthaste txwatch` cancelled or terminated, or tried to.
 #[derive(Clone, Debug, Default)]
 pub struct EndedTransaction {
-    /// When.
+    /// The time of the action.
     pub at: Timestamp,
     /// `primary`, or the name of a follower.
     pub server: String,
-    /// The session.
+    /// The process id of the session.
     pub pid: Option<i32>,
     /// Its role.
     pub role: Option<String>,
     /// Its application.
     pub application: Option<String>,
-    /// For how long its transaction had been open.
+    /// How long its transaction had been open, in seconds.
     pub seconds: Option<f64>,
     /// `cancel` or `terminate`.
     pub action: String,
@@ -232,14 +232,14 @@ pub struct EndedTransaction {
     pub result: String,
 }
 
-/// Jobs of a queue that have failed equally often and are tried again.
+/// Jobs of a queue that failed the same number of times and will be retried.
 #[derive(Clone, Debug, Default)]
 pub struct FailingJobs {
-    /// The queue.
+    /// The name of the queue.
     pub queue: String,
-    /// How often each of them has failed.
+    /// The failed attempts of each.
     pub attempts: i64,
-    /// How many failed in the last hour.
+    /// Their number, among jobs that failed in the last 75 minutes.
     pub jobs: i64,
     /// Their newest error.
     pub error: Option<String>,
@@ -250,20 +250,20 @@ pub struct FailingJobs {
 pub struct FailedPeriodic {
     /// Its name.
     pub name: String,
-    /// Why.
+    /// The error.
     pub error: String,
 }
 
-/// Jobs of a queue that were given up in the last hour.
+/// Jobs of a queue that died or expired in the last hour.
 #[derive(Clone, Debug)]
 pub struct GivenUp {
     /// [`State::Dead`] or [`State::Expired`].
     pub state: State,
-    /// The queue.
+    /// The name of the queue.
     pub queue: String,
-    /// How many; at most a thousand of each state are counted.
+    /// Their number; at most a thousand of each state are counted.
     pub jobs: i64,
-    /// When the first of them was.
+    /// When the first of them died or expired.
     pub since: Timestamp,
     /// The newest error.
     pub error: Option<String>,

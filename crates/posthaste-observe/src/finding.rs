@@ -1,4 +1,4 @@
-//! What is wrong, in a sentence, with what to do about it.
+//! Findings: problems in one sentence, with a remedy.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use crate::format::{count, plain};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Jobs are not run, or may be lost.
+    /// Jobs do not run, or may be lost.
     Error,
-    /// Jobs are run, and something needs attention.
+    /// Jobs run, but something needs attention.
     Warning,
-    /// Works, and costs something or may surprise.
+    /// Everything works, but something is costly or may surprise.
     Hint,
 }
 
 impl Level {
-    /// As tools print it.
+    /// Returns its name as tools print it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -30,7 +30,7 @@ impl Level {
     }
 }
 
-/// Declares each kind with its id, its level, the words for several of it, and its meaning.
+/// Declares each kind with its id, its level, the words after a number of several, and its meaning.
 macro_rules! kinds {
     ($($kind:ident $id:literal $level:ident $several:literal $meaning:literal;)*) => {
         /// The kind of a finding. Its id is stable: a label of metrics, a key of JSON, and the name
@@ -41,30 +41,30 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            /// All of them, in the order of the documents.
+            /// All kinds, in the order of the documentation.
             pub const ALL: &[Self] = &[$(Self::$kind),*];
 
-            /// Its stable id.
+            /// Returns its stable id.
             pub fn id(self) -> &'static str {
                 match self { $(Self::$kind => $id,)* }
             }
 
-            /// The kind with this id.
+            /// Returns the kind with this id.
             pub fn by_id(id: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|kind| kind.id() == id)
             }
 
-            /// How urgent it is.
+            /// Returns how urgent it is.
             pub fn level(self) -> Level {
                 match self { $(Self::$kind => Level::$level,)* }
             }
 
-            /// What it means, in a sentence.
+            /// Returns its meaning as a sentence.
             pub fn meaning(self) -> &'static str {
                 match self { $(Self::$kind => $meaning,)* }
             }
 
-            /// The words after a number of several.
+            /// Returns the words after a number of several.
             fn several(self) -> &'static str {
                 match self { $(Self::$kind => $several,)* }
             }
@@ -216,7 +216,7 @@ kinds! {
 }
 
 impl Kind {
-    /// Whether it is about something with a lasting name, such as a queue, and not about a session.
+    /// Returns whether its subject has a lasting name, such as a queue, unlike a session.
     pub fn has_lasting_subject(self) -> bool {
         let id = self.id();
         let subjects = [
@@ -231,7 +231,7 @@ impl Kind {
         subjects.iter().any(|subject| id.starts_with(subject))
     }
 
-    /// The runbook: its page and section.
+    /// Returns the page and section of its runbook.
     pub fn runbook(self) -> String {
         format!("docs/operate/doctor.md#{}", self.id().replace('.', ""))
     }
@@ -243,30 +243,30 @@ impl Serialize for Kind {
     }
 }
 
-/// Something that is wrong, and what to do about it.
+/// A problem, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What it is.
+    /// Its kind.
     #[serde(rename = "id")]
     pub kind: Kind,
     /// How urgent it is.
     pub level: Level,
-    /// The queue, relay, worker or session concerned; empty where it is the whole store.
+    /// The queue, relay, worker or session concerned; empty for the whole store.
     pub subject: String,
-    /// How many jobs it concerns.
+    /// The number of jobs concerned.
     pub jobs: i64,
-    /// What happened, to what, since when.
+    /// A sentence: what happened, to what, since when.
     pub summary: String,
-    /// What to do.
+    /// The remedy.
     pub remedy: String,
-    /// Since when, where that is known.
+    /// When the problem began; `None` if that is unknown.
     pub since: Option<Timestamp>,
-    /// The runbook's page and section.
+    /// The page and section of the runbook.
     pub runbook: String,
 }
 
 impl Finding {
-    /// One about the whole store.
+    /// Creates a finding about the whole store.
     pub(crate) fn new(kind: Kind, summary: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             kind,
@@ -280,21 +280,21 @@ impl Finding {
         }
     }
 
-    /// The same, about this and so many jobs.
+    /// Sets the subject and the number of jobs.
     pub(crate) fn about(mut self, subject: &str, jobs: i64) -> Self {
         self.subject = subject.to_owned();
         self.jobs = jobs;
         self
     }
 
-    /// The same, since then.
+    /// Sets when the problem began.
     pub(crate) fn since(mut self, since: Timestamp) -> Self {
         self.since = Some(since);
         self
     }
 }
 
-/// The most urgent first; of equals the one that concerns the most jobs.
+/// Sorts findings: the most urgent first, then those that concern the most jobs.
 pub(crate) fn sort(findings: &mut [Finding]) {
     findings.sort_by(|one, other| {
         let by_level = one.level.cmp(&other.level);
@@ -304,10 +304,10 @@ pub(crate) fn sort(findings: &mut [Finding]) {
     });
 }
 
-/// Subjects of a group that are named.
+/// Subjects that a group names.
 const NAMED: usize = 5;
 
-/// Several findings of one kind become one, which names those with the most jobs.
+/// Merges findings of one kind into one, which names the subjects with the most jobs.
 pub fn grouped(findings: &[Finding]) -> Vec<Finding> {
     let mut kinds: BTreeMap<Kind, Vec<&Finding>> = BTreeMap::new();
     for finding in findings {

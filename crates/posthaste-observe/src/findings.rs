@@ -1,4 +1,4 @@
-//! From a snapshot to findings: pure decisions, one file a subject.
+//! Derives findings from a snapshot: pure decisions, one file for each subject.
 
 mod captures;
 mod jobs;
@@ -16,11 +16,11 @@ use crate::finding::{Finding, sort};
 use crate::snapshot::Snapshot;
 use crate::thresholds::Thresholds;
 
-/// All findings of a snapshot, the most urgent first.
+/// Returns all findings of a snapshot, the most urgent first.
 pub fn findings(snapshot: &Snapshot, thresholds: &Thresholds) -> Vec<Finding> {
     let mut found = server::findings(&snapshot.server);
     found.extend(store::findings(snapshot));
-    // In a copy nobody works, and its figures are those of the original.
+    // No worker uses a copy, and its figures are those of the original.
     if !snapshot.store.needs_rebase {
         found.extend(workers::findings(snapshot, thresholds));
         found.extend(queues::findings(snapshot, thresholds));
@@ -35,7 +35,8 @@ pub fn findings(snapshot: &Snapshot, thresholds: &Thresholds) -> Vec<Finding> {
     found
 }
 
-/// All findings of checks and of the snapshot that was read beside them, the most urgent first.
+/// Returns all findings of the checks and of a snapshot that was read with them, the most urgent
+/// first.
 pub fn check_findings(
     checks: &Checks,
     snapshot: Option<&Snapshot>,

@@ -1,10 +1,10 @@
-//! Figures, times and names as tools print them: no IO, no clock.
+//! Formats figures, times and names as tools print them. No IO, no clock.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use posthaste::State;
 
-/// How long something took or lasts, in the unit in which people would say it.
+/// Formats a duration in the unit that people would use.
 pub fn age(seconds: f64) -> String {
     match seconds {
         ..0.95 => format!("{:.1} s", seconds.max(0.0)),
@@ -15,7 +15,7 @@ pub fn age(seconds: f64) -> String {
     }
 }
 
-/// As [`age`], with the seconds of a few minutes.
+/// Formats a duration as [`age`], and adds the seconds below ten minutes.
 pub fn spelled(seconds: f64) -> String {
     match (seconds / 60.0, seconds % 60.0) {
         (1.0..10.0, rest) if rest >= 1.0 => {
@@ -25,7 +25,7 @@ pub fn spelled(seconds: f64) -> String {
     }
 }
 
-/// A time that a run took, where milliseconds count.
+/// Formats the duration of a run, with milliseconds below a second.
 pub fn span(seconds: f64) -> String {
     match seconds {
         ..0.001 => format!("{:.1} ms", seconds.max(0.0) * 1_000.0),
@@ -35,7 +35,7 @@ pub fn span(seconds: f64) -> String {
     }
 }
 
-/// A number in groups of three.
+/// Formats a number with thousands separators.
 pub fn count(number: i64) -> String {
     let digits = number.unsigned_abs().to_string();
     let mut grouped = String::new();
@@ -51,14 +51,14 @@ pub fn count(number: i64) -> String {
     grouped
 }
 
-/// So many of something, with the word that fits.
+/// Formats a number with the singular or plural word.
 pub fn counted(number: impl TryInto<i64>, one: &str, many: &str) -> String {
     let number = number.try_into().unwrap_or(i64::MAX);
     let word = if number == 1 { one } else { many };
     format!("{} {word}", count(number))
 }
 
-/// Jobs a second.
+/// Formats a rate per second.
 pub fn rate(per_second: f64) -> String {
     match per_second {
         ..0.05 => "0".to_owned(),
@@ -67,7 +67,7 @@ pub fn rate(per_second: f64) -> String {
     }
 }
 
-/// A number of bytes.
+/// Formats a number of bytes in binary units.
 pub fn bytes(number: i64) -> String {
     let number = number as f64;
     match number {
@@ -78,7 +78,7 @@ pub fn bytes(number: i64) -> String {
     }
 }
 
-/// A time of day in UTC, with the day unless it is this one.
+/// Formats a time of day in UTC, with the date if it is not today.
 pub fn time(at: Timestamp, now: Timestamp) -> String {
     let (at, now) = (at.to_zoned(TimeZone::UTC), now.to_zoned(TimeZone::UTC));
     let format = if at.date() == now.date() {
@@ -89,12 +89,12 @@ pub fn time(at: Timestamp, now: Timestamp) -> String {
     at.strftime(format).to_string()
 }
 
-/// Seconds from one time to a later one.
+/// Returns the seconds from one time to a later one.
 pub fn seconds(from: Timestamp, to: Timestamp) -> f64 {
     to.duration_since(from).as_secs_f64()
 }
 
-/// What the database and the command call a state.
+/// Returns the name of a state, as in the database and the command line.
 pub fn state(state: State) -> &'static str {
     match state {
         State::Scheduled => "scheduled",
@@ -112,8 +112,8 @@ pub fn state(state: State) -> &'static str {
     }
 }
 
-/// A sentence in which right-to-left names are isolated (U+2068, U+2069), so that they do not turn
-/// the rest of it around.
+/// Isolates right-to-left names in a sentence (U+2068, U+2069), so that the rest keeps its
+/// direction.
 pub fn isolated(sentence: &str) -> String {
     let mut isolated = String::with_capacity(sentence.len());
     let mut rest = sentence;
@@ -137,10 +137,10 @@ fn is_right_to_left(one: char) -> bool {
     matches!(one, '\u{590}'..='\u{8ff}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{fefc}')
 }
 
-/// Marks above and below one letter; more of them run over other lines.
+/// Marks above and below one letter; more would overlap other lines.
 const MARKS: usize = 4;
 
-/// Without marks that pile up on a letter.
+/// Drops combining marks that pile up on a letter.
 fn unpiled(text: &str) -> impl Iterator<Item = char> {
     let mut marks = 0;
     text.chars().filter(move |one| {
@@ -152,7 +152,8 @@ fn unpiled(text: &str) -> impl Iterator<Item = char> {
     })
 }
 
-/// A text of one line: what would break or turn a line becomes a sign that shows.
+/// Formats a text on one line, cut after `most` characters. Control and direction characters become
+/// visible signs.
 pub fn plain(text: &str, most: usize) -> String {
     let mut escaped: String = unpiled(text).take(most).map(shown).collect();
     if text.chars().nth(most).is_some() {
@@ -161,7 +162,7 @@ pub fn plain(text: &str, most: usize) -> String {
     escaped
 }
 
-/// As [`plain`], with its lines.
+/// Formats a text as [`plain`], and keeps its line breaks.
 pub fn lines(text: &str, most: usize) -> String {
     let keep = |one: char| if one == '\n' { one } else { shown(one) };
     let mut escaped: String = unpiled(text).take(most).map(keep).collect();
@@ -171,7 +172,7 @@ pub fn lines(text: &str, most: usize) -> String {
     escaped
 }
 
-/// Controls, and what turns the direction of writing, are seen and do nothing.
+/// Replaces control and direction characters by visible signs.
 fn shown(one: char) -> char {
     match one {
         '\t' => ' ',
@@ -182,19 +183,21 @@ fn shown(one: char) -> char {
     }
 }
 
-/// Whether a terminal acts on it instead of showing it, or it changes the direction of writing.
+/// Returns whether a terminal interprets it instead of showing it, or it changes the direction of
+/// text.
 fn acts(letter: char) -> bool {
     letter.is_control() || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A text of several lines that may quote others: nothing in it acts on a terminal.
+/// Escapes a text of several lines that may quote others, so that nothing in it controls a
+/// terminal.
 pub fn escape_control(text: &str) -> String {
     let lines = text.split('\n').map(escape_name);
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// A name, an error or a tag from outside, on one line, with escapes in place of what acts on a
-/// terminal.
+/// Escapes a name, an error or a tag from outside on one line: characters that control a terminal
+/// are replaced by escapes.
 pub fn escape_name(name: &str) -> String {
     let mut shown = String::with_capacity(name.len());
     for letter in name.chars() {
@@ -206,7 +209,7 @@ pub fn escape_name(name: &str) -> String {
     shown
 }
 
-/// JSON text in which only what JSON itself escapes was escaped.
+/// Escapes control characters that a JSON encoder left in a JSON text.
 pub fn escape_json(line: &str) -> String {
     let mut shown = String::with_capacity(line.len());
     for letter in line.chars() {

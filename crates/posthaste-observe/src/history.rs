@@ -1,14 +1,14 @@
-//! Completed jobs of queues over a time that the caller chooses: readings in, rates out.
+//! Rates of completed jobs of queues over a time that the caller chooses, from readings of totals.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// Totals of completed jobs by queue, the oldest first, each with its time in seconds.
+/// Totals of completed jobs by queue, the oldest reading first, each with its time in seconds.
 #[derive(Clone, Debug, Default)]
 pub struct History(VecDeque<(f64, BTreeMap<String, i64>)>);
 
 impl History {
-    /// Adds the newest totals, and forgets all but the last that are older than `over`.
+    /// Adds the newest totals. Of those older than `over` only the last one remains.
     pub fn add(&mut self, at: f64, completed: BTreeMap<String, i64>, over: Duration) {
         let since = at - over.as_secs_f64();
         self.0.push_back((at, completed));
@@ -17,13 +17,13 @@ impl History {
         }
     }
 
-    /// Whether totals are known for so long.
+    /// Returns whether totals are known for this long.
     pub fn spans(&self, over: Duration) -> bool {
         let at = |reading: Option<&(f64, _)>| reading.map_or(0.0, |(at, _)| *at);
         at(self.0.back()) - at(self.0.front()) >= over.as_secs_f64()
     }
 
-    /// Completed jobs a minute of each queue that was known for so long.
+    /// Returns the completed jobs per minute of each queue that was known for this long.
     pub fn rates(&self, over: Duration) -> BTreeMap<String, f64> {
         let (Some((then, before)), Some((now, totals))) = (self.0.front(), self.0.back()) else {
             return BTreeMap::new();
@@ -34,7 +34,7 @@ impl History {
         let minutes = (now - then) / 60.0;
         let rate = |(queue, total): (&String, &i64)| {
             let before = before.get(queue)?;
-            // A store that was restored counts anew.
+            // Totals of a restored store start again.
             let jobs = if total >= before {
                 total - before
             } else {

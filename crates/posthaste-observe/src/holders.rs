@@ -1,4 +1,4 @@
-//! Words for those who hold back vacuum.
+//! Descriptions of sessions, transactions, slots and replicas that hold back vacuum.
 
 use posthaste::{Holder, HolderKind};
 
@@ -6,7 +6,7 @@ fn text(text: Option<&String>) -> Option<&str> {
     text.map(String::as_str).filter(|text| !text.is_empty())
 }
 
-/// Who holds back vacuum, in words.
+/// Returns the name of a holder.
 pub fn holder_name(holder: &Holder) -> String {
     let name = text(holder.name.as_ref()).unwrap_or("without a name");
     match holder.kind {
@@ -21,7 +21,7 @@ pub fn holder_name(holder: &Holder) -> String {
     }
 }
 
-/// More about who holds back vacuum: role, program, address, state.
+/// Returns more about a holder: role, program, address, state.
 pub fn holder_detail(holder: &Holder) -> String {
     let role = text(holder.role.as_ref()).unwrap_or("no role");
     match holder.kind {

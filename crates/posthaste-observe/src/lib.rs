@@ -14,7 +14,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
-// In layers, the lowest first.
+// Modules are in layers, the lowest first.
 pub mod format;
 pub mod redact;
 

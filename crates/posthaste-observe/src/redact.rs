@@ -1,5 +1,5 @@
-//! Secrets that have no place in what tools print: values of secret keys, passwords in addresses,
-//! values in statements. No IO.
+//! Hides secrets in the output of tools: values of secret keys, passwords in addresses, and values
+//! in statements. No IO.
 
 mod address;
 mod keys;
@@ -14,7 +14,7 @@ pub use statement::statement;
 
 static USUAL: LazyLock<Secrets> = LazyLock::new(Secrets::default);
 
-/// An error or another text from outside, with `***` in the place of secrets.
+/// Replaces secrets by `***` in an error or another text from outside.
 pub fn error_text(text: &str) -> String {
     USUAL.hide(text).into_owned()
 }

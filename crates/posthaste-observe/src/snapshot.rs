@@ -1,4 +1,4 @@
-//! The state of a whole store at one moment: data, and pure questions about it.
+//! The state of a whole store at one moment: data, and pure questions about the data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,11 +22,11 @@ use crate::thresholds::Thresholds;
 pub struct Snapshot {
     /// The server and the session.
     pub server: Server,
-    /// What the store says about itself.
+    /// The state of the store as a whole.
     pub store: StoreState,
     /// Segments of the ready log.
     pub segments: Segments,
-    /// Jobs of each kind, and since when the next ones wait.
+    /// Counts of jobs, and since when the next ones wait.
     pub counters: Counters,
     /// Settings of queues.
     pub queues: Vec<QueueSettings>,
@@ -40,15 +40,15 @@ pub struct Snapshot {
     pub captures: Vec<Overview>,
     /// Sessions, prepared transactions, slots and replicas that hold back vacuum.
     pub holders: Vec<Holder>,
-    /// The newest actions of `posthaste txwatch`, the last one first.
+    /// The newest actions of `posthaste txwatch`, the most recent first.
     pub ended: Vec<EndedTransaction>,
-    /// What happened in queues in the last ten minutes.
+    /// The activity of queues in the last ten minutes.
     pub windows: Vec<Window>,
-    /// Completed jobs a minute, of queues that were sampled for long enough.
+    /// Completed jobs per minute, for queues with samples over at least nine minutes.
     pub rates: BTreeMap<String, f64>,
-    /// Jobs that are tried again, the most attempts first.
+    /// Jobs that will be retried, the most attempts first.
     pub failing_jobs: Vec<FailingJobs>,
-    /// Jobs that were given up in the last hour.
+    /// Jobs that died or expired in the last hour.
     pub given_up: Vec<GivenUp>,
     /// Periodic jobs that the leader could not enqueue.
     pub periodic: Vec<FailedPeriodic>,
@@ -57,8 +57,8 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Leaves out jobs with these tags, such as bulk work that may be late; a `*` at the end of one
-    /// stands for any text.
+    /// Leaves out jobs with these tags, such as bulk work that may be late. A `*` at the end of a
+    /// tag matches any text.
     pub fn leave_out_tags(&mut self, tags: &[String]) {
         if tags.is_empty() {
             return;
@@ -80,7 +80,7 @@ impl Snapshot {
         oldest.retain(|one| waiting.contains(&(one.queue.as_str(), one.priority)));
     }
 
-    /// Errors and statements come from programs, and may quote their secrets.
+    /// Hides secrets: errors and statements come from programs and may quote secrets.
     pub(crate) fn hide_secrets(&mut self) {
         let failing = self.failing_jobs.iter_mut().map(|one| &mut one.error);
         let given_up = self.given_up.iter_mut().map(|one| &mut one.error);
@@ -112,12 +112,12 @@ impl Snapshot {
         }
     }
 
-    /// Sums over all queues.
+    /// Returns sums over all queues.
     pub fn sums(&self) -> Sums {
         self.sums_of(|_| true)
     }
 
-    /// Sums over these counters.
+    /// Returns sums over the counters that the predicate accepts.
     pub fn sums_of(&self, is_meant: impl Fn(&Counter) -> bool) -> Sums {
         let mut sums = Sums::default();
         for counter in self.counters.jobs.iter().filter(|one| is_meant(one)) {
@@ -126,7 +126,7 @@ impl Snapshot {
         sums
     }
 
-    /// Sums of each known queue.
+    /// Returns sums for each known queue.
     pub fn by_queue(&self) -> BTreeMap<&str, Sums> {
         let mut queues: BTreeMap<&str, Sums> = BTreeMap::new();
         for queue in &self.queues {
@@ -138,55 +138,56 @@ impl Snapshot {
         queues
     }
 
-    /// Since when the next job of a queue waits, of the priority where that is longest.
+    /// Returns since when the next job of a queue waits, for the priority with the longest wait.
     pub fn oldest(&self, queue: &str) -> Option<&Oldest> {
         let oldest = self.counters.oldest.iter();
         let oldest = oldest.filter(|one| one.queue == queue);
         oldest.max_by(|one, other| one.seconds.total_cmp(&other.seconds))
     }
 
-    /// The queues in which jobs wait for a worker.
+    /// Returns the queues in which jobs wait for a worker.
     pub fn waiting_queues(&self) -> BTreeSet<&str> {
         let oldest = self.counters.oldest.iter();
         oldest.map(|one| one.queue.as_str()).collect()
     }
 
-    /// Settings of a queue.
+    /// Returns the settings of a queue.
     pub fn settings(&self, queue: &str) -> Option<&QueueSettings> {
         self.queues.iter().find(|one| one.name == queue)
     }
 
-    /// Since when a queue is paused.
+    /// Returns when a queue was paused; `None` if it is not.
     pub fn paused_at(&self, queue: &str) -> Option<Timestamp> {
         self.settings(queue)?.paused_at
     }
 
-    /// Workers with a recent heartbeat. The workers of a copy are those of another store.
+    /// Returns workers with a recent heartbeat. In a copy they belong to the original store.
     pub fn alive_workers(&self, thresholds: &Thresholds) -> impl Iterator<Item = &Worker> {
         let alive = self.workers.iter();
         alive.filter(|one| one.is_alive(thresholds))
     }
 
-    /// How many live workers serve this queue; one that does not say which it serves may serve it.
+    /// Returns how many live workers serve this queue. A worker that has not reported its queues
+    /// may serve any.
     pub fn workers_on(&self, queue: &str, thresholds: &Thresholds) -> usize {
         let alive = self.alive_workers(thresholds);
         alive.filter(|one| one.serves(queue)).count()
     }
 
-    /// Queues in which jobs wait and that no live worker serves.
+    /// Returns queues with waiting jobs that no live worker serves.
     pub fn unworked(&self, thresholds: &Thresholds) -> BTreeSet<&str> {
         let mut queues = self.waiting_queues();
         queues.retain(|queue| self.workers_on(queue, thresholds) == 0);
         queues
     }
 
-    /// The relays of a queue.
+    /// Returns the relays of a queue.
     pub fn relays_of(&self, queue: &str) -> impl Iterator<Item = &RelayReport> {
         let queue = queue.to_owned();
         self.relays.iter().filter(move |one| one.queue == queue)
     }
 
-    /// The sync whose changes, or whose re-indexes, a queue holds.
+    /// Returns the sync whose changes or re-indexes this queue holds.
     pub fn sync_of(&self, queue: &str) -> Option<&Sync> {
         self.syncs.iter().find(|sync| {
             posthaste_sync::queue(&sync.name) == queue
@@ -194,15 +195,15 @@ impl Snapshot {
         })
     }
 
-    /// Actions of `posthaste txwatch` in the last hour.
+    /// Returns the actions of `posthaste txwatch` in the last hour.
     pub fn recently_ended(&self) -> impl Iterator<Item = &EndedTransaction> {
         let now = self.server.at;
         let is_recent = move |one: &&EndedTransaction| seconds(one.at, now) < 3_600.0;
         self.ended.iter().filter(is_recent)
     }
 
-    /// Those who have held back vacuum for more than a second, the oldest first. The slot of a
-    /// replica stands for both.
+    /// Returns the holders that have held back vacuum for more than a second, the oldest first. A
+    /// replica that holds it back through its slot is listed once, as the slot.
     pub fn horizon(&self) -> impl Iterator<Item = &Holder> {
         self.holders.iter().filter(|one| {
             !one.is_by_slot
@@ -212,7 +213,7 @@ impl Snapshot {
     }
 }
 
-/// Since when a relay delivers nothing, if it does not.
+/// Returns since when a relay has delivered nothing; `None` if it delivers or has stopped.
 pub fn failing_since(relay: &RelayReport) -> Option<Timestamp> {
     let status = &relay.status;
     let since = status.failing_since.into_iter().chain(status.down_since);
@@ -224,7 +225,7 @@ pub fn failing_since(relay: &RelayReport) -> Option<Timestamp> {
     }
 }
 
-/// A relay's name: its route, else its queue.
+/// Returns the name of a relay: its route, or else its queue.
 pub fn relay_name(relay: &RelayReport) -> &str {
     match relay.route.is_empty() {
         true => &relay.queue,

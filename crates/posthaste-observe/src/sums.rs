@@ -5,33 +5,33 @@ use posthaste::{Counter, State};
 /// Sums of counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
-    /// Due, and waiting for a worker.
+    /// Due jobs that wait for a worker.
     pub available: i64,
-    /// Waiting for a job of their ordering key.
+    /// Due jobs that wait for another job of their ordering key.
     pub blocked: i64,
-    /// Not due yet.
+    /// Jobs that are not due yet.
     pub scheduled: i64,
-    /// Not due yet, after a failed attempt.
+    /// Jobs that will be retried after a failed attempt.
     pub retrying: i64,
-    /// With a worker.
+    /// Jobs that a worker runs.
     pub running: i64,
-    /// Waiting to be confirmed.
+    /// Jobs that wait for a confirmation.
     pub awaiting: i64,
-    /// To be run alone, because their worker died.
+    /// Jobs that will run alone because their worker died.
     pub quarantined: i64,
-    /// Out of attempts.
+    /// Jobs that used up their attempts.
     pub dead: i64,
-    /// Given up by their handler.
+    /// Jobs that their handler discarded.
     pub discarded: i64,
-    /// Expired.
+    /// Jobs that expired.
     pub expired: i64,
-    /// Cancelled.
+    /// Jobs that were cancelled.
     pub cancelled: i64,
-    /// Completed since the installation.
+    /// Jobs completed since the installation.
     pub done: i64,
     /// Failed attempts since the installation.
     pub failed: i64,
-    /// Given up since the installation.
+    /// Jobs that died, were discarded, expired or were cancelled since the installation.
     pub given_up: i64,
 }
 
@@ -53,7 +53,7 @@ impl Sums {
         self.given_up += of.dead_total + of.discarded_total + of.expired_total + of.cancelled_total;
     }
 
-    /// How many jobs are in a state; completed ones are not counted.
+    /// Returns how many jobs are in a state; 0 for completed ones, which are not counted.
     pub fn of(&self, state: State) -> i64 {
         match state {
             State::Scheduled => self.scheduled,
@@ -71,22 +71,22 @@ impl Sums {
         }
     }
 
-    /// Jobs that will still be worked on.
+    /// Returns the unfinished jobs.
     pub fn pending(&self) -> i64 {
         self.waiting() + self.scheduled + self.retrying + self.running + self.awaiting
     }
 
-    /// Jobs that are due and not running.
+    /// Returns the jobs that are due and not running.
     pub fn waiting(&self) -> i64 {
         self.available + self.blocked + self.quarantined
     }
 
-    /// Jobs that are due, running, or tried again after a failure.
+    /// Returns the jobs that are due, running, or retried after a failure.
     pub fn due(&self) -> i64 {
         self.waiting() + self.running + self.retrying
     }
 
-    /// Jobs that were enqueued since the installation.
+    /// Returns the jobs enqueued since the installation.
     pub fn enqueued(&self) -> i64 {
         self.pending() + self.done + self.given_up
     }

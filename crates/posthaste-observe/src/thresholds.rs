@@ -1,4 +1,4 @@
-//! From when on something is worth a finding: one set of defaults for all tools.
+//! Thresholds of findings, with the same defaults for all tools.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,28 +8,28 @@ use serde_json::Value;
 
 use crate::format;
 
-/// From when on something is worth a finding. `[observe]` of posthaste.toml sets them.
+/// The values from which a finding is reported. `[observe]` of posthaste.toml sets them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Thresholds {
-    /// A worker without a heartbeat for longer is silent: no queue counts as served by it.
+    /// A worker without a heartbeat for longer is silent and serves no queue.
     pub worker_silent: Duration,
-    /// A queue whose oldest job has waited for longer is late.
+    /// A queue whose oldest job has waited longer is late.
     pub queue_late: Duration,
     /// A transaction, or a lock on the queue's tables, that lasts longer is reported.
     pub long_transaction: Duration,
     /// Jobs of a sync that have failed for longer are reported.
     pub sync_failing: Duration,
-    /// Changes that are due for longer and not in their index are reported.
+    /// Changes that have been due for longer without being in their index are reported.
     pub sync_late: Duration,
-    /// A queue of whose attempts a larger share fails is reported.
+    /// A queue is reported from this share of failed attempts.
     pub failing_share: f64,
     /// Fewer failed attempts than this in ten minutes are not reported.
     pub failing_attempts: i64,
-    /// A job that failed this many times in a row and is tried again is reported.
+    /// A job that failed this many times in a row and will be retried is reported.
     pub failing_job: i64,
-    /// By queue: more jobs that are due are reported.
+    /// The number of due jobs of a queue above which it is reported.
     pub length_above: BTreeMap<String, f64>,
-    /// By queue: fewer completed jobs a minute are reported.
+    /// The completed jobs per minute of a queue below which it is reported.
     pub completed_below: BTreeMap<String, f64>,
 }
 
@@ -115,7 +115,7 @@ impl Thresholds {
         Ok(thresholds)
     }
 
-    /// What each is and how it is set, for people.
+    /// Returns each threshold with a description, for people.
     pub fn shown(&self) -> Vec<(&'static str, String)> {
         let age = |time: Duration| format::age(time.as_secs_f64());
         let mut shown = vec![

@@ -1,4 +1,4 @@
-//! Long transactions on several servers: the steps of `posthaste txwatch`, decided by rules. No IO
+//! Long transactions on several servers: the steps of `posthaste txwatch`, selected by rules. No IO
 //! and no clock.
 
 mod describe;

@@ -8,14 +8,15 @@ use crate::finding::{Finding, Kind};
 use crate::format::{bytes, counted, plain};
 use crate::snapshot::Snapshot;
 
-/// A capture without a process may be run periodically, until this much log waits for it.
+/// Log that waits for a capture without a process before that is reported, in bytes: a capture may
+/// be run periodically.
 const KEPT: i64 = 64 << 20;
-/// A running one lags when this much is not captured.
+/// Log that is not captured before a running capture counts as lagging, in bytes.
 const BEHIND: i64 = 1 << 30;
 
-/// A destination that has taken nothing for so long needs somebody.
+/// Time without a delivery before a waiting capture is reported.
 const WAITS: SignedDuration = SignedDuration::from_secs(30);
-/// A capture that has not sent directly for so long needs somebody.
+/// Time without sending directly before a spilling capture is reported.
 const SPILLS: SignedDuration = SignedDuration::from_mins(15);
 
 pub(super) fn findings(snapshot: &Snapshot) -> Vec<Finding> {

@@ -1,4 +1,4 @@
-//! Findings about jobs that were given up, and about periodic jobs.
+//! Findings about dead and expired jobs, and about periodic jobs.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::format::{count, counted, plain};
 use crate::snapshot::Snapshot;
 use crate::thresholds::Thresholds;
 
-/// No more of a state are counted.
+/// Jobs of a state that are counted at most.
 const COUNTED: i64 = 1_000;
 
 pub(super) fn findings(snapshot: &Snapshot, thresholds: &Thresholds) -> Vec<Finding> {
@@ -42,7 +42,7 @@ fn periodic(one: &FailedPeriodic) -> Finding {
     Finding::new(Kind::PeriodicFailing, summary, remedy).about(&one.name, 0)
 }
 
-/// One finding for each queue; a queue in which nothing waits has none that is tried again.
+/// Returns one finding for each queue. A queue without waiting jobs has none that will be retried.
 fn failing_jobs(snapshot: &Snapshot, thresholds: &Thresholds) -> Vec<Finding> {
     let mut queues: BTreeMap<&str, (&FailingJobs, i64)> = BTreeMap::new();
     let often = snapshot.failing_jobs.iter();

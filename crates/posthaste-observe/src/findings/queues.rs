@@ -51,7 +51,7 @@ fn slow_queue(queue: &str, rate: f64, least: f64, due: i64) -> Option<Finding> {
     (rate < least).then(|| Finding::new(Kind::QueueSlow, summary, remedy).about(queue, due))
 }
 
-/// The jobs that wait in a queue: it is paused, has no worker, or is late.
+/// Returns the finding about jobs that wait: the queue is paused, has no worker, or is late.
 fn waiting_in(
     snapshot: &Snapshot,
     thresholds: &Thresholds,
@@ -70,8 +70,8 @@ fn waiting_in(
         return Some(finding.about(queue, sums.available).since(paused_at));
     }
     if snapshot.workers_on(queue, thresholds) == 0 {
-        // Those of relays and syncs are reported with their own remedy; without any worker the
-        // store is.
+        // Queues of relays and syncs have findings with their own remedies; if no worker runs at
+        // all, one finding about the store covers every queue.
         let has_own = snapshot.relays_of(queue).next().is_some()
             || snapshot.sync_of(queue).is_some()
             || snapshot.alive_workers(thresholds).next().is_none();
@@ -119,7 +119,7 @@ fn late_remedy(snapshot: &Snapshot, queue: &str) -> String {
     }
 }
 
-/// Too many attempts of a queue failed.
+/// Returns a finding if too many attempts of a queue failed.
 fn failing_in(window: &Window, thresholds: &Thresholds, sums: Sums) -> Option<Finding> {
     if !window.is_failing(thresholds) {
         return None;

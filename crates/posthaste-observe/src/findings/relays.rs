@@ -29,7 +29,7 @@ fn finding(snapshot: &Snapshot, thresholds: &Thresholds, relay: &RelayReport) ->
     let jobs = counted(waiting, "job", "jobs");
     if relay.state == RelayState::Stopped {
         let oldest = snapshot.oldest(&relay.queue)?;
-        // Without a relay its queue may have workers of another kind.
+        // The queue of a relay may also be served by workers.
         if snapshot.workers_on(&relay.queue, thresholds) > 0 {
             return None;
         }

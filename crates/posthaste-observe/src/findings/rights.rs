@@ -1,4 +1,4 @@
-//! Findings about what the role of the session may do.
+//! Findings about the rights of the session's role.
 
 use crate::checks::{Checks, Rights};
 use crate::finding::{Finding, Kind};

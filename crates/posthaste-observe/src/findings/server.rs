@@ -4,9 +4,9 @@ use crate::checks::{Checks, OLDEST};
 use crate::facts::Server;
 use crate::finding::{Finding, Kind};
 
-/// Milliseconds from which on a difference of clocks is reported.
+/// Difference of clocks from which it is reported, in milliseconds.
 const CLOCK: i64 = 2_000;
-/// Percent from which on the notification queue is reported.
+/// Usage of the notification queue from which it is reported, in percent.
 const NOTIFICATIONS: i32 = 10;
 
 pub(super) fn findings(server: &Server) -> Vec<Finding> {
@@ -106,7 +106,7 @@ pub(super) fn findings(server: &Server) -> Vec<Finding> {
 
 pub(super) fn check_findings(checks: &Checks) -> Vec<Finding> {
     let mut found = Vec::new();
-    // Only here: the console of a replica is read on purpose.
+    // Reported only by checks: a console may read a replica on purpose.
     if checks.server.is_replica {
         found.push(Finding::new(
             Kind::ServerReplica,

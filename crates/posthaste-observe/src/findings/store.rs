@@ -5,9 +5,9 @@ use crate::facts::StoreState;
 use crate::finding::{Finding, Kind};
 use crate::snapshot::Snapshot;
 
-/// This many untruncated segments are reported.
+/// Untruncated segments from which they are reported.
 const SEGMENTS: i64 = 3;
-/// Seconds that a clock stepped back, or ahead, before it is reported.
+/// Steps of the clock from which they are reported, in seconds.
 const STEPPED_BACK: i64 = 2;
 const STEPPED_AHEAD: i64 = 3_600;
 
@@ -82,7 +82,7 @@ fn other_sites(store: &StoreState) -> impl Iterator<Item = Finding> {
 pub(super) fn check_findings(checks: &Checks) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(schema) = &checks.schema {
-        // The library's remedy is one for programs.
+        // The remedy in the library's error is for programs.
         let remedy = format!("; {}", posthaste::__private::MIGRATE);
         let problem = schema.split(&remedy).next().unwrap_or(schema);
         found.push(Finding::new(

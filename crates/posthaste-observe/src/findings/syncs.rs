@@ -81,7 +81,7 @@ pub(super) fn check_findings(checks: &Checks) -> Vec<Finding> {
     checks.unsynced.iter().map(unsynced).collect()
 }
 
-/// A table may have a thousand partitions.
+/// Partitions that are named: a table may have thousands.
 const SHOWN: usize = 5;
 
 fn unsynced(table: &UnsyncedTable) -> Finding {

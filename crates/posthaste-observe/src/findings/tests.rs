@@ -1,4 +1,4 @@
-//! Findings of made-up snapshots, in one file because each takes a few lines.
+//! Findings of constructed snapshots, in one file because each test takes a few lines.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ fn wait_in(snapshot: &mut Snapshot, queue: &str, jobs: i64, seconds: f64) {
     snapshot.counters.oldest.push(oldest);
 }
 
-/// The kinds that are found once a healthy store was changed so.
+/// Returns the kinds of the findings after this change to a healthy store.
 fn found(change: impl FnOnce(&mut Snapshot)) -> Vec<Kind> {
     let mut snapshot = healthy();
     change(&mut snapshot);

@@ -9,7 +9,7 @@ use crate::holders::{holder_detail, holder_name};
 use crate::snapshot::Snapshot;
 use crate::thresholds::Thresholds;
 
-/// Readers on a replica that hold back fewer transactions are ordinary.
+/// Transactions that readers on a replica may hold back without being reported.
 const FAR: i64 = 10_000;
 
 pub(super) fn findings(holders: &[Holder], thresholds: &Thresholds) -> Vec<Finding> {
@@ -19,7 +19,7 @@ pub(super) fn findings(holders: &[Holder], thresholds: &Thresholds) -> Vec<Findi
         .collect()
 }
 
-/// For how long; a time that is not known began before the clock stepped back.
+/// Describes for how long; `None`: it began before the clock stepped back.
 fn lasts(seconds: Option<f64>) -> String {
     match seconds {
         Some(seconds) => format!("for {}", age(seconds)),
@@ -76,7 +76,7 @@ fn finding(holder: &Holder, thresholds: &Thresholds) -> Option<Finding> {
     Some(finding.about(&name, 0))
 }
 
-/// One for all sessions that txwatch ended in the last hour.
+/// Returns one finding for all sessions that txwatch ended in the last hour.
 pub(super) fn ended(snapshot: &Snapshot) -> Option<Finding> {
     let last = snapshot.recently_ended().next()?;
     let count = |action, is_done: bool| {

@@ -40,7 +40,8 @@ pub(super) fn findings(snapshot: &Snapshot, thresholds: &Thresholds) -> Vec<Find
     found
 }
 
-/// Nothing where no job waits for the endpoint: only a job shows that it accepts jobs again.
+/// Returns `None` if no job waits for the endpoint, because only a job shows that it accepts jobs
+/// again.
 fn failing(snapshot: &Snapshot, worker: &Worker) -> Option<Finding> {
     let since = worker.failing_since?;
     let sums = snapshot.sums_of(|counter| worker.serves(&counter.queue));
@@ -62,7 +63,7 @@ fn failing(snapshot: &Snapshot, worker: &Worker) -> Option<Finding> {
     Some(finding.about(&worker.name, waiting).since(since))
 }
 
-/// Nothing where all jobs are those of relays and syncs, which have findings of their own.
+/// Returns `None` if all jobs are those of relays and syncs, which have their own findings.
 fn none(snapshot: &Snapshot) -> Option<Finding> {
     let is_others = |queue: &str| {
         snapshot.relays_of(queue).next().is_some() || snapshot.sync_of(queue).is_some()

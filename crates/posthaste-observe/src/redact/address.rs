@@ -1,6 +1,6 @@
-//! Passwords in addresses.
+//! Hides passwords in addresses.
 
-/// A text with `***` in the place of the password of each address, such as a connection string.
+/// Replaces the password of each address, such as a connection string, by `***`.
 pub fn address_passwords(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     let mut rest = text;
@@ -11,7 +11,7 @@ pub fn address_passwords(text: &str) -> String {
             .find(|one: char| one.is_whitespace() || "/?#'\"<>".contains(one))
             .unwrap_or(after.len())];
         match (authority.find(':'), authority.rfind('@')) {
-            // The example in our own messages hides nothing.
+            // The example in posthaste's own messages contains no secret.
             (Some(colon), Some(at)) if colon < at && &authority[colon + 1..at] != "password" => {
                 clean.push_str(&authority[..=colon]);
                 clean.push_str("***");

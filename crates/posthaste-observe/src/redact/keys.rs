@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::text;
 
-/// Which keys are secret.
+/// The keys that are secret.
 #[derive(Clone, Debug)]
 pub struct Secrets {
     parts: Vec<String>,
@@ -18,7 +18,7 @@ impl Default for Secrets {
 }
 
 impl Secrets {
-    /// A key that contains one of these is secret. Case, `_`, `-`, `.` and spaces make no
+    /// Default parts: a key that contains one is secret. Case, `_`, `-`, `.` and spaces make no
     /// difference.
     pub const PARTS: [&str; 19] = [
         "password",
@@ -42,11 +42,11 @@ impl Secrets {
         "ssn",
     ];
 
-    /// A key is secret if one of its words is one of these, as in `userPin` or `auth-header`.
-    /// Within other words they mean nothing: `author`, `shipping`.
+    /// Default words: a key is secret if one of its words is in this list, as in `userPin` or
+    /// `auth-header`. Parts of other words do not count: `author`, `shipping`.
     pub const WORDS: [&str; 8] = ["pwd", "pass", "auth", "cvv", "otp", "pin", "jwt", "iban"];
 
-    /// Keys that contain one of these parts, or have one of these words.
+    /// Selects keys that contain one of these parts or have one of these words.
     pub fn new<S: AsRef<str>>(parts: &[S], words: &[S]) -> Self {
         let normal = |all: &[S]| -> Vec<String> {
             let all = all.iter().map(|one| normalized(one.as_ref()));
@@ -58,7 +58,7 @@ impl Secrets {
         }
     }
 
-    /// Whether the value of this key is secret.
+    /// Returns whether the value of this key is secret.
     pub fn contain(&self, key: &str) -> bool {
         let whole = normalized(key);
         self.parts.iter().any(|part| whole.contains(part))
@@ -67,20 +67,20 @@ impl Secrets {
                 .any(|word| self.words.iter().any(|one| one == word))
     }
 
-    /// A text with `***` in the place of secrets: `password=…`, `"password": "…"`, `?token=…`,
+    /// Replaces secrets in a text by `***`: `password=…`, `"password": "…"`, `?token=…`,
     /// `Authorization: Bearer …`, `scheme://user:…@host`.
     pub fn hide<'a>(&self, text: &'a str) -> Cow<'a, str> {
         text::hide(text, |key| self.contain(key))
     }
 }
 
-/// Without what makes no difference.
+/// Removes separators and lowercases a key.
 fn normalized(key: &str) -> String {
     let letters = key.chars().filter(|one| !"_-. ".contains(*one));
     letters.flat_map(char::to_lowercase).collect()
 }
 
-/// The words of a key in lower case: `userPIN2` has `user` and `pin`.
+/// Returns the words of a key in lower case: `userPIN2` has `user` and `pin`.
 fn words(key: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut before = ' ';

@@ -1,10 +1,10 @@
-//! Statements without the values that they contain.
+//! Hides literals in SQL statements.
 
-/// Letters of a statement that are shown.
+/// Characters of a statement that are shown.
 const LONGEST: usize = 200;
 
-/// The statement in one line, at most 200 letters of it, with `?` in the place of each literal and
-/// without comments. Where a literal is not closed, nothing after its beginning is shown.
+/// Returns at most 200 characters of a statement on one line, without comments and with `?` in
+/// place of each literal. If a literal is not closed, nothing after its beginning is shown.
 pub fn statement(statement: &str) -> String {
     let mut shown = String::new();
     let mut rest = statement;
@@ -15,7 +15,7 @@ pub fn statement(statement: &str) -> String {
         let before = shown.chars().next_back();
         rest = match letter {
             '\'' => {
-                // E'', B'', X'' and U&'' are literals of which the prefix was shown.
+                // E'', B'', X'' and U&'' are literals; their prefix has already been shown.
                 let escapes = matches!(before, Some('e' | 'E'));
                 shown.push('?');
                 after_quoted(&rest[1..], escapes)
@@ -60,7 +60,8 @@ pub fn statement(statement: &str) -> String {
     }
 }
 
-/// `$1` keeps its number: it is a parameter and no value.
+/// Returns whether a digit after this character belongs to a name. `$1` keeps its number: it is a
+/// parameter, not a value.
 fn belongs_to_name(letter: char) -> bool {
     letter.is_alphanumeric() || letter == '_' || letter == '$'
 }
@@ -72,7 +73,7 @@ fn after_quoted(rest: &str, escapes: bool) -> &str {
             '\\' if escapes => {
                 letters.next();
             }
-            // Whether the backslash escapes depends on standard_conforming_strings.
+            // Whether this backslash escapes depends on standard_conforming_strings.
             '\\' if letters.peek().is_some_and(|(_, next)| *next == '\'') => return "",
             '\'' if letters.peek().is_some_and(|(_, next)| *next == '\'') => {
                 letters.next();
@@ -84,7 +85,7 @@ fn after_quoted(rest: &str, escapes: bool) -> &str {
     ""
 }
 
-/// `$$` or `$tag$` at the beginning.
+/// Returns the `$$` or `$tag$` at the beginning.
 fn dollar_tag(rest: &str) -> Option<&str> {
     let end = rest[1..].find('$')? + 2;
     let tag = &rest[..end];

@@ -1,13 +1,13 @@
-//! Secrets within a text: after a key, or after `Bearer`.
+//! Hides secrets within a text: after a key, or after `Bearer`.
 
 use std::borrow::Cow;
 
 use super::address::address_passwords;
 
-/// In the place of a secret.
+/// Replacement for a secret.
 const HIDDEN: &str = "***";
-/// Before a colon a sentence may end in a secret's name ("unexpected token: }"): there only keys
-/// with one of these endings have values.
+/// Endings of keys that have a value after a colon. Other names before a colon may be part of a
+/// sentence ("unexpected token: }").
 const BEFORE_COLON: [&str; 16] = [
     "password",
     "passwd",
@@ -27,11 +27,11 @@ const BEFORE_COLON: [&str; 16] = [
     "iban",
 ];
 const SCHEMES: [&str; 4] = ["bearer", "basic", "digest", "token"];
-/// A word after `Bearer` is a secret if it is as long as this, or has a digit and is shorter.
+/// Lengths from which a word after `Bearer` is a secret, without and with a digit.
 const LONG: usize = 20;
 const SHORT: usize = 8;
 
-/// A text with `***` in the place of the values of these keys, and of passwords in addresses.
+/// Replaces the values of secret keys and the passwords in addresses by `***`.
 pub(super) fn hide(text: &str, is_secret: impl Fn(&str) -> bool) -> Cow<'_, str> {
     let clean = match text.contains("://") {
         true => Cow::Owned(address_passwords(text)),
@@ -74,7 +74,7 @@ fn hide_values(text: &str, is_secret: impl Fn(&str) -> bool) -> Option<String> {
     is_changed.then_some(shown)
 }
 
-/// The length of what stands between a key and its value.
+/// Returns the length of the separator between a key and its value; `None` if no value follows.
 fn separator(key: &str, after: &str) -> Option<usize> {
     let quote = ["\\\"", "\"", "'"]
         .into_iter()
@@ -95,7 +95,7 @@ fn separator(key: &str, after: &str) -> Option<usize> {
     Some(after.len() - value.trim_start_matches(' ').len())
 }
 
-/// The length of the value that comes first.
+/// Returns the length of the value at the beginning.
 fn value_length(key: &str, text: &str) -> usize {
     for quote in ["\\\"", "\"", "'"] {
         if let Some(inner) = text.strip_prefix(quote) {
@@ -125,7 +125,7 @@ fn word_length(text: &str) -> usize {
     text.find(ends).unwrap_or(text.len())
 }
 
-/// Where a quoted text ends.
+/// Returns where a quoted text ends.
 fn closing(inner: &str, quote: &str) -> Option<usize> {
     if quote.len() > 1 {
         return inner.find(quote);
@@ -138,7 +138,7 @@ fn closing(inner: &str, quote: &str) -> Option<usize> {
     })
 }
 
-/// The length of an object or a list, to its last bracket.
+/// Returns the length of an object or a list, up to its closing bracket.
 fn bracketed(text: &str) -> usize {
     let mut deep = 0_usize;
     for (at, letter) in text.char_indices() {
@@ -154,7 +154,8 @@ fn bracketed(text: &str) -> usize {
     text.len()
 }
 
-/// What follows `Bearer` or `Basic` and resembles a secret: how far away it is, and how long.
+/// Returns the distance and the length of a value after `Bearer` or `Basic` that resembles a
+/// secret.
 fn scheme_value(word: &str, after: &str) -> Option<(usize, usize)> {
     let is_scheme = ["bearer", "basic"].contains(&word.to_ascii_lowercase().as_str());
     let value = after.strip_prefix(' ').filter(|_| is_scheme)?;

@@ -1,4 +1,4 @@
-//! The statements. They have no names, so that any pooler will do.
+//! The statements. They are not named, so any pooler works.
 
 mod windows;
 
@@ -20,17 +20,17 @@ use crate::snapshot::Snapshot;
 use crate::sums::Sums;
 use crate::thresholds::Thresholds;
 
-/// A rate is that of so many seconds, at least.
+/// The shortest time over which a rate is measured, in seconds.
 const LONG: f64 = 540.0;
 
 impl Snapshot {
-    /// Reads everything but how late indexes are, in a number of statements that does not depend on
-    /// the number of jobs. Statements have no names, so any pooler will do.
+    /// Reads everything except the lag of indexes, in a number of statements that does not depend
+    /// on the number of jobs. The statements are not named, so any pooler works.
     pub async fn read(client: &Client) -> Result<Self, Error> {
         snapshot(client).await
     }
 
-    /// Reads how late indexes are. It reads the rows of jobs: bound it by a statement timeout where
+    /// Reads the lag of indexes. This reads the rows of jobs: limit it by a statement timeout if
     /// many may wait.
     pub async fn read_syncs(&mut self, client: &Client) -> Result<(), Error> {
         let left = |sums: &Sums| sums.pending() + sums.dead + sums.discarded + sums.expired;
@@ -49,7 +49,7 @@ impl Snapshot {
 }
 
 impl Checks {
-    /// Reads them over one connection; a second one shows whether a pooler is in between.
+    /// Reads the checks over one connection; a second one shows whether a pooler is in between.
     pub async fn read(
         client: &Client,
         second: &Client,
@@ -72,7 +72,7 @@ impl Checks {
     }
 }
 
-/// Jobs that no worker has counted yet are counted up to here: it takes some 20 ms.
+/// Limit of uncounted jobs that a read counts itself, which takes approximately 20 ms.
 const UNCOUNTED: u32 = 20_000;
 
 async fn snapshot(client: &Client) -> Result<Snapshot, Error> {
@@ -108,7 +108,7 @@ async fn snapshot(client: &Client) -> Result<Snapshot, Error> {
     Ok(snapshot)
 }
 
-/// Jobs of synced tables, by the counters of their queues.
+/// Sets the numbers of jobs of synced tables from the counters of their queues.
 fn count_syncs(snapshot: &mut Snapshot) {
     let counters: &Counters = &snapshot.counters;
     for sync in &mut snapshot.syncs {
@@ -271,8 +271,8 @@ fn given_up(row: &Row) -> Result<GivenUp, PgError> {
     })
 }
 
-/// Two connections never have the same server process, and one never has two, unless a pooler is
-/// in between.
+/// Returns whether a pooler is in between: without one, two connections have different server
+/// processes and one connection always has the same.
 async fn is_pooled(first: &Client, second: &Client) -> Result<bool, Error> {
     let before = process(first).await?;
     second.batch_execute("BEGIN").await?;
@@ -296,7 +296,7 @@ async fn read_checks(
     thresholds: &Thresholds,
     checks: &mut Checks,
 ) -> Result<(), Error> {
-    // A role that may not read the version of the schema lacks rights.
+    // A role that may not read the schema's version lacks rights; its schema may still match.
     let schema = posthaste::check_schema(client).await.err();
     let schema = schema.filter(|one| one.sqlstate() != Some(&SqlState::INSUFFICIENT_PRIVILEGE));
     checks.schema = schema.map(|one| one.to_string());
@@ -369,7 +369,8 @@ fn unsynced(row: &Row) -> Result<UnsyncedTable, PgError> {
     })
 }
 
-/// By how much a clock that was read between these two times is ahead of them; negative: slow.
+/// Returns by how much a clock that was read between these two times is ahead; negative if it is
+/// slow.
 fn ahead(clock: i64, asked: i64, answered: i64) -> i64 {
     (clock - answered).max(0) + (clock - asked).min(0)
 }

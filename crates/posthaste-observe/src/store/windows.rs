@@ -1,4 +1,4 @@
-//! What happened in queues in the last ten minutes.
+//! The activity of queues in the last ten minutes.
 
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error as PgError};
@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::facts::Window;
 use crate::snapshot::Snapshot;
 
-/// Samples hold totals; what happened since is the difference to those of now.
+/// Reads the activity: the difference between the totals now and those of the oldest sample.
 pub(super) async fn read(client: &Client, snapshot: &Snapshot) -> Result<Vec<Window>, Error> {
     let sums = snapshot.by_queue();
     let rows = client.query_typed(include_str!("window.sql"), &[]);
@@ -18,7 +18,7 @@ pub(super) async fn read(client: &Client, snapshot: &Snapshot) -> Result<Vec<Win
             continue;
         };
         let since = |now: i64, column: &str| -> Result<i64, PgError> {
-            // A store that was restored counts anew.
+            // Totals of a restored store start again.
             Ok((now - row.try_get::<_, i64>(column)?).max(0))
         };
         windows.push(Window {

@@ -1,4 +1,4 @@
-//! Sentences about transactions, for people and for programs.
+//! Descriptions of transactions, for people and for programs.
 
 use posthaste::HolderKind;
 use serde::Serialize;
@@ -11,12 +11,12 @@ use crate::holders::{holder_detail, holder_name};
 /// A transaction that has reached an age of its rule.
 #[derive(Debug, Serialize)]
 pub struct LongTransaction {
-    /// What it is, as in the findings of a store.
+    /// The kind, as in the findings of a store.
     #[serde(rename = "id")]
     pub kind: Kind,
     /// The server.
     pub server: String,
-    /// Who it is, since when, and what it costs.
+    /// A sentence: who it is, since when, and its cost.
     pub text: String,
     pid: Option<i32>,
     name: Option<String>,
@@ -34,7 +34,7 @@ pub struct LongTransaction {
     query: Option<String>,
 }
 
-/// A step that was taken, or that a dry run would take.
+/// A step that was taken, or that would be taken without a dry run.
 #[derive(Debug, Serialize)]
 pub struct Action {
     /// The step.
@@ -54,20 +54,20 @@ pub struct Action {
 /// The outcome of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The server did it.
+    /// The server carried out the step.
     Done,
     /// The transaction had ended.
     Gone,
-    /// Steps are only reported.
+    /// The step was only reported.
     DryRun,
-    /// Nothing was done; the step is tried again.
+    /// The step failed and will be retried.
     Failed(String),
-    /// The server refused.
+    /// The server refused the step.
     Refused(String),
 }
 
 impl Outcome {
-    /// As it is recorded.
+    /// Returns the outcome as it is recorded.
     pub fn word(&self) -> &str {
         match self {
             Self::Done => "done",
@@ -78,7 +78,7 @@ impl Outcome {
     }
 }
 
-/// A transaction with its words.
+/// Describes a transaction.
 pub fn long_transaction(seen: &Seen) -> LongTransaction {
     let holder = &seen.holder;
     LongTransaction {
@@ -106,7 +106,7 @@ pub fn long_transaction(seen: &Seen) -> LongTransaction {
     }
 }
 
-/// A step with its words.
+/// Describes a step and its outcome.
 pub fn action(decision: &Decision<'_>, outcome: &Outcome) -> Action {
     let seen = decision.seen;
     Action {
@@ -136,14 +136,15 @@ fn action_sentence(step: Step, outcome: &Outcome, subject: &str) -> String {
     }
 }
 
-/// `primary: session 4711 (app, psql, from 10.0.0.5, idle in transaction)`.
+/// Returns the subject, such as `primary: session 4711 (app, psql, from 10.0.0.5, idle in
+/// transaction)`.
 fn subject(seen: &Seen) -> String {
     let name = plain(&holder_name(&seen.holder), 120);
     let detail = plain(&holder_detail(&seen.holder), 160);
     format!("{}: {name} ({detail})", seen.server)
 }
 
-/// Who it is, since when, and what it costs.
+/// Returns a sentence about a transaction: who it is, since when, and its cost.
 pub fn sentence(seen: &Seen) -> String {
     let holder = &seen.holder;
     let mut text = subject(seen);

@@ -1,4 +1,5 @@
-//! Which steps are due for transactions: no IO and no clock but the one passed in.
+//! Decides which steps are due for transactions. No IO, and no clock except the time that is passed
+//! in.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, SystemTime};
@@ -12,16 +13,16 @@ use super::rule::{Policy, Rule};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
-    /// A line in the log.
+    /// Write a line to the log.
     Warn,
-    /// The running statement is cancelled.
+    /// Cancel the running statement.
     Cancel,
-    /// The session is terminated.
+    /// Terminate the session.
     Terminate,
 }
 
 impl Step {
-    /// As it is recorded.
+    /// Returns the step as it is recorded.
     pub fn name(self) -> &'static str {
         match self {
             Self::Warn => "warn",
@@ -31,31 +32,31 @@ impl Step {
     }
 }
 
-/// A transaction, slot or replica on one server, and what it costs.
+/// A transaction, slot or replica on one server, and its cost.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// `primary`, or the name of a follower.
     pub server: String,
     /// The transaction, slot or replica; its query without literals.
     pub holder: Holder,
-    /// Tables of queues that it has locked, which cannot be truncated meanwhile.
+    /// The number of queue tables that it has locked and that cannot be truncated until it ends.
     pub queue_tables: i64,
-    /// It has enqueued jobs, so its segment cannot be sealed.
+    /// Whether it has enqueued jobs, so that its segment cannot be sealed.
     pub has_enqueued: bool,
-    /// No other on this server keeps more rows.
+    /// Whether no other on this server holds back more rows.
     pub is_oldest: bool,
-    /// Of a follower: it reports its readers to the primary, which keeps rows for them.
+    /// For a follower: whether it reports its readers to the primary, which retains rows for them.
     pub has_feedback: Option<bool>,
 }
 
-/// One transaction in the course of time: a pid comes again, with another start.
+/// The identity of a transaction over time. A process id may be used again, with another start.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// The server.
     pub server: String,
-    /// Of a session.
+    /// The process id, for a session.
     pub pid: Option<i32>,
-    /// Of a prepared transaction or a slot.
+    /// The name, for a prepared transaction or a slot.
     pub name: Option<String>,
     /// When the transaction began.
     pub start: Option<SystemTime>,
@@ -70,11 +71,11 @@ pub struct Decision<'a> {
     pub step: Step,
     /// The rule that decided, 1 for the first.
     pub rule: usize,
-    /// How old the transaction is.
+    /// The age of the transaction.
     pub age: Duration,
 }
 
-/// Earlier sightings and steps. Times are those of a clock that never steps.
+/// Earlier observations and steps. Times are those of a monotonic clock.
 #[derive(Debug, Default)]
 pub struct Past {
     first_seen: HashMap<Key, Sighting>,
@@ -88,17 +89,17 @@ struct Sighting {
     age: Duration,
 }
 
-/// Decisions, and whether terminations wait because there were too many within a minute.
+/// The decisions, and how many terminations are postponed.
 #[derive(Debug)]
 pub struct Plan<'a> {
     /// The steps that are due.
     pub decisions: Vec<Decision<'a>>,
-    /// Terminations that wait for the next minute.
+    /// Terminations that the limit of one minute postpones.
     pub postponed: usize,
 }
 
 impl Seen {
-    /// What it is known by.
+    /// Returns its identity.
     pub fn key(&self) -> Key {
         Key {
             server: self.server.clone(),
@@ -108,12 +109,12 @@ impl Seen {
         }
     }
 
-    /// It is a session, which can be cancelled and terminated.
+    /// Returns whether it is a session, which can be cancelled and terminated.
     pub fn is_session(&self) -> bool {
         self.holder.kind == HolderKind::Session
     }
 
-    /// It keeps rows, or space of a queue.
+    /// Returns whether it holds back vacuum, or space of a queue.
     pub fn is_harmful(&self) -> bool {
         self.holder.transactions.is_some() || self.queue_tables > 0 || self.has_enqueued
     }
@@ -128,24 +129,24 @@ impl Seen {
 }
 
 impl Past {
-    /// A step of this or an earlier process.
+    /// Records a step of this or an earlier process.
     pub fn taken(&mut self, key: Key, step: Step) {
         let known = self.steps.entry(key).or_insert(step);
         *known = step.max(*known);
     }
 
-    /// Whether a step was taken.
+    /// Returns whether a step was taken.
     pub fn has_taken(&self, key: &Key) -> bool {
         self.steps.contains_key(key)
     }
 
-    /// A session was terminated at this time.
+    /// Records that a session was terminated at this time.
     pub fn terminated(&mut self, now: Duration) {
         self.terminations.push(now);
     }
 
-    /// The age by the server's clock, as far as time that passed here confirms it: a clock that
-    /// jumps ahead makes no transaction older.
+    /// Returns the age by the server's clock, limited to the time that passed on this machine since
+    /// it was first seen. A clock that jumps ahead makes no transaction older.
     fn age(&self, one: &Seen, now: Duration) -> Option<Duration> {
         let age = Duration::try_from_secs_f64(one.holder.seconds?).ok()?;
         let Some(first) = self.first_seen.get(&one.key()) else {
@@ -154,8 +155,7 @@ impl Past {
         Some(age.min(first.age + now.saturating_sub(first.at)))
     }
 
-    /// Remembers transactions that are new, and forgets those that have ended on the servers that
-    /// answered.
+    /// Records new transactions, and removes those that have ended on the servers that answered.
     pub fn observe(&mut self, all: &[Seen], answered: &[String], now: Duration) {
         for one in all {
             let age = one.holder.seconds.unwrap_or_default();
@@ -173,7 +173,8 @@ impl Past {
     }
 }
 
-/// The step that is due for each transaction: at most one step each, the next after the one before.
+/// Returns the step that is due for each transaction. Each gets at most one step, and a later one
+/// only after a milder one.
 pub fn plan<'a>(all: &'a [Seen], policy: &Policy, past: &Past, now: Duration) -> Plan<'a> {
     let mut room = policy
         .terminations_per_minute
@@ -209,8 +210,8 @@ pub fn plan<'a>(all: &'a [Seen], policy: &Policy, past: &Past, now: Duration) ->
     plan
 }
 
-/// Postgres does not record since when a slot or a replica holds rows: that it does is enough for a
-/// warning, if nobody reads the slot.
+/// Returns the largest age for a slot that holds rows and has no reader. PostgreSQL does not record
+/// since when a slot or a replica holds rows, so holding them is enough for a warning.
 fn ageless(one: &Seen) -> Option<Duration> {
     let holder = &one.holder;
     let is_abandoned = holder.kind == HolderKind::Slot && !holder.is_read;
@@ -219,7 +220,7 @@ fn ageless(one: &Seen) -> Option<Duration> {
 
 fn due(one: &Seen, rule: &Rule, age: Duration, taken: Option<Step>) -> Option<Step> {
     let may_act = one.may_be_acted_on(rule);
-    // There is nothing to cancel between two statements.
+    // Between two statements there is nothing to cancel.
     let is_active = one.holder.state.as_deref() == Some("active");
     let steps = [
         (Step::Warn, rule.warn, true),

@@ -1,4 +1,4 @@
-//! `[txwatch]` of posthaste.toml: which transactions may stay open, and for how long.
+//! `[txwatch]` of posthaste.toml: how long transactions may stay open.
 
 use std::time::Duration;
 
@@ -7,25 +7,25 @@ use posthaste::{Holder, HolderKind};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Which transactions may stay open for how long, and how often that is checked.
+/// How long transactions may stay open, and how often that is checked.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Policy {
-    /// Cancel and terminate; without it, steps are only reported.
+    /// Whether to cancel and terminate; otherwise steps are only reported.
     pub act: bool,
     /// The time between two reads.
     #[serde(deserialize_with = "required_duration")]
     pub every: Duration,
-    /// URLs of followers, which are read and acted on as the primary is.
+    /// URLs of followers, which are handled like the primary.
     pub followers: Vec<String>,
-    /// Terminations within one minute; what exceeds them waits.
+    /// The limit of terminations within one minute; further ones are postponed.
     pub terminations_per_minute: usize,
-    /// The first rule that fits a transaction decides.
+    /// The rules; the first one that matches a transaction decides.
     pub rule: Vec<Rule>,
 }
 
-/// Selects transactions, and says at which age they are warned about, cancelled and terminated. A
-/// rule without ages leaves its transactions alone.
+/// Selects transactions, and defines the age at which they are reported, cancelled and terminated.
+/// A rule without ages leaves its transactions alone.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rule {
@@ -34,23 +34,23 @@ pub struct Rule {
     application: Option<Pattern>,
     /// The client's address.
     client: Option<Pattern>,
-    /// `active`, `idle in transaction` …
+    /// The state, such as `active` or `idle in transaction`.
     state: Option<Pattern>,
     kind: Option<Kind>,
-    /// Act also on transactions that keep no rows and hold no lock of the queue.
+    /// Also act on transactions that hold back no rows and hold no lock of the queue.
     harmless: bool,
-    /// The age from which it is warned about.
+    /// The age at which a warning is logged.
     #[serde(deserialize_with = "optional_duration")]
     pub warn: Option<Duration>,
-    /// The age from which its statement is cancelled.
+    /// The age at which its statement is cancelled.
     #[serde(deserialize_with = "optional_duration")]
     pub cancel: Option<Duration>,
-    /// The age from which its session is terminated.
+    /// The age at which its session is terminated.
     #[serde(deserialize_with = "optional_duration")]
     pub terminate: Option<Duration>,
 }
 
-/// A text in which `*` stands for any letters.
+/// A pattern in which `*` matches any text.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 struct Pattern(String);
 
@@ -76,8 +76,8 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Reads the table; an error names the setting. Without rules it warns when a transaction is as
-    /// old as that.
+    /// Reads the table `[txwatch]`; an error names the setting. Without rules, a transaction of the
+    /// age `warn_after` causes a warning.
     pub fn read(table: Value, warn_after: Duration) -> Result<Self, String> {
         let policy: Self = serde_json::from_value(table).map_err(|error| error.to_string())?;
         let seconds = policy.every.as_secs();
@@ -91,7 +91,7 @@ impl Policy {
         Ok(policy.or_warn_after(warn_after))
     }
 
-    /// The same with a rule that warns, where there is none.
+    /// Adds a rule that warns at this age if there are no rules.
     pub fn or_warn_after(mut self, age: Duration) -> Self {
         if self.rule.is_empty() {
             self.rule.push(Rule {
@@ -102,7 +102,7 @@ impl Policy {
         self
     }
 
-    /// The number, from 1, and the rule that decides about this transaction.
+    /// Returns the rule that decides about this transaction, and its number, counted from 1.
     pub fn rule_for(&self, one: &Holder) -> Option<(usize, &Rule)> {
         let mut numbered = self.rule.iter().enumerate();
         let (at, rule) = numbered.find(|(_, rule)| rule.fits(one))?;
@@ -111,7 +111,7 @@ impl Policy {
 }
 
 impl Rule {
-    /// An age that comes before the one of a milder step would skip that step.
+    /// Checks the order of the ages: an age below the one of a milder step would skip that step.
     fn check(&self) -> Result<(), String> {
         let ages = [
             ("warn", self.warn),
@@ -148,13 +148,13 @@ impl Rule {
             && self.kind.is_none_or(|kind| kind.is(one.kind))
     }
 
-    /// The rule names this role letter by letter, which a superuser must be to be acted on.
+    /// Returns whether the rule names exactly this role. Steps against a superuser require that.
     pub fn names_role(&self, role: Option<&str>) -> bool {
         let named = self.user.as_ref().map(|pattern| &*pattern.0);
         named.is_some() && named == role
     }
 
-    /// It acts also on transactions that keep nothing.
+    /// Returns whether it also acts on transactions that hold back nothing.
     pub fn acts_on_harmless(&self) -> bool {
         self.harmless
     }

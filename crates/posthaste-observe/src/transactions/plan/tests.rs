@@ -1,4 +1,4 @@
-//! Which steps are taken against made-up transactions.
+//! Steps against constructed transactions.
 
 use std::time::UNIX_EPOCH;
 
@@ -9,7 +9,7 @@ fn policy(text: &str) -> Policy {
     serde_json::from_value(serde_json::to_value(table).unwrap()).unwrap()
 }
 
-/// All steps, a minute apart.
+/// A policy with all steps, one minute apart.
 fn strict() -> Policy {
     policy("[[rule]]\nwarn = '1m'\ncancel = '2m'\nterminate = '3m'")
 }
@@ -37,7 +37,7 @@ fn steps(all: &[Seen], policy: &Policy, past: &Past, at: u64) -> Vec<Step> {
     plan.decisions.iter().map(|one| one.step).collect()
 }
 
-/// The steps that are taken while a transaction of this age stays for so many passes.
+/// Returns the steps that are taken while a transaction of this age stays for this many passes.
 fn taken(one: &Seen, policy: &Policy, passes: usize) -> Vec<Step> {
     let mut past = Past::default();
     let mut all = Vec::new();
