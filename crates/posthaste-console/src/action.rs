@@ -1,4 +1,4 @@
-//! What an action on all jobs of a filter is, and how far it is. No IO.
+//! An action on all jobs of a filter, and its progress. No IO.
 
 use jiff::Timestamp;
 use posthaste::State as JobState;
@@ -21,7 +21,7 @@ const LISTED: [JobState; 7] = [
     JobState::Quarantined,
 ];
 
-/// What is done to the jobs.
+/// The operation on the jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Retry,
@@ -55,7 +55,7 @@ impl Kind {
         }
     }
 
-    /// The verb that follows their number.
+    /// Returns the verb that follows the number of jobs.
     pub(crate) fn done(self) -> &'static str {
         match self {
             Self::Retry => "let run",
@@ -65,7 +65,7 @@ impl Kind {
         }
     }
 
-    /// States of the jobs that it is for.
+    /// Returns the states of the jobs that it applies to.
     pub(crate) fn states(self) -> &'static [JobState] {
         match self {
             Self::Retry => &WAITING,
@@ -74,13 +74,13 @@ impl Kind {
         }
     }
 
-    /// Of jobs that were given up.
+    /// Returns whether it applies to jobs that were given up.
     pub(crate) fn is_of_kept(self) -> bool {
         matches!(self, Self::Redrive | Self::Delete)
     }
 }
 
-/// How far it is.
+/// The progress of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     Running,
@@ -111,39 +111,39 @@ impl Progress {
 pub(crate) struct Action {
     pub(crate) id: i32,
     pub(crate) kind: Kind,
-    /// As it is typed, with its times resolved.
+    /// The filter as it is typed, with its times resolved.
     pub(crate) filter: String,
     pub(crate) at_most: i64,
-    /// How many jobs there were when it began, if somebody counted.
+    /// How many jobs matched when it began, if they were counted.
     pub(crate) expected: Option<i64>,
     pub(crate) who: String,
     pub(crate) started_at: Timestamp,
     pub(crate) ended_at: Option<Timestamp>,
     pub(crate) progress: Progress,
-    /// Done so far.
+    /// Jobs done so far.
     pub(crate) jobs: i64,
-    /// Of them in this pass over all places, and how many passes came to their end.
+    /// Jobs done in the current pass over all places, and the number of completed passes.
     pub(crate) pass_jobs: i64,
     pub(crate) passes: i32,
-    /// Where the walk goes on.
+    /// The position at which the next batch continues.
     pub(crate) place: Option<String>,
-    /// Batches in a row that failed.
+    /// Consecutive batches that failed.
     pub(crate) failures: i32,
     pub(crate) last_error: Option<String>,
     pub(crate) stopped_by: Option<String>,
-    /// Whether a console works on it.
+    /// Whether a console is processing it.
     pub(crate) is_driven: bool,
-    /// Whether it was begun in this database, and not in one that this is a copy of.
+    /// Whether it was begun in this database, not in one that this is a copy of.
     pub(crate) is_ours: bool,
 }
 
 impl Action {
-    /// The filter that selects its jobs.
+    /// Returns the filter that selects its jobs.
     pub(crate) fn job_filter(&self) -> Result<Filter, String> {
         Filter::kept(&self.filter, self.started_at)
     }
 
-    /// What it is about, as a line of the log has it.
+    /// Returns its description for a line of the log.
     pub(crate) fn on(&self) -> String {
         format!(
             "bulk action {}: filter {}, at most {}",
@@ -152,14 +152,14 @@ impl Action {
     }
 }
 
-/// What became of an action by one change of its row.
+/// The state of an action after one change of its row.
 #[derive(Clone, Debug)]
 pub(crate) struct Moved {
     pub(crate) progress: Progress,
     pub(crate) jobs: i64,
 }
 
-/// What one batch of an action did, and where the next one begins.
+/// The result of one batch of an action, and the position of the next one.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) jobs: usize,

@@ -1,25 +1,25 @@
-//! Addresses of pages, with what they are about. No IO.
+//! Addresses of pages with their parameters. No IO.
 
 use url::form_urlencoded::Serializer;
 
-/// A page with fields.
+/// Returns the address of a page with these fields.
 pub(crate) fn of(path: &str, fields: &[(&str, &str)]) -> String {
     let mut address = Serializer::for_suffix(format!("{path}?"), path.len() + 1);
     address.extend_pairs(fields);
     address.finish()
 }
 
-/// An action on all jobs of a filter.
+/// Returns the address of an action on all jobs of a filter.
 pub(crate) fn bulk(id: i32) -> String {
     format!("/bulk/{id}")
 }
 
-/// A list of jobs by a filter.
+/// Returns the address of a list of jobs with a filter.
 pub(crate) fn filtered(path: &str, filter: &dyn std::fmt::Display) -> String {
     of(path, &[("filter", &filter.to_string())])
 }
 
-/// A queue's jobs.
+/// Returns the address of the list of a queue's jobs.
 pub(crate) fn queue(name: &str) -> String {
     let filter = crate::filter::Filter {
         queue: Some(name.to_owned()),
@@ -28,7 +28,7 @@ pub(crate) fn queue(name: &str) -> String {
     filtered("/jobs", &filter)
 }
 
-/// The jobs that a worker runs.
+/// Returns the address of the list of jobs that a worker runs.
 pub(crate) fn worker_jobs(id: &i64) -> String {
     let filter = crate::filter::Filter {
         worker: Some(*id),
@@ -38,7 +38,7 @@ pub(crate) fn worker_jobs(id: &i64) -> String {
     filtered("/jobs", &filter)
 }
 
-/// The unfinished jobs of an ordering key.
+/// Returns the address of the list of unfinished jobs of an ordering key.
 pub(crate) fn key_jobs(key: &str) -> String {
     let filter = crate::filter::Filter {
         key: Some(key.to_owned()),
@@ -47,21 +47,22 @@ pub(crate) fn key_jobs(key: &str) -> String {
     filtered("/jobs", &filter)
 }
 
-/// A queue's own page, with its past.
+/// Returns the address of the page of a queue, with its history.
 pub(crate) fn past(name: &str) -> String {
     of("/queue", &[("queue", name)])
 }
 
-/// A name for a hidden field, from which [`Fields::name`](crate::form::Fields::name) has it back as
-/// it was: browsers change line breaks, and nothing in it turns the page around.
+/// Encodes a name for a hidden field, from which [`Fields::name`](crate::form::Fields::name)
+/// restores it exactly: browsers change line breaks, and direction characters would affect the
+/// page.
 pub(crate) fn exact(name: &str) -> String {
     url::form_urlencoded::byte_serialize(name.as_bytes()).collect()
 }
 
-/// A name shorter than this is shown as it is.
+/// Characters up to which a name is not split.
 const LONG: usize = 24;
 
-/// The parts of a long name between which a line may end.
+/// Splits a long name at the places where a line may break.
 pub(crate) fn parts<T: AsRef<str> + ?Sized>(name: &T) -> impl Iterator<Item = &str> {
     let name = name.as_ref();
     let is_long = name.chars().count() > LONG;

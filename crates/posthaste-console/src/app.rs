@@ -1,4 +1,4 @@
-//! What all requests share.
+//! The state that all requests share.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::redact::Redactor;
 use crate::token::TokenAuth;
 use crate::two_phase::TwoPhase;
 
-/// Pages that are kept up to date at once.
+/// Open pages that receive updates at the same time.
 const STREAMS: usize = 500;
 
-/// What all requests share.
+/// The state that all requests share.
 pub(crate) struct App {
     pub(crate) pool: Pool,
     pub(crate) settings: Settings,
@@ -24,7 +24,7 @@ pub(crate) struct App {
     pub(crate) driver: Arc<Driver>,
     pub(crate) token_auth: TokenAuth,
     pub(crate) two_phase: Option<TwoPhase>,
-    /// One for each page that is kept up to date.
+    /// One permit for each page that receives updates.
     pub(crate) streams: Arc<Semaphore>,
 }
 

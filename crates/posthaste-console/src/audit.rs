@@ -1,13 +1,13 @@
-//! A line for each action: who did what to what, and what came of it.
+//! Writes a line of the log for each action: the user, the action, its object and its outcome.
 
 use crate::action::{Action, Moved, Progress};
 use crate::store::StoreError;
 use crate::visit::Visit;
 
-/// Where these lines go.
+/// The target of these events.
 const TARGET: &str = "posthaste::console::audit";
 
-/// Says what was done, and passes on what came of it.
+/// Logs an action with its outcome, and returns the outcome.
 pub(crate) fn log(
     visit: &Visit,
     action: &'static str,
@@ -21,7 +21,7 @@ pub(crate) fn log(
     result
 }
 
-/// Says that an action on all jobs of a filter began, or why it did not, and passes it on.
+/// Logs that an action on all jobs of a filter began, or why it did not, and returns the outcome.
 pub(crate) fn began(
     visit: &Visit,
     action: &'static str,
@@ -38,7 +38,7 @@ pub(crate) fn began(
     result
 }
 
-/// Says that such an action is over, with all that it did.
+/// Logs that such an action has ended, with the total of its jobs.
 pub(crate) fn ended(action: &Action, moved: &Moved, error: Option<&str>) {
     let (who, peer, on) = (&*action.who, "unknown", action.on());
     let (action, jobs) = (action.kind.name(), moved.jobs);

@@ -1,4 +1,5 @@
-//! Actions on all jobs that a filter names: kept in the database, and worked on batch by batch.
+//! Actions on all jobs that a filter selects. They are stored in the database and processed in
+//! batches.
 
 mod batch;
 mod driver;

@@ -1,13 +1,14 @@
-//! Why jobs were given up: their last errors, without what differs from job to job. No IO.
+//! The causes of given-up jobs: their last errors, without the parts that differ from job to job.
+//! No IO.
 
 use std::collections::BTreeMap;
 
 use crate::redact::Redactor;
 use crate::store::LastError;
 
-/// The longest cause, so that a filter can contain it.
+/// The longest cause, in characters, so that it fits into a filter.
 const LONGEST: usize = 300;
-/// Stands for any text.
+/// The character that matches any text.
 const ANY: char = '#';
 
 /// Jobs of a queue and a name whose last errors have the same cause.
@@ -19,7 +20,7 @@ pub(crate) struct Cause {
     pub(crate) jobs: i64,
 }
 
-/// The causes of these errors, those of the most jobs first.
+/// Returns the causes of these errors, those with the most jobs first.
 pub(crate) fn causes(errors: Vec<LastError>, secrets: &Redactor) -> Vec<Cause> {
     let mut jobs = BTreeMap::<(String, String, String), i64>::new();
     for one in errors {
@@ -37,7 +38,7 @@ pub(crate) fn causes(errors: Vec<LastError>, secrets: &Redactor) -> Vec<Cause> {
     causes
 }
 
-/// An error with [`ANY`] in place of numbers, ids, hidden values and control characters.
+/// Replaces numbers, ids, hidden values and control characters of an error by [`ANY`].
 fn folded(error: &str) -> String {
     let mut folded = String::new();
     let mut rest = error;
@@ -61,7 +62,7 @@ fn folded(error: &str) -> String {
     folded
 }
 
-/// Ids contain hyphens.
+/// Returns whether a character belongs to a word; ids contain hyphens.
 fn is_of_word(letter: char) -> bool {
     letter.is_alphanumeric() || letter == '_' || letter == '-'
 }

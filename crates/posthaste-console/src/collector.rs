@@ -1,4 +1,4 @@
-//! One read of the database for all open pages, and rates from those before it.
+//! One read of the database for all open pages, and rates from the reads before it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use posthaste_observe::{Source, Thresholds};
 use crate::figures::{Figures, Past};
 use crate::store::{self, StoreError};
 
-/// The database is read no more often than this.
+/// The shortest time between two reads.
 pub(crate) const EVERY: Duration = Duration::from_secs(2);
-/// All pages wait for a read, and a half-open connection never answers.
+/// Timeout of a read: all pages wait for it, and a half-open connection never answers.
 const WITHIN: Duration = Duration::from_secs(30);
-/// Reads that are remembered for rates and lines.
+/// Earlier reads that are retained for rates and lines.
 const REMEMBERED: usize = 150;
 
-/// The last answer.
+/// The answer of a read.
 pub(crate) type Seen = Result<Arc<Figures>, StoreError>;
 
-/// Reads when a page asks, at most every two seconds, less often while reads are slow.
+/// Reads when a page asks, at most every two seconds, and less often while reads are slow.
 pub(crate) struct Collector(posthaste_observe::Collector<Database>);
 
 struct Database {
@@ -40,12 +40,12 @@ impl Collector {
         Self(posthaste_observe::Collector::new(database, EVERY, WITHIN))
     }
 
-    /// What is there now, or was a little ago.
+    /// Returns current or recently read figures.
     pub(crate) async fn seen(&self) -> Seen {
         self.0.get().await
     }
 
-    /// What is there after something was changed.
+    /// Drops the cached figures, so that the next page reads those after a change.
     pub(crate) async fn refresh(&self) {
         self.0.forget().await;
     }

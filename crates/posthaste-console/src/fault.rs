@@ -1,11 +1,12 @@
-//! What a page says when it has nothing else to show.
+//! Pages about errors.
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
 use crate::store::StoreError;
 
-/// Why there is no page, and what helps. The layer around all pages makes a page of it.
+/// The reason why there is no page, and the remedy. The layer around all pages turns it into a
+/// page.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
     pub(crate) status: StatusCode,
@@ -26,7 +27,7 @@ impl Fault {
         }
     }
 
-    /// What was asked for makes no sense.
+    /// Creates the fault of an invalid request.
     pub(crate) fn bad(what: impl Into<String>) -> Self {
         Self::new(
             StatusCode::BAD_REQUEST,

@@ -1,5 +1,5 @@
-//! What is made of a snapshot: lines of tables, rates, and cells that a page keeps up to date. No
-//! IO, no clock.
+//! Figures from a snapshot: rows of tables, rates, and cells that an open page updates. No IO, no
+//! clock.
 
 mod bulk;
 mod queue;
@@ -20,10 +20,10 @@ pub(crate) use queue::QueueLine;
 pub(crate) use relay::RelayLine;
 pub(crate) use worker::WorkerLine;
 
-/// No more of those who hold back vacuum are shown.
+/// Holders of vacuum that are shown at most.
 const HOLDERS: usize = 200;
 
-/// How many jobs had come and were done at a moment, by queue.
+/// The totals of enqueued and completed jobs at a moment, by queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Past {
     at: Timestamp,
@@ -59,12 +59,12 @@ impl Past {
 /// A figure that may change while a page is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cell {
-    /// By what a page finds it.
+    /// The key by which a page finds the cell.
     pub(crate) key: String,
     pub(crate) text: String,
     /// `zero`, `late`, or a state's word.
     pub(crate) class: &'static str,
-    /// Narrow screens leave it out.
+    /// Whether narrow screens leave it out.
     pub(crate) is_wide: bool,
 }
 
@@ -89,7 +89,7 @@ impl Cell {
     }
 }
 
-/// All that is shown of the whole store.
+/// All figures of the whole store.
 #[derive(Clone, Debug)]
 pub(crate) struct Figures {
     pub(crate) snapshot: Snapshot,
@@ -141,7 +141,7 @@ impl Figures {
         }
     }
 
-    /// Figures of the margin, which every page has.
+    /// Returns the figures of the navigation, which every page has.
     pub(crate) fn margin(&self) -> Vec<Cell> {
         let failing = self.relays.iter();
         let failing = failing.filter(|one| one.state.class == "failing").count();
@@ -169,7 +169,7 @@ impl Figures {
         ]
     }
 
-    /// All cells that may change.
+    /// Returns all cells that may change.
     pub(crate) fn cells(&self) -> Vec<Cell> {
         let mut cells = self.margin();
         cells.push(self.as_of());
@@ -191,7 +191,7 @@ impl Figures {
         cells
     }
 
-    /// When it was read, and how long that took.
+    /// Returns the time of the read and its duration.
     pub(crate) fn as_of(&self) -> Cell {
         let (at, took) = (self.snapshot.server.at, self.snapshot.took);
         let text = format!(
@@ -202,7 +202,7 @@ impl Figures {
         Cell::new("as_of".to_owned(), text, "")
     }
 
-    /// Who holds back vacuum, the longest first.
+    /// Returns the holders of vacuum, the oldest first.
     pub(crate) fn holders(&self) -> Vec<&Holder> {
         self.snapshot.horizon().take(HOLDERS).collect()
     }

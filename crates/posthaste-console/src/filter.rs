@@ -1,5 +1,5 @@
-//! Which jobs a page is about: a text that people type and send to each other, such as
-//! `queue:mail state:retrying error:"refused"`. No IO.
+//! Filters of jobs: a text that people type and send to each other, such as `queue:mail
+//! state:retrying error:"refused"`. No IO.
 
 mod since;
 #[cfg(test)]
@@ -13,7 +13,7 @@ use posthaste::State;
 use crate::words;
 pub(crate) use since::Since;
 
-/// The longest filter that is read.
+/// The longest filter that is accepted, in bytes.
 const LONGEST: usize = 1_000;
 
 /// Conditions that must all hold.
@@ -25,27 +25,27 @@ pub(crate) struct Filter {
     pub(crate) state: Option<State>,
     /// A part of the last error.
     pub(crate) error: Option<String>,
-    /// Whether that is the whole error instead, in which `#` stands for any text.
+    /// Whether `error` is the whole error instead, in which `#` matches any text.
     pub(crate) is_cause: bool,
-    /// A part of the arguments, of those that are shown.
+    /// A part of the arguments that are shown.
     pub(crate) text: Option<String>,
     /// The ordering key.
     pub(crate) key: Option<String>,
-    /// Whether queue, name, tag and key are only the beginnings of those that match.
+    /// Whether queue, name, tag and key are prefixes of those that match.
     pub(crate) are_prefixes: [bool; 4],
     pub(crate) priority: Option<i32>,
-    /// The number of the worker that runs them, or completed them.
+    /// The id of the worker that runs them, or completed them.
     pub(crate) worker: Option<i64>,
-    /// Enqueued from then on; of jobs that were given up, given up from then on.
+    /// Jobs enqueued from then on; for jobs that were given up, given up from then on.
     pub(crate) since: Option<Since>,
-    /// The same, before then.
+    /// Jobs enqueued, or given up, before then.
     pub(crate) until: Option<Since>,
-    /// One job by its number.
+    /// A single job by its id.
     pub(crate) id: Option<i64>,
 }
 
 impl Filter {
-    /// Whether a counter is about its jobs, as far as counters distinguish jobs:
+    /// Returns whether a counter counts matching jobs, as far as counters distinguish jobs: see
     /// [`is_uncounted`](Self::is_uncounted).
     pub(crate) fn counts(&self, counter: &posthaste::Counter) -> bool {
         let names = [&counter.queue, &counter.name, &counter.tag];
@@ -58,7 +58,8 @@ impl Filter {
         are_equal && self.priority.is_none_or(|one| one == counter.priority)
     }
 
-    /// Reads what was typed at this time; else says what it does not understand.
+    /// Parses a filter that was typed at this time. An error describes the part that is not
+    /// understood.
     pub(crate) fn parse(typed: &str, now: Timestamp) -> Result<Self, String> {
         if typed.len() > LONGEST {
             return Err(format!("a filter has at most {LONGEST} bytes"));
@@ -66,7 +67,7 @@ impl Filter {
         Self::kept(typed, now)
     }
 
-    /// Reads what was written down of a filter, which may be longer than what was typed.
+    /// Parses a stored filter, which may be longer than a typed one.
     pub(crate) fn kept(typed: &str, now: Timestamp) -> Result<Self, String> {
         let mut filter = Self::default();
         for word in words(typed)? {
@@ -75,7 +76,7 @@ impl Filter {
         Ok(filter)
     }
 
-    /// Queue, name, tag and key, each with whether it is a prefix.
+    /// Returns queue, name, tag and key, each with whether it is a prefix.
     fn names(&self) -> [(Option<&String>, bool); 4] {
         let [queue, name, tag, key] = self.are_prefixes;
         [
@@ -127,7 +128,7 @@ impl Filter {
         Ok(())
     }
 
-    /// The LIKE pattern of the last error.
+    /// Returns the LIKE pattern of the last error.
     pub(crate) fn error_pattern(&self) -> Option<String> {
         let error = literal(self.error.as_ref()?);
         Some(match self.is_cause {
@@ -136,8 +137,7 @@ impl Filter {
         })
     }
 
-    /// The patterns of LIKE that say the same of queue, name, tag and key: a `*` at the end stands
-    /// for any text.
+    /// Returns the LIKE patterns of queue, name, tag and key.
     pub(crate) fn name_patterns(&self) -> [Option<String>; 4] {
         self.names().map(|(name, is_prefix)| {
             let any = if is_prefix { "%" } else { "" };
@@ -145,13 +145,13 @@ impl Filter {
         })
     }
 
-    /// Whether the options of a command can say the same.
+    /// Returns whether options of the command can express the filter.
     pub(crate) fn is_of_command(&self) -> bool {
         let has_more = self.priority.is_some() || self.key.is_some() || self.worker.is_some();
         self.are_prefixes == [false; 4] && !has_more && !self.is_timed()
     }
 
-    /// Whether it has a condition by which counters do not distinguish jobs.
+    /// Returns whether it has a condition by which counters do not distinguish jobs.
     pub(crate) fn is_uncounted(&self) -> bool {
         self.error.is_some() || self.key.is_some() || self.worker.is_some() || self.is_timed()
     }
@@ -160,17 +160,18 @@ impl Filter {
         self.since.is_some() || self.until.is_some()
     }
 
-    /// Before when.
+    /// Returns the time before which jobs match.
     pub(crate) fn until_at(&self) -> Option<Timestamp> {
         self.until.as_ref().map(|until| until.at)
     }
 
-    /// From when on.
+    /// Returns the time from which jobs match.
     pub(crate) fn since_at(&self) -> Option<Timestamp> {
         self.since.as_ref().map(|since| since.at)
     }
 
-    /// The same whenever it is read.
+    /// Returns the filter with absolute times, so that its meaning does not depend on when it is
+    /// read.
     pub(crate) fn resolved(&self) -> Self {
         let at = |time: &Option<Since>| time.as_ref().map(|time| Since::at(time.at));
         Self {
@@ -180,7 +181,7 @@ impl Filter {
         }
     }
 
-    /// The same with another state.
+    /// Returns the filter with another state.
     pub(crate) fn with_state(&self, state: Option<State>) -> Self {
         Self {
             state,
@@ -188,7 +189,7 @@ impl Filter {
         }
     }
 
-    /// The options of `posthaste jobs` that say the same.
+    /// Returns the options of `posthaste jobs` that express the filter.
     pub(crate) fn options(&self) -> String {
         let state = self.state.map(|state| words::state(state).to_owned());
         let pattern = self.error_pattern();
@@ -208,7 +209,7 @@ impl Filter {
 }
 
 impl Filter {
-    /// The conditions of a statement that says the same, of waiting jobs or of kept ones.
+    /// Returns SQL conditions that express the filter, for waiting jobs or for given-up ones.
     pub(crate) fn conditions(&self, is_of_kept: bool) -> String {
         let state = self.state.map(|state| words::state(state).to_owned());
         let pattern = self.error_pattern();
@@ -260,7 +261,7 @@ fn number<T: FromStr>(key: &str, value: &str) -> Result<T, String> {
         .map_err(|_| format!("{key}:{value} is not a number"))
 }
 
-/// As it is typed.
+/// Formats the filter as it is typed.
 impl std::fmt::Display for Filter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let state = self.state.map(|state| words::state(state).to_owned());
@@ -297,7 +298,7 @@ impl std::fmt::Display for Filter {
     }
 }
 
-/// As a pattern of LIKE that stands for itself.
+/// Escapes a text for a LIKE pattern.
 fn literal(text: &str) -> String {
     let mut pattern = String::new();
     for letter in text.chars() {
@@ -309,7 +310,7 @@ fn literal(text: &str) -> String {
     pattern
 }
 
-/// As a filter reads it back.
+/// Quotes a value for a filter.
 fn quoted(value: &str) -> String {
     let is_plain = |one: char| !one.is_whitespace() && !"\"\\*".contains(one);
     match !value.is_empty() && value.chars().all(is_plain) {
@@ -318,7 +319,7 @@ fn quoted(value: &str) -> String {
     }
 }
 
-/// As a shell reads it back.
+/// Quotes a value for a shell.
 pub(crate) fn shell(value: &str) -> String {
     let is_plain = |one: char| one.is_ascii_alphanumeric() || "._-/:@".contains(one);
     match !value.is_empty() && value.chars().all(is_plain) {
@@ -331,11 +332,11 @@ pub(crate) fn shell(value: &str) -> String {
 struct Word {
     key: Option<String>,
     text: String,
-    /// A `*` that is not in quotes ended it.
+    /// Whether it ended with a `*` outside of quotes.
     is_prefix: bool,
 }
 
-/// Words with their keys; quotes keep spaces together.
+/// Splits a filter into words with their keys. Quotes keep spaces together.
 fn words(typed: &str) -> Result<Vec<Word>, String> {
     let mut words = Vec::new();
     let mut letters = typed.chars().peekable();

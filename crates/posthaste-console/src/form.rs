@@ -1,4 +1,4 @@
-//! Fields of forms and addresses, clamped to what makes sense.
+//! Fields of forms and addresses, checked and clamped.
 
 use std::collections::HashMap;
 
@@ -10,10 +10,10 @@ use posthaste::JobId;
 use crate::fault::Fault;
 use crate::words::count;
 
-/// Jobs that one form may name.
+/// The most jobs that one form may select.
 const JOBS: usize = 1_000;
 
-/// What was sent: of each name all values.
+/// The fields that were sent: all values of each name.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fields(HashMap<String, Vec<String>>);
 
@@ -27,19 +27,19 @@ impl Fields {
         fields
     }
 
-    /// The first value of this name, unless it is empty.
+    /// Returns the first value of this name; `None` if it is absent or empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let first = self.0.get(name)?.first()?.as_str();
         (!first.is_empty()).then_some(first)
     }
 
-    /// A text that must be there.
+    /// Returns a required text.
     pub(crate) fn text(&self, name: &'static str) -> Result<&str, Fault> {
         self.get(name)
             .ok_or_else(|| Fault::bad(format!("{name} is missing")))
     }
 
-    /// A name that must be there: as it is, or as a page of ours wrote it into `….exact`.
+    /// Returns a required name, as it was sent or as a page of the console encoded it in `….exact`.
     pub(crate) fn name(&self, name: &'static str) -> Result<String, Fault> {
         match self.get(&format!("{name}.exact")) {
             Some(exact) => {
@@ -51,7 +51,7 @@ impl Fields {
         }
     }
 
-    /// A number within these bounds.
+    /// Returns a number; `None` if it is absent, an error if it is outside these bounds.
     pub(crate) fn number_within(
         &self,
         name: &'static str,
@@ -71,7 +71,8 @@ impl Fields {
         }
     }
 
-    /// A number, clamped; what is not a number is refused.
+    /// Returns a number, clamped to these bounds; `None` if it is absent, an error if it is not a
+    /// number.
     pub(crate) fn number(
         &self,
         name: &'static str,
@@ -86,7 +87,7 @@ impl Fields {
         Ok(Some(number.clamp(least, most)))
     }
 
-    /// The jobs that were selected.
+    /// Returns the selected jobs.
     pub(crate) fn jobs(&self) -> Result<Vec<JobId>, Fault> {
         let ids = self.0.get("id").map(Vec::as_slice).unwrap_or_default();
         if ids.is_empty() {
@@ -102,7 +103,7 @@ impl Fields {
         ids.map_err(|_| Fault::bad("a job id is not a number"))
     }
 
-    /// Where to go afterwards: a page of this console.
+    /// Returns the page to return to, which must be a page of this console.
     pub(crate) fn back(&self) -> &str {
         let is_ours = |path: &&str| {
             path.starts_with('/')

@@ -1,4 +1,4 @@
-//! What a browser may do with what it gets; and a page for refused requests.
+//! Security headers for browsers, and pages for refused requests.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::notice;
 use crate::pages;
 use crate::visit::Visit;
 
-/// Gives each answer its headers, and each fault a page.
+/// Adds headers to each response, and a page to each fault.
 pub(crate) async fn with_headers(
     State(app): State<Arc<App>>,
     mut request: Request,
@@ -23,7 +23,7 @@ pub(crate) async fn with_headers(
     request.extensions_mut().insert(visit.clone());
     let mut response = next.run(request).await;
     if let Some(fault) = response.extensions_mut().remove::<Fault>() {
-        // A visitor who was not let in sees nothing of the database on it.
+        // The page of a fault shows a visitor who is not signed in nothing of the database.
         visit.who = "a fault".to_owned();
         visit.role = app.settings.role;
         let headers = std::mem::take(response.headers_mut());
@@ -74,7 +74,7 @@ fn protect(headers: &mut HeaderMap, nonce: &str) {
     }
 }
 
-/// What is shown is of now, unless it says how long it holds.
+/// Forbids caching, unless the response has a lifetime of its own: pages show the current state.
 pub(crate) async fn never_cached(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();

@@ -1,8 +1,8 @@
-//! The web console of posthaste: what a person on call sees and does.
+//! The web console of posthaste, for people who operate queues.
 //!
-//! It is a [`Router`](axum::Router) that a program serves beside, or instead of, its own pages. It
-//! reads exact counters and bounded windows, never whole tables; one read of the database is shared
-//! by all who watch. Everything can be read and done without a script.
+//! It is a [`Router`](axum::Router) that a program serves alone or with its own pages. It reads
+//! exact counters and bounded windows, never whole tables; all viewers share one read of the
+//! database. Every page and every action works without a script.
 //!
 //! ```no_run
 //! use posthaste_console::{Settings, router};
@@ -14,10 +14,10 @@
 //! # Ok(()) }
 //! ```
 //!
-//! `/live` answers as long as the program does, `/ready` as long as the database does, too. Each
-//! action is one event of `tracing` with the target `posthaste::console::audit`.
+//! `/live` succeeds while the program runs, `/ready` while the database answers too. Each action is
+//! one `tracing` event with the target `posthaste::console::audit`.
 
-// A module imports only what stands in a group above its own.
+// A module imports only from groups above its own.
 mod network;
 mod path_prefix;
 mod two_phase;

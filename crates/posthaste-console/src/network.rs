@@ -1,4 +1,4 @@
-//! Addresses from which a proxy asks. No IO.
+//! Addresses of trusted proxies. No IO.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use ipnet::IpNet;
 
-/// An address, or all that begin alike.
+/// An address, or all addresses with the same prefix.
 ///
 /// ```
 /// use posthaste_console::Network;
@@ -20,14 +20,13 @@ use ipnet::IpNet;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network(IpNet);
 
-/// What was given is neither an address nor a network.
+/// The error for a text that is neither an address nor a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it must be an address such as 10.0.0.7, or a network such as 10.20.0.0/16")]
 pub struct NotANetwork;
 
 impl Network {
-    /// Whether this address is one of it. An address of IPv4 also counts where it is written as one
-    /// of IPv6.
+    /// Returns whether it contains this address. An IPv4-mapped IPv6 address counts as IPv4.
     pub fn contains(self, address: IpAddr) -> bool {
         self.0.contains(&address.to_canonical())
     }
@@ -41,7 +40,7 @@ impl FromStr for Network {
         let network = network.or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from));
         let network: IpNet = network.ok_or(NotANetwork)?;
         let start = network.addr();
-        // With a bit set after those that count, it is a typing error.
+        // A bit that is set after the prefix is a typing error.
         let is_good =
             network.prefix_len() > 0 && start == network.network() && start == start.to_canonical();
         is_good.then_some(Self(network)).ok_or(NotANetwork)

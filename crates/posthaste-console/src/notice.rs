@@ -1,6 +1,6 @@
-//! What was just done, as the next page says it: a cookie for one page carries a word and a number,
-//! and no sentence of somebody else's. Addresses stay as they are, so that a page that is loaded
-//! again or sent to others says nothing of it.
+//! Notices about the last action on the next page. A cookie for one page carries a word and a
+//! number, so nobody else can choose the text. Addresses do not change, so a page that is reloaded
+//! or shared shows no notice.
 
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Redirect, Response};
@@ -9,7 +9,7 @@ use crate::words::counted;
 
 const COOKIE: &str = "posthaste_notice";
 
-/// What the next page says, by the cookie's value.
+/// Returns the notice for the value of the cookie; `None` if it is unknown.
 pub(crate) fn read(value: &str) -> Option<String> {
     let (did, jobs) = value.split_once('.')?;
     let jobs: i64 = jobs.parse().unwrap_or(0);
@@ -61,7 +61,7 @@ pub(crate) fn read(value: &str) -> Option<String> {
     })
 }
 
-/// Back to a page, which says what was done.
+/// Redirects to a page, which shows what was done.
 pub(crate) fn done(back: &str, did: &str, jobs: usize) -> Response {
     let mut response = Redirect::to(back).into_response();
     set(&mut response, &format!("{did}.{jobs}"), 60);
@@ -75,7 +75,7 @@ fn set(response: &mut Response, value: &str, seconds: u32) {
     }
 }
 
-/// The value of the cookie, if one came along.
+/// Returns the value of the cookie, if the request has one.
 pub(crate) fn sent(headers: &HeaderMap) -> Option<String> {
     let cookies = headers.get_all("cookie").iter();
     let cookies = cookies.filter_map(|one| one.to_str().ok());
@@ -84,7 +84,7 @@ pub(crate) fn sent(headers: &HeaderMap) -> Option<String> {
     value.map(str::to_owned)
 }
 
-/// Takes the cookie back, as a page has shown it.
+/// Removes the cookie after a page has shown it.
 pub(crate) fn forget(response: &mut Response) {
     set(response, "", 0);
 }

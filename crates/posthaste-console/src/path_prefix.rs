@@ -1,5 +1,5 @@
-//! The path at which a reverse proxy serves the console. Pages are written for `/`, and get the
-//! prefix in their addresses when they are sent, so that no page has to know it.
+//! The path under which a reverse proxy serves the console. Pages are written for `/`; the prefix
+//! is added to their addresses when they are sent, so no page needs to know it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,8 +12,8 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Redirect, Response};
 
-/// The path of a reverse proxy that leads to the console, such as `/posthaste`; by default there is
-/// none, and the console is at `/`.
+/// The path under which a reverse proxy serves the console, such as `/posthaste`. By default it is
+/// empty, and the console is at `/`.
 ///
 /// ```
 /// use posthaste_console::PathPrefix;
@@ -28,7 +28,7 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathPrefix(String);
 
-/// A text that is no [`PathPrefix`].
+/// The error for a text that is not a [`PathPrefix`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it must be a path such as /posthaste, of letters, digits, '-', '_', '.' and '/'")]
 pub struct NotAPathPrefix;
@@ -57,8 +57,8 @@ impl FromStr for PathPrefix {
 }
 
 impl PathPrefix {
-    /// The router under this path. Without it in front the same pages answer, for proxies that take
-    /// it away and for probes.
+    /// Serves the router under this path. The pages also answer without the prefix, for proxies
+    /// that remove it and for probes.
     pub(crate) fn mount(&self, router: Router) -> Router {
         if self.0.is_empty() {
             return router;
@@ -67,7 +67,7 @@ impl PathPrefix {
         Router::new().fallback_service(router).layer(layer)
     }
 
-    /// The address without the prefix; nothing if it is the prefix alone.
+    /// Returns the address without the prefix; `None` if it is the prefix alone.
     fn inner(&self, uri: &Uri) -> Option<PathAndQuery> {
         let whole = uri.path_and_query().map_or("/", PathAndQuery::as_str);
         let rest = match whole.strip_prefix(&self.0) {
@@ -78,8 +78,8 @@ impl PathPrefix {
         rest.parse().ok()
     }
 
-    /// The page with the prefix before each address. A text from elsewhere cannot pass for an
-    /// address: pages escape its quotes.
+    /// Adds the prefix to each address of a page. Foreign text is never taken for an address,
+    /// because pages escape its quotes.
     fn page(&self, html: &str) -> String {
         const BEGINS: &str = "=\"/";
         let mut page = String::with_capacity(html.len() + html.len() / 16);
@@ -104,7 +104,7 @@ impl PathPrefix {
             false => text.to_owned(),
         };
         rewrite(headers, header::LOCATION, location);
-        // Other programs of the same host do not get the cookie of the session.
+        // Other programs on the same host do not get the session cookie.
         let path = format!("Path={}/;", self.0);
         rewrite(headers, header::SET_COOKIE, |text| {
             text.replace("Path=/;", &path)

@@ -1,4 +1,4 @@
-//! One batch of an action: a transaction that acts, and says in the same breath how far it is.
+//! One batch of an action: one transaction that acts and records the progress.
 
 mod cancel;
 mod kept;
@@ -15,17 +15,17 @@ use crate::filter::Filter;
 use crate::redact::Redactor;
 use crate::store::{self, Session, StoreError};
 
-/// What is asked of one batch.
+/// One batch of an action.
 struct Batch<'a> {
     secrets: &'a Redactor,
     session: &'a Session,
     action: &'a Action,
     filter: Filter,
-    /// Jobs, at most.
+    /// The most jobs that the batch may act on.
     limit: usize,
 }
 
-/// Acts in the name of one console.
+/// Runs batches on behalf of one console.
 pub(super) struct BatchRunner {
     pub(super) me: Uuid,
     pub(super) pool: Pool,
@@ -33,8 +33,8 @@ pub(super) struct BatchRunner {
 }
 
 impl BatchRunner {
-    /// What became of an action by one batch, and how many jobs that did. Nothing: it is another's,
-    /// or over.
+    /// Runs a batch, and returns the action, its new state and how many jobs the batch acted on.
+    /// `None` if the action is over or belongs to another console.
     pub(super) async fn batch(
         &self,
         id: i32,
@@ -64,7 +64,7 @@ impl BatchRunner {
 
 impl Batch<'_> {
     async fn step(&self) -> Result<Step, StoreError> {
-        // Somebody asked for its end while the one that was at it died.
+        // A user stopped it after the console that processed it had died.
         if self.action.stopped_by.is_some() || self.limit == 0 {
             return Ok(self.here());
         }
@@ -75,7 +75,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Nothing done, nothing read.
+    /// Returns a step that neither acts nor moves.
     fn here(&self) -> Step {
         Step {
             jobs: 0,

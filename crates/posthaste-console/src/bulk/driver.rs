@@ -1,5 +1,6 @@
-//! Who works on actions: a task of each console that may act. It goes on with what was begun in
-//! it, and with what nobody has gone on with for ten seconds, as after a console was killed.
+//! Processes actions in a background task of each console that may act. The task continues actions
+//! that began in its console, and actions that no console has continued for ten seconds, such as
+//! after a console was killed.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,19 +19,19 @@ use crate::collector::Collector;
 use crate::redact::Redactor;
 use crate::store::{self, StoreError};
 
-/// How often a console polls for actions that others left.
+/// Time between two polls for actions that other consoles left.
 const EVERY: Duration = Duration::from_secs(5);
-/// How long one waits for a database that does not answer.
+/// Delay before the next attempt after the database could not be read.
 const TROUBLE: Duration = Duration::from_secs(10);
 
-/// A console, as those see it that share its actions.
+/// The identity and the task of a console, as the consoles that share its actions see it.
 pub(crate) struct Driver {
     runner: BatchRunner,
     collector: Arc<Collector>,
     may_act: bool,
     has_begun: AtomicBool,
     wake: Arc<Notify>,
-    /// The action that ended last.
+    /// The id of the action that ended last.
     ended: watch::Sender<i32>,
 }
 
@@ -60,8 +61,8 @@ impl Driver {
         self.runner.me
     }
 
-    /// Works from now on, once, if somebody may act here; ends with the console. Outside of a
-    /// runtime it begins with the first action.
+    /// Starts the task if it is not running and users may act here. The task ends with the console.
+    /// Without a Tokio runtime it starts with the first action.
     pub(crate) fn begin(self: &Arc<Self>) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
@@ -72,12 +73,13 @@ impl Driver {
         }
     }
 
-    /// There is something new to do.
+    /// Wakes the task because an action was begun.
     pub(crate) fn wake(&self) {
         self.wake.notify_one();
     }
 
-    /// Waits a little for the end of an action, so that a small one is seen as it ended.
+    /// Waits up to a second for the end of an action, so that the page of a small one shows its
+    /// result.
     pub(crate) async fn wait_for(&self, id: i32) {
         let mut ended = self.ended.subscribe();
         let end = ended.wait_for(|last| *last == id);
@@ -85,12 +87,12 @@ impl Driver {
     }
 }
 
-/// What is known from one batch to the next.
+/// State that is retained between batches.
 #[derive(Default)]
 struct BatchSizes {
-    /// The action that had a batch last.
+    /// The id of the action that had a batch last.
     last: i32,
-    /// How large batches are.
+    /// The batch size of each action.
     sizes: HashMap<i32, usize>,
 }
 
@@ -101,7 +103,7 @@ async fn drive(driver: Weak<Driver>, wake: Arc<Notify>) {
             None => return,
             Some(driver) => driver.round(&mut known).await,
         };
-        // Nothing is held meanwhile, neither a connection nor the console.
+        // During the pause the task holds neither a connection nor the console.
         match pause {
             Ok(Some(pause)) => tokio::time::sleep(pause).await,
             Ok(None) => drop(tokio::time::timeout(EVERY, wake.notified()).await),
@@ -114,7 +116,8 @@ async fn drive(driver: Weak<Driver>, wake: Arc<Notify>) {
 }
 
 impl Driver {
-    /// One batch of one action, in turn; how long to wait before the next.
+    /// Runs one batch of the next action in turn, and returns the pause before the next; `None` if
+    /// no action is due.
     async fn round(&self, known: &mut BatchSizes) -> Result<Option<Duration>, StoreError> {
         let due = store::due_actions(&self.runner.pool, self.me()).await?;
         known.sizes.retain(|id, _| due.contains(id));
@@ -136,7 +139,7 @@ impl Driver {
         Ok(Some(pace::between(started.elapsed())))
     }
 
-    /// Says in its row why it rests, or ends.
+    /// Records the failure in the action's row: it is retried after a delay, or fails.
     async fn failed(&self, id: i32, error: StoreError) -> Result<(), StoreError> {
         let Some(action) = store::action(&self.runner.pool, id).await? else {
             return Ok(());
@@ -156,7 +159,8 @@ impl Driver {
         Ok(())
     }
 
-    /// An action that came to its end is a line of the log.
+    /// Logs an action that has ended, refreshes the figures and wakes the requests that wait for
+    /// it.
     async fn ended(&self, action: &Action, moved: &Moved, error: Option<&str>) {
         if moved.progress == Progress::Running {
             return;
@@ -167,7 +171,7 @@ impl Driver {
     }
 }
 
-/// The one after the last, else the first.
+/// Returns the action after the last one, or else the first.
 fn in_turn(due: &[i32], last: i32) -> Option<i32> {
     let next = due.iter().find(|id| **id > last);
     next.or(due.first()).copied()

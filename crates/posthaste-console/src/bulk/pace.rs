@@ -1,20 +1,21 @@
-//! How large batches are, and how long there is nothing between them. No IO, no clock.
+//! The size of batches and the pauses between them. No IO, no clock.
 
 use std::time::Duration;
 
 use crate::store::StoreError;
 
-/// Jobs of one batch, and of one where looking for them costs more than acting.
+/// Jobs of one batch at first, and at most, if finding jobs costs more than acting on them.
 pub(crate) const BATCH: usize = 1_000;
 const MOST: usize = 8_000;
-/// A batch that takes longer is worth a larger one.
+/// Duration from which the next batch is larger.
 const DEAR: Duration = Duration::from_millis(400);
-/// A larger batch must not take longer than this.
+/// Duration from which the next batch is smaller.
 const LONG: Duration = Duration::from_secs(4);
-/// Batches in a row that fail before nobody tries any more.
+/// Consecutive failed batches after which an action fails.
 const TRIES: i32 = 20;
 
-/// Cancelling and retrying read whole tables for each batch: in a large store batches grow.
+/// Returns the size of the next batch. Cancelling and retrying read whole tables for each batch, so
+/// in a large store batches grow.
 pub(super) fn size(last: usize, took: Duration, was_full: bool) -> usize {
     match took {
         _ if took > LONG => (last / 2).max(BATCH),
@@ -23,21 +24,22 @@ pub(super) fn size(last: usize, took: Duration, was_full: bool) -> usize {
     }
 }
 
-/// Others have at least a third of the time for themselves.
+/// Returns the pause after a batch, which leaves other work at least a third of the time, up to 15
+/// seconds.
 pub(super) fn between(took: Duration) -> Duration {
     (took / 2).clamp(Duration::from_millis(10), Duration::from_secs(15))
 }
 
-/// What follows from a batch that failed.
+/// The consequence of a failed batch.
 #[derive(Debug, PartialEq)]
 pub(super) enum After {
-    /// It is tried again after this many seconds.
+    /// Retry after this many seconds.
     Rest(f64),
-    /// Nobody tries again by himself.
+    /// The action fails and is not retried automatically.
     End,
 }
 
-/// After this many failures before this one.
+/// Returns the consequence of an error after this many failures before it.
 pub(super) fn after(error: &StoreError, before: i32) -> After {
     let is_lasting = matches!(
         error,

@@ -1,4 +1,4 @@
-//! Values as the path of a line.
+//! Values as the path of an SVG line.
 
 use std::fmt::Write;
 
@@ -6,28 +6,29 @@ use jiff::Timestamp;
 
 use crate::words;
 
-/// A chart is drawn this wide and high, and stretched to its place.
+/// The size of a chart's drawing, which is stretched to its place on the page.
 const WIDTH: f64 = 600.0;
 const HEIGHT: f64 = 100.0;
 
-/// A value, where one is known.
+/// A value at a time, if one is known.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Point {
     pub(super) at: Timestamp,
     pub(super) value: Option<f64>,
 }
 
-/// What a chart shows: up to which value, and these seconds before that time.
+/// The range of a chart: its highest value, and the seconds before its last time.
 pub(super) struct Frame {
     pub(super) top: f64,
     pub(super) now: Timestamp,
     pub(super) seconds: f64,
-    /// Points that are further apart, in seconds, are not joined.
+    /// The distance in seconds up to which points are joined.
     pub(super) neighbours: f64,
 }
 
 impl Frame {
-    /// Points in the order of their times as a path. One that has no neighbour is a dot.
+    /// Returns the path through points in the order of their times. A point without a neighbour is
+    /// a dot.
     pub(super) fn path(&self, points: &[Point]) -> String {
         let mut path = String::new();
         let mut last: Option<Timestamp> = None;
@@ -45,14 +46,14 @@ impl Frame {
             }
             is_alone = !is_joined;
             last = Some(point.at);
-            // Writing to a text never fails.
+            // Writing to a string never fails.
             let _ = write!(path, "{}{x:.1} {y:.1}", if is_joined { 'L' } else { 'M' });
         }
         end(&mut path, is_alone);
         path
     }
 
-    /// Where a value stands; nowhere before the chart begins.
+    /// Returns the coordinates of a value; `None` before the chart begins.
     fn place(&self, at: Timestamp, value: f64) -> Option<(f64, f64)> {
         let ago = words::seconds(at, self.now).max(0.0);
         let part = (value / self.top).clamp(0.0, 1.0);
@@ -61,7 +62,7 @@ impl Frame {
     }
 }
 
-/// A line of no length is drawn as a dot.
+/// Ends a path; a line without length is drawn as a dot.
 fn end(path: &mut String, is_alone: bool) {
     if is_alone {
         path.push_str("h0");

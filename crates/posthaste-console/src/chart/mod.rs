@@ -1,5 +1,5 @@
-//! Charts of how queues went, made of samples: lines that end where no sample was taken, with the
-//! figures that say the same. No IO, no clock.
+//! Charts of the history of queues, from samples. Lines end where samples are missing, and a
+//! description gives the same figures. No IO, no clock.
 
 mod line;
 mod scale;
@@ -10,7 +10,8 @@ use jiff::tz::TimeZone;
 use crate::words;
 use line::Point;
 
-/// How a queue stood: totals since the beginning, and the most there was since the sample before.
+/// A sample of a queue: totals since the beginning, and the largest values since the previous
+/// sample.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Sample {
     pub(crate) at: Timestamp,
@@ -18,15 +19,15 @@ pub(crate) struct Sample {
     pub(crate) done: i64,
     pub(crate) failed: i64,
     pub(crate) started: i64,
-    /// For how many milliseconds those that were started had waited.
+    /// Total time that started jobs had waited, in milliseconds.
     pub(crate) waited: i64,
     pub(crate) available: i64,
     pub(crate) running: i64,
-    /// For how many seconds the next job had waited.
+    /// Time that the next job had waited, in seconds.
     pub(crate) oldest: Option<f64>,
 }
 
-/// The time that a chart shows.
+/// The period of a chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Over {
     Hour,
@@ -37,7 +38,7 @@ pub(crate) enum Over {
 impl Over {
     pub(crate) const ALL: [Self; 3] = [Self::Hour, Self::Day, Self::Week];
 
-    /// As an address has it; whatever else it has is an hour.
+    /// Reads the name in an address; any other text is an hour.
     pub(crate) fn read(text: Option<&str>) -> Self {
         let named = |one: &Self| Some(one.name()) == text;
         Self::ALL.into_iter().find(named).unwrap_or(Self::Hour)
@@ -59,7 +60,7 @@ impl Over {
         }
     }
 
-    /// How many minutes lie between two of its samples.
+    /// Returns the minutes between two of its samples.
     pub(crate) fn span(self) -> i16 {
         match self {
             Self::Hour => 1,
@@ -68,12 +69,13 @@ impl Over {
         }
     }
 
-    /// Samples that are further apart are not neighbours: one in between is missing.
+    /// Returns the distance in seconds up to which samples are neighbours. At a larger distance a
+    /// sample is missing.
     fn neighbours(self) -> f64 {
         f64::from(self.span()) * 60.0 * 2.5
     }
 
-    /// Its beginning, middle and end.
+    /// Returns the labels of its beginning, middle and end.
     fn times(self, now: Timestamp) -> [String; 3] {
         let format = match self {
             Self::Hour => "%H:%M",
@@ -89,16 +91,16 @@ impl Over {
     }
 }
 
-/// Charts over the same time.
+/// Charts of the same period.
 #[derive(Clone, Debug)]
 pub(crate) struct Charts {
     pub(crate) over: Over,
-    /// Of which queue; none is the whole database.
+    /// The queue; `None` for the whole database.
     pub(crate) queue: Option<String>,
-    /// None where there are too few samples for a line.
+    /// The charts; empty if there are too few samples for a line.
     pub(crate) all: Vec<Chart>,
     pub(crate) times: [String; 3],
-    /// What was not seen, as a sentence; empty where everything was.
+    /// A sentence about missing samples; empty if there are none.
     pub(crate) missed: String,
 }
 
@@ -106,18 +108,18 @@ pub(crate) struct Charts {
 #[derive(Clone, Debug)]
 pub(crate) struct Chart {
     pub(crate) title: &'static str,
-    /// The scale: its top, half of it, and nothing.
+    /// The labels of the scale: its top, half of it, and zero.
     pub(crate) scale: [String; 3],
     pub(crate) lines: Vec<ChartLine>,
     /// The chart in words.
     pub(crate) description: String,
 }
 
-/// One line, and its figures.
+/// A line and its figures.
 #[derive(Clone, Debug)]
 pub(crate) struct ChartLine {
     pub(crate) name: &'static str,
-    /// How it is drawn.
+    /// The CSS class of the line.
     pub(crate) class: &'static str,
     pub(crate) path: String,
     pub(crate) last: String,
@@ -125,7 +127,7 @@ pub(crate) struct ChartLine {
     pub(crate) most: String,
 }
 
-/// What is read on a scale.
+/// The unit of a scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     PerSecond,
@@ -133,11 +135,11 @@ enum Unit {
     Seconds,
 }
 
-/// A line before it is drawn: its name, how it is drawn, and its values.
+/// A line before it is drawn: its name, its CSS class and its values.
 type Series = (&'static str, &'static str, Vec<Point>);
 
 impl Charts {
-    /// Of samples in the order of their times.
+    /// Creates the charts of samples in the order of their times.
     pub(crate) fn new(queue: Option<&str>, samples: &[Sample], over: Over, now: Timestamp) -> Self {
         let all = match samples.len() {
             0 | 1 => Vec::new(),
@@ -155,7 +157,7 @@ impl Charts {
         }
     }
 
-    /// This page over another time.
+    /// Returns the address of this page with another period.
     pub(crate) fn link(&self, over: &Over) -> String {
         let over = ("over", over.name());
         match &self.queue {
@@ -219,7 +221,7 @@ fn bound(points: &[Point], choose: fn(f64, f64) -> f64) -> Option<f64> {
     values.reduce(choose)
 }
 
-/// What came of totals between two samples.
+/// Returns values that are computed from each two successive samples.
 fn rates(
     samples: &[Sample],
     over: Over,
@@ -227,7 +229,8 @@ fn rates(
 ) -> Vec<Point> {
     let value = |before: &Sample, next: &Sample| {
         let seconds = words::seconds(before.at, next.at);
-        // Totals never fall: where one did, counting began anew, and nothing is known of between.
+        // Totals never decrease: if one did, counting began again and the values between are
+        // unknown.
         let anew =
             next.done < before.done || next.failed < before.failed || next.started < before.started;
         match !anew && seconds > 0.0 && seconds <= over.neighbours() {
@@ -247,7 +250,8 @@ fn rate(samples: &[Sample], over: Over) -> (&'static str, Unit, Vec<Series>) {
     let of = |total: fn(&Sample) -> i64| {
         rates(samples, over, |before, next| {
             let seconds = words::seconds(before.at, next.at);
-            // Workers tell a second later what they have done: by that much it may fall.
+            // Workers report completions up to a second late, so this total may decrease by that
+            // much.
             Some((total(next) - total(before)).max(0) as f64 / seconds)
         })
     };
@@ -277,7 +281,7 @@ fn length(samples: &[Sample]) -> (&'static str, Unit, Vec<Series>) {
 fn wait(samples: &[Sample], over: Over) -> (&'static str, Unit, Vec<Series>) {
     let oldest = samples.iter().map(|one| Point {
         at: one.at,
-        // None waits: the next one would not have to.
+        // If no job waits, the next one would start at once.
         value: Some(one.oldest.unwrap_or(0.0)),
     });
     let mean = rates(samples, over, |before, next| {
@@ -292,7 +296,7 @@ fn wait(samples: &[Sample], over: Over) -> (&'static str, Unit, Vec<Series>) {
     ("Wait until the start", Unit::Seconds, series)
 }
 
-/// For how long no sample was taken.
+/// Describes for how long samples are missing.
 fn missed(samples: &[Sample], over: Over, now: Timestamp) -> String {
     let begin = jiff::SignedDuration::from_secs_f64(over.seconds());
     let begin = now.checked_sub(begin).unwrap_or(now);

@@ -1,19 +1,19 @@
-//! Where a scale ends, and what stands on it.
+//! The end of a scale, and its labels.
 
 use super::Unit;
 use crate::words;
 
-/// Ends of a scale of times, in seconds: they and their halves are labelled in a whole unit.
+/// Ends of scales of times, in seconds: they and their halves have labels in whole units.
 const TIMES: [f64; 16] = [
     0.2, 1.0, 2.0, 4.0, 10.0, 20.0, 60.0, 120.0, 240.0, 600.0, 1_200.0, 3_600.0, 7_200.0, 14_400.0,
     43_200.0, 86_400.0,
 ];
 
-/// The next round value at or above the most there is, which is never nothing.
+/// Returns the next round value at or above the largest value; it is never zero.
 pub(super) fn top(unit: Unit, most: f64) -> f64 {
     match unit {
         Unit::PerSecond => round(most.max(1.0)),
-        // Half a job is none.
+        // The label at half of the scale must be a whole number of jobs.
         Unit::Jobs => round(most.max(2.0)),
         Unit::Seconds => {
             let known = TIMES.into_iter().find(|top| most <= *top);
@@ -22,7 +22,7 @@ pub(super) fn top(unit: Unit, most: f64) -> f64 {
     }
 }
 
-/// 1, 2, 4, 6 or 8 times a power of ten.
+/// Rounds up to 1, 2, 4, 6 or 8 times a power of ten.
 fn round(most: f64) -> f64 {
     let ten = 10_f64.powf(most.log10().floor());
     let steps = [1.0, 2.0, 4.0, 6.0, 8.0].map(|step| step * ten);
@@ -30,7 +30,7 @@ fn round(most: f64) -> f64 {
     steps.into_iter().find(fits).unwrap_or(ten * 10.0)
 }
 
-/// A value in words.
+/// Formats a value for the description.
 pub(super) fn value(unit: Unit, value: f64) -> String {
     match unit {
         Unit::PerSecond => words::rate(value),
@@ -41,7 +41,7 @@ pub(super) fn value(unit: Unit, value: f64) -> String {
     }
 }
 
-/// A value on the scale, in short.
+/// Formats a value for the scale, in short.
 pub(super) fn label(unit: Unit, at: f64) -> String {
     match unit {
         Unit::Jobs | Unit::PerSecond if at >= 1_000_000.0 => {

@@ -4,7 +4,7 @@ fn at(minute: i64) -> Timestamp {
     Timestamp::from_second(1_795_000_000 + minute * 60).unwrap()
 }
 
-/// Sixty jobs come and are done each minute, none waits.
+/// Sixty jobs are enqueued and completed each minute, and none waits.
 fn sample(minute: i64) -> Sample {
     Sample {
         at: at(minute),

@@ -1,4 +1,4 @@
-//! Actions on all jobs of a filter, as lines of tables.
+//! Actions on all jobs of a filter, as rows of tables.
 
 use jiff::Timestamp;
 
@@ -7,7 +7,7 @@ use crate::action::{Action, Progress};
 use crate::address;
 use crate::words;
 
-/// An action, as a line of a table.
+/// An action, as a row of a table.
 #[derive(Clone, Debug)]
 pub(crate) struct BulkLine {
     pub(crate) id: i32,
@@ -17,12 +17,12 @@ pub(crate) struct BulkLine {
     pub(crate) filter: String,
     pub(crate) who: String,
     pub(crate) started: String,
-    /// How long it took; nothing while it is not over.
+    /// Its duration; `None` while it is running.
     pub(crate) took: Option<String>,
     pub(crate) progress: Progress,
     pub(crate) state: Cell,
     pub(crate) done: Cell,
-    /// How many are done, as a number, and of how many, if that is known.
+    /// How many jobs are done, as a number, and of how many, if that is known.
     pub(crate) value: Cell,
     pub(crate) max: Option<i64>,
     pub(crate) last_error: Option<String>,
@@ -55,7 +55,7 @@ pub(crate) fn line(action: &Action, now: Timestamp) -> BulkLine {
     }
 }
 
-/// A word for where it stands, and its class.
+/// Returns a word for its state, and the CSS class.
 fn state(action: &Action) -> (&'static str, &'static str) {
     match action.progress {
         Progress::Running if !action.is_ours => ("of another database", "paused"),
@@ -69,7 +69,7 @@ fn state(action: &Action) -> (&'static str, &'static str) {
     }
 }
 
-/// How many jobs it has done, and of how many.
+/// Describes how many jobs it has done, and of how many.
 fn done(action: &Action, max: Option<i64>) -> String {
     let jobs = words::count(action.jobs);
     match (action.progress, max) {

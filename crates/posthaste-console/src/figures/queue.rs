@@ -1,4 +1,4 @@
-//! Queues as lines of tables.
+//! Queues as rows of tables.
 
 use std::collections::VecDeque;
 
@@ -7,19 +7,19 @@ use posthaste_observe::{Snapshot, Sums, Thresholds};
 use super::{Cell, Past};
 use crate::words;
 
-/// A rate is computed over this many seconds.
+/// The longest time over which a rate is computed, in seconds.
 const RATE_OVER: f64 = 20.0;
 
-/// A queue, as a line of a table.
+/// A queue, as a row of a table.
 #[derive(Clone, Debug)]
 pub(crate) struct QueueLine {
     pub(crate) name: String,
     pub(crate) cells: Vec<Cell>,
     pub(crate) state: Cell,
-    /// Jobs done at each read, as the points of a line; empty where nothing was.
+    /// The points of a line of completed jobs at each read; empty if there were none.
     pub(crate) line: String,
     pub(crate) is_paused: bool,
-    /// What its rate is limited to, in words.
+    /// Its rate limit, in words.
     pub(crate) limit: Option<String>,
     pub(crate) rate: Option<i32>,
     pub(crate) per: f64,
@@ -113,7 +113,7 @@ fn limit_words(rate: i32, per: f64, burst: Option<i32>) -> String {
     }
 }
 
-/// How many jobs of a queue come and are done a second, over the last reads.
+/// Returns the enqueued and completed jobs of a queue per second, over the last reads.
 fn rates(past: &VecDeque<Past>, queue: &str) -> Option<(f64, f64)> {
     let last = past.back()?;
     let since = |one: &&Past| words::seconds(one.at, last.at) <= RATE_OVER;
@@ -127,7 +127,7 @@ fn rates(past: &VecDeque<Past>, queue: &str) -> Option<(f64, f64)> {
     Some((rate(first.come, last.come), rate(first.done, last.done)))
 }
 
-/// Jobs done a second at each read, as points of a line of 88 by 20.
+/// Returns completed jobs per second at each read, as points of a line of 88 by 20.
 fn points(past: &VecDeque<Past>, queue: &str) -> String {
     let rates: Vec<f64> = past
         .iter()

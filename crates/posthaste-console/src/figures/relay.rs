@@ -1,4 +1,4 @@
-//! Relays as lines of tables.
+//! Relays as rows of tables.
 
 use posthaste_observe::{Snapshot, Thresholds, failing_since, relay_name};
 use posthaste_relay::{RelayReport, RelayState};
@@ -6,23 +6,24 @@ use posthaste_relay::{RelayReport, RelayState};
 use super::Cell;
 use crate::words;
 
-/// A relay, as a line of a table.
+/// A relay, as a row of a table.
 #[derive(Clone, Debug)]
 pub(crate) struct RelayLine {
     pub(crate) name: String,
     pub(crate) queue: String,
     pub(crate) destination: String,
-    /// What went wrong last, while it fails.
+    /// The last error, while it is failing.
     pub(crate) last_error: Option<String>,
-    /// What went wrong last, however long ago.
+    /// The last error, regardless of its age.
     pub(crate) error: Option<String>,
     pub(crate) is_failing: bool,
-    /// Since when its queue is paused.
+    /// When its queue was paused; `None` if it is not.
     pub(crate) paused: Option<String>,
     /// Messages rejected permanently, by reason.
     pub(crate) rejections: Vec<(String, String)>,
     pub(crate) cells: Vec<Cell>,
-    /// What the page of destinations shows: how it stands, and what it did since it was started.
+    /// The cells of the page of destinations: the current state, and the totals since it was
+    /// started.
     pub(crate) stands: Vec<Cell>,
     pub(crate) did: Vec<Cell>,
     pub(crate) state: Cell,

@@ -1,11 +1,11 @@
-//! Workers as lines of tables.
+//! Workers as rows of tables.
 
 use posthaste_observe::{Snapshot, Thresholds, Worker};
 
 use super::Cell;
 use crate::words;
 
-/// A worker, as a line of a table.
+/// A worker, as a row of a table.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerLine {
     pub(crate) id: i64,

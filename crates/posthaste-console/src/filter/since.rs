@@ -1,10 +1,10 @@
-//! From when on: a time of day, a day, a moment, or for how long. No IO, no clock.
+//! A time in a filter: a time of day, a date, a moment, or an age. No IO, no clock.
 
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
-/// A moment, as typed and as a time.
+/// A moment, as it was typed and as a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Since {
     pub(crate) typed: String,
@@ -12,7 +12,7 @@ pub(crate) struct Since {
 }
 
 impl Since {
-    /// A moment, as it is written.
+    /// Creates an absolute moment.
     pub(super) fn at(at: Timestamp) -> Self {
         Self {
             typed: at.to_string(),
@@ -20,7 +20,7 @@ impl Since {
         }
     }
 
-    /// What was typed at this time. Times without a zone are of UTC, as on all pages.
+    /// Parses a text that was typed at this time. Times without a zone are in UTC, as on all pages.
     pub(super) fn parse(key: &str, typed: String, now: Timestamp) -> Result<Self, String> {
         let at = ago(&typed, now)
             .or_else(|| typed.parse().ok())
@@ -36,7 +36,7 @@ impl Since {
     }
 }
 
-/// So long before now: 90s, 15m, 2h, 7d.
+/// Parses an age before now: 90s, 15m, 2h, 7d.
 fn ago(typed: &str, now: Timestamp) -> Option<Timestamp> {
     let unit = typed.chars().next_back()?;
     let seconds = match unit {
@@ -51,7 +51,7 @@ fn ago(typed: &str, now: Timestamp) -> Option<Timestamp> {
     now.checked_sub(span).ok()
 }
 
-/// The last time that it was so late, today or yesterday.
+/// Returns the last occurrence of this time of day, today or yesterday.
 fn of_day(time: Time, now: Timestamp) -> Option<Timestamp> {
     let today = now.to_zoned(TimeZone::UTC).date();
     let at = utc(today.to_datetime(time))?;
@@ -63,7 +63,7 @@ fn of_day(time: Time, now: Timestamp) -> Option<Timestamp> {
 
 fn utc(at: DateTime) -> Option<Timestamp> {
     let at = at.to_zoned(TimeZone::UTC).ok()?.timestamp();
-    // The database knows no year before this.
+    // PostgreSQL does not read years below 1 as they are printed here; this bound is in the year 5.
     (at.as_second() > -62_000_000_000).then_some(at)
 }
 

@@ -1,5 +1,4 @@
-//! What stands before each page: who may come in, from where, and what a browser may do with what
-//! it gets.
+//! The checks before each page: who may come in, and from which site requests may come.
 
 mod origin;
 mod proxy;
@@ -19,19 +18,19 @@ use crate::fault::Fault;
 use crate::visit::peer;
 use crate::{Access, Role};
 
-/// The longest wait for a page. Statements end earlier; one that is half open never does.
+/// Timeout of a page. Statements end earlier, but a half-open connection never answers.
 const LONGEST: Duration = Duration::from_secs(45);
 pub(crate) use crate::token::{Login, TokenAuth};
 pub(crate) use crate::visit::Visit;
 pub use origin::is_loopback_host;
 pub(crate) use origin::is_secure;
 
-/// Pages that are seen from outside.
+/// Returns whether a page needs no login.
 fn is_open(path: &str) -> bool {
     path == "/login" || path.starts_with("/assets/")
 }
 
-/// Lets in who may come in.
+/// Passes on requests that are allowed, and rejects the others.
 pub(crate) async fn authenticate(
     State(app): State<Arc<App>>,
     mut request: Request,
@@ -100,7 +99,7 @@ fn ended(error: &tokio::task::JoinError) -> Response {
     StatusCode::INTERNAL_SERVER_ERROR.into_response()
 }
 
-/// What this one may do.
+/// Returns the role of a user.
 fn role(app: &App, who: &str) -> Role {
     let Access::Proxy(proxy) = &app.settings.access else {
         return app.settings.role;
@@ -111,7 +110,7 @@ fn role(app: &App, who: &str) -> Role {
     }
 }
 
-/// A browser is redirected to the form, a program gets 401.
+/// Redirects a browser to the login form, and answers a program with 401.
 fn turned_away(request: &Request) -> Response {
     let wants_page = request.headers().get("accept").is_some_and(|accept| {
         accept

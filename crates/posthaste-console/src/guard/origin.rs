@@ -1,4 +1,4 @@
-//! From which site a request comes, and by which name it reached us. No IO.
+//! The site that a request comes from, and the host name that it uses. No IO.
 
 use axum::http::HeaderMap;
 
@@ -6,8 +6,8 @@ fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// Whether a request names this machine as its host: by a loopback address or as `localhost`. A
-/// name that a foreign server points to this machine (DNS rebinding) does not.
+/// Returns whether a request names this machine as its host: by a loopback address or as
+/// `localhost`. A foreign name that resolves to this machine (DNS rebinding) does not count.
 ///
 /// ```
 /// use axum::http::{HeaderMap, HeaderValue};
@@ -43,7 +43,8 @@ fn is_port(text: &str) -> bool {
         .is_some_and(|port| port.parse::<u16>().is_ok())
 }
 
-/// Whether a page of ours asks. Browsers say so themselves, and no script can.
+/// Returns whether a page of the console sends the request. Browsers send these headers themselves,
+/// and scripts cannot set them.
 pub(super) fn is_same(headers: &HeaderMap) -> bool {
     if let Some(site) = header(headers, "sec-fetch-site") {
         return site == "same-origin";
@@ -57,12 +58,12 @@ pub(super) fn is_same(headers: &HeaderMap) -> bool {
     authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host))
 }
 
-/// Whether nothing speaks of a browser.
+/// Returns whether no header indicates a browser.
 pub(super) fn is_no_browser(headers: &HeaderMap) -> bool {
     header(headers, "origin").is_none() && header(headers, "sec-fetch-site").is_none()
 }
 
-/// Whether the page that asks came over TLS.
+/// Returns whether the page that sends the request was served over TLS.
 pub(crate) fn is_secure(headers: &HeaderMap) -> bool {
     header(headers, "origin").is_some_and(|origin| origin.starts_with("https://"))
 }

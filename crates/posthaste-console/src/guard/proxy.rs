@@ -1,4 +1,4 @@
-//! Whom a proxy names. No IO.
+//! The user whom a proxy names. No IO.
 
 use std::net::IpAddr;
 
@@ -7,10 +7,10 @@ use axum::http::{HeaderMap, StatusCode};
 use crate::Proxy;
 use crate::fault::Fault;
 
-/// A longer name is none of a person.
+/// The longest user name, in characters.
 const LONGEST: usize = 200;
 
-/// Who asks, as the proxy says; or why nobody knows.
+/// Returns the user whom the proxy names, or the fault if there is none.
 pub(super) fn named(
     proxy: &Proxy,
     peer: Option<IpAddr>,
@@ -37,7 +37,8 @@ pub(super) fn named(
     })
 }
 
-/// One name, in one header. Two names put together are none.
+/// Returns the name if one header contains exactly one. A header that is repeated, or that contains
+/// a list, is rejected.
 fn name(proxy: &Proxy, headers: &HeaderMap) -> Option<String> {
     let mut sent = headers.get_all(&*proxy.header).iter();
     let (Some(one), None) = (sent.next(), sent.next()) else {

@@ -1,4 +1,4 @@
-//! What is done to the jobs that were selected.
+//! Actions on selected jobs.
 
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ async fn cancelled_once(app: &App, ids: &[JobId]) -> Result<Vec<(JobId, JobState
     session.end().await.map(|()| met)
 }
 
-/// One call cancels in two hundred lanes at most, and those of the others once more.
+/// Cancels jobs in several calls, because one call cancels in at most two hundred lanes.
 async fn cancelled(app: &App, ids: &[JobId]) -> Result<usize, StoreError> {
     let before = store::cancelled_before(&app.pool, ids).await?;
     let mut left: Vec<JobId> = ids.to_vec();
@@ -69,7 +69,7 @@ async fn cancelled(app: &App, ids: &[JobId]) -> Result<usize, StoreError> {
     let mut ended = 0;
     while !left.is_empty() {
         let met = match cancelled_once(app, &left).await {
-            // What was ended before is done, and is reported.
+            // Jobs that earlier calls cancelled stay cancelled and are reported.
             Err(error) if ended > 0 => {
                 tracing::warn!(%error, "not all selected jobs could be cancelled");
                 break;
@@ -118,7 +118,7 @@ struct Sure {
     back: String,
 }
 
-/// Deletes kept jobs for good; asks first.
+/// Deletes kept jobs permanently, after a confirmation.
 pub(crate) async fn delete(
     State(app): State<Arc<App>>,
     visit: Visit,
@@ -140,7 +140,7 @@ pub(crate) async fn delete(
     let deleted = store::delete_jobs(&app.pool, &ids).await;
     let jobs = audit::log(&visit, "delete", &named(&ids), deleted)?;
     app.collector.refresh().await;
-    // Its own page, if it was one, is gone.
+    // The page of the deleted job no longer exists.
     let back = match fields.back().starts_with("/jobs/") {
         true => "/dead",
         false => fields.back(),
@@ -148,7 +148,7 @@ pub(crate) async fn delete(
     Ok(notice::done(back, "delete", jobs))
 }
 
-/// The numbers of jobs, as a line of the log has them.
+/// Returns the ids of jobs for a line of the log.
 fn named(ids: &[JobId]) -> String {
     let ids: Vec<String> = ids.iter().map(|id| id.0.to_string()).collect();
     format!("jobs {}", ids.join(", "))

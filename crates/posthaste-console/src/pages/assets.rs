@@ -1,4 +1,4 @@
-//! Style and script, as they were when the program was built.
+//! Style and script, embedded when the program was built.
 
 use std::sync::LazyLock;
 
@@ -8,10 +8,10 @@ use sha2::{Digest as _, Sha256};
 
 const STYLE: &str = include_str!("../../assets/console.css");
 const SCRIPT: &str = include_str!("../../assets/console.js");
-/// Pages ask for them by their version.
+/// Cache lifetime: pages request them by their version.
 const HOLDS: &str = "public, max-age=31536000, immutable";
 
-/// Changes when one of them does.
+/// Returns the version, which changes when one of them does.
 pub(super) fn version() -> &'static str {
     static VERSION: LazyLock<String> = LazyLock::new(|| {
         let digest = Sha256::new()

@@ -1,4 +1,4 @@
-//! Acting on all jobs that a filter names: a page that says how many they are, and the begin.
+//! Actions on all jobs that a filter selects: a page with their number, and the start.
 
 use std::sync::Arc;
 
@@ -21,12 +21,12 @@ use crate::guard::Visit;
 use crate::store::{self, Begun, StoreError};
 use crate::words;
 
-/// Jobs of one action.
+/// The most jobs of one action.
 const MOST: u32 = 50_000_000;
-/// Dead jobs that are read to count those with an error.
+/// Given-up jobs that are read to count those that match, at most.
 const COUNTED: i64 = 200_000;
 
-/// Its button.
+/// Returns the label of its button.
 fn button(kind: Kind) -> &'static str {
     match kind {
         Kind::Retry => "Retry them",
@@ -56,7 +56,7 @@ fn says(kind: Kind) -> &'static str {
     }
 }
 
-/// The command that does the same, if there is one.
+/// Returns the equivalent command, if there is one.
 fn command(kind: Kind, filter: &Filter, at_most: u32) -> Option<String> {
     if !matches!(kind, Kind::Retry | Kind::Redrive) || !filter.is_of_command() {
         return None;
@@ -75,14 +75,15 @@ struct Bulk {
     frame: Frame,
     kind: Kind,
     says: &'static str,
-    /// As it is typed, with its times resolved: what is begun is what was counted.
+    /// The filter as it is typed, with its times resolved, so that the action applies to the jobs
+    /// that were counted.
     filter: String,
-    /// How many jobs there are, in words.
+    /// The number of jobs, in words.
     count: String,
     is_none: bool,
     at_most: u32,
     most: u32,
-    /// The command that does the same, else the conditions of a statement.
+    /// The equivalent command, or else the conditions of an SQL statement.
     command: Option<String>,
     conditions: String,
     button: &'static str,
@@ -129,7 +130,7 @@ fn read(fields: &Fields) -> Result<Kind, Fault> {
     Kind::read(fields.text("do")?).ok_or_else(|| Fault::bad(what))
 }
 
-/// The filter, if it says something that the database can act by.
+/// Returns the filter, or a fault if the database cannot act by one of its conditions.
 fn job_filter(fields: &Fields, kind: Kind, figures: &Figures) -> Result<Filter, Fault> {
     let typed = fields.get("filter").unwrap_or_default();
     let filter = Filter::parse(typed, figures.snapshot.server.at).map_err(Fault::bad)?;
@@ -159,12 +160,12 @@ fn job_filter(fields: &Fields, kind: Kind, figures: &Figures) -> Result<Filter, 
     Ok(filter.resolved())
 }
 
-/// How many jobs a filter names.
+/// The number of jobs that a filter selects.
 #[derive(PartialEq, Eq)]
 enum Number {
     Exactly(i64),
     AtLeast(i64),
-    /// It would cost more to count them than to act.
+    /// Counting them would cost more than acting on them.
     Unknown,
 }
 
@@ -177,7 +178,7 @@ impl Number {
         }
     }
 
-    /// How many there are, if all were counted.
+    /// Returns the number, if all were counted.
     fn exact(&self) -> Option<i64> {
         match self {
             Self::Exactly(jobs) => Some(*jobs),
@@ -185,15 +186,15 @@ impl Number {
         }
     }
 
-    /// At most this many match: as many as were counted, else as there are without what nobody
-    /// counts by.
+    /// Returns an upper bound of the matching jobs: their number if all were counted, or else the
+    /// number without the conditions that counters do not distinguish.
     fn most(&self, kind: Kind, figures: &Figures, filter: &Filter) -> u32 {
         let jobs = self.exact().unwrap_or_else(|| known(kind, figures, filter));
         u32::try_from(jobs).unwrap_or(MOST).clamp(1, MOST)
     }
 }
 
-/// How many jobs there are by queue, name, tag and state.
+/// Returns how many jobs match by queue, name, tag and state.
 fn known(kind: Kind, figures: &Figures, filter: &Filter) -> i64 {
     let sums = figures.snapshot.sums_of(|counter| filter.counts(counter));
     let states = kind.states().iter();

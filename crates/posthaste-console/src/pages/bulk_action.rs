@@ -1,4 +1,4 @@
-//! Actions on all jobs of a filter: how far each is, its end before its time, and going on.
+//! Actions on all jobs of a filter: their progress, and how to stop or continue them.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::guard::Visit;
 use crate::store::{self, Session};
 use crate::words;
 
-/// Actions of the list.
+/// Actions that the list shows at most.
 const LISTED: i64 = 200;
 
 #[derive(Template)]

@@ -1,4 +1,5 @@
-//! Captures: whether each runs, how far it is, what the server keeps for it, and what is missing.
+//! Captures: whether each runs, how far it is, how much log the server retains for it, and its
+//! gaps.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,9 +22,9 @@ use crate::notice;
 use crate::store;
 use crate::words;
 
-/// A capture, as a line of the table.
+/// A capture, as a row of the table.
 struct Row {
-    /// Its name as it is, for forms.
+    /// Its exact name, for forms.
     key: String,
     name: String,
     slot: String,
@@ -37,11 +38,11 @@ struct Row {
     retained: String,
     gaps: i64,
     is_paused: bool,
-    /// How far copies are, or why one does not go on.
+    /// The progress of copies, or why one cannot continue.
     copy: String,
 }
 
-/// A gap, as a line of the table.
+/// A gap, as a row of the table.
 struct Missing {
     id: i64,
     capture: String,
@@ -52,7 +53,7 @@ struct Missing {
     tables: String,
     accepted: String,
     is_accepted: bool,
-    /// The capture has not begun again.
+    /// Whether the capture has not begun again since.
     is_open: bool,
 }
 

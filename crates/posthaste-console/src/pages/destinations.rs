@@ -1,4 +1,4 @@
-//! Destinations: how each relay goes, and whether its queue rests.
+//! Destinations: the state of each relay, and whether its queue is paused.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Draining a queue for a deploy: it is paused, what runs is waited for, it is resumed.
+//! Drains a queue for a deploy: pauses it, waits for running jobs, and resumes it.
 
 use std::sync::Arc;
 
@@ -25,11 +25,11 @@ struct Drain {
     frame: Frame,
     queue: String,
     shown: String,
-    /// How many jobs of it run; a page that is open keeps it up to date.
+    /// The number of its running jobs; an open page updates it.
     running: Cell,
     is_empty: bool,
     waiting: String,
-    /// Since when it is paused.
+    /// When it was paused; `None` if it is not.
     paused: Option<String>,
     jobs: String,
 }
@@ -66,7 +66,7 @@ pub(crate) async fn show(
     Ok(page(StatusCode::OK, &drain))
 }
 
-/// Pauses it, and goes on to the page that shows what still runs.
+/// Pauses the queue, and redirects to the page with its running jobs.
 pub(crate) async fn begin(
     State(app): State<Arc<App>>,
     visit: Visit,

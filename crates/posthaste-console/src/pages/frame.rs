@@ -1,4 +1,4 @@
-//! What stands around every page: the margin with its figures, and the foot.
+//! The frame of every page: the navigation with its figures, and the footer.
 
 use super::has_login;
 use crate::app::App;
@@ -7,11 +7,11 @@ use crate::guard::Visit;
 use crate::notice;
 use crate::{Role, words};
 
-/// A page in the margin.
+/// A page in the navigation.
 pub(super) struct Item {
     pub(super) href: &'static str,
     pub(super) label: &'static str,
-    /// `g` and this letter lead there.
+    /// The key that opens it after `g`.
     pub(super) letter: &'static str,
     pub(super) is_current: bool,
     pub(super) cell: Option<Cell>,
@@ -30,24 +30,24 @@ pub(super) struct Frame {
     pub(super) who: String,
     pub(super) as_of: Option<Cell>,
     pub(super) is_replica: bool,
-    /// The role that may act by the program's settings, and not by the database's rights.
+    /// The database role, if the settings allow actions but its rights in the database do not.
     pub(super) powerless_role: Option<String>,
-    /// Whether the buttons are there.
+    /// Whether buttons are shown.
     pub(super) may_act: bool,
     pub(super) may_leave: bool,
-    /// This page, for forms that come back to it.
+    /// The address of this page, for forms that return to it.
     pub(super) back: String,
-    /// What was just done.
+    /// The notice about the last action.
     pub(super) notice: Option<String>,
     pub(super) is_live: bool,
-    /// The page asks again by itself.
+    /// Whether the page reloads itself.
     pub(super) retries: bool,
 }
 
-/// Where it is, what it is called, its letter, and its figure in the margin.
+/// The address, the title, the letter and the figure of a page.
 type Page = (&'static str, &'static str, &'static str, &'static str);
 
-/// Those of jobs stand above the line, those of the rest below it.
+/// The pages; those of jobs are above the line, the others below it.
 const PAGES: [Page; 14] = [
     ("/", "Overview", "o", ""),
     ("/queues", "Queues", "q", "margin.queues"),
@@ -64,7 +64,7 @@ const PAGES: [Page; 14] = [
     ("/workers", "Workers", "w", "margin.workers"),
     ("/settings", "Settings", ",", ""),
 ];
-/// Jobs that expired, which have a place in the margin of their own.
+/// The address of expired jobs, which have their own item in the navigation.
 pub(super) const EXPIRED: &str = "/dead?filter=state%3Aexpired";
 
 impl Frame {

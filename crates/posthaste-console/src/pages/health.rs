@@ -1,4 +1,4 @@
-//! For those who start and stop programs: seen from outside, and silent about everything else.
+//! Health checks for supervisors of the program. They need no login and reveal nothing else.
 
 use std::sync::Arc;
 
@@ -7,12 +7,13 @@ use axum::http::StatusCode;
 
 use crate::app::App;
 
-/// The program answers.
+/// Answers while the program runs.
 pub(crate) async fn live() -> &'static str {
     "live\n"
 }
 
-/// The database has answered, too, within the last half minute; asked at most every two seconds.
+/// Succeeds if the database answered within the last half minute; it is read at most every two
+/// seconds.
 pub(crate) async fn ready(State(app): State<Arc<App>>) -> (StatusCode, &'static str) {
     match app.collector.seen().await {
         Ok(_) => (StatusCode::OK, "ready\n"),

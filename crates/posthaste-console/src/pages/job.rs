@@ -1,4 +1,4 @@
-//! One job as a story: what happened to it, what it is, what it was given.
+//! The page of a job: its timeline, its properties, and its arguments.
 
 mod order;
 
@@ -23,15 +23,15 @@ use crate::store::{self, Session, StoreError, Waiting};
 use crate::words;
 use order::{COUNTED, Order};
 
-/// So much of the arguments is shown, and of an error.
+/// The most that is shown of the arguments, in bytes, and of an error, in characters.
 const ARGUMENTS: usize = 64 * 1024;
 const ERROR: usize = 8_000;
-/// At most this many attempts are shown.
+/// The most attempts that are shown.
 const ATTEMPTS: usize = 50;
 
-/// One thing that happened, or will.
+/// An event of the past, or an expected one.
 struct TimelineEntry {
-    /// `ok`, `busy`, `bad` or nothing.
+    /// `ok`, `busy`, `bad` or empty.
     class: &'static str,
     what: String,
     time: String,
@@ -47,7 +47,7 @@ struct JobPage {
     state: &'static str,
     timeline: Vec<TimelineEntry>,
     facts: Vec<(&'static str, String)>,
-    /// Where the other jobs of its queue and of its name are.
+    /// The addresses of its queue and of lists of related jobs.
     queue_page: String,
     queue: String,
     queue_link: String,
@@ -59,7 +59,7 @@ struct JobPage {
     bytes: String,
     is_cut: bool,
     redacted: usize,
-    /// The buttons that make sense.
+    /// The actions that are possible in its state.
     actions: Vec<Button>,
 }
 
@@ -131,11 +131,11 @@ fn unknown(id: &str) -> Fault {
     )
 }
 
-/// What is known of it.
+/// The data of a job.
 struct Read {
     job: FoundJob,
     failures: Vec<Failure>,
-    /// Who waits for its turn of the same key.
+    /// The jobs that wait for their turn of the same ordering key.
     waiting: Vec<Waiting>,
 }
 
@@ -158,7 +158,7 @@ async fn read(app: &App, id: JobId) -> Result<Option<Read>, StoreError> {
     }))
 }
 
-/// Whether it has ended, so that no job waits for it.
+/// Returns whether a job has ended, so that no other job waits for it.
 fn is_over(state: JobState) -> bool {
     matches!(
         state,
@@ -241,7 +241,7 @@ fn failed(failure: &Failure) -> String {
     }
 }
 
-/// Where it is now, or what comes next.
+/// Returns the entry about its current state, or what happens next.
 fn ending(job: &FoundJob, now: Timestamp) -> TimelineEntry {
     let until = words::seconds(now, job.scheduled_at);
     let due = match until > 0.0 {
@@ -308,7 +308,7 @@ fn facts(job: &FoundJob, now: Timestamp, secrets: &Redactor) -> Vec<(&'static st
     for (what, text) in texts {
         facts.extend(text.map(|text| (what, words::plain(text, 300))));
     }
-    // Attempts are forgotten after a while; this is not.
+    // Attempts are deleted after some time; this error is retained with the job.
     if let Some(error) = &job.last_error {
         facts.push(("Last error", words::plain(&secrets.error(error), 300)));
     }
@@ -332,7 +332,7 @@ fn actions(job: &FoundJob) -> Vec<Button> {
         }
         JobState::Dead | JobState::Discarded | JobState::Expired | JobState::Cancelled => {
             let mut delete = button("delete", "Delete", "", "bad");
-            // The page that asks whether one is sure has the statement.
+            // The confirmation page shows the SQL statement.
             delete.command = String::new();
             vec![button("redrive", "Redrive", "r", "main"), delete]
         }
@@ -340,7 +340,7 @@ fn actions(job: &FoundJob) -> Vec<Button> {
     }
 }
 
-/// The beginning of long arguments; and whether that is not all.
+/// Returns the beginning of long arguments, and whether something was cut off.
 fn cut(pieces: Vec<Piece>) -> (Vec<Piece>, bool) {
     let mut left = ARGUMENTS;
     let mut shown = Vec::new();

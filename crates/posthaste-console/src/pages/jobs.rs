@@ -1,4 +1,4 @@
-//! Jobs as a list, and those that were given up.
+//! Lists of jobs, and of jobs that were given up.
 
 mod causes;
 
@@ -29,10 +29,10 @@ use crate::store::JobRow;
 use crate::window::{Cursor, KEPT};
 use crate::words;
 
-/// Jobs of a page, unless the address says otherwise; and the most that it may say.
+/// Jobs of a page by default, and the most that an address can request.
 const PAGE: u32 = 50;
 const MOST: u32 = 200;
-/// So much of the arguments stands in a line.
+/// The most characters of arguments in a row.
 const ARGUMENTS: usize = 120;
 
 const LISTED: [JobState; 7] = [
@@ -45,7 +45,7 @@ const LISTED: [JobState; 7] = [
     JobState::Quarantined,
 ];
 
-/// What is due later.
+/// States of jobs that are due later.
 const LATER: [JobState; 2] = [JobState::Scheduled, JobState::Retrying];
 
 /// A state to filter by.
@@ -56,7 +56,7 @@ struct Chip {
     is_on: bool,
 }
 
-/// A job, as a line of the table.
+/// A job, as a row of the table.
 struct Row {
     id: i64,
     name: String,
@@ -76,11 +76,11 @@ struct Jobs {
     path: &'static str,
     /// The filter as it was typed.
     typed: String,
-    /// Why it is not understood.
+    /// Why the filter is invalid.
     problem: Option<String>,
     chips: Vec<Chip>,
     rows: Vec<Row>,
-    /// Of the jobs that were given up.
+    /// Whether the list is one of jobs that were given up.
     is_kept: bool,
     state: &'static str,
     next: Option<String>,
@@ -95,7 +95,7 @@ struct Jobs {
     causes: Summary,
 }
 
-/// Acting on all that match.
+/// A link to an action on all matching jobs.
 struct Bulk {
     href: String,
     says: String,
@@ -120,7 +120,7 @@ fn typed(fields: &Fields, figures: &Figures) -> Result<Filter, String> {
     Filter::parse(typed, figures.snapshot.server.at)
 }
 
-/// Those that are due later, the next first.
+/// Lists jobs that are due later, the next first.
 pub(crate) async fn scheduled(
     State(app): State<Arc<App>>,
     visit: Visit,
@@ -149,7 +149,7 @@ pub(crate) async fn scheduled(
     .await
 }
 
-/// Those that were given up: dead ones, unless the filter has another state.
+/// Lists jobs that were given up: dead ones, unless the filter has another state.
 pub(crate) async fn dead(
     State(app): State<Arc<App>>,
     visit: Visit,
@@ -198,7 +198,7 @@ async fn list(
         is_by_due: path == "/scheduled",
         limit: usize::try_from(limit).unwrap_or(usize::MAX),
     };
-    // A filter that is not understood selects no job, so that nothing can be done to others.
+    // An invalid filter selects no job, so that no action can affect other jobs.
     let found = match problem {
         Some(_) => Found::default(),
         None => search.take(&app.pool).await?,
@@ -217,7 +217,8 @@ async fn list(
         _ => ("Jobs", "/jobs"),
     };
     let now = figures.snapshot.server.at;
-    // What was not understood is left out of the filter: nobody means all that are left.
+    // Invalid conditions are left out of the filter, and no user wants to act on all jobs that
+    // remain.
     let all = match problem {
         Some(_) => Vec::new(),
         None => bulk(path, &filter, &sums, is_kept),
@@ -259,7 +260,7 @@ fn chips(path: &str, filter: &Filter, sums: &Sums) -> Vec<Chip> {
     };
     let chips = states.iter().map(|state| {
         let is_on = filter.state == Some(*state);
-        // Once more on it, and it selects all states again.
+        // A link to the selected state deselects it.
         let other = if is_on && path != "/dead" {
             None
         } else {
@@ -282,7 +283,7 @@ fn next(path: &str, typed: &str, limit: u32, found: &Found) -> Option<String> {
     Some(address::of(path, &fields))
 }
 
-/// What can be done to all that match.
+/// Returns the actions on all matching jobs.
 fn bulk(path: &str, filter: &Filter, sums: &Sums, is_kept: bool) -> Vec<Bulk> {
     if filter.text.is_some() || filter.id.is_some() || filter.worker.is_some() {
         return Vec::new();
@@ -295,10 +296,10 @@ fn bulk(path: &str, filter: &Filter, sums: &Sums, is_kept: bool) -> Vec<Bulk> {
     let actions: &[(&str, &str)] = match filter.state {
         Some(_) if is_kept => &[("redrive", "Redrive"), ("delete", "Delete")],
         Some(state) if waits.contains(&state) => &[("retry", "Retry"), ("cancel", "Cancel")],
-        // No filter says "scheduled or retrying", and without a state it means those that run too.
+        // No filter selects "scheduled or retrying", and one without a state includes running jobs.
         None if path == "/scheduled" => &[],
         Some(JobState::Completed) => &[],
-        // All of everything is not a filter.
+        // An empty filter would select every job.
         None if *filter == Filter::default() => &[],
         _ => &[("cancel", "Cancel")],
     };
@@ -328,7 +329,7 @@ fn row(job: &JobRow, now: Timestamp, secrets: &Redactor) -> Row {
         JobState::Scheduled | JobState::Retrying if until > 0.0 => {
             format!("in {}", words::age(until))
         }
-        // It is due, and no leader has sent it to work yet.
+        // It is due, and no leader has promoted it yet.
         JobState::Scheduled | JobState::Retrying => format!("{} late", words::age(-until)),
         _ => match job.died_at {
             Some(at) => format!("{} ago", since(at)),
@@ -354,7 +355,7 @@ fn row(job: &JobRow, now: Timestamp, secrets: &Redactor) -> Row {
     }
 }
 
-/// The beginning of the arguments; of long ones only how long they are.
+/// Returns the beginning of the arguments, or only the size of long ones.
 fn arguments(job: &JobRow, secrets: &Redactor) -> Vec<Piece> {
     let Some(kwargs) = &job.kwargs else {
         return vec![Piece {

@@ -1,5 +1,4 @@
-//! Figures as they change, to pages that are open: by server-sent events, from the read that all
-//! share.
+//! Live updates of open pages by server-sent events, from the shared read of the database.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -21,10 +20,10 @@ use crate::guard::{Login, Visit};
 use crate::store::StoreError;
 use crate::words;
 
-/// A stream ends after this, or with its login; the page asks for a new one.
+/// The longest duration of a stream, which also ends with its login. The page then opens a new one.
 const LASTS: Duration = Duration::from_secs(1_800);
 
-/// What a page has received.
+/// The state that a page has received.
 struct PageState {
     app: Arc<App>,
     login: Option<Login>,
@@ -32,7 +31,7 @@ struct PageState {
     cells: BTreeMap<String, (String, &'static str)>,
     verdicts: String,
     fault: Option<String>,
-    /// When the figures were read that the page shows.
+    /// The time of the figures that the page shows.
     as_of: Option<Timestamp>,
     waiting: VecDeque<Event>,
     is_first: bool,
@@ -85,13 +84,13 @@ impl PageState {
         }
     }
 
-    /// Queues what a page does not know yet.
+    /// Queues events for values that differ from those that the page shows.
     fn note(&mut self, seen: &Seen) {
         match seen {
             Ok(figures) => {
                 if self.fault.take().is_some() {
                     self.say("fault", String::new());
-                    // The fault stands in their place.
+                    // The fault was shown in their place.
                     self.verdicts.clear();
                 }
                 self.as_of = Some(figures.snapshot.server.at);
@@ -146,7 +145,7 @@ impl PageState {
     }
 }
 
-/// A fault as a sentence: the last good figures are not those of now.
+/// Returns a fault as a sentence, with the time of the figures that the page still shows.
 fn fault(error: &StoreError, as_of: Option<Timestamp>) -> String {
     match as_of {
         Some(at) => format!(

@@ -1,4 +1,4 @@
-//! The door: a form for the token.
+//! The login form for the token.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::fault::Fault;
 use crate::form::{Form, Query};
 use crate::guard::{TokenAuth, Visit, is_secure};
 
-/// A wrong token is answered after so long.
+/// Delay of the response to a wrong token.
 const PENALTY: Duration = Duration::from_millis(500);
 
 #[derive(Template)]

@@ -1,4 +1,4 @@
-//! The pages, each with its template.
+//! The pages and their templates.
 
 pub(crate) mod act;
 pub(crate) mod assets;
@@ -34,7 +34,7 @@ use crate::guard::Visit;
 use crate::{Access, Role};
 use frame::Frame;
 
-/// A page of a template.
+/// Renders a template as a page.
 fn page(status: StatusCode, template: &impl Template) -> Response {
     match template.render() {
         Ok(text) => (status, Html(text)).into_response(),
@@ -52,10 +52,11 @@ struct FaultPage {
     fault: Fault,
 }
 
-/// A page that says why there is none.
+/// Returns the page of a fault.
 pub(crate) fn fault(app: &App, visit: &Visit, fault: Fault) -> Response {
     let mut frame = Frame::without_figures(app, visit, "Something went wrong", "");
-    // A database that is down comes back; the answer to a form is not asked for again.
+    // Pages that read are reloaded, because the database may answer again; a form is not submitted
+    // again.
     if fault.status == StatusCode::UNAUTHORIZED {
         frame.role = "Not signed in";
         frame.may_leave = false;
@@ -70,7 +71,7 @@ pub(crate) fn fault(app: &App, visit: &Visit, fault: Fault) -> Response {
     )
 }
 
-/// There is no such page.
+/// Returns the fault of an unknown page.
 pub(crate) async fn not_found() -> Fault {
     Fault::new(
         StatusCode::NOT_FOUND,
@@ -79,7 +80,7 @@ pub(crate) async fn not_found() -> Fault {
     )
 }
 
-/// The path needs another method.
+/// Returns the fault of a method that the path does not support.
 pub(crate) async fn method_not_allowed(method: Method) -> Fault {
     let what = format!("{method} is not allowed here");
     Fault::new(
@@ -89,7 +90,7 @@ pub(crate) async fn method_not_allowed(method: Method) -> Fault {
     )
 }
 
-/// Refuses an action where nobody may act.
+/// Returns a fault if the user or the database role may not act.
 async fn check_may_act(app: &App, visit: &Visit) -> Result<(), Fault> {
     if visit.role != Role::Operator {
         let what = "this console is read-only";
@@ -103,7 +104,7 @@ async fn check_may_act(app: &App, visit: &Visit) -> Result<(), Fault> {
     }
 }
 
-/// Whether one may leave, which makes sense only where one came in.
+/// Returns whether the console has logins, so that a user can log out.
 fn has_login(app: &App) -> bool {
     matches!(app.settings.access, Access::Token(_))
 }

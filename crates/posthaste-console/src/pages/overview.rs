@@ -1,4 +1,4 @@
-//! What a person on call sees first: sentences, then figures.
+//! The overview for a person on call: findings first, then figures.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ struct Overview {
     horizon: Option<Horizon>,
 }
 
-/// Who keeps vacuum back longest.
+/// The holder that has held back vacuum longest.
 struct Horizon {
     held: String,
     who: String,

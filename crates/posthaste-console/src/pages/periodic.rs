@@ -1,4 +1,4 @@
-//! Periodic jobs: when each comes next, once now, off and on.
+//! Periodic jobs: their next times, and actions to run them now or switch them off and on.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,16 +24,16 @@ use crate::redact::{Piece, Redactor};
 use crate::store;
 use crate::words;
 
-/// So much of the arguments stands in a line.
+/// The most characters of arguments in a row.
 const ARGUMENTS: usize = 120;
 
-/// A periodic job, as a line of the table.
+/// A periodic job, as a row of the table.
 struct Row {
-    /// Its name as it is, for forms.
+    /// Its exact name, for forms.
     key: String,
     name: String,
     job: String,
-    /// Where its jobs are.
+    /// The address of the list of its jobs.
     link: String,
     schedule: String,
     time_zone: String,

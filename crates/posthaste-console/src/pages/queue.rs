@@ -1,4 +1,4 @@
-//! One queue: its figures, its history, and its settings.
+//! The page of a queue: its figures, its history, and its settings.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ struct Queue {
     frame: Frame,
     charts: Charts,
     name: String,
-    /// The name as a shell reads it.
+    /// The name, quoted for a shell.
     shown: String,
     jobs: String,
     dead: String,
@@ -33,7 +33,7 @@ struct Queue {
     units: [(u32, &'static str); 2],
 }
 
-/// Times for which a rate is set.
+/// Periods of rate limits, in seconds.
 const PER: [(u32, &str); 4] = [
     (1, "a second"),
     (60, "a minute"),
@@ -41,10 +41,11 @@ const PER: [(u32, &str); 4] = [
     (86_400, "a day"),
 ];
 
-/// Times for which done jobs are kept.
+/// Units of the retention of completed jobs, in seconds.
 const UNITS: [(u32, &str); 2] = [(3_600, "hours"), (86_400, "days")];
 impl Queue {
-    /// For how long done jobs are kept, in the unit that divides it, else in hours.
+    /// Returns the retention of completed jobs, in days if it is a number of whole days, or else in
+    /// hours.
     fn keep(&self, seconds: &Option<f64>) -> (u32, String) {
         let Some(seconds) = *seconds else {
             return (3_600, String::new());
@@ -61,7 +62,7 @@ impl Queue {
         f64::from(*seconds) == *per
     }
 
-    /// What a period is called that is none of those to choose from.
+    /// Returns a name for a period that is not one of the choices.
     fn other(&self, per: &f64) -> Option<String> {
         let is_usual = self.per.iter().any(|(usual, _)| self.is_per(usual, per));
         (*per > 0.0 && !is_usual).then(|| format!("every {}", words::span(*per)))
@@ -99,7 +100,7 @@ fn queue_filter(name: &str) -> Filter {
     }
 }
 
-/// There is no queue of this name.
+/// Returns the fault of an unknown queue.
 pub(super) fn unknown(name: &str) -> Fault {
     let what = format!("queue {} does not exist", words::plain(name, 60));
     let then = "A queue appears once a job was enqueued in it, or once \
@@ -107,7 +108,7 @@ pub(super) fn unknown(name: &str) -> Fault {
     Fault::new(StatusCode::NOT_FOUND, what, then)
 }
 
-/// Charts of a queue, or of the whole database, over the time that the address asks for.
+/// Returns charts of a queue, or of the whole database, over the period in the address.
 pub(super) async fn charts(
     app: &App,
     fields: &Fields,

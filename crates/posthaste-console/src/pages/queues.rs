@@ -1,4 +1,4 @@
-//! Queues: how each goes, and what is done to them.
+//! The list of queues, and actions on them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,11 +58,12 @@ pub(crate) async fn resume(
     Ok(done(&app, &fields, "resume").await)
 }
 
-/// The queue that a form names. A setting would make a queue of a name that is spelled wrong.
+/// Returns the queue that a form names, which must exist: a setting would create a queue of a
+/// misspelled name.
 pub(super) async fn known(app: &App, fields: &Fields) -> Result<String, Fault> {
     let queue = fields.name("queue")?;
     if !is_there(app, &queue).await? {
-        // Its first job may be newer than the figures.
+        // The first job of the queue may be newer than the figures.
         app.collector.refresh().await;
         if !is_there(app, &queue).await? {
             return Err(super::queue::unknown(&queue));
@@ -102,7 +103,7 @@ pub(crate) async fn limit(
     Ok(done(&app, &fields, action).await)
 }
 
-/// The rate that a form asks for, also in words; none where it has no number of jobs.
+/// Returns the rate limit of a form, also in words; `None` without a number of jobs.
 fn rate(fields: &Fields) -> Result<Option<(Rate, String)>, Fault> {
     let most = i32::MAX.unsigned_abs();
     let Some(jobs) = fields.number_within("rate", (1, most))? else {
@@ -123,7 +124,7 @@ async fn limited(app: &App, queue: &str, rate: Option<Rate>) -> Result<usize, St
     session.end().await.map(|()| 0)
 }
 
-/// The longest, in hours.
+/// The longest retention, in hours.
 const LONGEST: u32 = 3_660 * 24;
 
 pub(crate) async fn keep(

@@ -1,4 +1,4 @@
-//! A re-index: which documents, as a form says it and never as SQL; a preview, then its begin.
+//! Re-indexes: a form selects documents without SQL, a preview follows, then the start.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ use crate::notice;
 use crate::store;
 use crate::words;
 
-/// Ids of one form.
+/// The most ids of one form.
 const IDS: usize = 10_000;
-/// So much of the statement is shown.
+/// The most characters of the statement that are shown.
 const SHOWN: usize = 4_000;
 
 #[derive(Template)]
@@ -33,11 +33,11 @@ struct Preview {
     about: String,
     statement: String,
     command: String,
-    /// What was chosen, for the form that begins it.
+    /// The selection, for the form that starts the re-index.
     fields: Vec<(&'static str, String)>,
 }
 
-/// The fields that choose documents.
+/// The fields that select documents.
 const CHOICE: [&str; 7] = [
     "by",
     "ids",
@@ -87,7 +87,7 @@ pub(crate) async fn begin(
     Ok(notice::done("/sync", "reindex", jobs))
 }
 
-/// The sync's name, if there is such a one.
+/// Returns the name of the sync, or a fault if it does not exist.
 async fn synced(app: &App, fields: &Fields) -> Result<String, Fault> {
     let table = fields.text("table")?;
     let all = store::synced(&app.pool).await?;
@@ -101,7 +101,7 @@ async fn synced(app: &App, fields: &Fields) -> Result<String, Fault> {
     }
 }
 
-/// What a form chooses: nothing of it is ever SQL.
+/// Reads the selection of a form. No part of it is ever used as SQL.
 fn chosen(fields: &Fields) -> Result<Reindex, Fault> {
     let text = |name| fields.get(name).map(str::to_owned);
     let all = Reindex {
@@ -141,7 +141,7 @@ fn chosen(fields: &Fields) -> Result<Reindex, Fault> {
     }
 }
 
-/// Ids on lines of their own, or separated by commas.
+/// Splits ids on separate lines or separated by commas.
 fn ids(typed: &str) -> Result<Vec<String>, Fault> {
     let ids = typed
         .split(['\n', '\r', ','])
@@ -155,7 +155,7 @@ fn ids(typed: &str) -> Result<Vec<String>, Fault> {
     }
 }
 
-/// The command that does the same.
+/// Returns the equivalent command.
 fn command(table: &str, reindex: &Reindex) -> String {
     let mut command = format!("posthaste sync reindex {}", shell(table));
     let condition = match (&reindex.column, &reindex.equals) {

@@ -1,5 +1,5 @@
-//! What the console runs with, what is set for the database and its queues, and what is installed.
-//! Nothing that is secret is on it.
+//! The settings of the console, of the database and of its queues, and the installed versions. The
+//! page contains no secrets.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,10 +19,10 @@ use crate::guard::Visit;
 use crate::store;
 use crate::words;
 
-/// A name and what is set.
+/// The name and the value of a setting.
 type Fact = (&'static str, String);
 
-/// A part of the schema, as a line.
+/// A part of the schema, as a row of a table.
 struct Step {
     name: String,
     version: String,

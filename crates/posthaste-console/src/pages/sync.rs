@@ -1,4 +1,4 @@
-//! Index sync: how far each index lags its table, and its problems.
+//! Index sync: the lag of each index, and its problems.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,33 +21,33 @@ use crate::guard::Visit;
 use crate::store::{self, Audited, StoreError, Synced};
 use crate::words;
 
-/// At most this many reasons of a sync are shown; one that names documents may have thousands.
+/// The most reasons of a sync that are shown; reasons that name documents may be thousands.
 const REASONS: usize = 5;
 
-/// A synced table, as a line and a card.
+/// A synced table, as a row and a card.
 struct Table {
     name: String,
     relation: String,
     key: String,
     delay: String,
     columns: Vec<String>,
-    /// Figures of its changes, which a page that is open keeps up to date.
+    /// The figures of its changes, which an open page updates.
     cells: Vec<Cell>,
     lag: String,
     given_up: String,
     is_given_up: bool,
-    /// Where its jobs are, those that were given up, and those of its re-indexes.
+    /// The addresses of its jobs, of those that were given up, and of those of its re-indexes.
     jobs: String,
     dead: String,
     reindex_jobs: String,
     state: &'static str,
     class: &'static str,
     problems: Vec<Reason>,
-    /// What the last audit found, and whether both sides differed when it had ended.
+    /// The result of the last audit, and whether both sides differed when it ended.
     audited: String,
     differs: bool,
     reindex_queue: String,
-    /// Documents of re-indexes that are still to be checked.
+    /// Documents that re-indexes have not checked yet.
     left: Cell,
     is_left: bool,
     done: String,
@@ -55,7 +55,7 @@ struct Table {
     cancel: String,
 }
 
-/// Why something is not done.
+/// A reason why changes are not indexed.
 struct Reason {
     text: String,
     jobs: String,
@@ -101,7 +101,7 @@ fn given_up(sums: &Sums) -> i64 {
     sums.dead + sums.discarded + sums.expired
 }
 
-/// Nothing where it was not read how late it is.
+/// Describes a synced table; `behind` is `None` if its lag was not read.
 fn table(figures: &Figures, one: Synced, behind: Option<Behind>, late: f64) -> Table {
     let is_read = behind.is_some();
     let behind = behind.unwrap_or_default();
@@ -140,7 +140,7 @@ fn table(figures: &Figures, one: Synced, behind: Option<Behind>, late: f64) -> T
         key: words::plain(&one.key, 60),
         delay: words::age(one.delay),
         columns: one.columns,
-        // Without jobs there were no figures yet.
+        // The queue has no figures before its first job.
         cells: line.map_or_else(
             || nothing(&queue),
             |line| line.cells.iter().take(4).cloned().collect(),
@@ -172,7 +172,7 @@ fn nothing(queue: &str) -> Vec<Cell> {
         .collect()
 }
 
-/// Whether rows and documents differed when the audit had ended.
+/// Returns whether rows and documents differed when the audit ended.
 fn differs(audit: &Audited) -> bool {
     audit.differed > audit.repaired
 }

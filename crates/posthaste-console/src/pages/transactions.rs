@@ -1,4 +1,4 @@
-//! Long transactions: who keeps rows from being removed, and what that costs.
+//! Long transactions: which sessions hold back vacuum, and the consequences.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,7 +20,7 @@ use crate::guard::Visit;
 use crate::store::{self, DeadRows, StoreError};
 use crate::words;
 
-/// Somebody who holds, as a line of the table.
+/// A holder, as a row of the table.
 struct Row {
     who: String,
     detail: String,
@@ -32,7 +32,7 @@ struct Row {
     remedy: String,
 }
 
-/// A session that txwatch ended, as a line.
+/// A session that txwatch ended, as a row of the table.
 struct Ended {
     at: String,
     server: String,
@@ -44,7 +44,7 @@ struct Ended {
     result: String,
 }
 
-/// A table of the user, as a line.
+/// A table of the user, as a row of the table.
 struct Table {
     name: String,
     dead: String,
@@ -61,7 +61,7 @@ struct Transactions {
     ended: Vec<Ended>,
     queue: String,
     own: String,
-    /// Nothing where the statistics were not read in time.
+    /// The tables; `None` if the statistics were not read in time.
     tables: Option<Vec<Table>>,
     took: String,
 }
@@ -145,7 +145,7 @@ fn ended(one: &EndedTransaction, now: Timestamp) -> Ended {
     }
 }
 
-/// What it costs the queue.
+/// Describes the cost for the queue.
 pub(super) async fn queue_pays(app: &App, figures: &Figures) -> Result<String, StoreError> {
     let holders = figures.holders();
     let enqueuing = match holders.is_empty() {
@@ -179,7 +179,7 @@ fn cost(segments: i64, enqueuing: usize) -> String {
     }
 }
 
-/// What it costs the user's own tables.
+/// Describes the cost for the user's own tables.
 pub(super) fn tables_pay(transactions: i64) -> String {
     match transactions {
         0 => "Nothing yet: no transaction has started since.".to_owned(),

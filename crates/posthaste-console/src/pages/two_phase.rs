@@ -1,4 +1,4 @@
-//! Transactions over several documents: which are open, what blocks them, and what to do.
+//! Transactions over several documents: the open ones, what blocks them, and remedies.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use crate::guard::Visit;
 use crate::two_phase::{OPEN, Overview, STUCK};
 use crate::words;
 
-/// The most documents of a transaction that are named.
+/// Documents of a transaction that are named at most.
 const NAMED: usize = 6;
-/// Recovery that has not come for so long does not run.
+/// Delay in seconds after which recovery counts as not running.
 const LATE: f64 = 120.0;
 
-/// An open transaction, as a line of a table.
+/// An open transaction, as a row of a table.
 #[derive(Default)]
 struct Row {
     id: String,
@@ -34,11 +34,11 @@ struct Row {
     unmoved: String,
     attempts: String,
     next: String,
-    /// What blocks it, each with what to do.
+    /// Its blockers, each with a remedy.
     blockers: Vec<(String, String)>,
 }
 
-/// What was seen, in words.
+/// The transactions, in words.
 struct Shown {
     stuck: Vec<Row>,
     open: Vec<Row>,
@@ -51,10 +51,10 @@ struct Shown {
 #[template(path = "two_phase.html")]
 struct TwoPhase {
     frame: Frame,
-    /// Whether a search server is named.
+    /// Whether a search server is configured.
     is_set: bool,
     shown: Option<Shown>,
-    /// Why there is nothing to show.
+    /// The reason why nothing is shown.
     fault: String,
 }
 
@@ -141,7 +141,7 @@ fn stuck(stuck: &Stuck, now: Timestamp) -> Row {
     }
 }
 
-/// Nothing blocks it: it waits for recovery.
+/// Describes a transaction that is not blocked: it waits for recovery.
 fn waits(record: &Record, now: Timestamp) -> (String, String) {
     let late = seconds(record.next_attempt_at.as_deref(), now).is_none_or(|ago| ago > LATE);
     let what = match late {
@@ -168,7 +168,7 @@ fn blocker(blocker: &Blocker) -> (String, String) {
     (words::plain(&blocker.to_string(), 200), then)
 }
 
-/// The color of a state, and what it means.
+/// Returns the CSS class and the meaning of a state.
 fn meaning(state: Where) -> (&'static str, &'static str) {
     match state {
         Where::Created => ("scheduled", "not begun"),
@@ -180,7 +180,7 @@ fn meaning(state: Where) -> (&'static str, &'static str) {
     }
 }
 
-/// What it does. The values that it sets are not shown.
+/// Describes the effects without the values that they set.
 fn effects(effects: &[Effect]) -> String {
     let one = |effect: &Effect| {
         let document = words::plain(&effect.document, 64);

@@ -1,4 +1,4 @@
-//! Workers: who is alive, on which queues, with how many jobs, and who has ended.
+//! Workers: which are alive, their queues and running jobs, and which have ended.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::guard::Visit;
 use crate::store::{self, StoreError};
 use crate::words;
 
-/// A worker that has ended, as a line.
+/// A worker that has ended, as a row of the table.
 struct Ended {
     id: i64,
     name: String,
@@ -34,7 +34,7 @@ struct Ended {
 struct Workers {
     frame: Frame,
     figures: Arc<Figures>,
-    /// Jobs in the hands of each; nothing where they were not counted in time.
+    /// Running jobs of each worker; `None` if they were not counted in time.
     running: Option<BTreeMap<i64, i64>>,
     ended: Vec<Ended>,
     took: String,

@@ -1,5 +1,6 @@
-//! Cancel: through the places where jobs lie, as the list goes, of those that had come when it
-//! began. Jobs move meanwhile, so places are passed over until a pass meets none.
+//! Cancel: walks through the places that hold jobs, in the order of the list, and cancels the jobs
+//! that were enqueued before the action began. Jobs move between places, so passes repeat until one
+//! meets no job.
 
 use std::collections::HashSet;
 
@@ -10,7 +11,8 @@ use crate::action::Step;
 use crate::search::{Found, JobSearch};
 use crate::store::{self, StoreError};
 
-/// No more passes: somebody has those that are left, and does not let them go.
+/// The most passes over all places: another session may hold locks on the remaining jobs and not
+/// release them.
 const PASSES: i32 = 50;
 
 impl Batch<'_> {
@@ -35,7 +37,7 @@ impl Batch<'_> {
                     .count()
             };
             done = is(State::Cancelled) + is(State::Running);
-            // One call takes the locks of a bounded number of lanes.
+            // One call locks a limited number of lanes.
             are_left = is(State::Available) > 0 && done > 0;
         }
         Ok(match are_left {
@@ -48,7 +50,7 @@ impl Batch<'_> {
         })
     }
 
-    /// Those that had come when it began, and were not asked to end before.
+    /// Returns the jobs that were enqueued before the action began and are not being cancelled yet.
     async fn to_cancel(&self, found: &Found) -> Result<Vec<i64>, StoreError> {
         let old = found.jobs.iter();
         let old = old.filter(|job| job.enqueued_at <= self.action.started_at);
@@ -79,7 +81,7 @@ impl Batch<'_> {
             };
         }
         let passes = self.action.passes + 1;
-        // Where the place was truncated meanwhile, nobody knows what moved from it.
+        // If the place was truncated, jobs may have moved from it unseen.
         let is_whole = pass_jobs == 0 && !found.is_gone;
         Step {
             jobs: done,

@@ -1,5 +1,5 @@
-//! Redrive and delete: from the jobs that were given up first to those that were when it began. So
-//! one that is sent to work and dies again is met by no later batch.
+//! Redrive and delete: walks from the job that was given up first to the last one given up before
+//! the action began. A redriven job that dies again is newer than that, so no later batch meets it.
 
 use jiff::Timestamp;
 use posthaste::State;
@@ -35,7 +35,7 @@ impl Batch<'_> {
         Ok(here)
     }
 
-    /// Where the walk stands, or begins.
+    /// Returns the current position, or the first one.
     fn kept_place(&self) -> Option<Cursor> {
         match &self.action.place {
             Some(place) => place.parse().ok(),
@@ -48,7 +48,8 @@ impl Batch<'_> {
         Some(Cursor::Kept(state, since, -1))
     }
 
-    /// The next state, where the filter names none.
+    /// Returns the first position in the next state; `None` if the filter selects one state, or
+    /// after the last.
     fn next_state(&self, state: State) -> Option<Cursor> {
         if self.filter.state.is_some() {
             return None;

@@ -1,5 +1,5 @@
-//! Retry: by the times at which jobs are due, which stay when jobs are carried to another segment,
-//! then those in quarantine. A job that was tried since it began is not let run once more.
+//! Retry: walks by due time, which does not change when jobs are moved to another segment, then
+//! through quarantined jobs. A job that was tried after the action began is not retried again.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use crate::action::Step;
 use crate::store::{self, StoreError};
 use crate::window::Cursor;
 
-/// Jobs of one read that had come when the action began, and where the next read begins.
+/// Jobs of one read that were enqueued before the action began, and the position of the next read.
 struct Met {
     ids: Vec<i64>,
     next: Option<Cursor>,

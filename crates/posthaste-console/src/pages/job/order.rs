@@ -1,15 +1,15 @@
-//! The other jobs of an ordering key. No IO.
+//! Other jobs of the same ordering key. No IO.
 
 use jiff::Timestamp;
 
 use crate::store::Waiting;
 use crate::words;
 
-/// Of the jobs that wait for it: how many are shown at most, and how many are counted.
+/// Waiting jobs of the key that are shown, and that are counted, at most.
 const SHOWN: usize = 10;
 pub(super) const COUNTED: i64 = 200;
 
-/// The others of its ordering key.
+/// The other jobs of its ordering key.
 pub(super) struct Order {
     pub(super) before: Option<String>,
     pub(super) next: Vec<Successor>,
@@ -25,7 +25,8 @@ pub(super) struct Successor {
 }
 
 impl Order {
-    /// From those who wait for their turn, the next first: it is among them, or has its turn.
+    /// Creates it from the jobs that wait for their turn, the next first. The job itself is among
+    /// them, unless it has its turn.
     pub(super) fn of(id: i64, waiting: &[Waiting], now: Timestamp) -> Self {
         let number = |jobs: usize| i64::try_from(jobs).unwrap_or(i64::MAX);
         let is_all = number(waiting.len()) < COUNTED;

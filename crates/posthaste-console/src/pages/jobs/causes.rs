@@ -1,4 +1,4 @@
-//! Why the jobs of a list were given up.
+//! The causes of the given-up jobs of a list.
 
 use posthaste::State as JobState;
 
@@ -10,18 +10,18 @@ use crate::filter::Filter;
 use crate::store::last_errors;
 use crate::words;
 
-/// Jobs that are read.
+/// Jobs that are read at most.
 const MOST_READ: i64 = 5_000;
-/// Causes that are shown.
+/// Causes that are shown at most.
 const MOST_SHOWN: usize = 10;
 
-/// Causes as lines of a table.
+/// Causes as rows of a table.
 #[derive(Default)]
 pub(super) struct Summary {
     pub(super) rows: Vec<CauseRow>,
-    /// Causes that are not shown.
+    /// The number of causes that are not shown.
     pub(super) more: usize,
-    /// How many jobs were read, unless all were.
+    /// The number of jobs that were read; `None` if all were.
     pub(super) read: Option<String>,
 }
 
@@ -33,8 +33,8 @@ pub(super) struct CauseRow {
     pub(super) error: String,
 }
 
-/// The causes of dead and discarded jobs. None where the filter selects an error already, or by a
-/// condition that this read does not know.
+/// Returns the causes of dead and discarded jobs. Empty if the filter already selects an error, or
+/// has a condition that this read does not support.
 pub(super) async fn summary(app: &App, filter: &Filter) -> Result<Summary, Fault> {
     let failed = [JobState::Dead, JobState::Discarded];
     let state = filter.state.filter(|state| failed.contains(state));
