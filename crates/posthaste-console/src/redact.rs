@@ -1,6 +1,6 @@
-//! Arguments as people may see them: indented, with the values of secret keys left out at any
-//! depth. It reads the text that Postgres prints, token by token, so that numbers stay as they are
-//! and nothing nests too deep.
+//! Formats arguments for people: indented, without the values of secret keys at any depth. It reads
+//! the text that PostgreSQL prints token by token, so numbers keep their form and deep nesting
+//! needs no recursion.
 
 #[cfg(test)]
 mod tests;
@@ -11,19 +11,19 @@ use posthaste_observe::redact::Secrets;
 
 use crate::Settings;
 
-/// Deeper than this nothing is indented further.
+/// The deepest level that is indented.
 const DEEPEST: usize = 40;
-/// Of a text within arguments so much is shown.
+/// The most characters of a string within arguments that are shown.
 const LONGEST_TEXT: usize = 4_000;
 
-/// A part of what is shown.
+/// A part of the output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) text: String,
     pub(crate) is_redacted: bool,
 }
 
-/// Which keys are secret, and what is shown of the values of others.
+/// Hides the values of secret keys, and secrets within other values.
 #[derive(Clone, Debug)]
 pub(crate) struct Redactor(Secrets);
 
@@ -32,37 +32,37 @@ impl Redactor {
         Self(Secrets::new(&settings.redacted, &settings.redacted_words))
     }
 
-    /// Arguments on lines of their own; how many values were left out.
+    /// Formats arguments on several lines, and returns how many values were left out.
     pub(crate) fn indented(&self, json: &str) -> (Vec<Piece>, usize) {
         Printer::new(&self.0, true).print(json)
     }
 
-    /// Arguments on one line.
+    /// Formats arguments on one line.
     pub(crate) fn line(&self, json: &str) -> Vec<Piece> {
         Printer::new(&self.0, false).print(json).0
     }
 
-    /// Arguments on one line as a text to search in: what is left out is not there.
+    /// Returns arguments on one line for a text search, without the values that are left out.
     pub(crate) fn text(&self, json: &str) -> String {
         let pieces = self.line(json).into_iter();
         let shown = pieces.filter(|piece| !piece.is_redacted);
         shown.map(|piece| piece.text).collect()
     }
 
-    /// An error of a program, which may quote its secrets.
+    /// Hides secrets in the error of a program.
     pub(crate) fn error(&self, text: &str) -> String {
         self.0.hide(text).into_owned()
     }
 }
 
-/// Keys that name the key of a pair, and keys that have its value.
+/// Keys whose value is the name of a pair, and keys whose value is the value of a pair.
 const NAMES: [&str; 6] = ["name", "key", "field", "header", "param", "parameter"];
 const VALUES: [&str; 7] = [
     "value", "values", "val", "content", "text", "data", "default",
 ];
 
-/// Objects such as `{"name": "password", "value": "…"}`, by how much of the text follows their
-/// beginning.
+/// Finds objects such as `{"name": "password", "value": "…"}`, and returns the length of the text
+/// after the beginning of each.
 fn secret_pairs(json: &str, secrets: &Secrets) -> HashSet<usize> {
     let mut found = HashSet::new();
     let mut open: Vec<usize> = Vec::new();
@@ -90,7 +90,7 @@ fn secret_pairs(json: &str, secrets: &Secrets) -> HashSet<usize> {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     is_object: bool,
-    /// It names a secret key, whose value stands in it.
+    /// Whether it names a secret key, whose value is in it.
     is_secret_pair: bool,
 }
 
@@ -101,9 +101,9 @@ struct Printer<'a> {
     redacted: usize,
     secret_pairs: HashSet<usize>,
     open: Vec<Open>,
-    /// The next text is a key.
+    /// Whether the next string is a key.
     wants_key: bool,
-    /// The value that follows is secret.
+    /// Whether the next value is secret.
     is_secret: bool,
 }
 
@@ -136,7 +136,7 @@ impl<'a> Printer<'a> {
         (self.pieces, self.redacted)
     }
 
-    /// A value of a secret key, however large.
+    /// Leaves out the value of a secret key, regardless of its size, and returns the text after it.
     fn leave_out<'t>(&mut self, value: &'t str) -> &'t str {
         self.is_secret = false;
         self.redacted += 1;
@@ -196,7 +196,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// A text may contain JSON that contains a secret.
+    /// Prints a string, which may contain JSON with secrets.
     fn text(&mut self, text: &str) {
         let inner = unquoted(text);
         let is_json = inner.trim_start().starts_with(['{', '[', '"']);
@@ -211,7 +211,7 @@ impl<'a> Printer<'a> {
         Printer::new(self.secrets, false).print(json).1 > 0
     }
 
-    /// A text, with signs in the place of secrets in it.
+    /// Prints a string, with secrets replaced.
     fn push_text(&mut self, text: &str, inner: &str) {
         match self.secrets.hide(inner) {
             hidden if hidden == inner => self.push(&cut(text)),
@@ -245,7 +245,7 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// A text, or the beginning of a long one.
+/// Returns a string, or the beginning of a long one.
 fn cut(text: &str) -> String {
     match text.char_indices().nth(LONGEST_TEXT) {
         Some((at, _)) => format!("{}…\"", &text[..at]),
@@ -253,12 +253,12 @@ fn cut(text: &str) -> String {
     }
 }
 
-/// A text as it was intended.
+/// Decodes a JSON string; any other text is returned as it is.
 fn unquoted(text: &str) -> String {
     serde_json::from_str(text).unwrap_or_else(|_| text.to_owned())
 }
 
-/// The first token of a JSON text, and what follows it.
+/// Splits a JSON text after its first token; `None` at the end.
 fn next(text: &str) -> Option<(&str, &str)> {
     let text = text.trim_start();
     let first = text.chars().next()?;
@@ -286,7 +286,7 @@ fn text_length(text: &str) -> usize {
     text.len()
 }
 
-/// What follows the value that comes first.
+/// Returns the text after the first value.
 fn after_value(text: &str) -> &str {
     let mut deep = 0_usize;
     let mut left = text;

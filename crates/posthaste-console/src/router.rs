@@ -1,4 +1,4 @@
-//! Where each request goes.
+//! The routes of the console.
 
 use std::sync::Arc;
 
@@ -11,21 +11,22 @@ use deadpool_postgres::Pool;
 use crate::app::App;
 use crate::{Settings, guard, headers, pages, sampler};
 
-/// The longest form that is read.
+/// The largest form that is accepted, in bytes.
 const FORM: usize = 256 * 1024;
 
-/// The console of the database that this pool leads to: a few connections are enough for it. What
-/// their role may read is seen; `posthaste_observer` and `pg_read_all_stats` let it see all. Acting
-/// needs the rights of the schema's owner.
+/// Returns the console of the database of this pool; a few connections are enough. It shows what
+/// the role of the pool can read: with `posthaste_observer` and `pg_read_all_stats` it shows
+/// everything. Actions need the rights of the schema's owner.
 ///
-/// Where somebody may act, and the role of the pool too, it takes samples for its charts as long as
-/// the router is there: one in each minute in which no worker did. For that it is made within a
-/// runtime of tokio.
+/// If users may act and the role of the pool may too, the console takes samples for its charts
+/// while the router exists: one in each minute in which no worker took one. This needs a Tokio
+/// runtime when the router is created.
 ///
-/// Where somebody may act, a task of the console goes on with actions by filter, also with those of
-/// other consoles that are gone; it ends with the router.
+/// If users may act, a task of the console processes actions by filter, and continues those of
+/// other consoles that have stopped. It ends with the router.
 ///
-/// It is served at `/`, or under the path of a reverse proxy, and hides secrets: see [`Settings`].
+/// The console is served at `/`, or under the path of a reverse proxy, and hides secrets: see
+/// [`Settings`].
 ///
 /// ```no_run
 /// use posthaste_console::{Access, Role, Settings, router};

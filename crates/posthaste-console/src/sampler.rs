@@ -1,4 +1,4 @@
-//! Takes samples for charts while no worker does.
+//! Takes samples for charts while no worker takes them.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -8,11 +8,11 @@ use deadpool_postgres::Pool;
 use crate::app::App;
 use crate::store;
 
-/// How often it is checked whether the sample of this minute is still to be taken.
+/// Shortest time between two attempts to take the sample of the current minute.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Takes samples as long as the console runs, unless it is read-only for all. Without a runtime
-/// nobody does.
+/// Takes samples while the console runs, unless all users are read-only. Without a Tokio runtime no
+/// samples are taken.
 pub(crate) fn begin(app: &Arc<App>) {
     if !app.settings.lets_anybody_act() {
         return;
@@ -27,12 +27,13 @@ async fn run(app: Weak<App>) {
         let started = Instant::now();
         take(&pool).await;
         drop(pool);
-        // Where counting is slow it takes a fiftieth of the time.
+        // If counting is slow, it takes at most a fiftieth of the time.
         tokio::time::sleep(EVERY.max(started.elapsed() * 50)).await;
     }
 }
 
-/// Pages say what is the matter with a database; a sample that is missing is a gap of a chart.
+/// Takes a sample. Errors are only logged: pages report problems of the database, and a missing
+/// sample is a gap in a chart.
 async fn take(pool: &Pool) {
     if let Err(error) = store::take_sample(pool).await {
         tracing::debug!(%error, "no sample could be taken");

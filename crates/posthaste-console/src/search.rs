@@ -1,5 +1,5 @@
-//! A page of jobs: place after place, window after window, until the page is full or enough time
-//! has gone into it.
+//! Reads a page of jobs: place after place, window after window, until the page is full or the time
+//! limit has passed.
 
 use std::time::{Duration, Instant};
 
@@ -12,38 +12,38 @@ use crate::redact::Redactor;
 use crate::store::{self, JobRow, Session, StoreError};
 use crate::window::{Cursor, MOST_PAGES, PAGES};
 
-/// No window begins after this.
+/// Time after which no other window is read.
 const BOUND: Duration = Duration::from_millis(600);
-/// The newest claims of each segment of which a page lists the running jobs: a segment has one for
-/// each run until it is truncated.
+/// Claims of each segment that are read for running jobs of a page, the newest first. A segment has
+/// one for each run until it is truncated.
 const CLAIMS: i64 = 20_000;
-/// Jobs whose arguments are searched in one window.
+/// Jobs of one window whose arguments are searched.
 const SEARCHED: usize = 500;
 
-/// What was found.
+/// The result of a search.
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) jobs: Vec<JobRow>,
-    /// Where the next page begins; none where everything was read.
+    /// The start of the next page; `None` after the last one.
     pub(crate) next: Option<Cursor>,
-    /// There may be more, but this took its time.
+    /// Whether the search ended at its time limit, so there may be more.
     pub(crate) is_cut: bool,
-    /// Where this page was to go on is not a place any more.
+    /// Whether the place at which this page begins no longer exists.
     pub(crate) is_gone: bool,
-    /// The part that was not read, in a sentence; empty where all was.
+    /// A sentence about the part that was not read; empty if everything was.
     pub(crate) lacks: &'static str,
     pub(crate) took: Duration,
 }
 
-/// What a page is of.
+/// A search for the jobs of a page.
 pub(crate) struct JobSearch<'a> {
     pub(crate) filter: &'a Filter,
-    /// How many jobs there are of each state; places that have none are passed over. Nothing: that
-    /// is not known.
+    /// The number of jobs in each state, so that places without any are skipped; `None` if that is
+    /// unknown.
     pub(crate) sums: Option<&'a Sums>,
     pub(crate) secrets: &'a Redactor,
     pub(crate) at: Option<Cursor>,
-    /// Only what is due later, the next first.
+    /// Whether only jobs that are due later are listed, the next first.
     pub(crate) is_by_due: bool,
     pub(crate) limit: usize,
 }
@@ -58,7 +58,7 @@ impl JobSearch<'_> {
         Ok(found)
     }
 
-    /// The same in a transaction that goes on, with all running jobs.
+    /// Searches within the caller's transaction, with all running jobs.
     pub(crate) async fn within(&self, session: &Session) -> Result<Found, StoreError> {
         let started = Instant::now();
         let mut found = self.through(session, started, None).await?;
@@ -117,7 +117,7 @@ impl JobSearch<'_> {
         Ok(found)
     }
 
-    /// Whether a matching job may be there.
+    /// Returns whether a place may hold a matching job.
     fn is_worth(&self, place: &Cursor) -> bool {
         let has_worker = matches!(
             place,
@@ -132,15 +132,16 @@ impl JobSearch<'_> {
             None => ALL
                 .into_iter()
                 .any(|state| place.may_hold(state) && is_there(state)),
-            // A job that has expired counts as what it was until somebody finds it.
+            // An expired job counts in its previous state until a worker finds it.
             Some(State::Expired) => place.may_hold(State::Expired),
-            // Nothing counts those that are kept.
+            // No counter includes completed jobs that are kept.
             Some(State::Completed) => place.may_hold(State::Completed),
             Some(state) => place.may_hold(state) && is_there(state),
         }
     }
 
-    /// Running jobs of so many claims. A list without them is better than none.
+    /// Reads running jobs of this many claims of each segment. If that takes too long, the list has
+    /// no running jobs.
     async fn running(
         &self,
         session: &Session,
@@ -166,7 +167,7 @@ impl JobSearch<'_> {
         }
     }
 
-    /// Reads once, and returns where to read next in this place.
+    /// Reads one window, and returns the next position in this place.
     async fn window(
         &self,
         session: &Session,
@@ -219,8 +220,8 @@ impl JobSearch<'_> {
         Ok(next)
     }
 
-    /// Whether a text stands in the arguments that are shown. Of those that are hidden nobody
-    /// reveals a letter by that.
+    /// Returns whether a text is in the arguments that are shown. Hidden values are not searched,
+    /// so a search cannot reveal them.
     fn says(&self, job: &JobRow, text: &str) -> bool {
         let kwargs = job.kwargs.as_deref().unwrap_or_default();
         self.secrets

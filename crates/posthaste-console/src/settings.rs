@@ -1,4 +1,4 @@
-//! What a program decides about its console: who may come in, what they may do, what they see.
+//! The settings of a console: who may come in, the rights of users, and what is hidden.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use posthaste_observe::redact::Secrets;
 use crate::network::Network;
 use crate::path_prefix::PathPrefix;
 
-/// What the console lets people do, and what it hides from them.
+/// The settings of a console.
 ///
 /// ```
 /// use posthaste_console::{Access, Role, Settings, Thresholds};
@@ -27,28 +27,30 @@ use crate::path_prefix::PathPrefix;
 pub struct Settings {
     /// The environment, such as `production`, which every page shows; empty for none.
     pub name: String,
-    /// Where a reverse proxy serves it: with `/posthaste`, all addresses of its pages begin so.
+    /// The path under which a reverse proxy serves it: with `/posthaste`, all addresses of its
+    /// pages begin with that.
     pub path_prefix: PathPrefix,
-    /// What everybody who comes in may do. A [`Proxy`] may name people who may do more.
+    /// The role of every user. A [`Proxy`] may name users who may do more.
     pub role: Role,
-    /// Who may come in.
+    /// The users who may come in.
     pub access: Access,
-    /// Arguments whose keys contain one of these are hidden, at any depth. Case, `_`, `-`, `.` and
-    /// spaces make no difference.
+    /// Arguments are hidden, at any depth, if their key contains one of these. Case, `_`, `-`, `.`
+    /// and spaces make no difference.
     pub redacted: Vec<String>,
-    /// Arguments are hidden, too, if one of these is a word of their key: `pin` hides `userPin` and
+    /// Arguments are also hidden if one of these is a word of their key: `pin` hides `userPin` but
     /// not `shipping`.
     pub redacted_words: Vec<String>,
-    /// From when on something is reported.
+    /// The values from which problems are reported.
     pub thresholds: Thresholds,
-    /// Whether it is served over TLS, by this program or by a proxy before it: its cookie is sent
-    /// over nothing else.
+    /// Whether it is served over TLS, by this program or by a proxy in front of it. If so, its
+    /// cookie is only sent over TLS.
     pub over_tls: bool,
-    /// Where transactions over documents are, if there are any: these are shown too.
+    /// The coordinator of transactions over several documents, which the console then shows; `None`
+    /// if there is none.
     pub two_phase: Option<Arc<Coordinator>>,
 }
 
-/// Read-only, for this machine only, and what is usually secret is hidden.
+/// Read-only, for this machine only, and with the usual secrets hidden.
 impl Default for Settings {
     fn default() -> Self {
         Self {
@@ -66,7 +68,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Whether anybody may make changes.
+    /// Returns whether any user may make changes.
     pub(crate) fn lets_anybody_act(&self) -> bool {
         let by_name = match &self.access {
             Access::Proxy(proxy) => !proxy.operators.is_empty(),
@@ -76,7 +78,7 @@ impl Settings {
     }
 }
 
-/// What people may do in the console.
+/// The rights of a user.
 ///
 /// ```
 /// use posthaste_console::{Role, Settings};
@@ -85,14 +87,14 @@ impl Settings {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Read.
+    /// May read.
     Observer,
-    /// Read, and act: pause, limit, retry, cancel, redrive, delete, re-index and the like.
+    /// May read and act: pause, limit, retry, cancel, redrive, delete, re-index and the like.
     Operator,
 }
 
 impl Role {
-    /// As people read it.
+    /// Returns its name for people.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Observer => "Observer",
@@ -101,7 +103,7 @@ impl Role {
     }
 }
 
-/// Who may come in.
+/// The users who may come in.
 ///
 /// ```
 /// use posthaste_console::Access;
@@ -111,20 +113,19 @@ impl Role {
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub enum Access {
-    /// Any program that reaches it by a loopback address or as `localhost`. Bind it to nothing
-    /// else.
+    /// Any program that uses a loopback address or `localhost`. Do not listen on any other address.
     Loopback,
-    /// Who sends this token: as `Authorization: Bearer …`, or once in a form, for a cookie. Nobody
-    /// gets in by an empty one. Over a network it wants TLS before it.
+    /// Clients that send this token: as `Authorization: Bearer …`, or once in a form, for a cookie.
+    /// An empty token is never accepted. Over a network, use TLS.
     Token(String),
-    /// Whom a proxy names that has asked who they are. Everybody else is turned away.
+    /// Users whom an authenticating proxy names. All other requests are rejected.
     Proxy(Proxy),
 }
 
-/// A proxy that lets people in, and says in a header who each is.
+/// A proxy that authenticates users and names each in a header.
 ///
-/// The header counts only from the proxy's own address, and only where it names one person. The
-/// proxy must take it out of what it is sent, or write over it.
+/// The header counts only if the request comes from the proxy's own address, and only if it names
+/// exactly one user. The proxy must remove or overwrite the header in requests that it receives.
 ///
 /// ```
 /// use posthaste_console::{Access, Proxy, Settings};
@@ -144,15 +145,15 @@ pub enum Access {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proxy {
-    /// From where it asks.
+    /// The addresses of the proxy.
     pub networks: Vec<Network>,
-    /// The header in which it names who asks.
+    /// The header that contains the user's name.
     pub header: String,
-    /// These users may make changes, while others are read-only.
+    /// The users who may make changes; all others have the console's role.
     pub operators: Vec<String>,
 }
 
-/// The token stays out of logs.
+/// Hides the token, so that it is never logged.
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -1,4 +1,4 @@
-//! The token: as it is sent, and the cookie that stands for it.
+//! The token of the console, and the session cookie.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,19 +10,19 @@ use sha2::{Digest as _, Sha256};
 
 use crate::Access;
 
-/// How long a login lasts.
+/// Lifetime of a login.
 pub(crate) const LASTS: Duration = Duration::from_secs(12 * 3_600);
 
 const COOKIE: &str = "posthaste_console";
 
-/// Knows the token, if there is one, and the logins that were ended before their time.
+/// Checks the token, if there is one, and the cookies of logins.
 pub(crate) struct TokenAuth {
     token: Option<String>,
-    /// When each began.
+    /// Logins that were ended before they expired, with the time when each began.
     ended: Mutex<HashMap<String, u64>>,
 }
 
-/// A login: one cookie.
+/// A login, which is one cookie.
 #[derive(Clone, Debug)]
 pub(crate) struct Login {
     id: String,
@@ -41,7 +41,8 @@ impl TokenAuth {
         }
     }
 
-    /// Whether this is the token. It takes as long for a token that is nearly right.
+    /// Returns whether this is the token. The duration does not depend on how many characters
+    /// match.
     pub(crate) fn knows(&self, token: &str) -> bool {
         let own = self.token.as_ref().filter(|own| !own.is_empty());
         own.is_some_and(|own| {
@@ -54,7 +55,7 @@ impl TokenAuth {
         })
     }
 
-    /// Whether the token stands in the header.
+    /// Returns whether the header contains the token.
     pub(crate) fn accepts_bearer(&self, headers: &HeaderMap) -> bool {
         let sent = headers
             .get("authorization")
@@ -65,7 +66,7 @@ impl TokenAuth {
         })
     }
 
-    /// The valid login of a cookie that came along.
+    /// Returns the valid login of a cookie of the request.
     pub(crate) fn login(&self, headers: &HeaderMap) -> Option<Login> {
         let cookies = headers
             .get_all("cookie")
@@ -89,7 +90,7 @@ impl TokenAuth {
         (is_ours && !self.is_over(&login)).then_some(login)
     }
 
-    /// Whether it has lasted long enough, or was ended before.
+    /// Returns whether a login has expired or was ended.
     pub(crate) fn is_over(&self, login: &Login) -> bool {
         let age = now().checked_sub(login.since);
         let is_fresh = age.is_some_and(|age| age <= LASTS.as_secs());
@@ -97,7 +98,7 @@ impl TokenAuth {
         !is_fresh || ended.contains_key(&login.id)
     }
 
-    /// Ends it: its cookie is no longer accepted.
+    /// Ends a login: its cookie is no longer accepted.
     pub(crate) fn end(&self, login: Login) {
         let mut ended = self.ended.lock();
         let oldest = now().saturating_sub(LASTS.as_secs());
@@ -105,7 +106,7 @@ impl TokenAuth {
         ended.insert(login.id, login.since);
     }
 
-    /// The cookie of a new login.
+    /// Returns the cookie of a new login.
     pub(crate) fn cookie(&self, is_secure: bool) -> Option<String> {
         let since = format!("{}.{}", now(), uuid::Uuid::new_v4().simple());
         let signature = self.signed(&since)?.finalize().into_bytes();
@@ -116,7 +117,7 @@ impl TokenAuth {
         ))
     }
 
-    /// A cookie that lets in nobody.
+    /// Returns a header that removes the cookie.
     pub(crate) fn no_cookie() -> String {
         format!("{COOKIE}=; HttpOnly; SameSite=Strict; Path=/; Max-Age=0")
     }

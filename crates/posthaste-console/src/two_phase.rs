@@ -1,5 +1,5 @@
-//! One read of transactions over documents, shared by all viewers: the search server holds them,
-//! and Postgres knows nothing of them.
+//! One read of transactions over documents, shared by all viewers. The search server stores them;
+//! PostgreSQL knows nothing about them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,32 +7,32 @@ use std::time::{Duration, Instant};
 use posthaste_elastic::two_phase::{Coordinator, Listed, Stuck};
 use tokio::sync::Mutex;
 
-/// The shortest time between two reads: each has the server show what was written.
+/// Shortest time between two reads: each makes the server refresh what was written.
 const EVERY: Duration = Duration::from_secs(5);
-/// After one that failed the next waits for longer: the server may have too much to do.
+/// Time until the next read after one that failed: the server may be overloaded.
 const AFTER_FAILURE: Duration = Duration::from_secs(30);
-/// So long may it take.
+/// Timeout of a read.
 pub(crate) const WITHIN: Duration = Duration::from_secs(2);
-/// What has not moved for so long needs attention.
+/// Time without progress after which a transaction is stuck.
 pub(crate) const UNMOVED: Duration = Duration::from_secs(3_600);
-/// The most of these that are read with their documents.
+/// Stuck transactions that are read with their documents, at most.
 pub(crate) const STUCK: usize = 20;
-/// The most of all open ones that are shown.
+/// Open transactions that are shown, at most.
 pub(crate) const OPEN: usize = 100;
 
-/// What there was.
+/// The result of a read.
 pub(crate) struct Overview {
-    /// Those that have not moved for long, the oldest first.
+    /// Stuck transactions, the oldest first.
     pub(crate) stuck: Vec<Stuck>,
-    /// Those that are open, those that changed last first; one more than is shown, if there is.
+    /// Open transactions, the most recently changed first; one more than is shown, if it exists.
     pub(crate) open: Vec<Listed>,
     pub(crate) took: Duration,
 }
 
-/// What was seen last, or why nothing was.
+/// The last result, or the reason why there is none.
 pub(crate) type Seen = Result<Arc<Overview>, Arc<str>>;
 
-/// Reads when a page asks; those that ask soon afterwards get the same answer.
+/// Reads when a page asks; pages that ask soon afterwards get the cached result.
 pub(crate) struct TwoPhase {
     coordinator: Arc<Coordinator>,
     last: Mutex<Option<(Instant, Seen)>>,
@@ -46,7 +46,7 @@ impl TwoPhase {
         }
     }
 
-    /// What is there now, or was a few seconds ago.
+    /// Returns the current result, or a cached one.
     pub(crate) async fn seen(&self) -> Seen {
         let mut last = self.last.lock().await;
         if let Some((at, seen)) = &*last {

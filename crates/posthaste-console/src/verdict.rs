@@ -1,4 +1,5 @@
-//! The findings as the overview shows them, and actions by filter among them. No IO, no clock.
+//! Turns findings, and problems of actions by filter, into sentences for the overview. No IO, no
+//! clock.
 
 use posthaste_observe::{Finding, Kind, Level as Urgency, Snapshot, grouped};
 
@@ -6,7 +7,7 @@ use crate::action::{Action, Progress};
 use crate::address;
 use crate::words::{self, count, counted, plain};
 
-/// The colour of a verdict.
+/// The level of a verdict, which determines its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     Bad,
@@ -28,16 +29,17 @@ impl Level {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) level: Level,
-    /// The id of the finding; empty where it is none.
+    /// The id of the finding; empty for a verdict without one.
     pub(crate) id: &'static str,
     pub(crate) what: String,
-    /// What to do.
+    /// The remedy.
     pub(crate) then: String,
-    /// The page that shows more; empty for none.
+    /// The address of the page with details; empty for none.
     pub(crate) link: String,
 }
 
-/// Errors and warnings, the most urgent first, those of a kind as one; or that nothing is wrong.
+/// Returns errors and warnings, grouped by kind, the most urgent first; or that there is no
+/// problem.
 pub(crate) fn verdicts(
     snapshot: &Snapshot,
     findings: &[Finding],
@@ -68,7 +70,7 @@ fn of_finding(finding: &Finding) -> Option<Verdict> {
     })
 }
 
-/// The page that shows more of a finding.
+/// Returns the address of the page with details of a finding.
 fn link(finding: &Finding) -> String {
     let subject = &finding.subject;
     match finding.kind {

@@ -1,4 +1,4 @@
-//! A request: who asks, from where, and what it may do.
+//! The context of a request: its user, its origin, and its rights.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,24 +11,24 @@ use crate::fault::Fault;
 use crate::notice;
 use crate::token::Login;
 
-/// A request that was let in, or is about to be.
+/// The context of a request that was authenticated, or is about to be.
 #[derive(Clone, Debug)]
 pub(crate) struct Visit {
-    /// Marks the script and the style that the page itself asks for.
+    /// The nonce of the script and the style of the page.
     pub(crate) nonce: String,
-    /// By what it was let in, or whom the proxy named.
+    /// How it was authenticated, or the user whom the proxy named.
     pub(crate) who: String,
-    /// What it may do.
+    /// The role of its user.
     pub(crate) role: Role,
-    /// From where it came, where the program tells.
+    /// The client's address, if the program provides it.
     pub(crate) peer: Option<String>,
     /// Its path and query.
     pub(crate) path: String,
-    /// It only reads, so it may be repeated.
+    /// Whether it only reads, so that it may be repeated.
     pub(crate) is_read: bool,
     /// The login of its cookie.
     pub(crate) login: Option<Login>,
-    /// The cookie that says what was just done, for the next page.
+    /// The cookie with the notice about the last action, for the next page.
     pub(crate) notice: Option<String>,
 }
 
@@ -47,7 +47,7 @@ impl Visit {
         }
     }
 
-    /// Whether it may see more than the door.
+    /// Returns whether it is authenticated.
     pub(crate) fn is_in(&self) -> bool {
         self.who != NOBODY
     }
@@ -70,7 +70,7 @@ impl<S: Sync> FromRequestParts<S> for Visit {
     }
 }
 
-/// From where it was asked, where the program tells.
+/// Returns the client's address, if the program provides it.
 pub(crate) fn peer(request: &Request) -> Option<IpAddr> {
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
     peer.map(|peer| peer.0.ip())

@@ -1,5 +1,4 @@
-//! The position of a list of jobs in the places that hold jobs, one bounded read at a time. No
-//! IO.
+//! The position of a list in the places that hold jobs, which are read in bounded windows. No IO.
 
 use std::str::FromStr;
 
@@ -8,34 +7,35 @@ use posthaste::State;
 
 use crate::words;
 
-/// Pages of a table that the first read has at most, and each that follows one without a find
-/// twice as many, up to the most.
+/// Pages of a table in the first read, and at most. Each read that follows one without a match has
+/// twice as many.
 pub(crate) const PAGES: i64 = 128;
 pub(crate) const MOST_PAGES: i64 = 2_048;
 
-/// Where jobs lie, and from where on they are read there.
+/// A place that holds jobs, and the position from which it is read.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Cursor {
-    /// In the hands of workers, with numbers below this one.
+    /// Jobs that workers run, with ids below this one.
     Running(i64),
-    /// In flight, with numbers below this one.
+    /// Jobs in flight, with ids below this one.
     InFlight(i64),
-    /// In a slot, at places of its table before this one.
+    /// Jobs in a slot, at positions of its table before this one.
     Slot(i32, Tid),
-    /// Given up so, at or before this time, with numbers below this one where it is that time.
+    /// Jobs that were given up in this state before this time, or at this time with ids below this
+    /// one.
     Kept(State, Timestamp, i64),
-    /// Completed and kept, with numbers below this one.
+    /// Completed jobs that are kept, with ids below this one.
     Completed(i64),
-    /// Due after this time, or at it with numbers above this one: the next first.
+    /// Jobs that are due after this time, or at this time with ids above this one, the next first.
     Due(Timestamp, i64),
 }
 
 impl Cursor {
-    /// Before everything that is due.
+    /// The position before all jobs that are due later.
     pub(crate) const FIRST_DUE: Self = Self::Due(Timestamp::UNIX_EPOCH, 0);
 }
 
-/// A place in a table: a page, and a line of it.
+/// A position in a table: a page, and a line of that page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Tid {
     pub(crate) page: i64,
@@ -43,12 +43,12 @@ pub(crate) struct Tid {
 }
 
 impl Tid {
-    /// As Postgres reads it.
+    /// Formats it as PostgreSQL reads it.
     pub(crate) fn text(self) -> String {
         format!("({},{})", self.page, self.line)
     }
 
-    /// Where a read of this many pages ends that begins before this place.
+    /// Returns where a read of this many pages ends that begins before this position.
     pub(crate) fn window(self, pages: i64) -> Self {
         Self {
             page: (self.page - pages).max(0),
@@ -56,7 +56,7 @@ impl Tid {
         }
     }
 
-    /// As Postgres prints it.
+    /// Parses it as PostgreSQL prints it.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let (page, line) = text.strip_prefix('(')?.strip_suffix(')')?.split_once(',')?;
         Some(Self {
@@ -67,7 +67,7 @@ impl Tid {
 }
 
 impl Cursor {
-    /// Whether both go through the same table.
+    /// Returns whether both are positions in the same table.
     pub(crate) fn is_beside(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Slot(one, _), Self::Slot(other, _)) => one == other,
@@ -76,7 +76,7 @@ impl Cursor {
         }
     }
 
-    /// Whether jobs in this state lie there.
+    /// Returns whether the place can hold jobs in this state.
     pub(crate) fn may_hold(&self, state: State) -> bool {
         match self {
             Self::Running(_) => state == State::Running,
@@ -103,7 +103,7 @@ pub(crate) const KEPT: [State; 4] = [
     State::Cancelled,
 ];
 
-/// As it stands in an address.
+/// Formats it for an address.
 impl std::fmt::Display for Cursor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -117,7 +117,7 @@ impl std::fmt::Display for Cursor {
     }
 }
 
-/// What is not a place is not guessed at.
+/// The error for a text that is not a position.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NoPlace;
 

@@ -1,3 +1,3 @@
-//! Numbers, times and names are written here as in every other program of posthaste.
+//! Numbers, times and names are formatted as in all other programs of posthaste.
 
 pub(crate) use posthaste_observe::format::*;

@@ -114,7 +114,7 @@ pub(crate) async fn show(
     list(&app, &visit, &fields, "/jobs", &figures, filter, problem).await
 }
 
-/// The filter as it was typed.
+/// Parses the typed filter.
 fn typed(fields: &Fields, figures: &Figures) -> Result<Filter, String> {
     let typed = fields.get("filter").unwrap_or_default();
     Filter::parse(typed, figures.snapshot.server.at)

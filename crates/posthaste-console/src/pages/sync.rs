@@ -101,7 +101,7 @@ fn given_up(sums: &Sums) -> i64 {
     sums.dead + sums.discarded + sums.expired
 }
 
-/// Describes a synced table; `behind` is `None` if its lag was not read.
+/// Describes a synced table. Without its lag, which may not have been read, it has no problems.
 fn table(figures: &Figures, one: Synced, behind: Option<Behind>, late: f64) -> Table {
     let is_read = behind.is_some();
     let behind = behind.unwrap_or_default();

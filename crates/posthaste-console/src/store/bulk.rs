@@ -1,4 +1,4 @@
-//! Rows of actions on all jobs of a filter.
+//! The rows of actions on all jobs of a filter.
 
 use deadpool_postgres::Pool;
 use tokio_postgres::Row;
@@ -8,12 +8,12 @@ use uuid::Uuid;
 use super::{Session, StoreError};
 use crate::action::{Action, Kind, Moved, Progress, Step};
 
-/// Actions that ended and are kept.
+/// Ended actions that are kept.
 const KEPT: i32 = 200;
-/// Actions at work at once.
+/// Actions that may run at the same time.
 const AT_WORK: i64 = 20;
 
-/// What is to be begun.
+/// An action to begin.
 pub(crate) struct Begun<'a> {
     pub(crate) kind: Kind,
     pub(crate) filter: &'a str,
@@ -22,7 +22,7 @@ pub(crate) struct Begun<'a> {
     pub(crate) who: &'a str,
 }
 
-/// Begins an action, on which this console works first: its number.
+/// Begins an action, which this console processes first, and returns its id.
 pub(crate) async fn begin_action(
     pool: &Pool,
     me: Uuid,
@@ -61,7 +61,7 @@ pub(crate) async fn begin_action(
     Ok(id)
 }
 
-/// One action, if it is known.
+/// Reads an action; `None` if it does not exist.
 pub(crate) async fn action(pool: &Pool, id: i32) -> Result<Option<Action>, StoreError> {
     let session = Session::read(pool).await?;
     let id: [(&(dyn ToSql + Sync), Type); 1] = [(&id, Type::INT4)];
@@ -71,7 +71,7 @@ pub(crate) async fn action(pool: &Pool, id: i32) -> Result<Option<Action>, Store
     rows.first().map(read).transpose()
 }
 
-/// Actions at work, and at most this many of the newest.
+/// Reads the running actions, and at most this many of the newest others.
 pub(crate) async fn actions(session: &Session, newest: i64) -> Result<Vec<Action>, StoreError> {
     let newest: [(&(dyn ToSql + Sync), Type); 1] = [(&newest, Type::INT8)];
     let sql = include_str!("bulk_newest.sql");
@@ -79,7 +79,7 @@ pub(crate) async fn actions(session: &Session, newest: i64) -> Result<Vec<Action
     rows.iter().map(read).collect()
 }
 
-/// With which actions this console goes on.
+/// Returns the actions that this console may continue.
 pub(crate) async fn due_actions(pool: &Pool, me: Uuid) -> Result<Vec<i32>, StoreError> {
     let session = Session::read(pool).await?;
     let me: [(&(dyn ToSql + Sync), Type); 1] = [(&me, Type::UUID)];
@@ -90,7 +90,8 @@ pub(crate) async fn due_actions(pool: &Pool, me: Uuid) -> Result<Vec<i32>, Store
     Ok(ids?)
 }
 
-/// An action that is this console's until the transaction ends.
+/// Locks an action for this console until the transaction ends; `None` if it is over or another
+/// console processes it.
 pub(crate) async fn begin_batch(
     session: &Session,
     id: i32,
@@ -113,7 +114,7 @@ async fn is_free(session: &Session, id: i32) -> Result<bool, StoreError> {
     Ok(is_free.unwrap_or(false))
 }
 
-/// What a batch did, in its own transaction.
+/// Records the result of a batch in the transaction of the batch.
 pub(crate) async fn advance(
     session: &Session,
     id: i32,
@@ -134,7 +135,7 @@ pub(crate) async fn advance(
     moved.ok_or_else(|| StoreError::Failed(format!("action {id} no longer exists")))
 }
 
-/// A batch failed: the action rests for this many seconds, or ends.
+/// Records that a batch failed: the action pauses for this many seconds, or fails.
 pub(crate) async fn fail_action(
     pool: &Pool,
     id: i32,
@@ -154,7 +155,7 @@ pub(crate) async fn fail_action(
     Ok(moved)
 }
 
-/// Ends an action, at once or with the batch that somebody is at. Nothing: it was over.
+/// Stops an action, at once or after its running batch. `None` if it was over.
 pub(crate) async fn stop_action(
     pool: &Pool,
     id: i32,
@@ -172,7 +173,7 @@ pub(crate) async fn stop_action(
     Ok(moved)
 }
 
-/// Goes on with an action that was stopped or failed. Nothing: it is neither.
+/// Continues an action that was stopped or failed. `None` if it was neither.
 pub(crate) async fn go_on_with_action(
     pool: &Pool,
     id: i32,

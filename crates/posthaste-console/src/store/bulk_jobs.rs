@@ -1,4 +1,4 @@
-//! Jobs that an action on all of a filter meets next.
+//! The next jobs of an action on all jobs of a filter.
 
 use jiff::Timestamp;
 use posthaste::State;
@@ -8,16 +8,17 @@ use super::{Session, StoreError};
 use crate::filter::Filter;
 use crate::words;
 
-/// Dead jobs that one query reads at most.
+/// Given-up jobs that one query reads at most.
 const MOST_READ: i64 = 20_000;
 
-/// Dead jobs that match, and where the next read begins; none at the end.
+/// Matching given-up jobs, and the position of the next read; `None` at the end.
 pub(crate) struct NextKept {
     pub(crate) ids: Vec<i64>,
     pub(crate) next: Option<(Timestamp, i64)>,
 }
 
-/// Jobs that ended in this state, after this time and number and until a time, the oldest first.
+/// Reads jobs that ended in this state after this time and id, and not after `until`, the oldest
+/// first.
 pub(crate) async fn next_kept(
     session: &Session,
     state: State,
@@ -61,8 +62,8 @@ pub(crate) async fn next_kept(
     Ok(NextKept { ids, next })
 }
 
-/// Quarantined jobs that wait for a while still, with numbers below this one: each with the time
-/// at which it was enqueued.
+/// Reads quarantined jobs that still wait, with ids below this one, each with the time at which it
+/// was enqueued.
 pub(crate) async fn quarantined(
     session: &Session,
     below: i64,
@@ -90,7 +91,7 @@ pub(crate) async fn quarantined(
     rows.iter().map(read).collect()
 }
 
-/// Which of these jobs were tried since.
+/// Returns which of these jobs were tried since this time.
 pub(crate) async fn tried_since(
     session: &Session,
     ids: &[i64],
@@ -101,7 +102,7 @@ pub(crate) async fn tried_since(
     numbers(session, include_str!("bulk_tried.sql"), &values).await
 }
 
-/// Which of these jobs are being cancelled already.
+/// Returns which of these jobs are already being cancelled.
 pub(crate) async fn being_cancelled(
     session: &Session,
     ids: &[i64],

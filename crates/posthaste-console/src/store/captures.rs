@@ -1,4 +1,4 @@
-//! Captures, and the gaps in them.
+//! Captures and their gaps.
 
 use deadpool_postgres::Pool;
 use posthaste_capture::Gap;
@@ -12,7 +12,7 @@ pub(crate) async fn gaps(pool: &Pool) -> Result<Vec<Gap>, StoreError> {
     Ok(gaps)
 }
 
-/// Notes that somebody knows of a gap; how many that were.
+/// Marks a gap as accepted, and returns how many gaps that changed.
 pub(crate) async fn accept_gap(pool: &Pool, id: i64) -> Result<usize, StoreError> {
     let session = Session::act(pool).await?;
     let accepted = posthaste_capture::accept(session.client()?, id).await?;
@@ -20,7 +20,7 @@ pub(crate) async fn accept_gap(pool: &Pool, id: i64) -> Result<usize, StoreError
     Ok(usize::from(accepted))
 }
 
-/// Pauses a capture, or lets it go on; how many that changed.
+/// Pauses or resumes a capture, and returns how many captures that changed.
 pub(crate) async fn pause_capture(
     pool: &Pool,
     name: &str,

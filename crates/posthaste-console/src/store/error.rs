@@ -1,29 +1,29 @@
-//! Why the database did not do what it was asked.
+//! Errors of the database.
 
 use thiserror::Error;
 
-/// What a page can say of it.
+/// An error that a page can show.
 #[derive(Clone, Debug, Error)]
 pub(crate) enum StoreError {
-    /// No connection.
+    /// There is no connection.
     #[error("the database does not answer: {0}")]
     Unreachable(String),
-    /// It took too long, or was blocked by a lock.
+    /// A statement took too long, or waited for a lock.
     #[error("the database did not answer within {0}")]
     Late(&'static str),
-    /// It only reads.
+    /// The database is a read-only replica.
     #[error("this database is a read-only replica")]
     ReadOnly,
     /// The schema is missing, or older or newer than this console.
     #[error("the schema of posthaste does not match this console: {0}")]
     Schema(String),
-    /// The role of the connection may not.
+    /// The role of the connection lacks a right.
     #[error("the database role of the console may not do that: {0}")]
     Denied(String),
-    /// It makes no sense.
+    /// The request is invalid.
     #[error("{0}")]
     Refused(String),
-    /// Anything else.
+    /// Any other error.
     #[error("the database failed: {0}")]
     Failed(String),
 }
@@ -45,7 +45,8 @@ impl StoreError {
 }
 
 impl StoreError {
-    /// Of documents that a form chooses: what the server does not understand is the form's.
+    /// Converts an error about a form's selection of documents: errors of its columns and types are
+    /// those of the form.
     pub(super) fn of_choice(error: posthaste::Error) -> Self {
         let code = error.sqlstate().map(|code| code.code().to_owned());
         match code.as_deref() {
@@ -97,7 +98,7 @@ impl From<deadpool_postgres::PoolError> for StoreError {
     }
 }
 
-/// An error with its sources, each once.
+/// Returns an error with its sources, each once.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

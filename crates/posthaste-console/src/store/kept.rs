@@ -1,4 +1,4 @@
-//! Jobs that were given up and are kept: how many there are, and how they go for good.
+//! Jobs that were given up and are kept: their number, and their deletion.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use super::{Session, StoreError};
 use crate::filter::Filter;
 use crate::words;
 
-/// How many dead jobs match; and whether only some were read.
+/// Counts the matching given-up jobs; also returns whether only some were read.
 pub(crate) async fn kept_count(
     pool: &Pool,
     filter: &Filter,
@@ -51,8 +51,8 @@ pub(crate) struct LastError {
     pub(crate) jobs: i64,
 }
 
-/// The last errors of matching jobs among the newest that were given up so, whatever errors the
-/// filter asks for; and whether only some were read.
+/// Reads the last errors of matching jobs among the newest that were given up in this state,
+/// regardless of the filter's error; also returns whether only some were read.
 pub(crate) async fn last_errors(
     pool: &Pool,
     state: State,
@@ -90,7 +90,7 @@ pub(crate) async fn last_errors(
     Ok((errors, scanned >= most))
 }
 
-/// Those of these jobs that were cancelled before.
+/// Returns which of these jobs were cancelled before.
 pub(crate) async fn cancelled_before(
     pool: &Pool,
     ids: &[JobId],
@@ -107,7 +107,7 @@ pub(crate) async fn cancelled_before(
     Ok(ids?)
 }
 
-/// Deletes these, of those that are kept; how many.
+/// Deletes given-up jobs, and returns how many.
 pub(crate) async fn delete_kept(session: &Session, ids: &[i64]) -> Result<usize, StoreError> {
     let values: [(&(dyn ToSql + Sync), Type); 1] = [(&ids, Type::INT8_ARRAY)];
     let sql = "DELETE FROM posthaste.dead AS d WHERE d.id = ANY ($1::bigint[])";
@@ -115,7 +115,7 @@ pub(crate) async fn delete_kept(session: &Session, ids: &[i64]) -> Result<usize,
     Ok(usize::try_from(rows).unwrap_or(usize::MAX))
 }
 
-/// The same in a transaction of its own.
+/// Deletes given-up jobs in a separate transaction, and returns how many.
 pub(crate) async fn delete_jobs(pool: &Pool, ids: &[JobId]) -> Result<usize, StoreError> {
     let session = Session::act(pool).await?;
     let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();

@@ -1,4 +1,4 @@
-//! Jobs, one bounded read at a time.
+//! Lists of jobs, by bounded reads.
 
 use std::collections::HashMap;
 
@@ -12,9 +12,9 @@ use crate::filter::Filter;
 use crate::window::{Cursor, Tid};
 use crate::words;
 
-/// Dead jobs that one query reads at most.
+/// Given-up or completed jobs that one query reads at most.
 const MOST_READ: i64 = 20_000;
-/// Jobs that are due later, of which one query reads whole rows.
+/// Jobs that are due later of which one query reads whole rows at most.
 const MOST_DUE_READ: i64 = 5_000;
 
 /// A job in a list.
@@ -30,12 +30,12 @@ pub(crate) struct JobRow {
     pub(crate) scheduled_at: Timestamp,
     pub(crate) tag: String,
     pub(crate) last_error: Option<String>,
-    /// Unless they are long.
+    /// The arguments; `None` if they are long.
     pub(crate) kwargs: Option<String>,
     pub(crate) kwargs_bytes: i32,
-    /// When it was given up or completed.
+    /// When it was given up or completed; `None` if it is neither.
     pub(crate) died_at: Option<Timestamp>,
-    /// Where a list continues after it.
+    /// The position of a list after it.
     pub(crate) place: Cursor,
 }
 
@@ -63,7 +63,7 @@ impl JobRow {
     }
 }
 
-/// All places where jobs may lie, each from its beginning.
+/// Returns all places that may hold jobs, each from its beginning.
 pub(crate) async fn places(session: &Session) -> Result<Vec<Cursor>, StoreError> {
     let rows = session
         .client()?
@@ -78,7 +78,7 @@ pub(crate) async fn places(session: &Session) -> Result<Vec<Cursor>, StoreError>
         };
         places.push(Cursor::Slot(slot, end));
     }
-    // Rows of the future come first: their clock was ahead.
+    // Rows from the future come first; they were written while the clock was ahead.
     let end = Timestamp::MAX;
     let end = Timestamp::from_second(end.as_second() / 10).unwrap_or(end);
     places.push(Cursor::Completed(i64::MAX));
@@ -86,7 +86,7 @@ pub(crate) async fn places(session: &Session) -> Result<Vec<Cursor>, StoreError>
     Ok(places)
 }
 
-/// Jobs that a slot holds between two places, what was written last first.
+/// Reads the jobs of a slot between two positions, the most recently written first.
 pub(crate) async fn slot(
     session: &Session,
     slot: i32,
@@ -127,7 +127,7 @@ pub(crate) async fn slot(
     read.collect()
 }
 
-/// Whether a segment has more claims than that.
+/// Returns whether a segment has more claims than this.
 pub(crate) async fn has_more_claims(session: &Session, claims: i64) -> Result<bool, StoreError> {
     let sql = include_str!("many_claims.sql");
     let values: [(&(dyn ToSql + Sync), Type); 1] = [(&claims, Type::INT8)];
@@ -135,7 +135,8 @@ pub(crate) async fn has_more_claims(session: &Session, claims: i64) -> Result<bo
     Ok(row.try_get(0)?)
 }
 
-/// Jobs of a place that goes by numbers, below that number; of a number of claims if one is given.
+/// Reads jobs of a place that is ordered by id, below its position; only of this many claims if
+/// `claims` is given.
 pub(crate) async fn numbered(
     session: &Session,
     place: &Cursor,
@@ -180,15 +181,15 @@ pub(crate) async fn numbered(
     read.collect()
 }
 
-/// The result of one read of dead jobs, or of those that are due later.
+/// The result of one read of given-up jobs, or of jobs that are due later.
 pub(crate) struct KeptPage {
     pub(crate) jobs: Vec<JobRow>,
-    /// Where the read ended, and whether it reached its bound there.
+    /// Where the read ended, and whether it reached its limit.
     pub(crate) end: Option<(Timestamp, i64)>,
     pub(crate) is_bounded: bool,
 }
 
-/// Jobs that were given up so, at or before this time, those first that were given up last.
+/// Reads jobs that were given up in this state at or before this time, the most recent first.
 pub(crate) async fn kept(
     session: &Session,
     state: State,
@@ -229,7 +230,7 @@ pub(crate) async fn kept(
     Ok(kept)
 }
 
-/// Completed jobs that are kept, with numbers below this one, the newest first.
+/// Reads completed jobs with ids below this one, the newest first.
 pub(crate) async fn finished(
     session: &Session,
     below: i64,
@@ -267,7 +268,7 @@ pub(crate) async fn finished(
 }
 
 impl KeptPage {
-    /// Jobs, and a row without a name that says where the read ended.
+    /// Reads rows of jobs, and a row without a name that has the end of the read.
     fn read(
         rows: &[Row],
         column: &str,
@@ -292,7 +293,7 @@ impl KeptPage {
     }
 }
 
-/// Jobs that are due after this time, the next first.
+/// Reads jobs that are due after this time, the next first.
 pub(crate) async fn due(
     session: &Session,
     (at, id): (Timestamp, i64),

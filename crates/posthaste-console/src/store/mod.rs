@@ -1,5 +1,4 @@
-//! What the console asks the database: in transactions of their own that end soon, with every name
-//! qualified.
+//! The console's queries: in short transactions, with every name qualified.
 
 mod bulk;
 mod bulk_jobs;

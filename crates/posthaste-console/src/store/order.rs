@@ -1,4 +1,4 @@
-//! Jobs that wait for others of their ordering key.
+//! Jobs that wait for other jobs of their ordering key.
 
 use jiff::Timestamp;
 use tokio_postgres::Row;
@@ -14,7 +14,7 @@ pub(crate) struct Waiting {
     pub(crate) enqueued_at: Timestamp,
 }
 
-/// Who waits for its turn of a key, the next first.
+/// Reads the jobs that wait for their turn of a key, the next first.
 pub(crate) async fn waiting_for_turn(
     session: &Session,
     key: &str,

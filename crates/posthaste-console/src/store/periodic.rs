@@ -16,14 +16,14 @@ pub(crate) struct Periodic {
     pub(crate) job: String,
     pub(crate) queue: Option<String>,
     pub(crate) tag: String,
-    /// Nothing until a leader has seen it, and while it is off.
+    /// Its next time; `None` until a leader has seen it, and while it is off.
     pub(crate) next_at: Option<Timestamp>,
     pub(crate) is_off: bool,
-    /// Why the leader could not enqueue it.
+    /// The error of the leader, if it could not enqueue the job.
     pub(crate) error: Option<String>,
     /// When it was enqueued last.
     pub(crate) enqueued_at: Option<Timestamp>,
-    /// Unless they are long.
+    /// The arguments; `None` if they are long.
     pub(crate) kwargs: Option<String>,
 }
 
@@ -53,7 +53,8 @@ fn read(row: &Row) -> Result<Periodic, tokio_postgres::Error> {
     })
 }
 
-/// Enqueues its job now; how many jobs that are: none where there is no such row.
+/// Enqueues the job of a periodic job now, and returns how many jobs that were: 0 if the row does
+/// not exist.
 pub(crate) async fn run_periodic(pool: &Pool, name: &str) -> Result<usize, StoreError> {
     let session = Session::act(pool).await?;
     let values: [(&(dyn ToSql + Sync), Type); 1] = [(&name, Type::TEXT)];
@@ -63,7 +64,7 @@ pub(crate) async fn run_periodic(pool: &Pool, name: &str) -> Result<usize, Store
     Ok(rows.len())
 }
 
-/// Switches it off or on; how many rows were changed.
+/// Switches a periodic job off or on, and returns how many rows that changed.
 pub(crate) async fn switch_periodic(
     pool: &Pool,
     name: &str,

@@ -1,4 +1,4 @@
-//! Samples of how queues stood (sql/functions/sample.sql of posthaste).
+//! Samples of queues (sql/functions/sample.sql of posthaste).
 
 use deadpool_postgres::Pool;
 use jiff::{SignedDuration, Timestamp};
@@ -8,7 +8,7 @@ use tokio_postgres::types::{ToSql, Type};
 use super::{Session, StoreError};
 use crate::chart::{Over, Sample};
 
-/// Those of one queue, or of the whole database, in the order of their times.
+/// Reads the samples of a queue, or of the whole database, in the order of their times.
 pub(crate) async fn samples(
     pool: &Pool,
     queue: Option<&str>,
@@ -44,7 +44,7 @@ fn read(row: &Row) -> Result<Sample, tokio_postgres::Error> {
     })
 }
 
-/// Takes the sample of this minute where the role of the database and the database let it.
+/// Takes the sample of this minute if the role and the database allow it.
 pub(crate) async fn take_sample(pool: &Pool) -> Result<(), StoreError> {
     let session = Session::act(pool).await?;
     let sql = include_str!("take_sample.sql");

@@ -1,4 +1,4 @@
-//! What is set, and what was installed.
+//! The settings of the database, and what is installed.
 
 use deadpool_postgres::Pool;
 use jiff::Timestamp;
@@ -6,10 +6,10 @@ use tokio_postgres::Row;
 
 use super::{Session, StoreError};
 
-/// What the page of settings reads.
+/// The data of the page of settings.
 pub(crate) struct Installed {
     pub(crate) steps: Vec<Step>,
-    /// Seconds for which failed attempts, and received ids, are kept.
+    /// Retention of failed attempts, and of received ids, in seconds.
     pub(crate) keep_attempts: f64,
     pub(crate) keep_inbox: f64,
     pub(crate) log: Log,
@@ -22,7 +22,7 @@ pub(crate) struct Step {
     pub(crate) applied_at: Timestamp,
 }
 
-/// How many segments there are, and what they fill.
+/// The number of segments, and their size.
 #[derive(Default)]
 pub(crate) struct Log {
     pub(crate) ready: i64,

@@ -1,4 +1,4 @@
-//! A transaction of the console: bounded in time, bound to names of its own.
+//! A transaction of the console: limited in time, with names that do not depend on the search path.
 
 use std::time::Duration;
 
@@ -7,35 +7,35 @@ use tokio_postgres::types::Type;
 
 use super::StoreError;
 
-/// The longest wait for a connection of the pool.
+/// Timeout of getting a connection from the pool.
 const WAIT: Duration = Duration::from_secs(2);
-/// The longest wait for the first answer on one.
+/// Timeout of the first answer on a connection.
 const BEGIN: Duration = Duration::from_secs(10);
 const READ_ONLY: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY";
-/// How long a statement of a page may take.
+/// Timeout of a statement of a page.
 const PAGE: &str = "2s";
-/// How long one may whose answer all pages share: ten million jobs that nobody has counted yet are
-/// counted in a few seconds.
+/// Timeout of a statement whose answer all pages share: ten million jobs that no worker has counted
+/// yet are counted in a few seconds.
 const SHARED: &str = "10s";
-/// How long one of an action may.
+/// Timeout of a statement of an action.
 const ACTION: &str = "30s";
 
-/// An open transaction. One that is dropped before its end takes its connection along: nobody
-/// knows what that is at.
+/// An open transaction. If it is dropped before its end, its connection is closed, because its
+/// state is unknown.
 pub(crate) struct Session(Option<Object>);
 
 impl Session {
-    /// Read-only.
+    /// Begins a read-only transaction.
     pub(crate) async fn read(pool: &Pool) -> Result<Self, StoreError> {
         Self::begin(pool, READ_ONLY, PAGE).await
     }
 
-    /// For the snapshot that all pages share.
+    /// Begins a read-only transaction for the snapshot that all pages share.
     pub(crate) async fn read_shared(pool: &Pool) -> Result<Self, StoreError> {
         Self::begin(pool, READ_ONLY, SHARED).await
     }
 
-    /// To act.
+    /// Begins a transaction of an action.
     pub(crate) async fn act(pool: &Pool) -> Result<Self, StoreError> {
         Self::begin(pool, "BEGIN ISOLATION LEVEL READ COMMITTED", ACTION).await
     }
@@ -47,7 +47,7 @@ impl Session {
         let client = session.client()?;
         let bind = include_str!("session.sql");
         let bound: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 1] = [(&bound, Type::TEXT)];
-        // They go out together. One that is half open never answers.
+        // Both are sent together. A half-open connection never answers.
         let begun = async {
             tokio::try_join!(
                 client.batch_execute(begin),
@@ -59,32 +59,33 @@ impl Session {
         Ok(session)
     }
 
-    /// The connection.
+    /// Returns the connection.
     pub(crate) fn client(&self) -> Result<&tokio_postgres::Client, StoreError> {
         let object = self.0.as_ref();
         let ended = || StoreError::Failed("the transaction has ended".to_owned());
         Ok(object.ok_or_else(ended)?)
     }
 
-    /// Remembers this point, to which [`undo`](Self::undo) goes back after a statement that failed.
+    /// Sets a savepoint, to which [`undo`](Self::undo) returns after a statement that failed.
     pub(crate) async fn mark(&self) -> Result<(), StoreError> {
         Ok(self.client()?.batch_execute("SAVEPOINT mark").await?)
     }
 
-    /// Goes back to the last [`mark`](Self::mark).
+    /// Rolls back to the last [`mark`](Self::mark).
     pub(crate) async fn undo(&self) -> Result<(), StoreError> {
         Ok(self.client()?.batch_execute("ROLLBACK TO mark").await?)
     }
 
-    /// What operators do, in this transaction. No statement gets a name, so any pooler will do.
+    /// Returns a client for actions in this transaction. Statements are not named, so any pooler
+    /// works.
     pub(crate) fn jobs(&self) -> Result<posthaste::Client<&tokio_postgres::Client>, StoreError> {
         Ok(posthaste::Client::new(self.client()?))
     }
 
-    /// Commits.
+    /// Commits the transaction.
     pub(crate) async fn end(mut self) -> Result<(), StoreError> {
         self.client()?.batch_execute("COMMIT").await?;
-        // It goes back to the pool.
+        // The connection returns to the pool.
         drop(self.0.take());
         Ok(())
     }

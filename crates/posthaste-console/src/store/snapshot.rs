@@ -1,4 +1,4 @@
-//! The snapshot that all pages share, and actions by filter, in one transaction.
+//! Reads the snapshot that all pages share, and actions by filter, in one transaction.
 
 use deadpool_postgres::Pool;
 use posthaste_observe::Snapshot;
@@ -6,14 +6,14 @@ use posthaste_observe::Snapshot;
 use super::{Session, StoreError};
 use crate::action::Action;
 
-/// Actions by filter that are shown as they go on.
+/// Actions by filter that are read with the snapshot.
 const ACTIONS: i64 = 20;
 
-/// What all pages share.
+/// The data that all pages share.
 pub(crate) struct Shared {
     pub(crate) snapshot: Snapshot,
     pub(crate) actions: Vec<Action>,
-    /// Whether the console's role has the rights of a worker, with which everything is done.
+    /// Whether the console's role has the rights of a worker, which all actions need.
     pub(crate) role_may_act: bool,
 }
 

@@ -14,22 +14,22 @@ pub(crate) struct Synced {
     pub(crate) name: String,
     pub(crate) relation: String,
     pub(crate) key: String,
-    /// From a change until its job is due, in seconds.
+    /// Seconds from a change until its job is due.
     pub(crate) delay: f64,
     pub(crate) columns: Vec<String>,
-    /// None: no audit was made.
+    /// The last audit; `None` if there was none.
     pub(crate) audited: Option<Audited>,
 }
 
-/// What the last audit of a synced table has found.
+/// The result of the last audit of a synced table.
 pub(crate) struct Audited {
-    /// Its age.
+    /// Its age, in seconds.
     pub(crate) seconds: f64,
     pub(crate) rows: i64,
     pub(crate) documents: i64,
     pub(crate) differed: i64,
     pub(crate) repaired: i64,
-    /// Contents were compared too.
+    /// Whether contents were compared too.
     pub(crate) contents: bool,
 }
 
@@ -63,7 +63,7 @@ fn read(row: &Row) -> Result<Synced, tokio_postgres::Error> {
     })
 }
 
-/// How late the indexes of this snapshot are, and why, by their names.
+/// Returns the lag and the problems of the indexes of this snapshot, by their names.
 pub(crate) async fn behind(
     pool: &Pool,
     snapshot: &Snapshot,
@@ -78,7 +78,7 @@ pub(crate) async fn behind(
         .collect())
 }
 
-/// What a re-index would do.
+/// Returns the plan of a re-index.
 pub(crate) async fn plan_reindex(
     pool: &Pool,
     table: &str,
@@ -91,7 +91,7 @@ pub(crate) async fn plan_reindex(
     Ok(plan)
 }
 
-/// Begins it: how many documents are to be checked.
+/// Begins a re-index, and returns how many documents are to be checked.
 pub(crate) async fn begin_reindex(
     pool: &Pool,
     table: &str,

@@ -1,4 +1,4 @@
-//! The user's own tables, and what open transactions do to those of the queue.
+//! The user's own tables, and open transactions that affect the queue's tables.
 
 use deadpool_postgres::Pool;
 use jiff::Timestamp;
@@ -6,7 +6,7 @@ use tokio_postgres::Row;
 
 use super::{Session, StoreError};
 
-/// A table whose dead rows wait to be removed.
+/// A table with dead rows that vacuum has not removed.
 pub(crate) struct DeadRows {
     pub(crate) name: String,
     pub(crate) dead: i64,
@@ -14,7 +14,7 @@ pub(crate) struct DeadRows {
     pub(crate) vacuumed_at: Option<Timestamp>,
 }
 
-/// Server processes whose transaction has enqueued; a prepared transaction has none.
+/// Reads the process ids of transactions that have enqueued jobs; `None` for prepared transactions.
 pub(crate) async fn enqueuing(pool: &Pool) -> Result<Vec<Option<i32>>, StoreError> {
     let session = Session::read(pool).await?;
     let sql = include_str!("enqueuing.sql");
@@ -24,7 +24,7 @@ pub(crate) async fn enqueuing(pool: &Pool) -> Result<Vec<Option<i32>>, StoreErro
     Ok(pids?)
 }
 
-/// Tables with the most dead rows.
+/// Reads the tables with the most dead rows.
 pub(crate) async fn dead_rows(pool: &Pool) -> Result<Vec<DeadRows>, StoreError> {
     let session = Session::read(pool).await?;
     let sql = include_str!("dead_rows.sql");

@@ -1,4 +1,4 @@
-//! What workers have in their hands, and which have ended.
+//! Running jobs of workers, and workers that have ended.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ pub(crate) struct Ended {
     pub(crate) name: String,
     pub(crate) started_at: Timestamp,
     pub(crate) stopped_at: Timestamp,
-    /// In good order; else it was declared dead.
+    /// Whether it stopped cleanly; otherwise it was declared dead.
     pub(crate) is_clean: bool,
 }
 
-/// How many jobs each worker has in its hands.
+/// Counts the running jobs of each worker.
 pub(crate) async fn running_by_worker(pool: &Pool) -> Result<BTreeMap<i64, i64>, StoreError> {
     let session = Session::read(pool).await?;
     let sql = include_str!("running_by_worker.sql");
@@ -30,7 +30,7 @@ pub(crate) async fn running_by_worker(pool: &Pool) -> Result<BTreeMap<i64, i64>,
     read.collect()
 }
 
-/// Workers that have ended lately.
+/// Reads the workers that ended within the last day.
 pub(crate) async fn ended_workers(pool: &Pool) -> Result<Vec<Ended>, StoreError> {
     let session = Session::read(pool).await?;
     let sql = include_str!("ended_workers.sql");
