@@ -1,4 +1,4 @@
-//! Serves the console of the database that DATABASE_URL names, for operators of this machine.
+//! Serves the console of the database in DATABASE_URL, for operators of this machine.
 //!
 //! `DATABASE_URL=postgres:///app cargo run -p posthaste-console --example console`
 

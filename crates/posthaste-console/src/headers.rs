@@ -74,7 +74,7 @@ fn protect(headers: &mut HeaderMap, nonce: &str) {
     }
 }
 
-/// Forbids caching, unless the response has a lifetime of its own: pages show the current state.
+/// Forbids caching unless the response sets Cache-Control: pages show the current state.
 pub(crate) async fn never_cached(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     let headers = response.headers_mut();

@@ -1,6 +1,6 @@
 //! Notices about the last action on the next page. A cookie for one page carries a word and a
-//! number, so nobody else can choose the text. Addresses do not change, so a page that is reloaded
-//! or shared shows no notice.
+//! number, so another site cannot choose the text. Addresses do not change, so a page that is
+//! reloaded or shared shows no notice.
 
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Redirect, Response};

@@ -1,4 +1,4 @@
-//! What actions do to the database, and what is logged about them.
+//! Actions: their effect on the database, and their lines in the log.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -72,7 +72,7 @@ async fn a_rate_is_set_changed_and_taken_away() {
         let answer = console.post("/queues/limit", &fields).await;
         assert_eq!(answer.status(), StatusCode::BAD_REQUEST, "{rate} in {per}");
     }
-    // A period that is none of the usual ones stays chosen.
+    // A period that is not one of the choices stays selected.
     let tenths = "SELECT posthaste.limit_rate('mail', 90, '10 min')";
     client.batch_execute(tenths).await.unwrap();
     eventually(SOON, "it is seen", async || {
@@ -141,7 +141,7 @@ async fn selected_jobs_are_cancelled_retried_and_redriven() {
     }
 }
 
-/// How many jobs an action by filter did, which ends within its request, or soon after it.
+/// Returns how many jobs an action by filter did that ends within its request or soon after.
 async fn done_at_once(console: &Console, fields: &[(&str, &str)]) -> String {
     let path = console.act("/bulk", fields).await;
     let page = bulk::ended(console, &path, "finished").await;
@@ -319,7 +319,7 @@ async fn a_filter_of_kept_jobs_is_deleted_and_says_which_state_is_meant() {
     assert!(whichever.text().await.unwrap().contains("choose a state"));
 }
 
-/// What was logged.
+/// The log of the process.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -341,7 +341,8 @@ impl MakeWriter<'_> for Log {
     }
 }
 
-// Its log is the process's: cargo-nextest gives each test a process, and cargo test the first.
+// The log is that of the process: cargo-nextest gives each test a process, and with cargo test this
+// test must be the first to set it.
 #[tokio::test]
 async fn each_action_is_logged_with_user_target_and_count() {
     let log = Log::default();

@@ -1,4 +1,4 @@
-//! Actions on all jobs of a filter: durable, seen as they go on, and each job once.
+//! Actions on all jobs of a filter are durable, show their progress, and act on each job once.
 
 mod driven;
 
@@ -8,14 +8,14 @@ use tokio_postgres::Client;
 
 use crate::support::{self, Console, SOON, console, database, enqueue, given_up};
 
-/// This many jobs that wait, in the order of their numbers.
+/// Enqueues this many jobs, in the order of their ids.
 async fn waiting(client: &Client, name: &str, jobs: i32) {
     let sql = "INSERT INTO posthaste.job (name, queue) \
                SELECT $1, 'mail' FROM generate_series(1, $2)";
     client.execute(sql, &[&name, &jobs]).await.unwrap();
 }
 
-/// This many jobs that were given up one after the other.
+/// Inserts this many dead jobs that were given up one after the other.
 async fn dead(client: &Client, name: &str, jobs: i32) {
     let sql = "INSERT INTO posthaste.dead (id, died_at, enqueued_at, scheduled_at, expires_at, \
                  priority, attempt, max_attempts, kwargs_bytes, crashes, state, queue, name, tag, \
@@ -31,13 +31,13 @@ async fn number(client: &Client, sql: &str) -> i64 {
     posthaste_testkit::number(client, sql).await.unwrap()
 }
 
-/// The n-th job that was given up first.
+/// Returns the id of the n-th given-up job, the oldest first.
 async fn nth_dead(client: &Client, n: i32) -> i64 {
     let sql = format!("SELECT id FROM posthaste.dead ORDER BY died_at OFFSET {n} LIMIT 1");
     number(client, &sql).await
 }
 
-/// Somebody who is at one row, so that the batch that wants it has to wait.
+/// A session that locks a row, so that a batch that needs the row waits.
 struct Holder(Client);
 
 impl Holder {
@@ -53,14 +53,14 @@ impl Holder {
     }
 }
 
-/// How many jobs a page says are done.
+/// Returns how many jobs are done according to a page.
 pub fn done(page: &str) -> String {
     let cell = page.split(".done\">").nth(1).expect("how many are done");
     let number = cell.split([' ', '<']).next().unwrap_or_default();
     number.trim_end_matches(',').to_owned()
 }
 
-/// The page of an action, once it says so of its state.
+/// Returns the page of an action once it shows this state.
 pub async fn ended(console: &Console, path: &str, state: &str) -> String {
     let wanted = format!(".state\">{state}</span>");
     eventually(SOON, &format!("{path} is {state}"), async || {
@@ -71,12 +71,13 @@ pub async fn ended(console: &Console, path: &str, state: &str) -> String {
     console.page(path).await
 }
 
-/// The page of an action, once it has done some jobs and waits for somebody.
+/// Returns the page of an action once it has done some jobs and waits for a lock.
 async fn held(console: &Console, path: &str) -> String {
     ended(console, path, "tries again").await
 }
 
-/// The same, once it has done this many: a batch may be tried again for another reason before.
+/// Returns the same page once this many jobs are done: a batch may be retried earlier for another
+/// reason.
 async fn held_behind(console: &Console, path: &str, jobs: &str) -> String {
     eventually(SOON, &format!("{jobs} are done"), async || {
         Ok(done(&held(console, path).await) == jobs)
@@ -128,7 +129,7 @@ async fn ten_thousand_wrong_jobs_are_cancelled_while_no_worker_runs_and_one_sees
         "{overview}"
     );
     assert!(overview.contains("href=\"/bulk/1\""), "{overview}");
-    // Jobs that come later are not selected.
+    // Jobs that are enqueued later are not selected.
     waiting(&client, "wrong", 50).await;
     holder.lets_go().await;
     let page = ended(&console, &path, "finished").await;
@@ -189,7 +190,7 @@ async fn jobs_that_die_again_are_not_redriven_again() {
     let of_it = "INSERT INTO posthaste.unique_key (key, id) VALUES ('held', 1)";
     let holder = Holder::of(&database, of_it).await;
     let console = console(&database).await;
-    // Whichever state: those that end as cancelled meanwhile would be met after the dead ones.
+    // Without a state: jobs that are cancelled during the action would be met after the dead ones.
     let fields = [
         ("do", "redrive"),
         ("filter", "name:old"),

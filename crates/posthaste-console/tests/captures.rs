@@ -1,4 +1,4 @@
-//! Captures, as rows of their tables: no process runs them here.
+//! Captures, as rows of their tables: no process runs them in these tests.
 
 use reqwest::StatusCode;
 use tokio_postgres::Client;
@@ -42,7 +42,7 @@ async fn captures_are_shown_with_their_state_and_lag_and_paused_and_resumed() {
         "The capture is paused",
         "<strong>orders</strong>",
         "slot_of_orders",
-        // The server of this test logs too little for a slot.
+        // The wal_level of this server is too low for a slot.
         "its slot is lost",
         "state failing\">stopped",
         "2 h",

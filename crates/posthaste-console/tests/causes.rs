@@ -1,4 +1,4 @@
-//! Why jobs were given up: causes above the list, and the lists and actions that they select.
+//! Causes of given-up jobs: the summary above a list, and the lists and actions that it selects.
 
 use posthaste_testkit::number;
 use tokio_postgres::Client;
@@ -7,7 +7,7 @@ use crate::bulk;
 use crate::lists::all;
 use crate::support::{console, database};
 
-/// Jobs that were given up, with errors by their number.
+/// Inserts given-up jobs, with their numbers in their errors.
 async fn given_up(client: &Client, state: &str, queue: &str, name: &str, jobs: i32, error: &str) {
     let sql = format!(
         "INSERT INTO posthaste.dead (id, enqueued_at, scheduled_at, expires_at, priority, attempt,
@@ -19,7 +19,7 @@ async fn given_up(client: &Client, state: &str, queue: &str, name: &str, jobs: i
     client.execute(&sql, &values).await.unwrap();
 }
 
-/// Of each cause on a page the address, the jobs and the text.
+/// Returns the address, the number of jobs and the text of each cause on a page.
 fn causes(page: &str) -> Vec<(String, String, String)> {
     let Some((_, section)) = page.split_once("id=\"causes\"") else {
         return Vec::new();
@@ -54,7 +54,7 @@ async fn causes_of_dead_jobs_are_counted_and_each_links_to_its_jobs() {
     let found = causes(&console.page("/dead").await);
     let shown = found.iter().map(|(_, jobs, error)| (&**jobs, &**error));
     let expected = [
-        // The number before a percent sign is folded, too.
+        // The number before a percent sign is replaced too.
         ("40", "timeout after # ms: #% &#34;x\\y&#34; of #"),
         ("30", "row #"),
         ("20", "timeout"),

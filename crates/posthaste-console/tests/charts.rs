@@ -1,4 +1,4 @@
-//! Charts of how queues went.
+//! Charts of the history of queues.
 
 use posthaste_console::Settings;
 use posthaste_testkit::{PgServer, PgVersion, eventually};
@@ -7,7 +7,8 @@ use tokio_postgres::Client;
 
 use crate::support::{self, SOON, console, console_of, console_with, database, enqueue, operator};
 
-/// Samples of the last hour, of a queue that does sixty jobs a minute, but for some minutes.
+/// Inserts samples of the last hour, of a queue that completes sixty jobs a minute, without those
+/// of some minutes.
 async fn sampled(client: &Client, queue: &str, without: &str) {
     let sql = format!(
         "INSERT INTO posthaste.sample (span, at, queue, come, done, failed, started, waited,
@@ -19,7 +20,7 @@ async fn sampled(client: &Client, queue: &str, without: &str) {
     client.execute(&sql, &[&queue]).await.unwrap();
 }
 
-/// The path of the line with this class in the first chart.
+/// Returns the path of the line with this class in the first chart.
 fn path<'a>(page: &'a str, class: &str) -> &'a str {
     let charts = page.split("<section id=\"charts\">").nth(1).unwrap();
     let line = charts
@@ -107,8 +108,8 @@ async fn a_store_that_began_to_count_anew_has_no_negative_rate() {
     assert!(!page.contains("-133"), "{page}");
 }
 
-/// How often the leader was read: while nobody has asked for a page, only whether a
-/// sample is due. The server says so some seconds later.
+/// Counts reads of the leader's table: before the first page, a console reads it only to check
+/// whether a sample is due. The server reports them some seconds later.
 const TRIED: &str = "SELECT coalesce(sum(seq_scan + idx_scan), 0)::bigint FROM pg_stat_user_tables
     WHERE schemaname = 'posthaste' AND relname = 'leader'";
 
@@ -119,7 +120,7 @@ async fn operator_consoles_take_samples_without_viewers() {
     enqueue(&client, "mail.send", "mail", "{}").await;
     let _console = console(&database).await;
     eventually(SOON, "a sample is taken", async || {
-        // Of the queue and of all, a minute, ten minutes and an hour apart.
+        // Samples of the queue and of the whole database, for a minute, ten minutes and an hour.
         Ok(samples(&client).await >= 6)
     })
     .await
@@ -160,7 +161,7 @@ async fn a_role_that_may_not_write_sees_charts_and_causes_no_error() {
     posthaste::grant_roles(&mut client).await.unwrap();
     let pool = database.pool_as("posthaste_observer", 2).unwrap();
     let console = console_of(pool, operator()).await;
-    // Nobody has asked for a page yet: it would have taken a sample, or polled for actions.
+    // No page was requested yet; a request would have taken a sample, or polled for actions.
     let ended = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
                   AND query = 'COMMIT' AND state = 'idle' AND pid <> pg_backend_pid()";
     eventually(SOON, "it has begun by itself", async || {

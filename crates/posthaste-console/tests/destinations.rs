@@ -1,11 +1,11 @@
-//! How relays go, and whether their queues rest.
+//! The states of relays and of their queues.
 
 use posthaste_console::Settings;
 use tokio_postgres::Client;
 
 use crate::support::{console, console_with, database, enqueue};
 
-/// A living worker whose relay reported this.
+/// Inserts a live worker whose relay reported this state.
 pub async fn relay(client: &Client, queue: &str, state: &str, error: Option<&str>) {
     let worker = "INSERT INTO posthaste.worker (name, queues) VALUES ('relay', ARRAY[$1]) \
                   RETURNING id";

@@ -1,4 +1,4 @@
-//! Who may come in, from where, and what a browser may do with the pages.
+//! Authentication, the origin of requests, and the security headers of pages.
 
 use posthaste_console::{Access, Role, Settings};
 use posthaste_testkit::TestDb;

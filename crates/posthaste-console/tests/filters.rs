@@ -1,4 +1,4 @@
-//! Filters by priority, ordering key and worker: in lists of every place, and in actions.
+//! Filters by priority, ordering key and worker, in lists of every place and in actions.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::bulk;
 use crate::lists::all;
 use crate::support::{Console, SOON, console, database, enqueue, given_up, state};
 
-/// Jobs with priorities and keys in every place of jobs that no worker has.
+/// Jobs with priorities and keys in every place of jobs that no worker runs.
 const JOBS: &str = "
     INSERT INTO posthaste.job (name, queue, priority, ordering_key, scheduled_at) VALUES
       ('now', 'mail', 5, NULL, now()),
@@ -26,7 +26,7 @@ async fn dead(client: &Client, column: &str) -> i64 {
     id
 }
 
-/// Of the jobs that wait.
+/// Returns the states of waiting jobs that match.
 async fn states(client: &Client, filter: &str) -> Vec<String> {
     let sql = format!(
         "SELECT state FROM posthaste.job

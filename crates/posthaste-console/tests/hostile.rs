@@ -1,11 +1,11 @@
-//! Names, arguments and addresses that want to be more than text.
+//! Names, arguments and addresses that contain markup or control characters.
 
 use reqwest::StatusCode;
 use tokio_postgres::Client;
 
 use crate::support::{console, database, enqueue, given_up};
 
-/// No page may hold these as they are.
+/// Texts that no page may contain unescaped.
 const MARKS: [&str; 4] = ["<script>alert", "<img src=x", "\" onload=", "\u{202e}"];
 
 fn is_harmless(page: &str, path: &str) {
@@ -18,7 +18,7 @@ fn is_harmless(page: &str, path: &str) {
 
 const QUEUE: &str = "<img src=x onerror=alert(2)>'\"&";
 
-/// Puts hostile names and arguments wherever there are some: a job that waits, and one that died.
+/// Inserts hostile names and arguments in every place: into a waiting job and a dead one.
 pub async fn seed(client: &Client) -> (i64, i64) {
     let name = "<script>alert(1)</script>\" onload='x' \u{1b}[31m\u{202e}\r\n<img src=x onerror=y>";
     let kwargs = serde_json::json!({

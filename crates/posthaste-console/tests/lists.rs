@@ -1,4 +1,4 @@
-//! Lists of jobs: what they hold, how they go on, and what bounds them.
+//! Lists of jobs: their content, their pages, and their limits.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use tokio_postgres::Client;
 use crate::support::{Console, SOON, console, database, enqueue, given_up};
 use crate::{bulk, schedules};
 
-/// The numbers of the jobs on a page.
+/// Returns the ids of the jobs on a page.
 fn numbers(page: &str) -> Vec<i64> {
     let boxes = page.split("name=\"id\" value=\"").skip(1);
     boxes
@@ -18,14 +18,14 @@ fn numbers(page: &str) -> Vec<i64> {
         .collect()
 }
 
-/// The address of the next page.
+/// Returns the address of the next page.
 fn next(page: &str) -> Option<String> {
     let rest = page.split("rel=\"next\" href=\"").nth(1)?;
     let address = rest.split('"').next()?;
     Some(address.replace("&#38;", "&").replace("&amp;", "&"))
 }
 
-/// Follows a list to its end: all numbers, none twice.
+/// Follows a list to its end, and returns all ids, none of which may appear twice.
 pub async fn all(console: &Console, first: &str) -> BTreeSet<i64> {
     let mut found = BTreeSet::new();
     let mut address = Some(first.to_owned());
@@ -113,7 +113,7 @@ async fn given_up_jobs_are_listed_by_their_state_and_error_and_continued() {
     assert!(page.contains("The filter is invalid"), "{page}");
 }
 
-/// As many claims of jobs that are done, as a busy segment has them.
+/// Inserts as many claims of completed jobs as a busy segment has.
 const FINISHED: &str = "
     INSERT INTO posthaste.claim_0 (batch, worker, queue, priority, token, lo, hi, from_xid, from_id,
                                    to_xid, to_id, n, exhausted)

@@ -5,7 +5,7 @@ use reqwest::Response;
 
 use crate::support::{self, SOON, console, database, enqueue};
 
-/// Reads a stream until it says something.
+/// Reads a stream until it contains a text.
 async fn until(stream: &mut Response, received: &mut String, text: &str) {
     let reads = async {
         while !received.contains(text) {

@@ -1,4 +1,4 @@
-//! The console, asked over HTTP, of real databases.
+//! The console, tested over HTTP with real databases.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

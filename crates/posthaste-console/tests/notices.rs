@@ -1,4 +1,4 @@
-//! The message that says what was just done.
+//! The notice about the last action.
 
 use crate::support::{console, database, enqueue};
 

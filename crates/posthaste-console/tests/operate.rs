@@ -1,4 +1,4 @@
-//! Queues that are drained and keep what is done, workers with their jobs, and what is set.
+//! Queues that are drained or that keep completed jobs, workers with their jobs, and settings.
 
 use posthaste_console::{Access, Role, Settings};
 use posthaste_testkit::eventually;
@@ -154,7 +154,7 @@ async fn a_job_page_shows_its_neighbours_in_order() {
     let rows = client.query(sql, &[]).await.unwrap();
     let ids: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
     let console = console(&database).await;
-    // A leader gives them their turns; nobody works on their queue.
+    // A leader gives the jobs their turns; no worker serves their queue.
     let worker = posthaste::Worker::builder(database.pool(4).unwrap())
         .queue("nothing", 1)
         .handler("*", |_, _| async { Ok(posthaste::Outcome::Done) })

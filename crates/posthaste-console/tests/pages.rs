@@ -1,4 +1,4 @@
-//! What the pages show.
+//! The content of the pages.
 
 use posthaste_console::Settings;
 use posthaste_testkit::PgServer;

@@ -16,7 +16,7 @@ fn prefixed() -> Settings {
     }
 }
 
-/// The values of all attributes of a page that are addresses.
+/// Returns the values of all attributes of a page that are addresses.
 fn addresses(page: &str) -> impl Iterator<Item = String> {
     let names = ["href", "action", "formaction", "src", "data-live"];
     let parts = names.map(|name| {
@@ -78,7 +78,7 @@ async fn actions_of_a_prefixed_console_lead_back_under_the_prefix() {
     let cookie = sent.headers()["set-cookie"].to_str().unwrap();
     assert!(cookie.contains(&format!("; Path={PREFIX}/;")), "{cookie}");
     assert_eq!(state(&client, id.parse().unwrap()).await, "cancelled");
-    // A proxy may take the prefix away before it asks.
+    // A proxy may remove the prefix from its requests.
     let page = console.page(&format!("/jobs/{id}")).await;
     assert!(page.contains(&format!("href=\"{PREFIX}/jobs\"")), "{page}");
 }

@@ -1,4 +1,4 @@
-//! People whom a proxy names: who counts as the proxy, whom it names, and what each may do.
+//! Users whom a proxy names: which peer counts as the proxy, and what each user may do.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::support::{Console, console_with, database, enqueue, state};
 
-/// Where the proxy of these tests is; everybody else comes from 127.0.0.1.
+/// The address of the proxy in these tests; other clients use 127.0.0.1.
 const PROXY: [u8; 4] = [127, 0, 0, 2];
 
 async fn proxied(database: &TestDb) -> Console {
@@ -33,7 +33,7 @@ async fn proxied(database: &TestDb) -> Console {
     Console::at(console.base, http)
 }
 
-/// As the proxy sends it, with these names.
+/// Returns the headers that the proxy sends with these names.
 fn named(console: &Console, names: &[&str]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert("origin", console.base.parse().unwrap());
@@ -118,7 +118,7 @@ async fn requests_around_the_proxy_are_rejected() {
     }
 }
 
-/// What is logged while it is there.
+/// The log while it is set.
 #[derive(Clone, Default)]
 struct Log(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
 

@@ -1,4 +1,4 @@
-//! A console of a replica reads, and says that it does nothing else.
+//! A console of a replica reads, and reports that it cannot do anything else.
 
 use posthaste_testkit::{PgServer, PgVersion, eventually};
 use reqwest::StatusCode;

@@ -1,4 +1,4 @@
-//! Jobs that are due later, and jobs that come again and again.
+//! Jobs that are due later, and periodic jobs.
 
 use posthaste_testkit::{TestDb, eventually};
 use reqwest::StatusCode;
@@ -6,7 +6,7 @@ use tokio_postgres::Client;
 
 use crate::support::{self, SOON, console, database, enqueue, state};
 
-/// The numbers of the jobs on a page, in their order.
+/// Returns the ids of the jobs on a page, in their order.
 fn numbers(page: &str) -> Vec<i64> {
     let boxes = page.split("name=\"id\" value=\"").skip(1);
     boxes
@@ -14,7 +14,7 @@ fn numbers(page: &str) -> Vec<i64> {
         .collect()
 }
 
-/// A job that is due this many minutes from now.
+/// Enqueues a job that is due this many minutes from now.
 pub async fn later(client: &Client, name: &str, minutes: i32) -> i64 {
     let sql = "SELECT posthaste.enqueue($1, queue => 'mail', \
                scheduled_at => now() + make_interval(mins => $2))";
@@ -79,7 +79,7 @@ async fn scheduled_jobs_can_be_run_now_or_cancelled() {
     assert_eq!(numbers(&console.page("/scheduled").await), [stays]);
 }
 
-/// A periodic job that comes so long from now.
+/// Inserts a periodic job with this next time.
 pub async fn put(client: &Client, name: &str, next_at: &str) {
     let sql = "INSERT INTO posthaste.periodic \
                    (name, schedule, time_zone, job, kwargs, queue, next_at) \
@@ -89,7 +89,7 @@ pub async fn put(client: &Client, name: &str, next_at: &str) {
     client.execute(sql, &[&name, &next_at]).await.unwrap();
 }
 
-/// How many jobs came of it.
+/// Returns how many jobs it enqueued.
 pub async fn jobs_of(client: &Client, database: &TestDb) -> i64 {
     let sql = "SELECT count(*) FROM posthaste.job WHERE name = 'report' AND queue = 'reports'";
     let row = client.query_one(sql, &[]).await;
@@ -158,8 +158,8 @@ async fn a_periodic_job_that_is_off_comes_on_no_tick_until_it_is_switched_on() {
         page.contains("The periodic job is off:") && page.contains("Switch on"),
         "{page}"
     );
-    // One whose tick is past as well says when the leader has checked; a program brings the first
-    // one along again.
+    // Another periodic job is due too, so that its job shows that the leader has checked. A program
+    // declares the first one again.
     let other = "INSERT INTO posthaste.periodic (name, schedule, job, next_at) \
                  VALUES ('other', '* * * * *', 'other', now() - interval '1 minute')";
     client.execute(other, &[]).await.unwrap();

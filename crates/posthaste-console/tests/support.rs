@@ -1,5 +1,5 @@
-//! What the tests share: a migrated database, a console of it, and a client that asks as a browser
-//! would.
+//! The shared parts of the tests: a migrated database, its console, and a client that behaves like
+//! a browser.
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -11,19 +11,19 @@ use reqwest::header::{HeaderMap, HeaderValue, ORIGIN};
 use reqwest::{Response, StatusCode};
 use tokio_postgres::Client;
 
-/// A worker asks this when it starts. It refuses a copy in which something was worked before.
+/// The query of a starting worker, which refuses a copy in which jobs have run before.
 const GREETING: &str = "SELECT posthaste.check_identity()";
 
-/// The longest a test waits for something that should be there soon.
+/// The longest time that a test waits for something that should happen soon.
 pub const SOON: Duration = Duration::from_secs(60);
 
-/// A migrated database on the shared server.
+/// Creates a migrated database on the shared server.
 pub async fn database() -> TestDb {
     let server = PgServer::shared(PgVersion::any()).expect("a shared server");
     migrated(server).await
 }
 
-/// A migrated database of this name on a server of the test's own.
+/// Creates a migrated database of this name on a server of one test.
 pub async fn named(server: &PgServer, name: &str) -> TestDb {
     let admin = connect(&server.url("postgres")).await.expect("the server");
     let create = format!("CREATE DATABASE {name}");
@@ -34,7 +34,7 @@ pub async fn named(server: &PgServer, name: &str) -> TestDb {
     database.greeted(GREETING)
 }
 
-/// A migrated database on this server.
+/// Creates a migrated database on this server.
 pub async fn migrated(server: &PgServer) -> TestDb {
     let template = "posthaste_console";
     let migrate = async |url: String| {
@@ -46,7 +46,7 @@ pub async fn migrated(server: &PgServer) -> TestDb {
     copy.expect("a migrated database").greeted(GREETING)
 }
 
-/// A console, and who asks it.
+/// A console, and its client.
 pub struct Console {
     pub base: String,
     pub http: reqwest::Client,
@@ -54,7 +54,7 @@ pub struct Console {
     notice: Mutex<Option<String>>,
 }
 
-/// Settings of an operator.
+/// Returns the settings of an operator.
 pub fn operator() -> Settings {
     Settings {
         role: Role::Operator,
@@ -62,7 +62,7 @@ pub fn operator() -> Settings {
     }
 }
 
-/// The console of a database, for operators.
+/// Starts the console of a database, for operators.
 pub async fn console(database: &TestDb) -> Console {
     console_with(database, operator()).await
 }
@@ -87,7 +87,7 @@ pub async fn console_of(pool: deadpool_postgres::Pool, settings: Settings) -> Co
 }
 
 impl Console {
-    /// The console at this address, as this client asks it.
+    /// Returns the console at this address, with this client.
     pub fn at(base: String, http: reqwest::Client) -> Self {
         Self {
             base,
@@ -104,14 +104,14 @@ impl Console {
         request.send().await.expect("an answer")
     }
 
-    /// A page that must be there.
+    /// Returns a page, which must exist.
     pub async fn page(&self, path: &str) -> String {
         let answer = self.get(path).await;
         assert_eq!(answer.status(), StatusCode::OK, "{path}");
         answer.text().await.expect("a page")
     }
 
-    /// As a form of the console's own pages is sent.
+    /// Sends a form as the console's own pages do.
     pub async fn post(&self, path: &str, fields: &[(&str, &str)]) -> Response {
         let mut headers = HeaderMap::new();
         let origin = HeaderValue::from_str(&self.base).expect("an origin");
@@ -135,8 +135,8 @@ impl Console {
         request.body(body).send().await.expect("an answer")
     }
 
-    /// An action, which leads back to a page: its address, and after `#` what that page says was
-    /// done.
+    /// Sends an action that redirects to a page, and returns the address of that page, followed by
+    /// `#` and its notice.
     pub async fn act(&self, path: &str, fields: &[(&str, &str)]) -> String {
         let answer = self.post(path, fields).await;
         let status = answer.status();
@@ -159,14 +159,14 @@ impl Console {
     }
 }
 
-/// As a worker does that is not there: nothing of its work is done.
+/// Makes a worker that does not exist the leader, so that no maintenance is done.
 pub async fn lead(client: &Client) {
     let sql = "INSERT INTO posthaste.leader (worker, until)
                VALUES (0, clock_timestamp() + interval '1 h')";
     client.batch_execute(sql).await.unwrap();
 }
 
-/// Enqueues one job: its number.
+/// Enqueues a job, and returns its id.
 pub async fn enqueue(client: &Client, name: &str, queue: &str, kwargs: &str) -> i64 {
     let sql = "SELECT posthaste.enqueue($1, $2::text::jsonb, queue => $3)";
     client
@@ -176,7 +176,7 @@ pub async fn enqueue(client: &Client, name: &str, queue: &str, kwargs: &str) -> 
         .get(0)
 }
 
-/// A job that was given up so: its number.
+/// Inserts a job that was given up in this state, and returns its id.
 pub async fn given_up(client: &Client, state: &str, name: &str, error: &str) -> i64 {
     let sql = "INSERT INTO posthaste.dead (id, enqueued_at, scheduled_at, expires_at, priority, \
                  attempt, max_attempts, kwargs_bytes, crashes, state, queue, name, tag, \
@@ -192,7 +192,7 @@ pub async fn given_up(client: &Client, state: &str, name: &str, error: &str) -> 
         .get(0)
 }
 
-/// The state of a job.
+/// Returns the state of a job.
 pub async fn state(client: &Client, id: i64) -> String {
     let sql = "SELECT state FROM posthaste.find($1)";
     client.query_one(sql, &[&id]).await.expect("a job").get(0)

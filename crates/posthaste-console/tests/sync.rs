@@ -1,4 +1,4 @@
-//! Synced tables: how far their indexes are, and re-indexes that are chosen, begun, paused and
+//! Synced tables: the lag of their indexes, and re-indexes that are selected, started, paused and
 //! cancelled.
 
 use posthaste_console::Settings;
@@ -9,7 +9,7 @@ use tokio_postgres::Client;
 use crate::bulk;
 use crate::support::{console, console_with, database, given_up};
 
-/// A synced table of twenty pages of four owners, whose jobs are gone.
+/// Creates a synced table of twenty pages of four owners, whose jobs are removed.
 pub async fn pages(database: &TestDb) -> Client {
     let client = database.client().await.unwrap();
     let table = "CREATE TABLE page (id bigint PRIMARY KEY, \"own\"\"er\" text NOT NULL, \
@@ -23,7 +23,7 @@ pub async fn pages(database: &TestDb) -> Client {
     client
 }
 
-/// The ids of re-indexes that wait.
+/// Returns the ids of waiting jobs of re-indexes.
 pub async fn waiting(client: &Client) -> Vec<i64> {
     let sql = "SELECT (kwargs ->> 'id')::bigint FROM posthaste.job \
                WHERE queue = 'sync.page.reindex' AND state = 'available' ORDER BY 1";
@@ -134,7 +134,7 @@ async fn documents_of_one_user_are_shown_first_and_then_looked_at_again() {
 async fn documents_are_chosen_by_ids_by_time_and_all_and_their_reindex_rests_and_is_cancelled() {
     let database = database().await;
     let client = pages(&database).await;
-    // Whatever zone the database has: all times of the console are of UTC.
+    // All times of the console are in UTC, regardless of the database's time zone.
     let zone = format!(
         "ALTER DATABASE {} SET timezone = 'America/New_York'",
         database.name()

@@ -1,4 +1,4 @@
-//! Transactions over documents, which a search server holds.
+//! Transactions over documents, which a search server stores.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use crate::support::{Console, SOON, console_with, database};
 
 const HOUR: i64 = 3_600;
 
-/// Its clock begins long ago: from now on it is as late there as here.
+/// The clock of the fake server begins in the past: this sets it to the present.
 fn catch_up(fake: &FakeElastic) {
     const BEGIN: i64 = 1_767_225_600_000;
     let ms = Timestamp::now().as_millisecond() - BEGIN;
@@ -28,12 +28,12 @@ pub async fn prepared() -> (FakeElastic, Arc<Coordinator>) {
     let fake = FakeElastic::start(1).await.unwrap();
     catch_up(&fake);
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // A password that no page may tell.
+    // A password that no page may contain.
     let url = fake.url().replace("http://", "http://elastic:geheim@");
     (fake, opened(&url, "").await)
 }
 
-/// Two indexes with two documents, whose names begin so.
+/// Creates two indexes with two documents, whose names begin with this prefix.
 async fn opened(url: &str, prefix: &str) -> Arc<Coordinator> {
     let client = Client::new(reqwest::Client::builder().no_proxy(), url).unwrap();
     let [documents, transactions] =
@@ -46,7 +46,7 @@ async fn opened(url: &str, prefix: &str) -> Arc<Coordinator> {
     Arc::new(coordinator)
 }
 
-/// A console, and the database that it is of.
+/// Starts a console, and returns it with its database.
 async fn console(coordinator: &Arc<Coordinator>) -> (TestDb, Console) {
     let settings = Settings {
         two_phase: Some(Arc::clone(coordinator)),
@@ -57,7 +57,7 @@ async fn console(coordinator: &Arc<Coordinator>) -> (TestDb, Console) {
     (database, console)
 }
 
-/// Writes one down as somebody left it, who moved it so long ago.
+/// Writes a transaction as a stopped process left it, which moved it this long ago.
 pub async fn left(
     coordinator: &Coordinator,
     id: &str,
@@ -254,7 +254,7 @@ async fn long_lists_of_transactions_are_truncated_with_a_notice() {
 async fn a_search_server_that_does_not_answer_delays_a_page_by_two_seconds_and_is_left_alone_then()
 {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // It takes connections and what is sent to it, and says nothing.
+    // It accepts connections and requests, and never answers.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://elastic:geheim@{}", listener.local_addr().unwrap());
     let asked = Arc::new(AtomicUsize::new(0));

@@ -1,4 +1,4 @@
-//! Every action, by a mouse: what it does to the database.
+//! Every action by mouse, and its effect on the database.
 
 use super::kit::Window;
 use crate::support::{console, database, enqueue, given_up};

@@ -1,4 +1,4 @@
-//! Who comes in, and what they then see.
+//! Ways to authenticate, and the pages afterwards.
 
 use posthaste_console::{Access, Role, Settings};
 
@@ -25,7 +25,7 @@ async fn a_token_session_lasts_until_sign_out() {
         assert_eq!(window.barriers(&[]).await, Vec::<String>::new());
         assert_eq!(window.stands_out().await, Vec::<String>::new());
     }
-    // The page that asks for it is not a fault of anybody's.
+    // The browser reports the 401 of the login page, which is not a fault.
     let asked = window.complaints().await;
     assert!(asked.iter().all(|text| text.contains("401")), "{asked:?}");
     window.fill("input[name=token]", "a short one").await;
@@ -102,7 +102,7 @@ async fn a_console_under_a_path_is_live_and_acts_by_keys() {
         .execute("SELECT posthaste.pause('mail')", &[])
         .await
         .unwrap();
-    // The sentence comes from the stream, with its link.
+    // The sentence arrives over the stream, with its link.
     window.until_it_says("Queue mail is paused since").await;
     let links = "Array.from(document.querySelectorAll('.verdict a'), (one) => one.pathname)";
     let links = window.value(links).await;

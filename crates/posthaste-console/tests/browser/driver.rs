@@ -1,5 +1,6 @@
-//! A session of ChromeDriver, in the words of WebDriver. Written by hand: the libraries for it turn
-//! on serde_json's order of keys for all programs of the workspace, or have a licence of their own.
+//! A session of ChromeDriver over the WebDriver protocol. It is written by hand: the existing
+//! libraries enable serde_json's key order for all programs of the workspace, or have a licence of
+//! another kind.
 
 use anyhow::{Context as _, bail};
 use base64::Engine as _;
@@ -7,17 +8,17 @@ use base64::engine::general_purpose::STANDARD;
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 
-/// By what WebDriver names an element.
+/// The key of an element's id in WebDriver's JSON.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
-/// A session, which the browser keeps until it is ended.
+/// A session, which exists in the browser until it is ended.
 pub struct Driver {
     http: Client,
-    /// Where it is asked.
+    /// The URL of the session.
     session: String,
 }
 
-/// An element of the page that is shown.
+/// An element of the current page.
 pub struct Element<'a> {
     driver: &'a Driver,
     id: String,
@@ -41,30 +42,30 @@ impl Driver {
         self.ask(Method::DELETE, "", None).await.map(drop)
     }
 
-    /// Goes to a page, and waits until it has loaded.
+    /// Opens a page, and waits until it has loaded.
     pub async fn go(&self, address: &str) -> anyhow::Result<()> {
         self.post("/url", json!({ "url": address })).await.map(drop)
     }
 
-    /// What a script returns.
+    /// Runs a script, and returns its result.
     pub async fn run(&self, script: &str) -> anyhow::Result<Value> {
         let script = json!({ "script": script, "args": [] });
         self.post("/execute/sync", script).await
     }
 
-    /// What a script hands to its last argument, a function.
+    /// Runs a script, and returns the value that it passes to its last argument, a callback.
     pub async fn run_until_done(&self, script: &str, given: Vec<Value>) -> anyhow::Result<Value> {
         let script = json!({ "script": script, "args": given });
         self.post("/execute/async", script).await
     }
 
-    /// Tells the browser what only Chromium knows.
+    /// Sends a command of the Chrome DevTools Protocol.
     pub async fn tell(&self, method: &str, parameters: Value) -> anyhow::Result<()> {
         let command = json!({ "cmd": method, "params": parameters });
         self.post("/goog/cdp/execute", command).await.map(drop)
     }
 
-    /// What the browser has logged since it was asked before, as (level, message).
+    /// Returns the entries of the browser's log since the last call, as (level, message).
     pub async fn log(&self) -> anyhow::Result<Vec<(String, String)>> {
         let log = self.post("/se/log", json!({ "type": "browser" })).await?;
         let entries = log.as_array().context("no log")?.iter();
@@ -74,25 +75,25 @@ impl Driver {
             .collect())
     }
 
-    /// A picture of the window, in PNG.
+    /// Returns a screenshot of the window, as PNG.
     pub async fn picture(&self) -> anyhow::Result<Vec<u8>> {
         let picture = self.ask(Method::GET, "/screenshot", None).await?;
         Ok(STANDARD.decode(picture.as_str().context("no picture")?)?)
     }
 
-    /// The first element that a selector names.
+    /// Returns the first element that matches a selector.
     pub async fn find(&self, css: &str) -> anyhow::Result<Element<'_>> {
         let found = self.post("/element", selector(css)).await?;
         self.element(&found)
     }
 
-    /// How many a selector names.
+    /// Returns how many elements match a selector.
     pub async fn count(&self, css: &str) -> anyhow::Result<usize> {
         let found = self.post("/elements", selector(css)).await?;
         Ok(found.as_array().context("no list of elements")?.len())
     }
 
-    /// The one that has the focus.
+    /// Returns the element that has the focus.
     pub async fn active(&self) -> anyhow::Result<Element<'_>> {
         let found = self.ask(Method::GET, "/element/active", None).await?;
         self.element(&found)
@@ -126,14 +127,14 @@ impl Driver {
 }
 
 impl Element<'_> {
-    /// What can be read in it.
+    /// Returns its visible text.
     pub async fn text(&self) -> anyhow::Result<String> {
         let path = format!("/element/{}/text", self.id);
         let text = self.driver.ask(Method::GET, &path, None).await?;
         Ok(text.as_str().context("no text")?.to_owned())
     }
 
-    /// Clicks it as a hand would.
+    /// Clicks it as a user would.
     pub async fn click(&self) -> anyhow::Result<()> {
         self.act("click", json!({})).await
     }

@@ -44,7 +44,7 @@ async fn figures_change_by_themselves_and_the_page_stays() {
     window.close().await;
 }
 
-/// Counts connections for figures from here on; pages that are hidden and shown.
+/// Counts connections for figures from this point; pages that are hidden and shown again reconnect.
 const COUNTS: &str = "(() => { window.opens = window.closes = 0; \
     const Real = EventSource; \
     window.EventSource = class extends Real { \
@@ -94,7 +94,7 @@ async fn going_through_many_pages_waits_for_none() {
             window.go("/jobs").await;
         }
     };
-    // A connection that a page kept was free after a minute.
+    // A page that holds a connection would release it only after a minute.
     let within = std::time::Duration::from_secs(40);
     assert!(tokio::time::timeout(within, many).await.is_ok());
     window.close().await;

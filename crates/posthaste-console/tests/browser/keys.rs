@@ -1,4 +1,4 @@
-//! All by keys, with no hand at a mouse.
+//! Every operation by keyboard, without a mouse.
 
 use super::kit::Window;
 use crate::schedules;
@@ -17,7 +17,8 @@ async fn jobs_are_found_opened_selected_retried_and_cancelled_by_keys() {
         return;
     };
     let later = schedules::later(&client, "later", 60).await;
-    // A list is as old as the last read of the database, so its job is there before the first.
+    // A list is as old as the last read of the database, so its job is enqueued before the first
+    // page.
     let dead = given_up(&client, "dead", "mail.send", "refused").await;
     let wrong = enqueue(&client, "wrong", "mail", "{}").await;
     enqueue(&client, "right", "mail", "{}").await;

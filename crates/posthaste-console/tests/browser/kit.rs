@@ -1,4 +1,4 @@
-//! A browser before a console.
+//! A browser with a page of a console.
 
 use posthaste_testkit::eventually;
 use posthaste_testkit::receivers::{self, Browser, Receiver};
@@ -8,17 +8,17 @@ use tokio_postgres::Client;
 use super::driver::{Driver, Element};
 use crate::support::{Console, SOON};
 
-/// What axe-core is asked for: what it found, each with where and why.
+/// Runs axe-core, and returns its violations, each with its place and reason.
 const AUDIT: &str = include_str!("audit.js");
 
-/// One window of a browser, which is before a console.
+/// A browser window with a page of a console.
 pub struct Window {
     driver: Driver,
     pub base: String,
 }
 
 impl Window {
-    /// Opens one before a console; none where the machine has no browser, which the ledger says.
+    /// Opens a console in a window; `None` if the machine has no browser, which the ledger records.
     pub async fn open(console: &Console, test: &str) -> Option<Self> {
         Self::before(&console.base, test).await
     }
@@ -42,13 +42,13 @@ impl Window {
         Some(window)
     }
 
-    /// Closes it. One that a test has left, as it failed, ends with the process: to wait for it
-    /// would hold up the console, and with it the browser.
+    /// Closes the window. After a failed test it ends with the process instead: waiting for it
+    /// would delay the end of the console, and of the browser.
     pub async fn close(self) {
         self.driver.end().await.expect("the session ends");
     }
 
-    /// The first that is so, as soon as there is one.
+    /// Returns the first element that matches, as soon as one exists.
     async fn element(&self, css: &str) -> Element<'_> {
         let mut found = None;
         let what = format!("there is {css}");
@@ -62,20 +62,20 @@ impl Window {
         found.expect("an element")
     }
 
-    /// Goes to a page, and waits until it has loaded.
+    /// Opens a page, and waits until it has loaded.
     pub async fn go(&self, path: &str) {
         let address = format!("{}{path}", self.base);
         self.driver.go(&address).await.expect("a page");
     }
 
-    /// What an expression is in the page.
+    /// Evaluates an expression in the page.
     pub async fn value(&self, expression: &str) -> Value {
         let script = format!("return {expression};");
         let answer = self.driver.run(&script).await;
         answer.unwrap_or_else(|error| panic!("{expression}: {error:#}"))
     }
 
-    /// All that can be read on the page, or in the first element that is so.
+    /// Returns the visible text of the first element that matches.
     pub async fn text(&self, css: &str) -> String {
         let element = self.element(css).await;
         element.text().await.expect("its text")
@@ -85,9 +85,9 @@ impl Window {
         self.driver.count(css).await.expect("a page")
     }
 
-    /// Waits until an expression holds in the page, whichever page that is by then.
+    /// Waits until an expression is true in the page, which may change.
     pub async fn until(&self, what: &str, expression: &str) {
-        // The page polls by itself for a second, which costs less than to ask it again and again.
+        // The page itself polls for a second, which costs less than many requests.
         let script = format!(
             "const done = arguments[0]; const end = Date.now() + 1000; \
              const poll = () => ({expression}) ? done(true) \
@@ -100,14 +100,14 @@ impl Window {
         self.expect(holds.await).await;
     }
 
-    /// Waits until the page says this.
+    /// Waits until the page contains this text.
     pub async fn until_it_says(&self, text: &str) {
         let text = Value::from(text);
         let says = format!("document.body.innerText.includes({text})");
         self.until(&format!("it says {text}"), &says).await;
     }
 
-    /// Clicks the first that is so, as a hand would: it must be seen, and nothing before it.
+    /// Clicks the first element that matches as a user would: it must be visible and not covered.
     pub async fn click(&self, css: &str) {
         let element = self.element(css).await;
         if let Err(error) = element.click().await {
@@ -115,14 +115,14 @@ impl Window {
         }
     }
 
-    /// Writes into a field what it then holds.
+    /// Replaces the text of a field.
     pub async fn fill(&self, css: &str, text: &str) {
         let field = self.element(css).await;
         field.clear().await.expect("an empty field");
         field.write(text).await.expect("a full field");
     }
 
-    /// Presses keys where the focus is, once the page listens.
+    /// Presses keys at the focus, once the page has loaded.
     pub async fn press(&self, keys: &str) {
         self.until("it has loaded", "document.readyState === 'complete'")
             .await;
@@ -150,7 +150,7 @@ impl Window {
         .await;
     }
 
-    /// From the next page on none of its scripts is run.
+    /// Disables scripts from the next page on.
     pub async fn has_no_script(&self) {
         let off = json!({ "value": true });
         self.tell("Emulation.setScriptExecutionDisabled", off).await;
@@ -161,8 +161,8 @@ impl Window {
         answer.unwrap_or_else(|error| panic!("{method}: {error:#}"));
     }
 
-    /// What the browser complained of since it was asked before: faults of scripts, what the
-    /// policy of the page forbids, what could not be loaded.
+    /// Returns the browser's complaints since the last call: errors of scripts, violations of the
+    /// page's policy, and failed loads.
     pub async fn complaints(&self) -> Vec<String> {
         let log = self.driver.log().await.expect("a log").into_iter();
         log.filter(|(level, _)| ["SEVERE", "WARNING"].contains(&level.as_str()))
@@ -170,7 +170,7 @@ impl Window {
             .collect()
     }
 
-    /// What keeps people from using the page, by these rules of axe-core, or by all.
+    /// Returns the accessibility violations of the page, by these rules of axe-core, or by all.
     pub async fn barriers(&self, rules: &[&str]) -> Vec<String> {
         let has_axe = self.value("typeof axe").await != "undefined";
         if !has_axe {
@@ -181,13 +181,13 @@ impl Window {
         lines(&found.expect("an audit"))
     }
 
-    /// Whether something stands out at the right of the page; and what.
+    /// Returns the elements that extend beyond the right edge of the page.
     pub async fn stands_out(&self) -> Vec<String> {
         let found = self.driver.run(include_str!("stands_out.js")).await;
         lines(&found.expect("widths"))
     }
 
-    /// Waits until a query says true.
+    /// Waits until a query returns true.
     pub async fn until_true(&self, client: &Client, sql: &str) {
         self.expect(until_true(client, sql).await).await;
     }
@@ -197,7 +197,7 @@ impl Window {
         self.expect(until_state(client, id, state).await).await;
     }
 
-    /// Fails with what the page says where something did not come.
+    /// Fails with the page's text if the expected state was not reached.
     async fn expect(&self, came: anyhow::Result<()>) {
         if let Err(error) = came {
             let at = self.value("location.href").await;
@@ -210,14 +210,14 @@ impl Window {
     }
 }
 
-/// A list of texts, as a script made it.
+/// Converts a list of strings from a script.
 fn lines(list: &Value) -> Vec<String> {
     let list = list.as_array().expect("a list").iter();
     list.map(|one| one.as_str().expect("a text").to_owned())
         .collect()
 }
 
-/// Waits until a query says true.
+/// Waits until a query returns true.
 pub async fn until_true(client: &Client, sql: &str) -> anyhow::Result<()> {
     eventually(SOON, sql, async || {
         Ok(client.query_one(sql, &[]).await?.get::<_, bool>(0))

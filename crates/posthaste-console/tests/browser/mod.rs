@@ -1,5 +1,5 @@
-//! The console as people have it: in a browser, by a mouse and by keys, with a script and without,
-//! in light and in dark, on a desk and on a telephone.
+//! The console in a browser: by mouse and by keyboard, with and without scripts, in light and in
+//! dark, on a desktop and on a phone.
 
 mod acts;
 mod doors;

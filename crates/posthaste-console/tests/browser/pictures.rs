@@ -1,4 +1,4 @@
-//! The pictures of the guides, which are of this console.
+//! The pictures of the guides, which show this console.
 
 use std::path::{Path, PathBuf};
 
@@ -9,14 +9,14 @@ use super::kit::Window;
 use super::seeds::Store;
 use crate::support::{console_with, named, operator};
 
-/// The most that a picture may weigh: readers of a guide wait for it.
+/// The largest picture, in bytes: readers of a guide wait for it.
 const MOST: u64 = 150 * 1024;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/pictures")
 }
 
-/// The pictures that a guide shows of the console.
+/// Returns the pictures of the console that a guide shows.
 fn shown() -> Vec<String> {
     let guide = folder().join("../operate/console.md");
     let guide = std::fs::read_to_string(guide).unwrap();
@@ -41,7 +41,7 @@ fn the_pictures_of_the_guide_are_there_and_weigh_little() {
 }
 
 /// `POSTHASTE_WRITE=1 cargo test -p posthaste-console --test main -- browser::pictures` takes the
-/// pictures anew.
+/// pictures again.
 #[tokio::test]
 async fn the_pictures_of_the_guide_can_be_taken() {
     let server = PgServer::start(PgVersion::any(), &[]).unwrap();

@@ -35,7 +35,7 @@ async fn without_a_script_pages_are_read_and_actions_work() {
     window.click("nav a[href=\"/jobs\"]").await;
     window.fill("#filter", "name:mail.send").await;
     window.click("form[role=search] button").await;
-    // On the page that was asked for: the one before it has the job too.
+    // Waits for the requested page: the previous one has the job too.
     window.text("#filter[value=\"name:mail.send\"]").await;
     window.click(&format!("input[value=\"{id}\"]")).await;
     window.click("button[formaction=\"/jobs/cancel\"]").await;

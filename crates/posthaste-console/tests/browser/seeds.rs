@@ -1,4 +1,4 @@
-//! A store in which there is some of everything.
+//! A store with some of everything.
 
 use posthaste::{Outcome, Worker, WorkerHandle};
 use posthaste_testkit::TestDb;
@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use super::kit::{until_state, until_true};
 use crate::sync;
 
-/// Some of everything, with a worker that goes on as long as this is kept.
+/// A store with some of everything, and a worker that runs while this value exists.
 pub struct Store {
     pub database: TestDb,
     worker: WorkerHandle,
@@ -18,12 +18,12 @@ pub struct Store {
 }
 
 impl Store {
-    /// Jobs in every state, schedules, relays, a synced table; and who works.
+    /// Creates jobs in every state, schedules, relays, a synced table and workers.
     pub async fn full() -> Self {
         Self::of(crate::support::database().await).await
     }
 
-    /// The same in this database.
+    /// Creates the same in this database.
     pub async fn of(database: TestDb) -> Self {
         let client = sync::pages(&database).await;
         client
@@ -59,7 +59,7 @@ impl Store {
         }
     }
 
-    /// Lets what runs end, and its worker.
+    /// Lets running jobs end, and stops the worker.
     pub async fn end(self) {
         let _ = self.release.send(true);
         self.worker.stop().await.expect("it stops");

@@ -1,4 +1,4 @@
-//! Every page is sound: nothing on it fails, it can be used by all, and it fits.
+//! Every page has no errors, is accessible, and fits the window.
 
 use posthaste_console::Settings;
 use posthaste_elastic::two_phase::State;
@@ -27,11 +27,11 @@ const PAGES: [&str; 16] = [
     "/jobs?filter=state%3Anone",
     "/bulk?do=redrive&filter=state%3Adead",
 ];
-/// All that differs in the dark.
+/// The rules whose result differs in dark mode.
 const OF_COLOUR: [&str; 1] = ["color-contrast"];
 const WIDTHS: [(u32, u32); 2] = [(375, 812), (1_280, 900)];
 
-/// What is wrong with this page, on a telephone and on a desk, in light and in dark.
+/// Returns the problems of a page, on a phone and on a desktop, in light and in dark.
 async fn wrong(window: &Window, path: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     for (width, height) in WIDTHS {
@@ -143,7 +143,7 @@ async fn the_page_checker_finds_faults() {
     let base = format!("http://{}", listener.local_addr().unwrap());
     let app = axum::Router::new().route("/", axum::routing::get(page));
     tokio::spawn(async move { axum::serve(listener, app).await });
-    // As long as nobody has: the client of this test may be the first one of its process.
+    // Only the first call has an effect: the client of this test may be the first of its process.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let faulty = Console::at(base, reqwest::Client::new());
     let Some(window) = Window::open(&faulty, "a page with faults in a browser").await else {

@@ -1,4 +1,4 @@
-//! Who works on an action: one console at a time, and another when that one is gone.
+//! An action is processed by one console at a time, and by another one when that stops.
 
 use posthaste_testkit::{PgServer, PgVersion, Proxy, RequestMatcher, TestDb, eventually};
 use tokio::sync::oneshot;
@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use super::{Holder, dead, done, ended, held, nth_dead, number, waiting};
 use crate::support::{self, Console, SOON, console, database};
 
-/// A console that is killed: nothing of it goes on, whatever it is at.
+/// A console that is killed: all its tasks end, regardless of their progress.
 struct Doomed {
     console: Console,
     kill: oneshot::Sender<()>,
@@ -41,7 +41,7 @@ impl Doomed {
     }
 }
 
-/// Notes who changed an action, and how many jobs each change counted.
+/// Records which console changed an action, and how many jobs each change counted.
 const NOTED: &str = "
 CREATE TABLE public.noted (driver uuid, jobs bigint);
 CREATE FUNCTION public.note() RETURNS trigger LANGUAGE plpgsql AS $f$
@@ -54,7 +54,7 @@ END $f$;
 CREATE TRIGGER note AFTER UPDATE ON posthaste.bulk_action
   FOR EACH ROW EXECUTE FUNCTION public.note();";
 
-/// As if so much time had gone by.
+/// Makes an action appear abandoned, as if enough time had passed.
 const LATER: &str = "UPDATE posthaste.bulk_action SET driven_until = now() - interval '1 s'";
 
 #[tokio::test]
@@ -124,7 +124,7 @@ async fn a_copy_of_a_database_does_not_go_on_by_itself() {
                     (VALUES (1, 'old'), (2, 'none')) v(n, name)";
     client.batch_execute(copied).await.unwrap();
     let console = console(&database).await;
-    // The one that is of this database has ended; so the other one was checked.
+    // The action of this database has ended, so the other one was checked too.
     ended(&console, "/bulk/2", "finished").await;
     let page = ended(&console, "/bulk/1", "of another database").await;
     assert!(page.contains("This database is a copy"), "{page}");
