@@ -1,5 +1,8 @@
-//! Filters of jobs: a text that people type and send to each other, such as `queue:mail
-//! state:retrying error:"refused"`. No IO.
+//! Filters of jobs, which people type and send to each other, such as:
+//!
+//! `queue:mail state:retrying error:"refused"`
+//!
+//! No IO.
 
 mod since;
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub(crate) async fn with_headers(
     request.extensions_mut().insert(visit.clone());
     let mut response = next.run(request).await;
     if let Some(fault) = response.extensions_mut().remove::<Fault>() {
-        // The page of a fault shows a visitor who is not signed in nothing of the database.
+        // The visitor may not be signed in, so the page of a fault shows nothing of the database.
         visit.who = "a fault".to_owned();
         visit.role = app.settings.role;
         let headers = std::mem::take(response.headers_mut());

@@ -1,6 +1,6 @@
 //! Formats arguments for people: indented, without the values of secret keys at any depth. It reads
-//! the text that PostgreSQL prints token by token, so numbers keep their form and deep nesting
-//! needs no recursion.
+//! the text that PostgreSQL prints token by token, so numbers keep their form and no text is nested
+//! too deeply for it.
 
 #[cfg(test)]
 mod tests;

@@ -16,7 +16,7 @@ const FORM: usize = 256 * 1024;
 
 /// Returns the console of the database of this pool; a few connections are enough. It shows what
 /// the role of the pool can read: with `posthaste_observer` and `pg_read_all_stats` it shows
-/// everything. Actions need the rights of the schema's owner.
+/// everything. Actions need the rights of `posthaste_worker`.
 ///
 /// If users may act and the role of the pool may too, the console takes samples for its charts
 /// while the router exists: one in each minute in which no worker took one. This needs a Tokio

@@ -17,7 +17,8 @@ pub(crate) const MOST_PAGES: i64 = 2_048;
 pub(crate) enum Cursor {
     /// Jobs that workers run, with ids below this one.
     Running(i64),
-    /// Jobs in flight, with ids below this one.
+    /// Jobs of the in-flight table, with ids below this one: long-running jobs, and those that
+    /// await a confirmation or are quarantined.
     InFlight(i64),
     /// Jobs in a slot, at positions of its table before this one.
     Slot(i32, Tid),

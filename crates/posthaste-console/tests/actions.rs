@@ -341,8 +341,8 @@ impl MakeWriter<'_> for Log {
     }
 }
 
-// The log is that of the process: cargo-nextest gives each test a process, and with cargo test this
-// test must be the first to set it.
+// The log is global to the process: cargo-nextest gives each test a process; with cargo test, this
+// test returns early if another one has set it.
 #[tokio::test]
 async fn each_action_is_logged_with_user_target_and_count() {
     let log = Log::default();

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-/// The oldest cached answer. Slow reads are made less often so that they take at most a fiftieth of
-/// the time, but at least once within this time; also the longest timeout of a read.
+/// The longest time between two reads while callers ask, and the longest timeout of a read. Slow
+/// reads are made less often, so that they take at most a fiftieth of the time, but no less often
+/// than this.
 const OLDEST: Duration = Duration::from_secs(30);
 
 /// The data that a [`Collector`] reads.

@@ -189,7 +189,7 @@ pub struct Window {
     pub completed: i64,
     /// Attempts that failed.
     pub failed: i64,
-    /// The newest error; `None` if few attempts failed.
+    /// The newest error; `None` unless more than a tenth of the attempts failed.
     pub error: Option<String>,
 }
 

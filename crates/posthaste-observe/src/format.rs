@@ -209,7 +209,7 @@ pub fn escape_name(name: &str) -> String {
     shown
 }
 
-/// Escapes control characters that a JSON encoder left in a JSON text.
+/// Escapes control and direction characters that a JSON encoder leaves as they are.
 pub fn escape_json(line: &str) -> String {
     let mut shown = String::with_capacity(line.len());
     for letter in line.chars() {

@@ -1,6 +1,6 @@
-//! One engine that observes a posthaste store: it reads a [`Snapshot`], judges it by
-//! [`Thresholds`], and returns [`Finding`]s with stable ids. The console and the command line
-//! render them; neither decides by itself what is wrong.
+//! One engine that observes a posthaste store: it reads a [`Snapshot`], evaluates it by
+//! [`Thresholds`], and returns [`Finding`]s with stable ids. The console and the command line only
+//! render them.
 //!
 //! ```no_run
 //! use posthaste_observe::{Snapshot, Thresholds, findings};

@@ -64,7 +64,7 @@ impl BatchRunner {
 
 impl Batch<'_> {
     async fn step(&self) -> Result<Step, StoreError> {
-        // A user stopped it after the console that processed it had died.
+        // A user stopped it during a batch whose console then died.
         if self.action.stopped_by.is_some() || self.limit == 0 {
             return Ok(self.here());
         }

@@ -7,9 +7,9 @@ use crate::store::StoreError;
 /// Jobs of one batch at first, and at most, if finding jobs costs more than acting on them.
 pub(crate) const BATCH: usize = 1_000;
 const MOST: usize = 8_000;
-/// Duration from which the next batch is larger.
+/// Duration above which a full batch is followed by a larger one.
 const DEAR: Duration = Duration::from_millis(400);
-/// Duration from which the next batch is smaller.
+/// Duration above which the next batch is smaller.
 const LONG: Duration = Duration::from_secs(4);
 /// Consecutive failed batches after which an action fails.
 const TRIES: i32 = 20;

@@ -53,7 +53,7 @@ struct Missing {
     tables: String,
     accepted: String,
     is_accepted: bool,
-    /// Whether the capture has not begun again since.
+    /// Whether the gap is open: the capture has not begun again.
     is_open: bool,
 }
 

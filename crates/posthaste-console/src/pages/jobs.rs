@@ -217,8 +217,8 @@ async fn list(
         _ => ("Jobs", "/jobs"),
     };
     let now = figures.snapshot.server.at;
-    // Invalid conditions are left out of the filter, and no user wants to act on all jobs that
-    // remain.
+    // Invalid conditions are left out of the filter, so an action would affect more jobs than the
+    // user intended.
     let all = match problem {
         Some(_) => Vec::new(),
         None => bulk(path, &filter, &sums, is_kept),

@@ -55,12 +55,12 @@ struct FaultPage {
 /// Returns the page of a fault.
 pub(crate) fn fault(app: &App, visit: &Visit, fault: Fault) -> Response {
     let mut frame = Frame::without_figures(app, visit, "Something went wrong", "");
-    // Pages that read are reloaded, because the database may answer again; a form is not submitted
-    // again.
     if fault.status == StatusCode::UNAUTHORIZED {
         frame.role = "Not signed in";
         frame.may_leave = false;
     }
+    // Pages that read are reloaded, because the database may answer again; a form is not submitted
+    // again.
     frame.retries = fault.status == StatusCode::SERVICE_UNAVAILABLE && visit.is_read;
     page(
         fault.status,
@@ -90,7 +90,7 @@ pub(crate) async fn method_not_allowed(method: Method) -> Fault {
     )
 }
 
-/// Returns a fault if the user or the database role may not act.
+/// Returns a fault if the user may not act, or if the server is a replica.
 async fn check_may_act(app: &App, visit: &Visit) -> Result<(), Fault> {
     if visit.role != Role::Operator {
         let what = "this console is read-only";

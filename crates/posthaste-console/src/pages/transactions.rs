@@ -1,4 +1,4 @@
-//! Long transactions: which sessions hold back vacuum, and the consequences.
+//! Long transactions: the sessions that hold back vacuum, and the consequences.
 
 use std::sync::Arc;
 use std::time::Instant;

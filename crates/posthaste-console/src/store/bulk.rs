@@ -155,7 +155,8 @@ pub(crate) async fn fail_action(
     Ok(moved)
 }
 
-/// Stops an action, at once or after its running batch. `None` if it was over.
+/// Stops an action, at once or after its running batch. `None` if it had finished or was stopped
+/// before.
 pub(crate) async fn stop_action(
     pool: &Pool,
     id: i32,

@@ -62,8 +62,8 @@ pub(crate) async fn next_kept(
     Ok(NextKept { ids, next })
 }
 
-/// Reads quarantined jobs that still wait, with ids below this one, each with the time at which it
-/// was enqueued.
+/// Reads quarantined jobs that are not due to run yet, with ids below this one, the newest first,
+/// each with the time at which it was enqueued.
 pub(crate) async fn quarantined(
     session: &Session,
     below: i64,

@@ -44,7 +44,8 @@ async fn figures_change_by_themselves_and_the_page_stays() {
     window.close().await;
 }
 
-/// Counts connections for figures from this point; pages that are hidden and shown again reconnect.
+/// Counts connections for figures from this point, and adds a function that hides or shows the
+/// page.
 const COUNTS: &str = "(() => { window.opens = window.closes = 0; \
     const Real = EventSource; \
     window.EventSource = class extends Real { \

@@ -136,8 +136,9 @@ fn action_sentence(step: Step, outcome: &Outcome, subject: &str) -> String {
     }
 }
 
-/// Returns the subject, such as `primary: session 4711 (app, psql, from 10.0.0.5, idle in
-/// transaction)`.
+/// Returns the subject of a sentence, such as
+///
+/// `primary: session 4711 (app, psql, from 10.0.0.5, idle in transaction)`.
 fn subject(seen: &Seen) -> String {
     let name = plain(&holder_name(&seen.holder), 120);
     let detail = plain(&holder_detail(&seen.holder), 160);
