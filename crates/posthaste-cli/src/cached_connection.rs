@@ -6,16 +6,16 @@ use deadpool_postgres::Client;
 
 use crate::connect::Address;
 
-/// A database that answers slower than this is asked again, by a new connection.
+/// The time limit of a read. The read after a timeout uses a new connection.
 pub(crate) const WITHIN: Duration = Duration::from_secs(10);
 
-/// Begins a read. A caller that gives up after [`WITHIN`] closes the connection, which a server
-/// does not notice while a statement runs: without a bound of the statement's own they would pile
+/// Begins a read. A caller that abandons it after [`WITHIN`] closes the connection, which a server
+/// does not notice while a statement runs: without `statement_timeout` such statements would pile
 /// up.
 const BEGIN: &str = "BEGIN READ ONLY; SET LOCAL statement_timeout = '8s'";
 
-/// Reads in a transaction in which no statement takes long. After an error the connection must be
-/// dropped.
+/// Reads in a transaction with a statement timeout. After an error the caller must drop the
+/// connection.
 pub(crate) async fn bounded<T>(
     client: &Client,
     read: impl Future<Output = anyhow::Result<T>>,
@@ -26,8 +26,8 @@ pub(crate) async fn bounded<T>(
     Ok(found)
 }
 
-/// The connection of the last read, if that succeeded: on one that failed or was abandoned the
-/// answer to an earlier query might still arrive.
+/// The connection of the last successful read. It is dropped after a failed or abandoned read,
+/// because the answer to an earlier query might still arrive.
 pub(crate) struct CachedConnection {
     address: Address,
     client: Option<Client>,
@@ -41,7 +41,8 @@ impl CachedConnection {
         }
     }
 
-    /// That connection, else a new one: [`keep`](Self::keep) it after a successful read.
+    /// Returns the cached connection, or connects. Call [`keep`](Self::keep) after a successful
+    /// read.
     pub(crate) async fn take(&mut self) -> anyhow::Result<Client> {
         match self.client.take() {
             Some(client) => Ok(client),

@@ -1,4 +1,4 @@
-//! The captures of posthaste.toml.
+//! Captures that posthaste.toml describes.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ pub(crate) struct Config {
 pub(crate) struct Started {
     pub(crate) name: String,
     queue: String,
-    /// Where events go without jobs.
+    /// The destination of events that are sent without jobs.
     destination: Option<String>,
     pub(crate) running: Running,
 }
@@ -49,18 +49,18 @@ impl fmt::Display for Started {
 }
 
 impl Started {
-    /// Whether it sends without jobs.
+    /// Whether it sends events without jobs.
     pub(crate) fn is_direct(&self) -> bool {
         self.destination.is_some()
     }
 
-    /// Says that it is at it.
+    /// Prints that the capture runs.
     pub(crate) fn tell(&self, terminal: &Terminal) -> anyhow::Result<()> {
         let more = json!({ "capture": self.name, "queue": self.queue });
         terminal.event("capture", &self.to_string(), &more)
     }
 
-    /// Says when it has stopped.
+    /// Waits for the capture to end, and prints the error if it failed.
     pub(crate) async fn watch(mut self, terminal: Terminal) {
         if let Err(error) = self.running.ended().await {
             terminal.note(&format!("capture {}: {error}", self.name));
@@ -69,7 +69,7 @@ impl Started {
 }
 
 impl WhichCaptures {
-    /// Those that were named, or all of the file.
+    /// Reads the named captures, or all captures of the file.
     pub(crate) fn read(&self) -> anyhow::Result<Vec<Capture>> {
         let mut all = self.config.all()?;
         if self.captures.is_empty() {
@@ -84,7 +84,7 @@ impl WhichCaptures {
 }
 
 impl Config {
-    /// The capture of this name.
+    /// Returns the capture of this name, or an error if the file has none.
     pub(crate) fn one(&self, name: &str) -> anyhow::Result<Capture> {
         let all = self.all()?;
         require(&all, name)?;
@@ -120,7 +120,7 @@ fn require(all: &[Capture], name: &str) -> anyhow::Result<()> {
     )
 }
 
-/// Begins to run each of them.
+/// Starts each capture.
 pub(crate) fn start(
     captures: Vec<Capture>,
     address: &Address,

@@ -1,4 +1,4 @@
-//! One file per command: what it takes, and what it does.
+//! One module per command: its arguments and its implementation.
 
 pub(crate) mod adopt;
 pub(crate) mod alerts;

@@ -1,5 +1,5 @@
-//! From a database URL to connections, and plain errors for refused
-//! connections. What the URL may hold, and the TLS, are the library's (`posthaste::connect`).
+//! Connects to a database URL and explains refused connections. The parameters of URLs and TLS are
+//! implemented by the library (`posthaste::connect`).
 
 use std::io;
 
@@ -12,7 +12,7 @@ use tokio_postgres::error::SqlState;
 
 use crate::failure;
 
-/// Where the database is and how to get in.
+/// The address of a database and its credentials.
 #[derive(Clone)]
 pub(crate) struct Address {
     database: Database,
@@ -26,7 +26,7 @@ impl Address {
         Self::read(url, false)
     }
 
-    /// The private server on this machine's loopback, which speaks no TLS.
+    /// Returns the address of the private server on the loopback interface, which has no TLS.
     pub(crate) fn private(port: u16, database: &str, password: &str) -> anyhow::Result<Self> {
         let place = format!("127.0.0.1:{port}/{database}");
         let url = format!("postgres://posthaste:{password}@{place}?sslmode=disable");
@@ -46,17 +46,17 @@ impl Address {
         })
     }
 
-    /// Whether it is the private server.
+    /// Whether this is the private server.
     pub(crate) fn is_private(&self) -> bool {
         self.private
     }
 
-    /// The same, for a worker.
+    /// Returns the library's handle of the same database.
     pub(crate) fn database(&self) -> Database {
         self.database.clone()
     }
 
-    /// A connection of its own, driven in the background until it is dropped.
+    /// Opens a connection. A background task drives it until the client is dropped.
     pub(crate) async fn connect(&self) -> anyhow::Result<Client> {
         let connected = self.database.client().await;
         connected.map_err(|error| match refusal(&error) {
@@ -65,18 +65,18 @@ impl Address {
         })
     }
 
-    /// As [`Address::connect`], for callers that decide by the SQLSTATE, if there is one.
+    /// Like [`Address::connect`], but returns the SQLSTATE of a refusal, if there is one.
     pub(crate) async fn try_connect(&self) -> Result<Client, Option<SqlState>> {
         let connected = self.database.client().await;
         connected.map_err(|error| refusal(&error).and_then(|refusal| refusal.code().cloned()))
     }
 
-    /// A pool of at most `size` connections; nothing is connected yet.
+    /// Makes a pool of at most `size` connections. It connects when a connection is first needed.
     pub(crate) fn pool(&self, size: usize) -> anyhow::Result<Pool> {
         Ok(self.database.pool(size)?)
     }
 
-    /// `host:port`, or the socket's directory, of the first server named.
+    /// Returns `host:port` of the first server of the URL, or the path of its socket.
     pub(crate) fn place(&self) -> String {
         let port = self.config.get_ports().first().copied().unwrap_or(5432);
         match (
@@ -94,7 +94,7 @@ impl Address {
         }
     }
 
-    /// Why the server refused the connection, in one line with the remedy.
+    /// Explains in one line why the server refused the connection, with the remedy.
     fn explain(&self, error: &tokio_postgres::Error) -> anyhow::Error {
         let place = self.place();
         let user = self.config.get_user().unwrap_or("(this system user)");
@@ -143,7 +143,7 @@ impl Address {
     }
 }
 
-/// The error of the driver, if it was the driver.
+/// Returns the driver's error, if that is the cause.
 fn refusal(error: &posthaste::Error) -> Option<&tokio_postgres::Error> {
     let mut cause: &(dyn std::error::Error + 'static) = error;
     loop {
@@ -167,7 +167,8 @@ fn remedy(error: &tokio_postgres::Error) -> &'static str {
     }
 }
 
-/// The innermost cause in lower case and without the number that Rust's IO errors carry.
+/// Returns the message of the server, or the innermost cause in lower case, without the error
+/// number that Rust appends to IO errors.
 fn message(error: &tokio_postgres::Error) -> String {
     if let Some(refusal) = error.as_db_error() {
         return refusal.message().to_owned();

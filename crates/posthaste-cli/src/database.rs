@@ -1,4 +1,4 @@
-//! The database that a command works on: the one of `DATABASE_URL`, else the private one.
+//! The database of a command: that of `DATABASE_URL`, or the private Postgres.
 
 use std::path::{Path, PathBuf};
 
@@ -32,7 +32,7 @@ pub(crate) struct Choice {
     pg_bin: Option<PathBuf>,
 }
 
-/// An address that answers, and its server where that is our own.
+/// The address of a reachable database, and the private server if that serves it.
 pub(crate) struct Database {
     address: Address,
     url: String,
@@ -41,7 +41,7 @@ pub(crate) struct Database {
 
 impl Database {
     pub(crate) async fn open(choice: &Choice, absent: Absent) -> anyhow::Result<Self> {
-        // An empty variable is how a shell unsets one for a single command.
+        // An empty variable counts as unset: shells write `DATABASE_URL= posthaste …`.
         if let Some(url) = choice.database_url.as_deref().filter(|url| !url.is_empty()) {
             let address = Address::parse(url).context("DATABASE_URL")?;
             return Ok(Self {
@@ -66,7 +66,7 @@ impl Database {
         self.private.as_ref()
     }
 
-    /// The folder of our own server, which is nobody's data.
+    /// The folder of the private server, which holds no files of the user.
     pub(crate) fn private_folder(&self) -> Option<&Path> {
         self.private.as_ref().map(LocalPostgres::folder)
     }
@@ -76,13 +76,13 @@ impl Database {
         self.private_folder().unwrap_or(Path::new(FOLDER))
     }
 
-    /// The address for other programs: a secret.
+    /// The URL with its password, for other programs.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// Resolves when a server of our own is gone, into what to say then; anybody else's server
-    /// comes and goes as it likes.
+    /// Resolves to an error once the private server has ended. Never resolves for another server:
+    /// that one may restart.
     pub(crate) async fn gone(&self) -> anyhow::Error {
         match &self.private {
             Some(private) => private.gone().await,
@@ -97,7 +97,7 @@ impl Database {
             .transpose()
     }
 
-    /// Stops the private server, if there is one and nobody else uses it.
+    /// Stops the private server, if this process is its last user.
     pub(crate) async fn close(self) -> anyhow::Result<()> {
         match self.private {
             Some(private) => private.close().await,

@@ -1,5 +1,5 @@
-//! The Elasticsearch or OpenSearch whose documents change together: `--elastic`, or a table of
-//! posthaste.toml.
+//! The Elasticsearch or OpenSearch server of two-phase commits over documents: `--elastic`, or
+//! `[two_phase]` of posthaste.toml.
 
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,7 @@ pub(crate) struct ServerUrl {
     elastic: Option<String>,
 
     /// The index of the documents; 'documents' unless the file says otherwise
-    // Commands have documents of their own: an argument's name is its field's.
+    // Commands have positional documents: clap derives the name of an argument from its field.
     #[arg(long = "documents", global = true, value_name = "INDEX")]
     documents_index: Option<String>,
 
@@ -40,7 +40,7 @@ pub(crate) struct ServerUrl {
     config: Option<PathBuf>,
 }
 
-/// What the file says.
+/// The settings of `[two_phase]`.
 #[derive(Debug, Default)]
 struct Settings {
     elastic: Option<String>,
@@ -77,7 +77,7 @@ impl Settings {
 }
 
 impl ServerUrl {
-    /// What this file says, and the environment.
+    /// Uses this file and `POSTHASTE_ELASTIC`, without options.
     pub(crate) fn of_file(config: Option<PathBuf>) -> Self {
         Self {
             elastic: std::env::var("POSTHASTE_ELASTIC").ok(),
@@ -87,7 +87,7 @@ impl ServerUrl {
         }
     }
 
-    /// The file that is asked for what nobody typed; one that was named must be there.
+    /// Returns the file with the settings; a file named by `--config` must exist.
     pub(crate) fn file(&self) -> anyhow::Result<&Path> {
         match &self.config {
             Some(named) if !named.exists() => bail!("{} does not exist.", named.display()),
@@ -96,7 +96,7 @@ impl ServerUrl {
         }
     }
 
-    /// A coordinator for it; nothing is asked yet.
+    /// Makes a coordinator without a request to the server. Fails if no server is configured.
     pub(crate) fn coordinator(&self) -> anyhow::Result<Coordinator> {
         match self.named()? {
             Some(coordinator) => Ok(coordinator),
@@ -108,13 +108,13 @@ impl ServerUrl {
         }
     }
 
-    /// The same, if there is one.
+    /// Makes a coordinator, `None` if no server is configured.
     pub(crate) fn named(&self) -> anyhow::Result<Option<Coordinator>> {
         let file = self.file()?;
         let table = file::table(file, TWO_PHASE)?;
         let settings = Settings::from_table(table.unwrap_or_default())
             .with_context(|| file.display().to_string())?;
-        // An empty variable is how a shell unsets one for a single command.
+        // An empty variable counts as unset.
         let given = self.elastic.as_ref().filter(|url| !url.is_empty());
         let Some(url) = given.or(settings.elastic.as_ref()) else {
             return Ok(None);
@@ -125,7 +125,7 @@ impl ServerUrl {
         let kind =
             reqwest::Client::builder().user_agent(concat!("posthaste/", env!("CARGO_PKG_VERSION")));
         let mut client = Client::new(kind, url)?;
-        // The key is for the server of the file: another one is not to see it.
+        // The key belongs to the server of the file: it is not sent to another server.
         if let (None, Some(key)) = (given, &settings.api_key) {
             client = client.api_key(key)?;
         }

@@ -1,8 +1,8 @@
-//! An example for each command, at the end of its help and of its manual page.
+//! An example for each command, printed at the end of its help and of its manual page.
 
 use clap::Command;
 
-/// Commands by their words, and what somebody would type.
+/// Commands, each with an example.
 const EXAMPLES: [(&str, &str); 58] = [
     ("adopt", "posthaste adopt --discard"),
     (
@@ -106,7 +106,7 @@ const EXAMPLES: [(&str, &str); 58] = [
     ),
 ];
 
-/// The same commands, each with its example.
+/// Adds the examples to the help of the commands.
 pub(crate) fn with_examples(command: Command) -> Command {
     EXAMPLES.iter().fold(command, |command, (words, example)| {
         let words: Vec<&str> = words.split(' ').collect();
@@ -131,7 +131,7 @@ mod tests {
     use super::{EXAMPLES, with_examples};
     use crate::Arguments;
 
-    /// The words of every command that does something, below these.
+    /// Returns all executable commands below this one, by their words.
     fn all(command: &Command, before: &str) -> Vec<String> {
         let inner = command.get_subcommands().filter(|one| !one.is_hide_set());
         let mut found = Vec::new();
@@ -146,7 +146,7 @@ mod tests {
         found
     }
 
-    /// As a shell splits it, as far as examples need it.
+    /// Splits a line as a shell does, with single quotes only.
     fn split(example: &str) -> Vec<String> {
         let parts = example.split('\'').enumerate();
         parts
@@ -157,7 +157,7 @@ mod tests {
             .collect()
     }
 
-    /// What each command and each of its options says of itself.
+    /// Returns the help texts of all commands and options.
     fn helps(command: &Command, before: &str) -> Vec<(String, String)> {
         let mut all = Vec::new();
         let options = command.get_arguments().filter(|one| !one.is_hide_set());
@@ -200,7 +200,7 @@ mod tests {
         }
     }
 
-    /// Options of all commands by their names, with the names of their values.
+    /// Collects the options of all commands with the names of their values.
     fn values(command: &Command, all: &mut BTreeMap<String, BTreeSet<String>>) {
         for one in command.get_arguments().filter(|one| !one.is_hide_set()) {
             let Some(long) = one.get_long() else { continue };
@@ -221,11 +221,11 @@ mod tests {
         values(&Arguments::command(), &mut all);
         for (option, values) in &all {
             match option.as_str() {
-                // A worker's also says how many of its jobs run at once.
+                // The option of a worker has the number of concurrent jobs too.
                 "queue" => assert_eq!(values.len(), 2, "{values:?}"),
                 _ => assert_eq!(values.len(), 1, "--{option}: {values:?}"),
             }
-            // Durations are written alike.
+            // All durations have the same format.
             assert!(
                 !values.contains("SECONDS") && !values.contains("AGE"),
                 "--{option}"

@@ -1,13 +1,13 @@
-//! What a person reads when a command fails: one plain line, with the remedy and without secrets.
+//! Errors of commands as one line, with a remedy and without secrets.
 
 use parking_lot::Mutex;
 use posthaste::__private::{MIGRATE, NOT_INSTALLED, OR_CALL, READ_ONLY};
 use tokio_postgres::error::{DbError, SqlState};
 
-/// What the program ends with when arguments could not be understood.
+/// The exit code for invalid arguments.
 pub(crate) const USAGE: u8 = 2;
 
-/// A command that did what it was to do, and whose exit code says what came of it.
+/// The result of a command that ran and reports its finding by an exit code.
 #[derive(Debug, thiserror::Error)]
 #[error("{line}")]
 pub(crate) struct Ended {
@@ -15,38 +15,39 @@ pub(crate) struct Ended {
     pub(crate) line: String,
 }
 
-/// What the program ends with after this error: 1 unless the command says otherwise.
+/// Returns the exit code of an error: 1, unless the command chose another.
 pub(crate) fn code(error: &anyhow::Error) -> u8 {
     error.downcast_ref::<Ended>().map_or(1, |ended| ended.code)
 }
 
-/// Shorter passwords are not searched for: hiding every `a` of a message would hide the message.
+/// The minimum length of a concealed password in bytes: hiding every `a` would make a message
+/// unreadable.
 const SHORTEST_CONCEALED: usize = 4;
 
 static CONCEALED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Keeps `secret` out of every line that [`line`] and [`redact`] make from now on.
+/// Replaces `secret` in all later results of [`line`] and [`redact`].
 pub(crate) fn conceal(secret: &str) {
     if secret.len() >= SHORTEST_CONCEALED {
         CONCEALED.lock().push(secret.to_owned());
     }
 }
 
-/// The one line for `error`: its causes from the outermost inwards, up to one that says what to do.
+/// Returns one line for `error`: its causes from the outermost inwards, up to one with a remedy.
 pub(crate) fn line(error: &anyhow::Error) -> String {
     let mut causes: Vec<String> = Vec::new();
     for cause in error.chain() {
         if let Some(remedy) = remedy(cause) {
-            // The remedy replaces the message of the library about the same error.
+            // The remedy replaces the library's message about the same error.
             if let Some(refusal) = cause.downcast_ref::<DbError>() {
                 causes.retain(|text| !text.contains(refusal.message()));
             }
-            // In our own words a password that is one of them hides nothing.
+            // A remedy is not redacted: a password that is a common word would hide parts of it.
             causes.push(one_line(&remedy));
             break;
         }
         let text = redact(&one_line(&described(cause)));
-        // A cause that repeats what the error above it already says adds nothing for a reader.
+        // A cause that the error above it already contains is not repeated.
         let bare = cause
             .downcast_ref::<DbError>()
             .map_or(text.as_str(), DbError::message);
@@ -55,12 +56,11 @@ pub(crate) fn line(error: &anyhow::Error) -> String {
             causes.push(text);
         }
     }
-    // A person runs the command.
+    // The remedy for programs is left out: a person runs the command.
     causes.join(": ").replace(OR_CALL, "")
 }
 
-/// The one line for arguments of this command that could not be understood, with the commands that
-/// were probably intended.
+/// Returns one line for invalid arguments, with the commands that were probably intended.
 pub(crate) fn usage_line(command: &str, error: &clap::Error, suggested: &[String]) -> String {
     let rendered = error.to_string();
     let mut lines = rendered
@@ -70,7 +70,7 @@ pub(crate) fn usage_line(command: &str, error: &clap::Error, suggested: &[String
         .filter(|text| !text.is_empty());
     let mut text = lines.next().unwrap_or_default().to_owned();
     if !suggested.is_empty() {
-        // Suggestions of clap are dropped: ours differ.
+        // Our suggestions replace those of clap.
         return redact(&format!("{}. {}", one_line(&text), did_you_mean(suggested)));
     }
     for line in lines {
@@ -98,7 +98,7 @@ fn capitalized(text: &str) -> String {
     first.into_iter().chain(letters).collect()
 }
 
-/// The one line where a command is missing.
+/// Returns one line for a missing command.
 pub(crate) fn no_command_line(suggested: &[String]) -> String {
     format!("a command is missing. {}", did_you_mean(suggested))
 }
@@ -109,7 +109,7 @@ fn did_you_mean(commands: &[String]) -> String {
     format!("Did you mean {}?", commands.join(" or "))
 }
 
-/// `text` without what was concealed and without the password of any connection string in it.
+/// Replaces concealed secrets and the passwords of connection strings in `text`.
 pub(crate) fn redact(text: &str) -> String {
     let mut text = posthaste_observe::redact::address_passwords(text);
     for secret in CONCEALED.lock().iter() {
@@ -118,7 +118,8 @@ pub(crate) fn redact(text: &str) -> String {
     text
 }
 
-/// The message of the system as a part of a sentence: without its number, in lower case.
+/// Returns the message of an IO error as a part of a sentence: in lower case, without the error
+/// number.
 pub(crate) fn reason(error: &(dyn std::error::Error + 'static)) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
@@ -148,7 +149,8 @@ fn described(cause: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-/// Whether something of the schema was not there: all of it, or what an older one has not.
+/// Whether the error is a missing part of the posthaste schema: the whole schema, or a part that an
+/// older version lacks.
 pub(crate) fn lacks_schema(error: &anyhow::Error) -> bool {
     error
         .chain()
@@ -163,12 +165,12 @@ fn is_absent(refusal: &DbError) -> bool {
         SqlState::UNDEFINED_FUNCTION,
     ];
     let message = refusal.message();
-    // What functions of the schema say themselves is of somebody's own table.
+    // A message of the schema's functions is about a table of the user.
     let is_ours = message.starts_with("posthaste: ");
     absent.contains(refusal.code()) && message.contains("posthaste") && !is_ours
 }
 
-/// Refusals whose remedy is the same wherever they come from.
+/// Returns the remedy of an error that has the same one for all commands.
 fn remedy(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(refusal) = cause.downcast_ref::<DbError>() {
         let code = refusal.code();

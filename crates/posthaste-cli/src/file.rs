@@ -1,4 +1,4 @@
-//! posthaste.toml: routes, synced tables, captures, transactions over documents.
+//! posthaste.toml: routes, synced tables, captures, and sections of single commands.
 
 mod capture;
 
@@ -17,27 +17,27 @@ use crate::{failure, variables};
 /// The default file.
 pub(crate) const FILE: &str = "posthaste.toml";
 
-/// The table of transactions over documents.
+/// The section of two-phase commits over documents.
 pub(crate) const TWO_PHASE: &str = "two_phase";
 pub(crate) const CONSOLE: &str = "console";
-/// The table of the supervisor of long transactions.
+/// The section of the supervisor of long transactions.
 pub(crate) const TXWATCH: &str = "txwatch";
 pub(crate) const SITE: &str = "site";
 pub(crate) const OBSERVE: &str = "observe";
 
-/// Indexes that are crates of their own.
+/// Index kinds that are separate crates.
 #[cfg(feature = "tantivy")]
 const INDEXES: &[&dyn IndexKind] = &[&posthaste_tantivy::Folders];
 #[cfg(not(feature = "tantivy"))]
 const INDEXES: &[&dyn IndexKind] = &[];
 
-/// Settings of a route in which `${NAME}` stands for a variable of the environment; elsewhere
-/// braces are places of templates.
+/// Settings of a route in which `${NAME}` is replaced by an environment variable. Braces in other
+/// settings belong to templates.
 const OF_ROUTES: [&str; 4] = ["to", "secrets", "credentials", "settings"];
-/// The same of a synced table.
+/// Settings of a synced table in which `${NAME}` is replaced.
 const OF_TABLES: [&str; 2] = ["index", "api_key"];
 
-/// What a file says.
+/// The routes, synced tables and captures of a file.
 #[derive(Debug, Default)]
 pub(crate) struct File {
     pub(crate) routes: Vec<Route>,
@@ -45,14 +45,14 @@ pub(crate) struct File {
     pub(crate) captures: Vec<Capture>,
 }
 
-/// Which sections a command is about: those of others need be neither right nor have their secrets
-/// in its environment.
+/// The sections that a command needs. Other sections may be invalid, and their environment
+/// variables may be unset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted<'a> {
     All,
     Tables,
     Captures,
-    /// These; all, where none is named.
+    /// The named routes; all routes if none is named.
     Routes(&'a [String]),
 }
 
@@ -74,7 +74,7 @@ impl Wanted<'_> {
     }
 }
 
-/// What this file says, if it is there.
+/// Reads a file, `None` if it does not exist.
 pub(crate) fn read(file: &Path, wanted: Wanted<'_>) -> anyhow::Result<Option<File>> {
     let Some(text) = text_of(file)? else {
         return Ok(None);
@@ -92,7 +92,7 @@ fn text_of(file: &Path) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// One table of the file, with variables of the environment in the place of `${NAME}`.
+/// Reads one section of the file and replaces `${NAME}` by environment variables.
 pub(crate) fn table(file: &Path, name: &str) -> anyhow::Result<Option<Settings>> {
     let Some(text) = text_of(file)? else {
         return Ok(None);
@@ -112,7 +112,7 @@ pub(crate) fn table(file: &Path, name: &str) -> anyhow::Result<Option<Settings>>
 }
 
 fn parsed(text: &str) -> anyhow::Result<Map<String, Value>> {
-    // What the parser prints quotes the line, which may hold a secret.
+    // The parser's own output quotes the line, which may contain a secret.
     let file: toml::Table = toml::from_str(text).map_err(|error| {
         let line = error
             .span()
@@ -127,7 +127,7 @@ fn parsed(text: &str) -> anyhow::Result<Map<String, Value>> {
 
 pub(crate) fn parse(text: &str, wanted: Wanted<'_>) -> anyhow::Result<File> {
     let mut file = parsed(text)?;
-    // Read by the commands that they are for.
+    // Sections that single commands read.
     for other in [TWO_PHASE, CONSOLE, TXWATCH, OBSERVE, SITE] {
         file.remove(other);
     }
@@ -150,7 +150,7 @@ pub(crate) fn parse(text: &str, wanted: Wanted<'_>) -> anyhow::Result<File> {
     for (name, mut settings) in synced.into_iter().filter(|_| wanted.tables()) {
         fill_in("sync", &name, &mut settings, &OF_TABLES)?;
         let table = Synced::read_with(&name, &settings, INDEXES)?;
-        // Each would take the other's documents for orphans.
+        // Each sync would delete the other's documents as orphans.
         let mut known = read.tables.iter();
         if let Some(other) = known.find(|other| other.shares_index_with(&table)) {
             let other = other.name();
@@ -165,7 +165,7 @@ pub(crate) fn parse(text: &str, wanted: Wanted<'_>) -> anyhow::Result<File> {
     Ok(read)
 }
 
-/// The route that a capture sends by.
+/// Reads the route by which a capture sends.
 fn route_of(routes: &[(String, Settings)], named: &str) -> anyhow::Result<Option<Route>> {
     let Some((name, settings)) = routes.iter().find(|(name, _)| name == named) else {
         return Ok(None);
@@ -175,8 +175,7 @@ fn route_of(routes: &[(String, Settings)], named: &str) -> anyhow::Result<Option
     Ok(Some(Route::read(name, &settings)?))
 }
 
-/// Those that are named are there, and each has a queue of its own, also of those that are not
-/// wanted.
+/// Checks that all named routes exist and that no two routes of the file share a queue.
 fn require_routes(routes: &[(String, Settings)], wanted: Wanted<'_>) -> anyhow::Result<()> {
     let mut queues: BTreeMap<&str, &str> = BTreeMap::new();
     for (name, settings) in routes {
@@ -208,7 +207,7 @@ fn require_routes(routes: &[(String, Settings)], wanted: Wanted<'_>) -> anyhow::
 
 pub(crate) type Settings = BTreeMap<String, Value>;
 
-/// The tables below this one.
+/// Removes the sections `[kind.<name>]` from the file and returns them.
 fn tables(file: &mut Map<String, Value>, kind: &str) -> anyhow::Result<Vec<(String, Settings)>> {
     let all = match file.remove(kind) {
         None => return Ok(Vec::new()),
@@ -223,7 +222,7 @@ fn tables(file: &mut Map<String, Value>, kind: &str) -> anyhow::Result<Vec<(Stri
         .collect()
 }
 
-/// Puts variables into these settings and keeps what is secret out of everything that is printed.
+/// Replaces `${NAME}` in these settings, and conceals their secrets in all output.
 fn fill_in(kind: &str, name: &str, settings: &mut Settings, which: &[&str]) -> anyhow::Result<()> {
     for setting in which {
         if let Some(value) = settings.get_mut(*setting) {
@@ -234,7 +233,7 @@ fn fill_in(kind: &str, name: &str, settings: &mut Settings, which: &[&str]) -> a
     Ok(())
 }
 
-/// Puts variables of the environment where `${NAME}` stands.
+/// Replaces `${NAME}` by environment variables and conceals those that are secret.
 fn fill(value: &mut Value) -> anyhow::Result<()> {
     match value {
         Value::String(text) => {
@@ -249,7 +248,7 @@ fn fill(value: &mut Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Keeps what is secret out of everything that is printed.
+/// Conceals passwords and secrets in all output.
 fn hide(setting: &str, value: &Value) {
     match value {
         Value::Array(list) => list.iter().for_each(|one| hide(setting, one)),

@@ -1,4 +1,4 @@
-//! The handlers of a worker: commands, and addresses that jobs are posted to.
+//! The handlers of a worker: commands to run, and URLs to which jobs are posted.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,15 +12,14 @@ use posthaste::{Exec, Http, QueueConfig, Secret, WorkerBuilder};
 use crate::failure::{self, Ended, USAGE};
 use crate::options::between;
 
-/// Where secrets come from when there is no file.
+/// The variable with the signing secrets if no file is given.
 const SECRET: &str = "POSTHASTE_WEBHOOK_SECRET";
-/// What a run may need beyond its time limit: to be asked to end, to be made to, and to be
-/// reported.
+/// How much longer than its time limit a run may take: to be asked to end, killed, and reported.
 const LAST_WORDS: Duration = Duration::from_secs(15);
 
-/// How many jobs of a queue run at once by default.
+/// The default number of concurrent jobs of a queue.
 const CONCURRENCY: u16 = 32;
-/// The queue that is worked on, unless one is named.
+/// The default queue.
 const QUEUE: &str = "default";
 
 /// Which queues are worked on, and which of their jobs go where.
@@ -51,10 +50,10 @@ pub(crate) struct Handlers {
     time_limit: Duration,
 }
 
-/// What the arguments came to.
+/// The handlers that the arguments describe.
 #[derive(Default)]
 pub(crate) struct Opened {
-    /// None without a handler.
+    /// Empty without a handler.
     pub(crate) queues: Vec<QueueConfig>,
     commands: Vec<(String, Exec)>,
     addresses: Vec<(String, Http)>,
@@ -73,7 +72,7 @@ impl Opened {
 }
 
 impl Handlers {
-    /// An error, which names the options, where no job has a handler.
+    /// Returns a usage error that names the options, if no handler is configured.
     pub(crate) fn require(&self, who: &str) -> anyhow::Result<()> {
         if !self.is_empty() {
             return Ok(());
@@ -85,8 +84,8 @@ impl Handlers {
         Err(Ended { code: USAGE, line }.into())
     }
 
-    /// What a job of this name would be given to, as typed: an exact name goes before a pattern,
-    /// and a longer pattern before a shorter one.
+    /// Returns the handler of this job name as typed: an exact name has precedence over a pattern,
+    /// and a longer pattern over a shorter one.
     pub(crate) fn handler_of(&self, name: &str) -> Option<String> {
         let typed = self.commands.iter().chain(&self.addresses);
         let fits = typed.filter(|(pattern, _)| match pattern.strip_suffix('*') {
@@ -97,7 +96,7 @@ impl Handlers {
         fits.max_by_key(rank).map(|(_, given)| given.clone())
     }
 
-    /// An error where queues were named and none of their jobs has a handler.
+    /// Returns a usage error if queues are named without a handler.
     pub(crate) fn require_for_queues(&self) -> anyhow::Result<()> {
         match self.queues.is_empty() {
             true => Ok(()),
@@ -109,7 +108,7 @@ impl Handlers {
         self.commands.is_empty() && self.addresses.is_empty()
     }
 
-    /// Refuses what could only fail later, job by job.
+    /// Makes the handlers. Fails for settings with which every job would fail.
     pub(crate) fn open(&self) -> anyhow::Result<Opened> {
         if self.is_empty() {
             return Ok(Opened::default());
@@ -210,7 +209,7 @@ fn assignment(text: &str) -> Result<(String, String), String> {
     Ok((pattern.to_owned(), target.trim().to_owned()))
 }
 
-/// The words of the line are the program and its arguments; there is no quoting.
+/// Splits a line into the program and its arguments. Quotes have no meaning.
 fn command(line: &str) -> anyhow::Result<Exec> {
     let mut words = line.split_whitespace();
     let program = words.next().context("no command")?;
@@ -224,7 +223,7 @@ fn command(line: &str) -> anyhow::Result<Exec> {
         .withhold(withheld))
 }
 
-/// Where a program is: found once, so that it is the same one for each job.
+/// Resolves a program to an absolute path once, so that all jobs run the same program.
 fn found(program: &str) -> anyhow::Result<PathBuf> {
     if program.contains('/') {
         return Ok(std::path::absolute(program)?);

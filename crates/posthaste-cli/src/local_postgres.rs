@@ -1,10 +1,10 @@
-//! A Postgres of our own, for a first run on a machine where nobody set a database up.
+//! The private Postgres, for a first run on a machine without a database.
 //!
-//! It listens on loopback only, on a free port that the folder remembers, asks for a random
-//! password stored in a file of mode 0600, and is as durable as any other (`fsync`,
-//! `synchronous_commit`). Every program that uses it holds a shared lock on `users`; the last one
-//! to leave stops it. A program that was killed cannot, so the next one adopts what it finds
-//! running.
+//! It listens on the loopback interface only, on a free port that is recorded in its folder,
+//! requires a random password stored in a file of mode 0600, and is fully durable (`fsync`,
+//! `synchronous_commit`). Every process that uses it holds a shared lock on the file `users`; the
+//! last one to exit stops the server. A killed process cannot do so: the next process adopts the
+//! running server.
 
 mod binaries;
 mod cluster;
@@ -32,18 +32,18 @@ const WATCH_EVERY: Duration = Duration::from_millis(500);
 const STOP_WITHIN: Duration = Duration::from_secs(30);
 const LOCK_WITHIN: Duration = Duration::from_secs(120);
 
-/// Whether a first run is allowed to make a database here.
+/// Whether a command may make the private Postgres if it does not exist.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Absent {
     Make,
     Refuse,
 }
 
-/// The private Postgres, running, with us among its users.
+/// The running private Postgres, with this process among its users.
 pub(crate) struct LocalPostgres {
     home: Home,
     server: Postmaster,
-    /// The server process, where it was this program that started it.
+    /// The server process, if this process started it.
     child: Option<Child>,
     users: File,
     address: Address,
@@ -52,7 +52,7 @@ pub(crate) struct LocalPostgres {
 }
 
 impl LocalPostgres {
-    /// Starts the Postgres of the current directory, or joins the one that runs already.
+    /// Starts the Postgres of the current directory, or connects to the running one.
     pub(crate) async fn open(pg_bin: Option<&Path>, absent: Absent) -> anyhow::Result<Self> {
         let home = Home::in_current_directory()?;
         if absent == Absent::Refuse && !home.exists() {
@@ -69,7 +69,7 @@ impl LocalPostgres {
     }
 
     async fn open_locked(home: Home, pg_bin: Option<&Path>) -> anyhow::Result<Self> {
-        // Before the check: from here on no other process takes itself for the last user.
+        // Taken before the check: from here on no other process is the last user.
         let users = lock_file(&home, "users")?;
         users.lock_shared().context("cannot lock the users file")?;
         home.write(".gitignore", b"*\n")
@@ -116,22 +116,22 @@ impl LocalPostgres {
         &self.address
     }
 
-    /// The address for other programs: a secret.
+    /// The URL with its password, for other programs.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
 
-    /// The folder that holds everything: not to be read as somebody's data.
+    /// The folder of all its files; it holds no files of the user.
     pub(crate) fn folder(&self) -> &Path {
         &self.home.folder
     }
 
-    /// Whether it ran already when we came.
+    /// Whether the server was running already.
     pub(crate) fn adopted(&self) -> bool {
         self.adopted
     }
 
-    /// How to end the server without waiting, for a program that ends at once.
+    /// Returns what a process needs to stop the server without waiting, when it exits at once.
     pub(crate) fn quick_stop(&self) -> anyhow::Result<QuickStop> {
         Ok(QuickStop {
             pid: self.server.pid,
@@ -139,10 +139,10 @@ impl LocalPostgres {
         })
     }
 
-    /// Resolves when the server is gone although nobody here stopped it, into what to say then.
+    /// Resolves to an error once the server has ended and this process did not stop it.
     pub(crate) async fn gone(&self) -> anyhow::Error {
         let data = self.home.data();
-        // Twice, because the file may be in the middle of being written.
+        // Two checks, because the file may be in the middle of a write.
         let mut missed = 0;
         while missed < 2 {
             let runs = postmaster::find(&data) == Sighting::Running(self.server.clone());
@@ -157,7 +157,7 @@ impl LocalPostgres {
         )
     }
 
-    /// Leaves, and stops the server unless somebody else still uses it.
+    /// Releases the server, and stops it unless another process uses it.
     pub(crate) async fn close(mut self) -> anyhow::Result<()> {
         let _turn = Turn::take(&self.home).await?;
         if !is_last(&self.users) {
@@ -190,7 +190,7 @@ impl LocalPostgres {
     }
 }
 
-/// The order to stop that is left when there is no time to wait for it.
+/// Stops the server without waiting for its end.
 pub(crate) struct QuickStop {
     pid: i32,
     users: File,
@@ -204,7 +204,7 @@ impl QuickStop {
     }
 }
 
-/// One program at a time starts, joins or stops the server.
+/// The lock under which one process at a time starts, adopts or stops the server.
 struct Turn(#[expect(dead_code, reason = "held for its lock")] File);
 
 impl Turn {
@@ -241,7 +241,8 @@ fn lock_file(home: &Home, name: &str) -> anyhow::Result<File> {
         .map_err(|error| home.closed(&error))
 }
 
-/// The lock on `users` is ours and shared; it becomes exclusive only if nobody else holds it.
+/// Whether this process is the last user: its shared lock on `users` becomes exclusive only if no
+/// other process holds one.
 fn is_last(users: &File) -> bool {
     users.try_lock().is_ok()
 }

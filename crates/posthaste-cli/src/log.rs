@@ -1,5 +1,5 @@
-//! What is logged, on standard error: text for people, or one JSON document a line for programs
-//! that collect logs. docs/operate/logs.md lists the fields.
+//! Logs to standard error: text for people, or one JSON document per line for log collectors.
+//! docs/operate/logs.md lists the fields.
 
 use std::error::Error;
 use std::fmt;
@@ -21,13 +21,13 @@ use crate::log_line::{self, Format};
 use crate::observe::Otlp;
 use crate::terminal::Terminal;
 
-/// The pool reports each connection that a server closes, also where that was asked for. What
-/// people did in the console is always logged, and so are recoveries.
+/// The default filter. It leaves out the pool's reports of connections that the server closed, some
+/// of which were closed on purpose. It includes the audit of the console, and recoveries.
 const FILTER: &str = "warn,deadpool.postgres=error,posthaste::console::audit=info,\
     posthaste::heartbeat=info,posthaste_relay::engine::health=info";
 
-/// Logs from now on: lines to the terminal, those that `POSTHASTE_LOG` asks for, and spans to a
-/// collector if there is one.
+/// Starts logging: lines to the terminal as filtered by `POSTHASTE_LOG`, and spans to a collector
+/// if one is configured.
 pub(crate) fn begin(
     format: Format,
     terminal: &Terminal,
@@ -65,7 +65,7 @@ pub(crate) fn begin(
     Ok(())
 }
 
-/// One JSON document for each event, with the fields of the spans around it beside its own.
+/// Writes one JSON document for each event, with its fields and those of its spans.
 struct Lines(Terminal);
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
@@ -90,7 +90,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
         for span in context.event_scope(event).into_iter().flatten() {
             if let Some(outer) = span.extensions().get::<Fields>() {
                 for (name, value) in &outer.0 {
-                    // An inner span's is nearer to the event.
+                    // A field of an inner span has precedence.
                     all.0.entry(name).or_insert_with(|| value.clone());
                 }
             }
@@ -106,7 +106,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {
         let of = event.metadata();
         let mut line = log_line::written(*of.level(), of.target(), &message, &all.0);
         line.push('\n');
-        // With standard error closed there is nobody left to tell.
+        // If standard error is closed, the line is lost.
         let _ = self.0.make_writer().write_all(line.as_bytes());
     }
 }

@@ -1,4 +1,4 @@
-//! A line of the log: text, or one JSON document.
+//! Lines of the log: text, or one JSON document each.
 
 use anyhow::bail;
 use jiff::Timestamp;
@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use tracing::Level;
 
-/// What each line of the log is.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     Text,
@@ -25,7 +25,8 @@ impl Format {
     }
 }
 
-/// Empty where it is not set: files of settings leave values empty.
+/// Reads an environment variable; empty if it is not set, because environment files leave values
+/// empty.
 pub(crate) fn variable(name: &str) -> anyhow::Result<String> {
     match std::env::var(name) {
         Ok(value) => Ok(value),
@@ -34,14 +35,14 @@ pub(crate) fn variable(name: &str) -> anyhow::Result<String> {
     }
 }
 
-/// A line about lines that are missing.
+/// Returns a line that reports dropped lines.
 pub(crate) fn dropped(lines: u64, message: &str) -> String {
     let mut fields = Map::new();
     fields.insert("left_out".to_owned(), lines.into());
     written(Level::WARN, "posthaste", message, &fields)
 }
 
-/// A line that no event made.
+/// Returns a line without an event.
 pub(crate) fn line(level: Level, message: &str) -> String {
     written(level, "posthaste", message, &Map::new())
 }
@@ -52,7 +53,7 @@ pub(crate) fn written(
     message: &str,
     fields: &Map<String, Value>,
 ) -> String {
-    /// In the order in which a person reads them.
+    /// A line with its fields in the order of reading.
     #[derive(Serialize)]
     struct LogLine<'a> {
         timestamp: String,
@@ -76,7 +77,7 @@ pub(crate) fn written(
         target,
         fields,
     };
-    // Strings and numbers can always be written.
+    // Strings and numbers can always be serialized.
     escape_json(&serde_json::to_string(&line).unwrap_or_default())
 }
 

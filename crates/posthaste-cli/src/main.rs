@@ -1,6 +1,6 @@
-//! The posthaste command: parses, opens the database, calls one function per command.
+//! The posthaste command: parses arguments, opens the database, and calls one function per command.
 
-// A module imports only what stands in a group above its own.
+// A module imports only from the groups above its own.
 mod examples;
 mod failure;
 mod log_line;
@@ -58,7 +58,7 @@ use observe::Otlp;
 use signals::Signals;
 use terminal::Terminal;
 
-/// As docs/reference/cli.md lists them.
+/// The exit codes; docs/reference/cli.md lists them too.
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed, and a line on standard error says why; \
                           2 arguments that could not be understood; 3 doctor, alerts --once or an \
                           audit found something wrong, sync run --once left documents out, or \
@@ -109,7 +109,7 @@ enum Command {
 }
 
 impl Command {
-    /// Whether it works until somebody stops it.
+    /// Whether the command runs until it is stopped.
     fn is_long_running(&self) -> bool {
         match self {
             Self::Up(_) | Self::Work(_) | Self::Console(_) | Self::Exporter(_) => true,
@@ -136,7 +136,7 @@ impl Command {
         }
     }
 
-    /// It is long-running, so it may be observed.
+    /// Whether the command sends telemetry. All such commands are long-running.
     fn exports_telemetry(&self) -> bool {
         matches!(
             self,
@@ -150,8 +150,8 @@ impl Command {
     }
 }
 
-/// A command is missing. With DATABASE_URL set, clap reports `MissingSubcommand` instead, in a
-/// message that names hidden commands.
+/// The error for a missing command. With DATABASE_URL set, clap reports `MissingSubcommand`
+/// instead, in a message that names hidden commands.
 const NO_COMMAND: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 
 fn main() -> ExitCode {
@@ -168,7 +168,7 @@ fn main() -> ExitCode {
             Err(error) => fail(1, &failure::line(&error.context("cannot start"))),
         };
     }
-    // Before anything builds a TLS configuration: rustls takes the process's provider.
+    // Installed before any TLS configuration is built: rustls takes the process's provider.
     let _ = rustls::crypto::ring::default_provider().install_default();
     more_descriptors();
     let format = match Format::from_env() {
@@ -203,7 +203,7 @@ fn main() -> ExitCode {
     if let Some(otlp) = otlp {
         otlp.end();
     }
-    // A thread that still reads standard input would be waited for until somebody presses return.
+    // A normal shutdown would wait for a thread that reads standard input until the next line.
     runtime.shutdown_background();
     terminal.flush();
     match outcome {
@@ -212,7 +212,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// One line, after the list of commands where none was given.
+/// Prints one line about invalid arguments; without a command, prints the list of commands first.
 fn misunderstood(error: &clap::Error) -> ExitCode {
     let typed = std::env::args_os().skip(1);
     let typed: Vec<String> = typed
@@ -236,14 +236,15 @@ fn misunderstood(error: &clap::Error) -> ExitCode {
     fail(failure::USAGE, &line)
 }
 
-/// Many systems let a process open 1,024 files unless it asks for more, and each connection is one.
+/// Raises the limit of open files to its maximum: many systems have a soft limit of 1,024, and each
+/// connection is a file.
 fn more_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: limit.maximum,
         ..limit
     };
-    // Where that is refused, it goes on with what it has.
+    // On an error the present limit remains.
     let _ = setrlimit(Resource::Nofile, raised);
 }
 
@@ -294,7 +295,7 @@ async fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<()> {
     outcome.and(closed)
 }
 
-/// Whether the schema is missing or older than this program.
+/// Returns the error of a schema that is missing or older than this program.
 async fn schema_error(database: &Database) -> Option<anyhow::Error> {
     let client = database.address().connect().await.ok()?;
     Some(posthaste::check_schema(&client).await.err()?.into())
@@ -337,7 +338,7 @@ async fn command(
             Command::Doctor(arguments) => doctor::run(arguments, database, terminal).await,
             Command::Rebase(arguments) => rebase::run(arguments, database, terminal).await,
             Command::Adopt(arguments) => adopt::run(arguments, database, terminal).await,
-            // They needed no database.
+            // These commands need no database.
             Command::Completions(_)
             | Command::Health(_)
             | Command::Init(_)
@@ -345,7 +346,7 @@ async fn command(
             | Command::TwoPhase(_) => Ok(()),
         }
     };
-    // These have something to bring to an end.
+    // These commands shut down gracefully on a signal.
     let ends_in_order = match command {
         Command::Up(_)
         | Command::Demo(_)

@@ -1,5 +1,5 @@
-//! What is to be seen of a database and of a process: read at a bounded rate, written for
-//! Prometheus, served over HTTP, sent to a collector.
+//! The state of a database and of a process: read at a bounded rate, formatted for Prometheus,
+//! served over HTTP, sent to a collector.
 
 pub(crate) mod alerts;
 mod collector;

@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::Settings;
 use crate::connect::Address;
 
-/// The route that it names is read for it: a capture runs on another thread than the route's relay,
-/// and needs connections that are not the relay's.
+/// Reads a capture. A route that it names is read separately for it: the capture runs on another
+/// thread than the route's relay and needs separate connections.
 pub(super) fn read(
     name: &str,
     mut settings: Settings,

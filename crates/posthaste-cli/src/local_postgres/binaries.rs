@@ -1,4 +1,4 @@
-//! Finds the programs of a Postgres on this machine.
+//! Finds Postgres installations on this machine.
 
 use std::cmp::Reverse;
 use std::ffi::OsString;
@@ -7,10 +7,10 @@ use std::process::Command;
 
 use anyhow::{Context as _, anyhow, bail};
 
-/// The store is written for, and tested with, this major version and newer ones.
+/// The oldest supported major version of Postgres.
 const OLDEST_MAJOR: u32 = 15;
 
-/// Where packages put their versions side by side: everything before and after the version.
+/// Directories of packages with several versions: the parts before and after the version.
 const VERSIONED: [(&str, &str, &str); 3] = [
     ("/usr/lib/postgresql", "", "bin"),
     ("/usr", "pgsql-", "bin"),
@@ -30,8 +30,8 @@ impl Binaries {
         self.directory.join(name)
     }
 
-    /// `asked` if given, else the first on the search path, else the newest package; a cluster
-    /// that exists already is served by its own major version or not at all.
+    /// Finds an installation: `asked` if given, else the first on `PATH`, else the newest package.
+    /// An existing data directory needs the major version `made_by`.
     pub(crate) fn find(asked: Option<&Path>, made_by: Option<u32>) -> anyhow::Result<Self> {
         if let Some(directory) = asked {
             return Self::asked(directory, made_by);
@@ -101,7 +101,7 @@ impl Binaries {
     }
 }
 
-/// The major version in the answer to `postgres --version`.
+/// Returns the major version in the output of `postgres --version`.
 fn major_of(text: &str) -> Option<u32> {
     let version = text.split_once("(PostgreSQL)")?.1.trim_start();
     let digits = version.split(|c: char| !c.is_ascii_digit()).next()?;

@@ -1,4 +1,4 @@
-//! Makes what the private server serves: a data directory, and the database in it.
+//! Makes the data directory of the private server, and its database.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -13,8 +13,8 @@ use crate::connect::Address;
 
 const DRAFT: &str = "data.new-";
 
-/// Makes the data directory beside its place and moves it there whole: a kill in between leaves
-/// nothing that resembles a database.
+/// Makes a data directory under a temporary name and renames it. A process that is killed before
+/// leaves no incomplete database.
 pub(crate) fn make(home: &Home, binaries: &Binaries) -> anyhow::Result<()> {
     home.check_runs(binaries)?;
     remove_drafts(home);
@@ -59,8 +59,8 @@ pub(crate) fn make(home: &Home, binaries: &Binaries) -> anyhow::Result<()> {
     fs::rename(&draft, home.data()).context("cannot move the new data directory to its place")
 }
 
-/// Removes the drafts of killed programs. Their initdb may still be writing there, so each draft
-/// has a name of its own, and what cannot be removed now is removed another time.
+/// Removes the drafts of killed processes. An initdb may still be writing to one, so each draft has
+/// a different name, and one that cannot be removed now is removed later.
 fn remove_drafts(home: &Home) {
     let Ok(entries) = fs::read_dir(&home.folder) else {
         return;
@@ -76,7 +76,7 @@ fn remove_drafts(home: &Home) {
     }
 }
 
-/// The database that commands use; made once.
+/// Makes the database of the commands, unless it exists.
 pub(crate) async fn make_database(port: u16, password: &str) -> anyhow::Result<()> {
     let client = Address::private(port, "postgres", password)?
         .connect()

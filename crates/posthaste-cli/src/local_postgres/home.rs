@@ -1,8 +1,8 @@
-//! Where the private Postgres lives and whom it runs as.
+//! The folder of the private Postgres and the user that it runs as.
 //!
-//! Postgres refuses to run as root, and the user it then runs as may not even be able to reach the
-//! current directory (a home folder of mode 0700). So the place is chosen by trying it as that
-//! user, not by reading permission bits.
+//! Postgres refuses to run as root, and the user that it runs as instead may not be able to reach
+//! the current directory (a home folder of mode 0700). The folder is chosen by trying to access it
+//! as that user; permission bits are not read.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -17,13 +17,13 @@ use sha2::{Digest as _, Sha256};
 use super::binaries::Binaries;
 use crate::failure;
 
-/// Beside what it belongs to.
+/// The folder in the current directory.
 pub(crate) const FOLDER: &str = ".posthaste";
 
-/// Where state goes when the current directory is hidden from the unprivileged user.
+/// The folder that is used if the unprivileged user cannot reach the current directory.
 const STATE_FOLDER: &str = "/var/lib/posthaste";
 
-/// The user that the server's processes run as, where that is not ourselves.
+/// The user of the server's processes, if it is not the current user.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ServerUser {
     pub(crate) uid: u32,
@@ -34,12 +34,12 @@ pub(crate) struct ServerUser {
 #[derive(Clone, Debug)]
 pub(crate) struct Home {
     pub(crate) folder: PathBuf,
-    /// None: the server runs as ourselves.
+    /// `None`: the current user.
     pub(crate) user: Option<ServerUser>,
 }
 
 impl Home {
-    /// The home that belongs to the current directory; nothing is made yet.
+    /// Returns the home of the current directory without making it.
     pub(crate) fn in_current_directory() -> anyhow::Result<Self> {
         let here = std::env::current_dir().context("the current directory is gone")?;
         let beside = here.join(FOLDER);
@@ -80,14 +80,14 @@ impl Home {
         self.folder.join("log")
     }
 
-    /// The major version that made the data directory.
+    /// Returns the major version that made the data directory.
     pub(crate) fn made_by(&self) -> Option<u32> {
         let text = fs::read_to_string(self.data().join("PG_VERSION")).ok()?;
         text.trim().parse().ok()
     }
 
-    /// Makes the folder. Others may pass through it, since the server's user must reach its data;
-    /// what is secret in it is closed file by file.
+    /// Makes the folder. Other users may enter it, since the server's user must reach its data;
+    /// files with secrets have mode 0600.
     pub(crate) fn make(&self) -> anyhow::Result<()> {
         let made = fs::create_dir_all(&self.folder).and_then(|()| match self.user {
             Some(_) => fs::set_permissions(&self.folder, fs::Permissions::from_mode(0o755)),
@@ -96,7 +96,7 @@ impl Home {
         made.map_err(|error| self.closed(&error))
     }
 
-    /// What to say when the folder cannot be written.
+    /// Returns the error for a folder that cannot be written.
     pub(crate) fn closed(&self, error: &io::Error) -> anyhow::Error {
         let (folder, reason) = (self.folder.display(), failure::reason(error));
         anyhow!(
@@ -105,7 +105,7 @@ impl Home {
         )
     }
 
-    /// Writes a file that only we can read, whole or not at all.
+    /// Writes a file atomically, readable by the current user only.
     pub(crate) fn write(&self, name: &str, content: &[u8]) -> io::Result<()> {
         let draft = self.folder.join(format!("{name}.new"));
         let mut file = File::options()
@@ -124,9 +124,9 @@ impl Home {
         Some(text.trim().to_owned())
     }
 
-    /// A program of the server, run as the server's user in a process group of its own: the
-    /// Ctrl-C of a terminal must reach us alone, or Postgres would be gone before jobs are given
-    /// back.
+    /// Returns a command that runs a program of the server as the server's user in a separate
+    /// process group: a Ctrl-C of the terminal must reach this process alone, or Postgres would
+    /// stop before jobs are released.
     pub(crate) fn command(&self, program: &Path) -> Command {
         use std::os::unix::process::CommandExt as _;
         let mut command = Command::new(program);
@@ -146,7 +146,7 @@ impl Home {
         command
     }
 
-    /// Refuses programs that the server's user cannot run, before anything is made with them.
+    /// Fails if the server's user cannot run these programs, before they make anything.
     pub(crate) fn check_runs(&self, binaries: &Binaries) -> anyhow::Result<()> {
         let status = self
             .command(&binaries.program("postgres"))
@@ -166,7 +166,7 @@ impl Home {
     }
 }
 
-/// The owner of `path`, unless that is root or nothing is there.
+/// Returns the owner of `path`, `None` if that is root or the path does not exist.
 fn owner_of(path: &Path) -> Option<ServerUser> {
     let metadata = fs::metadata(path).ok()?;
     (metadata.uid() != 0).then(|| ServerUser {
@@ -198,7 +198,7 @@ fn user_named(users: &str, name: &str) -> Option<ServerUser> {
     })
 }
 
-/// Whether `user` can go to `folder`, found out by going there.
+/// Whether `user` can enter `folder`, by starting a process there.
 fn can_access(folder: &Path, user: ServerUser) -> anyhow::Result<bool> {
     use std::os::unix::process::CommandExt as _;
     let status = Command::new("/bin/sh")

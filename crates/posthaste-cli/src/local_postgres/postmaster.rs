@@ -1,31 +1,31 @@
-//! What `postmaster.pid` says about a running server, and whether to believe it.
+//! Reads `postmaster.pid`, and checks whether its server is running.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Signal};
 
-/// The server process that a data directory names.
+/// The server process of a data directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Postmaster {
     pub(crate) pid: i32,
     pub(crate) port: u16,
 }
 
-/// What the data directory's `postmaster.pid` turned out to be.
+/// The state that `postmaster.pid` shows.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Sighting {
-    /// No file: nothing runs.
+    /// There is no file: no server runs.
     Absent,
-    /// A file without a running server of this data directory.
+    /// The file is a remainder: no server of this data directory runs.
     Stale,
-    /// A process that is at home in this data directory.
+    /// A process that runs in this data directory.
     Running(Postmaster),
     /// A server that has not written its port yet.
     Starting,
 }
 
-/// Looks at `data` now.
+/// Reads the file in `data`.
 pub(crate) fn find(data: &Path) -> Sighting {
     let Ok(text) = fs::read_to_string(data.join("postmaster.pid")) else {
         return Sighting::Absent;
@@ -48,19 +48,19 @@ pub(crate) fn find(data: &Path) -> Sighting {
     }
 }
 
-/// Asks the server to end: `fast` rolls open transactions back, the other mode is a crash that its
-/// log repairs at the next start.
+/// Sends the server a signal: `fast` rolls open transactions back; without it the server ends as in
+/// a crash, which recovery repairs at the next start.
 pub(crate) fn ask_to_end(pid: i32, fast: bool) {
     let signal = if fast { Signal::INT } else { Signal::QUIT };
     if let Some(pid) = Pid::from_raw(pid) {
-        // The process may have ended by itself in this very moment.
+        // The process may have ended just before.
         let _ = rustix::process::kill_process(pid, signal);
     }
 }
 
-/// After a reboot the number may belong to any other program. A server's working directory is its
-/// data directory; where that cannot be seen (no /proc) a living process is taken for ours, and
-/// the question that follows an adoption settles it.
+/// Whether a process is a server of `data`. After a reboot another program may have the process id.
+/// A server's working directory is its data directory; without /proc any running process is
+/// accepted, and the connection that follows an adoption proves it.
 fn is_at_home(pid: i32, data: &Path) -> bool {
     let Some(id) = Pid::from_raw(pid) else {
         return false;

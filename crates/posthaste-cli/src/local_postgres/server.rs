@@ -1,4 +1,4 @@
-//! Starts the server process, or finds the one that runs, and asks it who it is.
+//! Starts the server process, or finds a running one and checks its identity.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -19,12 +19,12 @@ use super::postmaster::{self, Postmaster, Sighting};
 use crate::connect::Address;
 
 const START_WITHIN: Duration = Duration::from_secs(60);
-/// Replaying the log of a server that was killed may take its time; it says so meanwhile.
+/// The time limit of crash recovery, which lets connections fail with CANNOT_CONNECT_NOW.
 const RECOVER_WITHIN: Duration = Duration::from_secs(900);
 const LARGEST_LOG: u64 = 16 << 20;
 
-/// The server that already runs on this data directory, once it answers as ours. None when there
-/// is nothing, or only the remains of a kill or a reboot.
+/// Returns the running server of this data directory once it accepts our password. `None` if there
+/// is no server, or only a stale file of a kill or a reboot, which is removed.
 pub(crate) async fn find_running(
     home: &Home,
     password: &str,
@@ -35,7 +35,8 @@ pub(crate) async fn find_running(
         match postmaster::find(&home.data()) {
             Sighting::Absent => return Ok(None),
             Sighting::Stale => {
-                // Postgres itself would take the stranger that has the number now for a server.
+                // Postgres would take the process that has this id now for a server and refuse to
+                // start.
                 fs::remove_file(home.data().join("postmaster.pid"))?;
                 return Ok(None);
             }
@@ -66,7 +67,7 @@ pub(crate) async fn find_running(
     }
 }
 
-/// Starts a server on this data directory; none runs there.
+/// Starts a server on this data directory, where none runs.
 pub(crate) async fn start(
     home: &Home,
     binaries: &Binaries,
@@ -77,7 +78,7 @@ pub(crate) async fn start(
         .read("port")
         .and_then(|text| text.parse().ok())
         .filter(|port| is_free(*port));
-    // Another process may take the port between our check and the server's bind.
+    // Another process may take the port between the check and the server's bind.
     for _ in 0..5 {
         let chosen = match port.take() {
             Some(port) => port,
@@ -124,12 +125,12 @@ fn spawn(home: &Home, binaries: &Binaries, port: u16, log: File) -> anyhow::Resu
     let settings = [
         "listen_addresses=127.0.0.1",
         port.as_str(),
-        // Without a socket no path can be too long, and nobody gets in past the password.
+        // Without a socket no path can be too long, and the password cannot be bypassed.
         "unix_socket_directories=",
         "fsync=on",
         "synchronous_commit=on",
         "wal_level=logical",
-        // A slot that nobody reads must not fill the disk of a first run.
+        // A slot without a reader must not fill the disk.
         "max_slot_wal_keep_size=10GB",
         "jit=off",
         "max_connections=100",
@@ -152,7 +153,7 @@ enum Started {
     Ended,
 }
 
-/// Waits until the server that was just started lets us in, or is gone.
+/// Waits until a started server accepts connections or has ended.
 async fn answers(
     home: &Home,
     child: &mut Child,
@@ -172,7 +173,7 @@ async fn answers(
         match question(home, port, password).await {
             PortOwner::Ours => return Ok(Started::Answers(Postmaster { pid, port })),
             PortOwner::OursStarting => deadline = recovered_by,
-            // Until our server has taken the port, anybody may answer there.
+            // Until the server has bound the port, another process may answer there.
             PortOwner::Nobody | PortOwner::Other => {}
         }
         if Instant::now() > deadline {
@@ -193,7 +194,8 @@ enum PortOwner {
     Nobody,
 }
 
-/// SCRAM gives nothing away to a stranger, and only our data directory knows the password.
+/// Connects to find the owner of the port. SCRAM reveals no password to another server, and only
+/// our data directory has this password.
 async fn question(home: &Home, port: u16, password: &str) -> PortOwner {
     let Ok(address) = Address::private(port, "postgres", password) else {
         return PortOwner::Nobody;
@@ -228,7 +230,7 @@ fn is_free(port: u16) -> bool {
     TcpListener::bind(("127.0.0.1", port)).is_ok()
 }
 
-/// The reason that the server's log gives from `start` on: its last fatal line.
+/// Returns the last fatal line of the server's log after `start`.
 fn last_complaint(log: &Path, start: u64) -> String {
     let read = || -> std::io::Result<Vec<u8>> {
         let mut file = File::open(log)?;

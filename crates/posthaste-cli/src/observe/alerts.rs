@@ -1,4 +1,4 @@
-//! Which alerts `posthaste alerts` makes: its options, and the thresholds and totals by them.
+//! The alerts of `posthaste alerts`: its options, and the thresholds and totals by them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    /// The thresholds of posthaste.toml with the figures of the options.
+    /// Returns the thresholds of posthaste.toml, with those of the options.
     pub(crate) fn thresholds(&self, mut thresholds: Thresholds) -> Thresholds {
         for queue in &self.queues {
             if let Some(least) = self.completed_below {
@@ -47,13 +47,14 @@ impl Scope {
         thresholds
     }
 
-    /// Whether this process alerts about it. What concerns no queue concerns all.
+    /// Whether this process alerts about a subject. Findings that belong to no queue are always
+    /// included.
     pub(crate) fn includes(&self, kind: Kind, subject: &str) -> bool {
         let is_of_queue = ["queue", "jobs"].contains(&subject_kind(kind));
         self.queues.is_empty() || !is_of_queue || self.queues.iter().any(|one| one == subject)
     }
 
-    /// Whether it can see the end of an alert that another process began.
+    /// Whether this process can judge the end of an alert that another process began.
     pub(crate) fn judges(&self, kind: Kind, subject: &str, thresholds: &Thresholds) -> bool {
         let figures = match kind {
             Kind::QueueLong => Some(&thresholds.length_above),
@@ -63,7 +64,7 @@ impl Scope {
         self.includes(kind, subject) && figures.is_none_or(|one| one.contains_key(subject))
     }
 
-    /// Totals of completed jobs; a queue that was named has one without any job too.
+    /// Returns totals of completed jobs by queue. A named queue has a total even without jobs.
     pub(crate) fn completed(&self, snapshot: &Snapshot) -> BTreeMap<String, i64> {
         let named = self.queues.iter().map(|queue| (queue.clone(), 0));
         let mut totals: BTreeMap<String, i64> = named.collect();
@@ -78,7 +79,7 @@ fn subject_kind(kind: Kind) -> &'static str {
     kind.id().split('.').next().unwrap_or_default()
 }
 
-/// The beginning of an alert, as a line.
+/// Returns the line for the begin of an alert.
 pub(crate) fn line(finding: &Finding) -> String {
     let id = finding.kind.id();
     format!("{id}: {}", sentence(finding))

@@ -1,4 +1,4 @@
-//! Metrics of a whole database for however many ask.
+//! Metrics of a whole database, shared by concurrent scrapes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -13,13 +13,13 @@ use crate::cached_connection::{self, CachedConnection};
 use crate::connect::Address;
 use crate::failure;
 
-/// A read is shared for at least this long.
+/// The minimum time for which a read is shared.
 const EVERY: Duration = Duration::from_secs(4);
-/// A database that answers slower than this is not waited for: Prometheus waits for ten seconds,
-/// and is to see that the database is down.
+/// The time limit of a read. Prometheus waits for ten seconds: a slow database must be reported as
+/// down before that.
 const WITHIN: Duration = Duration::from_secs(8);
 
-/// Metrics of a whole database, read no more often than that costs little.
+/// Metrics of a whole database, read so rarely that reading costs little.
 #[derive(Clone)]
 pub(crate) struct Collector(posthaste_observe::Collector<Database>);
 
@@ -47,13 +47,13 @@ impl Collector {
         Self(posthaste_observe::Collector::new(database, EVERY, WITHIN))
     }
 
-    /// The metrics of the whole database, of a few seconds ago, or of longer where reading takes
+    /// Returns the metrics of the database. They are a few seconds old, or older if reading takes
     /// long.
     pub(crate) async fn metrics(&self) -> anyhow::Result<Arc<Vec<Metric>>> {
         self.0.get().await.map_err(|error| anyhow!("{error}"))
     }
 
-    /// The same for Prometheus.
+    /// Returns the metrics as text for Prometheus.
     pub(crate) async fn text(&self) -> anyhow::Result<String> {
         Ok(exposition::text(&self.metrics().await?))
     }

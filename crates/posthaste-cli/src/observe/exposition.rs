@@ -1,4 +1,5 @@
-//! A snapshot as metrics, and these as text that Prometheus reads. No IO and no clock.
+//! Converts a snapshot to metrics, and metrics to the text format of Prometheus. No IO and no
+//! clock.
 
 mod alerts;
 mod captures;
@@ -13,12 +14,12 @@ use posthaste_relay::Failure;
 use super::labels::{Asked, Labels, holder_kind};
 pub(super) use alerts::alerts;
 
-/// Bounds of histograms: from a millisecond to a quarter of an hour.
+/// Bounds of histograms in seconds, from a millisecond to a quarter of an hour.
 pub(super) const SECONDS: [f64; 14] = [
     0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0,
 ];
 
-/// Every state of a job that is there now.
+/// Returns the number of present jobs by state.
 fn states(of: &Counter) -> [(&'static str, i64); 11] {
     [
         ("available", of.available),
@@ -35,7 +36,7 @@ fn states(of: &Counter) -> [(&'static str, i64); 11] {
     ]
 }
 
-/// How jobs have ended since the installation.
+/// Returns the number of jobs that ended since the installation, by outcome.
 fn outcomes(of: &Counter) -> [(&'static str, i64); 5] {
     [
         ("completed", of.completed_total),
@@ -46,7 +47,7 @@ fn outcomes(of: &Counter) -> [(&'static str, i64); 5] {
     ]
 }
 
-/// Series of one metric, by their labels.
+/// The series of one metric, by their labels.
 pub(crate) type Series = BTreeMap<Vec<(&'static str, String)>, f64>;
 
 /// One metric, with all its series.
@@ -59,7 +60,7 @@ pub(crate) struct Metric {
 }
 
 impl Metric {
-    /// A gauge without labels.
+    /// Makes a gauge without labels.
     pub(super) fn value(name: &'static str, help: &'static str, value: f64) -> Self {
         Self {
             name,
@@ -69,14 +70,14 @@ impl Metric {
         }
     }
 
-    /// The one metric that is there where none could be read.
+    /// Makes the metric that is exposed even if the database cannot be read.
     pub(super) fn database_up(is_up: bool) -> Self {
         let help = "1 if the database could be read.";
         Self::value("posthaste_database_up", help, f64::from(u8::from(is_up)))
     }
 }
 
-/// Metrics, one after the other.
+/// Metrics in the order of exposition.
 #[derive(Default)]
 struct All(Vec<Metric>);
 
@@ -97,7 +98,7 @@ impl All {
     }
 }
 
-/// As Prometheus reads them.
+/// Formats metrics for Prometheus.
 pub(super) fn text(metrics: &[Metric]) -> String {
     let mut text = String::new();
     for Metric {
@@ -130,7 +131,7 @@ fn escaped(value: &str) -> String {
         .replace('\n', "\\n")
 }
 
-/// The whole snapshot.
+/// Makes the metrics of a snapshot.
 pub(super) fn metrics(
     snapshot: &Snapshot,
     unworked: &BTreeSet<&str>,
@@ -178,7 +179,7 @@ fn jobs(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
     all.metric("posthaste_runs_rescheduled_total", "counter", help, &again);
 }
 
-/// What only some queues are asked for.
+/// Adds the metrics that are requested for single queues.
 fn asked_for(all: &mut All, snapshot: &Snapshot, labels: &mut Labels, asked: &Asked) {
     let (mut tags, mut priorities) = (Series::new(), Series::new());
     for counter in &snapshot.counters.jobs {
@@ -216,7 +217,7 @@ fn asked_for(all: &mut All, snapshot: &Snapshot, labels: &mut Labels, asked: &As
 fn waits(all: &mut All, snapshot: &Snapshot, unworked: &BTreeSet<&str>, labels: &mut Labels) {
     let (mut ages, mut unserved) = (Series::new(), Series::new());
     let mut paused = Series::new();
-    // A queue in which nothing waits has an age too, or an alert would stay as it was.
+    // A queue without waiting jobs has an age too: otherwise an alert would not end.
     for counter in &snapshot.counters.jobs {
         let key = vec![("queue", labels.queue(&counter.queue))];
         ages.insert(key.clone(), 0.0);
@@ -259,11 +260,11 @@ fn relays(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
         let sends = matches!(relay.state.name(), "up" | "standby");
         let is_up = up.entry(of.to_vec()).or_default();
         *is_up = f64::max(*is_up, f64::from(sends));
-        // Of each process by itself: a sum would fall when one of them ends.
+        // One series per process: a sum would fall when a process ends.
         let worker = ("worker", relay.worker.to_string());
         let of = [of.as_slice(), &[worker]].concat();
         *accepted.entry(of.clone()).or_default() += relay.status.accepted as f64;
-        // From the beginning, so that a rate sees the first one.
+        // A series starts at 0, so that a rate includes the first failure.
         for reason in Failure::ALL {
             let messages = relay.status.failures.get(reason.name());
             let mut key = of.clone();
@@ -271,7 +272,8 @@ fn relays(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
             *failures.entry(key).or_default() += *messages.unwrap_or(&0) as f64;
         }
     }
-    // The store forgets a relay that is gone after an hour; an alert on it stays while jobs wait.
+    // The store forgets a relay an hour after its end. Its series remains while jobs wait, and so
+    // does an alert.
     for (queue, destination) in labels.relays() {
         let waits = waited(&queue);
         let key = vec![
@@ -330,7 +332,7 @@ fn store(all: &mut All, snapshot: &Snapshot) {
     let help = "Full segments that a session has held for more than a second.";
     all.metric("posthaste_segments_blocked", "gauge", help, &series);
     let (mut ages, mut seconds) = (Series::new(), Series::new());
-    // What a replica holds by a slot is the slot's.
+    // Rows that a replica holds by a slot are counted with the slot.
     for holder in snapshot.holders.iter().filter(|one| !one.is_by_slot) {
         let Some(transactions) = holder.transactions else {
             continue;
@@ -352,7 +354,7 @@ fn store(all: &mut All, snapshot: &Snapshot) {
     all.metric(name, "gauge", help, &seconds);
 }
 
-/// Sessions that txwatch ended in the last hour.
+/// Adds the sessions that txwatch ended in the last hour.
 fn ended(all: &mut All, snapshot: &Snapshot) {
     let key = |action: &str, result: &str| {
         vec![("action", action.to_owned()), ("result", result.to_owned())]

@@ -1,4 +1,4 @@
-//! `posthaste top`: one view of a whole database. Snapshots in, lines out: no IO and no clock.
+//! The view of `posthaste top` on a database. Converts snapshots to lines, without IO or a clock.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::labels::holder_kind;
 use crate::terminal::escape_name;
 use crate::thresholds::urgent;
 
-/// Jobs that were completed, by queue, at one moment in seconds since some beginning.
+/// Totals of completed jobs by queue. `at` is a time in seconds from an arbitrary start.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Completed {
     pub(crate) at: f64,
@@ -28,23 +28,24 @@ impl Completed {
         Self { at, queues }
     }
 
-    /// A second, since then; nothing where a queue or the time between them is new.
+    /// Returns completed jobs per second since `then`, `None` if the queue is new or no time has
+    /// passed.
     fn since(&self, then: &Self, queue: &str) -> Option<f64> {
         let seconds = self.at - then.at;
         let (before, now) = (then.queues.get(queue)?, self.queues.get(queue)?);
-        // A store that was restored counts anew.
+        // The totals of a restored store start again.
         let jobs = if now >= before { now - before } else { *now };
         (seconds > 0.0).then(|| jobs as f64 / seconds)
     }
 }
 
-/// One queue.
+/// A row of one queue.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct QueueRow {
     pub(crate) queue: String,
-    /// For how long the next job has waited.
+    /// How long the next job has been waiting.
     pub(crate) late_seconds: Option<f64>,
-    /// Whether a worker works on what waits.
+    /// Whether the waiting jobs have a worker.
     pub(crate) is_worked: bool,
     pub(crate) is_paused: bool,
     pub(crate) completed_a_second: Option<f64>,
@@ -64,7 +65,7 @@ pub(crate) struct TransportRow {
     pub(crate) lag_seconds: Option<f64>,
 }
 
-/// Who keeps rows from being removed, the oldest first.
+/// A holder of rows that VACUUM cannot remove. The oldest one is first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Pin {
     pub(crate) holder: String,
@@ -72,12 +73,12 @@ pub(crate) struct Pin {
     pub(crate) seconds: Option<f64>,
 }
 
-/// So many findings are shown above the queues.
+/// The maximum number of findings above the queues.
 const FINDINGS: usize = 5;
-/// Columns of a queue's name.
+/// The width of a queue's name in columns.
 const NAME: usize = 24;
 
-/// What is shown at once.
+/// The content of the screen.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Frame {
     pub(crate) completed_a_second: Option<f64>,
@@ -89,7 +90,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Of what was read now; rates are those since `then`.
+    /// Makes the frame of a snapshot, with rates since `then`.
     pub(crate) fn new(
         snapshot: &Snapshot,
         now: &Completed,
@@ -167,7 +168,7 @@ impl Frame {
         let mut horizon: Vec<Pin> = kinds.into_values().collect();
         horizon.sort_by_key(|pin| std::cmp::Reverse(pin.transactions));
         let mut queues: Vec<QueueRow> = queues.into_values().collect();
-        // The latest first; of two that are as late, the longer one.
+        // The latest queue is first; of equally late queues the longer one.
         queues.sort_by(|one, other| {
             let late = |line: &QueueRow| line.late_seconds.unwrap_or(-1.0);
             let by_late = late(other).total_cmp(&late(one));
@@ -184,8 +185,8 @@ impl Frame {
         }
     }
 
-    /// Where there are more lines than `rows`, the queues that are least late are left out and
-    /// counted. The chosen one is always shown.
+    /// Returns the lines of the screen. If there are more than `rows`, the least late queues are
+    /// left out and counted. The chosen queue is always shown.
     pub(crate) fn lines(
         &self,
         title: &str,
@@ -219,7 +220,7 @@ impl Frame {
                 self.segments_sealed
             ));
         }
-        // What began just now is everybody's work.
+        // Holders that began just now are normal.
         let pins = self.horizon.iter().filter(|pin| !pin.is_new());
         let pins: Vec<String> = pins.map(Pin::text).collect();
         if !pins.is_empty() {
@@ -227,7 +228,7 @@ impl Frame {
         }
         lines.push(Line::default());
         lines.push(Line::from(head()).reversed());
-        // The lines below make room for the most late queue.
+        // At least two rows remain, for the latest queue and the count of the others.
         let taken = lines.len() + below.len() + usize::from(!below.is_empty());
         let room = rows.saturating_sub(taken).max(2);
         let shown = match self.queues.len() {
@@ -286,7 +287,7 @@ impl QueueRow {
         };
         let chosen = if is_chosen { "> " } else { "" };
         let mut line = Line::from(format!("{chosen}{}", escape_name(&self.queue)));
-        // Letters may be two columns wide.
+        // A character may be two columns wide.
         let blank = NAME.saturating_sub(line.width());
         line.push_span(format!(
             "{:blank$}  {late:>8}  {rate:>9}  {:>10}  {:>8}  {:>9}  {:>8}  {:>7}  {:>7}{mark}",

@@ -1,5 +1,5 @@
-//! `posthaste alerts` and the rules for Prometheus make the same alerts of the same readings:
-//! promtool plays random series against docs/operate/prometheus/posthaste.rules.yml.
+//! `posthaste alerts` and the Prometheus rules fire the same alerts for the same readings: promtool
+//! plays random series against docs/operate/prometheus/posthaste.rules.yml.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,10 +12,10 @@ use posthaste_testkit::ran;
 use super::*;
 
 const LASTING: Duration = Duration::from_secs(600);
-/// A reading a minute, for forty minutes.
+/// One reading per minute for forty minutes.
 const READINGS: usize = 41;
 const SERIES: u64 = 60;
-/// As Prometheus names what `posthaste alerts` finds.
+/// The Prometheus alerts of findings.
 const NAMES: [(Kind, &str); 3] = [
     (Kind::QueueSlow, "PosthasteCompletionRateLow"),
     (Kind::QueueLong, "PosthasteQueueLong"),
@@ -29,7 +29,8 @@ struct Reading {
     has_leader: bool,
 }
 
-/// It begins with twenty busy minutes, as the rules judge only the rate of a queue that was busy.
+/// Makes random readings. The first twenty minutes are busy, because the rules judge the rate only
+/// of a queue that was busy.
 fn random_readings(seed: u64) -> Vec<Reading> {
     let mut random = fastrand::Rng::with_seed(seed);
     let (mut rate, mut due, mut has_leader) = (40, 0, true);
@@ -65,7 +66,7 @@ fn snapshot(reading: Reading) -> Snapshot {
     snapshot
 }
 
-/// What fires after the last reading.
+/// Returns the alerts that fire after the last reading.
 fn firing(readings: &[Reading]) -> Vec<Finding> {
     let scope = Scope {
         queues: vec!["mail".into()],
@@ -86,7 +87,7 @@ fn firing(readings: &[Reading]) -> Vec<Finding> {
     firing
 }
 
-/// One test of promtool.
+/// Formats one promtool test.
 fn promtool_test(seed: u64, readings: &[Reading], firing: &[Finding]) -> String {
     let mut text = format!("- name: seed {seed}\n  interval: 1m\n  input_series:\n");
     let mut series = |name: &str, value: fn(&Reading) -> i64| {

@@ -1,10 +1,10 @@
-//! The metrics by which the rules for Prometheus make alerts.
+//! The metrics that the Prometheus alert rules read.
 
 use posthaste_observe::{Finding, Kind, Snapshot};
 
 use super::{All, Labels, Metric, Series};
 
-/// What alerts are made of: a snapshot without the jobs that are left out, and its findings.
+/// Makes the metrics from a snapshot without exempt jobs, and from its findings.
 pub(crate) fn alerts(snapshot: &Snapshot, found: &[Finding], labels: &mut Labels) -> Vec<Metric> {
     let mut all = All::default();
     watched(&mut all, snapshot, labels);
@@ -26,7 +26,7 @@ fn watched(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
     all.metric("posthaste_watched_length", "gauge", help, &lengths);
 }
 
-/// Each kind has a series without a subject, so that an alert on one that is over ends.
+/// Adds the findings. Each kind has a series without a subject, so that an alert ends.
 fn findings(all: &mut All, found: &[Finding], labels: &mut Labels) {
     let key = |kind: Kind, subject: String| {
         let (id, level) = (kind.id().to_owned(), kind.level().name().to_owned());

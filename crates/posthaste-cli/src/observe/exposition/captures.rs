@@ -1,4 +1,4 @@
-//! Captures as metrics.
+//! Metrics of captures.
 
 use posthaste_capture::Overview;
 use posthaste_observe::Snapshot;
@@ -20,7 +20,7 @@ const STATES: [&str; 10] = [
 
 type Figure = fn(&Overview) -> f64;
 
-/// Name, kind and meaning of each metric, and how it is read.
+/// The name, type, help and value of each metric.
 const METRICS: [(&str, &str, &str, Figure); 7] = [
     (
         "posthaste_capture_events_total",
