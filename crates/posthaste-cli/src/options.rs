@@ -1,11 +1,10 @@
-//! What options of several commands have in common: lengths of time and rates are written the same
-//! form everywhere.
+//! Parsers of options that several commands share: durations and rates.
 
 use std::time::Duration;
 
 use jiff::{Span, SpanRelativeTo};
 
-/// How long something is: `30s`, `5m`, `36h` or `30d`; a number alone is seconds.
+/// Parses a duration: `30s`, `5m`, `36h` or `30d`; a bare number is seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().or_else(|| parse_seconds(text));
     seconds
@@ -13,7 +12,7 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "write 30s, 5m, 36h or 30d; a number alone is seconds".to_owned())
 }
 
-/// The same, from `least` to `most` seconds.
+/// Parses a duration from `least` to `most` seconds.
 pub(crate) fn between(
     least: u64,
     most: u64,
@@ -24,7 +23,7 @@ pub(crate) fn between(
     }
 }
 
-/// Whole seconds, with a unit.
+/// Parses whole seconds with a unit.
 fn parse_seconds(text: &str) -> Option<u64> {
     let span: Span = text.parse().ok()?;
     let time = span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
@@ -32,7 +31,8 @@ fn parse_seconds(text: &str) -> Option<u64> {
     u64::try_from(time.as_secs()).ok().filter(|_| is_whole)
 }
 
-/// A number and its seconds: `100/s`, `1000/m`, `5/h` or `1/d`; a number alone is per second.
+/// Parses a rate into a number and its seconds: `100/s`, `1000/m`, `5/h` or `1/d`; a bare number is
+/// per second.
 pub(crate) fn rate(text: &str) -> Result<(i32, i64), String> {
     let (number, unit) = text.split_once('/').unwrap_or((text, "s"));
     let seconds = match unit {
@@ -48,7 +48,7 @@ pub(crate) fn rate(text: &str) -> Result<(i32, i64), String> {
         .ok_or_else(|| "write a number and s, m, h or d, such as 100/s".to_owned())
 }
 
-/// A rate of at least one a second, as a number a second.
+/// Parses a rate of at least one per second into a number per second.
 pub(crate) fn per_second(text: &str) -> Result<u32, String> {
     let (number, seconds) = rate(text)?;
     u32::try_from(i64::from(number) / seconds)

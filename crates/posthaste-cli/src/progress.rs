@@ -1,4 +1,4 @@
-//! How far something is that takes a while: a bar on a terminal, a line now and then elsewhere.
+//! Progress of long operations: a bar on a terminal, periodic lines elsewhere.
 
 use std::fmt;
 use std::io::{self, IsTerminal as _};
@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 
 use crate::terminal::Terminal;
 
-/// Without a terminal a line now and then says how far things are.
+/// Time between two progress lines without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// What is counted.
+/// The unit of progress.
 #[derive(Clone, Copy)]
 pub(crate) enum Unit {
     Files,
@@ -63,7 +63,7 @@ struct LogState {
     first_done: Option<u64>,
 }
 
-/// A bar on a terminal, a line now and then elsewhere.
+/// A bar on a terminal, periodic lines elsewhere.
 pub(crate) struct Progress {
     terminal: Terminal,
     label: &'static str,
@@ -75,7 +75,7 @@ pub(crate) struct Progress {
 }
 
 impl Terminal {
-    /// Something that takes a while: `total` steps of it, where that is known.
+    /// Shows the progress of an operation with `total` steps, if known.
     pub(crate) fn progress(&self, label: &'static str, total: Option<u64>, unit: Unit) -> Progress {
         Progress::begin(self, label, total, unit)
     }
@@ -108,7 +108,7 @@ impl Progress {
         }
     }
 
-    /// `done` steps are done.
+    /// Sets the number of completed steps.
     pub(crate) fn set(&self, done: u64) {
         if let Some(bar) = &self.bar {
             bar.set_position(done);
@@ -123,7 +123,7 @@ impl Progress {
         }
     }
 
-    /// A remark beside the figures.
+    /// Shows a message beside the bar.
     pub(crate) fn say(&self, message: impl Into<String>) {
         if let Some(bar) = &self.bar {
             bar.set_message(message.into());

@@ -1,6 +1,6 @@
 //! The first process of a container. The kernel makes it the parent of every orphan, and zombies
 //! that it does not reap exhaust the process table. So the first process only reaps: the program
-//! itself runs as its child, and no exit code that the program waits for is taken from it.
+//! runs as its child, where reaping cannot take an exit code that the program waits for.
 
 use std::io::{self, IsTerminal as _};
 use std::os::fd::AsFd;
@@ -15,7 +15,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::signals;
 
-/// What is passed on to the program.
+/// Signals that are forwarded to the program.
 const PASSED_ON: [(SignalKind, Signal); 6] = [
     (SignalKind::interrupt(), Signal::INT),
     (SignalKind::terminate(), Signal::TERM),
@@ -25,12 +25,12 @@ const PASSED_ON: [(SignalKind, Signal); 6] = [
     (SignalKind::user_defined2(), Signal::USR2),
 ];
 
-/// Whether this process is the first of a container.
+/// Whether this process is the first one of a container.
 pub(crate) fn is_first() -> bool {
     getpid().is_init()
 }
 
-/// Runs the program once more, as a child, until it ends: with its exit code.
+/// Runs the program again as a child process and returns its exit code.
 pub(crate) fn run() -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -41,7 +41,8 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         for (kind, passed) in PASSED_ON {
             forward_signals(kind, passed, sender.clone())?;
         }
-        // A group of its own: what a terminal sends to the group in front comes once.
+        // A separate process group: a signal that the terminal sends to the foreground group
+        // arrives once.
         let child = Command::new(std::env::current_exe()?)
             .args(std::env::args_os().skip(1))
             .process_group(0)
@@ -55,7 +56,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
             tokio::select! {
                 _ = ended.recv() => {}
                 Some(signal) = received.recv() => {
-                    // One that has just ended hears nothing more.
+                    // The program may have ended just before.
                     let _ = kill_process(program, signal);
                 }
             }
@@ -63,7 +64,7 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
     })
 }
 
-/// A signal that is ignored stays so, also for the program.
+/// Forwards a signal. An ignored signal remains ignored, by the program too.
 fn forward_signals(
     kind: SignalKind,
     passed: Signal,
@@ -77,7 +78,7 @@ fn forward_signals(
     Ok(())
 }
 
-/// The group in front of the terminal, if there is one, is the program's.
+/// Makes the program's process group the foreground group of the terminal, if there is a terminal.
 fn move_to_foreground(program: Pid) {
     let (input, error) = (io::stdin(), io::stderr());
     let terminal = match (input.is_terminal(), error.is_terminal()) {
@@ -85,11 +86,11 @@ fn move_to_foreground(program: Pid) {
         (false, true) => error.as_fd(),
         (false, false) => return,
     };
-    // Where it is not a terminal of ours, the program is not stopped by it either.
+    // If this is not our controlling terminal, the program is not stopped by it either.
     let _ = tcsetpgrp(terminal, program);
 }
 
-/// Waits for all that have ended; the program's status if it is among them.
+/// Reaps all ended processes; returns the status of the program if it has ended.
 fn reaped(program: Pid) -> io::Result<Option<WaitStatus>> {
     loop {
         match wait(WaitOptions::NOHANG) {
@@ -101,7 +102,7 @@ fn reaped(program: Pid) -> io::Result<Option<WaitStatus>> {
     }
 }
 
-/// As a shell reports it.
+/// Returns the exit code that a shell would report.
 fn code(status: WaitStatus) -> u8 {
     let by_signal = || status.terminating_signal().map(|signal| 128 + signal);
     let code = status.exit_status().or_else(by_signal);

@@ -1,4 +1,4 @@
-//! The routes of posthaste.toml, by which jobs leave, and the relays that they make.
+//! The routes of posthaste.toml and their relays.
 
 use std::fmt;
 use std::path::Path;
@@ -15,10 +15,10 @@ use crate::connect::Address;
 use crate::file::{self, Wanted};
 use crate::terminal::Terminal;
 
-/// For rows that jobs refer to, of all routes together.
+/// Connections for rows that jobs refer to, for all routes together.
 const CONNECTIONS: usize = 4;
 
-/// A route whose relay is at it.
+/// A route with a running relay.
 pub(crate) struct Started {
     pub(crate) name: String,
     pub(crate) queue: String,
@@ -41,7 +41,7 @@ impl fmt::Display for Started {
 }
 
 impl Started {
-    /// Says that it is at it, or what it waits for.
+    /// Prints that the route runs, or its misconfiguration.
     pub(crate) fn tell(&self, terminal: &Terminal) -> anyhow::Result<()> {
         let problem = self.relay.misconfiguration();
         let more = json!({
@@ -51,7 +51,7 @@ impl Started {
     }
 }
 
-/// The routes of a file that are named, or all; an error when there is none.
+/// Reads the named routes of a file, or all. Fails if the file has none.
 pub(crate) fn read(file: &Path, named: &[String]) -> anyhow::Result<Vec<Route>> {
     let place = file.display();
     match file::read(file, Wanted::Routes(named))? {
@@ -66,16 +66,16 @@ pub(crate) fn read(file: &Path, named: &[String]) -> anyhow::Result<Vec<Route>> 
     }
 }
 
-/// Begins to take jobs for each of them, all at once: a destination that is silent delays its own
-/// route only. Rows that jobs refer to are read in the same database. One that is refused for its
-/// destination's settings stops no other.
+/// Starts a relay for each route concurrently: a destination that does not answer delays only its
+/// route. Rows that jobs refer to are read from the same database. A misconfigured destination does
+/// not stop the other routes.
 pub(crate) async fn start(routes: Vec<Route>, address: &Address) -> anyhow::Result<Vec<Started>> {
     let pool = address.pool(CONNECTIONS)?;
     let started = routes.into_iter().map(|route| start_one(route, &pool));
     try_join_all(started).await
 }
 
-/// An error when each of them was.
+/// Fails if all destinations are misconfigured.
 pub(crate) fn unless_all_refused(started: Vec<Started>) -> anyhow::Result<Vec<Started>> {
     match started
         .iter()
@@ -86,7 +86,7 @@ pub(crate) fn unless_all_refused(started: Vec<Started>) -> anyhow::Result<Vec<St
     }
 }
 
-/// Why the first of them was refused, if one was.
+/// Returns the error of the first misconfigured route, `None` if there is none.
 pub(crate) fn first_refusal(started: &[Started]) -> Option<anyhow::Error> {
     started.iter().find_map(|one| {
         let problem = anyhow!("{}", one.relay.misconfiguration()?);
@@ -112,7 +112,7 @@ async fn start_one(route: Route, pool: &Pool) -> anyhow::Result<Started> {
     })
 }
 
-/// Has the queue keep its completed jobs for this long.
+/// Sets how long the queue keeps its completed jobs.
 async fn keep(pool: &Pool, queue: &str, retention: Duration) -> anyhow::Result<()> {
     let retention = format!("{} s", retention.as_secs_f64());
     let keep = include_str!("commands/queues/keep.sql");

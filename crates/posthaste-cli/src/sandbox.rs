@@ -1,5 +1,5 @@
-//! `--sandbox`: prints what would be done instead of doing it. Nothing is claimed, sent or
-//! maintained, so it needs no site: a copy can be inspected as it is.
+//! `--sandbox`: prints actions without executing them. It claims, sends and maintains nothing, so
+//! it needs no site: a copy can be inspected unchanged.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use crate::handlers::Handlers;
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
-/// How often it polls.
+/// Time between two polls.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Of each queue the oldest jobs that wait, because none of them goes away.
+/// The maximum number of jobs per queue, the oldest first: no job leaves the queue.
 const MOST: u32 = 1_000;
 
-/// A job that would be run.
+/// A job that a worker would run.
 #[derive(Serialize)]
 struct WouldRun {
     job: i64,
@@ -29,7 +29,7 @@ struct WouldRun {
     by: String,
 }
 
-/// Prints what a worker would run, until it is asked to stop.
+/// Prints the jobs that a worker would run, until it is stopped.
 pub(crate) async fn work(
     handlers: &Handlers,
     database: &Database,
@@ -68,7 +68,7 @@ pub(crate) async fn work(
     .await
 }
 
-/// Prints what relays would send, as `relay preview` does, until it is asked to stop.
+/// Prints the messages that relays would send, as `relay preview` does, until it is stopped.
 pub(crate) async fn relay(
     routes: &[Route],
     database: &Database,

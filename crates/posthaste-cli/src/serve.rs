@@ -1,5 +1,5 @@
-//! HTTP servers of this program: each bounds its connections, so that those of strangers never take
-//! the file descriptors that jobs need.
+//! HTTP servers of this program. Each limits its connections, so that clients cannot exhaust the
+//! file descriptors that jobs need.
 
 mod connections;
 
@@ -21,16 +21,16 @@ use tokio_rustls::TlsAcceptor;
 
 use connections::{Connection, Connections};
 
-/// A TLS handshake, or the head of a request, that takes longer ends its connection; so does a
-/// connection that asks for nothing.
+/// The timeout of a TLS handshake and of the head of a request; it also closes idle connections.
 const HEAD: Duration = Duration::from_secs(10);
-/// The connections of a server, whatever file descriptors the process may have.
+/// The smallest and the largest limit of a server's connections. Between them it is a quarter of
+/// the file descriptors that the process may open.
 const FEWEST: usize = 16;
 const MOST: usize = 1_000;
-/// How long to wait after a connection could not be accepted.
+/// Delay after a connection could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until it is dropped. Requests know the address that they come from
+/// Serves until it is dropped. Requests have the address of their client
 /// (`ConnectInfo<SocketAddr>`).
 pub(crate) async fn serve(listener: TcpListener, router: Router, tls: Option<TlsAcceptor>) {
     let server = listener.local_addr();
@@ -59,7 +59,7 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, tls: Option<Tls
     }
 }
 
-/// Ends all connections when the server is dropped.
+/// Closes all connections when the server is dropped.
 struct Serving {
     connections: Arc<Connections>,
 }
@@ -70,7 +70,8 @@ impl Drop for Serving {
     }
 }
 
-/// Without a file descriptor no connection can be accepted until another one ends.
+/// Handles an error of `accept`: without a free file descriptor it closes the idlest connection and
+/// waits.
 async fn after(error: &io::Error, connections: &Connections) {
     let is_theirs = matches!(
         error.kind(),

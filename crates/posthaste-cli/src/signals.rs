@@ -1,8 +1,8 @@
-//! SIGINT, SIGTERM and SIGHUP: the first asks to stop in good order, the second ends at once.
+//! SIGINT, SIGTERM and SIGHUP: the first one stops the process gracefully, the second one at once.
 //!
-//! A signal that the process was started to ignore stays ignored, as `nohup` and a shell that
-//! starts it in the background want it; SIGTERM asks in any case. They are heard on a thread of
-//! their own, which nothing that stands still elsewhere in the process stops.
+//! A signal that the process was started to ignore remains ignored, as `nohup` and background jobs
+//! of a shell require; SIGTERM is always handled. A separate thread handles signals, so that no
+//! blocked code can delay them.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use tokio_util::sync::CancellationToken;
 use crate::local_postgres::QuickStop;
 use crate::terminal::Terminal;
 
-/// What a shell reports for a program that Ctrl-C ended.
+/// The exit code that a shell reports for a program ended by Ctrl-C.
 const ENDED_BY_SIGNAL: i32 = 130;
 
-/// What the process gets of signals.
+/// The signals that the process has received.
 #[derive(Clone)]
 pub(crate) struct Signals {
     stop: CancellationToken,
@@ -25,7 +25,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Listens from now on; signals no longer end the process by themselves.
+    /// Starts to handle signals; they no longer end the process by default.
     pub(crate) fn listen(terminal: Terminal) -> anyhow::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -61,12 +61,12 @@ impl Signals {
         std::process::exit(ENDED_BY_SIGNAL);
     }
 
-    /// Set by the first signal.
+    /// Returns a token that the first signal cancels.
     pub(crate) fn stop(&self) -> &CancellationToken {
         &self.stop
     }
 
-    /// An error when one came: nobody knows whether what was to be done once is all done.
+    /// Fails after a signal: a one-time command may be incomplete.
     pub(crate) fn fail_if_signalled(&self) -> anyhow::Result<()> {
         anyhow::ensure!(
             !self.stop.is_cancelled(),
@@ -75,7 +75,7 @@ impl Signals {
         Ok(())
     }
 
-    /// What is still to be done when the second signal comes.
+    /// Sets the action that the second signal runs.
     pub(crate) fn set_quick_stop(&self, quick_stop: Option<QuickStop>) {
         *self.quick_stop.lock() = quick_stop;
     }
@@ -104,7 +104,7 @@ async fn next(signal: &mut Option<Signal>) {
     }
 }
 
-/// Hears a signal, unless it is ignored.
+/// Returns a stream of a signal, `None` if it is ignored.
 pub(crate) fn listener(kind: SignalKind) -> anyhow::Result<Option<Signal>> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     if ignores(&status, kind.as_raw_value()) {
@@ -117,8 +117,8 @@ fn signal_stream(kind: SignalKind) -> anyhow::Result<Signal> {
     signal(kind).context("cannot listen for signals")
 }
 
-/// Whether a process with this status (of Linux) ignores a signal. Other systems report no status,
-/// and every signal is handled.
+/// Whether a process with this status file of Linux ignores a signal. Other systems have no such
+/// file, and every signal is handled.
 fn ignores(status: &str, signal: i32) -> bool {
     let mask = status
         .lines()

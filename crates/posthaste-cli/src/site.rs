@@ -1,4 +1,4 @@
-//! The site that this process belongs to: the table [site] of posthaste.toml, or `POSTHASTE_SITE`.
+//! The site of this process: [site] of posthaste.toml, or `POSTHASTE_SITE`.
 
 use std::path::Path;
 
@@ -9,12 +9,12 @@ use serde_json::Value;
 use crate::connect::Address;
 use crate::file::{self, FILE, SITE};
 
-/// It goes before the file.
+/// The variable that overrides the file.
 const VARIABLE: &str = "POSTHASTE_SITE";
-/// Of every private server: its port is another one after each start, and nobody else has it.
+/// The site of all private servers: the port differs at each start, and no other site uses them.
 const PRIVATE: &str = "private";
 
-/// Its name, where one is set.
+/// Returns the name of the site, `None` if it is not configured.
 pub(crate) fn of(address: &Address) -> anyhow::Result<Option<String>> {
     if address.is_private() {
         return Ok(Some(PRIVATE.to_owned()));
@@ -25,7 +25,7 @@ pub(crate) fn of(address: &Address) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// Adds this site to those whose processes wait in this database, if its worker would.
+/// Adds this site to the refused sites, if its worker would wait in this database.
 pub(crate) async fn note_refusal(
     address: &Address,
     refused: &mut Vec<String>,
@@ -38,7 +38,8 @@ pub(crate) async fn note_refusal(
     Ok(())
 }
 
-/// Why a worker of this site would wait in this database; nothing where that cannot be read.
+/// Returns why a worker of this site would wait in this database; `None` if it would not, or that
+/// cannot be read.
 async fn refusal(address: &Address) -> anyhow::Result<Option<SiteRefusal>> {
     let site = of(address)?;
     let pool = address.pool(1)?;
@@ -46,7 +47,8 @@ async fn refusal(address: &Address) -> anyhow::Result<Option<SiteRefusal>> {
     Ok(refused.unwrap_or_default())
 }
 
-/// For commands that write into what the original feeds.
+/// Fails in a copy that this site has not adopted, for commands that write to destinations of the
+/// original.
 pub(crate) async fn require(address: &Address) -> anyhow::Result<()> {
     match refusal(address).await? {
         None => Ok(()),

@@ -1,5 +1,6 @@
-//! A stream that a thread writes: a reader that stops reading (a full pipe, a paused terminal)
-//! holds up nobody. What does not fit into the bounded buffer is dropped, counted and reported.
+//! A stream that a separate thread writes: a reader that stops reading (a full pipe, a paused
+//! terminal) blocks no other thread. Lines that do not fit in the bounded buffer are dropped,
+//! counted and reported.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,28 +9,28 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-/// Bytes that wait for the reader.
+/// The maximum size of buffered lines in bytes.
 const BUFFER: usize = 1 << 20;
 
-/// Hands lines to the thread; clones are the same stream.
+/// A handle that passes lines to the thread; clones share the stream.
 #[derive(Clone)]
 pub(crate) struct Stream(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// Notified when there is more to write, and when something was written.
+    /// Notified when lines are added, and when lines are written.
     changed: Condvar,
-    /// The line that says how many were dropped.
+    /// Formats the line that reports dropped lines.
     say_dropped: fn(u64) -> String,
 }
 
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Vec<u8>>,
-    /// Of all that wait and of what is being written.
+    /// The size of buffered lines and of the line being written.
     bytes: usize,
     dropped: u64,
-    /// The first one, until somebody asks for it.
+    /// The first error, until it is taken.
     error: Option<io::Error>,
 }
 
@@ -47,7 +48,7 @@ impl State {
 }
 
 impl Stream {
-    /// `write` is called by the thread alone.
+    /// Starts the thread; only the thread calls `write`.
     pub(crate) fn start(
         name: &str,
         say_dropped: fn(u64) -> String,
@@ -65,7 +66,7 @@ impl Stream {
         Ok(Self(shared))
     }
 
-    /// Hands over whole lines; never waits for the reader.
+    /// Adds whole lines without waiting for the reader.
     pub(crate) fn write(&self, lines: &[u8]) {
         let mut state = self.0.state();
         if state.bytes > 0 && state.bytes + lines.len() > BUFFER {
@@ -81,7 +82,7 @@ impl Stream {
         self.0.changed.notify_all();
     }
 
-    /// Waits until everything is written, at most for so long; false if it is not.
+    /// Waits at most this long until everything is written; returns whether it is.
     pub(crate) fn flush(&self, within: Duration) -> bool {
         let until = Instant::now() + within;
         let mut state = self.0.state();
@@ -95,7 +96,7 @@ impl Stream {
         true
     }
 
-    /// What went wrong since this was asked last.
+    /// Returns the first error since the last call.
     pub(crate) fn error(&self) -> Option<io::Error> {
         self.0.state().error.take()
     }
@@ -140,7 +141,8 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(20);
     const LONG: Duration = Duration::from_secs(60);
 
-    /// A stream, what permits its reader to take one line each, and what it has taken.
+    /// Returns a stream, a sender that permits its reader to take one line each, and the lines
+    /// taken.
     fn read_by_permission() -> (Stream, Sender<()>, Receiver<Vec<u8>>) {
         let (permit, permits) = channel();
         let (took, taken) = channel();
@@ -160,7 +162,7 @@ mod tests {
     fn writes_never_block_and_dropped_lines_are_counted() {
         let (stream, permit, taken) = read_by_permission();
         let line = vec![b'x'; BUFFER / 4];
-        // Four fit; the others are dropped.
+        // Four lines fit; the others are dropped.
         (0..10).for_each(|_| stream.write(&line));
         assert!(!stream.flush(SHORT), "nobody reads");
         (0..4).for_each(|_| permit.send(()).unwrap());

@@ -1,16 +1,15 @@
-//! Commands to suggest when the words that were typed name none.
+//! Suggests commands for words that are not a command.
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// Options that other commands have for what is a command of its own here.
+/// Options of other programs that are separate commands here.
 const INSTEAD: [(&str, &str, &str); 2] = [
     ("relay", "--dry-run", "relay preview"),
     ("relay run", "--dry-run", "relay preview"),
 ];
 
-/// The commands that were probably intended by what caused this error; none where the
-/// error says enough.
+/// Returns the commands that were probably intended; none if the error itself suggests something.
 pub(crate) fn suggest(root: &Command, typed: &[String], error: &clap::Error) -> Vec<String> {
     let place = Position::new(root, typed);
     match error.kind() {
@@ -32,24 +31,24 @@ pub(crate) fn suggest(root: &Command, typed: &[String], error: &clap::Error) -> 
     }
 }
 
-/// The command whose help explains what was typed.
+/// Returns the command whose help explains these words.
 pub(crate) fn command(root: &Command, typed: &[String]) -> String {
     let words = Position::new(root, typed).words();
     format!("posthaste {words}").trim_end().to_owned()
 }
 
-/// The help of that command.
+/// Returns the help of that command.
 pub(crate) fn help(mut root: Command, typed: &[String]) -> String {
     root.build();
     let last = Position::new(&root, typed).last().cloned();
     last.unwrap_or(root).render_help().to_string()
 }
 
-/// How far what was typed names commands.
+/// The commands that the typed words name.
 struct Position<'a> {
-    /// The commands from the program on.
+    /// The commands, beginning with the program.
     path: Vec<&'a Command>,
-    /// The first word that names none.
+    /// The first word that is not a command.
     next: &'a str,
 }
 
@@ -85,13 +84,13 @@ impl<'a> Position<'a> {
         self.path.last().copied()
     }
 
-    /// Where a noun has a command that is its work.
+    /// Returns the `run` command of a noun, if it has one.
     fn run(&self) -> Option<String> {
         self.last()?.find_subcommand("run")?;
         Some(format!("{} run", self.words()))
     }
 
-    /// All commands below whose last word is this.
+    /// Returns all commands below with this last word.
     fn ending_with(&self, word: &str) -> Vec<String> {
         let inner = self.last().into_iter().flat_map(Command::get_subcommands);
         let inner = inner.filter(|noun| noun.find_subcommand(word).is_some());
@@ -105,7 +104,7 @@ impl<'a> Position<'a> {
             .collect()
     }
 
-    /// Commands beside or below that have this option.
+    /// Returns the commands of the same or the next level that have this option.
     fn with(&self, option: &str) -> Vec<String> {
         let words = self.words();
         if let Some((.., instead)) =
@@ -117,7 +116,7 @@ impl<'a> Position<'a> {
             return Vec::new();
         };
         let is_noun = self.last().is_some_and(Command::has_subcommands);
-        // The program itself is none.
+        // The program itself is not a noun.
         let nouns = self.path.get(1..).unwrap_or_default();
         let nouns = nouns
             .split_last()
@@ -170,7 +169,7 @@ mod tests {
             ("sync --once", "sync run"),
             ("sync --json --once", "sync run"),
             ("sync run --repair", "sync audit"),
-            // What clap says of these is enough.
+            // The message of clap suffices for these.
             ("sync instal", ""),
             ("relay run --onse", ""),
             ("nothing-of-the-kind", ""),

@@ -1,5 +1,5 @@
-//! The supervisor of long transactions: reads the primary and its followers, decides by rules, and
-//! acts where it may.
+//! The supervisor of long transactions: polls the primary and its followers, decides by rules, and
+//! acts if it is configured to.
 
 mod act;
 mod server;
@@ -23,13 +23,14 @@ use server::Server;
 pub(crate) use settings::read;
 pub(crate) use timeouts::{Timeouts, apply};
 
-/// Reads all servers again and again, and remembers what it saw and did.
+/// Polls all servers, and remembers readings and actions.
 pub(crate) struct Supervisor {
     policy: Policy,
     servers: Vec<Server>,
     past: Past,
     begun: Instant,
-    /// Held while this process may act: the lock of the session lets one process act at a time.
+    /// The session that holds the advisory lock while this process may act: one process acts at a
+    /// time.
     recorder: Option<Client>,
     is_past_read: bool,
 }
@@ -37,12 +38,12 @@ pub(crate) struct Supervisor {
 /// The result of one pass over all servers.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Pass {
-    /// Transactions that have reached an age of their rule, whether or not something was done now.
+    /// Transactions that have reached an age of their rule, whether or not this pass acted on them.
     pub(crate) findings: Vec<LongTransaction>,
     pub(crate) actions: Vec<Action>,
-    /// Where rows wait to be removed: `primary: 1204 dead rows in public.account`.
+    /// Tables with dead rows that cannot be removed: `primary: 1204 dead rows in public.account`.
     pub(crate) dead_rows: Vec<String>,
-    /// What this pass could not read or do, one sentence each.
+    /// Failures of this pass to read or act, one sentence each.
     pub(crate) problems: Vec<String>,
 }
 
@@ -66,14 +67,15 @@ impl Supervisor {
         })
     }
 
-    /// Checks the servers and the rights before the first pass, so that a mistake ends the command.
+    /// Checks the servers and the rights before the first pass, so that a misconfiguration ends the
+    /// command.
     pub(crate) async fn check(&mut self) -> anyhow::Result<()> {
         let primary = self.servers.first().context("there is no primary")?;
         let client = primary.address().connect().await?;
         act::check(&client, self.policy.act).await
     }
 
-    /// Reads every server once, and does what is due.
+    /// Reads every server once and takes the steps that are due.
     pub(crate) async fn pass(&mut self, terminal: &Terminal) -> Pass {
         let mut pass = Pass::default();
         let (mut all, mut answered) = (Vec::new(), Vec::new());
@@ -106,8 +108,8 @@ impl Supervisor {
         pass
     }
 
-    /// Takes the lock, and reads the steps of earlier processes. In a dry run nothing is written,
-    /// so there is nothing to take.
+    /// Acquires the lock and reads the steps of earlier processes. A dry run writes nothing and
+    /// needs no lock.
     async fn prepare_to_act(&mut self) -> anyhow::Result<()> {
         if !self.policy.act {
             return Ok(());
@@ -145,7 +147,7 @@ impl Supervisor {
         for decision in plan.decisions {
             let outcome = self.take(&decision).await;
             act::log(&decision, &outcome);
-            // What was not recorded is tried at the next pass.
+            // A step that was not recorded is retried in the next pass.
             if !matches!(outcome, Outcome::Failed(_)) {
                 self.past.taken(decision.seen.key(), decision.step);
             }
@@ -170,7 +172,7 @@ impl Supervisor {
         }
     }
 
-    /// All that have reached the first age of their rule.
+    /// Returns all transactions that have reached the first age of their rule.
     fn findings(&self, all: &[Seen]) -> Vec<LongTransaction> {
         let is_reported = |one: &&Seen| self.past.has_taken(&one.key());
         all.iter()
@@ -187,7 +189,7 @@ impl Supervisor {
         !self.policy.act
     }
 
-    /// Watches in the background of `posthaste up`, until the process ends.
+    /// Runs in the background of `posthaste up` until the process ends.
     pub(crate) async fn run_in_background(mut self, terminal: Terminal) {
         let mut passes = tokio::time::interval(self.every());
         passes.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -198,7 +200,7 @@ impl Supervisor {
     }
 }
 
-/// The settings of `[txwatch]` for `posthaste up`, if the file has the table.
+/// Makes a supervisor by `[txwatch]` for `posthaste up`, `None` if the file lacks that section.
 pub(crate) fn in_file(
     path: &Path,
     primary: &Address,

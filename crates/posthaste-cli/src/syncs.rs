@@ -1,4 +1,4 @@
-//! The synced tables of posthaste.toml, and the syncs that they make.
+//! The synced tables of posthaste.toml and their syncs.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::database::Database;
 use crate::file::{self, FILE, Wanted};
 use crate::terminal::{Terminal, escape_name};
 
-/// For rows and, where it is Postgres, for the index.
+/// Connections for rows, and for an index in Postgres.
 const CONNECTIONS: usize = 4;
 
 /// Which file is read, as typed.
@@ -27,16 +27,16 @@ pub(crate) struct Config {
     config: Option<PathBuf>,
 }
 
-/// A synced table whose syncs are at it.
+/// A synced table with running syncs.
 pub(crate) struct Started {
     pub(crate) name: String,
     pub(crate) label: String,
-    /// Of changes, and of re-indexes: these have a queue of their own, which can be paused and
-    /// never blocks changes.
+    /// The sync of changes and that of re-indexes. Re-indexes have a separate queue, which can be
+    /// paused and never blocks changes.
     pub(crate) syncs: [(String, IndexSync); 2],
 }
 
-/// Both sides of a synced table.
+/// The source and the index of a synced table.
 pub(crate) struct Sides {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) index: Arc<dyn Index>,
@@ -49,7 +49,7 @@ impl fmt::Display for Started {
 }
 
 impl Started {
-    /// Says that it is at it.
+    /// Prints that the sync runs.
     pub(crate) fn tell(&self, terminal: &Terminal) -> anyhow::Result<()> {
         let more = json!({ "table": self.name, "index": self.label });
         terminal.event("table", &self.to_string(), &more)
@@ -57,7 +57,7 @@ impl Started {
 }
 
 impl Config {
-    /// All synced tables of the file; an error when there is none.
+    /// Reads all synced tables of the file. Fails if there are none.
     pub(crate) fn tables(&self, database: &Database) -> anyhow::Result<Vec<Synced>> {
         let place = match &self.config {
             Some(file) => file.clone(),
@@ -66,7 +66,7 @@ impl Config {
         read(&place)
     }
 
-    /// The table of this name; without a name, the only one.
+    /// Reads the table of this name; without a name, the only table.
     pub(crate) fn table(&self, database: &Database, name: Option<&str>) -> anyhow::Result<Synced> {
         let tables = self.tables(database)?;
         match name {
@@ -85,7 +85,7 @@ impl Config {
     }
 }
 
-/// The folder's own file, else the one that `posthaste demo` left.
+/// Returns the file of the current folder, or that of `posthaste demo` if only that exists.
 fn found(database: &Database) -> PathBuf {
     let own = PathBuf::from(FILE);
     let left = database.folder().join(FILE);
@@ -95,7 +95,7 @@ fn found(database: &Database) -> PathBuf {
     }
 }
 
-/// All synced tables of a file; an error when there is none.
+/// Reads all synced tables of a file. Fails if there are none.
 pub(crate) fn read(file: &Path) -> anyhow::Result<Vec<Synced>> {
     let place = file.display();
     match file::read(file, Wanted::Tables)? {
@@ -110,7 +110,7 @@ pub(crate) fn read(file: &Path) -> anyhow::Result<Vec<Synced>> {
     }
 }
 
-/// Those that were named; all, where none was.
+/// Returns the named tables, or all if none is named.
 pub(crate) fn chosen(tables: Vec<Synced>, names: &[String]) -> anyhow::Result<Vec<Synced>> {
     let is_known = |name: &&String| !tables.iter().any(|one| one.name() == **name);
     if let Some(unknown) = names.iter().find(is_known) {
@@ -129,17 +129,17 @@ fn names(tables: &[Synced]) -> String {
     names.join(", ")
 }
 
-/// The queue of re-indexes of a table.
+/// Returns the queue of re-indexes of a table.
 pub(crate) fn reindex_queue(table: &str) -> String {
     posthaste_sync::reindex_queue(table)
 }
 
-/// The rows of a table.
+/// Returns the source of rows of a table.
 pub(crate) fn source(table: &Synced, address: &Address) -> anyhow::Result<Arc<dyn Source>> {
     Ok(table.source(address.pool(CONNECTIONS)?))
 }
 
-/// Opens the rows and the index of a table.
+/// Opens the source and the index of a table.
 pub(crate) fn open(table: &Synced, address: &Address, access: Access) -> anyhow::Result<Sides> {
     let pool = address.pool(CONNECTIONS)?;
     let other = match table.index_database() {
@@ -158,7 +158,7 @@ pub(crate) fn open(table: &Synced, address: &Address, access: Access) -> anyhow:
     })
 }
 
-/// Begins to sync each of them, polling at least this often if `every` is given.
+/// Starts the syncs of each table, polling at least this often if a period is given.
 pub(crate) async fn start(
     tables: Vec<Synced>,
     address: &Address,
@@ -174,8 +174,8 @@ pub(crate) async fn start(
         let Sides { source, index } = open(&table, address, Access::Write)?;
         let made = source.check().await;
         made.with_context(|| format!("sync {}", table.name()))?;
-        // Before anybody waits for what is there. One that cannot be asked now is asked by its
-        // sync.
+        // Before clients wait for these documents. An index that cannot be read now is filled by
+        // its sync.
         let _ = posthaste_sync::fill(&*source, &*index).await;
         let label = format!("{} to {}", table.table(), index.label());
         let sync = || {
@@ -195,7 +195,7 @@ pub(crate) async fn start(
     Ok(started)
 }
 
-/// An error when the table was not prepared, or another one was.
+/// Fails if the table is not prepared for syncing, or another table has this name.
 pub(crate) async fn is_installed(client: &Client, table: &Synced) -> anyhow::Result<()> {
     let (name, wanted) = (table.name(), table.table());
     let sql = include_str!("commands/sync/installed.sql");

@@ -1,6 +1,6 @@
-//! Both streams of the program, in one file because lines and progress bars must not write over
-//! each other: results go to standard output, everything else to standard error. Only a command
-//! that ends by itself waits for the reader of its results.
+//! Standard output and standard error of the program, in one module because lines and progress bars
+//! must not overwrite each other: results go to standard output, everything else to standard error.
+//! Only a command that ends without a signal waits for the reader of its results.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -19,24 +19,25 @@ use crate::failure::{Ended, USAGE};
 use crate::log_line::{self, Format};
 use crate::stream::Stream;
 
-/// What goes on waits this long for a reader of its standard output, the first time.
+/// How long a long-running command waits for a reader of its standard output, the first time.
 const READER: Duration = Duration::from_secs(1);
-/// The end waits this long for those who read.
+/// How long an ending process waits for its readers.
 const LAST_LINES: Duration = Duration::from_secs(2);
-/// A result waits this long for remarks that came before it.
+/// How long a result waits for earlier remarks.
 const REMARKS: Duration = Duration::from_millis(200);
-/// The second signal waits this long.
+/// How long the second signal waits for readers.
 const AT_ONCE: Duration = Duration::from_millis(100);
 
-/// Follows a number, when standard error was not read.
+/// Follows a number of lines.
 const DROPPED: &str = "log lines were dropped because standard error was not read";
 
-/// The last line of a program, on standard error: waited for as long as at any end.
+/// Writes the last line of a program to standard error, and waits for the reader at most
+/// `LAST_LINES`.
 pub(crate) fn last_line(line: &str) {
     let (written, wait) = mpsc::channel();
     let line = format!("{line}\n");
     let write = move || {
-        // With standard error closed there is nobody left to tell.
+        // If standard error is closed, the line is lost.
         let _ = io::stderr().lock().write_all(line.as_bytes());
         let _ = written.send(());
     };
@@ -45,25 +46,25 @@ pub(crate) fn last_line(line: &str) {
     }
 }
 
-/// Both streams of the program.
+/// Standard output and standard error of the program.
 #[derive(Clone)]
 pub(crate) struct Terminal {
     bars: MultiProgress,
     json: bool,
-    /// It works until somebody stops it: what happens is a line of JSON each, not one document.
+    /// The command runs until it is stopped: each event is a line of JSON, not one document.
     is_long_running: bool,
     log: Format,
-    /// Standard error.
+    /// Lines for standard error.
     remarks: Stream,
-    /// Standard output of a command that goes on.
+    /// Lines of a long-running command for standard output.
     events: Stream,
-    /// The one that reads standard output has stopped to.
+    /// The reader of standard output has stopped reading.
     is_stuck: Arc<AtomicBool>,
-    /// The one that read standard output has gone.
+    /// The reader of standard output has closed it.
     is_unread: Arc<AtomicBool>,
 }
 
-/// A line of JSON of a command that goes on.
+/// A line of JSON of a long-running command.
 #[derive(Serialize)]
 struct Event<'a, T> {
     event: &'a str,
@@ -82,7 +83,7 @@ impl Terminal {
         let remarks = Stream::start("posthaste-stderr", say_dropped, move |lines| {
             above.suspend(|| io::stderr().lock().write_all(lines))
         })?;
-        // The reader of a stream of JSON knows no remarks.
+        // A stream of JSON does not report dropped lines.
         let events = Stream::start(
             "posthaste-stdout",
             |_| String::new(),
@@ -105,28 +106,29 @@ impl Terminal {
         })
     }
 
-    /// Waits for those who read, as long as it may at the end.
+    /// Waits for the readers at the end of a process.
     pub(crate) fn flush(&self) {
         self.events.flush(LAST_LINES);
         self.remarks.flush(LAST_LINES);
     }
 
-    /// The same for a process that ends at once.
+    /// Waits briefly for the reader of standard error, when a process ends at once.
     pub(crate) fn flush_at_once(&self) {
         self.remarks.flush(AT_ONCE);
     }
 
-    /// Whether the one that read standard output has gone: what goes on only to be read may end.
+    /// Whether the reader of standard output has closed it: a command whose output is its only
+    /// purpose may end.
     pub(crate) fn is_unread(&self) -> bool {
         self.is_unread.load(Ordering::Relaxed)
     }
 
-    /// Whether a program reads the results.
+    /// Whether results are JSON.
     pub(crate) fn is_json(&self) -> bool {
         self.json
     }
 
-    /// An error where a program asks for results and there are none to give it.
+    /// Fails with a usage error if JSON is requested from a command without JSON results.
     pub(crate) fn refuse_json(&self, why: &str) -> anyhow::Result<()> {
         let line = format!("{why}: leave --json out.");
         match self.json {
@@ -135,13 +137,13 @@ impl Terminal {
         }
     }
 
-    /// A result that only programs get.
+    /// Prints a JSON document.
     pub(crate) fn document(&self, value: &impl Serialize) -> anyhow::Result<()> {
         self.print(&escape_json(&serde_json::to_string(value)?))
     }
 
-    /// Something that happened: `text` for a person on standard error, and a line of JSON for a
-    /// program where the command goes on.
+    /// Reports an event: `text` on standard error, and for a long-running command with `--json` a
+    /// line of JSON.
     pub(crate) fn event(
         &self,
         event: &str,
@@ -152,7 +154,7 @@ impl Terminal {
         self.line(event, more)
     }
 
-    /// The same without a word for people.
+    /// Prints an event as a line of JSON, for a long-running command with `--json` only.
     pub(crate) fn line(&self, event: &str, more: &impl Serialize) -> anyhow::Result<()> {
         match self.json && self.is_long_running {
             true => self.document(&Event { event, more }),
@@ -160,7 +162,7 @@ impl Terminal {
         }
     }
 
-    /// A result of a command that may go on: for a program a line of JSON then, else the document.
+    /// Prints a result. A long-running command prints it with `--json` as the line of an event.
     pub(crate) fn outcome(
         &self,
         event: &str,
@@ -173,7 +175,7 @@ impl Terminal {
         }
     }
 
-    /// A result: `text` for a person, `value` for a program, never both.
+    /// Prints a result: either `text` or, with `--json`, `value`.
     pub(crate) fn result(&self, text: impl Display, value: &impl Serialize) -> anyhow::Result<()> {
         let line = if self.json {
             escape_json(&serde_json::to_string(value)?)
@@ -183,8 +185,7 @@ impl Terminal {
         self.print(&line)
     }
 
-    /// Several results: a line each for a person, `none` where there are none; a list for a
-    /// program.
+    /// Prints several results: a line each, or `none` if there are none; with `--json`, a list.
     pub(crate) fn results<T: Display + Serialize>(
         &self,
         all: &[T],
@@ -195,7 +196,7 @@ impl Terminal {
         self.result(if all.is_empty() { none } else { &text }, &all)
     }
 
-    /// A line on standard output. A reader that has seen enough (`| head`) is not a failure.
+    /// Prints a line on standard output. A reader that stops reading (`| head`) is not an error.
     pub(crate) fn print(&self, line: &str) -> anyhow::Result<()> {
         match self.printed(&format!("{}\n", line.trim_end())) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
@@ -206,7 +207,7 @@ impl Terminal {
         }
     }
 
-    /// After all earlier remarks. A command that continues does not wait for long.
+    /// Prints after all earlier remarks. A long-running command waits briefly.
     fn printed(&self, lines: &str) -> io::Result<()> {
         self.remarks.flush(REMARKS);
         if !self.is_long_running {
@@ -230,7 +231,7 @@ impl Terminal {
         self.events.error().map_or(Ok(()), Err)
     }
 
-    /// Empties the screen: what follows stands where the last one stood.
+    /// Clears the screen and moves the cursor to its beginning.
     pub(crate) fn clear(&self) -> anyhow::Result<()> {
         if !self.json {
             let mut out = io::stdout().lock();
@@ -239,7 +240,7 @@ impl Terminal {
         Ok(())
     }
 
-    /// A remark on standard error, where the log is.
+    /// Prints a remark on standard error, in the format of the log.
     pub(crate) fn note(&self, line: &str) {
         let line = match self.log {
             Format::Text => escape_control(line),
@@ -248,13 +249,13 @@ impl Terminal {
         self.remarks.write(format!("{line}\n").as_bytes());
     }
 
-    /// What bars are drawn with.
+    /// Returns the progress bars of the terminal.
     pub(crate) fn bars(&self) -> &MultiProgress {
         &self.bars
     }
 }
 
-/// Log lines go above the bars.
+/// Writes log lines above the bars.
 impl<'a> MakeWriter<'a> for Terminal {
     type Writer = Remarks;
 
@@ -263,7 +264,7 @@ impl<'a> MakeWriter<'a> for Terminal {
     }
 }
 
-/// Standard error, for whole lines.
+/// A writer of whole lines to standard error.
 pub(crate) struct Remarks(Stream);
 
 impl Write for Remarks {

@@ -1,4 +1,4 @@
-//! The table [observe] of posthaste.toml, and findings as lines.
+//! The section [observe] of posthaste.toml, and findings as lines.
 
 use std::path::Path;
 
@@ -7,25 +7,25 @@ use posthaste_observe::{Finding, Level, Thresholds, grouped};
 
 use crate::file::{self, FILE, OBSERVE};
 
-/// Thresholds as posthaste.toml sets them; the defaults where it does not.
+/// Reads the thresholds of posthaste.toml, with defaults for the others.
 pub(crate) fn read() -> anyhow::Result<Thresholds> {
     read_file(Path::new(FILE))
 }
 
-/// The same by this file.
+/// Reads the thresholds of this file.
 pub(crate) fn read_file(file: &Path) -> anyhow::Result<Thresholds> {
     let table = file::table(file, OBSERVE)?.unwrap_or_default();
     let thresholds = Thresholds::from_table(table).map_err(|why| anyhow!("{OBSERVE}: {why}"));
     thresholds.with_context(|| file.display().to_string())
 }
 
-/// Summary and remedy. A summary that ends with an error lacks its full stop.
+/// Returns summary and remedy. A summary that ends with an error lacks its full stop.
 pub(crate) fn sentence(finding: &Finding) -> String {
     let summary = finding.summary.trim_end_matches('.');
     format!("{summary}. {}", finding.remedy)
 }
 
-/// Errors and warnings as lines, those of a kind as one.
+/// Returns errors and warnings as lines, one for each kind.
 pub(crate) fn urgent(findings: &[Finding]) -> Vec<String> {
     let groups = grouped(findings);
     let urgent = groups.iter().filter(|one| one.level != Level::Hint);

@@ -1,30 +1,30 @@
-//! Variables of the environment in the settings of a file. What stands in a part of a URL is
-//! written as that part holds it, so that a password may have any letters.
+//! Environment variables in the settings of a file. A variable in a URL is percent-encoded for its
+//! part of the URL, so that a password may have any characters.
 
 use anyhow::Context as _;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// What a user, a password or a value of a query holds as it is.
+/// The characters that are percent-encoded in a user name, a password or a query value.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
-/// A path may be of several names.
+/// A path may have several segments.
 const PATH: &AsciiSet = &PLAIN.remove(b'/');
-/// A query may be of several pairs.
+/// A query may have several pairs.
 const PAIRS: &AsciiSet = &PLAIN.remove(b'=').remove(b'&');
 
-/// A setting with its variables.
+/// A setting with its variables replaced.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Filled {
     pub(crate) text: String,
-    /// What may be secret of it: what came into a URL's password, path or query, as it was and as
-    /// it is written there.
+    /// Values that may be secret: those in the password, path or query of a URL, both raw and
+    /// encoded.
     pub(crate) secrets: Vec<String>,
 }
 
-/// Puts variables where `${NAME}` stands.
+/// Replaces `${NAME}` by the value of the variable.
 pub(crate) fn filled(
     setting: &str,
     variable: impl Fn(&str) -> Option<String>,
@@ -58,18 +58,18 @@ pub(crate) fn filled(
     Ok(filled)
 }
 
-/// A part of a URL.
+/// The part of a URL that a variable is in.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Part {
-    /// No part of one, or a whole one, or host and port.
+    /// Not in a URL, or a whole URL, or host and port.
     Whole,
-    /// A user who has a password, or one name of a path.
+    /// A user name before a password, or one segment of a path.
     Name,
-    /// A password or token, or a value of a query.
+    /// A password or token, or a query value.
     Value,
-    /// Several names of a path.
+    /// Several segments of a path.
     Path,
-    /// Pairs of a query.
+    /// Several pairs of a query.
     Pairs,
 }
 
@@ -84,12 +84,12 @@ impl Part {
     }
 }
 
-/// Where a variable between these texts stands. A setting may hold several URLs.
+/// Returns the part of a URL between these texts. A setting may have several URLs.
 fn part(before: &str, after: &str) -> Part {
     let Some((scheme, url)) = before.rsplit_once("://") else {
         return Part::Whole;
     };
-    // The path of a folder is no URL's.
+    // The path of a local folder is not encoded.
     if scheme.ends_with("tantivy") {
         return Part::Whole;
     }
@@ -104,7 +104,7 @@ fn part(before: &str, after: &str) -> Part {
         };
     };
     let is_in_path = !url.contains(['?', '#']);
-    // A virtual host of RabbitMQ is one name, which may have slashes.
+    // A virtual host of RabbitMQ is one segment, which may have slashes.
     let is_name = ["amqp", "amqps"].iter().any(|one| scheme.ends_with(one));
     match is_in_path {
         true if is_name => Part::Name,

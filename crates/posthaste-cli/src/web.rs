@@ -1,4 +1,4 @@
-//! The web console, as `console` and `up` serve it: its options, who may come in, and TLS.
+//! The web console of `console` and `up`: its options, authentication, and TLS.
 
 mod table;
 mod tls;
@@ -24,13 +24,13 @@ use crate::terminal::Terminal;
 use crate::thresholds;
 use tls::Certificate;
 
-/// Where it is served unless somebody says otherwise.
+/// The default address.
 const USUAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8088);
-/// It serves all pages; one more connection is for the snapshot that they share.
+/// Connections that serve pages; one more reads the snapshot that pages share.
 const CONNECTIONS: usize = 3;
-/// A shorter token could be guessed.
+/// The minimum length of a token in bytes: a shorter one could be guessed.
 const SHORTEST_TOKEN: usize = 16;
-/// What proxies that ask who somebody is call him in.
+/// The default header in which an authenticating proxy names the user.
 const USER_HEADER: &str = "X-Forwarded-User";
 
 /// How it is served, as typed or as a file says it.
@@ -96,7 +96,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Served at this address, and otherwise as usual.
+    /// Returns options with this address and default settings.
     pub(crate) fn at(listen: SocketAddr) -> Self {
         Self {
             listen: Some(listen),
@@ -104,8 +104,8 @@ impl Options {
         }
     }
 
-    /// These, completed by those of a file: the authentication is of one of both as a
-    /// whole, and so is TLS.
+    /// Completes these options by those of a file. Authentication comes as a whole from one of
+    /// them, and so does TLS.
     pub(crate) fn or(self, file: Self) -> Self {
         let has_access = self.token_file.is_some() || !self.trust_proxy.is_empty();
         let access = if has_access { &self } else { &file };
@@ -135,7 +135,7 @@ impl Options {
         self.listen.unwrap_or(USUAL)
     }
 
-    /// An option as it was spelled.
+    /// Returns the name of an option as it was written: on the command line or in a file.
     fn named(&self, option: &str) -> String {
         match self.is_of_file {
             true if option == "operator" => "operators".to_owned(),
@@ -144,7 +144,7 @@ impl Options {
         }
     }
 
-    /// Whether the options fit together; asked before a database is.
+    /// Fails if the options contradict each other. Called before the database is opened.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         let of = |option| self.named(option);
         let has_proxy = !self.trust_proxy.is_empty();
@@ -250,7 +250,7 @@ impl Options {
         Ok(settings)
     }
 
-    /// What is to be served: its files are read, nothing is asked yet.
+    /// Makes a console. Reads its files, and sends no query.
     pub(crate) fn open(
         &self,
         place: &ServerUrl,
@@ -274,7 +274,7 @@ impl Options {
     }
 }
 
-/// A console that can be served.
+/// A console that is ready to listen.
 pub(crate) struct Console {
     listen: SocketAddr,
     path_prefix: PathPrefix,
@@ -284,7 +284,7 @@ pub(crate) struct Console {
 }
 
 impl Console {
-    /// Listens, tells where, and gives what serves until it is dropped.
+    /// Listens, prints the address, and returns the future that serves until it is dropped.
     pub(crate) async fn listen(
         self,
         terminal: &Terminal,
@@ -310,7 +310,7 @@ impl Console {
     }
 }
 
-/// Says so where a secret is open to every user of this machine.
+/// Prints a warning if every user of this machine can read a secret.
 fn warn_if_world_readable(file: &Path, terminal: &Terminal) {
     let mode = fs::metadata(file).map_or(0, |known| known.mode());
     if mode & 0o004 != 0 {

@@ -16,24 +16,24 @@ use crate::options::{between, duration};
 use crate::signals::Signals;
 use crate::site;
 
-/// Gives a worker its handlers.
+/// Adds handlers to a worker.
 pub(crate) type AddHandlers = Box<dyn FnOnce(WorkerBuilder) -> WorkerBuilder + Send>;
 
-/// Which queues, with which handlers, and how patient.
+/// The queues and handlers of a worker, and its timeouts.
 pub(crate) struct Settings {
     pub(crate) patience: StopGrace,
     pub(crate) queues: Vec<QueueConfig>,
     pub(crate) handlers: Vec<AddHandlers>,
-    /// Relays, with the queues that they send.
+    /// Relays with their queues.
     pub(crate) relays: Vec<(String, Relay)>,
-    /// Syncs, with the queues of their tables.
+    /// Syncs with the queues of their tables.
     pub(crate) syncs: Vec<(String, IndexSync)>,
-    /// Who is informed of its status.
+    /// The server to which the worker reports its status.
     pub(crate) served: Option<Served>,
 }
 
 impl Settings {
-    /// Nothing to work on yet.
+    /// Returns settings without queues.
     pub(crate) fn new(patience: StopGrace) -> Self {
         Self {
             patience,
@@ -45,7 +45,7 @@ impl Settings {
         }
     }
 
-    /// These handlers too, with their queues.
+    /// Adds these handlers with their queues.
     pub(crate) fn with(self, mut handlers: Opened) -> Self {
         let queues = std::mem::take(&mut handlers.queues);
         queues
@@ -54,13 +54,13 @@ impl Settings {
             .handlers(|builder| handlers.add_to(builder))
     }
 
-    /// This queue too.
+    /// Adds a queue.
     pub(crate) fn queue(mut self, queue: QueueConfig) -> Self {
         self.queues.push(queue);
         self
     }
 
-    /// These handlers too.
+    /// Adds handlers.
     pub(crate) fn handlers(
         mut self,
         add: impl FnOnce(WorkerBuilder) -> WorkerBuilder + Send + 'static,
@@ -69,7 +69,7 @@ impl Settings {
         self
     }
 
-    /// Whether there is nothing to take jobs of.
+    /// Whether the worker has no queues, relays or syncs.
     pub(crate) fn is_idle(&self) -> bool {
         self.queues.is_empty() && self.relays.is_empty() && self.syncs.is_empty()
     }
@@ -93,14 +93,14 @@ pub(crate) struct StopGrace {
     no_notify: bool,
 }
 
-/// What a worker does, for a program.
+/// The queues of a worker as JSON.
 #[derive(Serialize)]
 pub(crate) struct Working<'a> {
-    /// Those whose jobs have handlers.
+    /// Queues with handlers.
     queues: &'a [String],
 }
 
-/// A worker at work.
+/// A running worker.
 pub(crate) struct Running {
     handle: WorkerHandle,
     queues: Vec<String>,
@@ -108,20 +108,21 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// The queues whose jobs have handlers, for a person.
+    /// Returns the queues with handlers as text.
     pub(crate) fn queues(&self) -> Option<String> {
         let plural = if self.queues.len() > 1 { "s" } else { "" };
         let names = self.queues.join(", ");
         (!names.is_empty()).then(|| format!("queue{plural} {names}"))
     }
 
-    /// The same for a program.
+    /// Returns the queues with handlers as JSON.
     pub(crate) fn working(&self) -> Working<'_> {
         let queues = &self.queues;
         Working { queues }
     }
 
-    /// Completes when the worker has ended by itself: why. Until then it is served how it goes.
+    /// Completes with the reason when the worker has ended without being stopped. Reports its
+    /// status until then.
     pub(crate) async fn ended(&mut self) -> anyhow::Error {
         let mut ticks = Served::ticks();
         loop {
@@ -141,8 +142,8 @@ impl Running {
         }
     }
 
-    /// Goes on until it is asked to stop, until something is wrong, or until `empty` completes;
-    /// then stops in good order.
+    /// Runs until it is signalled, until an error, or until `empty` completes; then stops
+    /// gracefully.
     pub(crate) async fn run_until(
         mut self,
         empty: impl Future<Output = anyhow::Result<()>>,
@@ -159,7 +160,7 @@ impl Running {
         outcome.and(stopped)
     }
 
-    /// Stops claiming, waits for what runs, gives back what does not end in time.
+    /// Stops claiming, waits for running jobs, and releases those that exceed the grace period.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         Ok(self.handle.stop().await?)
     }
@@ -196,7 +197,8 @@ pub(crate) async fn start(address: &Address, settings: Settings) -> anyhow::Resu
     })
 }
 
-/// Host, version and process: in containers the process alone is always the same.
+/// Returns the name of the worker: host, version and process id. In containers the process id alone
+/// is always the same.
 fn name() -> String {
     let (version, process) = (env!("CARGO_PKG_VERSION"), std::process::id());
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
@@ -212,7 +214,7 @@ fn name() -> String {
 }
 
 impl StopGrace {
-    /// The same for another program: all workers of a database are to be alike.
+    /// Returns the options for another process: all workers of a database must have the same.
     pub(crate) fn as_typed(self) -> Vec<String> {
         let mut typed = vec![
             format!("--grace={}s", self.grace.as_secs()),

@@ -1,14 +1,14 @@
-//! Values of labels, of which there are never more than so many: who enqueues chooses names.
+//! Label values with a bounded number per metric: names are chosen by clients.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use posthaste::HolderKind;
 
-/// Queues with labels of their own.
+/// The maximum number of queues with a separate label.
 const QUEUES: usize = 200;
-/// Names, tags or priorities of a queue with labels of their own.
+/// The maximum number of names, tags or priorities of a queue with a separate label.
 const OF_A_QUEUE: usize = 100;
-/// All others.
+/// The label of all others.
 const OTHER: &str = "other";
 
 /// Queues of which more than names is asked.
@@ -29,8 +29,8 @@ pub(crate) struct Asked {
     pub(crate) exempt: Vec<String>,
 }
 
-/// Values that were seen first keep their labels, so that a counter never falls because a name
-/// came that sorts before it.
+/// The values of labels. The first values seen have a separate label for good, so that a counter
+/// never falls because of a new name.
 #[derive(Debug, Default)]
 pub(crate) struct Labels {
     queues: BTreeSet<String>,
@@ -39,18 +39,18 @@ pub(crate) struct Labels {
 }
 
 impl Labels {
-    /// The label of a queue.
+    /// Returns the label of a queue.
     pub(crate) fn queue(&mut self, queue: &str) -> String {
         admit(&mut self.queues, QUEUES, queue)
     }
 
-    /// The label of what a queue has of this kind, such as a `name`.
+    /// Returns the label of a value of a queue, such as a `name`.
     pub(crate) fn of(&mut self, kind: &'static str, queue: &str, value: &str) -> String {
         let known = self.others.entry((kind, queue.to_owned())).or_default();
         admit(known, OF_A_QUEUE, value)
     }
 
-    /// A queue has a relay to this destination.
+    /// Records that a queue has a relay to this destination.
     pub(crate) fn has_relay(&mut self, queue: &str, destination: &str) {
         if self.relays.len() < QUEUES {
             self.relays
@@ -58,7 +58,7 @@ impl Labels {
         }
     }
 
-    /// The relays that there were, by queue and destination.
+    /// Returns all recorded relays, by queue and destination.
     pub(crate) fn relays(&self) -> Vec<(String, String)> {
         self.relays.iter().cloned().collect()
     }
@@ -75,7 +75,7 @@ fn admit(known: &mut BTreeSet<String>, most: usize, value: &str) -> String {
     value.to_owned()
 }
 
-/// The word for a kind of holder in labels.
+/// Returns the label value of a kind of holder.
 pub(super) fn holder_kind(kind: HolderKind) -> &'static str {
     match kind {
         HolderKind::Prepared => "prepared",

@@ -24,11 +24,12 @@ use crate::failure;
 use crate::serve::serve;
 use crate::terminal::Terminal;
 
-/// What Prometheus expects of text.
+/// The content type that Prometheus expects.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// A database that owes an answer for longer than this leaves a worker not ready.
+/// A process is not ready after the database has not answered, or the process has reported no
+/// status, for this long.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often a process says how it goes.
+/// Time between two status reports of a process.
 const TELLS: Duration = Duration::from_millis(500);
 
 /// Where metrics and health are served.
@@ -39,7 +40,7 @@ pub(crate) struct Listen {
     listen: Option<SocketAddr>,
 }
 
-/// What is served, and how the process goes.
+/// The HTTP server and the status of the process.
 #[derive(Clone)]
 pub(crate) struct Served(Arc<Shared>);
 
@@ -50,17 +51,18 @@ struct Shared {
     failures: AtomicU64,
 }
 
-/// The last status of a process.
+/// The last reported status of a process.
 #[derive(Clone)]
 struct Health {
     at: Instant,
     unanswered_for: Duration,
-    /// Why it does nothing.
+    /// Why the worker was refused.
     refused: Option<String>,
 }
 
 impl Health {
-    /// Why it is not ready. One that says nothing any more stands still.
+    /// Returns why the process is not ready, `None` if it is ready. A process that stopped
+    /// reporting counts as stuck.
     fn trouble(self) -> Option<String> {
         if self.at.elapsed() > PATIENCE {
             return Some("the process does not respond".to_owned());
@@ -76,8 +78,8 @@ impl Listen {
         Self { listen }
     }
 
-    /// Serves from now on, until the process ends: metrics of the process, and with a collector
-    /// those of the database.
+    /// Serves the metrics of the process, and with a collector those of the database, until the
+    /// process ends.
     pub(crate) async fn serve(
         self,
         collector: Option<Collector>,
@@ -123,7 +125,7 @@ impl Listen {
 }
 
 impl Served {
-    /// The status of the process now; to be updated all the time.
+    /// Reports the status of the process. It must be called repeatedly.
     pub(crate) fn say(&self, unanswered_for: Duration, refused: Option<String>) {
         let mut health = self.0.health.lock();
         *health = Health {
@@ -142,7 +144,7 @@ impl Served {
         }
     }
 
-    /// As often as a process says how it goes.
+    /// Returns the interval at which a process reports its status.
     pub(crate) fn ticks() -> tokio::time::Interval {
         tokio::time::interval(TELLS)
     }
@@ -158,7 +160,7 @@ impl Served {
                 (text, true)
             }
             Err(error) => {
-                // Once, and not for every scrape.
+                // Logged for the first failure, not for every scrape.
                 if self.0.failures.fetch_add(1, Ordering::Relaxed) == 0 {
                     let error = format!("{error:#}");
                     tracing::warn!(error, "the database could not be read");
@@ -170,8 +172,8 @@ impl Served {
     }
 }
 
-/// DNS rebinding: a web page in a browser on this machine reaches this server by a foreign name
-/// that points here, and would read the answer. The console refuses such names too.
+/// Rejects DNS rebinding: a web page in a browser on this machine could reach this server by a
+/// foreign name that resolves to it, and read the answer. The console rejects such names too.
 async fn refuse_rebound_names(request: Request, next: Next) -> Response {
     match posthaste_console::is_loopback_host(request.headers()) {
         true => next.run(request).await,

@@ -1,8 +1,8 @@
-//! OTLP: where the environment names a collector, as OpenTelemetry's own variables do, metrics and
-//! the spans of runs, of what relays send and of syncs are sent to it.
+//! OTLP: exports metrics, and spans of runs, relays and syncs, to the collector that
+//! OpenTelemetry's standard environment variables name.
 //!
-//! Nothing waits for the collector. Spans wait in a queue of a fixed length, and are dropped where
-//! it is full; metrics are sums.
+//! No code waits for the collector. Spans wait in a bounded queue and are dropped if it is full;
+//! metrics are sums.
 
 mod meters;
 mod post;
@@ -30,41 +30,41 @@ pub(crate) use meters::observe;
 use post::Post;
 use spans::Runs;
 
-/// Where a collector is named.
+/// Variables that name a collector.
 const ENDPOINTS: [&str; 3] = [
     "OTEL_EXPORTER_OTLP_ENDPOINT",
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
     "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
 ];
-/// A process that ends waits no longer than this for what is still to be sent, of each kind.
+/// How long an ending process waits for the last export of spans, and for that of metrics.
 const LAST: Duration = Duration::from_secs(2);
-/// Series of one metric; labels are bounded themselves.
+/// The maximum number of series of a metric; labels are bounded separately.
 const SERIES: usize = 50_000;
-/// Metrics are sent.
+/// Set if metrics are exported.
 static IS_ON: OnceLock<()> = OnceLock::new();
-/// Of the library, whose spans these are.
+/// The instrumentation scope of spans and metrics.
 const SCOPE: &str = "posthaste";
 
-/// What is sent until the process ends.
+/// The export to a collector until the process ends.
 pub(crate) struct Otlp {
     spans: SdkTracerProvider,
     metrics: SdkMeterProvider,
 }
 
-/// What the environment says, unless it is empty.
+/// Returns an environment variable, `None` if it is empty.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Whether attributes and metrics have the names of OpenTelemetry's conventions for messaging,
-/// which are in development.
+/// Whether attributes and metrics have the names of OpenTelemetry's messaging conventions, which
+/// are in development.
 fn has_messaging_names() -> bool {
     let chosen = variable("OTEL_SEMCONV_STABILITY_OPT_IN").unwrap_or_default();
     chosen.split(',').any(|one| one.trim() == "messaging")
 }
 
 impl Otlp {
-    /// Sends from now on, on this runtime, if a collector is named.
+    /// Starts to export on this runtime, if a collector is configured.
     pub(crate) fn start(runtime: &Handle) -> anyhow::Result<Option<Self>> {
         let is_named = ENDPOINTS.iter().any(|name| variable(name).is_some());
         let is_disabled = variable("OTEL_SDK_DISABLED").is_some_and(|value| value == "true");
@@ -105,7 +105,7 @@ impl Otlp {
         Ok(Some(Self { spans, metrics }))
     }
 
-    /// Sees the spans of runs, of what relays send and of passes of syncs, and what became of each.
+    /// Returns a layer that exports the spans of runs, relays and syncs with their outcomes.
     pub(crate) fn layer<S>(&self) -> impl Layer<S> + use<S>
     where
         S: Subscriber + for<'span> LookupSpan<'span>,
@@ -128,20 +128,20 @@ impl Otlp {
             .with_filter(ours.with_max_level_hint(LevelFilter::INFO))
     }
 
-    /// Sends what is left, or gives it up where nobody takes it in time.
+    /// Exports the remaining data, and drops it if the collector does not answer in time.
     pub(crate) fn end(self) {
-        // The failure was logged.
+        // The failure is logged already.
         let _ = self.spans.shutdown_with_timeout(LAST);
         let _ = self.metrics.shutdown_with_timeout(LAST);
     }
 }
 
-/// What records for the collector, if there is one.
+/// Returns the recorder of the collector's metrics, if there is a collector.
 pub(crate) fn meters() -> Option<Meters> {
     IS_ON.get().map(|()| Meters::new())
 }
 
-/// Who sends. The environment may say more, and otherwise.
+/// Describes this process. Environment variables may add attributes and replace them.
 fn resource() -> Resource {
     let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
     let named = variable("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();

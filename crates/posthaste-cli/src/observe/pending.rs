@@ -1,11 +1,11 @@
-//! Which alerts fire, and which beginnings and ends are still to be printed and enqueued, each once
-//! and in order. No IO and no clock.
+//! Tracks which alerts fire, and which events must still be printed and enqueued, each once and in
+//! order. No IO and no clock.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use posthaste_observe::{Finding, Kind};
 
-/// At most this many wait while notifications fail; the oldest are dropped.
+/// The maximum number of events that wait while notifications fail; the oldest are dropped.
 const MOST: usize = 1000;
 
 /// Whether an alert begins or ends.
@@ -24,28 +24,29 @@ impl What {
     }
 }
 
-/// An alert that began or ended, with what was found at its beginning.
+/// An alert that began or ended, with the finding at its beginning.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Event {
-    /// Of this process, from 0.
+    /// A sequence number of this process, from 0.
     pub(crate) number: u64,
     pub(crate) what: What,
     pub(crate) finding: Finding,
 }
 
-/// What fires now. An event is printed and then enqueued, and waits until each has gone well.
+/// The firing alerts and their events. An event is printed, then enqueued, and is removed after
+/// both.
 #[derive(Debug, Default)]
 pub(crate) struct PendingAlertEvents {
     firing: BTreeMap<(Kind, String), Finding>,
     events: VecDeque<Event>,
-    /// How many of the events, from the front, are printed.
+    /// The number of printed events, counted from the front.
     printed: usize,
     next: u64,
 }
 
 impl PendingAlertEvents {
-    /// What fires now. Returns how many events were dropped because notifications failed for too
-    /// long.
+    /// Replaces the firing alerts. Returns how many events were dropped because notifications
+    /// failed for too long.
     pub(crate) fn fires(&mut self, now: Vec<Finding>) -> usize {
         let now: BTreeMap<_, _> = now
             .into_iter()
@@ -71,7 +72,7 @@ impl PendingAlertEvents {
         surplus
     }
 
-    /// Another process has notified that these began: they are not notified again.
+    /// Adds alerts whose beginning another process has notified: it is not notified again.
     pub(crate) fn resume(&mut self, firing: Vec<Finding>) {
         let firing = firing.into_iter();
         self.firing
@@ -87,33 +88,33 @@ impl PendingAlertEvents {
         self.next += 1;
     }
 
-    /// What fires.
+    /// Returns the firing alerts.
     pub(crate) fn firing(&self) -> impl ExactSizeIterator<Item = &Finding> {
         self.firing.values()
     }
 
-    /// The next event to be printed.
+    /// Returns the next event to print.
     pub(crate) fn to_print(&self) -> Option<&Event> {
         self.events.get(self.printed)
     }
 
-    /// The one that [`to_print`](Self::to_print) named is printed.
+    /// Records that the event of [`to_print`](Self::to_print) is printed.
     pub(crate) fn is_printed(&mut self) {
         self.printed += 1;
     }
 
-    /// The next event to be enqueued, which is printed already.
+    /// Returns the next event to enqueue; it has been printed.
     pub(crate) fn to_enqueue(&self) -> Option<&Event> {
         self.events.front().filter(|_| self.printed > 0)
     }
 
-    /// The one that [`to_enqueue`](Self::to_enqueue) named is enqueued, or need not be.
+    /// Records that the event of [`to_enqueue`](Self::to_enqueue) is enqueued, or need not be.
     pub(crate) fn is_enqueued(&mut self) {
         self.printed = self.printed.saturating_sub(1);
         self.events.pop_front();
     }
 
-    /// How many events are printed and not yet enqueued.
+    /// Returns how many events are printed and not yet enqueued.
     pub(crate) fn undelivered(&self) -> usize {
         self.printed
     }
@@ -134,7 +135,7 @@ mod tests {
         alerts.update(0.0, Vec::new())
     }
 
-    /// Everything that is delivered now, if this many enqueues succeed.
+    /// Delivers all events if this many enqueues succeed; returns those printed and those enqueued.
     fn deliver(
         pending: &mut PendingAlertEvents,
         mut enqueues: usize,

@@ -1,4 +1,4 @@
-//! The metrics of this process: how long its jobs waited and ran.
+//! Metrics of this process: the wait and run times of its jobs.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ const HISTOGRAMS: [(&str, &str); 2] = [
     ),
 ];
 
-/// Where nobody listens, and there is a collector.
+/// Installs a recorder for the collector alone, without an HTTP server.
 pub(super) fn install_for_a_collector_alone() -> anyhow::Result<()> {
     let Some(meters) = otlp::meters() else {
         return Ok(());
@@ -32,7 +32,7 @@ pub(super) fn install_for_a_collector_alone() -> anyhow::Result<()> {
         .context("metrics are recorded already")
 }
 
-/// Two that record the same.
+/// Two recorders of the same metrics.
 struct Both<A, B>(A, B);
 
 impl<A: metrics::Recorder, B: metrics::Recorder> metrics::Recorder for Both<A, B> {
@@ -59,7 +59,7 @@ impl<A: metrics::Recorder, B: metrics::Recorder> metrics::Recorder for Both<A, B
         Counter::from_arc(Arc::new(both))
     }
 
-    /// The library has none.
+    /// The library has no gauges.
     fn register_gauge(&self, key: &Key, of: &Metadata<'_>) -> Gauge {
         self.0.register_gauge(key, of)
     }
@@ -92,12 +92,12 @@ impl HistogramFn for Both<Histogram, Histogram> {
     }
 }
 
-/// Records from now on what the library tells.
+/// The recorder of the library's metrics.
 #[derive(Clone)]
 pub(crate) struct Recorder(PrometheusHandle);
 
 impl Recorder {
-    /// For this process, once.
+    /// Installs the recorder of this process. Fails if one is installed.
     pub(crate) fn install() -> anyhow::Result<Self> {
         let mut builder = PrometheusBuilder::new();
         for (name, _) in HISTOGRAMS {
@@ -125,7 +125,7 @@ impl Recorder {
         self.0.render()
     }
 
-    /// Sums up what was recorded, as is to be done now and then.
+    /// Aggregates recorded values. It must be called regularly.
     pub(crate) fn tidy(&self) {
         self.0.run_upkeep();
     }

@@ -1,4 +1,4 @@
-//! In place of `otlp`, for a program that was built without it.
+//! Replaces `otlp` in a build without that feature.
 
 use metrics::NoopRecorder;
 use tokio::runtime::Handle;
@@ -6,7 +6,7 @@ use tracing_subscriber::layer::Identity;
 
 use super::collector::Collector;
 
-/// There is none.
+/// Has no value: nothing is exported.
 pub(crate) enum Otlp {}
 
 impl Otlp {

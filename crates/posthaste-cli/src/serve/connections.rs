@@ -1,5 +1,5 @@
-//! The connections of one server: at most so many, and the one that has asked for nothing for the
-//! longest makes room for the next.
+//! The connections of one server: their number is limited, and a new one replaces the one that has
+//! been idle for the longest.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
-/// That connections were closed to make room is logged no more often than this.
+/// Minimum time between two warnings about closed connections.
 const WARN_EVERY: Duration = Duration::from_secs(60);
-/// Connections that have asked for something stay longer than those that have not.
+/// A bit of the sequence number: connections with a request stay longer than those without one.
 const HAS_ASKED: u64 = 1 << 63;
 
 /// The open connections of a server.
 pub(super) struct Connections {
-    /// Its address.
+    /// The address of the server.
     server: String,
     most: usize,
     state: Mutex<State>,
@@ -24,7 +24,7 @@ pub(super) struct Connections {
 
 #[derive(Default)]
 struct State {
-    /// By when each asked last, the idlest first.
+    /// Connections by the sequence number of their last request, the idlest first.
     open: BTreeMap<u64, CancellationToken>,
     next: u64,
     warned_at: Option<Instant>,
@@ -40,7 +40,7 @@ impl Connections {
         }
     }
 
-    /// One more, in the place of the idlest where there are as many as there may be.
+    /// Adds a connection. If the limit is reached, closes the idlest one.
     pub(super) fn open(self: &Arc<Self>) -> Connection {
         let mut state = self.state();
         if state.open.len() >= self.most {
@@ -87,13 +87,13 @@ impl Connections {
     }
 }
 
-/// A connection, until it is dropped.
+/// A connection; dropping it removes it from the server.
 pub(super) struct Connection {
     place: Slot,
     closing: CancellationToken,
 }
 
-/// Its place among the others.
+/// The position of a connection among the others.
 #[derive(Clone)]
 pub(super) struct Slot {
     connections: Arc<Connections>,
@@ -101,24 +101,24 @@ pub(super) struct Slot {
 }
 
 impl Connection {
-    /// Completes when it is to end.
+    /// Completes when the connection must be closed.
     pub(super) async fn closed(&self) {
         self.closing.cancelled().await;
     }
 
-    /// Notes its requests.
+    /// Returns a handle that records requests.
     pub(super) fn asks(&self) -> Slot {
         self.place.clone()
     }
 }
 
 impl Slot {
-    /// It asks for something.
+    /// Records a request.
     pub(super) fn note(&self) {
         let mut state = self.connections.state();
         let now = state.next | HAS_ASKED;
         state.next += 1;
-        // One that is to end is not in it any more.
+        // A connection that is being closed is no longer in the map.
         if let Some(closing) = state.open.remove(&self.place.load(Ordering::Relaxed)) {
             state.open.insert(now, closing);
             self.place.store(now, Ordering::Relaxed);

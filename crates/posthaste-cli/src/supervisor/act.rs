@@ -1,5 +1,5 @@
-//! Acts on a transaction: records what is about to be done, does it in a statement that checks
-//! again, and records the result.
+//! Acts on a transaction: records the intended step, executes it in a statement that checks the
+//! transaction again, and records the result.
 
 use std::time::SystemTime;
 
@@ -11,7 +11,7 @@ use tokio_postgres::types::Type;
 
 use crate::failure;
 
-/// Logs a step.
+/// Logs a step and its result.
 pub(super) fn log(decision: &Decision<'_>, outcome: &Outcome) {
     let seen = decision.seen;
     let holder = sentence(seen);
@@ -43,7 +43,7 @@ pub(super) fn log(decision: &Decision<'_>, outcome: &Outcome) {
     }
 }
 
-/// Fails where the role lacks what acting needs, or where this is not a primary.
+/// Fails if this server is not a primary, or if the role lacks the rights for acting.
 pub(super) async fn check(client: &Client, acts: bool) -> anyhow::Result<()> {
     let row = client
         .query_typed_one(include_str!("rights.sql"), &[])
@@ -70,7 +70,7 @@ pub(super) async fn check(client: &Client, acts: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One process acts at a time: the lock ends with the session.
+/// Acquires the lock that lets one process act at a time; it ends with the session.
 pub(super) async fn lock(client: &Client) -> anyhow::Result<()> {
     let sql = "SELECT pg_catalog.pg_try_advisory_lock(1885893482, 0)";
     let row = client.query_typed_one(sql, &[]).await?;
@@ -82,7 +82,7 @@ pub(super) async fn lock(client: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The steps that earlier processes took.
+/// Reads the steps of earlier processes.
 pub(super) async fn past(client: &Client) -> anyhow::Result<Vec<(Key, Step)>> {
     let rows = client.query_typed(include_str!("past.sql"), &[]).await?;
     let read = rows.iter().map(|row| {

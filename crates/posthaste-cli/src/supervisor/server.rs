@@ -1,4 +1,4 @@
-//! One server as the supervisor sees it: what is read, within a bound, and what it says of itself.
+//! Reads one server within a time limit, and reports its problems.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::connect::Address;
 use crate::failure;
 use crate::terminal::Terminal;
 
-/// A server that answers slower than this is read again at the next pass, by a new connection.
+/// The time limit of a read. The next pass reads the server again on a new connection.
 const WITHIN: Duration = Duration::from_secs(10);
 
 pub(super) struct Server {
@@ -31,7 +31,7 @@ pub(super) struct Reading {
     sees_sessions: bool,
     /// Tables of the connected database with the most dead rows.
     pub(super) dead_rows: Vec<String>,
-    /// Followers that stream from this server.
+    /// The number of followers that stream from this server.
     followers: i64,
 }
 
@@ -54,13 +54,13 @@ impl Server {
         &self.address
     }
 
-    /// The connection of the last read, if that succeeded.
+    /// Returns the connection of the last read, if that succeeded.
     pub(super) fn client(&self) -> Option<&Client> {
         self.client.as_ref()
     }
 
     pub(super) async fn read(&mut self) -> anyhow::Result<Reading> {
-        // By a connection whose read failed or was given up, an older answer may still come.
+        // After a failed or abandoned read an old answer may still arrive on the connection.
         let client = self.client.take().filter(|client| !client.is_closed());
         let read = async {
             let client = match client {
@@ -77,7 +77,7 @@ impl Server {
         Ok(reading)
     }
 
-    /// Says that the read failed, in the log once per outage.
+    /// Returns the error as a line, and logs it once per outage.
     pub(super) fn failed(&mut self, error: &anyhow::Error) -> String {
         let error = failure::line(error);
         let server = &*self.name;
@@ -92,7 +92,7 @@ impl Server {
         format!("{server} cannot be read: {error}")
     }
 
-    /// Why the supervisor does not see everything; `watched` followers are configured.
+    /// Returns why the supervisor does not see everything; `watched` followers are configured.
     pub(super) fn problems(
         &mut self,
         reading: &Reading,
@@ -164,7 +164,7 @@ async fn read(server: &str, client: &Client) -> anyhow::Result<Reading> {
 
 type Costs = HashMap<(Option<i32>, Option<String>), (i64, bool)>;
 
-/// Locks on tables of queues and on segments, by session or prepared transaction.
+/// Reads the locks on tables of queues and on segments, by session or prepared transaction.
 async fn costs(client: &Client) -> anyhow::Result<Costs> {
     let rows = client.query_typed(include_str!("costs.sql"), &[]).await?;
     let costs: Result<Costs, tokio_postgres::Error> = rows

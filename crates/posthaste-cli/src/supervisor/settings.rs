@@ -9,14 +9,14 @@ use serde_json::Value;
 use crate::file::{self, TXWATCH};
 use crate::thresholds;
 
-/// The table of this file; the defaults where there is no file or no table.
+/// Reads the section; the defaults if the file or the section does not exist.
 pub(crate) fn read(path: &Path) -> anyhow::Result<Policy> {
     let warn_after = thresholds::read_file(path)?.long_transaction;
     let policy = in_file(path)?;
     Ok(policy.unwrap_or_else(|| Policy::default().or_warn_after(warn_after)))
 }
 
-/// The table of this file, if there is one.
+/// Reads the section, `None` if it does not exist.
 pub(super) fn in_file(path: &Path) -> anyhow::Result<Option<Policy>> {
     let Some(table) = file::table(path, TXWATCH)? else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Timeouts of the server that end long transactions by themselves, and what each leaves out.
+//! Timeouts of the server that end long transactions, and the cases that each does not cover.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use deadpool_postgres::Client;
 use serde::Serialize;
 use tokio_postgres::types::Type;
 
-/// Settings for one role.
+/// Timeouts for one role.
 #[derive(Debug, Serialize)]
 pub(crate) struct Timeouts {
     role: String,
@@ -22,7 +22,7 @@ struct Timeout {
 }
 
 impl Timeouts {
-    /// For a role on a server of this version, such as 170002.
+    /// Returns the timeouts for a role on a server of this version, such as 170002.
     pub(crate) fn new(role: &str, longest: Duration, version: i32) -> Self {
         let value = format!("{}s", longest.as_secs());
         let mut settings = vec![
@@ -73,7 +73,7 @@ impl fmt::Display for Timeouts {
     }
 }
 
-/// Sets them for new sessions of the role.
+/// Sets the timeouts for new sessions of the role.
 pub(crate) async fn apply(client: &Client, timeouts: &Timeouts) -> anyhow::Result<()> {
     for one in &timeouts.settings {
         let sql = include_str!("set_timeout.sql");

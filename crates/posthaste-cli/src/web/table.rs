@@ -1,4 +1,4 @@
-//! The table [console] of posthaste.toml.
+//! The section [console] of posthaste.toml.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::Options;
 use crate::file::{self, CONSOLE, Settings};
 
 impl Options {
-    /// What this file says, if it says anything.
+    /// Reads the section, `None` if the file does not have it.
     pub(crate) fn of_file(file: &Path) -> anyhow::Result<Option<Self>> {
         let Some(table) = file::table(file, CONSOLE)? else {
             return Ok(None);
@@ -20,7 +20,7 @@ impl Options {
         Ok(Some(options))
     }
 
-    /// What a table says; files in it lie below `folder`.
+    /// Reads a table; its files are relative to `folder`.
     fn of(table: Settings, folder: &Path) -> anyhow::Result<Self> {
         let mut options = Self {
             is_of_file: true,
@@ -34,7 +34,7 @@ impl Options {
         Ok(options)
     }
 
-    /// What is wrong is named, and never quoted.
+    /// Sets one option. Errors name the setting and never quote its value.
     fn set(&mut self, setting: &str, value: Value, folder: &Path) -> anyhow::Result<()> {
         match setting {
             "listen" => {
@@ -80,7 +80,7 @@ fn flag(value: &Value) -> anyhow::Result<bool> {
     value.as_bool().context("must be true or false")
 }
 
-/// One, or a list of them.
+/// Reads a string or a list of strings.
 fn texts(value: Value) -> anyhow::Result<Vec<String>> {
     match value {
         Value::Array(all) => all.into_iter().map(text).collect(),
@@ -137,7 +137,8 @@ mod tests {
         assert!(options.trust_proxy.is_empty() && options.operator.is_empty());
         assert!(options.tls_cert.is_none() && options.tls_key.is_none());
         assert_eq!(options.redact, ["pin", "iban"]);
-        // Nothing typed takes a lock away without another in its place.
+        // Options of the command line do not remove the authentication of the file without their
+        // own.
         let options = Options::default().or(of(table).unwrap());
         options.check().unwrap();
         assert_eq!(options.trust_proxy.len(), 1);

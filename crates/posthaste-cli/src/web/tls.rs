@@ -1,4 +1,4 @@
-//! TLS of the console: a certificate that is read again when its files change.
+//! TLS of the console: the certificate is reloaded when its files change.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::failure;
 
-/// A certificate with its key, as they stand in two files now.
+/// A certificate and its key in two files, reloaded when they change.
 #[derive(Debug)]
 pub(super) struct Certificate {
     cert: PathBuf,
@@ -28,11 +28,11 @@ pub(super) struct Certificate {
 #[derive(Debug)]
 struct Last {
     read: Arc<CertifiedKey>,
-    /// What the files were when they were last read, whether or not they were good.
+    /// The stamps of the files when they were last read, whether or not they were valid.
     then: Option<[Stamp; 2]>,
 }
 
-/// What changes where a file is written, or another one takes its name.
+/// Metadata that changes when a file is written or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     changed: (i64, i64),
@@ -52,7 +52,7 @@ impl Stamp {
 }
 
 impl Certificate {
-    /// Says what is wrong with these files.
+    /// Reads the files. Fails if they are not a valid certificate with its key.
     pub(super) fn read(cert: &Path, key: &Path) -> anyhow::Result<Self> {
         let then = read_stamps(cert, key);
         let last = Last {
@@ -66,11 +66,11 @@ impl Certificate {
         })
     }
 
-    /// The last one that was good.
+    /// Returns the last valid certificate, after reloading changed files.
     fn now(&self) -> Arc<CertifiedKey> {
         let mut last = self.last.lock();
         let now = read_stamps(&self.cert, &self.key);
-        // A file that is just being replaced is read at the next connection.
+        // A file that is being replaced is read at the next connection.
         if now.is_some() && now != last.then {
             last.then = now;
             match pair(&self.cert, &self.key) {
@@ -117,7 +117,7 @@ impl ResolvesServerCert for Certificate {
     }
 }
 
-/// Does the handshakes of connections.
+/// Returns the acceptor of TLS connections.
 pub(super) fn acceptor(certificate: Certificate) -> anyhow::Result<TlsAcceptor> {
     let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()?

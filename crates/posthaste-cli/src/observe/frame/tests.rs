@@ -37,7 +37,7 @@ fn frame(snapshot: &Snapshot, then: Option<&Completed>) -> Frame {
     Frame::new(snapshot, &now, then, &Thresholds::default())
 }
 
-/// The frame on a screen of this size.
+/// Draws the frame on a screen of this size.
 fn drawn(frame: &Frame, columns: u16, rows: u16, chosen: Option<&str>) -> Buffer {
     let area = Rect::new(0, 0, columns, rows);
     let mut buffer = Buffer::empty(area);
@@ -116,7 +116,7 @@ fn names_of_wide_letters_keep_columns_aligned() {
     let columns: Vec<_> = (0..20).filter_map(at).collect();
     assert_eq!(columns.len(), 3, "{:?}", rows(&buffer));
     assert!(columns.iter().all(|x| *x == columns[0]), "{columns:?}");
-    // Half a letter does not fit.
+    // A character of two columns does not fit in one.
     let narrow = rows(&drawn(&frame, 3, 20, None));
     assert!(narrow.contains(&"\u{90f5}".to_owned()), "{narrow:?}");
 }

@@ -1,4 +1,4 @@
-//! Metrics of the process and of the database, as instruments of OpenTelemetry.
+//! Metrics of the process and of the database as OpenTelemetry instruments.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,10 +16,11 @@ use super::SCOPE;
 use crate::observe::collector::Collector;
 use crate::observe::exposition::{Metric, SECONDS, Series};
 
-/// How often the database is read for the collector, unless the environment says how often.
+/// Time between two reads of the database for the collector, unless the environment sets a shorter
+/// one.
 const READS: Duration = Duration::from_secs(15);
 
-/// Records what the library tells, for the collector.
+/// Records the library's metrics for the collector.
 pub(crate) struct Meters {
     meter: Meter,
     has_messaging_names: bool,
@@ -37,7 +38,7 @@ impl Meters {
         }
     }
 
-    /// The name and the attributes of a metric, as they are sent.
+    /// Returns the exported name and attributes of a metric.
     fn named(&self, key: &Key) -> (String, Vec<KeyValue>) {
         let is_run = key.name() == posthaste::metrics::RUN_SECONDS;
         let is_messaging = self.has_messaging_names && is_run;
@@ -77,7 +78,7 @@ impl Recorder for Meters {
         }))
     }
 
-    /// The library has none.
+    /// The library has no gauges.
     fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
         Gauge::noop()
     }
@@ -107,7 +108,7 @@ impl CounterFn for Counts {
         self.instrument.add(value, &self.attributes);
     }
 
-    /// The library counts up only.
+    /// The library only increments counters.
     fn absolute(&self, _: u64) {}
 }
 
@@ -122,10 +123,10 @@ impl HistogramFn for Times {
     }
 }
 
-/// What was read last of the database, by the name of the metric.
+/// The last values of the database, by metric.
 type Last = Arc<Mutex<BTreeMap<&'static str, Series>>>;
 
-/// Tells what a whole database holds, from now on.
+/// Observes the metrics of a database until the process ends.
 pub(crate) fn observe(collector: Collector) {
     if super::IS_ON.get().is_none() {
         return;
@@ -136,7 +137,7 @@ pub(crate) fn observe(collector: Collector) {
         reads.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             reads.tick().await;
-            // A value that could not be read is not reported again.
+            // After a failed read the old values are not reported again.
             let read = collector.metrics().await;
             let up = Metric::database_up(read.is_ok());
             let read = read.unwrap_or_default();
@@ -152,7 +153,7 @@ pub(crate) fn observe(collector: Collector) {
     });
 }
 
-/// No less often than it is sent.
+/// Returns the read interval: the export interval, from 100 ms to [`READS`].
 fn export_interval() -> Duration {
     let interval = super::variable("OTEL_METRIC_EXPORT_INTERVAL");
     let interval = interval.and_then(|text| text.parse().ok());
@@ -161,7 +162,7 @@ fn export_interval() -> Duration {
         .clamp(Duration::from_millis(100), READS)
 }
 
-/// An instrument for this metric.
+/// Registers an instrument for this metric.
 fn tell(metric: &Metric, last: &Last) {
     let meter = opentelemetry::global::meter(SCOPE);
     let (name, help, last) = (metric.name, metric.help, Arc::clone(last));

@@ -1,4 +1,4 @@
-//! Posts to the collector, on the runtime of the process; who exports has a thread of its own.
+//! Posts to the collector on the runtime of the process: exporters run on separate threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,9 +8,9 @@ use async_trait::async_trait;
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use tokio::runtime::Handle;
 
-/// A collector that does not answer is given up after this.
+/// The timeout of a request to the collector.
 const WITHIN: Duration = Duration::from_secs(10);
-/// At most this much of an answer is read: it is only for errors.
+/// The maximum bytes of a response that are read; only errors are read.
 const ANSWER: usize = 64 << 10;
 
 /// The connection to the collector, shared by spans and metrics.
@@ -31,7 +31,7 @@ impl Post {
         })
     }
 
-    /// Says once that it does not take anything, until it does again.
+    /// Logs the first failure, and the first success after a failure.
     fn learn(&self, wrong: Option<String>) {
         let failed = self.fails.swap(wrong.is_some(), Ordering::Relaxed);
         match wrong {

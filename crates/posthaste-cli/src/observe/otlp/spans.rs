@@ -1,5 +1,5 @@
-//! Spans as they are sent: linked to the traces in which the jobs were enqueued, with the names of
-//! attributes that were asked for. No IO.
+//! Converts spans before export: links them to the traces in which the jobs were enqueued, and
+//! names attributes by the configured convention. No IO.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 
-/// Makes of each span what is sent.
+/// An exporter that converts spans.
 #[derive(Debug)]
 pub(super) struct Runs<E> {
     to: E,
@@ -48,10 +48,10 @@ impl<E: SpanExporter> SpanExporter for Runs<E> {
     }
 }
 
-/// The spans that the libraries make: of a run, of a batch that a relay sends, of a pass of a sync.
+/// Spans of the libraries: a run, a batch of a relay, a pass of a sync.
 pub(super) const NAMES: [&str; 3] = ["job", "send", "sync"];
 
-/// What a span is about, in the words of OpenTelemetry.
+/// Adds the name, kind and attributes of OpenTelemetry to a span.
 fn complete(span: &mut SpanData, has_messaging_names: bool) {
     let of = |key: &str| {
         let all = span.attributes.iter();
@@ -62,7 +62,7 @@ fn complete(span: &mut SpanData, has_messaging_names: bool) {
     let text = |key: &str| of(key).map(|value| value.to_string()).unwrap_or_default();
     let (name, queue) = (text("name"), text("queue"));
     let (kind, operation, called) = match &*span.name {
-        // The messages have the trace that enqueued them, and none of this span.
+        // The messages carry the trace that enqueued them, not this span.
         "send" => (SpanKind::Client, "send", format!("send {queue}")),
         "sync" => (SpanKind::Consumer, "process", format!("sync {queue}")),
         _ => (SpanKind::Consumer, "process", format!("run {name}")),
@@ -109,7 +109,7 @@ fn complete(span: &mut SpanData, has_messaging_names: bool) {
     }
 }
 
-/// An attribute under the name that it is sent by.
+/// Returns an attribute under its exported name.
 fn renamed_to(one: KeyValue, has_messaging_names: bool) -> Option<KeyValue> {
     let key = match (one.key.as_str(), has_messaging_names) {
         ("job", false) => "posthaste.job.id",
@@ -129,19 +129,19 @@ fn renamed_to(one: KeyValue, has_messaging_names: bool) -> Option<KeyValue> {
         ("written", _) => "posthaste.written",
         ("rescheduled", _) => "posthaste.rescheduled",
         ("kind", _) => "error.type",
-        // A link by now.
+        // Exported as a link.
         ("traceparent" | "links", _) => return None,
         _ => return Some(one),
     };
     let value = match key {
-        // OpenTelemetry wants an id of a message to be text.
+        // OpenTelemetry requires message ids to be strings.
         "posthaste.job.id" | "messaging.message.id" => one.value.to_string().into(),
         _ => one.value,
     };
     Some(KeyValue::new(key, value))
 }
 
-/// What a `traceparent` names.
+/// Returns the span context of a `traceparent`, `None` if it is invalid.
 fn linked(parent: &str) -> Option<SpanContext> {
     if !posthaste::__private::is_traceparent(parent) {
         return None;
