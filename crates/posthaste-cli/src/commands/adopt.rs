@@ -1,4 +1,4 @@
-//! `posthaste adopt`: takes a copy of another site's store over, for good.
+//! `posthaste adopt`: takes over a copy of another site's store permanently.
 
 use posthaste_observe::format::counted;
 use serde::Serialize;
@@ -31,7 +31,7 @@ pub(crate) async fn run(
     terminal: &Terminal,
 ) -> anyhow::Result<()> {
     let address = database.address();
-    // So that a database that cannot be reached is explained.
+    // Connects first, so that an unreachable database is explained.
     drop(address.connect().await?);
     let site = site::of(address)?;
     let pool = address.pool(1)?;

@@ -1,4 +1,4 @@
-//! `posthaste alerts`: reads the store again and again, and reports which findings begin and end.
+//! `posthaste alerts`: polls the store and reports which findings begin and end.
 
 mod notified;
 
@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     once: bool,
 }
 
-/// The store is read this often while something lasts, at most once a second.
+/// The store is read this many times during `--lasting`, at most once per second.
 const READS: u32 = 20;
 
 struct Watch<'a> {
@@ -46,7 +46,7 @@ struct Watch<'a> {
     history: History,
     alerts: Alerts,
     pending: PendingAlertEvents,
-    /// The notifications of other processes were read.
+    /// Whether the notifications of other processes were read.
     is_resumed: bool,
     begun: Instant,
 }
@@ -94,7 +94,8 @@ pub(crate) async fn run(
         match polled {
             Ok(()) => {}
             Err(error) if arguments.once => return Err(error),
-            // It comes back: readings and pending notifications are retained.
+            // Readings and pending notifications are retained until the database is available
+            // again.
             Err(error) => {
                 let error = format!("{error:#}");
                 tracing::warn!(error, "alerts could not be evaluated");
@@ -113,7 +114,7 @@ pub(crate) async fn run(
     }
 }
 
-/// As `posthaste doctor` ends where something is wrong.
+/// Returns an error with the exit code 3, as `posthaste doctor` does.
 fn ended(line: String) -> anyhow::Error {
     Ended { code: 3, line }.into()
 }
@@ -126,7 +127,7 @@ impl Arguments {
 }
 
 impl Watch<'_> {
-    /// None: it was asked to stop meanwhile.
+    /// Polls once; `None` if the command was stopped.
     async fn poll_until(&mut self, signals: &Signals) -> Option<anyhow::Result<()>> {
         tokio::select! {
             polled = tokio::time::timeout(WITHIN, self.poll()) => {
@@ -163,11 +164,11 @@ impl Watch<'_> {
         while let Some(event) = self.pending.to_print() {
             let what = event.what.name();
             let printed = match self.terminal.is_json() {
-                // With --once, what fires at the end is one document.
+                // With --once, the alerts that fire at the end are printed as one document.
                 true => self.terminal.line(what, &fields(event)?),
                 false => self.terminal.print(&escape_control(&text(event))),
             };
-            // A full disk holds up no job.
+            // If printing fails, for example on a full disk, notification jobs are enqueued anyway.
             if let Err(error) = printed {
                 let (error, alert) = (format!("{error:#}"), text(event));
                 tracing::warn!(error, alert, "an alert could not be printed");
@@ -186,14 +187,14 @@ impl Watch<'_> {
         Ok(())
     }
 
-    /// What fires by this snapshot.
+    /// Returns the alerts that fire with this snapshot.
     fn judge(&mut self, mut snapshot: Snapshot) -> Vec<Finding> {
         let (scope, at) = (&self.arguments.scope, self.begun.elapsed().as_secs_f64());
         snapshot.leave_out_tags(&scope.exempt);
         self.history
             .add(at, scope.completed(&snapshot), scope.lasting);
         snapshot.rates = self.history.rates(scope.lasting);
-        // The jobs that carry alerts make none.
+        // The queue of notification jobs is exempt.
         let is_carrier = |one: &Finding| Some(&one.subject) == self.arguments.notify.as_ref();
         let mut found = findings(&snapshot, &self.thresholds);
         found.retain(|one| scope.includes(one.kind, &one.subject) && !is_carrier(one));
@@ -216,7 +217,7 @@ impl Watch<'_> {
         Ok(())
     }
 
-    /// Logs, before it ends, the notifications that will not be delivered.
+    /// Logs notifications that cannot be delivered before the process ends.
     fn stopped(&self) -> anyhow::Result<()> {
         match self.pending.undelivered() {
             0 => {}
@@ -231,7 +232,7 @@ impl Watch<'_> {
     }
 }
 
-/// The event for programs.
+/// Returns the event as JSON.
 fn fields(event: &Event) -> anyhow::Result<Value> {
     let mut fields = serde_json::to_value(&event.finding)?;
     let Some(object) = fields.as_object_mut() else {
@@ -241,7 +242,7 @@ fn fields(event: &Event) -> anyhow::Result<Value> {
     Ok(fields)
 }
 
-/// The event for people.
+/// Returns the event as text.
 fn text(event: &Event) -> String {
     let finding = &event.finding;
     match event.what {

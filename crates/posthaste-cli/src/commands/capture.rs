@@ -1,5 +1,5 @@
-//! `posthaste capture`: what is committed in the database becomes jobs, or is sent without them, as
-//! posthaste.toml says.
+//! `posthaste capture`: converts committed changes into jobs, or sends them without jobs, as
+//! configured in posthaste.toml.
 
 mod copy;
 mod inspect;
@@ -36,12 +36,12 @@ enum Command {
 }
 
 impl Arguments {
-    /// Whether it works until somebody stops it.
+    /// Whether the command runs until it is stopped.
     pub(crate) fn is_long_running(&self) -> bool {
         matches!(&self.command, Command::Run(run) if run.is_long_running())
     }
 
-    /// What was read is written before it ends.
+    /// Whether the command needs a graceful stop: it must write what it has read.
     pub(crate) fn works(&self) -> bool {
         matches!(self.command, Command::Run(_))
     }

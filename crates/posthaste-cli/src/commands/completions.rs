@@ -1,4 +1,4 @@
-//! `posthaste completions`: what a shell needs to complete the command's words.
+//! `posthaste completions`: completion scripts for shells.
 
 use crate::terminal::Terminal;
 

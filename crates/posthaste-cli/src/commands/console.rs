@@ -18,12 +18,12 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Whether the options fit together; asked before a database is.
+    /// Fails if the options contradict each other. Called before the database is opened.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         self.options()?.check()
     }
 
-    /// As typed, and for the rest as the file says.
+    /// Returns the options of the command line, completed by those of the file.
     fn options(&self) -> anyhow::Result<Options> {
         let file = Options::of_file(self.place.file()?)?;
         Ok(self.options.clone().or(file.unwrap_or_default()))
@@ -38,8 +38,8 @@ pub(crate) async fn run(
 ) -> anyhow::Result<()> {
     let options = arguments.options()?;
     let console = options.open(&arguments.place, database.address(), terminal)?;
-    // A database that cannot be reached at the start is an error; one that is lost
-    // later comes back.
+    // A database that is unreachable at the start is an error; a connection that is lost later is
+    // reopened.
     let client = database.address().connect().await?;
     posthaste::check_schema(&client).await?;
     drop(client);

@@ -1,9 +1,9 @@
-//! `posthaste demo`: what `posthaste up` starts, and a proven run on real input.
+//! `posthaste demo`: runs what `posthaste up` runs, and proves a run on real input.
 //!
-//! A list of real files; a row and a job for each file in the same
-//! transaction; a worker that writes size and SHA-256 in the transaction that completes the job;
-//! and at the end the table against `sha256sum`. If asked, a second run: a search index that is
-//! kept equal to a table of packages.
+//! The demo lists real files and commits a row and a job for each file in one transaction. A worker
+//! writes size and SHA-256 in the transaction that completes the job. At the end the demo compares
+//! the table with `sha256sum`. An optional second run keeps a search index equal to a table of
+//! packages.
 
 mod digest;
 mod handler;
@@ -36,11 +36,12 @@ use report::Report;
 use run::{Figures, Run};
 
 const POLL_EVERY: Duration = Duration::from_millis(200);
-/// After this long without progress we ask whether any job is left at all.
+/// Time without progress after which the demo checks whether any job is left.
 const QUIET: Duration = Duration::from_secs(5);
-/// A file of a terabyte takes its time.
+/// The time limit of a job: large files take long.
 const TIMEOUT: Duration = Duration::from_secs(3_600);
-/// The handler holds a connection for two short moments, so fewer than run at once are enough.
+/// The handler holds a connection twice for a short time, so fewer connections than concurrent jobs
+/// suffice.
 const CONNECTIONS: usize = 16;
 
 /// Show posthaste on real input: run what 'posthaste up' runs, do a job for each file of a folder,
@@ -81,17 +82,17 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Whether it works until somebody stops it.
+    /// Whether the command runs until it is stopped.
     pub(crate) fn is_long_running(&self) -> bool {
         !self.once
     }
 
-    /// Whether the options fit together; asked before a database is.
+    /// Fails if the options contradict each other. Called before the database is opened.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         self.system.check()
     }
 
-    /// The queue of the files and its handler too.
+    /// Adds the queue of the files and its handler.
     fn with_files(&self, settings: Settings, pool: &Pool) -> Settings {
         let pool = pool.clone();
         let concurrency = usize::from(self.concurrency);
@@ -123,7 +124,7 @@ pub(crate) async fn run(
     outcome
 }
 
-/// Helps the demo that runs beside.
+/// Works on the files of a demo that runs in another process.
 async fn join(
     arguments: &Arguments,
     database: &Database,
@@ -162,7 +163,7 @@ async fn hold(
     outcome.and(stopped)
 }
 
-/// Unless `--once`, the worker goes on for the one that enqueues next.
+/// Unless `--once` is given, the worker continues for other clients.
 async fn keep_running(
     outcome: anyhow::Result<Report>,
     arguments: &Arguments,
@@ -220,7 +221,7 @@ async fn run_steps(
     Ok(report)
 }
 
-/// Commits and works on what is listed, and compares.
+/// Commits rows and jobs for the listed files, waits for them, and compares the result.
 async fn work(
     run: &Run,
     database: &Database,
@@ -272,7 +273,7 @@ fn announce(run: &Run, terminal: &Terminal) {
     }
 }
 
-/// Looks until every file is worked or given up, or until no job is left that could do it.
+/// Polls until every file is processed or dead, or until no job is left that could process one.
 async fn watch(
     run: &Run,
     client: &Client,
@@ -297,13 +298,13 @@ async fn watch(
         if all_committed.load(Ordering::Relaxed) && moved.elapsed() > QUIET {
             progress.say("waiting for the jobs of a worker that was killed");
             if run.open_jobs(client).await? == 0 {
-                // The last job may have ended between the two questions.
+                // The last job may have ended between the two queries.
                 let figures = run.figures(client).await?;
                 return Ok(figures);
             }
         }
-        // A question that takes long is asked seldom: the answer belongs to the database, the
-        // machine to the worker.
+        // The pause grows with the duration of a query, to leave the database and the machine to
+        // the worker.
         tokio::time::sleep(POLL_EVERY.max(asked.elapsed() * 10)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! `posthaste doctor`: checks everything that can be wrong around the queue, and says what to do.
+//! `posthaste doctor`: checks the database, the queues and their surroundings, and suggests fixes.
 
 use std::fmt;
 use std::time::Duration;
@@ -32,16 +32,16 @@ pub(crate) struct Arguments {
     duties: bool,
 }
 
-/// The exit code when there is an error.
+/// The exit code if there is an error.
 const WRONG: u8 = 3;
 
 /// A duty of the leader.
 #[derive(Serialize)]
 struct DutyRow {
     name: &'static str,
-    /// The shortest pause; none: with each round.
+    /// The minimum pause; `None`: in each round.
     every_seconds: Option<f64>,
-    /// It takes at most one part in this many of the time.
+    /// The duty takes at most one part in this many of the time.
     share: Option<u32>,
 }
 

@@ -25,8 +25,8 @@ pub(crate) async fn run(
     signals: &Signals,
 ) -> anyhow::Result<()> {
     let address = database.address();
-    // A database that cannot be reached at the start is an error; one that is lost
-    // later comes back.
+    // A database that is unreachable at the start is an error; a connection that is lost later is
+    // reopened.
     drop(address.connect().await?);
     let collector = Collector::new(
         address.clone(),

@@ -1,4 +1,4 @@
-//! `posthaste health`: asks a process that listens how it goes, for containers without an HTTP
+//! `posthaste health`: requests the status of a listening process, for containers without an HTTP
 //! client.
 
 use anyhow::bail;
@@ -14,7 +14,7 @@ pub(crate) struct Arguments {
     url: reqwest::Url,
 }
 
-/// A probe of a container does not wait for long either.
+/// The timeout of the request; container probes are short.
 const WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
 
 pub(crate) async fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<()> {

@@ -1,4 +1,4 @@
-//! `posthaste init`: a posthaste.toml to begin with.
+//! `posthaste init`: writes an initial posthaste.toml.
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
@@ -23,7 +23,7 @@ const BEGIN: &str = include_str!("init/posthaste.toml");
 
 pub(crate) fn run(arguments: &Arguments, terminal: &Terminal) -> anyhow::Result<()> {
     let file = arguments.config.display();
-    // Never over one that is there, also where two begin at once.
+    // Never overwrites an existing file, even if two processes run at once.
     let created = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -45,7 +45,7 @@ mod tests {
     use super::BEGIN;
     use crate::file;
 
-    /// The file without the `#` before settings.
+    /// Returns the file without the `#` before settings.
     fn with_all() -> String {
         let lines = BEGIN.lines().map(|line| {
             let setting = line.strip_prefix("# ").unwrap_or(line);

@@ -30,7 +30,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// It ends a transaction in good order, and says where to go on.
+    /// Whether the command must end its transaction gracefully and print where to continue.
     pub(crate) fn enqueues(&self) -> bool {
         matches!(self.command, Command::Enqueue(_))
     }
@@ -65,7 +65,7 @@ enum Command {
     Redrive(Chosen),
 }
 
-/// The largest limit that the database takes.
+/// The largest limit that the database accepts.
 const MOST: i64 = i32::MAX as i64;
 
 /// Some of the jobs that a command is about.
@@ -90,7 +90,7 @@ struct Chosen {
 }
 
 impl Chosen {
-    /// An argument that was left out must not change all jobs.
+    /// Fails if no job is selected: a forgotten argument must not change all jobs.
     fn check(&self) -> anyhow::Result<()> {
         if self.all || !self.ids.is_empty() || !self.which.is_any() {
             return Ok(());
@@ -101,7 +101,7 @@ impl Chosen {
         Err(Ended { code, line }.into())
     }
 
-    /// By default all that were named.
+    /// Returns the limit; the default is the number of named jobs.
     fn limit(&self) -> u32 {
         let named = u32::try_from(self.ids.len()).unwrap_or(u32::MAX);
         let usual = if named == 0 { 1_000 } else { named };
@@ -165,7 +165,7 @@ impl JobSelector {
 }
 
 impl Arguments {
-    /// Whether it says which jobs.
+    /// Fails if a command that changes jobs selects none.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         match &self.command {
             Command::Retry(chosen) | Command::Cancel(chosen) | Command::Redrive(chosen) => {
@@ -187,7 +187,7 @@ pub(crate) async fn run(
     }
     let client = database.address().connect().await?;
     match &arguments.command {
-        // It was run before.
+        // `enqueue` ran before.
         Command::Enqueue(_) => Ok(()),
         Command::List { which, limit } => list(&client, terminal, which, *limit).await,
         Command::Show { id } => show::show(&client, terminal, *id).await,
@@ -197,7 +197,7 @@ pub(crate) async fn run(
     }
 }
 
-/// A job in a list.
+/// A row of a list of jobs.
 #[derive(Serialize)]
 struct JobRow {
     id: i64,
@@ -205,7 +205,7 @@ struct JobRow {
     queue: String,
     priority: i32,
     state: String,
-    /// How many were counted.
+    /// The number of counted attempts.
     attempts: i32,
     max_attempts: Option<i32>,
     scheduled_at: Timestamp,
@@ -329,7 +329,7 @@ async fn redrive(
     Ok(())
 }
 
-/// The first of these jobs, and how many more there are.
+/// Formats the first of these jobs and the number of others.
 fn named(ids: &[i64]) -> String {
     let shown: Vec<String> = ids.iter().take(10).map(ToString::to_string).collect();
     let (jobs, shown_ids) = (

@@ -1,4 +1,4 @@
-//! `posthaste manual`: manual pages, from the same source as the help.
+//! `posthaste manual`: manual pages, generated from the help.
 
 use anyhow::anyhow;
 use clap::Command;

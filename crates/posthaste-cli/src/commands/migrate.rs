@@ -26,10 +26,10 @@ pub(crate) struct Arguments {
 #[derive(Serialize)]
 struct Migrated {
     applied: Vec<String>,
-    /// Whether the roles were granted; none when that was not asked for.
+    /// Whether the roles were granted; `None` if that was not requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     roles: Option<bool>,
-    /// What somebody who may is to run, where they could not be.
+    /// The SQL for a user with the rights, if this user could not grant the roles.
     #[serde(skip_serializing_if = "Option::is_none")]
     sql: Option<String>,
 }
@@ -44,7 +44,7 @@ pub(crate) fn print(arguments: &Arguments, terminal: &Terminal) -> anyhow::Resul
     }
     match terminal.is_json() {
         true => terminal.document(&json!({ "sql": sql })),
-        // As it is: it is to be run.
+        // Not escaped: the SQL must be executable.
         false => terminal.print(&sql),
     }
 }

@@ -1,4 +1,5 @@
-//! `posthaste queues`: which there are; pause, resume, limit, keep completed jobs.
+//! `posthaste queues`: lists, pauses, resumes and limits queues, and sets the retention of
+//! completed jobs.
 
 use std::fmt;
 use std::time::Duration;
@@ -142,9 +143,9 @@ pub(crate) async fn run(
     terminal.result(&queue, &queue)
 }
 
-/// This many jobs in this many seconds; or no limit.
+/// This many jobs in this many seconds; `None` removes the limit.
 type NewLimit = Option<(i32, i64)>;
-/// For how long, as typed; or not at all.
+/// The retention as typed and as a duration; `None` removes it.
 type Retention = Option<(String, Duration)>;
 
 fn limit(text: &str) -> Result<NewLimit, String> {
@@ -216,12 +217,12 @@ impl fmt::Display for Limited {
 struct Queue {
     queue: String,
     paused: bool,
-    /// Whether it was otherwise before.
+    /// Whether the command changed the setting.
     #[serde(skip_serializing_if = "Option::is_none")]
     changed: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<Limit>,
-    /// For how long its completed jobs are kept.
+    /// The retention of completed jobs.
     #[serde(skip_serializing_if = "Option::is_none")]
     keep: Option<String>,
 }
@@ -250,7 +251,7 @@ impl fmt::Display for Queue {
 struct Kept {
     queue: String,
     keep: Option<String>,
-    /// Whether it was otherwise before.
+    /// Whether the command changed the setting.
     changed: bool,
 }
 

@@ -1,4 +1,4 @@
-//! `posthaste rebase`: takes over the jobs of a database that was restored, copied or upgraded.
+//! `posthaste rebase`: takes over the jobs of a restored, copied or upgraded database.
 
 use posthaste_observe::format::counted;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! `posthaste relay`: jobs leave for the destinations of posthaste.toml.
+//! `posthaste relay`: sends jobs to the destinations of posthaste.toml.
 
 mod misrouted;
 mod once;
@@ -42,12 +42,12 @@ struct RouteSelection {
 }
 
 impl Arguments {
-    /// Whether it works until somebody stops it.
+    /// Whether the command runs until it is stopped.
     pub(crate) fn is_long_running(&self) -> bool {
         matches!(&self.command, Command::Run(run) if run.is_long_running())
     }
 
-    /// It has jobs in its hands, to be given back in good order.
+    /// Whether the command needs a graceful stop: it must release its claimed jobs.
     pub(crate) fn works(&self) -> bool {
         matches!(self.command, Command::Run(_))
     }
@@ -66,7 +66,7 @@ pub(crate) async fn run(
 }
 
 impl RouteSelection {
-    /// Those that were named.
+    /// Reads the selected routes.
     fn read(&self) -> anyhow::Result<Vec<Route>> {
         routes::read(&self.config, &self.routes)
     }

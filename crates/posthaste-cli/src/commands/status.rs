@@ -1,5 +1,5 @@
 //! `posthaste status`: every queue with its jobs by state, every relay, capture and synced table;
-//! once or again and again.
+//! once or periodically.
 
 mod captures;
 mod report;
@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// It goes on until somebody stops it, which is not a failure then.
+    /// Whether it runs until it is stopped; being stopped is not a failure then.
     pub(crate) fn watches(&self) -> bool {
         self.watch.is_some()
     }
@@ -171,7 +171,7 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// Below figures that lack some jobs.
+/// Printed below figures that are too low.
 const UNCOUNTED: &str = "many jobs are not counted yet: the numbers of waiting jobs are too low";
 
 async fn show(
@@ -220,7 +220,7 @@ async fn show(
     terminal.result(&text, &report)
 }
 
-/// The longest wait of a next job, among these queues and priorities.
+/// Returns the longest wait of a next job among these queues and priorities.
 fn oldest(counters: &Counters, among: impl Fn(&str, i32) -> bool) -> Option<f64> {
     let waits = counters.oldest.iter();
     waits
@@ -229,7 +229,7 @@ fn oldest(counters: &Counters, among: impl Fn(&str, i32) -> bool) -> Option<f64>
         .reduce(f64::max)
 }
 
-/// For people: only what occurs.
+/// The table for people: it has only columns with values.
 struct Table {
     head: Vec<String>,
     keys: usize,
@@ -281,7 +281,7 @@ impl Table {
     }
 }
 
-/// The output of another program, as a part of a line.
+/// Replaces control characters in the output of another program, so that it fits in one line.
 pub(crate) fn one_line(text: &str) -> String {
     text.replace(|letter: char| letter.is_control(), " ")
 }

@@ -1,4 +1,4 @@
-//! `posthaste sync`: indexes are kept equal to the tables of posthaste.toml.
+//! `posthaste sync`: keeps indexes equal to the tables of posthaste.toml.
 
 mod audit;
 pub(crate) mod behind;
@@ -34,12 +34,12 @@ enum Command {
 }
 
 impl Arguments {
-    /// Whether it works until somebody stops it.
+    /// Whether the command runs until it is stopped.
     pub(crate) fn is_long_running(&self) -> bool {
         matches!(&self.command, Command::Run(run) if run.is_long_running())
     }
 
-    /// It has jobs in its hands, to be given back in good order.
+    /// Whether the command needs a graceful stop: it must release its claimed jobs.
     pub(crate) fn works(&self) -> bool {
         matches!(self.command, Command::Run(_))
     }

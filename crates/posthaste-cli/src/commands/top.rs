@@ -1,4 +1,4 @@
-//! `posthaste top`: the overview in a terminal, for those who are on a server.
+//! `posthaste top`: the overview in a terminal, for use on a server.
 
 mod screen;
 mod view;
@@ -41,12 +41,12 @@ pub(crate) struct Arguments {
     once: bool,
 }
 
-/// Between the two reads of `--once`.
+/// Time between the two reads of `--once`.
 const SECOND: Duration = Duration::from_secs(1);
-/// Of what is printed and not drawn, nothing is left out.
+/// The number of rows for output that is printed, not drawn: nothing is left out.
 const ALL: usize = usize::MAX;
 
-/// The reader of the database.
+/// Reads the database.
 struct Reader {
     connection: CachedConnection,
     thresholds: Thresholds,
@@ -100,12 +100,12 @@ pub(crate) async fn run(
     }
 }
 
-/// What is on the screen.
+/// The screen and its content.
 struct Drawn {
     screen: Screen,
     events: UnboundedReceiver<Event>,
     title: String,
-    /// Why what is shown is old.
+    /// The error because of which the frame is old.
     trouble: Option<String>,
     view: View,
     shown: Frame,
@@ -146,7 +146,8 @@ impl Drawn {
         })?)
     }
 
-    /// Looks; false if somebody quits meanwhile. Other keys move and sort, and none acts.
+    /// Reads the database; returns false if the user quits before the end. Other keys move and
+    /// sort, and none acts.
     async fn refresh(&mut self, reader: &mut Reader) -> anyhow::Result<bool> {
         let mut reading = pin!(reader.read());
         let read = loop {
@@ -191,7 +192,7 @@ impl Drawn {
 }
 
 impl Reader {
-    /// Whether that changed anything.
+    /// Executes an action; returns whether it changed anything.
     async fn act(&mut self, action: &Action) -> anyhow::Result<bool> {
         let client = self.connection.take().await?;
         let mut queues = posthaste::Client::new(posthaste::Unnamed(&client));

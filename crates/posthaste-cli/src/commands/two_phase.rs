@@ -1,5 +1,5 @@
-//! `posthaste two-phase`: several documents of Elasticsearch or OpenSearch that change together or
-//! not at all.
+//! `posthaste two-phase`: changes several documents of Elasticsearch or OpenSearch together or not
+//! at all.
 
 mod audit;
 mod create;
@@ -86,7 +86,7 @@ enum Command {
 }
 
 impl Arguments {
-    /// Whether it works until somebody stops it.
+    /// Whether the command runs until it is stopped.
     pub(crate) fn is_long_running(&self) -> bool {
         matches!(&self.command, Command::Recover(recover) if recover.is_long_running())
     }
@@ -103,7 +103,7 @@ pub(crate) async fn run(
     }
     tokio::select! {
         outcome = short(&arguments.command, &coordinator, terminal) => outcome,
-        // Whatever was begun is open, and recovery ends it.
+        // An unfinished transaction stays open, and recovery ends it.
         () = signals.stop().cancelled() => anyhow::bail!("stopped."),
     }
 }
@@ -142,7 +142,7 @@ async fn short(
             let adopted = Taken(coordinator.adopt().await?);
             terminal.result(&adopted, &adopted)
         }
-        // It was run before.
+        // `recover` ran before.
         Command::Recover(_) => Ok(()),
     }
 }
@@ -151,9 +151,9 @@ async fn short(
 #[derive(Serialize)]
 struct Opened<'a> {
     document: &'a str,
-    /// None: it does not say, because somebody else wrote it.
+    /// `None`: the document has no opening balance, because another program wrote it.
     opened: Option<i64>,
-    /// Whether it was made by this call.
+    /// Whether this call made it.
     made: bool,
 }
 
@@ -202,7 +202,7 @@ async fn open(
     Ok(())
 }
 
-/// Where a transaction is since the command.
+/// The state of a transaction after the command.
 #[derive(Serialize)]
 struct Ended<'a> {
     id: &'a str,
@@ -213,7 +213,7 @@ fn ended(terminal: &Terminal, id: &str, state: State) -> anyhow::Result<()> {
     terminal.result(format_args!("{id} is {state}"), &Ended { id, state })
 }
 
-/// What went wrong, and for a program whether anything may have moved.
+/// Returns the error, and tells programs whether anything may have moved.
 fn explain(failure: Failure, id: &str) -> anyhow::Error {
     let line = format!("{id}: {}", failure::redact(&failure.to_string()));
     let more = match failure {

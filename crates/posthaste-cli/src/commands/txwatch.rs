@@ -1,5 +1,5 @@
-//! `posthaste txwatch`: finds long transactions on the primary and its followers, and ends them
-//! where a rule says so.
+//! `posthaste txwatch`: finds long transactions on the primary and its followers, and ends them as
+//! configured.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Whether it watches until somebody stops it.
+    /// Whether the command runs until it is stopped.
     pub(crate) fn is_long_running(&self) -> bool {
         !self.once && self.timeouts.is_none()
     }
@@ -94,7 +94,7 @@ pub(crate) async fn run(
     }
 }
 
-/// The findings of one pass.
+/// Prints the findings of one pass.
 fn report(pass: &Pass, terminal: &Terminal) -> anyhow::Result<()> {
     let mut lines: Vec<String> = pass.findings.iter().map(|one| one.text.clone()).collect();
     if !pass.findings.is_empty() {

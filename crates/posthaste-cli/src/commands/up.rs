@@ -1,4 +1,4 @@
-//! `posthaste up`: from nothing to a running system for one's own jobs.
+//! `posthaste up`: starts a complete system for a user's own jobs.
 
 use std::future::pending;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use crate::{captures, routes, supervisor, syncs};
 /// Run everything for your own jobs: a private Postgres if you give no database, the schema, the
 /// relays, syncs and captures of a posthaste.toml if there is one, and a worker if you give --exec
 /// or --http
-// The demo takes these too, and two groups of one name cannot be.
+// The demo flattens these arguments too, and clap allows no two groups of one name.
 #[derive(clap::Args)]
 #[group(skip)]
 pub(crate) struct Arguments {
@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Whether the options fit together; asked before a database is.
+    /// Fails if the options contradict each other. Called before the database is opened.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         self.handlers.require_for_queues()
     }
@@ -54,7 +54,7 @@ impl Arguments {
         self.patience
     }
 
-    /// What the file says; one that was named must be there.
+    /// Reads the file; a file named by `--config` must exist.
     fn file(&self) -> anyhow::Result<File> {
         let Some(named) = &self.config else {
             return Ok(file::read(Path::new(FILE), Wanted::All)?.unwrap_or_default());
@@ -65,7 +65,7 @@ impl Arguments {
         }
     }
 
-    /// The web console, if one is asked for.
+    /// Opens the web console, if it is requested.
     fn console(&self, database: &Database, terminal: &Terminal) -> anyhow::Result<Option<Console>> {
         let file = self.config.clone().unwrap_or_else(|| FILE.into());
         let file_options = Options::of_file(&file)?;
@@ -81,7 +81,7 @@ impl Arguments {
         console.context("the console").map(Some)
     }
 
-    /// Starts the supervisor of long transactions where the file has its table.
+    /// Starts the supervisor of long transactions if the file has its section.
     async fn watch_transactions(
         &self,
         database: &Database,
@@ -96,7 +96,7 @@ impl Arguments {
         Ok(())
     }
 
-    /// Metrics of the process, and of the database.
+    /// Serves the metrics of the process and of the database.
     async fn serve(
         &self,
         database: &Database,
@@ -110,7 +110,7 @@ impl Arguments {
         self.listen.serve(Some(collector), terminal).await
     }
 
-    /// Installs the schema and begins what the arguments and the file say; tells of each.
+    /// Installs the schema, starts what the arguments and the file configure, and reports each.
     pub(crate) async fn prepare(
         &self,
         database: &Database,
@@ -123,7 +123,7 @@ impl Arguments {
         let mut client = database.address().connect().await?;
         posthaste::migrate(&mut client).await?;
         if let Some(console) = console {
-            // Until the process ends.
+            // Runs until the process ends.
             tokio::spawn(console.listen(terminal, "").await?);
         }
         self.watch_transactions(database, terminal).await?;
@@ -142,7 +142,7 @@ impl Arguments {
         let captures = captures::start(file.captures, database.address(), Until::Stopped)?;
         for one in captures {
             one.tell(terminal)?;
-            // Until the process ends: whenever that is, nothing is lost and nothing repeated.
+            // Runs until the process ends, at any time: the next process continues at the last mark.
             tokio::spawn(one.watch(terminal.clone()));
         }
         let relays = relays.into_iter().map(|one| (one.queue, one.relay));
@@ -190,7 +190,7 @@ pub(crate) async fn run(
     worker.run_until(pending(), database, signals).await
 }
 
-/// Without a worker nobody else says that all goes well.
+/// Reports a healthy status for a process without a worker, which would report it otherwise.
 async fn report_healthy_forever(served: Option<&Served>) {
     match served {
         Some(served) => served.report_healthy_forever().await,
@@ -198,7 +198,8 @@ async fn report_healthy_forever(served: Option<&Served>) {
     }
 }
 
-/// Where the Postgres is that was started, and how programs reach it.
+/// Prints the address of the private Postgres, the folder of its data, and the URL for other
+/// programs.
 fn print_private_server(database: &Database, terminal: &Terminal) -> anyhow::Result<()> {
     let Some(private) = database.private() else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! `posthaste work`: a worker with the handlers of its arguments, until it is asked to stop.
+//! `posthaste work`: a worker with the handlers of its arguments, until it is stopped.
 
 use std::future::pending;
 
@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// Whether there is anything to work with; asked before a database is.
+    /// Fails if there is no handler. Called before the database is opened.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         self.handlers.require("posthaste work")
     }
@@ -47,8 +47,8 @@ pub(crate) async fn run(
         return sandbox::work(&arguments.handlers, database, terminal, signals).await;
     }
     let handlers = arguments.handlers.open()?;
-    // A database that cannot be reached at the start is an error; one that is lost
-    // later comes back.
+    // A database that is unreachable at the start is an error; a connection that is lost later is
+    // reopened.
     drop(database.address().connect().await?);
     let served = arguments.listen.serve(None, terminal).await?;
     let settings = Settings {

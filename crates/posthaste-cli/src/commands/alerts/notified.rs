@@ -1,6 +1,6 @@
-//! Which alerts were notified by jobs: the statement that enqueues the job of a beginning notes
-//! it, and the statement that enqueues the job of an end removes the note. A statement that
-//! changes no note enqueues nothing, so of several processes one tells of each.
+//! Records notified alerts. The statement that enqueues the job of a beginning inserts a record,
+//! and the statement that enqueues the job of an end deletes it. A statement that changes no record
+//! enqueues no job, so one of several processes notifies each event.
 
 use anyhow::ensure;
 use posthaste_observe::Kind;
@@ -11,8 +11,8 @@ use tokio_postgres::types::{ToSql, Type};
 use super::fields;
 use crate::observe::pending::{Event, What};
 
-/// The alerts whose beginning was notified to this queue and not yet their end. An error for a
-/// role that may not note more.
+/// Reads the alerts of this queue whose beginning was notified and whose end was not. Fails if the
+/// role may not write records.
 pub(super) async fn read(client: &Client, notify: &str) -> anyhow::Result<Vec<(Kind, String)>> {
     let may = client
         .query_typed_one(include_str!("may_tell.sql"), &[])
@@ -25,7 +25,7 @@ pub(super) async fn read(client: &Client, notify: &str) -> anyhow::Result<Vec<(K
     let rows = client.query_typed(sql, &[(&notify, Type::TEXT)]).await?;
     let mut open = Vec::new();
     for row in rows {
-        // A kind that only another version knows is that version's to end.
+        // A kind of another version is left to that version.
         if let Some(kind) = Kind::by_id(row.try_get(0)?) {
             open.push((kind, row.try_get(1)?));
         }
@@ -33,7 +33,7 @@ pub(super) async fn read(client: &Client, notify: &str) -> anyhow::Result<Vec<(K
     Ok(open)
 }
 
-/// Enqueues the job of an event, unless a process has done so.
+/// Enqueues the job of an event, unless another process has.
 pub(super) async fn notify(client: &Client, notify: &str, event: &Event) -> anyhow::Result<()> {
     let mut fields = fields(event)?;
     fields["event"] = json!(event.what.name());

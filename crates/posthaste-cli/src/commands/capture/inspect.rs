@@ -51,7 +51,7 @@ struct Message {
     name: String,
     key: Option<String>,
     headers: BTreeMap<String, String>,
-    /// Bytes that are not text are shown with replacements.
+    /// The body; bytes that are not UTF-8 are replaced.
     body: String,
 }
 

@@ -1,4 +1,4 @@
-//! `posthaste capture run`: captures until it is asked to stop, or what is there.
+//! `posthaste capture run`: captures until it is stopped, or until existing changes are captured.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ impl Arguments {
     }
 }
 
-/// What became of a capture.
+/// The result of a capture.
 #[derive(Serialize)]
 struct Captured {
     capture: String,
@@ -75,7 +75,7 @@ pub(super) async fn run(
         one.tell(terminal)?;
     }
     let ended = {
-        // The problem of a single capture is the error of the command.
+        // With a single capture, its problem becomes the error of the command.
         let others = started.len() > 1;
         let all = started.iter_mut();
         let all = join_all(all.map(|one| end(one, others, terminal, signals)));
@@ -100,7 +100,7 @@ pub(super) async fn run(
     }
 }
 
-/// Waits until one has ended: the others go on without it.
+/// Waits until a capture has ended. The other captures continue.
 async fn end(one: &mut Started, others: bool, terminal: &Terminal, signals: &Signals) -> Captured {
     let ended = tokio::select! {
         ended = one.running.ended() => ended,

@@ -10,18 +10,18 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
-/// What there is to say about a file.
+/// The result for a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Finding {
     Digest {
         size: i64,
         sha256: [u8; 32],
     },
-    /// A fact about the file that another attempt will not change.
+    /// A property of the file that a retry does not change.
     Problem(&'static str),
 }
 
-/// Reads `path`. An error is one that may pass, so the job is tried again.
+/// Reads `path`. An error may be temporary, so the job is retried.
 pub(crate) fn examine(path: &Path) -> io::Result<Finding> {
     match read(path) {
         Err(error) => lasting(&error).map(Finding::Problem).ok_or(error),
@@ -29,13 +29,13 @@ pub(crate) fn examine(path: &Path) -> io::Result<Finding> {
     }
 }
 
-/// The path as it was listed: any bytes.
+/// Converts the listed path, which may have any bytes.
 pub(crate) fn path(bytes: Vec<u8>) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(bytes))
 }
 
 fn read(path: &Path) -> io::Result<Finding> {
-    // A pipe may have taken the file's place since it was listed, and opening one waits for ever.
+    // A pipe may have replaced the file since it was listed, and opening a pipe blocks without end.
     let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY;
     let mut file = File::options()
         .read(true)

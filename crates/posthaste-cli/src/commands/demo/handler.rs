@@ -10,14 +10,14 @@ use super::digest::{self, Finding};
 use super::run::FileDigest;
 use crate::failure;
 
-/// The error is stored with the job, so it reads as it would on a terminal.
+/// Handles a job. Its error is stored with the job, formatted as on a terminal.
 pub(crate) async fn file_digest(pool: Pool, context: Context, job: Arc<Job>) -> HandlerResult {
     let outcome = digest_and_complete(&pool, &context, &job).await;
     outcome.map_err(|error| failure::line(&error).into())
 }
 
-/// Reads the file with no transaction open; then one transaction holds both the digest and the
-/// completion, so that a worker that lost its claim meanwhile writes nothing.
+/// Reads the file without an open transaction. One transaction then writes both the digest and the
+/// completion, so that a worker that lost its claim writes nothing.
 async fn digest_and_complete(pool: &Pool, context: &Context, job: &Job) -> anyhow::Result<Outcome> {
     let FileDigest { file } = job.kwargs()?;
     let mut client = pool.get().await?;

@@ -1,6 +1,6 @@
 //! The second run on real input: tens of thousands of packages in a table, and an index that is
-//! kept equal to it while the process that does it is killed, documents are deleted directly and
-//! rows are changed and deleted. Its changes are captured beside.
+//! kept equal to it while the loading process is killed, documents are deleted directly, and rows
+//! are changed and deleted. A capture reads the same changes.
 
 mod captured;
 mod input;
@@ -32,12 +32,12 @@ use proof::Proof;
 use report::QUERY;
 pub(super) use report::Report;
 
-/// In the folder of the database: what is loaded, and what the loading process had to say.
+/// Files in the folder of the database: the packages to load, and the log of the loading process.
 const PACKAGES: &str = "packages.ndjson";
 const LOG: &str = "packages.log";
 
-/// This often the loading process is killed, the last time when everything is committed and not yet
-/// indexed.
+/// How many times the loading process is killed, the last time when everything is committed and not
+/// yet indexed.
 const KILLS: i32 = 5;
 const POLL_EVERY: Duration = Duration::from_millis(50);
 
@@ -67,11 +67,12 @@ pub(crate) struct Packages {
     packages_from: Option<PathBuf>,
 }
 
-/// A load whose list is taken.
+/// A load with a complete list of packages.
 struct Load {
     run: i64,
     packages: u64,
-    /// How often its process was killed, and how many documents were taken out, before we came.
+    /// How many times its process was killed, and how many documents were deleted, by earlier runs
+    /// of the demo.
     kills: i32,
     removed: u64,
     folder: PathBuf,
@@ -84,7 +85,7 @@ impl Packages {
         self.packages || self.packages_from.is_some()
     }
 
-    /// The whole run; none where nobody asked for it, or there is nothing to load.
+    /// Runs the load and the proof; `None` if they were not requested, or there is nothing to load.
     pub(super) async fn run(
         &self,
         database: &Database,
@@ -133,8 +134,8 @@ impl Packages {
         }))
     }
 
-    /// Goes on with the load that did not come to its end, by the list that was taken for it, or
-    /// takes a new list. None: there is nothing to load.
+    /// Continues an unfinished load by its list, or begins one with a new list. `None` if this
+    /// machine has no list of packages.
     async fn load(
         &self,
         client: &Client,
@@ -223,7 +224,7 @@ impl Load {
         })
     }
 
-    /// Makes the triggers of the table, and its capture where the database can be captured; writes
+    /// Installs the triggers of the table, and its capture if the database supports it, and writes
     /// the settings of both.
     async fn install(
         &mut self,
@@ -246,8 +247,8 @@ impl Load {
         std::fs::write(&file, settings).with_context(|| format!("cannot write {}", file.display()))
     }
 
-    /// Lets the loading process be killed at random points until the last one comes to its end: how
-    /// often, and how many documents vanished.
+    /// Kills the loading process at random points, then waits for the last one to finish. Returns
+    /// how many times it was killed, and how many documents were deleted.
     async fn survive(
         &self,
         client: &Client,
@@ -325,7 +326,7 @@ impl Load {
     }
 }
 
-/// How many rows are committed, were changed and were deleted.
+/// Returns how many rows are committed, were changed, and were deleted.
 async fn far(client: &Client, run: i64) -> anyhow::Result<(u64, u64, u64)> {
     let row = client
         .query_typed_one(include_str!("packages/far.sql"), &[(&run, Type::INT8)])
@@ -334,13 +335,14 @@ async fn far(client: &Client, run: i64) -> anyhow::Result<(u64, u64, u64)> {
     Ok((number("loaded")?, number("changed")?, number("deleted")?))
 }
 
-/// The synced table of the settings.
+/// Returns the synced table of the settings.
 fn table(packages: u64) -> anyhow::Result<Synced> {
     let mut tables = file::parse(&settings(packages), Wanted::Tables)?.tables;
     tables.pop().context("the table does not exist")
 }
 
-/// The synced table, as people would write it: `posthaste sync search` reads it too.
+/// Returns the settings of the synced table as a user would write them: `posthaste sync search`
+/// reads them too.
 fn settings(packages: u64) -> String {
     let batch = (packages / 100).clamp(25, 250);
     format!(

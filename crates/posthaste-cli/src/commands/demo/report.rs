@@ -1,4 +1,4 @@
-//! What the demo came to, for a person and for a program.
+//! The report of the demo, as text and JSON.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use super::packages;
 use super::run::{Figures, Run};
 use super::verify::Proof;
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Deserialize, Serialize)]
 pub(super) struct Report {
     run: i64,

@@ -1,5 +1,5 @@
-//! One run over one folder. All that it has to remember is in the database, so that a program
-//! that is killed at any point loses nothing but its place on the screen.
+//! One run over one folder. Its state is in the database, so a killed process loses only its
+//! progress display.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -15,15 +15,15 @@ use super::snapshot;
 use crate::progress::Unit;
 use crate::terminal::Terminal;
 
-/// Name of the job and of the queue that keeps it apart from other work in the same database.
+/// The name of the job, and the queue that separates it from other jobs of the database.
 pub(crate) const JOB: &str = "file.digest";
 pub(crate) const QUEUE: &str = "file";
 
-/// Rows of one transaction, each with its job.
+/// Rows per transaction, each with its job.
 const BATCH: i64 = 1_000;
 const MAX_ATTEMPTS: i32 = 10;
 
-/// The tables of the run and the columns that they must have to be ours.
+/// The tables of the run and the columns by which they are identified as ours.
 const TABLES: [(&str, &str); 3] = [
     (
         "public.file",
@@ -39,29 +39,29 @@ const TABLES: [(&str, &str); 3] = [
     ),
 ];
 
-/// Arguments of `file.digest`: the row that waits for its digest.
+/// The arguments of `file.digest`: the row to fill.
 #[derive(Deserialize, Serialize)]
 pub(crate) struct FileDigest {
     pub(crate) file: i64,
 }
 
-/// A run whose list is taken.
+/// A run with a complete list of files.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) id: i64,
     pub(crate) folder: PathBuf,
     pub(crate) files: u64,
     pub(crate) unreadable_folders: u64,
-    /// How many rows and jobs were committed when we came.
+    /// Rows and jobs that earlier processes committed.
     pub(crate) committed_before: u64,
     pub(crate) continued: bool,
-    /// What the comparison found, if it was made before we came.
+    /// The result of the comparison, if an earlier process made it.
     pub(crate) proof: Option<Value>,
 }
 
 impl Run {
-    /// Continues the unfinished run over `folder`, or takes the list of a new one. A run that is
-    /// proven is continued only where something comes after the proof.
+    /// Continues the unfinished run over `folder`, or begins one with a new list. A proven run is
+    /// continued only if another step follows the proof.
     pub(crate) async fn open(
         client: &mut Client,
         folder: &Path,
@@ -103,8 +103,8 @@ impl Run {
         }))
     }
 
-    /// The run and its list appear in one transaction: a run whose list is half written cannot
-    /// be found by the one that comes next.
+    /// Inserts the run and its list in one transaction: the next process cannot find a run with an
+    /// incomplete list.
     async fn begin(
         client: &mut Client,
         folder: PathBuf,
@@ -128,7 +128,7 @@ impl Run {
                 .iter()
                 .map(|path| path.as_os_str().as_bytes())
                 .collect();
-            // No COPY: the driver would name its statement.
+            // COPY is not used: the driver would prepare a named statement.
             n += transaction
                 .execute_typed(
                     include_str!("run_list.sql"),
@@ -162,7 +162,7 @@ impl Run {
         })
     }
 
-    /// Commits what is listed: in each transaction some rows of `file` and, with them, their jobs.
+    /// Commits the listed files: each transaction inserts rows of `file` and their jobs.
     pub(crate) async fn commit_all(&self, client: &mut Client) -> anyhow::Result<()> {
         loop {
             let transaction = client.transaction().await?;
@@ -234,7 +234,7 @@ impl Run {
         })
     }
 
-    /// Jobs of this run that somebody will still work on.
+    /// Returns the number of jobs of this run that are not dead, expired or discarded.
     pub(crate) async fn open_jobs(&self, client: &Client) -> anyhow::Result<i64> {
         let row = client
             .query_typed_one(include_str!("open.sql"), &[(&self.id, Type::INT8)])
@@ -242,7 +242,7 @@ impl Run {
         Ok(row.try_get(0)?)
     }
 
-    /// Writes what the comparison found, which is not made again: files change.
+    /// Records the result of the comparison, which is not repeated: files change.
     pub(crate) async fn prove(
         &self,
         client: &Client,
@@ -271,7 +271,7 @@ impl Run {
     }
 }
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Figures {
     pub(crate) committed: u64,
@@ -282,7 +282,7 @@ pub(crate) struct Figures {
     pub(crate) bytes: u64,
 }
 
-/// Makes the tables of a run, unless somebody else has tables of these names.
+/// Makes the tables of a run. Fails if other tables have these names.
 pub(super) async fn prepare_tables(
     client: &Client,
     tables: &[(&str, &str)],

@@ -1,4 +1,4 @@
-//! What a folder holds: every regular file below it, names as bytes, links not followed.
+//! Lists a folder: every regular file below it, names as bytes, without following links.
 
 use std::fs;
 use std::io;
@@ -12,13 +12,13 @@ use crate::failure;
 
 const CHUNK: usize = 1_000;
 
-/// What the walk met beside files.
+/// Counts of the walk other than files.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Walked {
     pub(crate) unreadable_folders: u64,
 }
 
-/// Walks in a thread of its own; paths arrive in chunks, each folder's in the order of its names.
+/// Walks on a separate thread. Paths arrive in chunks, those of each folder ordered by name.
 pub(crate) fn walk(
     folder: PathBuf,
     besides: Option<PathBuf>,
@@ -56,7 +56,7 @@ struct Walk {
 
 impl Walk {
     fn below(&mut self, top: Vec<Entry>) {
-        // A stack instead of recursion: the depth of a folder is somebody else's choice.
+        // A stack instead of recursion: the depth of a user's folder is not limited.
         let mut stack = vec![top];
         while let Some(entries) = stack.last_mut() {
             let Some(entry) = entries.pop() else {
@@ -68,7 +68,7 @@ impl Walk {
                 Kind::Folder if self.besides.as_deref() == Some(&entry.path) => {}
                 Kind::Folder => match self::entries(&entry.path) {
                     Ok(entries) => stack.push(entries),
-                    // Gone in the meantime: then nothing below it is there to be listed.
+                    // Deleted since it was listed.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     Err(_) => self.walked.unreadable_folders += 1,
                 },
@@ -85,7 +85,7 @@ impl Walk {
 
     fn send(&mut self) {
         let chunk = std::mem::replace(&mut self.chunk, Vec::with_capacity(CHUNK));
-        // A receiver that is gone has failed and says so itself.
+        // A closed receiver reports its own failure.
         let _ = self.sender.blocking_send(chunk);
     }
 }
@@ -100,7 +100,8 @@ enum Kind {
     Folder,
 }
 
-/// Files and folders directly in `folder`, last name first, so that popping yields them in order.
+/// Returns files and folders directly in `folder`, last name first, so that popping yields them in
+/// order.
 fn entries(folder: &Path) -> io::Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for entry in fs::read_dir(folder)? {

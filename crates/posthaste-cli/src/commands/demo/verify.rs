@@ -1,7 +1,7 @@
-//! The proof: the table against what `sha256sum -z` says of the list that was taken.
+//! The proof: compares the table with the output of `sha256sum -z` for the listed files.
 //!
-//! Nothing of ours computes the other side: names go NUL-separated to `xargs -0 sha256sum -z`,
-//! whose `-z` also ends its lines by NUL and escapes nothing.
+//! Our code computes no digest here: names go NUL-separated to `xargs -0 sha256sum -z`, whose `-z`
+//! also ends its lines by NUL and escapes nothing.
 
 use std::collections::HashMap;
 use std::fs;
@@ -21,14 +21,14 @@ use crate::progress::Progress;
 const PAGE: i64 = 4_096;
 const SHOWN: usize = 10;
 
-/// What the comparison found.
+/// The result of the comparison.
 #[derive(Debug, Default)]
 pub(crate) struct Proof {
     pub(crate) same: u64,
-    /// Recorded as unreadable, and sha256sum cannot read them either.
+    /// Recorded as unreadable, and unreadable for sha256sum too.
     pub(crate) unreadable: u64,
     pub(crate) differing: u64,
-    /// The first few that differ, with how.
+    /// The first differences, each with its kind.
     pub(crate) examples: Vec<String>,
 }
 
@@ -41,7 +41,7 @@ impl Proof {
     }
 }
 
-/// Compares all of run `run`.
+/// Compares all files of run `run`.
 pub(crate) async fn verify(
     client: &Client,
     run: i64,
@@ -85,7 +85,7 @@ pub(crate) async fn verify(
     Ok(proof)
 }
 
-/// What the table claims about one listed file.
+/// The table's content for a listed file.
 struct Claim {
     path: std::path::PathBuf,
     present: bool,
@@ -108,7 +108,7 @@ impl Claim {
     }
 }
 
-/// What is true of one file now.
+/// The present content of a file.
 #[derive(Clone, Debug)]
 struct Truth {
     size: u64,
@@ -142,12 +142,12 @@ fn compare(claim: &Claim, truth: Option<&Truth>, proof: &mut Proof) {
     }
 }
 
-/// What sha256sum says of those of the files that are there.
+/// Runs sha256sum on those files that exist.
 async fn sha256sum(claims: &[Claim]) -> anyhow::Result<HashMap<Vec<u8>, Truth>> {
     let mut sizes = HashMap::new();
     let mut list = Vec::new();
     for claim in claims {
-        // What is no longer a regular file is not offered: sha256sum would wait for ever on a pipe.
+        // Only regular files are passed: sha256sum would block without end on a pipe.
         let Ok(metadata) = fs::symlink_metadata(&claim.path) else {
             continue;
         };
@@ -191,7 +191,7 @@ async fn run_xargs(list: Vec<u8>) -> anyhow::Result<Vec<u8>> {
         .context("cannot run xargs. Install findutils and coreutils, which the comparison needs")?;
     let mut stdin = child.stdin.take().context("xargs has no input")?;
     let mut stdout = child.stdout.take().context("xargs has no output")?;
-    // Both ends at once: xargs stops reading while its output is not taken.
+    // Writes and reads concurrently: xargs stops reading while its output is not read.
     let write = async move {
         stdin.write_all(&list).await?;
         stdin.shutdown().await
@@ -200,7 +200,7 @@ async fn run_xargs(list: Vec<u8>) -> anyhow::Result<Vec<u8>> {
     let (written, read) = tokio::join!(write, stdout.read_to_end(&mut output));
     let status = child.wait().await?;
     match status.code() {
-        // 123: sha256sum could not read some file. Its line is missing, which is the answer.
+        // 123: sha256sum could not read a file. The missing line is the result.
         Some(0 | 123) => {}
         Some(126 | 127) => {
             bail!(
@@ -215,7 +215,7 @@ async fn run_xargs(list: Vec<u8>) -> anyhow::Result<Vec<u8>> {
     Ok(output)
 }
 
-/// One line of `sha256sum -z`: the digest, a space, a space or an asterisk, the name.
+/// Parses a line of `sha256sum -z`: the digest, a space, a space or an asterisk, the name.
 fn parse(line: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     let (digest, rest) = line.split_at_checked(64)?;
     let name = rest
@@ -228,7 +228,7 @@ fn parse(line: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     Some((bytes.collect::<Option<Vec<u8>>>()?, name))
 }
 
-/// A name that fits one line of a terminal, whatever it holds.
+/// Escapes a name so that it fits in one line of a terminal.
 fn shown(path: &Path) -> String {
     match path.to_str() {
         Some(text) => text.escape_debug().to_string(),

@@ -104,7 +104,7 @@ struct Options {
     trace: Option<String>,
 }
 
-/// A limit, or none.
+/// A maximum number of attempts; `None` is unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Attempts(Option<i32>);
 

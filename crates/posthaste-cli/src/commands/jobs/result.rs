@@ -1,4 +1,4 @@
-//! `posthaste jobs cancel` and `retry`: what became of each job.
+//! `posthaste jobs cancel` and `retry`: the result for each job.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -14,13 +14,13 @@ use crate::terminal::Terminal;
 #[derive(Serialize)]
 struct JobResult {
     id: i64,
-    /// None: nothing is known of it.
+    /// `None`: the job is not known.
     state: Option<String>,
     #[serde(skip)]
     says: Says,
 }
 
-/// What a state means after a command.
+/// Describes a state after a command.
 type Says = fn(&Option<String>) -> String;
 
 impl fmt::Display for JobResult {
@@ -40,7 +40,7 @@ pub(super) async fn cancel(
     };
     let says: Says = match chosen.which.is_any() {
         true => after_cancel,
-        // One that waits may be none of those that the conditions choose.
+        // An unaffected job may exist and not match the conditions.
         false => |state| match state {
             None => "does not match, is completed, or does not exist".into(),
             state => after_cancel(state),
@@ -58,8 +58,8 @@ fn after_cancel(state: &Option<String>) -> String {
     }
 }
 
-/// States of jobs that have not ended, in the order in which a job has them: one that goes on while
-/// they are listed is found in the next.
+/// States of jobs that have not ended, in the order of a job's life: a job that changes its state
+/// while they are listed is found in the next state.
 const UNENDED: [State; 7] = [
     State::Scheduled,
     State::Retrying,
@@ -70,7 +70,7 @@ const UNENDED: [State; 7] = [
     State::Awaiting,
 ];
 
-/// The jobs that the conditions choose, those first that were enqueued first.
+/// Returns the jobs that match the conditions, the oldest first.
 async fn unfinished_ids(
     client: &tokio_postgres::Client,
     chosen: &Chosen,
@@ -88,18 +88,19 @@ async fn unfinished_ids(
         let jobs = Client::new(client).list(&filter).await?;
         ids.extend(jobs.into_iter().map(|job| job.id.0));
     }
-    // One that went on meanwhile was found twice.
+    // A job that changed its state between two lists is in both.
     ids.sort_unstable();
     ids.dedup();
     ids.truncate(chosen.limit() as usize);
     Ok(ids)
 }
 
-/// Between two tries in which nothing was met.
+/// Delay after a call that changed no job.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What became of each, part by part: a call that meets many lanes leaves the rest waiting, so that
-/// one transaction holds few locks. So does one that finds the promoter at work.
+/// Cancels jobs in several calls and returns their states. A call that finds jobs in many lanes
+/// leaves the rest available, so that one transaction holds few locks. So does a call that meets
+/// the running promoter.
 pub(in crate::commands) async fn cancel_all(
     client: &tokio_postgres::Client,
     ids: &[i64],
@@ -145,7 +146,7 @@ pub(super) async fn retry(
     Ok(())
 }
 
-/// Those that were met, and after them those of `ids` that were not, which is a failure.
+/// Prints the jobs that were found, then those of `ids` that were not. The latter are a failure.
 fn show_each(
     terminal: &Terminal,
     met: Vec<(JobId, State)>,

@@ -1,4 +1,4 @@
-//! `posthaste jobs show`: one job, wherever it is, and how its attempts failed.
+//! `posthaste jobs show`: one job in any state, and its failed attempts.
 
 use std::fmt::{self, Write as _};
 
@@ -72,7 +72,7 @@ impl Shown {
         })
     }
 
-    /// Who has it, or had it last.
+    /// Returns the worker that runs the job or ran it last.
     fn worker(&self) -> Option<String> {
         let id = self.worker?;
         let name = self.worker_name.as_deref().unwrap_or("forgotten");
@@ -120,7 +120,7 @@ impl fmt::Display for Shown {
     }
 }
 
-/// How its attempts failed, the first of them first.
+/// Writes the failed attempts, the first one first.
 fn table(f: &mut fmt::Formatter<'_>, failures: &[Failed]) -> fmt::Result {
     if failures.is_empty() {
         return Ok(());

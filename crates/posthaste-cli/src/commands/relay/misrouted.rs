@@ -1,4 +1,4 @@
-//! Whether jobs went into queues that no route reads.
+//! Detects jobs that are in queues without a route.
 
 use posthaste_observe::format::counted;
 use tokio_postgres::Client;
@@ -6,18 +6,17 @@ use tokio_postgres::types::Type;
 
 use super::once::left;
 
-/// Where jobs go whose name no pattern knows.
+/// The queue of jobs whose name matches no pattern.
 const DEFAULT: &str = "default";
 
-/// A route, and how many jobs came to its relay.
+/// A route, and the number of jobs that its relay has received.
 pub(super) struct Fed<'a> {
     pub(super) route: &'a str,
     pub(super) queue: &'a str,
     pub(super) came: u64,
 }
 
-/// What suggests that jobs went into other queues: a line for each route with something to
-/// say.
+/// Returns a line for each route whose jobs are in a paused queue or probably in the default queue.
 pub(super) async fn misrouted(client: &Client, routes: &[Fed<'_>]) -> anyhow::Result<Vec<String>> {
     let counters = posthaste::Client::new(client).counters().await?;
     let mut lines = Vec::new();
@@ -49,7 +48,7 @@ fn waiting(jobs: i64) -> String {
     counted(jobs, "job waits", "jobs wait")
 }
 
-/// Whether a pattern of posthaste.route leads to the queue of each.
+/// Returns for each route whether a pattern of posthaste.route leads to its queue.
 async fn have_patterns(client: &Client, routes: &[Fed<'_>]) -> anyhow::Result<Vec<bool>> {
     let queues: Vec<&str> = routes.iter().map(|one| one.queue).collect();
     let sql = include_str!("is_led_to.sql");

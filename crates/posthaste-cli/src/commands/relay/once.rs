@@ -1,4 +1,4 @@
-//! When a relay with --once has finished, and its report.
+//! The end of a relay with --once, and its report.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,22 +14,24 @@ use crate::commands::status::one_line;
 use crate::routes::Started;
 
 const POLL_EVERY: Duration = Duration::from_millis(200);
-/// A job that found its destination down is rescheduled for a second, and waits nowhere until then.
+/// A job that finds its destination down is rescheduled by one second, and is not counted as
+/// waiting until then.
 const RESCHEDULED_FOR: Duration = Duration::from_secs(2);
-/// A destination that takes nothing for this long is not waited for.
+/// How long a destination may accept nothing before its jobs are no longer waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Jobs of a queue that a relay would take now or has, or that wait for one of their ordering key.
+/// Returns the number of jobs of a queue that a relay could claim or is running, or that wait for
+/// their ordering key.
 pub(super) fn left(counters: &Counters, queue: &str) -> i64 {
     let jobs = counters.jobs.iter().filter(|of| of.queue == queue);
     jobs.map(|of| of.available + of.blocked + of.running + of.quarantined)
         .sum()
 }
 
-/// Whether one of these relayed queues has a job that its relay would take now or has. A job that
-/// is blocked counts as long as it may get its turn without anybody else: the leader has not polled
-/// it yet, or the one before it is itself being sent. Whole slots are read for that only where
-/// the queue has nothing else.
+/// Whether a queue has a job that its relay could claim or is running. A blocked job counts if the
+/// relayed queues alone can unblock it: the leader has not promoted it yet, or the job before it is
+/// being sent. The query for that reads whole slots, so it runs only if the queue has no other
+/// jobs.
 async fn moves(
     client: &Client,
     counters: &Counters,
@@ -50,16 +52,16 @@ async fn moves(
     Ok(moves.unwrap_or(false))
 }
 
-/// How far a relay has come, and since when it comes no further.
+/// The progress of a relay, and the time of the last progress.
 struct Course {
     settled: u64,
     unavailable: u64,
     since: Instant,
 }
 
-/// Completes when no job of the routes waits or is under way. Jobs of a queue that is paused are
-/// not waited for, nor are those after one of their ordering key that is not due or that no relay
-/// here takes. An error when what is left is for destinations that take nothing.
+/// Completes when no job of the routes is waiting or running. It does not wait for jobs of a paused
+/// queue, nor for jobs whose ordering key is held by a job that is not due or that no relay of this
+/// process sends. Fails if the remaining jobs are for destinations that accept nothing.
 pub(super) async fn until_empty(client: &Client, relays: &[Started]) -> anyhow::Result<()> {
     let mut empty_since: Option<Instant> = None;
     let mut courses: Vec<Option<Course>> = relays.iter().map(|_| None).collect();
@@ -75,7 +77,7 @@ pub(super) async fn until_empty(client: &Client, relays: &[Started]) -> anyhow::
             was_down |= status.unavailable > 0;
             let waits =
                 !is_paused(&one.queue) && moves(client, &counters, &one.queue, &relayed).await?;
-            // One that is down and was asked to take nothing does not matter.
+            // A destination that is down and was sent nothing does not matter.
             if !waits && (status.down_since.is_none() || status.unavailable == 0) {
                 *course = None;
                 continue;
@@ -116,12 +118,12 @@ pub(super) async fn until_empty(client: &Client, relays: &[Started]) -> anyhow::
                 return Ok(());
             }
         }
-        // A slow poll takes at most a sixth of the time.
+        // A poll takes at most a sixth of the time.
         tokio::time::sleep(POLL_EVERY.max(begun.elapsed() * 5)).await;
     }
 }
 
-/// What a route has sent.
+/// The totals of a route.
 #[derive(Serialize)]
 struct RouteTotals {
     route: String,
@@ -132,7 +134,7 @@ struct RouteTotals {
     rejections: BTreeMap<String, u64>,
 }
 
-/// What the routes have sent.
+/// The totals of all routes.
 #[derive(Serialize)]
 #[serde(transparent)]
 pub(super) struct Report(Vec<RouteTotals>);
@@ -175,7 +177,7 @@ impl fmt::Display for Report {
             {
                 write!(f, "; the last error: {error}")?;
             }
-            // One reason was just printed.
+            // A single reason is printed already.
             for (reason, count) in sent.rejections.iter().filter(|_| sent.rejections.len() > 1) {
                 write!(f, "\n  {count} rejected: {}", one_line(reason))?;
             }

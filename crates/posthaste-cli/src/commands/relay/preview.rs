@@ -1,4 +1,4 @@
-//! `posthaste relay preview`: what would be sent for the jobs that wait now.
+//! `posthaste relay preview`: prints what would be sent for the waiting jobs.
 
 use posthaste_relay::preview;
 use serde_json::value::RawValue;

@@ -1,5 +1,4 @@
-//! `posthaste relay run`: sends jobs to the destinations of posthaste.toml, until it is asked to
-//! stop.
+//! `posthaste relay run`: sends jobs to the destinations of posthaste.toml until it is stopped.
 
 use anyhow::{Context as _, anyhow};
 use futures_util::future::select_all;
@@ -46,7 +45,7 @@ impl Arguments {
     }
 }
 
-/// What the routes have sent until the relay was stopped.
+/// The totals of the routes until the relay was stopped.
 #[derive(Serialize)]
 struct Totals {
     routes: once::Report,
@@ -136,9 +135,9 @@ async fn warn_about_misrouted(
     Ok(())
 }
 
-/// Completes when one of the destinations will never take anything again: it says which, and why.
-/// The one that runs the command mends what it was connected to and runs it again; with other
-/// routes gone on with, that one would seem to be down for a while.
+/// Completes when one of the destinations can never accept messages again, with its route and the
+/// reason. The command ends then: its user can reconnect the destination and run it again. If it
+/// continued for the other routes, this route would only appear to be down for a while.
 async fn wait_for_first_end(relays: &[Started]) -> anyhow::Error {
     let gone = relays.iter().map(|one| {
         Box::pin(async move {

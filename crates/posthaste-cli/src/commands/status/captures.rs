@@ -1,4 +1,4 @@
-//! Captures, as `posthaste status` shows them below the relays.
+//! Captures in the output of `posthaste status`, below the relays.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use posthaste_capture::Overview;
 use posthaste_observe::format::{age, bytes};
 use serde::Serialize;
 
-/// One capture.
+/// A row of one capture.
 #[derive(Serialize)]
 pub(super) struct CaptureRow<'a> {
     state: &'static str,
@@ -23,7 +23,7 @@ impl<'a> CaptureRow<'a> {
     }
 }
 
-/// For people.
+/// The rows as text.
 pub(super) struct Table<'a>(pub(super) &'a [CaptureRow<'a>]);
 
 impl fmt::Display for Table<'_> {

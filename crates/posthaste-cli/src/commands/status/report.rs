@@ -1,4 +1,4 @@
-//! What `posthaste status --json` prints.
+//! The output of `posthaste status --json`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::captures::CaptureRow;
 use super::routes::RouteRow;
 use super::{Figures, figures, oldest, tables};
 
-/// For programs: everything.
+/// The complete report for programs.
 #[derive(Serialize)]
 pub(super) struct Report<'a> {
     queues: BTreeMap<&'a str, Queue>,
@@ -25,9 +25,9 @@ pub(super) struct Report<'a> {
 struct Queue {
     #[serde(flatten)]
     figures: Figures,
-    /// How long the next job has waited, of the priority where that is longest.
+    /// How long the next job has been waiting, for the priority with the longest wait.
     oldest_seconds: Option<f64>,
-    /// Jobs wait, and no worker works on it.
+    /// Whether jobs wait and the queue has no worker.
     is_unworked: bool,
     is_paused: bool,
 }

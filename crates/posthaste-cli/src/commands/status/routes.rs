@@ -1,4 +1,4 @@
-//! How relays go, as `posthaste status` shows it below the queues.
+//! Relays in the output of `posthaste status`, below the queues.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::oldest;
 use crate::terminal::escape_name;
 
-/// One relay.
+/// A row of one relay.
 #[derive(Serialize)]
 pub(super) struct RouteRow {
     route: String,
@@ -20,20 +20,20 @@ pub(super) struct RouteRow {
     destination: String,
     worker: i64,
     state: &'static str,
-    /// How long the queue's next job has waited.
+    /// How long the next job of the queue has been waiting.
     lag_seconds: Option<f64>,
     accepted: u64,
     rejected: u64,
     retried: u64,
     unavailable: u64,
     down_since: Option<jiff::Timestamp>,
-    /// Since when nothing was taken.
+    /// The time since which nothing was delivered.
     failing_since: Option<jiff::Timestamp>,
     /// Messages rejected permanently, by reason.
     rejections: BTreeMap<String, u64>,
     last_error: Option<String>,
     updated_at: jiff::Timestamp,
-    /// For how many seconds nothing was delivered.
+    /// How long nothing was delivered, in seconds.
     failing_seconds: Option<f64>,
 }
 
@@ -63,7 +63,7 @@ impl RouteRow {
     }
 }
 
-/// For people.
+/// The rows as text.
 pub(super) struct Table<'a>(pub(super) &'a [RouteRow]);
 
 impl fmt::Display for Table<'_> {

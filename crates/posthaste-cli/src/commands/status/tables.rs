@@ -1,4 +1,4 @@
-//! Synced tables, as `posthaste status` shows them below the queues.
+//! Synced tables in the output of `posthaste status`, below the queues.
 
 use std::fmt;
 
@@ -8,18 +8,19 @@ use serde::Serialize;
 
 use crate::commands::sync::behind::{self, Problem};
 
-/// One synced table.
+/// A row of one synced table.
 #[derive(Serialize)]
 pub(super) struct SyncRow {
     sync: String,
     table: String,
     /// Changes that are due.
     due: i64,
-    /// Changes that are not due yet, and documents that were written and are to be seen.
+    /// Changes that are not due yet, and written documents that are not visible in the index yet.
     scheduled: i64,
-    /// For how long the oldest change has been due and not seen in the index, wherever its job is.
+    /// How long the oldest change has been due and not visible in the index, whichever state its
+    /// job has.
     lag_seconds: Option<f64>,
-    /// For how long something fails, and why.
+    /// How long a problem has lasted, in seconds.
     failing_seconds: Option<f64>,
     problems: Vec<Problem>,
     /// Jobs of re-indexes.
@@ -43,7 +44,7 @@ impl SyncRow {
     }
 }
 
-/// For people.
+/// The rows as text.
 pub(super) struct Table<'a>(pub(super) &'a [SyncRow]);
 
 impl fmt::Display for Table<'_> {

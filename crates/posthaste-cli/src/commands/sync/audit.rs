@@ -1,4 +1,4 @@
-//! `posthaste sync audit`: every row against its document, every document against its row.
+//! `posthaste sync audit`: compares every row with its document, and every document with its row.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,10 +18,10 @@ use crate::site;
 use crate::syncs::{self, Config, Sides};
 use crate::terminal::Terminal;
 
-/// As many differences are shown to people.
+/// The maximum number of differences in the text output.
 const SHOWN: usize = 10;
 
-/// What the program ends with when something differs.
+/// The exit code if there are differences.
 const DIFFERS: u8 = 3;
 
 /// Compare all rows with all documents, by id and version, or by contents too
@@ -103,7 +103,7 @@ pub(super) async fn run(
     .into())
 }
 
-/// Keeps what was found for the console.
+/// Records the result for the console.
 async fn keep(
     client: &Client,
     table: &str,
@@ -129,7 +129,7 @@ async fn keep(
         .map(drop)
 }
 
-/// What was found.
+/// The result of an audit.
 #[derive(Serialize)]
 pub(crate) struct Report {
     table: String,
@@ -143,13 +143,13 @@ pub(crate) struct Report {
     ahead: u64,
     altered: u64,
     unreadable: u64,
-    /// What differs, and has a job that is still to come: it is not counted above.
+    /// Differences with a pending job, which are not counted above.
     pending: u64,
     pub(crate) repaired: u64,
     named: Vec<Named>,
-    /// Why documents were not written by this audit, and how many for each reason.
+    /// Reasons why this audit did not write documents, with their number.
     reasons: BTreeMap<String, u64>,
-    /// What blocks the sync itself.
+    /// Problems that block the sync itself.
     problems: Vec<Problem>,
 }
 

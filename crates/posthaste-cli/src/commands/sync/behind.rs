@@ -1,6 +1,6 @@
-//! How far indexes lag their tables, for reports.
+//! The lag of indexes, for reports.
 
 pub(crate) use posthaste_sync::{Behind, Problem, behind};
 
-/// This many reasons of a sync are shown; one that names documents may have thousands.
+/// The maximum number of reasons shown for a sync; if they name documents there may be thousands.
 pub(crate) const SHOWN: usize = 3;

@@ -1,4 +1,4 @@
-//! `posthaste sync install`: gives the tables of posthaste.toml their versions, and the triggers
+//! `posthaste sync install`: adds a version column to the tables of posthaste.toml, and triggers
 //! that enqueue a job with each change.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,12 +85,12 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// What would else be seen only when documents are due.
+/// Problems that would otherwise appear only when documents are due.
 #[derive(Default)]
 struct First {
-    /// Why the document of the first row cannot be made.
+    /// The error of building the document of the first row.
     problem: Option<String>,
-    /// What is known of the fields of documents: by their columns, and by that of the first row.
+    /// The known fields of documents, from their columns and from the first row.
     fields: BTreeSet<String>,
 }
 

@@ -1,5 +1,5 @@
-//! `posthaste sync rebuild`: a new index beside the one that is searched, filled from Postgres, and
-//! then in its place.
+//! `posthaste sync rebuild`: builds a new index from Postgres beside the current one, and then
+//! replaces that one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -94,11 +94,11 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// What a rebuild that was given up comes to.
+/// The result of an abandoned rebuild.
 #[derive(Serialize)]
 struct GivenUp {
     table: String,
-    /// Whether one was begun.
+    /// Whether a rebuild was in progress.
     was_begun: bool,
 }
 
@@ -112,7 +112,7 @@ async fn give_up(name: &str, index: &Elastic, terminal: &Terminal) -> anyhow::Re
     terminal.result(line, &GivenUp { table, was_begun })
 }
 
-/// How many rows there are, as the planner estimates; none: it was never analyzed.
+/// Returns the planner's estimate of the number of rows; `None` if the table was never analyzed.
 async fn about(client: &Client, name: &str) -> anyhow::Result<Option<u64>> {
     let row = client
         .query_typed_one(include_str!("rows.sql"), &[(&name, Type::TEXT)])
@@ -121,7 +121,7 @@ async fn about(client: &Client, name: &str) -> anyhow::Result<Option<u64>> {
     Ok(u64::try_from(rows).ok().filter(|rows| *rows > 0))
 }
 
-/// The rows of a table; how far a walk over them is, is shown.
+/// The rows of a table, with the progress of a walk over them.
 struct Watched {
     rows: Arc<dyn Source>,
     walked: AtomicU64,
@@ -147,7 +147,7 @@ impl Source for Watched {
     ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
         Box::pin(async move {
             if after.is_none() {
-                // The first walk, or one more that checks that the last has repaired everything.
+                // The first walk, or a further one that checks the repairs of the previous one.
                 self.walked.store(0, Ordering::Relaxed);
             }
             self.progress.set(self.walked.load(Ordering::Relaxed));
@@ -170,13 +170,13 @@ impl Source for Watched {
     }
 }
 
-/// What a rebuild came to.
+/// The result of a rebuild.
 #[derive(Serialize)]
 struct Done {
     table: String,
     index: String,
     replaced: String,
-    /// Of the last walk.
+    /// The number of rows in the last walk.
     rows: u64,
     repaired: u64,
     changed_meanwhile: u64,

@@ -1,5 +1,5 @@
-//! `posthaste sync reindex`: documents of a synced table are checked again, after everything
-//! new; how far it is; pause, resume, cancel.
+//! `posthaste sync reindex`: checks documents of a synced table again, with lower priority than
+//! changes; shows the progress; pauses, resumes, cancels.
 
 mod progress;
 
@@ -182,7 +182,7 @@ impl RowSelector {
     }
 }
 
-/// What a re-index would do.
+/// The plan of a re-index.
 struct Plan(ReindexPlan);
 
 impl Plan {
@@ -212,7 +212,7 @@ impl Serialize for Plan {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut plan = serializer.serialize_struct("Plan", 2)?;
         plan.serialize_field("statement", &self.0.statement)?;
-        // As the planner guesses.
+        // The planner's estimate.
         plan.serialize_field("about", &self.0.about)?;
         plan.end()
     }
@@ -263,7 +263,8 @@ async fn rest(
     terminal.result(line, &PauseResult { table, paused })
 }
 
-/// Those that run are checked in a moment, and then wait or are gone.
+/// Cancels the waiting jobs of a queue until none is left. Running jobs end after a moment, or wait
+/// again and are cancelled then.
 async fn cancel_all(client: &Client, queue: &str) -> anyhow::Result<usize> {
     let mut cancelled = 0;
     loop {
@@ -284,8 +285,8 @@ async fn cancel_all(client: &Client, queue: &str) -> anyhow::Result<usize> {
     }
 }
 
-/// Jobs of a queue that are not completed. Counters would be cheaper, but lag by a moment:
-/// nothing is left when nothing is there.
+/// Jobs of a queue that are not completed. Counters would be cheaper but lag: here 0 means that
+/// none is left.
 struct Left {
     open: i64,
     given_up: i64,
@@ -293,7 +294,7 @@ struct Left {
 }
 
 impl Left {
-    /// Of all re-indexes, or of the one that has this mark.
+    /// Counts the jobs of all re-indexes, or of the one with this mark.
     async fn read(client: &Client, queue: &str, mark: Option<&str>) -> anyhow::Result<Self> {
         let sql = include_str!("reindex/left.sql");
         let values: [(&(dyn ToSql + Sync), Type); 2] = [(&queue, Type::TEXT), (&mark, Type::TEXT)];
@@ -323,7 +324,7 @@ async fn wait(
         let (total, bar) = progress
             .get_or_insert_with(|| (left, terminal.progress("indexing", Some(left), Unit::Jobs)));
         bar.set(total.saturating_sub(left));
-        // A question that takes long is asked seldom.
+        // The pause grows with the duration of a query.
         tokio::time::sleep(POLL_EVERY.max(asked.elapsed() * 10)).await;
     }
 }

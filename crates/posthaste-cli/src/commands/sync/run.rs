@@ -1,5 +1,4 @@
-//! `posthaste sync run`: keeps indexes equal to the tables of posthaste.toml, until it is asked to
-//! stop.
+//! `posthaste sync run`: keeps indexes equal to the tables of posthaste.toml until it is stopped.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,9 +22,10 @@ use crate::terminal::Terminal;
 use crate::worker::{self, Settings, StopGrace};
 
 const POLL_EVERY: Duration = Duration::from_millis(200);
-/// With --once the poll that sees what was written comes at once, not after a minute.
+/// The poll interval with --once: written documents must be visible in the index soon, not after a
+/// minute.
 const ONCE_EVERY: Duration = Duration::from_secs(1);
-/// What the program ends with after --once when documents failed.
+/// The exit code of --once if documents failed.
 const FAILED: u8 = 3;
 
 /// Keep search indexes equal to their tables until you stop it
@@ -101,14 +101,14 @@ pub(super) async fn run(
     }
 }
 
-/// What was done until the sync was stopped.
+/// The totals until the sync was stopped.
 #[derive(Serialize)]
 struct Synced {
     tables: Vec<Did>,
 }
 
-/// Completes when the jobs that were there at the beginning are gone, but for those of documents
-/// that cannot be made or are refused: these are tried after longer and longer waits.
+/// Completes when the jobs of the beginning are done, except those of documents that cannot be
+/// built or are rejected: these are retried with growing delays.
 pub(in crate::commands) async fn until_seen(
     client: &Client,
     syncs: &[Started],
@@ -128,12 +128,12 @@ pub(in crate::commands) async fn until_seen(
         if left.try_get::<_, i64>(0)? == 0 {
             return Ok(());
         }
-        // A question that takes long is asked seldom.
+        // The pause grows with the duration of a query.
         tokio::time::sleep(POLL_EVERY.max(asked.elapsed() * 5)).await;
     }
 }
 
-/// The exit code says whether some documents stayed out of the index.
+/// Fails with exit code 3 if documents are missing in the index.
 fn all_indexed(report: &[Did]) -> anyhow::Result<()> {
     let failed: Vec<&str> = report
         .iter()
@@ -152,21 +152,21 @@ fn all_indexed(report: &[Did]) -> anyhow::Result<()> {
     Err(Ended { code, line }.into())
 }
 
-/// What was done for a table.
+/// The totals of a table.
 #[derive(Serialize)]
 struct Did {
     table: String,
     done: u64,
     written: u64,
     failed: u64,
-    /// For good: the index takes nothing of these ids.
+    /// Rejected permanently: the index accepts no documents with these ids.
     rejected: u64,
     rescheduled: u64,
     last_error: Option<String>,
     counts: Vec<Count>,
 }
 
-/// This many jobs of a tag had this done to them, for this reason.
+/// The number of jobs of a tag with the same result for the same reason.
 #[derive(Serialize)]
 struct Count {
     tag: String,

@@ -1,4 +1,4 @@
-//! `posthaste sync search`: the index says which rows match, Postgres what they are now.
+//! `posthaste sync search`: the index returns the matching ids, Postgres their current rows.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::database::Database;
 use crate::syncs::{self, Config, Sides};
 use crate::terminal::{Terminal, escape_name};
 
-/// So much of a document stands on a person's line.
+/// The maximum length of a document in the text output, in characters.
 const LINE: usize = 120;
 
 /// Search a synced table: its index says which rows match, Postgres what they are now
@@ -54,7 +54,7 @@ pub(super) async fn run(
     terminal.results(&found, "nothing found")
 }
 
-/// A row that was found.
+/// A matching row.
 #[derive(Serialize)]
 struct SearchHit {
     id: String,

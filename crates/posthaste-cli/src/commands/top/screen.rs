@@ -1,4 +1,4 @@
-//! The terminal while frames are drawn on it, until it is given back.
+//! The terminal while frames are drawn on it; restored afterwards.
 
 use std::io::{self, stdout};
 use std::time::Duration;
@@ -12,19 +12,19 @@ use rustix::process::{Signal, kill_current_process_group};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::UnboundedSender;
 
-/// Of a terminal that does not report its size.
+/// The size of a terminal that does not report one.
 const USUAL: Rect = Rect::new(0, 0, 80, 24);
-/// The kernel does not stop a process that nobody could continue.
+/// How long to wait for SIGCONT: the kernel does not stop a process that no shell could continue.
 const STOPPED_WITHIN: Duration = Duration::from_secs(1);
 
-/// The screen, until it is dropped.
+/// The screen; dropping it restores the terminal.
 pub(crate) struct Screen(DefaultTerminal);
 
 impl Screen {
-    /// Takes the screen; keys and changes of its size go to `events`.
+    /// Takes over the screen; sends keys and changes of its size to `events`.
     pub(crate) fn open(events: UnboundedSender<Event>) -> io::Result<Self> {
         let screen = Self(take()?);
-        // It waits for a key for as long as the process lives: nobody joins it.
+        // The thread waits for keys for the lifetime of the process and is never joined.
         std::thread::spawn(move || {
             while let Ok(event) = event::read() {
                 let is_sent = match is_control(&event, 'c') {
@@ -43,7 +43,8 @@ impl Screen {
         self.0.draw(render).map(|_| ())
     }
 
-    /// Gives the terminal back and stops, as Ctrl-Z stops other programs, until it is continued.
+    /// Restores the terminal and stops the process, as Ctrl-Z stops other programs, until it is
+    /// continued.
     pub(crate) async fn suspend(&mut self) -> io::Result<()> {
         let mut continued = signal(SignalKind::from_raw(Signal::CONT.as_raw()))?;
         self.0.show_cursor()?;
@@ -61,7 +62,7 @@ impl Drop for Screen {
     }
 }
 
-/// In raw mode, keys that would send signals are keys like others.
+/// Whether this is a control key. In raw mode the terminal sends no signals for them.
 pub(crate) fn is_control(event: &Event, letter: char) -> bool {
     event.as_key_press_event().is_some_and(|key| {
         key.code == KeyCode::Char(letter) && key.modifiers == KeyModifiers::CONTROL

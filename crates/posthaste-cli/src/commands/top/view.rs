@@ -1,5 +1,5 @@
-//! What somebody sees of a frame, and what keys change: the queue that is chosen, the order,
-//! whether it goes on. No IO.
+//! The view of a frame and its state, which keys change: the chosen queue, the order, and whether
+//! updates are paused. No IO.
 
 use std::cmp::Ordering;
 
@@ -9,7 +9,7 @@ use ratatui::text::Text;
 use super::screen::is_control;
 use crate::observe::frame::{Frame, QueueRow};
 
-/// By what queues stand in order.
+/// The order of queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Sort {
     #[default]
@@ -41,7 +41,7 @@ impl Sort {
         }
     }
 
-    /// Of two that are alike, the one that was first stays so.
+    /// Compares two queues; the sort is stable, so equal ones retain their order.
     fn compare(self, one: &QueueRow, other: &QueueRow) -> Ordering {
         let late = |line: &QueueRow| line.late_seconds.unwrap_or(-1.0);
         let rate = |line: &QueueRow| line.completed_a_second.unwrap_or(-1.0);
@@ -55,14 +55,14 @@ impl Sort {
     }
 }
 
-/// What is to be done to a queue.
+/// An action on a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Action {
     pub(crate) queue: String,
     pub(crate) pauses: bool,
 }
 
-/// What a key asks for.
+/// The request of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     Nothing,
@@ -98,12 +98,12 @@ impl View {
         self.is_held
     }
 
-    /// What came of an action, until the next key.
+    /// Shows the result of an action until the next key.
     pub(crate) fn show(&mut self, message: String) {
         self.message = Some(message);
     }
 
-    /// Puts the queues of a frame in order.
+    /// Sorts the queues of a frame.
     pub(crate) fn order(&self, frame: &mut Frame) {
         frame
             .queues
@@ -141,7 +141,8 @@ impl View {
         Asked::Nothing
     }
 
-    /// The next or the one before; the first where none is chosen, or the chosen one is gone.
+    /// Chooses the next or the previous queue; the first one if none is chosen or the chosen one is
+    /// gone.
     fn choose(&mut self, frame: &Frame, by: isize) {
         let chosen = self.chosen.as_deref();
         let at = frame
@@ -170,7 +171,7 @@ impl View {
         }
     }
 
-    /// What is drawn on this many rows.
+    /// Returns the text for this number of rows.
     pub(crate) fn text(&self, frame: &Frame, title: &str, rows: usize) -> Text<'static> {
         if self.has_help {
             return self.help().into();

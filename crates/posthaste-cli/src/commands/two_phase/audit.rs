@@ -1,4 +1,4 @@
-//! `posthaste two-phase audit`: all documents against all transactions.
+//! `posthaste two-phase audit`: compares all documents with all transactions.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::failure::Ended;
 use crate::terminal::Terminal;
 
-/// As for `doctor`.
+/// The exit code if there are inconsistencies, as of `doctor`.
 const SOMETHING_IS_WRONG: u8 = 3;
 
 #[derive(Serialize)]
@@ -71,7 +71,7 @@ pub(super) async fn run(coordinator: &Coordinator, terminal: &Terminal) -> anyho
     judged(&report.0)
 }
 
-/// What the command ends with.
+/// Fails with exit code 3 if the audit found inconsistencies.
 fn judged(audit: &Audit) -> anyhow::Result<()> {
     if !audit.agrees() {
         let wrong = audit.disagreements.len() as u64 + audit.more;

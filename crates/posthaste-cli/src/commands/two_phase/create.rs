@@ -1,4 +1,4 @@
-//! `posthaste two-phase create`: writes a transaction down, and brings it to its end if asked.
+//! `posthaste two-phase create`: writes a transaction, and finishes it if requested.
 
 use anyhow::Context as _;
 use posthaste_elastic::two_phase::{Coordinator, Effect, State, Transaction};
@@ -37,7 +37,7 @@ pub(super) struct Arguments {
     run: bool,
 }
 
-/// `DOCUMENT=N`.
+/// Parses `DOCUMENT=N`.
 pub(super) fn amount(text: &str) -> Result<(String, i64), String> {
     let (document, amount) = text.rsplit_once('=').ok_or("write DOCUMENT=N")?;
     let amount = amount
@@ -46,7 +46,7 @@ pub(super) fn amount(text: &str) -> Result<(String, i64), String> {
     Ok((document.to_owned(), amount))
 }
 
-/// `DOCUMENT=JSON`.
+/// Parses `DOCUMENT=JSON`.
 fn fields(text: &str) -> Result<(String, Map<String, Value>), String> {
     let (document, fields) = text.split_once('=').ok_or("write DOCUMENT=JSON")?;
     let fields = serde_json::from_str(fields).map_err(|error| format!("not an object: {error}"))?;
@@ -65,7 +65,7 @@ impl Arguments {
             effects.push(Effect::add(document, *add));
         }
         for (document, set) in &self.set {
-            // One effect for each document, which may do both.
+            // A document has one effect, which may add and set.
             let known = effects
                 .iter_mut()
                 .find(|effect| effect.document == *document && effect.set.is_empty());

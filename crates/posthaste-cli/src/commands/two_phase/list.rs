@@ -1,4 +1,4 @@
-//! `posthaste two-phase list` and `show`: which there are, and what blocks them.
+//! `posthaste two-phase list` and `show`: transactions, and what blocks them.
 
 use std::fmt::{self, Write as _};
 use std::time::Duration;
@@ -59,7 +59,7 @@ pub(super) async fn run(
     terminal.result(&list, &list)
 }
 
-/// One that needs attention, with what blocks it.
+/// A transaction that needs attention, with the cause.
 #[derive(Serialize)]
 #[serde(transparent)]
 pub(super) struct Unmoved(pub(super) Stuck);
@@ -124,7 +124,7 @@ impl fmt::Display for List {
     }
 }
 
-/// What a transaction does, in a few words.
+/// Summarizes the effects of a transaction.
 fn effects(record: &Record) -> String {
     const SHOWN: usize = 4;
     let shown = record.effects.iter().take(SHOWN).map(|effect| {

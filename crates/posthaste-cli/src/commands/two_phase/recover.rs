@@ -1,4 +1,4 @@
-//! `posthaste two-phase recover`: finishes transactions that others have left open.
+//! `posthaste two-phase recover`: finishes transactions that other processes have left open.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,9 +14,9 @@ use crate::options::{between, duration};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
-/// From then on a transaction needs attention.
+/// The time without a change of state after which a transaction needs attention.
 const UNMOVED: Duration = Duration::from_secs(3600);
-/// This often those are named.
+/// Time between two reports of such transactions.
 const NAME_EVERY: Duration = Duration::from_secs(600);
 
 /// Finish transactions that others have left open; any number of processes may do it
@@ -42,15 +42,15 @@ impl Arguments {
     }
 }
 
-/// What a pass came to.
+/// The result of a pass.
 #[derive(Serialize)]
 struct Pass {
     finished: usize,
     rolled_back: usize,
     open: Vec<Open>,
-    /// Those that were not moved for an hour.
+    /// Transactions whose state has not changed for an hour.
     unmoved: Vec<Unmoved>,
-    /// Why those are not known.
+    /// Why they could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     not_read: Option<String>,
 }
@@ -67,7 +67,7 @@ impl Pass {
             id,
             why: failure::redact(&failure.to_string()),
         });
-        // What was recovered was recovered, whether or not more could be found out afterwards.
+        // The recovery succeeded even if the unmoved transactions could not be read.
         let (unmoved, not_read) = match stuck {
             Ok(stuck) => (stuck.into_iter().map(Unmoved).collect(), None),
             Err(failure) => (Vec::new(), Some(failure::redact(&failure.to_string()))),
@@ -159,12 +159,12 @@ pub(super) async fn run(
                 }
             }
             Err(error) if arguments.once => return Err(error),
-            // The server comes back, or somebody puts the index right.
+            // The server may become available again, or an operator may repair the index.
             Err(error) => {
                 terminal.note(&format!("nothing was recovered: {}", failure::line(&error)))
             }
         }
-        // Several processes that began together need not stay together.
+        // Random, so that processes that started together do not stay in step.
         let pause = arguments.every.mul_f64(0.5 + fastrand::f64());
         tokio::select! {
             () = stop.cancelled() => return Ok(()),

@@ -1,6 +1,5 @@
-//! The same table a second time: lines of a file, one for each change that was read from the
-//! write-ahead log. Folded by key they must be what the table is, and what the index is, of which
-//! they know nothing.
+//! A second copy of the table: lines of a file, one for each change read from the write-ahead log.
+//! Folded by key they must equal the table and the index, although the capture reads neither.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};
@@ -18,10 +17,10 @@ use super::proof::Counted;
 use crate::connect::Address;
 use crate::file::{self, Wanted};
 
-/// In the folder of the database.
+/// The file in the folder of the database.
 const LINES: &str = "packages.captured.ndjson";
 
-/// The capture, as people would write it.
+/// The settings of the capture as a user would write them.
 pub(super) const SETTINGS: &str = "
 # Changes of the table, read from the write-ahead log and written as lines.
 [capture.package]
@@ -36,27 +35,27 @@ to = \"stdout:\"
 ordered = true
 ";
 
-/// A capture of the table that is installed.
+/// An installed capture of the table.
 pub(super) struct Captured {
     capture: Capture,
     file: PathBuf,
 }
 
-/// What its lines came to.
+/// The result of folding the lines.
 #[derive(Serialize)]
 pub(super) struct Report {
     pub(super) file: PathBuf,
     pub(super) changes: u64,
-    /// Changes that came twice, under one id, because the process was killed before it had written
-    /// down how far it was.
+    /// Changes that were repeated under the same id, because the process was killed before it had
+    /// recorded its progress.
     pub(super) repeats: u64,
     pub(super) rows: u64,
     pub(super) digest: String,
 }
 
 impl Captured {
-    /// Begins with the rows that are there, or goes on with the file of the load before. The inner
-    /// error says why this database cannot be captured.
+    /// Installs a capture that begins with the present rows, or continues with the file of the load
+    /// before. The inner error is the reason why this database cannot be captured.
     pub(super) async fn install(
         client: &Client,
         address: &Address,
@@ -77,15 +76,15 @@ impl Captured {
         if let Err(problem) = installed.await {
             return Ok(Err(problem.to_string()));
         }
-        // After the slot: what changes meanwhile comes again as a change.
+        // After the slot is made: rows that change from then on are captured again as changes.
         if !file.exists() {
             write_rows(client, &file).await?;
         }
         Ok(Ok(Self { capture, file }))
     }
 
-    /// Where the next process writes its changes: after an empty line, since the last one of a
-    /// process that was killed may not be whole.
+    /// Opens the file for the next process and adds empty lines, since the last line of a killed
+    /// process may be incomplete.
     pub(super) fn output(&self) -> anyhow::Result<Stdio> {
         let open = || {
             let mut file = File::options().append(true).open(&self.file)?;
@@ -95,7 +94,7 @@ impl Captured {
         open().with_context(|| format!("cannot write {}", self.file.display()))
     }
 
-    /// Folds the lines, and removes the capture: a slot that nobody reads keeps the log.
+    /// Folds the lines and removes the capture: a slot without a reader retains the log.
     pub(super) async fn end(self, address: &Address) -> anyhow::Result<Report> {
         self.capture.remove(&address.database()).await?;
         let place = || self.file.display().to_string();
@@ -112,7 +111,7 @@ impl Captured {
     }
 }
 
-/// The rows that are there, as if they were changes.
+/// Writes the present rows as if they were changes.
 async fn write_rows(client: &Client, file: &Path) -> anyhow::Result<()> {
     let rows = client
         .query_typed(include_str!("rows.sql"), &[])
@@ -128,10 +127,10 @@ async fn write_rows(client: &Client, file: &Path) -> anyhow::Result<()> {
     Ok(fs::rename(&draft, file)?)
 }
 
-/// A line, as far as it matters here.
+/// The fields of a line that are compared.
 #[derive(Deserialize)]
 struct Line {
-    /// None of the rows that were there.
+    /// `None` for rows that were present at the start.
     id: Option<Uuid>,
     payload: Change,
 }
@@ -155,10 +154,10 @@ struct Row {
     posthaste_version: i64,
 }
 
-/// The table as its changes make it.
+/// The table that results from the changes.
 #[derive(Default)]
 struct Folded {
-    /// The versions of rows, none of those that are hidden.
+    /// The versions of rows that are not hidden.
     rows: BTreeMap<String, Option<i64>>,
     ids: HashSet<Uuid>,
     repeats: u64,
@@ -188,7 +187,7 @@ impl Folded {
         }
     }
 
-    /// A repeat is taken too: what came after it comes again as well.
+    /// Applies a change. Repeats are applied too: all later changes are repeated as well.
     fn take(&mut self, line: Line) {
         if let Some(id) = line.id
             && !self.ids.insert(id)

@@ -1,4 +1,4 @@
-//! The packages: Debian's own list of them, or lines of JSON.
+//! The packages: Debian's list of packages, or lines of JSON.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure;
 
-/// One package; what else a line has is left out.
+/// A package; other fields of a line are ignored.
 #[derive(Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(super) struct Package {
     pub(super) name: String,
@@ -21,8 +21,8 @@ pub(super) struct Package {
     pub(super) details: Option<String>,
 }
 
-/// Writes what `apt-cache dumpavail` says as lines of JSON: how many. None: there is no such
-/// program here.
+/// Writes the output of `apt-cache dumpavail` as lines of JSON and returns their number. `None` if
+/// the program does not exist.
 pub(super) fn of_this_machine(to: &Path) -> anyhow::Result<Option<u64>> {
     let mut asked = Command::new("apt-cache");
     asked
@@ -62,7 +62,7 @@ pub(super) fn of_this_machine(to: &Path) -> anyhow::Result<Option<u64>> {
         .map(|lines| Some(lines).filter(|lines| *lines > 0))
 }
 
-/// Copies a file of lines of JSON: how many.
+/// Copies a file of lines of JSON and returns their number.
 pub(super) fn of_a_file(file: &Path, to: &Path) -> anyhow::Result<u64> {
     let place = file.display();
     let text = File::open(file)
@@ -86,7 +86,7 @@ pub(super) fn of_a_file(file: &Path, to: &Path) -> anyhow::Result<u64> {
     lines.end()
 }
 
-/// Lines of JSON, whole or not at all.
+/// Writes lines of JSON atomically.
 struct Lines<'a> {
     to: &'a Path,
     file: BufWriter<File>,
@@ -119,7 +119,8 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// A paragraph of Debian's control format; lines that begin with a space go on with the last field.
+/// Parses a paragraph of Debian's control format; lines that begin with a space continue the last
+/// field.
 fn package(stanza: &str) -> Option<Package> {
     let mut fields: BTreeMap<&str, String> = BTreeMap::new();
     let mut last = "";

@@ -1,5 +1,5 @@
-//! The process that is killed: commits rows with their index jobs, changes and deletes some in
-//! between, syncs them, and captures them. The one that is started next goes on.
+//! The loading process, which is killed: it commits rows with their index jobs, changes and deletes
+//! some, syncs and captures them. The next process continues.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
@@ -18,7 +18,7 @@ use crate::terminal::Terminal;
 use crate::worker::{self, Settings, StopGrace};
 use crate::{captures, syncs};
 
-/// Rows of one transaction, each with its job.
+/// Rows per transaction, each with its job.
 const BATCH: i64 = 500;
 
 /// Of 'posthaste demo --packages': loads packages and keeps their index true
@@ -67,7 +67,7 @@ pub(crate) async fn run(
     outcome.and(stopped)
 }
 
-/// Lets captures end, and then captures what is committed by now.
+/// Stops running captures, then captures everything that is committed now.
 async fn until_captured(
     capturing: Vec<captures::Started>,
     captures: Vec<Capture>,
@@ -106,7 +106,7 @@ async fn load(client: &mut Client, folder: &Path, run: i64) -> anyhow::Result<()
         if loaded == total {
             return Ok(());
         }
-        // What those before us have committed.
+        // Skips rows that earlier processes have committed.
         while read < loaded {
             lines.next().context("the file has become shorter")??;
             read += 1;
@@ -124,8 +124,7 @@ async fn load(client: &mut Client, folder: &Path, run: i64) -> anyhow::Result<()
     }
 }
 
-/// Some rows and, by the table's triggers, their jobs; and what is done to rows that were there
-/// before.
+/// Inserts rows; the triggers of the table enqueue their jobs. Changes and deletes earlier rows.
 async fn commit(
     transaction: Transaction<'_>,
     run: i64,

@@ -1,4 +1,4 @@
-//! Deletions directly in the index, and the proof that it equals the table in the end.
+//! Deletes documents directly in the index, and proves that the index equals the table at the end.
 
 use posthaste_sync::{Access, Audit, Audited, Index, Synced};
 use sha2::{Digest as _, Sha256};
@@ -8,13 +8,12 @@ use tokio_postgres::types::Type;
 use crate::connect::Address;
 use crate::syncs;
 
-/// This many documents vanish at each kill.
+/// The number of documents that are deleted after each kill.
 const VANISH: i64 = 25;
 const PAGE: usize = 5_000;
 
-/// Takes some documents out of the index, as if they had never been written, and writes down how
-/// often the process was killed: how many were taken out in all. Nothing but an audit can find that
-/// out.
+/// Deletes documents as if they had never been written, and records the number of kills. Returns
+/// how many were deleted in all. Only an audit can detect the deletions.
 pub(super) async fn remove_some(client: &Client, run: i64, kills: i32) -> anyhow::Result<u64> {
     let somewhere = char::from(fastrand::u8(b'a'..=b'z')).to_string();
     let row = client
@@ -31,12 +30,12 @@ pub(super) async fn remove_some(client: &Client, run: i64, kills: i32) -> anyhow
     Ok(row.try_get::<_, i64>(0)?.unsigned_abs())
 }
 
-/// What the audits found, and whether a count of our own agrees.
+/// The results of the audits and of an independent count.
 pub(super) struct Proof {
     pub(super) before: Audited,
     pub(super) after: Audited,
     pub(super) search: Vec<String>,
-    /// What Postgres counts and what the index holds, each with a digest of ids and versions.
+    /// The counts of Postgres and of the index, each with a digest of ids and versions.
     pub(super) postgres: (u64, String),
     pub(super) index: (u64, String),
 }
@@ -69,7 +68,7 @@ impl Proof {
         })
     }
 
-    /// What is wrong, if anything is: `removed` documents were taken out.
+    /// Returns the first problem, `None` if the proof holds; `removed` documents were deleted.
     pub(super) fn problem(&self, removed: u64) -> Option<String> {
         let Audited {
             missing,
@@ -96,8 +95,8 @@ impl Proof {
     }
 }
 
-/// How many rows or documents there are, and a digest of their ids and versions in the order of the
-/// ids: the same as Postgres counts.
+/// The number of rows or documents, and a digest of their ids and versions in the order of ids,
+/// computed as in Postgres.
 #[derive(Default)]
 pub(super) struct Counted {
     count: u64,
@@ -117,7 +116,7 @@ impl Counted {
     }
 }
 
-/// Everything that the index holds, without any help of the audit.
+/// Counts all documents of the index, independently of the audit.
 async fn counted(index: &dyn Index) -> anyhow::Result<(u64, String)> {
     let mut counted = Counted::default();
     let mut after: Option<String> = None;

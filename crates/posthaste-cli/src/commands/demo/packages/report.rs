@@ -1,4 +1,4 @@
-//! What the run with packages came to.
+//! The report of the run with packages.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use super::captured;
 
-/// What is searched for at the end.
+/// The query of the search at the end.
 pub(super) const QUERY: &str = "message queue";
 
-/// What the run came to.
+/// The result of the run.
 #[derive(Serialize)]
 pub(crate) struct Report {
     pub(super) packages: u64,
@@ -20,15 +20,14 @@ pub(crate) struct Report {
     pub(super) deleted: u64,
     pub(super) kills: i32,
     pub(super) removed: u64,
-    /// How many of the removed ones no later change had brought back: the audit found and repaired
-    /// them.
+    /// Deleted documents that no later change restored: the audit found and repaired them.
     pub(super) missing: u64,
     pub(super) rows: u64,
     pub(super) documents: u64,
     pub(super) digest: String,
     pub(super) search: Vec<String>,
     pub(super) problem: Option<String>,
-    /// What was captured of the same table, where the database can be captured.
+    /// The captured changes of the same table, if the database supports captures.
     pub(super) captured: Option<captured::Report>,
 }
 
@@ -47,7 +46,7 @@ impl Report {
         Ok(())
     }
 
-    /// Whether the captured changes leave the rows that Postgres has.
+    /// Whether the captured changes result in the rows of Postgres.
     fn agrees(&self, captured: &captured::Report) -> bool {
         (captured.rows, &captured.digest) == (self.rows, &self.digest)
     }

@@ -1,7 +1,7 @@
-//! Many jobs from lines of JSON, in transactions of bounded size.
+//! Enqueues many jobs from lines of JSON, in transactions of bounded size.
 //!
-//! What is committed stays committed: a line that is wrong, a signal or a lost connection stops
-//! the rest, and the message says where to go on.
+//! Committed jobs stay committed: an invalid line, a signal or a lost connection stops the rest,
+//! and the message names the line at which to continue.
 
 use std::path::Path;
 
@@ -21,12 +21,13 @@ use crate::progress::{Progress, Unit};
 use crate::signals::Signals;
 use crate::terminal::Terminal;
 
-/// A transaction is also full when its arguments reach this size.
+/// Arguments per transaction in bytes, after which it is committed.
 const BATCH_BYTES: usize = 8 << 20;
-/// The store takes 1 MiB of arguments; a line beyond this holds no job, perhaps not even an end.
+/// The maximum length of a line in bytes. The store accepts 1 MiB of arguments, so a longer line is
+/// no job, and may have no end.
 const LONGEST_LINE: u64 = 4 << 20;
 
-/// What to read and how to cut it.
+/// The file to read and the size of transactions.
 pub(super) struct Plan<'a> {
     pub(super) file: &'a Path,
     pub(super) batch: usize,
@@ -120,7 +121,7 @@ struct Feed {
     progress: Progress,
     by_bytes: bool,
     enqueued: u64,
-    /// Everything up to and with this line is committed or was skipped.
+    /// The last line that is committed or was skipped.
     committed_line: u64,
 }
 
@@ -187,7 +188,7 @@ impl Lines {
         }
     }
 
-    /// The next jobs, and whether they are the last ones.
+    /// Reads the next jobs; returns whether they are the last ones.
     async fn batch(&mut self, limit: usize) -> anyhow::Result<(Vec<NewJob>, bool)> {
         let mut jobs = Vec::new();
         let mut bytes = 0;
@@ -220,7 +221,7 @@ impl Lines {
     }
 }
 
-/// The error of a line. That of the JSON counts lines from the one line that it has.
+/// Adds the line number to an error. The JSON parser counts lines within the one line that it has.
 fn at_line(number: u64, error: &anyhow::Error) -> anyhow::Error {
     let Some(json) = error.downcast_ref::<serde_json::Error>() else {
         return anyhow!("line {number}: {}", failure::line(error));
@@ -230,7 +231,8 @@ fn at_line(number: u64, error: &anyhow::Error) -> anyhow::Error {
     anyhow!("line {number}, column {}: {text}", json.column())
 }
 
-/// One line: the names of the columns, and nothing else, so that a misspelt one is an error.
+/// A line. Its fields are the names of the columns; an unknown field, such as a misspelt one, is an
+/// error.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct JobLine<'a> {
@@ -245,7 +247,7 @@ struct JobLine<'a> {
     unique_key: Option<String>,
     ordering_key: Option<String>,
     trace: Option<String>,
-    /// Absent is the default; null is: until it expires.
+    /// Absent: the default; null: until the job expires.
     #[serde(default, deserialize_with = "present")]
     max_attempts: Option<Option<i32>>,
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::Left;
 
-/// What one re-index came to.
+/// The result of one re-index.
 #[derive(Serialize)]
 pub(super) struct Own {
     table: String,
@@ -43,12 +43,12 @@ impl fmt::Display for Own {
     }
 }
 
-/// How far the re-indexes of a table are.
+/// The progress of all re-indexes of a table.
 #[derive(Serialize)]
 pub(super) struct Progress {
     table: String,
     left: i64,
-    /// Since the installation, of all re-indexes of the table.
+    /// Totals of all re-indexes of the table since the installation.
     completed: i64,
     dead: i64,
     cancelled: i64,
