@@ -142,7 +142,7 @@ impl Arguments {
         let captures = captures::start(file.captures, database.address(), Until::Stopped)?;
         for one in captures {
             one.tell(terminal)?;
-            // Runs until the process ends, at any time: the next process continues at the last mark.
+            // Runs until the process ends, at any time: the next one continues at the last mark.
             tokio::spawn(one.watch(terminal.clone()));
         }
         let relays = relays.into_iter().map(|one| (one.queue, one.relay));
