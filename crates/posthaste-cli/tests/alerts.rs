@@ -1,5 +1,5 @@
-//! Which alert fires when a producer, a worker or a job fails: the table of
-//! docs/operate/monitor.md, played with real producers and workers.
+//! The alert that fires when a producer, a worker or a job fails: the table of
+//! docs/operate/monitor.md, tested with real producers and workers.
 
 mod notify;
 
@@ -11,11 +11,11 @@ use serde_json::Value;
 
 use crate::stage::{self, BOUND, Stage};
 
-/// For how long something must last in these tests.
+/// `--lasting` of these tests, in seconds.
 const LASTING: &str = "4";
 const BUSY: &str = "60";
 
-/// A database with its client, and the commands that watch it.
+/// A database with a client, and the processes that use it.
 struct Played {
     stage: Stage,
     database: TestDb,
@@ -53,7 +53,7 @@ impl Played {
         Ok(())
     }
 
-    /// This many jobs of this name at once, again and again.
+    /// Enqueues this many jobs of this name at once, repeatedly.
     async fn produce(
         &mut self,
         name: &'static str,
@@ -79,7 +79,7 @@ impl Played {
         }
     }
 
-    /// Until jobs are completed, as in a system that works.
+    /// Waits until jobs are completed, as in a healthy system.
     async fn until_busy(&self) -> anyhow::Result<()> {
         let completed = "SELECT coalesce(sum(completed_total), 0)::bigint FROM posthaste.counts()";
         eventually(BOUND, "jobs are completed", async || {
@@ -88,7 +88,7 @@ impl Played {
         .await
     }
 
-    /// The ids of the alerts that fire at the end.
+    /// Returns the ids of the alerts that fire at the end.
     async fn alerts(&self, more: &[&str]) -> anyhow::Result<BTreeSet<String>> {
         let mut arguments = vec![
             "--json",
@@ -251,7 +251,7 @@ async fn always_failing_jobs_raise_an_alert_by_default_while_others_succeed() ->
     let _other = played.stage.spawn_on(&played.database, &work)?;
     let alerts = ["alerts", "--lasting", "1"];
     let mut alerts = played.stage.spawn_on(&played.database, &alerts)?;
-    // Eight attempts take about a minute and a half, and shares are those of whole minutes.
+    // Eight attempts take approximately 90 seconds, and the shares are computed over whole minutes.
     let long = Duration::from_secs(240);
     alerts
         .line("begins: queue.failing: Queue other", long)

@@ -57,7 +57,7 @@ impl World {
         self.stage.run_on(&self.database, arguments).await?.good()
     }
 
-    /// The findings about captures.
+    /// Returns the findings about captures.
     async fn found(&self) -> anyhow::Result<Vec<String>> {
         let run = self.stage.run_on(&self.database, &["doctor", "--json"]);
         let report: Value = serde_json::from_str(&run.await?.out)?;
@@ -73,7 +73,7 @@ impl World {
         Ok(())
     }
 
-    /// Writes rows until it is asked to end.
+    /// Writes rows until it is stopped.
     async fn write(&self) -> anyhow::Result<(Arc<AtomicBool>, JoinHandle<anyhow::Result<()>>)> {
         let writer = self.database.client().await?;
         let is_over = Arc::new(AtomicBool::new(false));
@@ -96,14 +96,14 @@ impl World {
         Ok((is_over, writes))
     }
 
-    /// The payloads in the order in which they were written.
+    /// Returns the payloads in the order of their rows.
     async fn written(&self) -> anyhow::Result<Vec<String>> {
         let sql = "SELECT payload FROM outbox ORDER BY id";
         let rows = self.client.query(sql, &[]).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    /// The payloads in the order of the jobs.
+    /// Returns the payloads in the order of the jobs.
     async fn captured(&self) -> anyhow::Result<Vec<String>> {
         let sql = "SELECT kwargs -> 'posthaste.outbox' ->> 'text' FROM posthaste.job \
                    WHERE queue = 'orders' ORDER BY id";
@@ -173,17 +173,17 @@ async fn killed_direct_captures_repeat_only_under_the_same_ids() -> anyhow::Resu
     Ok(())
 }
 
-/// Lines in the order in which they came.
+/// Lines in their order of arrival.
 #[derive(Default)]
 struct Arrived {
     known: HashMap<String, String>,
-    /// The payloads of ids that were new.
+    /// The payloads of new ids.
     first: Vec<String>,
     repeats: usize,
 }
 
 impl Arrived {
-    /// The last line of a process that was killed may not be whole.
+    /// Takes lines. The last line of a killed process may be incomplete.
     fn take(&mut self, lines: &[String], was_killed: bool) -> anyhow::Result<()> {
         let lines: Vec<_> = lines.iter().filter(|line| line.starts_with('{')).collect();
         for (number, line) in lines.iter().copied().enumerate() {

@@ -1,4 +1,4 @@
-//! A capture whose destination takes nothing: every surface says so, and why.
+//! A capture whose destination accepts nothing: every interface reports this with the reason.
 
 use anyhow::ensure;
 use posthaste_testkit::receivers::Redis;
@@ -44,14 +44,14 @@ impl Surfaces {
         Ok(self.stage.run_on(&self.database, arguments).await?.out)
     }
 
-    /// The capture, as programs read it.
+    /// Returns the status of the capture as JSON.
     async fn capture(&self) -> anyhow::Result<Value> {
         let status = self.answer(&["capture", "status", "--json"]).await?;
         let status: Value = serde_json::from_str(&status)?;
         Ok(status[0].clone())
     }
 
-    /// Waits until all of them show the capture in this state.
+    /// Waits until all interfaces show the capture in this state.
     async fn all_show(&self, state: &str) -> anyhow::Result<()> {
         eventually(BOUND, &format!("all show {state}"), async || {
             let metrics = got(&self.metrics, "/metrics").await?.1;
@@ -122,7 +122,7 @@ async fn every_surface_shows_captures_that_wait_for_their_destination() -> anyho
     for shown in [&text, &page] {
         ensure!(shown.contains(problem), "{problem} is not in {shown}");
     }
-    // It has waited for longer.
+    // The capture has waited for longer.
     client
         .batch_execute(
             "UPDATE posthaste.capture SET indirect_since = indirect_since - interval '1 min'",

@@ -2,7 +2,7 @@ use posthaste_testkit::{PgServer, PgVersion, TestDb, connect, eventually, number
 
 use crate::stage::{self, Stage};
 
-/// A word that must never be seen again.
+/// A password that no output may contain.
 const SECRET: &str = "geheim+4711";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -382,7 +382,7 @@ async fn writes_on_a_replica_point_to_the_primary() -> anyhow::Result<()> {
         &["sync", "install"],
         &["sync", "reindex", "page", "--all"],
         &["sync", "reindex", "page", "--pause"],
-        // What the replica has not got yet would count as deleted.
+        // Rows that the replica has not received would count as deleted.
         &["sync", "audit", "--repair"],
         &["up"],
         &["up", "--exec", "x=/bin/true"],

@@ -1,4 +1,4 @@
-//! `posthaste console`, as it is started; what it shows and does has tests of its own.
+//! The process of `posthaste console`. Its pages and actions have separate tests.
 
 mod file;
 mod killed;
@@ -8,7 +8,7 @@ use posthaste_testkit::{Child, TestDb, eventually, number};
 
 use crate::stage::{self, BOUND, Stage};
 
-/// Started with these options, and where it is.
+/// Starts a console with these options and returns its URL.
 async fn console(
     stage: &Stage,
     database: &TestDb,
@@ -105,14 +105,14 @@ async fn remote_clients_need_a_token_and_a_proxy() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A certificate for this machine and its key, in PEM.
+/// Returns a certificate for this machine and its key, in PEM.
 fn certificate() -> anyhow::Result<(String, String)> {
     let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
     let made = rcgen::generate_simple_self_signed(names)?;
     Ok((made.cert.pem(), made.signing_key.serialize_pem()))
 }
 
-/// Puts a pair in place of the one that is there, and closes the key to others.
+/// Replaces the certificate and its key, and closes the key to other users.
 fn put(stage: &Stage, pair: &(String, String)) -> anyhow::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     for (name, text, mode) in [("cert.pem", &pair.0, 0o644), ("key.pem", &pair.1, 0o600)] {
@@ -123,7 +123,7 @@ fn put(stage: &Stage, pair: &(String, String)) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A client that trusts this certificate and no other.
+/// Returns a client that trusts this certificate only.
 fn trusting(pem: &str) -> anyhow::Result<reqwest::Client> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let trusted = reqwest::Certificate::from_pem(pem.as_bytes())?;
@@ -134,7 +134,7 @@ fn trusting(pem: &str) -> anyhow::Result<reqwest::Client> {
 
 const TLS: [&str; 4] = ["--tls-cert", "cert.pem", "--tls-key", "key.pem"];
 
-/// Started with these options, and the port at which it listens.
+/// Starts a console with these options and returns its port.
 async fn started(
     stage: &Stage,
     database: &TestDb,
@@ -160,7 +160,7 @@ async fn tls_consoles_serve_remote_clients_by_token_with_secure_cookies() -> any
     let url = format!("https://127.0.0.1:{port}");
     let http = trusting(&pair.0)?;
     assert_eq!(http.get(&url).send().await?.status(), 401);
-    // No Origin: the cookie is for TLS because the console is.
+    // The login has no Origin header. Its cookie is Secure because the console itself serves TLS.
     let enter = http.post(format!("{url}/login"));
     let enter = enter.header("content-type", "application/x-www-form-urlencoded");
     let enter = enter.header("sec-fetch-site", "same-origin");
@@ -197,7 +197,7 @@ async fn certificates_are_reloaded_and_invalid_ones_ignored() -> anyhow::Result<
     let (mut child, port) = started(&stage, &database, &all).await?;
     let url = format!("https://localhost:{port}");
     let shows = async |pair: &(String, String)| -> anyhow::Result<bool> {
-        // A client of its own: it would keep a connection.
+        // A new client each time: a client would reuse its connection.
         Ok(trusting(&pair.0)?.get(&url).send().await.is_ok())
     };
     assert!(shows(&first).await? && !shows(&second).await?);

@@ -1,4 +1,4 @@
-//! The container file: what stands in it, and in `make test-full` an image that is built without a
+//! The container file: its contents, and in `make test-full` an image that is built without a
 //! daemon and run until it is ready.
 
 use std::fs;
@@ -16,7 +16,7 @@ fn root() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
-/// The instructions of the container file, on one line each.
+/// Returns the instructions of the container file, each on one line.
 fn instructions() -> anyhow::Result<Vec<(String, String)>> {
     let text = fs::read_to_string(root().join("Containerfile"))?;
     let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -28,7 +28,7 @@ fn instructions() -> anyhow::Result<Vec<(String, String)>> {
         .collect())
 }
 
-/// The image in which the program runs: what the last FROM names.
+/// Returns the image in which the program runs: that of the last FROM.
 fn base() -> anyhow::Result<String> {
     let all = instructions()?;
     let last = all.iter().rev().find(|(name, _)| name == "FROM");
@@ -61,7 +61,7 @@ fn the_image_contains_only_the_program_without_root_or_secrets() -> anyhow::Resu
             .any(|(name, _)| ["ARG", "ENV", "ADD"].contains(&&**name)),
         "{all:?}"
     );
-    // Of the sources it takes what the ignore file lets through, and that begins with nothing.
+    // Of the sources only those are copied that the ignore file allows; it begins by excluding all.
     assert!(built.contains(&("COPY".into(), ". .".into())), "{built:?}");
     let ignored = fs::read_to_string(root().join(".containerignore"))?;
     let lines: Vec<&str> = ignored
@@ -87,7 +87,7 @@ fn the_image_contains_only_the_program_without_root_or_secrets() -> anyhow::Resu
     Ok(())
 }
 
-/// A place for images that goes with the test.
+/// A storage of images that is removed with the test.
 struct Buildah<'a>(&'a Stage);
 
 impl Buildah<'_> {
@@ -108,7 +108,7 @@ impl Buildah<'_> {
         good(&mut self.command(arguments))
     }
 
-    /// A command within the container, as it starts it: its own user, its own files.
+    /// Runs a command in the container as the container would, with its user and its files.
     fn run(&self, container: &str, database: &str, words: &[&str]) -> Command {
         let database = format!("DATABASE_URL={database}");
         let begin = [
@@ -131,7 +131,7 @@ fn good(command: &mut Command) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-/// The process that this program started with these words, whatever stands between.
+/// Returns the process that this program started with these words among its arguments.
 fn process(words: &str) -> anyhow::Result<u32> {
     for one in fs::read_dir("/proc")? {
         let path = one?.path();
@@ -150,8 +150,8 @@ fn process(words: &str) -> anyhow::Result<u32> {
     anyhow::bail!("no process with {words:?}")
 }
 
-/// The stage that compiles is left out, and its program is that of the tests: everything else is
-/// built as it stands, on a root file system of Debian in place of its image.
+/// The stage that compiles is replaced by the program of the tests. The rest is built as it is, on
+/// a root file system of Debian instead of its image.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_container_image_builds_and_becomes_ready() -> anyhow::Result<()> {
     let test = "the container file is built and run";
@@ -203,7 +203,7 @@ async fn the_container_image_builds_and_becomes_ready() -> anyhow::Result<()> {
     assert_eq!(config["User"], "10001:10001");
     assert_eq!(config["Entrypoint"], serde_json::json!(["posthaste"]));
 
-    // Found in the list of processes by it, whatever else runs.
+    // Identifies the process in the list of all processes.
     let queue = format!("of-the-container-{}", std::process::id());
     let work = ["posthaste", "work", "--queue", &queue, "--exec", "ok=true"];
     let work = [&work[..], &["--listen", "127.0.0.1:0"]].concat();

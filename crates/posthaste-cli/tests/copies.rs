@@ -1,4 +1,4 @@
-//! A copy of a database: what the commands say there, and how it is taken over.
+//! A copy of a database: the messages of commands there, and its adoption.
 
 mod destinations;
 
@@ -93,7 +93,7 @@ async fn every_command_rejects_an_unadopted_copy() -> anyhow::Result<()> {
         adopted.contains(&format!("{waits} unfinished job")),
         "{adopted}"
     );
-    // The worker that waits has no name; one with the file's has.
+    // The waiting worker has no site name; one with the file has.
     copied.terminate()?;
     copied.exit(BOUND).await?;
     let mut staging = stage.spawn_at(&url, &work)?;

@@ -36,7 +36,7 @@ async fn every_row_has_its_job_from_the_same_transaction() -> anyhow::Result<()>
     tree::make(&stage.folder.join("files"), 40)?;
     run(&stage, &database, "files").await?;
     let client = database.client().await?;
-    // The one that refuses the job's row refuses the file's row with it.
+    // A constraint that rejects the row of the job must roll back the row of the file too.
     client
         .batch_execute(
             "ALTER TABLE posthaste.store ADD CONSTRAINT no_more CHECK (name <> 'file.digest') NOT
@@ -116,8 +116,8 @@ async fn demo_names_differences_and_fails() -> anyhow::Result<()> {
     tree::make(&folder, 20)?;
     run(&stage, &database, "files").await?;
     let client = database.client().await?;
-    // A run that was killed before its proof, on files that changed since: one is other, one is
-    // longer in the table than it is, one is gone, one was lost from the table.
+    // A run that was killed before its proof, on files that have changed since: one differs, one is
+    // shorter than its row in the table, one is deleted, and one was lost from the table.
     client
         .batch_execute(
             r"UPDATE public.file_run SET finished_at = NULL, proof = NULL;
@@ -163,7 +163,7 @@ async fn demo_records_vanished_files() -> anyhow::Result<()> {
     run(&stage, &database, "files").await?;
     let client = database.client().await?;
     fs::remove_file(path_of(&client, 7).await?)?;
-    // The same run once more, as if nothing had been committed yet.
+    // The same run again, as if nothing had been committed.
     client
         .batch_execute(
             "DELETE FROM public.file; UPDATE public.file_run SET finished_at = NULL, \

@@ -86,7 +86,7 @@ async fn doctor_reports_server_problems() -> anyhow::Result<()> {
         report.text
     );
 
-    // Who holds space back: somebody with jobs in an open transaction, a forgotten one, a slot, a
+    // Holders of space: a session with jobs in an open transaction, a forgotten one, a slot, and a
     // reader on a replica.
     client
         .batch_execute("DELETE FROM posthaste.migration WHERE name = '9999_later'")
@@ -118,8 +118,8 @@ async fn doctor_reports_server_problems() -> anyhow::Result<()> {
     a_reader_on_a_replica_is_named(&stage, &server, &db).await
 }
 
-/// Whether it holds the horizon by its connection or by its slot; and a replica that nobody reads
-/// is none.
+/// A reader on a replica is found whether it holds the horizon by its connection or by its slot. A
+/// replica without readers is not a finding.
 async fn a_reader_on_a_replica_is_named(
     stage: &Stage,
     server: &PgServer,
@@ -139,7 +139,7 @@ async fn a_reader_on_a_replica_is_named(
         ask(stage, &on_replica)
             .await?
             .finds("error", "server.replica");
-        // It tells its horizon, which goes on.
+        // The replica reports its horizon, which advances.
         let replica = "SELECT count(*) FROM pg_stat_replication r LEFT JOIN pg_replication_slots s
                      ON s.active_pid = r.pid
                      WHERE coalesce(r.backend_xmin, s.xmin) IS NOT NULL";
@@ -159,7 +159,7 @@ async fn a_reader_on_a_replica_is_named(
             .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")
             .await?;
         many(&client).await?;
-        // Once it has reported again, a replica without a reader would cause no finding.
+        // After its next report, a replica without a reader would cause no finding.
         let row = client
             .query_one("SELECT clock_timestamp()::text", &[])
             .await?;
@@ -202,7 +202,7 @@ async fn a_reader_on_a_replica_is_named(
     Ok(())
 }
 
-/// More transactions than a replica without readers may lag.
+/// Uses more transactions than a replica without readers may lag.
 async fn many(client: &tokio_postgres::Client) -> anyhow::Result<()> {
     client.batch_execute("SET synchronous_commit = off").await?;
     let use_up =
@@ -284,7 +284,7 @@ async fn doctor_reports_store_problems() -> anyhow::Result<()> {
         "{}",
         report.text
     );
-    // An id that only history knows.
+    // An id that occurs in the history only.
     client
         .batch_execute(
             "INSERT INTO posthaste.attempt (job, attempt, slot, outcome, queue, name) \
@@ -293,7 +293,7 @@ async fn doctor_reports_store_problems() -> anyhow::Result<()> {
         .await?;
     let report = ask(&stage, db.url()).await?;
     report.finds("error", "store.sequence");
-    // The remedy is followed: beyond that id, although the store knows none so high.
+    // The remedy sets the sequence beyond that id, although no job has an id that high.
     assert!(!report.text.contains("setval"), "{}", report.text);
     client
         .batch_execute("UPDATE posthaste.worker SET stopped_at = now()")
@@ -345,7 +345,7 @@ async fn doctor_reports_missing_session_visibility() -> anyhow::Result<()> {
     report.finds("hint", "rights.sessions");
     let remedy = "GRANT pg_read_all_stats TO looker";
     assert!(report.text.contains(remedy), "{}", report.text);
-    // The short lock of a claim would be indistinguishable.
+    // The short lock of a claim could not be distinguished from it.
     assert!(!report.has("hint", "transaction.lock"), "{}", report.text);
     assert!(
         !report.has("warning", "transaction.long"),

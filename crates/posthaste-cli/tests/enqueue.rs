@@ -194,7 +194,7 @@ async fn enqueue_stops_between_transactions_on_a_signal() -> anyhow::Result<()> 
             &pipe.to_string_lossy(),
         ],
     )?;
-    // The writer stays open, so the command waits for a line that never comes.
+    // The writer stays open, so the command waits for a line that never arrives.
     let mut writer = tokio::net::unix::pipe::OpenOptions::new()
         .read_write(true)
         .open_sender(&pipe)?;

@@ -1,4 +1,4 @@
-//! Metrics and health, as Prometheus and a container meet them.
+//! Metrics and health, as requested by Prometheus and by containers.
 
 mod files;
 mod prometheus;
@@ -13,7 +13,7 @@ use posthaste_testkit::{Child, PgServer, PgVersion, Proxy, TestDb, eventually, n
 
 use crate::stage::{self, BOUND, Stage};
 
-/// Where a command that was started with `--listen 127.0.0.1:0` serves.
+/// Returns the address of a command that was started with `--listen 127.0.0.1:0`.
 pub(crate) async fn served(child: &mut Child) -> anyhow::Result<String> {
     let line = child.error_line("metrics at ", BOUND).await?;
     let url = line.split("metrics at ").nth(1).context("no address")?;
@@ -21,9 +21,10 @@ pub(crate) async fn served(child: &mut Child) -> anyhow::Result<String> {
     Ok(root.to_owned())
 }
 
-/// What is served there, with its status.
+/// Requests a path, and returns the status and the body.
 pub(crate) async fn got(root: &str, path: &str) -> anyhow::Result<(u16, String)> {
-    // Each reads the certificates of the machine. A connection belongs to the runtime of its test.
+    // Shared, because each client reads the certificates of the machine. Connections are not
+    // reused: each belongs to the runtime of its test.
     static CLIENT: LazyLock<reqwest::Result<reqwest::Client>> = LazyLock::new(|| {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder().no_proxy();
@@ -34,7 +35,7 @@ pub(crate) async fn got(root: &str, path: &str) -> anyhow::Result<(u16, String)>
     Ok((answer.status().as_u16(), answer.text().await?))
 }
 
-/// The value of a series, by its whole text.
+/// Returns the value of a series, by its whole text.
 fn value(text: &str, series: &str) -> Option<f64> {
     let line = text.lines().find(|line| {
         line.strip_prefix(series)
@@ -121,7 +122,7 @@ async fn concurrent_scrapes_share_one_database_read() -> anyhow::Result<()> {
     let after = clock().await?;
     let enqueue = "SELECT posthaste.enqueue('a', queue => 'new')";
     client.batch_execute(enqueue).await?;
-    // Read anew it would be there.
+    // A new read would include this queue.
     let when = |text: &str| value(text, "posthaste_read_timestamp_seconds");
     let read = when(&first).context("no time")?;
     assert!((before..=after).contains(&read), "{before} {read} {after}");
@@ -246,7 +247,7 @@ async fn a_lost_database_leaves_a_worker_alive_but_not_ready() -> anyhow::Result
     eventually(bound, "and the exporter", async || is(&exported, 200).await).await
 }
 
-/// Prometheus waits for ten seconds, by a clock that it started before.
+/// Prometheus waits for ten seconds, measured from an earlier start.
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_databases_are_reported_within_a_scrape() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
@@ -272,12 +273,12 @@ async fn silent_databases_are_reported_within_a_scrape() -> anyhow::Result<()> {
         Ok(reported == (200, Some(0.0)))
     })
     .await?;
-    // What a shared machine adds is not the exporter's.
+    // Generous, because of other load on a shared machine.
     assert!(took < Duration::from_secs(20), "{took:?}");
     alerts
         .error_line("alerts could not be evaluated", BOUND)
         .await?;
-    // Both end in good order, whatever they wait for.
+    // Both stop gracefully, even while they wait.
     alerts.terminate()?;
     assert!(alerts.exit(BOUND).await?.success());
     exporter.terminate()?;

@@ -1,11 +1,11 @@
-//! Every surface reports the same findings of the same store: `status`, `top`, `doctor`, the
+//! Every interface reports the same findings of the same store: `status`, `top`, `doctor`, the
 //! metrics, the console and `posthaste alerts`.
 //!
-//! Not provoked here: findings that only `doctor` can have (`server.*`, `rights.*`, `schema.*`,
-//! `store.sequence`, `sync.triggers`, `sync.dropped`, `transaction.lock`), which `doctor` tests;
-//! stepped clocks and restores (`store.*`, in `doctor::unfit` and the tests of clocks); findings
-//! that take minutes, a destination or an index (`worker.silent`, `worker.no_leader`, `periodic.*`,
-//! `relay.*`, `sync.*`, `transaction.replica`), which their own tests have.
+//! Other tests cover findings of `doctor` alone (`server.*`, `rights.*`, `schema.*`,
+//! `store.sequence`, `sync.triggers`, `sync.dropped`, `transaction.lock`), stepped clocks and
+//! restores (`store.*`, in `doctor::unfit` and the tests of clocks), and findings that take minutes
+//! or need a destination or an index (`worker.silent`, `worker.no_leader`, `periodic.*`, `relay.*`,
+//! `sync.*`, `transaction.replica`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn ids<'a>(ids: impl IntoIterator<Item = &'a str>) -> anyhow::Result<Ids> {
     kinds.map(|kind| Ok(kind?.id())).collect()
 }
 
-/// Those of these levels at most.
+/// Returns the findings of these kinds.
 fn urgent(found: &Ids, is_meant: impl Fn(Kind) -> bool) -> Ids {
     let kinds = found.iter().filter_map(|id| Kind::by_id(id));
     kinds.filter(|kind| is_meant(*kind)).map(Kind::id).collect()
@@ -72,17 +72,17 @@ impl Surfaces {
         })
     }
 
-    /// A worker of this site.
+    /// Starts a worker of this site.
     fn work_as(&self, site: &str, work: &[&str]) -> anyhow::Result<Child> {
         let mut command = self.stage.command(work);
         command
             .env("DATABASE_URL", &self.url)
             .env("POSTHASTE_SITE", site);
-        // Whatever proxy the machine uses, it does not lead to its own loopback.
+        // A proxy of the machine does not reach its loopback interface.
         Child::spawn(command.env("NO_PROXY", "127.0.0.1"))
     }
 
-    /// The findings of a command.
+    /// Returns the findings of a command.
     async fn by_command(&self, command: &[&str]) -> anyhow::Result<Ids> {
         let arguments = [&["--json"], command].concat();
         let output = self.stage.run_with_url(&self.url, &arguments).await?;
@@ -108,8 +108,8 @@ impl Surfaces {
             .filter(|id| !id.is_empty()))
     }
 
-    /// Fails, with the difference, unless all surfaces report these and nothing else; hints of the
-    /// server are those of its settings.
+    /// Fails with the difference unless all interfaces report these findings and no others; hints
+    /// of the server depend on its settings.
     async fn compare(&self, expected: &Ids) -> anyhow::Result<()> {
         let status = self.by_command(&["status"]).await?;
         let found = urgent(&status, |kind| {
@@ -299,7 +299,7 @@ async fn every_surface_names_each_refused_site() -> anyhow::Result<()> {
         Ok(names_both("console", verdict.unwrap_or_default()).is_ok())
     })
     .await?;
-    // However many sites come, their notes stay few.
+    // The number of recorded sites is limited.
     let noted = "SELECT cardinality(refused) FROM posthaste.site";
     client
         .batch_execute(
@@ -311,7 +311,7 @@ async fn every_surface_names_each_refused_site() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The option of an endpoint that refuses its callers until it is repaired.
+/// Returns the option of an endpoint that rejects requests until it is repaired.
 async fn endpoint(is_repaired: Arc<AtomicBool>) -> anyhow::Result<String> {
     let answer = post(async move || match is_repaired.load(Ordering::SeqCst) {
         true => StatusCode::OK,

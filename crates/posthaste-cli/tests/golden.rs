@@ -1,5 +1,5 @@
-//! What each command prints in its ordinary and its failing cases: `tests/golden` has a file for
-//! each command. A changed sentence shows up there as a difference to be read.
+//! The output of each command in normal and failing cases: `tests/golden` has a file for each
+//! command. A changed message appears there as a difference to review.
 
 mod transcript;
 
@@ -31,7 +31,7 @@ const TABLES: &str = "CREATE TABLE page (id bigint PRIMARY KEY, title text);
     INSERT INTO page VALUES (1, 'haste'), (2, 'less');
     CREATE TABLE outbox (type text, payload text, headers text)";
 
-/// Jobs that succeeded, failed and expired, as seen from outside.
+/// Inserts three dead jobs.
 const FAILED: &str =
     "INSERT INTO posthaste.dead (id, died_at, enqueued_at, scheduled_at, expires_at,
       priority, attempt, kwargs_bytes, crashes, state, queue, name, tag, kwargs, last_error)
@@ -59,7 +59,7 @@ async fn commands_print_the_recorded_sentences() -> anyhow::Result<()> {
     all.compare()
 }
 
-/// Arguments that are not understood, and commands that need no database.
+/// Invalid arguments, and commands that need no database.
 async fn usage(all: &mut Transcripts) -> anyhow::Result<()> {
     for line in [
         "",
@@ -309,7 +309,7 @@ async fn two_phase(all: &mut Transcripts) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Commands that report on the store, with findings.
+/// Commands that report the state of the store, with findings.
 async fn observe(all: &mut Transcripts, client: &Client) -> anyhow::Result<()> {
     let firing = "alerts --once --lasting 1s --queue mail --length-above 0";
     for line in [
@@ -350,7 +350,7 @@ async fn workers(all: &mut Transcripts, client: &Client) -> anyhow::Result<()> {
     all.run("adopt").await?;
     worker.terminate()?;
     worker.exit(BOUND).await?;
-    // Those that were killed above count as running, however long this has taken.
+    // Workers that were killed above must count as running, whatever time has passed since.
     let living = "UPDATE posthaste.worker SET seen_at = clock_timestamp() WHERE stopped_at IS NULL";
     client.batch_execute(living).await?;
     for line in ["rebase", "adopt", "adopt --force", "status"] {

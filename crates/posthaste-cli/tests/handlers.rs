@@ -1,4 +1,4 @@
-//! `work --exec` and `work --http`, as processes that are stopped and killed.
+//! `work --exec` and `work --http`: processes that are stopped and killed.
 
 mod deployed;
 mod frozen;
@@ -18,9 +18,9 @@ use crate::stage::{self, BOUND, Stage};
 use crate::tls;
 
 const SECRET: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
-/// Whatever proxy the machine uses, it does not lead to its own loopback.
+/// A proxy of the machine does not reach its loopback interface.
 const NO_PROXY: (&str, &str) = ("NO_PROXY", "127.0.0.1");
-/// Tells who it and its child are, and then takes its time.
+/// A script that reports its process id and that of its child, and then runs for long.
 const LONG: &str = "sleep 600 & echo $$ $! >pids.new; mv pids.new pids; wait";
 
 fn script(stage: &Stage, text: &str) -> anyhow::Result<()> {
@@ -29,7 +29,7 @@ fn script(stage: &Stage, text: &str) -> anyhow::Result<()> {
     Ok(fs::rename(file, stage.folder.join("command"))?)
 }
 
-/// The processes that the script reported.
+/// Returns the process ids that the script reported.
 async fn pids(stage: &Stage) -> anyhow::Result<Vec<u32>> {
     let file = stage.folder.join("pids");
     eventually(BOUND, "the command runs", async || Ok(file.exists())).await?;
@@ -60,7 +60,7 @@ async fn done(client: &Client) -> anyhow::Result<()> {
     .await
 }
 
-/// A worker that is ready, with whatever the test puts into its environment.
+/// Starts a worker with this environment and waits until it is ready.
 async fn work(
     stage: &Stage,
     database: &TestDb,
@@ -122,7 +122,7 @@ async fn commands_being_started_end_with_a_killed_worker() -> anyhow::Result<()>
     Ok(())
 }
 
-/// Processes whose current folder is the stage's.
+/// Counts the processes whose current folder is that of the stage.
 fn residents(stage: &Stage) -> anyhow::Result<usize> {
     let homes = fs::read_dir("/proc")?.flatten();
     let homes = homes.filter_map(|process| fs::read_link(process.path().join("cwd")).ok());
@@ -151,7 +151,7 @@ async fn a_killed_guard_process_is_replaced_at_the_next_command() -> anyhow::Res
     gone(&[first, second].concat()).await
 }
 
-/// The process beside the worker that sees to it.
+/// Returns the process that guards the worker's commands.
 fn guard_of(worker: u32) -> anyhow::Result<u32> {
     for entry in fs::read_dir("/proc")? {
         let folder = entry?.path();
@@ -277,7 +277,7 @@ async fn tls_endpoints_need_a_trusted_certificate() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A server that says yes to the one that trusts its certificate.
+/// Starts a TLS server that answers clients which trust its certificate.
 async fn serve_tls(
     made: &rcgen::CertifiedKey<rcgen::KeyPair>,
 ) -> anyhow::Result<std::net::SocketAddr> {
@@ -286,7 +286,7 @@ async fn serve_tls(
     let address = listener.local_addr()?;
     tokio::spawn(async move {
         while let Ok((socket, _)) = listener.accept().await {
-            // Who does not trust it hangs up.
+            // A client that does not trust it disconnects.
             let Ok(mut socket) = acceptor.accept(socket).await else {
                 continue;
             };

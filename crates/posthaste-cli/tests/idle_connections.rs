@@ -1,4 +1,4 @@
-//! Connections that ask for nothing, in masses, and what goes on beside them.
+//! Many idle connections, and the requests that are served at the same time.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::exporter::{got, served};
 use crate::stage::{self, BOUND, Stage};
 
-/// What most service managers and containers give.
+/// The limit of most service managers and containers.
 const USUAL: &str = "ulimit -n 1024";
-/// More than that.
+/// More connections than that limit.
 const STRANGERS: usize = 1_100;
 const SAID: &str = "too many connections";
 
-/// How a request begins, and how a TLS handshake does.
+/// The beginning of a request, and of a TLS handshake.
 const REQUEST: &[u8] = b"GET /li";
 const HANDSHAKE: &[u8] = b"\x16\x03\x01\x02\x00\x01";
 
-/// Connections that begin so and do not go on.
+/// Opens connections that send this beginning and then nothing.
 async fn strangers(address: &str, begin: &[u8]) -> anyhow::Result<Vec<TcpStream>> {
     more_descriptors()?;
     let mut all = Vec::new();
@@ -38,7 +38,7 @@ async fn strangers(address: &str, begin: &[u8]) -> anyhow::Result<Vec<TcpStream>
 async fn are_closed(strangers: Vec<TcpStream>) -> anyhow::Result<()> {
     for mut stream in strangers {
         let mut read = Vec::new();
-        // Closed in good order or not.
+        // Gracefully or not.
         let _ = tokio::time::timeout(BOUND, stream.read_to_end(&mut read))
             .await
             .context("a connection is not closed")?;
@@ -140,10 +140,10 @@ async fn tls_consoles_survive_connections_without_a_handshake() -> anyhow::Resul
     Ok(())
 }
 
-/// Answers webhooks at every address of this machine, and keeps each connection.
+/// Answers webhooks at all addresses of this machine without closing connections.
 struct Hosts {
     port: u16,
-    /// The most connections that were open at once.
+    /// The maximum number of connections that were open at once.
     most: Arc<AtomicUsize>,
 }
 
@@ -171,7 +171,7 @@ impl Hosts {
 async fn answer(mut stream: TcpStream) -> std::io::Result<()> {
     let mut request = Vec::new();
     while stream.read_buf(&mut request).await? > 0 {
-        // The body is one object.
+        // The body is a single object.
         if request.ends_with(b"}") {
             request.clear();
             stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await?;
@@ -216,7 +216,7 @@ async fn a_relay_to_many_hosts_keeps_few_connections() -> anyhow::Result<()> {
     })
     .await?;
     assert_eq!(got(&root, "/ready").await?.0, 200);
-    // A quarter of its files, and those that are asked.
+    // Idle ones are a quarter of the file descriptors at most; the others are in use.
     let most = hosts.most.load(Ordering::SeqCst);
     ensure!(most <= 50 + 2 * 20, "{most} connections at once");
     ensure!(open_files(child.pid())? < 150);

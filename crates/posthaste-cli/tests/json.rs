@@ -1,4 +1,4 @@
-//! What each command gives to programs: `--json`, as docs/reference/json.txt lists it.
+//! The output of each command with `--json`, as docs/reference/json.txt lists it.
 
 mod captures;
 
@@ -11,23 +11,23 @@ use serde_json::Value;
 
 use crate::stage::{BOUND, CommandOutput, Stage};
 
-/// The output of a command, by the list or by a run.
+/// The form of a command's output, as documented or as observed.
 #[derive(Debug, Default, PartialEq)]
 struct Form {
     /// `document`, `list`, `lines` or `refused`.
     kind: &'static str,
-    /// Keys of the document or of what is in the list; events of lines.
+    /// Keys of the document or of the items of the list; events of lines.
     keys: BTreeSet<String>,
-    /// Those that are not always there.
+    /// Keys that are not always present.
     perhaps: BTreeSet<String>,
 }
 
 const KINDS: [&str; 4] = ["document", "list", "lines", "refused"];
 
-/// The list of the file, by command and option.
+/// Reads the list of the file, by command and option.
 fn documented() -> anyhow::Result<BTreeMap<String, Form>> {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/json.txt");
-    // What begins with blanks goes on with the line before.
+    // An indented line continues the line before.
     let list = std::fs::read_to_string(file)?.replace("\n   ", " ");
     let words = |text: &str| {
         text.split([' ', ']'])
@@ -53,7 +53,7 @@ fn documented() -> anyhow::Result<BTreeMap<String, Form>> {
     Ok(forms)
 }
 
-/// Commands that are run, and what came of them.
+/// Commands that have run, with their output.
 struct Runs {
     stage: Stage,
     database: TestDb,
@@ -67,11 +67,11 @@ impl Runs {
     }
 
     fn saw(&mut self, item: &str, form: Form) {
-        // The last run shows what others may not have had.
+        // The last run may show more keys than earlier ones.
         self.seen.insert(item.to_owned(), form);
     }
 
-    /// A command that ends: the item of the list, and what is run.
+    /// Runs a command to its end; `item` is its entry in the list, `more` are further arguments.
     async fn ends(&mut self, item: &str, more: &str) -> anyhow::Result<Value> {
         let base = item.split(" --").next().unwrap_or_default();
         let option = item.strip_prefix(base).unwrap_or_default();
@@ -101,7 +101,7 @@ impl Runs {
         Ok(value)
     }
 
-    /// A command that goes on: it is stopped after a line with this event.
+    /// Runs a long-running command and stops it after a line with this event.
     async fn goes_on(&mut self, item: &str, more: &str, until: &str) -> anyhow::Result<()> {
         let line = format!("{item} {more}");
         let words: Vec<&str> = line.split_whitespace().chain(["--json"]).collect();
@@ -190,7 +190,7 @@ async fn every_command_prints_the_documented_keys() -> anyhow::Result<()> {
         };
         let (kind, keys) = (seen.kind, &seen.keys);
         let known: BTreeSet<String> = form.keys.union(&form.perhaps).cloned().collect();
-        // What a preview shows is what each destination gets.
+        // The keys of a preview depend on the destination.
         let is_as_listed =
             (form.keys.is_subset(keys) && keys.is_subset(&known)) || item == "relay preview";
         if form.kind != kind || !is_as_listed {
@@ -208,7 +208,7 @@ async fn every_command_prints_the_documented_keys() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What surrounds the queue.
+/// Commands that prepare and inspect the queue.
 async fn around(runs: &mut Runs) -> anyhow::Result<()> {
     runs.ends("init", "").await?;
     std::fs::remove_file(runs.stage.folder.join("posthaste.toml"))?;
@@ -301,7 +301,7 @@ async fn sync(runs: &mut Runs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A table that is synced to this index.
+/// Returns the settings of a synced table with this index.
 fn table(index: &str) -> String {
     format!("[sync.pages]\ntable = 'page'\nindex = '{index}'\ndelay = '0s'\nperiod = '1s'\n")
 }
@@ -348,14 +348,14 @@ async fn two_phase(runs: &mut Runs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What runs jobs.
+/// Commands that run jobs.
 async fn work(runs: &mut Runs) -> anyhow::Result<()> {
     runs.goes_on("work", "--exec x=true", "working").await?;
     let files = runs.stage.folder.join("files");
     crate::tree::make(&files, 5)?;
     runs.ends("demo --once", "files").await?;
     runs.goes_on("demo", "files", "working").await?;
-    // On a server of its own, which it starts.
+    // On a private server, which the command starts.
     let route = "[route.lines]\nto = 'stdout:'\n";
     runs.stage.write("posthaste.toml", route)?;
     let words = [

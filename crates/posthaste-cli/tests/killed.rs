@@ -1,4 +1,4 @@
-//! SIGKILL at twenty points of progress: the result is the one of a run that nobody disturbed.
+//! SIGKILL at twenty points of progress: the result equals that of an undisturbed run.
 
 use anyhow::Context as _;
 use posthaste_testkit::{Child, TestDb, eventually, number, ran};
@@ -11,8 +11,8 @@ use crate::tree;
 const KILLS: i64 = 20;
 const FILES: i64 = 1_000;
 
-/// One at a time, so that there are twenty distinct moments; what a killed worker had is
-/// rescued soon, so that the test ends soon.
+/// One job at a time, so that there are twenty distinct points. The jobs of a killed worker are
+/// rescued early to shorten the test.
 const DEMO: &str = "demo --once --json --concurrency 1 --rescue-after 3 files";
 const JOIN: &str = "demo --join --concurrency 1 --rescue-after 3";
 
@@ -64,7 +64,7 @@ async fn workers_killed_at_twenty_points_lose_no_job_while_another_runs() -> any
     Ok(())
 }
 
-/// The folder, and what the table says of it after a run that nobody disturbed.
+/// Returns the folder, and the rows of the table after an undisturbed run.
 async fn stage_with_files() -> anyhow::Result<(Stage, Vec<Row>)> {
     let stage = Stage::new()?;
     tree::make(&stage.folder.join("files"), usize::try_from(FILES)?)?;
@@ -78,7 +78,7 @@ async fn stage_with_files() -> anyhow::Result<(Stage, Vec<Row>)> {
     Ok((stage, undisturbed))
 }
 
-/// Waits for one of the points, which lie evenly between the first file and the last.
+/// Waits for one of the points, which are evenly spaced between the first file and the last.
 async fn reached(client: &Client, point: i64, demo: &Child) -> anyhow::Result<()> {
     let enough = FILES * point / (KILLS + 2);
     let waited = eventually(BOUND, "the next point of progress", async || {

@@ -1,4 +1,4 @@
-//! The log, as a program reads it that collects logs.
+//! The log as read by a log collector.
 
 use std::collections::BTreeSet;
 
@@ -8,9 +8,9 @@ use serde_json::{Map, Value};
 
 use crate::stage::{self, BOUND, CommandOutput, Stage};
 
-/// In the arguments of jobs, and in no line.
+/// Occurs in the arguments of jobs and must be in no line.
 const MARK: &str = "geheim7719";
-/// The name of a queue.
+/// The name of a queue with control characters.
 const HOSTILE: &str = "a\u{1b}[2J\n\"b";
 
 fn document(line: &str) -> anyhow::Result<Map<String, Value>> {
@@ -21,7 +21,7 @@ fn document(line: &str) -> anyhow::Result<Map<String, Value>> {
     Ok(read)
 }
 
-/// The fields that the page of logs lists.
+/// Returns the fields that docs/operate/logs.md lists.
 fn documented() -> anyhow::Result<BTreeSet<String>> {
     let page = include_str!("../../../docs/operate/logs.md");
     let (_, table) = page.split_once("## Fields\n").context("no fields")?;
@@ -105,7 +105,7 @@ async fn json_logs_have_only_documented_fields() -> anyhow::Result<()> {
     );
     let unknown = of("no handler knows this job name; its jobs are rescheduled")?;
     assert_eq!(unknown["queue"], HOSTILE);
-    // What it tells people is a line too.
+    // Messages for people are lines too.
     of("stopping gracefully; a second signal stops at once")?;
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Mails over TLS, with a password, to a real server: its certificate is made here, and known to
-//! the relay by SSL_CERT_FILE.
+//! Mails over TLS with a password to a real server. Its certificate is made here, and the relay
+//! trusts it by SSL_CERT_FILE.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use crate::stage::{self, BOUND, CommandOutput, Stage};
 
 const USER: &str = "ada@example.com";
 const PASSWORD: &str = "p:w @geheim%";
-/// The same, as a URL has them.
+/// The login percent-encoded for a URL.
 const LOGIN: &str = "ada%40example.com:p%3Aw%20%40geheim%25";
 
 struct Setup {
@@ -44,7 +44,8 @@ impl Setup {
         }))
     }
 
-    /// A server that requires this protection, a route to it with this login, and an enqueued mail.
+    /// Starts a server that requires TLS, writes a route to it with this login, and enqueues a
+    /// mail.
     async fn serve(&self, scheme: &str, login: &str) -> anyhow::Result<Smtp> {
         let server = Smtp::start_guarded(&self.guarded)?;
         let port = server.port();
@@ -53,7 +54,7 @@ impl Setup {
         Ok(server)
     }
 
-    /// A route to this address, and an enqueued mail.
+    /// Writes a route to this address and enqueues a mail.
     async fn route(&self, to: &str) -> anyhow::Result<()> {
         let route = format!(
             "[route.mail]\nto = \"{to}\"\nmail_from = \"us@example.com\"\n\
@@ -65,7 +66,7 @@ impl Setup {
         Ok(client.batch_execute(enqueue).await?)
     }
 
-    /// `relay` with these arguments, which trusts the certificate if that is asked for.
+    /// Starts `relay` with these arguments; it trusts the certificate if `trusts` is set.
     fn relay(&self, arguments: &[&str], trusts: bool) -> anyhow::Result<Child> {
         let mut command = self.stage.command(&[&["relay", "run"], arguments].concat());
         command.env("DATABASE_URL", self.database.url());
@@ -75,8 +76,8 @@ impl Setup {
         Child::spawn(&mut command)
     }
 
-    /// Relays until it says why nothing is sent. No attempt was counted, and nothing that it wrote
-    /// has the password.
+    /// Runs a relay until it reports why nothing is sent. Checks that no attempt was counted and
+    /// that no output has the password.
     async fn complaint(&self, trusts: bool) -> anyhow::Result<String> {
         let mut relay = self.relay(&[], trusts)?;
         let mut output = String::new();

@@ -1,5 +1,5 @@
-//! The command, observed from outside: what it prints, what it exits with, what it leaves in the
-//! database and on the disk.
+//! Tests of the program as a process: its output, its exit codes, and its effects on the database
+//! and the file system.
 
 mod alerts;
 mod capture;

@@ -1,6 +1,6 @@
-//! A server that refuses what managed platforms refuse: functions about the write-ahead log, a role
-//! that may create no schema, event triggers that rewrite and refuse statements, sessions without
-//! TLS, and a pooler before it.
+//! A server with the restrictions of managed platforms: no functions about the write-ahead log, a
+//! role that may not create schemas, event triggers that rewrite and reject statements, no sessions
+//! without TLS, and a pooler.
 
 use anyhow::{Context as _, ensure};
 use posthaste_testkit::{PgServer, PgVersion, connect, eventually};
@@ -56,7 +56,8 @@ const JOBS: &str = "SELECT posthaste.enqueue('ok', queue => 'mail') FROM generat
       scheduled_at => clock_timestamp() + interval '1 s');
     SELECT posthaste.enqueue('fails', queue => 'mail', max_attempts => 1)";
 
-/// The one text of a statement, without a name that the pooler's next session lacks.
+/// Returns the single value of a statement, without a prepared statement, which the pooler's next
+/// session would lack.
 async fn text(client: &Client, sql: &str) -> anyhow::Result<String> {
     let messages = client.simple_query(sql).await?;
     let row = messages.iter().find_map(|message| match message {
@@ -70,7 +71,7 @@ async fn number(client: &Client, sql: &str) -> anyhow::Result<i64> {
     Ok(text(client, sql).await?.parse()?)
 }
 
-/// All of them end, and those that fail are dead.
+/// Waits until all jobs have ended, and those that fail are dead.
 async fn does_all(client: &Client, says: &str) -> anyhow::Result<()> {
     let dead = "SELECT count(*) FROM posthaste.dead";
     let before = number(client, dead).await?;
@@ -130,7 +131,8 @@ async fn every_workflow_works_on_managed_platforms() -> anyhow::Result<()> {
         assert!(!ids.contains(&lacking), "{}", doctor.out);
     }
 
-    // Each life of the server is an epoch there; nobody is refused by it, nor by the pooler.
+    // Each restart of the server is a new epoch there. Neither the server nor the pooler rejects a
+    // session because of it.
     drop(client);
     tokio::task::block_in_place(|| {
         server.stop_immediate()?;

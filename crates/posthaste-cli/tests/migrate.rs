@@ -100,14 +100,14 @@ async fn roles_without_createrole_get_the_sql_to_run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A migration waits for somebody who has a table that it writes.
+/// A migration waits for a session that holds a table which the migration writes.
 #[tokio::test(flavor = "multi_thread")]
 async fn blocked_migrations_do_not_block_others_for_long() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::empty_database().await?;
     stage.run_on(&database, &["migrate"]).await?.good()?;
     let user = database.client().await?;
-    // As an older version has left it.
+    // As an older version left it.
     user.batch_execute(
         "UPDATE posthaste.migration SET checksum = '', version = '0.0.1' WHERE name = 'functions'",
     )
@@ -155,7 +155,7 @@ async fn migrations_after_a_step_are_printed_alone() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Other tools run it in a transaction or a session of theirs, and go on there.
+/// Other tools run the migration in their transaction or session and continue there.
 #[tokio::test(flavor = "multi_thread")]
 async fn printed_migrations_restore_session_settings() -> anyhow::Result<()> {
     let stage = Stage::new()?;
@@ -186,7 +186,7 @@ async fn printed_migrations_restore_session_settings() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Statement by statement, as a tool does that knows no transaction.
+/// Statement by statement, like a tool without transactions.
 #[tokio::test(flavor = "multi_thread")]
 async fn printed_migrations_build_the_same_schema_statement_by_statement() -> anyhow::Result<()> {
     let stage = Stage::new()?;
@@ -216,7 +216,7 @@ async fn printed_migrations_build_the_same_schema_statement_by_statement() -> an
     Ok(())
 }
 
-/// Everything in the schema, by kind and name.
+/// Returns all objects of the schema, by kind and name.
 async fn objects(database: &posthaste_testkit::TestDb) -> anyhow::Result<Vec<String>> {
     let rows = database
         .client()

@@ -1,4 +1,4 @@
-//! Metrics and spans as a collector of OpenTelemetry gets them.
+//! Metrics and spans as received by an OpenTelemetry collector.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,7 +24,7 @@ use crate::stage::{self, BOUND, Stage};
 
 mod spans;
 
-/// Attributes by their names.
+/// Attributes by name.
 type Named = BTreeMap<String, String>;
 
 fn named(all: &[KeyValue]) -> Named {
@@ -38,17 +38,17 @@ fn named(all: &[KeyValue]) -> Named {
         .collect()
 }
 
-/// A point of a metric: its attributes, and its value or how often something was recorded.
+/// A point of a metric: its name, its attributes, and its value or the number of recorded values.
 type Point = (String, Named, f64);
 
-/// A collector, and what it was sent.
+/// A collector with the data that it received.
 struct Collector {
     url: String,
     spans: Mutex<mpsc::UnboundedReceiver<Span>>,
     points: Arc<std::sync::Mutex<Vec<Point>>>,
     resource: Arc<std::sync::Mutex<Named>>,
     requests: Arc<AtomicUsize>,
-    /// One for each answer that it may give.
+    /// One permit for each response that the collector may send.
     answers: Arc<Semaphore>,
 }
 
@@ -174,7 +174,7 @@ impl Collector {
     }
 }
 
-/// A command that sends often, with more of the environment.
+/// Starts a command that exports often, with additional environment variables.
 fn spawn(
     stage: &Stage,
     database: &TestDb,
@@ -314,7 +314,7 @@ async fn the_exporter_sends_the_metrics_of_the_database() -> anyhow::Result<()> 
     Ok(())
 }
 
-/// How often the log reports that the collector takes nothing.
+/// Returns how many times the log reports that the collector does not accept data.
 fn warnings(child: &Child) -> usize {
     let stderr = child.stderr();
     stderr
@@ -381,7 +381,7 @@ async fn a_hanging_otlp_collector_slows_no_job_and_buffers_are_bounded() -> anyh
         Ok(number(&client, left).await? == 0)
     })
     .await?;
-    // One batch at the collector, and one that waits: the rest was dropped.
+    // One batch is at the collector and one is waiting; the others were dropped.
     drop(held);
     worker.terminate()?;
     assert!(worker.exit(BOUND).await?.success());

@@ -1,5 +1,5 @@
-//! Every command once more through PgBouncer in transaction mode, without named statements, whose
-//! server sessions take turns.
+//! Every command through PgBouncer in transaction mode, which gives each transaction any of its
+//! server sessions and supports no named statements here.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::stage::{BOUND, CommandOutput, Stage};
 use crate::tree;
 
-/// A folder, a database behind the pooler, and which commands were run on it.
+/// A folder, a database with a pooler in front, and the commands that were run on it.
 struct Pooled {
     stage: Stage,
     url: String,
@@ -28,7 +28,7 @@ impl Pooled {
         self.stage.run_with_url(&self.url, &arguments).await
     }
 
-    /// What a command that went well has printed.
+    /// Returns the output of a successful command.
     async fn good(&mut self, line: &str) -> anyhow::Result<String> {
         let output = self.run(line).await?;
         output.good().with_context(|| line.to_owned())
@@ -36,7 +36,7 @@ impl Pooled {
 }
 
 const WITHOUT_A_DATABASE: [&str; 5] = ["completions", "health", "init", "manual", "two-phase"];
-/// They connect to the server itself, which must have wal_level = logical.
+/// It connects to the server directly, which must have wal_level = logical.
 const BY_REPLICATION: &str = "capture";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,7 +74,7 @@ async fn every_command_passes_through_pgbouncer() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Each command at least once.
+/// Runs each command at least once.
 async fn round(pooled: &mut Pooled, db: &TestDb) -> anyhow::Result<()> {
     pooled.good("migrate --roles").await?;
     let proof = pooled.good("demo --once files").await?;
@@ -142,7 +142,7 @@ async fn round(pooled: &mut Pooled, db: &TestDb) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A command that serves: what it shows at this path.
+/// Starts a command that serves, and checks its page at this path.
 async fn served(pooled: &mut Pooled, command: &str, path: &str, shown: &str) -> anyhow::Result<()> {
     pooled.commands.insert(command.to_owned());
     let mut serves = pooled.stage.command(&[command, "--listen", "127.0.0.1:0"]);
@@ -152,7 +152,7 @@ async fn served(pooled: &mut Pooled, command: &str, path: &str, shown: &str) -> 
     let root: Vec<&str> = address.split('/').take(3).collect();
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::builder().no_proxy().build()?;
-    // More than one poll, each by another session.
+    // More than one poll, each in another session.
     for _ in 0..3 {
         let page = client
             .get(format!("{}{path}", root.join("/")))
@@ -166,7 +166,7 @@ async fn served(pooled: &mut Pooled, command: &str, path: &str, shown: &str) -> 
     Ok(())
 }
 
-/// Relays, of a queue without jobs.
+/// Relays of a queue without jobs.
 async fn relay(pooled: &mut Pooled) -> anyhow::Result<()> {
     let route = "[route.lines]\nto = \"stdout:\"\nordered = true\n";
     pooled.stage.write("posthaste.toml", route)?;
@@ -186,7 +186,7 @@ async fn sync(pooled: &mut Pooled, db: &TestDb) -> anyhow::Result<()> {
     let synced = "[sync.pages]\ntable = 'page'\nindex = 'postgres:'\ndelay = '0s'\nperiod = '1s'\n";
     pooled.stage.write("posthaste.toml", synced)?;
     pooled.good("sync install").await?;
-    // It reads the rows as the sync does; an index in Postgres is not one to be made anew.
+    // The rebuild reads rows as the sync does; an index in Postgres cannot be rebuilt.
     let refused = pooled.run("sync rebuild pages").await?;
     ensure!(refused.good().is_err(), "it was made anew");
     pooled.good("sync reindex pages --all").await?;
@@ -197,7 +197,7 @@ async fn sync(pooled: &mut Pooled, db: &TestDb) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A worker, which works on all that there is.
+/// Runs a worker until all jobs have ended.
 async fn work(pooled: &mut Pooled, db: &TestDb, command: &str) -> anyhow::Result<()> {
     pooled.commands.insert(command.into());
     let arguments = [

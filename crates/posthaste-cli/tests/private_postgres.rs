@@ -91,7 +91,7 @@ async fn servers_left_by_a_killed_command_are_adopted_and_stopped() -> anyhow::R
 #[tokio::test(flavor = "multi_thread")]
 async fn two_commands_share_the_private_server_and_the_last_one_stops_it() -> anyhow::Result<()> {
     let stage = Stage::new()?;
-    // At once, on a folder in which there is nothing: only one of them makes the database.
+    // Concurrently in an empty folder: only one of them makes the database.
     let (one, other) = tokio::join!(stage.run(&["migrate"]), stage.run(&["migrate"]));
     one?.good()?;
     other?.good()?;
@@ -112,8 +112,8 @@ async fn two_commands_share_the_private_server_and_the_last_one_stops_it() -> an
 async fn a_stale_pid_file_of_a_live_foreign_process_is_ignored() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     stage.run(&["migrate"]).await?.good()?;
-    // After a reboot the number may belong to anybody. The stranger runs as the server's user,
-    // which is the case that Postgres itself cannot tell from a server.
+    // After a reboot any process may have the id. This one runs as the server's user: Postgres
+    // itself cannot distinguish it from a server.
     let data = stage.private("data");
     let owner = fs::metadata(&data)?;
     let mut sleep = std::process::Command::new("sleep");
@@ -189,7 +189,7 @@ async fn folders_the_server_cannot_access_are_avoided() -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(()); // Then the server runs as ourselves, and nothing is hidden from it.
     }
-    // The name depends on the folder, which does not exist yet: it is removed by hand below.
+    // The name depends on the folder, which does not exist yet: it is removed below.
     let stage = Stage::with_mode(0o700, "")?;
     let path = std::os::unix::ffi::OsStrExt::as_bytes(stage.folder.as_os_str());
     let hash: String = Sha256::digest(path)
@@ -277,7 +277,7 @@ async fn folders_without_server_programs_are_reported() -> anyhow::Result<()> {
     let mut command = stage.command(&["migrate"]);
     command.env("PATH", "/nowhere");
     let output = stage::CommandOutput::by(posthaste_testkit::Child::spawn(&mut command)?).await?;
-    // On a machine whose packages hold a Postgres it is found without PATH.
+    // If a package of the machine contains Postgres, it is found without PATH.
     assert!(
         output.code == Some(0) || output.err.contains("no Postgres found"),
         "{output:?}"
@@ -285,12 +285,13 @@ async fn folders_without_server_programs_are_reported() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A server that some other process started removes its file a moment before it ends.
+/// Waits for the end of a server: one that another process started removes its file a moment before
+/// it ends.
 async fn gone(server: u32) -> anyhow::Result<()> {
     eventually(BOUND, "the server is gone", async || Ok(!is_alive(server))).await
 }
 
-/// Kills a server and all its processes, as the end of the machine would.
+/// Kills a server and all its processes, like a crash of the machine.
 fn kill_group(server: u32) -> anyhow::Result<()> {
     let leader = rustix::process::Pid::from_raw(server.cast_signed());
     let leader = leader.ok_or_else(|| anyhow::anyhow!("no server"))?;

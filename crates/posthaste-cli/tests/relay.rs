@@ -1,5 +1,5 @@
-//! `posthaste relay run` and `relay preview`: routes of a file, to lines on standard output and to
-//! a real Redis.
+//! `posthaste relay run` and `relay preview`: routes of a file, to standard output and to a real
+//! Redis.
 
 mod few_files;
 mod secret;
@@ -25,7 +25,7 @@ async fn enqueue(client: &Client, jobs: i32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the lines on standard output say that was sent.
+/// Returns the numbers of the jobs that the lines on standard output report as sent.
 fn sent(lines: &[String]) -> anyhow::Result<Vec<i64>> {
     let numbers = lines.iter().map(|line| {
         let line: Value = serde_json::from_str(line)?;
@@ -108,7 +108,7 @@ async fn a_relay_with_a_closed_stdout_ends_without_an_attempt() -> anyhow::Resul
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     stage.write("posthaste.toml", LINES)?;
-    // More than the pipe and its reader have room for.
+    // More than the pipe and its reader can buffer.
     enqueue(&client, 3_000).await?;
     let mut command = stage.through(
         "bash",
@@ -329,7 +329,7 @@ async fn a_standby_relay_continues_in_order_after_a_kill() -> anyhow::Result<()>
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
     stage.write("posthaste.toml", ORDERED)?;
-    // So slow that it is killed in the midst of them.
+    // So slowly that it is killed while it sends them.
     client
         .batch_execute("SELECT posthaste.limit_rate('a', 50, burst => 10)")
         .await?;
@@ -348,7 +348,7 @@ async fn a_standby_relay_continues_in_order_after_a_kill() -> anyhow::Result<()>
         Ok(number(&client, "SELECT count(*) FROM posthaste.job").await? == 0)
     })
     .await?;
-    // The last line of who was killed may be half a line.
+    // The last line of a killed process may be incomplete.
     let mut lines = first.stdout();
     lines.retain(|line| line.ends_with('}'));
     ensure!(lines.len() < 200, "it was killed too late");

@@ -1,5 +1,5 @@
-//! What is logged: nothing of what is carried, and no secret, whatever the library of a destination
-//! has to say at the level that is on.
+//! The log contains no payload and no secret, whichever messages a destination's library logs at
+//! the enabled level.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -23,7 +23,7 @@ const MARK: &str = "geheim7719";
 /// The default log filter, and every message of our own crates.
 const LOG: &str = "warn,deadpool_postgres=error,posthaste=trace";
 
-/// A route to each destination that is there, under its queue's name.
+/// Returns a route to each available destination, under its queue's name.
 async fn routes(stage: &Stage, test: &str) -> anyhow::Result<(BTreeMap<String, String>, Servers)> {
     let mut servers = Servers::default();
     let mut routes = BTreeMap::new();
@@ -51,7 +51,7 @@ async fn routes(stage: &Stage, test: &str) -> anyhow::Result<(BTreeMap<String, S
         let proxy = proxy.await?;
         let url = format!("amqp://guest:guest@{}/relay", proxy.address());
         let header = format!("headers = {{ token = \"{MARK}\" }}\n");
-        // Nobody has declared a queue for it: it comes back.
+        // No queue is declared for it: the message is returned.
         add(
             "rabbitmq",
             &url,
@@ -68,7 +68,7 @@ async fn routes(stage: &Stage, test: &str) -> anyhow::Result<(BTreeMap<String, S
     if are_here(test, &[Receiver::Nats]) {
         let nats = Nats::start()?;
         let header = format!("headers = {{ token = \"{MARK}\" }}\n");
-        // No stream takes this subject.
+        // No stream has this subject.
         let allow = "allow_unsafe = [\"stream\"]\nsubject = \"none\"\n";
         add("nats", &nats.url(), &format!("{header}{allow}"));
         servers.nats = Some(nats);
@@ -118,7 +118,7 @@ async fn routes(stage: &Stage, test: &str) -> anyhow::Result<(BTreeMap<String, S
 #[derive(Default)]
 struct Servers {
     redis: Option<Redis>,
-    /// Others go on with the server.
+    /// Other tests continue to use the server.
     rabbitmq: Option<Proxy>,
     nats: Option<Nats>,
     smtp: Option<Smtp>,
@@ -147,7 +147,7 @@ async fn destinations_log_neither_payloads_nor_secrets() -> anyhow::Result<()> {
         .env("SSL_CERT_FILE", stage.folder.join("certificate.pem"));
     let mut relay = Child::spawn(&mut command)?;
     relay.error_line("Ctrl-C stops", BOUND).await?;
-    // How many relays are so, by the last that each wrote.
+    // Counts the relays in this state, by the last report of each.
     let relays = async |are: &str| {
         let relays = format!(
             "SELECT count(*) FILTER (WHERE {are}) FROM (
@@ -162,7 +162,7 @@ async fn destinations_log_neither_payloads_nor_secrets() -> anyhow::Result<()> {
         )
     })
     .await?;
-    // They go while connections are open.
+    // The servers end while connections are open.
     drop(servers);
     let again = "SELECT posthaste.enqueue('mail', jsonb_build_object('text', $2::text), queue => q)
         FROM unnest($1::text[]) q, generate_series(1, 20)";
@@ -193,7 +193,7 @@ async fn destinations_log_neither_payloads_nor_secrets() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A search server that rejects every request and echoes its credentials.
+/// Starts a search server that rejects every request and echoes its credentials.
 async fn refuses() -> anyhow::Result<std::net::SocketAddr> {
     let answer = async |headers: HeaderMap, body: String| {
         let key = headers.get("authorization");
@@ -206,7 +206,7 @@ async fn refuses() -> anyhow::Result<std::net::SocketAddr> {
     Ok(address)
 }
 
-/// Stops it, and reads all that it printed and all that the database has about it.
+/// Stops a process, and checks all its output and its reports in the database.
 async fn says_no_secret(mut child: Child, stage: &Stage, database: &TestDb) -> anyhow::Result<()> {
     let status = stage
         .run_on(database, &["status", "--json"])
@@ -221,7 +221,7 @@ async fn says_no_secret(mut child: Child, stage: &Stage, database: &TestDb) -> a
     child.terminate()?;
     child.exit(BOUND).await?;
     let output = [child.stdout(), child.stderr(), vec![status, doctor, errors]].concat();
-    // A password travels as base64 too.
+    // A password is sent as base64 too.
     for secret in [MARK, "YWRhOmdlaGVpbTc3MTk", &MARK.to_uppercase()] {
         for line in &output {
             anyhow::ensure!(!line.contains(secret), "{line}");

@@ -1,4 +1,5 @@
-//! The unit for systemd and the container file: what they start is started here, and gets ready.
+//! The systemd unit and the container file: the commands that they start are started here and
+//! become ready.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,8 +12,7 @@ use posthaste_testkit::{Child, eventually, ran};
 use crate::exporter::{got, served};
 use crate::stage::{self, BOUND, Stage};
 
-/// What the files say, and what stands for it here: a program that is there, and commands as this
-/// program knows them.
+/// Commands of the files that are replaced here by existing programs.
 const HERE: [(&str, &str); 1] = [("/usr/local/bin/send-mail", "true")];
 const TABLE: &str = "CREATE TABLE page (id bigint PRIMARY KEY, title text)";
 const FILE: &str = "[route.audit]\nto = 'stdout:'\nqueue = 'audit'\n\
@@ -22,14 +22,14 @@ fn operate(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operate")).join(name)
 }
 
-/// The settings of a unit.
+/// Returns the settings of a unit.
 fn settings(unit: &str) -> BTreeMap<&str, &str> {
     let lines = unit.lines().filter(|line| !line.starts_with('#'));
     lines.filter_map(|line| line.split_once('=')).collect()
 }
 
-/// The variables of a file for EnvironmentFile=, and those of lines that are comments there; of
-/// several with one name the first that is not a comment counts.
+/// Returns the variables of a file for EnvironmentFile=, and those of commented lines. If a
+/// commented name occurs several times, the first one counts.
 fn variables(text: &str) -> (BTreeMap<String, String>, Vec<(String, String)>) {
     let (mut set, mut others) = (BTreeMap::new(), Vec::new());
     for line in text.lines() {
@@ -51,7 +51,8 @@ fn variables(text: &str) -> (BTreeMap<String, String>, Vec<(String, String)>) {
     (set, others)
 }
 
-/// The words of ExecStart= as systemd makes them: `$NAME` is split at blanks, `${NAME}` is not.
+/// Returns the words of ExecStart= as systemd splits them: `$NAME` is split at blanks, `${NAME}` is
+/// not.
 fn words(exec: &str, variables: &BTreeMap<String, String>) -> anyhow::Result<Vec<String>> {
     let value = |name: &str| variables.get(name).with_context(|| format!("no {name}"));
     let mut words = Vec::new();
@@ -142,7 +143,7 @@ async fn gets_ready(process: &mut Child) -> anyhow::Result<()> {
 fn systemd_analyze_rates_the_unit_as_secure() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let unit = fs::read_to_string(operate("systemd/posthaste@.service"))?;
-    // It checks that the program exists.
+    // systemd checks that the program exists.
     let program = stage.program().to_str().context("an odd path")?;
     let unit = unit.replace("/usr/local/bin/posthaste ", &format!("{program} "));
     let path = stage.write("posthaste@mail.service", &unit)?;

@@ -1,4 +1,4 @@
-//! A folder in which commands are run, and the databases that they are run on.
+//! A folder in which commands run, and the databases that they use.
 
 use std::fs;
 use std::io::Write as _;
@@ -14,11 +14,11 @@ use anyhow::Context as _;
 use posthaste_testkit::{Child, PgServer, PgVersion, TestDb};
 use tokio_postgres::Client;
 
-/// Longer than any command takes that ends by itself.
+/// Longer than the duration of any command that ends without a signal.
 pub(crate) const BOUND: Duration = Duration::from_secs(120);
 
-/// Waits for the end of its input, which comes when the test process is gone however that went,
-/// then ends the private server that is at home in folder $1 and removes the folder.
+/// Waits for the end of its input, which occurs when the test process has ended in any way. Then
+/// ends the private server of folder $1 and removes the folder.
 const CLEANER: &str = r#"
 trap '' HUP INT TERM
 while read -r _; do :; done
@@ -36,7 +36,7 @@ rm -rf -- "$1"
 [ -z "$2" ] || rm -rf -- "$2"
 "#;
 
-/// A current directory for commands, with nothing in it.
+/// An empty current directory for commands.
 pub(crate) struct Stage {
     pub(crate) folder: PathBuf,
     cleaner: std::process::Child,
@@ -57,7 +57,7 @@ impl Stage {
         Self::with_mode(0o755, "")
     }
 
-    /// A folder that nobody but its owner can pass through; `besides` is removed with it.
+    /// Makes a folder that only its owner can enter; `besides` is removed with it.
     pub(crate) fn with_mode(mode: u32, besides: &str) -> anyhow::Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -84,7 +84,7 @@ impl Stage {
         })
     }
 
-    /// As [`Stage::new`], for commands that are run by somebody who is not root.
+    /// Like [`Stage::new`], for commands that run as a user other than root.
     pub(crate) fn unprivileged() -> anyhow::Result<Self> {
         let mut stage = Self::new()?;
         if !rustix::process::geteuid().is_root() {
@@ -105,7 +105,7 @@ impl Stage {
         };
         let user = (id()?, id()?);
         std::os::unix::fs::chown(&stage.folder, Some(user.0), Some(user.1))?;
-        // The program as it was built may lie in a folder that is closed to that user.
+        // The program may be in a folder that this user cannot enter.
         let copy = stage.folder.join("posthaste");
         fs::copy(&stage.program, &copy)?;
         fs::set_permissions(&copy, fs::Permissions::from_mode(0o755))?;
@@ -114,7 +114,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// The command with a private Postgres, unless the test sets `DATABASE_URL`.
+    /// Returns the command with a private Postgres, unless the test sets `DATABASE_URL`.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = posthaste_testkit::command(&self.program);
         for (name, _) in std::env::vars_os() {
@@ -133,17 +133,17 @@ impl Stage {
         command
     }
 
-    /// Where the program under test is.
+    /// Returns the path of the program under test.
     pub(crate) fn program(&self) -> &Path {
         &self.program
     }
 
-    /// A command that a shell starts after it has run `line`.
+    /// Returns a command that a shell starts after `line`.
     pub(crate) fn started_by(&self, line: &str, arguments: &[&str]) -> Command {
         self.through("sh", &format!("{line}; exec \"$@\""), arguments)
     }
 
-    /// A command that this shell starts by a script, whose `$@` it is.
+    /// Returns a command that this shell starts by a script with the command as `$@`.
     pub(crate) fn through(&self, shell: &str, script: &str, arguments: &[&str]) -> Command {
         let program = self.command(arguments);
         let mut command = Command::new(shell);
@@ -197,7 +197,7 @@ impl Stage {
         CommandOutput::by(self.spawn_at(url, arguments)?).await
     }
 
-    /// All commands that the help names, by their words.
+    /// Returns all commands that the help lists, by their words.
     pub(crate) async fn commands(&self) -> anyhow::Result<Vec<String>> {
         let mut all = Vec::new();
         for first in self.commands_of(&[]).await? {
@@ -210,7 +210,7 @@ impl Stage {
         Ok(all)
     }
 
-    /// The subcommands that the help names, of this command or of the program.
+    /// Returns the subcommands that the help lists, of this command or of the program.
     pub(crate) async fn commands_of(&self, command: &[&str]) -> anyhow::Result<Vec<String>> {
         let help = self.run(&[&["help"], command].concat()).await?;
         let help = help.good()?;
@@ -218,7 +218,7 @@ impl Stage {
             .split_once("\nCommands:\n")
             .map_or("", |(_, rest)| rest);
         let names = listed.lines().take_while(|line| !line.is_empty());
-        // A long help goes on with spaces in the next line.
+        // A long help continues with an indented line.
         let names = names.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
         let names = names.filter_map(|line| line.split_whitespace().next());
         Ok(names
@@ -243,7 +243,7 @@ impl Stage {
         self.folder.join(".posthaste").join(name)
     }
 
-    /// The number of the private server's process, as its file has it.
+    /// Returns the process id of the private server, as its file has it.
     pub(crate) fn server(&self) -> anyhow::Result<u32> {
         server_of(&self.private("data"))
     }
@@ -288,13 +288,13 @@ impl CommandOutput {
         })
     }
 
-    /// What a command that went well has printed.
+    /// Returns the output of a successful command.
     pub(crate) fn good(self) -> anyhow::Result<String> {
         anyhow::ensure!(self.code == Some(0), "{self:?}");
         Ok(self.out)
     }
 
-    /// The one line of a command that failed.
+    /// Returns the error line of a failed command.
     pub(crate) fn failure(self) -> anyhow::Result<String> {
         anyhow::ensure!(self.code == Some(1), "{self:?}");
         anyhow::ensure!(self.out.is_empty(), "{self:?}");
@@ -311,23 +311,23 @@ pub(crate) async fn database() -> anyhow::Result<TestDb> {
         Ok(())
     })
     .await?;
-    // A worker asks this when it starts.
+    // A worker sends this statement when it starts.
     Ok(copy.greeted("SELECT posthaste.check_identity()"))
 }
 
-/// A database in which there is nothing.
+/// Returns an empty database.
 pub(crate) async fn empty_database() -> anyhow::Result<TestDb> {
     TestDb::empty(PgServer::shared(PgVersion::any())?).await
 }
 
-/// A server whose log is enough for captures, and an empty database on it.
+/// Starts a server with a logical log, and makes an empty database on it.
 pub(crate) async fn with_logical_log() -> anyhow::Result<(PgServer, TestDb)> {
     let server = PgServer::start(PgVersion::any(), &[("wal_level", "logical")])?;
     let database = TestDb::empty(&server).await?;
     Ok((server, database))
 }
 
-/// A server of its own, without prepared transactions, and a database with our roles on it.
+/// Starts a separate server without prepared transactions, and makes a database with our roles.
 pub(crate) async fn with_roles(stage: &Stage) -> anyhow::Result<(PgServer, TestDb, Client)> {
     let server = PgServer::start(PgVersion::any(), &[("max_prepared_transactions", "0")])?;
     let db = TestDb::empty(&server).await?;
@@ -339,7 +339,7 @@ pub(crate) async fn with_roles(stage: &Stage) -> anyhow::Result<(PgServer, TestD
     Ok((server, db, client))
 }
 
-/// A server with a read-only role, and the address of the database for that role.
+/// Starts a server with a read-only role; returns the address of the database for that role.
 pub(crate) async fn somebody_who_looks(
     stage: &Stage,
 ) -> anyhow::Result<(PgServer, TestDb, String)> {

@@ -1,4 +1,4 @@
-//! `posthaste status`: once, and again and again.
+//! `posthaste status`: once, and periodically.
 
 use std::io::Write as _;
 
@@ -34,7 +34,7 @@ async fn status_counts_jobs_by_queue_and_state() -> anyhow::Result<()> {
         stage.run_on(&database, arguments).await?.good()?;
     }
     let table = stage.run_on(&database, &["status"]).await?.good()?;
-    // What has waited for seconds may have done so for a minute on a slow machine.
+    // On a slow machine jobs may have waited for a minute by now.
     let (table, found) = table.split_once("\n\n").context("no findings")?;
     let error = "ERROR worker.none: No worker is running: 3 jobs waiting in 2 queues";
     assert!(found.starts_with(error), "{found}");
@@ -113,8 +113,8 @@ async fn status_watch_redraws_in_place_on_a_terminal() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let database = stage::database().await?;
     let keys = stage.folder.join("keys");
-    // The terminal is that of `script`, which types what comes through the pipe. It starts a shell,
-    // of which Ctrl-C must leave nothing but the command.
+    // `script` makes the terminal and types the input of the pipe. It starts a shell; after Ctrl-C
+    // only the command must remain.
     let mut command = std::process::Command::new("sh");
     command
         .args([
@@ -231,7 +231,8 @@ async fn hostile_names_cannot_control_the_terminal() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Expired, had by a worker that died for the last time, and never confirmed.
+/// Jobs that expired, one that a worker had when it died for the last allowed time, and one that
+/// was never confirmed.
 const ENDING: &str = "INSERT INTO posthaste.job (name, queue, expires_at, kwargs)
     SELECT n.name, n.queue, now() - interval '1 s', '{\"n\": \"geheim\"}'
       FROM (VALUES ('late', 'default', 3), ('crowd', 'nobodys', 20)) n(name, queue, jobs),

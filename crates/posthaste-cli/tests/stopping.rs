@@ -6,10 +6,10 @@ use posthaste_testkit::{Child, eventually, is_alive, number};
 
 use crate::stage::{self, BOUND, Stage};
 
-/// Reading it takes minutes, and storing it takes nothing.
+/// The size of a sparse file in bytes: reading it takes minutes, storing it takes no space.
 const ENDLESS: u64 = 1 << 42;
 
-/// A command whose worker is in the middle of a job that will not end.
+/// Starts a command whose worker is running a job that does not end.
 async fn busy(stage: &Stage, arguments: &[&str]) -> anyhow::Result<Child> {
     let folder = stage.folder.join("files");
     std::fs::create_dir(&folder)?;
@@ -72,7 +72,7 @@ async fn background_and_nohup_workers_react_only_to_sigterm() -> anyhow::Result<
     Ok(())
 }
 
-/// A process whose standard error is a pipe that nobody reads.
+/// A process whose standard error is a pipe without a reader.
 struct Unread(std::process::Child);
 
 impl Drop for Unread {

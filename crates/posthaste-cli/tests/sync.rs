@@ -1,5 +1,5 @@
-//! `posthaste sync run`, `install`, `audit`, `reindex` and `search`: a table and its index
-//! with no Rust at all.
+//! `posthaste sync run`, `install`, `audit`, `reindex` and `search`: a table and its index without
+//! a Rust program.
 
 mod asked;
 mod behind;
@@ -22,11 +22,11 @@ const PAGES: &str = "CREATE TABLE page (id bigint GENERATED ALWAYS
                      INSERT INTO page (title, body) SELECT 'old page ' || n, 'words'
                        FROM generate_series(1, 20) n";
 
-/// What both indexes have in common.
+/// Settings of both indexes.
 const TABLE: &str = "[sync.pages]\ntable = 'page'\ndeleted = 'gone'\ndelay = '0s'\nperiod = '1s'\n\
                      document = { title = 'title', text = 'body' }\n";
 
-/// A database with a prepared table of twenty rows that no index has.
+/// Makes a database with a prepared table of twenty rows that are not in the index.
 async fn with_pages(index: &str) -> anyhow::Result<(Stage, TestDb, Client)> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     let client = database.client().await?;
@@ -39,7 +39,7 @@ async fn with_pages(index: &str) -> anyhow::Result<(Stage, TestDb, Client)> {
     Ok((stage, database, client))
 }
 
-/// An index that has one document: one that has none is filled by itself.
+/// Adds one document to the index: an empty index would be filled automatically.
 async fn with_one_document(
     stage: &Stage,
     database: &TestDb,
@@ -73,12 +73,12 @@ async fn sync_from_scratch(index: &str) -> anyhow::Result<()> {
         (&did[0]["table"], &did[0]["failed"]),
         (&"pages".into(), &0.into())
     );
-    // Why each was written, by the tag of its jobs.
+    // The reasons of writes, by the tag of the jobs.
     let counts = did[0]["counts"].as_array().into_iter().flatten();
-    // The index was empty: jobs that fill it are beside those of the re-index.
+    // The index was empty: it has jobs that fill it and those of the re-index.
     let indexed: u64 = counts
         .filter(|one| one["tag"] == "reindex" || one["tag"] == "fill")
-        // A pass that failed after its write finds equal documents when it is repeated.
+        // A pass that failed after its write finds equal documents when it is retried.
         .filter(|one| one["reason"] == "missing" || one["reason"] == "equal")
         .filter_map(|one| one["jobs"].as_u64())
         .sum();
@@ -101,7 +101,7 @@ async fn sync_from_scratch(index: &str) -> anyhow::Result<()> {
         .collect();
     ids.sort_unstable();
     assert_eq!(ids, ["21", "3"], "{found}");
-    // What it says is what Postgres has now, although the index has an older text.
+    // The result has the present row of Postgres, although the index has an older text.
     client
         .batch_execute(
             "UPDATE page SET body = 'other' WHERE id = 3; DELETE FROM page WHERE id = 21",
@@ -160,7 +160,7 @@ async fn indexes_are_searched_and_audited_beside_a_running_sync() -> anyhow::Res
              ALTER TABLE page ENABLE TRIGGER USER",
         )
         .await?;
-    // The audit says so, and cannot write beside the sync.
+    // The audit reports this, and cannot write while the sync runs.
     let audit = stage.run_on(&database, &["sync", "audit"]).await?;
     assert_eq!(audit.code, Some(3), "{audit:?}");
     assert!(
@@ -178,7 +178,7 @@ async fn indexes_are_searched_and_audited_beside_a_running_sync() -> anyhow::Res
     assert!(status.contains("pages  page"), "{status}");
     sync.terminate()?;
     assert!(sync.exit(BOUND).await?.success());
-    // What it did, at its end.
+    // The totals are printed at the end.
     sync.line("pages: ", BOUND).await?;
     let repair = good(&stage, &database, &["sync", "audit", "--repair"]).await?;
     assert!(
@@ -238,7 +238,7 @@ async fn failed_documents_set_the_exit_code_of_a_sync() -> anyhow::Result<()> {
     assert!(once.out.contains("19 jobs completed"), "{once:?}");
     let expected = "error: pages: documents could not be built or were rejected";
     assert!(once.err.contains(expected), "{once:?}");
-    // Once it can be made, nothing is left to say.
+    // Once the document can be built, no problem is reported.
     client
         .batch_execute(
             "DELETE FROM page WHERE id = 7; SELECT posthaste.retry(queue => 'sync.pages.reindex')",
@@ -362,7 +362,7 @@ async fn repeated_kills_do_not_stop_thousands_of_packages_from_being_indexed() -
         report["changed"].as_u64() > Some(0) && report["deleted"].as_u64() > Some(0),
         "{report}"
     );
-    // The command finds what the run left, and the same count once more, by another hand.
+    // The command finds the documents of the run, and a separate count agrees.
     let audit: Value =
         serde_json::from_str(&good(&stage, &database, &["sync", "audit", "--json"]).await?)?;
     let client = database.client().await?;

@@ -1,4 +1,4 @@
-//! `sslmode` against a server that shows a self-signed certificate and lets nobody in without TLS.
+//! `sslmode` with a server that has a self-signed certificate and rejects connections without TLS.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -47,7 +47,7 @@ async fn tls_is_used_when_offered_and_verified_when_required() -> anyhow::Result
     CommandOutput::by(Child::spawn(&mut command)?)
         .await?
         .good()?;
-    // The certificate is for the address, and not for the name.
+    // The certificate is valid for the address, not for the name.
     let asked = |mode: &str| with(&format!("{mode}sslrootcert={}", certificate.display()));
     let by_name = |mode: &str| asked(mode).replace("127.0.0.1", "localhost");
     for url in [
@@ -67,7 +67,7 @@ async fn tls_is_used_when_offered_and_verified_when_required() -> anyhow::Result
     Ok(())
 }
 
-/// Gives the server a certificate of its own making and has it refuse everything else.
+/// Gives the server a self-signed certificate and makes it reject connections without TLS.
 pub(crate) async fn require_tls(server: &PgServer, stage: &Stage) -> anyhow::Result<PathBuf> {
     let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()])?;
     let (data, certificate) = (server.data(), made.cert.pem());
@@ -103,7 +103,7 @@ fn put(path: &Path, content: &str, uid: u32, gid: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says to the one that connects that it is who this certificate names.
+/// Returns a TLS acceptor with this certificate.
 pub(crate) fn acceptor(
     made: &rcgen::CertifiedKey<rcgen::KeyPair>,
 ) -> anyhow::Result<tokio_rustls::TlsAcceptor> {

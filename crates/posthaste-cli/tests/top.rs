@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::stage::{self, BOUND, Stage};
 
-/// Two queues, of which one is late, and somebody who keeps rows.
+/// Two queues, one of them late, and a session that holds rows.
 const JOBS: &str = "SELECT posthaste.enqueue('a', queue => 'mail') FROM generate_series(1, 3);
                     SELECT posthaste.enqueue('b', queue => 'later',
                                              scheduled_at => now() + interval '1 day')";
@@ -53,7 +53,7 @@ async fn top_shows_late_queues_findings_and_holders_of_rows() -> anyhow::Result<
     Ok(())
 }
 
-/// Reports its pid, and afterwards how the terminal is set.
+/// Reports its process id, and afterwards the settings of the terminal.
 const RUN: &str = r#"
 trap : INT
 sh -c 'echo $$ >pid; exec "$0" "$@"' "$@"
@@ -61,7 +61,7 @@ code=$?
 stty -a
 exit "$code"
 "#;
-/// The same for a shell with job control: on a key it continues a program that was stopped.
+/// The same for a shell with job control: on a key it continues a stopped program.
 const CONTINUE: &str = r#"
 set -m
 "$@"
@@ -70,11 +70,11 @@ echo stopped
 read -r _
 fg
 "#;
-/// Begins and ends the screen on which frames are drawn.
+/// The sequences that begin and end the screen of frames.
 const BEGIN: &str = "\x1b[?1049h";
 const END: &str = "\x1b[?1049l";
 
-/// A terminal of its own, on which a shell runs top.
+/// A separate terminal on which a shell runs top.
 struct Screen {
     top: Child,
     keys: std::fs::File,
@@ -94,7 +94,7 @@ impl Screen {
             let made = Command::new("mkfifo").arg(&fifo).status()?;
             anyhow::ensure!(made.success(), "no fifo");
         }
-        // Without what the one before wrote.
+        // Without the output of the previous run.
         let _ = std::fs::remove_file(folder.join("record"));
         let size = "stty cols 120 rows 40; tty >tty";
         std::fs::write(folder.join("run"), format!("{size}\n{shell}"))?;
@@ -103,12 +103,12 @@ impl Screen {
         let mut command = stage.through("sh", terminal, &arguments);
         command.env("DATABASE_URL", database.url());
         let top = Child::spawn(&mut command)?;
-        // Opened when the other end is.
+        // Opened once the other end is open.
         let keys = std::fs::OpenOptions::new().write(true).open(fifo)?;
         Ok(Self { top, keys, folder })
     }
 
-    /// A terminal of this size to which these bytes were written.
+    /// Returns an emulated terminal of this size to which these bytes were written.
     fn emulated(bytes: &[u8], rows: u16, columns: u16) -> anyhow::Result<vt100::Parser> {
         let size = |cells| NonZeroU16::new(cells).context("no cells");
         let mut parser = vt100::Parser::new(size(rows)?, size(columns)?, 0);
@@ -153,7 +153,7 @@ impl Screen {
         self.is_restored()
     }
 
-    /// Fails unless the terminal is set as before, with the screen and the cursor of before.
+    /// Fails unless the terminal has its previous settings, screen and cursor.
     fn is_restored(&self) -> anyhow::Result<()> {
         let screen = self.screen()?;
         let screen = screen.screen();
@@ -172,7 +172,7 @@ impl Screen {
 async fn top_restores_the_terminal_on_q() -> anyhow::Result<()> {
     let (stage, database) = (Stage::new()?, stage::database().await?);
     database.client().await?.batch_execute(JOBS).await?;
-    // A terminal that does not report its size, and at the end how it is set.
+    // A terminal that does not report its size; at the end its settings are printed.
     let terminal = r#"exec script -qec "$*; s=\$?; stty -a; exit \$s" /dev/null"#;
     let mut command = stage.through("sh", terminal, &["top", "--every", "1h"]);
     command.env("DATABASE_URL", database.url());
@@ -227,7 +227,7 @@ async fn ctrl_z_restores_the_terminal_until_top_is_continued() -> anyhow::Result
     screen.press(b"j", "> mail").await?;
     screen.quit().await?;
 
-    // Nobody could continue the programs of a session without a shell.
+    // In a session without a shell no process could continue the program.
     let mut screen = Screen::start(&stage, &database, RUN, &["--every", "1h"])?;
     screen.shows("q quits").await?;
     screen.keys.write_all(b"\x1a")?;

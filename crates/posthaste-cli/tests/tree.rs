@@ -1,4 +1,4 @@
-//! Folders full of files whose names are as odd as names may be.
+//! Folders of files with unusual names.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-/// Names that broke some program once.
+/// Names that caused errors in programs.
 const ODD: [&[u8]; 10] = [
     b"new\nline",
     b"not utf-8 \xff\xfe",
@@ -20,8 +20,8 @@ const ODD: [&[u8]; 10] = [
     b"\t\r\x7f",
 ];
 
-/// Makes `folder` with `files` regular files below it, the odd ones among them, and beside them
-/// what must not be followed or opened: links and a pipe.
+/// Makes `folder` with `files` regular files below it, some with unusual names, and with links and
+/// a pipe that must not be followed or opened.
 pub(crate) fn make(folder: &Path, files: usize) -> anyhow::Result<()> {
     fs::create_dir(folder)?;
     for (n, name) in ODD.iter().enumerate() {

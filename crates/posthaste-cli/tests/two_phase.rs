@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::stage::{BOUND, CommandOutput, Stage};
 
-/// Commands on indexes of their own, unless this machine has no OpenSearch.
+/// Commands on separate indexes, if this machine has OpenSearch.
 struct Place {
     stage: Stage,
     server: &'static OpenSearch,
@@ -27,7 +27,7 @@ fn place(test: &str) -> anyhow::Result<Option<Place>> {
     Ok(Some(Place { stage, server }))
 }
 
-/// A command on the server in memory.
+/// Runs a command on the server in memory.
 async fn at_the_fake(
     stage: &Stage,
     fake: &FakeElastic,
@@ -67,7 +67,7 @@ async fn two_phase_commands_work_without_a_database() -> anyhow::Result<()> {
     };
     let unfit = place.run(&["recover", "--once"]).await?.failure()?;
     assert!(unfit.contains("cli-documents is not there"), "{unfit}");
-    // By itself it makes replicas, for which this server has no node: it says so at once, and makes
+    // By default it makes replicas, for which this server has no node: it fails at once and makes
     // nothing.
     let alone = place.run(&["prepare"]).await?.failure()?;
     assert!(alone.contains("--replicas 0"), "{alone}");
@@ -173,7 +173,7 @@ async fn audits_with_findings_exit_with_3_and_name_them() -> anyhow::Result<()> 
         return Ok(());
     };
     place.opened().await?;
-    // Somebody changes a balance by hand.
+    // A client changes a balance directly.
     let url = format!(
         "{}/cli-audit-documents/_doc/bob?refresh=true",
         place.server.url()
@@ -197,7 +197,7 @@ async fn recovery_runs_until_stopped() -> anyhow::Result<()> {
     };
     let arguments = ["two-phase", "recover", "--older-than", "0", "--every", "1"];
     let mut recovery = place.stage.spawn(&arguments)?;
-    // Nothing is there yet: it says so, and goes on.
+    // The indexes do not exist yet: the command reports that and continues.
     recovery
         .error_line("nothing was recovered: ", BOUND)
         .await?;
@@ -217,9 +217,9 @@ async fn recovery_reports_a_pass_despite_a_failed_listing() -> anyhow::Result<()
     let (stage, fake) = (Stage::new()?, FakeElastic::start(1).await?);
     let run = async |arguments: &[&str]| at_the_fake(&stage, &fake, arguments).await;
     run(&["prepare", "--replicas", "0"]).await?.good()?;
-    // Both indexes are checked, one is refreshed, then the server is asked for its version and for
-    // those that are due at a moment that is opened and closed; then the server is gone for a
-    // moment.
+    // Both indexes are checked and one is refreshed. Then the version is requested, a point in time
+    // is opened, transactions that are due are searched, and it is closed. Then the server is
+    // unavailable for a moment.
     let before = [None; 7].into_iter();
     fake.plan(before.chain([Some(Fault::UnavailableBefore)]));
     let output = run(&["recover", "--once"]).await?;
@@ -324,7 +324,7 @@ async fn errors_are_one_line_without_secrets() -> anyhow::Result<()> {
         assert_eq!(stage.run(wrong).await?.code, Some(2), "{wrong:?}");
     }
     stage.write("none", "")?;
-    // Refused before anything is asked of anybody.
+    // Rejected before any request is sent.
     for (wrong, rule) in [
         (["a", "a", "1"], "one effect for each document"),
         (["a", "b", "0"], "from 1 to 2^53"),

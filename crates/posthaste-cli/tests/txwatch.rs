@@ -1,4 +1,5 @@
-//! `posthaste txwatch` against real servers: what it finds, what it ends and never touches.
+//! `posthaste txwatch` on real servers: the transactions that it finds, those that it ends, and
+//! those that it never ends.
 
 mod replica_readers;
 
@@ -8,12 +9,12 @@ use tokio_postgres::Client;
 
 use crate::stage::{self, CommandOutput, Stage};
 
-/// A transaction of this role is open for long enough at once.
+/// With these rules each transaction of this role is open for too long at once.
 const RULES: &str = "act = true\nevery = '1s'\nterminations_per_minute = 100\n\
                      [[txwatch.rule]]\napplication = 'pg_dump'\n\
                      [[txwatch.rule]]\nwarn = '0s'\nterminate = '1s'\n";
 
-/// A server on which roles that are not superusers hold transactions.
+/// Starts a server with roles that are not superusers.
 async fn server_with_roles(stage: &Stage) -> anyhow::Result<(PgServer, TestDb, Client)> {
     let settings = [("max_prepared_transactions", "4"), ("wal_level", "logical")];
     let server = PgServer::start(PgVersion::any(), &settings)?;
@@ -32,7 +33,7 @@ async fn server_with_roles(stage: &Stage) -> anyhow::Result<(PgServer, TestDb, C
     Ok((server, db, owner))
 }
 
-/// The database's URL for another role.
+/// Returns the database's URL for another role.
 fn url_of(url: &str, role: &str, application: &str) -> String {
     let url = url.replacen("://postgres@", &format!("://{role}@"), 1);
     let sign = if url.contains('?') { '&' } else { '?' };
@@ -73,7 +74,7 @@ async fn txwatch_only_warns_by_default() -> anyhow::Result<()> {
     let query = pass["findings"][0]["query"].as_str().unwrap_or_default();
     assert!(query.contains("SELECT ? FROM pg_class"), "{query}");
     assert!(!output.out.contains("geheim") && !output.err.contains("geheim"));
-    // A dry run records nothing and ends nobody.
+    // A dry run records nothing and ends no session.
     held.batch_execute("SELECT 1").await?;
     let recorded = "SELECT count(*) FROM posthaste.txwatch_action";
     assert_eq!(number(&owner, recorded).await?, 0);
@@ -116,11 +117,11 @@ async fn old_transactions_are_ended_except_allowed_ones() -> anyhow::Result<()> 
         connect(&url_of(db.url(), "app", "pg_dump")).await?,
     );
     held.batch_execute(open).await?;
-    // A role may lift the server's timeouts for itself; the supervisor does not ask it.
+    // A role may disable the server's timeouts for itself; the supervisor ignores that.
     held.batch_execute("SET statement_timeout = 0").await?;
     dump.batch_execute(open).await?;
-    // The superuser's own transaction, a slot and a prepared one are named at most. A slot waits
-    // for what has written to end, so it comes first.
+    // The superuser's own transaction, a slot and a prepared transaction are reported, never ended.
+    // Creating a slot waits for writing transactions to end, so it comes first.
     owner
         .batch_execute("SELECT pg_create_logical_replication_slot('unread', 'test_decoding')")
         .await?;
@@ -150,7 +151,7 @@ async fn old_transactions_are_ended_except_allowed_ones() -> anyhow::Result<()> 
         number(&owner, "SELECT count(*) FROM pg_prepared_xacts").await?,
         1
     );
-    // Recorded before it was done, with its result.
+    // Each step is recorded before it is executed, with its result.
     let steps: Vec<(String, String)> = owner
         .query(
             "SELECT action, result FROM posthaste.txwatch_action WHERE application = 'report'
@@ -210,7 +211,7 @@ async fn txwatch_ends_long_readers_on_a_replica() -> anyhow::Result<()> {
         ("wal_receiver_status_interval", "1s"),
     ];
     let follower = server.start_replica(&feedback)?;
-    // Unwatched, the follower is a problem.
+    // A follower that is not watched is a problem.
     stage.write("posthaste.toml", &format!("[txwatch]\n{RULES}"))?;
     eventually(stage::BOUND, "the follower streams", async || {
         let (_, pass) = once(&stage, &db, &["--dry-run"]).await?;

@@ -1,4 +1,4 @@
-//! `up`: a system for one's own jobs, without a demo.
+//! `up`: a system for a user's own jobs, without a demo.
 
 use posthaste_testkit::{eventually, is_alive, number};
 
@@ -18,7 +18,7 @@ async fn up_without_file_or_handler_reports_waiting_jobs() -> anyhow::Result<()>
         output.contains("--exec") && output.contains("--http") && output.contains("posthaste.toml"),
         "{output}"
     );
-    // The schema is there, for who comes with that address and for the commands in this folder.
+    // The schema exists, for clients with that address and for commands in this folder.
     let client = stage.client().await?;
     stage.run(&["jobs", "enqueue", "x"]).await?.good()?;
     assert_eq!(number(&client, OPEN_JOBS).await?, 1);
@@ -76,7 +76,7 @@ async fn init_writes_a_working_file_and_never_overwrites_it() -> anyhow::Result<
     let mut up = stage.spawn_on(&database, &["up"])?;
     up.error_line("running routes, captures and syncs only", BOUND)
         .await?;
-    // As the head of the file says.
+    // As the beginning of the file describes.
     let enqueue = [
         "jobs",
         "enqueue",

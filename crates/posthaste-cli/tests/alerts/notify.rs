@@ -1,4 +1,4 @@
-//! The jobs of `posthaste alerts --notify`: each beginning and each end once, whatever fails.
+//! The jobs of `posthaste alerts --notify`: each beginning and each end once, despite failures.
 
 use std::process::Stdio;
 
@@ -33,7 +33,7 @@ async fn two_processes_notify_once_and_ignore_the_notification_queue() -> anyhow
     for child in &mut both {
         child.line("ends: queue.no_worker (mail)", BOUND).await?;
     }
-    // A process enqueues what it printed before its next read.
+    // A process enqueues the printed events before its next read.
     for child in &mut both {
         child.terminate()?;
         assert!(child.exit(BOUND).await?.success());
@@ -48,11 +48,11 @@ async fn two_processes_notify_once_and_ignore_the_notification_queue() -> anyhow
     Ok(())
 }
 
-/// Lines that say that a queue is long, and that it is so no more.
+/// Fields of the beginning and of the end of an alert about a long queue.
 const BEGINS: &str = "\"event\":\"begins\",\"id\":\"queue.long\"";
 const ENDS: &str = "\"event\":\"ends\",\"id\":\"queue.long\"";
 
-/// New sessions may write or not, and old ones are ended: as when a replica answers for a while.
+/// Allows new sessions to write or not, and ends the others, as when a replica answers for a while.
 async fn let_write(client: &Client, database: &TestDb, may: bool) -> anyhow::Result<()> {
     let name: String = client
         .query_one("SELECT current_database()::text", &[])
@@ -60,7 +60,7 @@ async fn let_write(client: &Client, database: &TestDb, may: bool) -> anyhow::Res
         .try_get(0)?;
     let value = if may { "off" } else { "on" };
     let set = format!("ALTER DATABASE \"{name}\" SET default_transaction_read_only = {value}");
-    // This session writes in any case.
+    // This session always writes.
     let own = "SET default_transaction_read_only = off";
     client.batch_execute(&format!("{own}; {set}")).await?;
     let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -95,7 +95,7 @@ async fn undelivered_alerts_are_delivered_once_with_their_end() -> anyhow::Resul
     let enqueue = "SELECT posthaste.enqueue('slow', queue => 'mail')";
     let cancel = "SELECT posthaste.cancel(id) FROM posthaste.job WHERE queue = 'mail'";
 
-    // Three alerts: notifications that failed meanwhile are delivered later, in order.
+    // Three alerts: failed notifications are delivered later, in order.
     let_write(&client, &database, false).await?;
     for _ in 0..2 {
         client.batch_execute(enqueue).await?;
@@ -113,7 +113,7 @@ async fn undelivered_alerts_are_delivered_once_with_their_end() -> anyhow::Resul
         Ok(number(&client, notified).await? >= 5)
     })
     .await?;
-    // The database is lost, and nothing begins again.
+    // All connections are lost: no alert begins again.
     let_write(&client, &database, true).await?;
     client.batch_execute(cancel).await?;
     child.line(ENDS, BOUND).await?;
@@ -171,7 +171,7 @@ async fn alerts_of_a_killed_process_are_resolved_by_its_successor() -> anyhow::R
     client
         .batch_execute("SELECT posthaste.enqueue('slow', queue => 'mail')")
         .await?;
-    // A full disk under what it prints holds up no job.
+    // Standard output on a full disk does not block notification jobs.
     let full = std::fs::File::options().write(true).open("/dev/full")?;
     let mut first = stage.command(&arguments);
     first.env("DATABASE_URL", database.url());
@@ -184,7 +184,7 @@ async fn alerts_of_a_killed_process_are_resolved_by_its_successor() -> anyhow::R
         .spawn()?;
     until(&["begins"]).await?;
     first.kill().await?;
-    // It still fires, and is not notified again.
+    // The alert still fires and is not notified again.
     let mut second = stage.spawn_on(&database, &arguments)?;
     second.error_line("watching", BOUND).await?;
     client.batch_execute("SELECT pg_sleep(2.5)").await?;

@@ -1,4 +1,4 @@
-//! The pages for newcomers, run as they are written.
+//! Runs the pages for new users as they are written.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use tokio_postgres::Client;
 
 use crate::stage::{self, BOUND, Stage};
 
-/// The steps of a page: its fenced blocks, each with its language.
+/// Returns the steps of a page: its fenced blocks, each with its language.
 fn steps(page: &str) -> Vec<(String, String)> {
     let fenced = page.split("```").skip(1).step_by(2);
     fenced
@@ -30,13 +30,13 @@ fn page(name: &str) -> anyhow::Result<String> {
     std::fs::read_to_string(format!("{root}{name}")).with_context(|| name.to_owned())
 }
 
-/// A newcomer at a terminal.
+/// A new user at a terminal.
 struct Newcomer {
     stage: Stage,
     database: TestDb,
     client: Client,
     redis: Redis,
-    /// What stands in the pages, and what it is here.
+    /// Placeholders of the pages with their values in the test.
     places: Vec<(&'static str, String)>,
     up: Option<Child>,
 }
@@ -66,7 +66,7 @@ impl Newcomer {
         self.stage.write("posthaste.toml", &text).map(drop)
     }
 
-    /// A line of a shell, and what it prints by the page.
+    /// Runs a line of a shell and compares its output with the page.
     async fn type_in(&mut self, line: &str) -> anyhow::Result<()> {
         let (command, printed) = line.split_once(" # ").unwrap_or((line, ""));
         let words: Vec<&str> = command.split_whitespace().collect();
@@ -112,7 +112,7 @@ impl Newcomer {
     }
 }
 
-/// Places in the log differ.
+/// Replaces positions in the log, which differ.
 fn masked(text: &str) -> anyhow::Result<String> {
     let lsn = regex::Regex::new("[0-9A-F]+/[0-9A-F]+")?;
     Ok(lsn.replace_all(text.trim(), "LSN").into_owned())

@@ -1,4 +1,4 @@
-//! What a failover would meet.
+//! Findings about a failover.
 
 use posthaste_testkit::{PgVersion, eventually};
 

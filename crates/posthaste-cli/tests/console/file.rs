@@ -1,4 +1,4 @@
-//! The console as [console] of posthaste.toml says.
+//! The console as configured by [console] of posthaste.toml.
 
 use super::{client, started};
 use crate::stage::{self, BOUND, Stage};

@@ -1,4 +1,4 @@
-//! A console whose process is killed while it works on an action.
+//! A console that is killed while it executes an action.
 
 use posthaste_testkit::{eventually, number};
 
@@ -40,7 +40,7 @@ async fn bulk_actions_of_a_killed_console_are_finished_without_double_counting()
     eventually(BOUND, "it is in the middle of a batch", is_at_it).await?;
     first.kill()?;
     holds.batch_execute("ROLLBACK").await?;
-    // As if the time had gone by for which it had the action.
+    // As if the lease of the action had expired.
     let later = "UPDATE posthaste.bulk_action SET driven_until = now() - interval '1 s'";
     observer.batch_execute(later).await?;
     let (mut second, _) = console(&stage, &database, &["--operate"]).await?;

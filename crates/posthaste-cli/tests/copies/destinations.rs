@@ -14,7 +14,7 @@ const PAGES: &str = "CREATE TABLE page (id bigint GENERATED ALWAYS AS IDENTITY P
                      INSERT INTO page (title) SELECT concat('page ', n)
                        FROM generate_series(1, 9) n";
 
-/// One of each kind waits: ready, of a key in turn, unique, scheduled and to be tried again.
+/// Waiting jobs of each kind: ready, ordered, unique, scheduled and retried.
 const WAITING: &str = "
     SELECT posthaste.enqueue('ready', queue => 'mail') FROM generate_series(1, 3);
     SELECT posthaste.enqueue('ordered', queue => 'mail', ordering_key => 'o')
@@ -23,11 +23,11 @@ const WAITING: &str = "
     SELECT posthaste.enqueue('scheduled', queue => 'mail',
       scheduled_at => clock_timestamp() + interval '1 s');
     UPDATE page SET title = 'changed' WHERE id <= 2";
-/// Those in a copy alone.
+/// Jobs that exist in a copy alone.
 const ADDED: &str = "SELECT posthaste.enqueue('copied', queue => 'mail');
     UPDATE page SET title = 'copied' WHERE id = 3";
 
-/// A relay and a sync that run.
+/// A running relay and a running sync.
 struct Pair([Child; 2]);
 
 impl Pair {
@@ -56,7 +56,7 @@ struct Destinations {
 }
 
 impl Destinations {
-    /// The names of the jobs that were sent.
+    /// Returns the names of the jobs that were sent.
     fn sent(&self) -> anyhow::Result<Vec<String>> {
         let lists: Vec<String> = serde_json::from_value(self.redis.ask(&["KEYS", "queue:*"])?)?;
         let mut sent = Vec::new();
@@ -133,7 +133,7 @@ async fn relays_and_syncs_of_an_unadopted_copy_send_nothing() -> anyhow::Result<
         })
         .await?;
     }
-    // The original does what waits, while the copy's processes wait.
+    // The original does the waiting jobs while the processes of the copy wait.
     let original = Pair::start(&stage, database.url())?;
     let all = [
         "first",

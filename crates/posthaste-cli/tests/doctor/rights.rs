@@ -1,11 +1,11 @@
-//! What the user of the doctor may not do, and what others hold that it is not shown.
+//! Missing rights of the doctor's user, and holders that are hidden from it.
 
 use posthaste_testkit::{PgServer, PgVersion, TestDb};
 
 use super::ask;
 use crate::stage::{self, Stage};
 
-/// The address of a database for another user.
+/// Returns the address of a database for another user.
 fn url_of(db: &TestDb, user: &str) -> String {
     let user = format!("postgres://{user}@");
     db.url().replace("postgres://postgres@", &user)
@@ -49,8 +49,8 @@ async fn missing_rights_are_reported_without_guesses() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One session is one finding, however many tables it has locked; also one that began by a clock
-/// that went back since, whose age nobody can tell.
+/// A session is one finding, regardless of the number of tables that it has locked, and even if its
+/// transaction began before the clock was set back, so that its age is unknown.
 #[tokio::test(flavor = "multi_thread")]
 async fn transactions_started_before_a_clock_step_are_reported_once() -> anyhow::Result<()> {
     let stage = Stage::new()?;

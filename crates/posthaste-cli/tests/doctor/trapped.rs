@@ -1,4 +1,4 @@
-//! Commands run by a superuser where everybody may create in `public`, and somebody has.
+//! Commands that a superuser runs where all users may create objects in `public`, and one has.
 
 use posthaste_testkit::{PgServer, PgVersion, TestDb, connect};
 use tokio_postgres::Client;
@@ -16,7 +16,7 @@ async fn are_untouched(client: &Client, by: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The doctor is asked by a superuser, and everybody may create in `public`.
+/// A superuser runs the doctor where all users may create objects in `public`.
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_reports_world_writable_schemas_and_calls_nothing_in_them() -> anyhow::Result<()> {
     let stage = Stage::new()?;
@@ -33,7 +33,7 @@ async fn doctor_reports_world_writable_schemas_and_calls_nothing_in_them() -> an
             .batch_execute("GRANT CREATE ON SCHEMA public TO PUBLIC")
             .await?;
         client.batch_execute(TRAPS).await?;
-        // A waiting lock makes the doctor read who holds it, too.
+        // With a waiting lock the doctor also reads its holder.
         let holder = db.client().await?;
         holder
             .batch_execute("BEGIN; INSERT INTO posthaste.job (name) VALUES ('x')")
@@ -46,8 +46,8 @@ async fn doctor_reports_world_writable_schemas_and_calls_nothing_in_them() -> an
     Ok(())
 }
 
-/// What a command is to find, over a column of each kind whose operators match exactly only where
-/// somebody else makes them.
+/// Routes and syncs over a column of each type whose operators match exactly only if another user
+/// makes them.
 const FILE: &str = "[route.audit]\nqueue = 'a'\nto = 'stdout:'\n
     [sync.pages]\ntable = 'page'\ndelay = '0s'\nperiod = '1s'\nindex = 'postgres:'
     document = { title = 'title', text = 'body' }\n";
@@ -69,7 +69,7 @@ async fn commands_never_call_functions_in_public() -> anyhow::Result<()> {
         let mut client = connect(db.url()).await?;
         posthaste::migrate(&mut client).await?;
         client.batch_execute(PAGES).await?;
-        // Somebody's operators over a domain are an exact match too.
+        // Operators of another user over a domain match exactly too.
         let over_a_domain = "CREATE FUNCTION public.judge_short(public.short, public.short)
               RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
                 PERFORM pg_catalog.nextval('public.trapped'); RETURN true; END $$;

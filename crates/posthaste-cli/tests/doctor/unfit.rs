@@ -1,11 +1,11 @@
-//! Databases in which no worker should work, or can.
+//! Databases in which no worker should run, or none can.
 
 use posthaste_testkit::{PgServer, PgVersion, connect, eventually};
 
 use super::ask;
 use crate::stage::{self, Stage};
 
-/// A copy has the workers and the leader of what it was copied from, and none of them works in it.
+/// A copy lists the workers and the leader of the original, and none of them runs in it.
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_reports_one_finding_for_an_unadopted_copy() -> anyhow::Result<()> {
     let stage = Stage::new()?;
@@ -32,7 +32,7 @@ async fn doctor_reports_one_finding_for_an_unadopted_copy() -> anyhow::Result<()
     Ok(())
 }
 
-/// Where functions are not everybody's, a worker's rights to the tables start none.
+/// If functions are not executable by all users, rights to the tables alone start no worker.
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_reports_missing_functions_that_workers_need() -> anyhow::Result<()> {
     let stage = Stage::new()?;
@@ -51,7 +51,7 @@ async fn doctor_reports_missing_functions_that_workers_need() -> anyhow::Result<
     let report = ask(&stage, &as_runner).await?;
     report.finds("error", "rights.functions");
     assert_eq!(report.code, Some(3), "{}", report.text);
-    // Also to somebody who may do everything.
+    // A superuser gets the finding too.
     ask(&stage, db.url())
         .await?
         .finds("error", "rights.outdated");
@@ -88,7 +88,7 @@ async fn doctor_hints_at_sql_ascii_databases() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whatever is asked of it says which of the two is the older one.
+/// All commands report whether the schema or the program is the older one.
 #[tokio::test(flavor = "multi_thread")]
 async fn doctor_distinguishes_an_older_schema_from_a_missing_one() -> anyhow::Result<()> {
     let stage = Stage::new()?;

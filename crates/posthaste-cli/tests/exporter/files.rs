@@ -1,4 +1,4 @@
-//! The files that people copy beside their Prometheus and Grafana name what is served.
+//! The files for Prometheus and Grafana use names of exposed metrics.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ fn file(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operate")).join(name)
 }
 
-/// The metrics that a text names; of a histogram the name without its part.
+/// Returns the metrics that a text names; those of a histogram without the suffix.
 fn named_in(text: &str) -> BTreeSet<String> {
     let words = text.split(|letter: char| !letter.is_ascii_lowercase() && letter != '_');
     let names = words.filter(|word| word.starts_with("posthaste_"));
@@ -24,7 +24,7 @@ fn named_in(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Everything of these keys, wherever it stands.
+/// Collects all values of a key at any depth.
 fn values<'a>(of: &'a Value, key: &str, found: &mut Vec<&'a str>) {
     match of {
         Value::Object(fields) => {
@@ -101,7 +101,7 @@ async fn every_metric_of_the_rules_and_dashboards_is_exported() -> anyhow::Resul
     checked("metrics", &database)
 }
 
-/// promtool takes it without a complaint.
+/// Fails unless promtool accepts the text without a warning.
 fn checked(what: &str, text: &str) -> anyhow::Result<()> {
     let mut promtool = std::process::Command::new("promtool");
     promtool.args(["check", what]);

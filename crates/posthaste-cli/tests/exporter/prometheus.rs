@@ -1,4 +1,4 @@
-//! A real Prometheus scrapes exporters and judges by the rules of the documentation, and a real
+//! A real Prometheus scrapes exporters and evaluates the rules of the documentation, and a real
 //! Alertmanager notifies a webhook.
 
 use std::path::Path;
@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use super::{exporter, got};
 use crate::stage::{self, BOUND, Stage};
 
-/// The receiver of Alertmanager: its URL, and what it got.
+/// Starts the receiver of Alertmanager; returns its URL and the requests that it receives.
 async fn webhook() -> anyhow::Result<(String, mpsc::UnboundedReceiver<Value>)> {
     let (sender, received) = mpsc::unbounded_channel::<Value>();
     let hear = async |State(sender): State<mpsc::UnboundedSender<Value>>, body: String| {
@@ -29,7 +29,7 @@ async fn webhook() -> anyhow::Result<(String, mpsc::UnboundedReceiver<Value>)> {
     Ok((url, received))
 }
 
-/// What it gets next: status, name, finding and subject of each alert.
+/// Waits for the next notification; returns status, name, finding and subject of each alert.
 async fn next(received: &mut mpsc::UnboundedReceiver<Value>) -> anyhow::Result<Vec<[String; 4]>> {
     let notification = tokio::time::timeout(BOUND, received.recv()).await?;
     let notification = notification.context("the webhook has ended")?;
@@ -52,7 +52,7 @@ async fn next(received: &mut mpsc::UnboundedReceiver<Value>) -> anyhow::Result<V
         .collect())
 }
 
-/// The rules of the documentation, with seconds for minutes.
+/// Returns the rules of the documentation with seconds instead of minutes.
 fn quick_rules() -> anyhow::Result<String> {
     let rules = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../docs/operate/prometheus/posthaste.rules.yml");
@@ -65,7 +65,7 @@ fn quick_rules() -> anyhow::Result<String> {
     Ok(quick)
 }
 
-/// The value that a query of Prometheus yields, if it yields one.
+/// Returns the value of a query to Prometheus, `None` if it is empty.
 async fn queried(prometheus: &Prometheus, query: &str) -> anyhow::Result<Option<String>> {
     let (_, answer) = got(&prometheus.url(), &format!("/api/v1/query?query={query}")).await?;
     let answer: Value = serde_json::from_str(&answer)?;
@@ -97,7 +97,7 @@ async fn two_exporters_raise_one_alert_that_survives_one_of_them() -> anyhow::Re
     let nothing = tokio::time::timeout(Duration::ZERO, heard.recv()).await;
     assert!(nothing.is_err(), "{nothing:?}");
 
-    // With default settings: a job that always fails, and one that nobody starts in time.
+    // With default settings: a job that always fails, and one that expires.
     let alert =
         |status: &str, id: &str| [status, "PosthasteWarning", id, "mail"].map(str::to_owned);
     let jobs = "SELECT posthaste.enqueue('fails', queue => 'mail', max_attempts => 1)";
@@ -109,7 +109,7 @@ async fn two_exporters_raise_one_alert_that_survives_one_of_them() -> anyhow::Re
     client.batch_execute(jobs).await?;
     assert_eq!(next(&mut heard).await?, [alert("firing", "jobs.expired")]);
 
-    // The alert stays, without a second message, when one exporter is gone.
+    // The alert continues, without a second message, after one exporter has ended.
     first.terminate()?;
     assert!(first.exit(BOUND).await?.success());
     eventually(BOUND, "one exporter is scraped", async || {

@@ -1,4 +1,4 @@
-//! Why something was not taken, or was written, is a label.
+//! The reason why a message was rejected or a document was written is a label.
 
 use axum::Router;
 use axum::http::StatusCode;

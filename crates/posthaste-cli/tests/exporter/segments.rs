@@ -1,4 +1,4 @@
-//! Segments that cannot be left or emptied are counted by what holds them.
+//! Segments that cannot be sealed or emptied are counted by their holders.
 
 use posthaste_testkit::{Child, eventually};
 

@@ -1,4 +1,4 @@
-//! Runs commands, removes what changes from run to run, and compares with the recorded files.
+//! Runs commands, replaces volatile text, and compares the output with the recorded files.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use regex::Regex;
 
 use crate::stage::{BOUND, CommandOutput, Stage};
 
-/// Writes the files again.
+/// The command that records the files again.
 const AGAIN: &str =
     "POSTHASTE_WRITE=1 cargo test -p posthaste-cli --all-features --test main -- golden::";
 
@@ -48,7 +48,7 @@ const VOLATILE: [(&str, &str); 21] = [
     ),
 ];
 
-/// What commands printed, by the file of each command.
+/// The output of commands, by the file of each command.
 pub(super) struct Transcripts {
     pub(super) stage: Stage,
     pub(super) url: String,
@@ -78,7 +78,7 @@ impl Transcripts {
         self.run_at(&url, line).await
     }
 
-    /// As [`run`](Self::run), with this `DATABASE_URL`.
+    /// Like [`run`](Self::run), with this `DATABASE_URL`.
     pub(super) async fn run_at(&mut self, url: &str, line: &str) -> anyhow::Result<CommandOutput> {
         let words = split(line);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -137,7 +137,7 @@ impl Transcripts {
             })
     }
 
-    /// Fails, with each difference, unless the files are as recorded; every command has one.
+    /// Fails with each difference from the recorded files; every command must have a file.
     pub(super) fn compare(self) -> anyhow::Result<()> {
         let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden"));
         let mut differences = String::new();
@@ -161,7 +161,7 @@ impl Transcripts {
     }
 }
 
-/// The lines from the first to the last that differ.
+/// Returns the lines from the first to the last difference.
 fn difference(recorded: &str, printed: &str) -> String {
     let (old, new): (Vec<_>, Vec<_>) = (recorded.lines().collect(), printed.lines().collect());
     let same = |(a, b): &(&&str, &&str)| a == b;

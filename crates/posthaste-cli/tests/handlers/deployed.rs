@@ -1,4 +1,4 @@
-//! Commands in a container, and in a rolling deploy.
+//! Commands in a container and in a rolling deployment.
 
 use std::fs;
 use std::process::Command;
@@ -8,14 +8,14 @@ use posthaste_testkit::{Child, eventually, number};
 use super::{done, put, script, work};
 use crate::stage::{self, BOUND, Stage};
 
-/// The children of a process that have ended and that nobody has waited for, and the others.
+/// Returns the zombie children of a process, and the others.
 fn children(parent: u32) -> anyhow::Result<(Vec<u32>, Vec<u32>)> {
     let (mut ended, mut alive) = (Vec::new(), Vec::new());
     for entry in fs::read_dir("/proc")? {
         let Ok(pid) = entry?.file_name().to_string_lossy().parse::<u32>() else {
             continue;
         };
-        // It may end meanwhile.
+        // The process may end before it is read.
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
         let mut fields = fields.split(' ');

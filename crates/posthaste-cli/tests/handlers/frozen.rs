@@ -1,4 +1,5 @@
-//! A worker process that is stopped with jobs in hand and goes on after others have rescued them.
+//! A worker process that is stopped with claimed jobs and continues after other workers have
+//! rescued them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,10 +16,10 @@ use tokio_postgres::Client;
 use super::{NO_PROXY, done, work};
 use crate::stage::{self, BOUND, Stage};
 
-/// In the line of the stopped worker.
+/// The stopped worker must have more claimed jobs that it has not begun.
 const ENOUGH: usize = 1;
 
-/// The requests of each worker, by the id of the job.
+/// The number of requests by worker and job.
 #[derive(Clone, Default)]
 struct Received {
     requests: Arc<Mutex<HashMap<(String, i64), usize>>>,
@@ -26,8 +27,8 @@ struct Received {
 }
 
 impl Received {
-    /// Answers with success: the first worker only while its answers are not held back. Each worker
-    /// has a path.
+    /// Answers requests with success, those of the first worker only while its answers are not held
+    /// back. Each worker has a separate path.
     async fn serve(&self) -> anyhow::Result<std::net::SocketAddr> {
         let received = self.clone();
         let answer = post(
@@ -66,7 +67,7 @@ async fn enqueue(client: &Client, jobs: i64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The jobs that the worker has claimed and not begun.
+/// Returns the jobs that the worker has claimed and not begun.
 async fn unbegun(client: &Client, received: &Received) -> anyhow::Result<Vec<i64>> {
     let running = "SELECT id FROM posthaste.job WHERE state = 'running' ORDER BY id";
     let rows = client.query(running, &[]).await?;
@@ -74,8 +75,9 @@ async fn unbegun(client: &Client, received: &Received) -> anyhow::Result<Vec<i64
     Ok(ids.filter(|id| received.times("one", *id) == 0).collect())
 }
 
-/// Stops the worker while one job holds its slot and others stand in its line: their ids. How long
-/// the line is depends on how fast the last runs were, so this is tried until there is one.
+/// Stops the worker while one job holds its slot and others are claimed and not begun, and returns
+/// their ids. Their number depends on the speed of the last runs, so it is retried until there are
+/// some.
 async fn stop_with_a_line(
     worker: &mut Child,
     client: &Client,
@@ -85,7 +87,7 @@ async fn stop_with_a_line(
         enqueue(client, 50).await?;
         tokio::time::sleep(Duration::from_millis(20)).await;
         received.is_held.send_replace(true);
-        // The answer to a claim that is under way has arrived by then.
+        // The answer to a pending claim has arrived by then.
         tokio::time::sleep(Duration::from_millis(100)).await;
         worker.pause()?;
         let line = unbegun(client, received).await?;
@@ -119,7 +121,7 @@ async fn a_resumed_worker_starts_no_rescued_jobs() -> anyhow::Result<()> {
     })
     .await?;
     let unbegun = stop_with_a_line(&mut one, &client, &received).await?;
-    // The slot is free once it goes on.
+    // The slot becomes free once the worker continues.
     received.is_held.send_replace(false);
 
     let mut other = start("other").await?;
@@ -129,14 +131,14 @@ async fn a_resumed_worker_starts_no_rescued_jobs() -> anyhow::Result<()> {
     done(&client).await?;
     other.terminate()?;
     assert!(other.exit(BOUND).await?.success());
-    // The answer to its heartbeat would end its jobs too: it has to know without one.
+    // The answer to its heartbeat would cancel its jobs too: the worker must notice without one.
     proxy.stall();
     one.resume()?;
-    // It has gone on for long enough to begin them: its line may also be given back as a whole.
+    // By now it has had time to begin them. It may also release all of them at once.
     one.error_line("an acknowledgement failed", BOUND).await?;
     proxy.restore().await?;
     one.error_line("it continues under a new id", BOUND).await?;
-    // It continues, after it has checked the jobs that it still held.
+    // It continues after it has checked the jobs that it still held.
     enqueue(&client, 50).await?;
     done(&client).await?;
     one.terminate()?;

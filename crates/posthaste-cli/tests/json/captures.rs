@@ -1,4 +1,4 @@
-//! Captures, which need a server that logs enough for them.
+//! Captures, which need a server with a logical log.
 
 use anyhow::Context as _;
 use posthaste_testkit::{PgServer, PgVersion, TestDb};
@@ -9,7 +9,7 @@ const FILE: &str = "[capture.orders]\noutbox = 'public.outbox'\n";
 const OUTBOX: &str = "CREATE TABLE outbox (type text, payload text, headers text, \
                       id bigserial PRIMARY KEY)";
 const SOUND: &str = "INSERT INTO outbox VALUES ('a', 'b')";
-/// Its headers are none.
+/// A row with invalid headers.
 const BROKEN: &str = "INSERT INTO outbox VALUES ('a', 'b', '[]')";
 
 pub(super) async fn captures(runs: &mut Runs) -> anyhow::Result<()> {
@@ -44,7 +44,7 @@ pub(super) async fn captures(runs: &mut Runs) -> anyhow::Result<()> {
     runs.ends("capture remove", "orders").await?;
     std::fs::remove_file(runs.stage.folder.join("posthaste.toml"))?;
     drop(client);
-    // Before its server.
+    // Dropped before its server.
     drop(std::mem::replace(&mut runs.database, others));
     Ok(())
 }

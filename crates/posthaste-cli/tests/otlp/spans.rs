@@ -1,4 +1,4 @@
-//! Spans of what relays send and of passes of syncs.
+//! Spans of relays and syncs.
 
 use axum::Router;
 use axum::body::Bytes;
@@ -12,7 +12,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|one| format!("{one:02x}")).collect()
 }
 
-/// Waits for a span of this name, past others.
+/// Waits for a span of this name and skips others.
 async fn span_of(collector: &Collector, name: &str) -> anyhow::Result<Span> {
     loop {
         let span = collector.span().await?;

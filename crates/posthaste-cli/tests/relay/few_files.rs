@@ -1,4 +1,4 @@
-//! A process that may open few files and asks many at once.
+//! A process that may open few files and sends many concurrent requests.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -12,15 +12,15 @@ use tokio::sync::watch;
 
 use super::*;
 
-/// Far fewer than there are requests at once.
+/// Far fewer files than concurrent requests.
 const FEW: &str = "ulimit -n 96";
 const LACKS: &str = "this process has reached its limit of open files (ulimit -n)";
 const JOBS: i32 = 400;
 
-/// Answers nobody until it is opened, and then everybody.
+/// A receiver that delays all answers until it is opened.
 struct Receiver {
     address: SocketAddr,
-    /// The delivery id and the attempt of each request that was answered.
+    /// The delivery id and the attempt of each answered request.
     taken: Arc<Mutex<Vec<(String, String)>>>,
     opened: watch::Sender<bool>,
 }
@@ -53,8 +53,8 @@ impl Receiver {
         taken.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Lets all through once a process has reported a lack of file descriptors, and waits until
-    /// each job is done; what was logged.
+    /// Opens the receiver once the process has reported a lack of file descriptors, and waits until
+    /// each job is done. Returns the log.
     async fn gets_all(&self, child: &mut Child, client: &Client) -> anyhow::Result<Vec<String>> {
         child.error_line(LACKS, BOUND).await?;
         self.opened.send_replace(true);

@@ -1,4 +1,4 @@
-//! Secrets that come into an address by a variable.
+//! Secrets in an address that come from a variable.
 
 use posthaste_testkit::Child;
 use posthaste_testkit::receivers::{Receiver, Redis, are_here};
@@ -27,7 +27,7 @@ async fn passwords_with_any_characters_work_and_are_never_shown() -> anyhow::Res
     stage.write("posthaste.toml", &route)?;
     enqueue(&database.client().await?, 2).await?;
     assert_eq!(run(HARD).await?.good()?, "a: 2 sent");
-    // A wrong address says neither the password nor how it is written there.
+    // The error for an invalid address contains the password neither raw nor encoded.
     let route = format!("[route.a]\nto = \"sidekiq://:${{PW}}@127.0.0.1:{port}/x y\"\n");
     stage.write("posthaste.toml", &route)?;
     let refused = run("geheim/7719").await?;

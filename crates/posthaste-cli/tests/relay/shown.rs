@@ -1,5 +1,5 @@
-//! What `posthaste relay preview` shows before it sends anything, and says when it has sent
-//! nothing.
+//! The output of `posthaste relay preview` before messages are sent, and of relays that have sent
+//! none.
 
 use axum::Router;
 use axum::http::StatusCode;
@@ -140,8 +140,8 @@ async fn once_does_not_wait_for_ordered_jobs_after_a_scheduled_one() -> anyhow::
          [route.b]\nto = 'http://{address}/'\nnetworks = ['127.0.0.1']\n"
     );
     stage.write("posthaste.toml", &routes)?;
-    // The first of each key is snoozed, is tried again in an hour, and is nobody's here. The fourth
-    // key is free: who is not due yet has no turn.
+    // The first job of each key is snoozed, is retried in an hour, or is in a queue that no relay
+    // here sends. The fourth key is free: a job that is not due has no turn.
     let jobs = "
         SELECT posthaste.enqueue('n', jsonb_build_object('at', now() + interval '1 hour'),
           queue => 'a', ordering_key => 'snoozed');

@@ -1,5 +1,5 @@
-//! What is asked for and nothing else: windows of time, how far it is, and audits that no single
-//! row or id stops.
+//! Options that select documents: time windows, progress, and audits that no single row or id
+//! stops.
 
 use posthaste_testkit::{eventually, number};
 use serde_json::Value;
@@ -137,7 +137,7 @@ async fn reindexes_are_shown_paused_and_cancelled() -> anyhow::Result<()> {
     let tagged =
         "SELECT count(*) FROM posthaste.job WHERE tag = 'mine' AND kwargs ->> 'force' = 'true'";
     assert_eq!(number(&client, tagged).await?, 7);
-    // It rests; what changes is synced.
+    // Re-indexes are paused; changes are synced.
     client
         .batch_execute("INSERT INTO page (title) VALUES ('beside')")
         .await?;
@@ -157,7 +157,7 @@ async fn reindexes_are_shown_paused_and_cancelled() -> anyhow::Result<()> {
     assert_eq!(jobs().await?, 9);
     sync.terminate()?;
     assert!(sync.exit(BOUND).await?.success());
-    // What rests is not waited for.
+    // Paused jobs are not waited for.
     ours(&["sync", "run", "--once"]).await?;
     assert_eq!(jobs().await?, 9);
     assert_eq!(
@@ -170,7 +170,8 @@ async fn reindexes_are_shown_paused_and_cancelled() -> anyhow::Result<()> {
     let far = ours(&["sync", "reindex", "pages", "--wait"]).await?;
     // Sums since the installation lag by a moment.
     assert!(far.starts_with("pages: 0 left, "), "{far}");
-    // What was asked for is written again although nothing has changed, and counted by itself.
+    // Selected documents are written again although nothing has changed, and are counted
+    // separately.
     let again = "SELECT count(*) FROM posthaste.search WHERE pass >= 2";
     assert_eq!(number(&client, again).await?, 0);
     let some = ["sync", "reindex", "pages", "--where", "t.id <= 3", "--wait"];
@@ -212,7 +213,7 @@ async fn a_negated_column_can_hide_unpublished_rows() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A column may have any name, also that by which our own statements call the row.
+/// A column may have any name, including the alias of the row in our statements.
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_with_a_column_named_t_can_be_synced() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;

@@ -1,5 +1,5 @@
-//! What is reported of an index that lags or that somebody else has changed; and searches in one
-//! that is.
+//! Reports about an index that lags or that another program has changed, and searches in such an
+//! index.
 
 use std::time::SystemTime;
 
@@ -36,7 +36,7 @@ async fn searches_fill_their_limit_despite_deleted_matches() -> anyhow::Result<(
         .batch_execute("DELETE FROM page WHERE id > 50")
         .await?;
     assert_eq!(ids("10").await?.len(), 10);
-    // As many as there are, each once.
+    // All rows, each once.
     let mut all = ids("100").await?;
     all.sort_unstable();
     assert_eq!(all, (21..=50).collect::<Vec<u64>>());
@@ -47,7 +47,7 @@ async fn searches_fill_their_limit_despite_deleted_matches() -> anyhow::Result<(
 async fn index_failures_are_shown_with_time_and_reason() -> anyhow::Result<()> {
     let (stage, database, client) = with_pages("postgres:").await?;
     good(&stage, &database, &["sync", "run", "--once"]).await?;
-    // Nobody listens there.
+    // No server listens there.
     let away = format!("{TABLE}index = 'http://127.0.0.1:1/pages'\n");
     stage.write(
         "posthaste.toml",
@@ -92,7 +92,7 @@ async fn index_failures_are_shown_with_time_and_reason() -> anyhow::Result<()> {
     );
     sync.terminate()?;
     sync.exit(BOUND).await?;
-    // The obstacle is forgotten with the jobs.
+    // The problem is removed with the jobs.
     stage.write("posthaste.toml", &format!("{TABLE}index = 'postgres:'\n"))?;
     good(&stage, &database, &["sync", "install"]).await?;
     eventually(BOUND, "all is in the index", async || {
@@ -107,8 +107,8 @@ async fn index_failures_are_shown_with_time_and_reason() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Changes five pages, and says when that will be three seconds ago, by the database's clock: it
-/// gives their age.
+/// Changes five pages. Returns the time, by the database's clock, at which the changes are three
+/// seconds old.
 async fn change_pages(client: &Client) -> anyhow::Result<SystemTime> {
     client
         .batch_execute("UPDATE page SET body = 'other' WHERE id <= 5")
@@ -117,14 +117,14 @@ async fn change_pages(client: &Client) -> anyhow::Result<SystemTime> {
     Ok(client.query_one(sql, &[]).await?.get(0))
 }
 
-/// Whether it is later than this. Reading the status is slow, and it shows no such age before.
+/// Whether this time has passed. Reading the status is slow, and it shows no such age before.
 async fn is_past(client: &Client, moment: SystemTime) -> anyhow::Result<bool> {
     let sql = "SELECT clock_timestamp() > $1";
     Ok(client.query_one(sql, &[&moment]).await?.get(0))
 }
 
-/// A server whose disk is nearly full takes deletions alone; it lets go by itself once there is
-/// room, so that the test says it again and again.
+/// A server whose disk is nearly full accepts deletions only. It lifts the block once there is
+/// space, so the test sets it repeatedly.
 #[tokio::test(flavor = "multi_thread")]
 async fn blocked_indexes_are_reported_as_behind() -> anyhow::Result<()> {
     if !are_here("a blocked index", &[Receiver::OpenSearch]) {
@@ -243,7 +243,7 @@ async fn a_second_sync_does_not_affect_the_first() -> anyhow::Result<()> {
             .await?
             .contains("titles: 21 rows, 21 documents; equal")
     );
-    // A trigger of one that calls what the other has is not its own.
+    // A trigger of one sync that calls the other's function does not count as its own.
     let doctor = async || stage.run_on(&database, &["doctor"]).await;
     let finding = "Sync pages: triggers are missing";
     assert!(!doctor().await?.out.contains("sync.triggers"));
@@ -327,7 +327,8 @@ async fn partitions_without_triggers_are_reported_until_reinstalled() -> anyhow:
         let output = stage.run_on(&database, &["doctor"]).await?.out;
         assert!(!output.contains("sync.triggers"), "{output}");
     }
-    // What came past the triggers is found, and so is what went with its partition.
+    // Rows that were inserted without triggers are found, and so are those that were dropped with
+    // their partition.
     client
         .batch_execute(
             "INSERT INTO page (id, title) SELECT n, 'page ' || n FROM generate_series(95, 105) n",

@@ -1,4 +1,4 @@
-//! How documents are made changes: programs with the old file stop, and nothing of theirs stays.
+//! Documents get new settings: programs with the old file stop, and none of their documents remain.
 
 use posthaste_testkit::{eventually, number};
 
@@ -16,7 +16,7 @@ async fn syncs_with_an_outdated_file_write_nothing_after_a_new_install() -> anyh
     .await?;
     let table = TABLE.replace("text = 'body'", "text = 'body', more = 'edited_at'");
     stage.write("posthaste.toml", &format!("{table}index = 'postgres:'\n"))?;
-    // The new file alone does not start.
+    // With the new file alone the sync does not start.
     let early = stage.run_on(&database, &["sync", "run", "--once"]).await?;
     assert!(early.failure()?.contains("'posthaste sync install'"));
     good(&stage, &database, &["sync", "install"]).await?;
@@ -47,7 +47,7 @@ async fn syncs_with_an_outdated_file_write_nothing_after_a_new_install() -> anyh
 
 #[tokio::test(flavor = "multi_thread")]
 async fn install_names_columns_the_index_cannot_store() -> anyhow::Result<()> {
-    // Nobody is asked there.
+    // No request is sent there.
     let (stage, database, client) = with_pages("http://127.0.0.1:9/pages").await?;
     client
         .batch_execute("ALTER TABLE page ADD \"_id\" bigint")

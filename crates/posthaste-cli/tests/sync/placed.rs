@@ -1,4 +1,4 @@
-//! Indexes elsewhere: on a server with TLS, in another database.
+//! Indexes in other places: on a server with TLS, in another database.
 
 use std::net::SocketAddr;
 
@@ -59,7 +59,7 @@ async fn run(
     CommandOutput::by(Child::spawn(command.envs(environment.iter().copied()))?).await
 }
 
-/// The fake, for those who trust this certificate.
+/// Serves the fake over TLS with this certificate.
 async fn behind_tls(
     made: &rcgen::CertifiedKey<rcgen::KeyPair>,
     fake: &FakeElastic,
@@ -72,7 +72,7 @@ async fn behind_tls(
         while let Ok((socket, _)) = listener.accept().await {
             let (acceptor, server) = (acceptor.clone(), server.clone());
             tokio::spawn(async move {
-                // Who does not trust it hangs up.
+                // A client that does not trust it disconnects.
                 let mut asked = acceptor.accept(socket).await?;
                 let mut answered = TcpStream::connect(server).await?;
                 copy_bidirectional(&mut asked, &mut answered).await

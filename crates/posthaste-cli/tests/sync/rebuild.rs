@@ -1,5 +1,4 @@
-//! `posthaste sync rebuild`: another index takes the place of the one that is searched, on a real
-//! server.
+//! `posthaste sync rebuild`: a new index replaces the current one on a real server.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -22,8 +21,8 @@ struct Setup {
     url: String,
 }
 
-/// A table of this many rows, which are all in an index with this alias; none: this machine has
-/// no server.
+/// Makes a table of this many rows, which are all in an index with this alias. `None` if this
+/// machine has no server.
 async fn setup(test: &str, alias: &'static str, rows: u32) -> anyhow::Result<Option<Setup>> {
     if !receivers::are_here(test, &[Receiver::OpenSearch]) {
         return Ok(None);
@@ -53,7 +52,7 @@ async fn setup(test: &str, alias: &'static str, rows: u32) -> anyhow::Result<Opt
 }
 
 impl Setup {
-    /// What the file says from now on of how titles are read.
+    /// Writes the file with this analyzer of titles.
     fn define(&self, analyzer: &str) -> anyhow::Result<()> {
         let title = format!("{{ type = 'text', analyzer = '{analyzer}' }}");
         let definition =
@@ -70,8 +69,7 @@ impl Setup {
         good(&self.stage, &self.database, arguments).await
     }
 
-    /// Begins a rebuild of this many rows a second, and kills it when this many documents are in
-    /// the new index.
+    /// Begins a rebuild at this rate, and kills it when the new index has this many documents.
     async fn begin_and_kill(&self, rate: &str, documents: u64) -> anyhow::Result<()> {
         let begin = ["sync", "rebuild", "pages", "--rate", rate];
         let mut rebuild = self.stage.spawn_on(&self.database, &begin)?;
@@ -85,7 +83,7 @@ impl Setup {
         })
         .await?;
         rebuild.kill()?;
-        // Searches still go where they went.
+        // Searches still use the old index.
         assert_eq!(self.index().await?, [format!("{}-1", self.alias)]);
         Ok(())
     }
@@ -94,7 +92,7 @@ impl Setup {
 #[tokio::test(flavor = "multi_thread")]
 async fn rebuilds_survive_kills_under_live_writes() -> anyhow::Result<()> {
     let test = "an index is made anew from the command line";
-    // Several pages of a walk, so that it is killed between them.
+    // Several pages of a walk, so that the rebuild is killed between them.
     let Some(setup) = setup(test, "pages-made-anew", 8_000).await? else {
         return Ok(());
     };
@@ -104,7 +102,7 @@ async fn rebuilds_survive_kills_under_live_writes() -> anyhow::Result<()> {
     let is_over = AtomicBool::new(false);
     let traffic = async {
         let mut rounds = 0;
-        // Less than a busy machine can follow in two indexes, in a build that is not optimized.
+        // Slowly enough for a busy machine to index in two indexes with an unoptimized build.
         let mut pace = tokio::time::interval(Duration::from_millis(250));
         while !is_over.load(Ordering::SeqCst) {
             pace.tick().await;
@@ -151,7 +149,7 @@ async fn rebuilds_survive_kills_under_live_writes() -> anyhow::Result<()> {
     .await?;
     sync.terminate()?;
     assert!(sync.exit(BOUND).await?.success());
-    // The same count by another hand, and words as the new definition reads them.
+    // A separate count, and words as the new analyzer reads them.
     let rows = number(&setup.client, "SELECT count(*) FROM page WHERE NOT gone").await?;
     let live =
         serde_json::json!({"bool": {"must_not": {"exists": {"field": "posthaste.deleted_at"}}}});
@@ -173,7 +171,7 @@ async fn rebuilds_with_another_definition_must_be_abandoned_first() -> anyhow::R
         return Ok(());
     };
     setup.define("german")?;
-    // Its one page takes half a minute at this rate.
+    // The single page takes half a minute at this rate.
     setup.begin_and_kill("10", 1).await?;
     setup.define("english")?;
     let rebuild = ["sync", "rebuild", "pages"];

@@ -14,7 +14,7 @@ fn stage_with_packages(count: u64) -> anyhow::Result<Stage> {
     Ok(stage)
 }
 
-/// The changes that were captured beside leave the rows that the index has, and the file has them.
+/// Checks that the captured changes result in the rows of the index, and that the file has them.
 pub(super) fn assert_captured(report: &Value, least: u64) -> anyhow::Result<()> {
     let captured = &report["captured"];
     assert_eq!(
@@ -59,13 +59,13 @@ async fn a_stopped_demo_resumes_loading_packages() -> anyhow::Result<()> {
     let client = database.client().await?;
     eventually(BOUND, "some packages are loaded", async || {
         let far = "SELECT coalesce(max(loaded), 0) FROM public.package_run";
-        // Until then this table is not synced.
+        // Before that the table is not synced.
         Ok(number(&client, far).await.is_ok_and(|loaded| loaded > 0))
     })
     .await?;
     first.terminate()?;
     assert!(first.exit(BOUND).await?.success());
-    // The files change after their proof, which is not made again.
+    // The files change after their proof, which is not repeated.
     stage.write("files/one", "y")?;
     stage.write("files/two", "y")?;
     let before = number(&client, "SELECT loaded FROM public.package_run").await?;
@@ -90,7 +90,7 @@ async fn a_stopped_demo_resumes_loading_packages() -> anyhow::Result<()> {
         1,
         "the load that had {before} packages went on"
     );
-    // What is proven is over: the next demo takes a new list.
+    // A proven run is complete: the next demo makes a new list.
     let next = stage.run_on(&database, &["demo", "--once", "--json", "files"]);
     let next: Value = serde_json::from_str(&next.await?.good()?)?;
     assert_eq!((&next["run"], &next["listed"]), (&2.into(), &2.into()));

@@ -1,4 +1,4 @@
-//! What readers on a hot standby meet when a segment of the queue is truncated on the primary.
+//! Effects on readers of a hot standby when a segment of the queue is truncated on the primary.
 
 use posthaste_testkit::{PgServer, PgVersion, TestDb, eventually, number};
 use tokio_postgres::Client;
@@ -7,11 +7,11 @@ use crate::stage::{BOUND, Stage};
 
 const JOBS: &str = "SELECT count(*) FROM posthaste.job";
 const ROWS: &str = "SELECT count(*) FROM own";
-/// A snapshot that stays, as a report has it.
+/// A snapshot that is held, as by a report.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
 const LOW: &str = "SELECT pg_sequence_last_value('posthaste.ready_low'::regclass)";
 
-/// A primary whose oldest segment is full of completed jobs.
+/// Starts a primary whose oldest segment is full of completed jobs.
 async fn primary_with_a_full_segment(stage: &Stage) -> anyhow::Result<(PgServer, TestDb, Client)> {
     let server = PgServer::start(PgVersion::any(), &[])?;
     let db = TestDb::empty(&server).await?;
@@ -34,7 +34,7 @@ async fn primary_with_a_full_segment(stage: &Stage) -> anyhow::Result<(PgServer,
     Ok((server, db, owner))
 }
 
-/// A session on the replica, once that has all that the primary has.
+/// Opens a session on the replica once it has replayed everything of the primary.
 async fn reader(replica: &PgServer, db: &TestDb, owner: &Client) -> anyhow::Result<Client> {
     let replayed = posthaste_testkit::connect(&replica.url(db.name())).await?;
     let row = owner
@@ -49,7 +49,7 @@ async fn reader(replica: &PgServer, db: &TestDb, owner: &Client) -> anyhow::Resu
     Ok(replayed)
 }
 
-/// A worker truncates the oldest segment.
+/// Makes a worker truncate the oldest segment.
 async fn truncate(stage: &Stage, db: &TestDb, owner: &Client) -> anyhow::Result<()> {
     let low = number(owner, LOW).await?;
     let rotated = owner.query_one("SELECT posthaste.rotate(0)", &[]).await?;
@@ -69,7 +69,7 @@ async fn truncate(stage: &Stage, db: &TestDb, owner: &Client) -> anyhow::Result<
 async fn truncation_cancels_only_job_readers_on_a_replica() -> anyhow::Result<()> {
     let stage = Stage::new()?;
     let (server, db, owner) = primary_with_a_full_segment(&stage).await?;
-    // Feedback keeps row versions and no locks.
+    // Feedback retains row versions but not locks.
     let settings = [
         ("max_standby_streaming_delay", "1s"),
         ("hot_standby_feedback", "on"),
