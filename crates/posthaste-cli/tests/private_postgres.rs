@@ -187,7 +187,7 @@ async fn a_kill_during_initdb_does_not_block_the_next_start() -> anyhow::Result<
 #[tokio::test(flavor = "multi_thread")]
 async fn folders_the_server_cannot_access_are_avoided() -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
-        return Ok(()); // Then the server runs as ourselves, and nothing is hidden from it.
+        return Ok(()); // The server runs as the current user, and no folder is hidden.
     }
     // The name depends on the folder, which does not exist yet: it is removed below.
     let stage = Stage::with_mode(0o700, "")?;

@@ -1,4 +1,4 @@
-//! Label values with a bounded number per metric: names are chosen by clients.
+//! Label values, whose number is limited: clients choose names.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -14,8 +14,8 @@ use crate::commands::status::one_line;
 use crate::routes::Started;
 
 const POLL_EVERY: Duration = Duration::from_millis(200);
-/// A job that finds its destination down is rescheduled by one second, and is not counted as
-/// waiting until then.
+/// How long queues must be empty after a destination was down: a job that finds it down is
+/// rescheduled by one second, and no count of waiting jobs includes it until then.
 const RESCHEDULED_FOR: Duration = Duration::from_secs(2);
 /// How long a destination may accept nothing before its jobs are no longer waited for.
 const PATIENCE: Duration = Duration::from_secs(10);

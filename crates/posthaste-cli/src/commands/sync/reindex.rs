@@ -263,8 +263,8 @@ async fn rest(
     terminal.result(line, &PauseResult { table, paused })
 }
 
-/// Cancels the waiting jobs of a queue until none is left. Running jobs end after a moment, or wait
-/// again and are cancelled then.
+/// Cancels the jobs of a queue that are not running, until there are none. Running jobs are done in
+/// a moment, or wait again.
 async fn cancel_all(client: &Client, queue: &str) -> anyhow::Result<usize> {
     let mut cancelled = 0;
     loop {
