@@ -190,7 +190,7 @@ impl LocalPostgres {
     }
 }
 
-/// Stops the server without waiting for its end.
+/// The data for stopping the server without waiting for its end.
 pub(crate) struct QuickStop {
     pid: i32,
     users: File,

@@ -65,7 +65,7 @@ pub(crate) fn begin(
     Ok(())
 }
 
-/// Writes one JSON document for each event, with its fields and those of its spans.
+/// A layer that writes one JSON document for each event, with its fields and those of its spans.
 struct Lines(Terminal);
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lines {

@@ -59,7 +59,7 @@ pub(crate) async fn serve(listener: TcpListener, router: Router, tls: Option<Tls
     }
 }
 
-/// Closes all connections when the server is dropped.
+/// A guard that closes all connections when the server is dropped.
 struct Serving {
     connections: Arc<Connections>,
 }

@@ -1,4 +1,4 @@
-//! The site of this process: [site] of posthaste.toml, or `POSTHASTE_SITE`.
+//! The site of this process: `[site]` of posthaste.toml, or `POSTHASTE_SITE`.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The section [observe] of posthaste.toml, and findings as lines.
+//! The section `[observe]` of posthaste.toml, and findings as lines.
 
 use std::path::Path;
 

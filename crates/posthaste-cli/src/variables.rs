@@ -10,9 +10,9 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
-/// A path may have several segments.
+/// The same for a path, which may have several segments.
 const PATH: &AsciiSet = &PLAIN.remove(b'/');
-/// A query may have several pairs.
+/// The same for a query, which may have several pairs.
 const PAIRS: &AsciiSet = &PLAIN.remove(b'=').remove(b'&');
 
 /// A setting with its variables replaced.

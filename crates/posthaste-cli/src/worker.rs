@@ -16,7 +16,7 @@ use crate::options::{between, duration};
 use crate::signals::Signals;
 use crate::site;
 
-/// Adds handlers to a worker.
+/// A function that adds handlers to a worker.
 pub(crate) type AddHandlers = Box<dyn FnOnce(WorkerBuilder) -> WorkerBuilder + Send>;
 
 /// The queues and handlers of a worker, and its timeouts.

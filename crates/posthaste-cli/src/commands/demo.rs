@@ -1,4 +1,4 @@
-//! `posthaste demo`: runs what `posthaste up` runs, and proves a run on real input.
+//! `posthaste demo`: runs what `posthaste up` runs, and verifies a run on real input.
 //!
 //! The demo lists real files and commits a row and a job for each file in one transaction. A worker
 //! writes size and SHA-256 in the transaction that completes the job. At the end the demo compares

@@ -101,7 +101,7 @@ impl Chosen {
         Err(Ended { code, line }.into())
     }
 
-    /// Returns the limit; the default is the number of named jobs.
+    /// Returns the limit; the default is the number of named jobs, or 1,000 if none is named.
     fn limit(&self) -> u32 {
         let named = u32::try_from(self.ids.len()).unwrap_or(u32::MAX);
         let usual = if named == 0 { 1_000 } else { named };

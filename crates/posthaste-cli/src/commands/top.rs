@@ -46,7 +46,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// The number of rows for output that is printed, not drawn: nothing is left out.
 const ALL: usize = usize::MAX;
 
-/// Reads the database.
+/// The state of repeated reads of the database.
 struct Reader {
     connection: CachedConnection,
     thresholds: Thresholds,

@@ -13,8 +13,8 @@ use crate::connect::Address;
 
 const DRAFT: &str = "data.new-";
 
-/// Makes a data directory under a temporary name and renames it. A process that is killed before
-/// leaves no incomplete database.
+/// Makes a data directory under a temporary name, then renames it. A process that is killed while
+/// it does so leaves no incomplete database.
 pub(crate) fn make(home: &Home, binaries: &Binaries) -> anyhow::Result<()> {
     home.check_runs(binaries)?;
     remove_drafts(home);

@@ -79,7 +79,7 @@ fn subject_kind(kind: Kind) -> &'static str {
     kind.id().split('.').next().unwrap_or_default()
 }
 
-/// Returns the line for the begin of an alert.
+/// Returns the line for the beginning of an alert.
 pub(crate) fn line(finding: &Finding) -> String {
     let id = finding.kind.id();
     format!("{id}: {}", sentence(finding))

@@ -135,7 +135,7 @@ mod tests {
         alerts.update(0.0, Vec::new())
     }
 
-    /// Delivers all events if this many enqueues succeed; returns those printed and those enqueued.
+    /// Prints all events and enqueues at most this many; returns the lines of both.
     fn deliver(
         pending: &mut PendingAlertEvents,
         mut enqueues: usize,

@@ -6,7 +6,7 @@ use tracing_subscriber::layer::Identity;
 
 use super::collector::Collector;
 
-/// Has no value: nothing is exported.
+/// A type without values: nothing is exported.
 pub(crate) enum Otlp {}
 
 impl Otlp {

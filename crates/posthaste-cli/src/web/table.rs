@@ -1,4 +1,4 @@
-//! The section [console] of posthaste.toml.
+//! The section `[console]` of posthaste.toml.
 
 use std::path::Path;
 
@@ -137,8 +137,7 @@ mod tests {
         assert!(options.trust_proxy.is_empty() && options.operator.is_empty());
         assert!(options.tls_cert.is_none() && options.tls_key.is_none());
         assert_eq!(options.redact, ["pin", "iban"]);
-        // Options of the command line do not remove the authentication of the file without their
-        // own.
+        // Without options on the command line, those of the file for authentication and TLS apply.
         let options = Options::default().or(of(table).unwrap());
         options.check().unwrap();
         assert_eq!(options.trust_proxy.len(), 1);

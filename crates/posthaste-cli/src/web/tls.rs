@@ -32,7 +32,7 @@ struct Last {
     then: Option<[Stamp; 2]>,
 }
 
-/// Metadata that changes when a file is written or replaced.
+/// File metadata that changes when the file is written or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     changed: (i64, i64),

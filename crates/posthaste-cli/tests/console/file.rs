@@ -1,4 +1,4 @@
-//! The console as configured by [console] of posthaste.toml.
+//! The console as configured by `[console]` of posthaste.toml.
 
 use super::{client, started};
 use crate::stage::{self, BOUND, Stage};

@@ -20,7 +20,7 @@ struct JobResult {
     says: Says,
 }
 
-/// Describes a state after a command.
+/// A function that describes a state after a command.
 type Says = fn(&Option<String>) -> String;
 
 impl fmt::Display for JobResult {

@@ -26,7 +26,7 @@ fn watched(all: &mut All, snapshot: &Snapshot, labels: &mut Labels) {
     all.metric("posthaste_watched_length", "gauge", help, &lengths);
 }
 
-/// Adds the findings. Each kind has a series without a subject, so that an alert ends.
+/// Adds the findings. Each kind has a series without a subject, so that its alerts end.
 fn findings(all: &mut All, found: &[Finding], labels: &mut Labels) {
     let key = |kind: Kind, subject: String| {
         let (id, level) = (kind.id().to_owned(), kind.level().name().to_owned());

@@ -20,7 +20,7 @@ use crate::observe::exposition::{Metric, SECONDS, Series};
 /// one.
 const READS: Duration = Duration::from_secs(15);
 
-/// Records the library's metrics for the collector.
+/// A recorder of the library's metrics for the collector.
 pub(crate) struct Meters {
     meter: Meter,
     has_messaging_names: bool,

@@ -1,5 +1,5 @@
 //! A second copy of the table: lines of a file, one for each change read from the write-ahead log.
-//! Folded by key they must equal the table and the index, although the capture reads neither.
+//! Folded by key they must equal the table, and the index, which the capture does not read.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File};

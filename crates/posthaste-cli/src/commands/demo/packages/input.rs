@@ -86,7 +86,7 @@ pub(super) fn of_a_file(file: &Path, to: &Path) -> anyhow::Result<u64> {
     lines.end()
 }
 
-/// Writes lines of JSON atomically.
+/// A file of JSON lines that replaces the old one as a whole.
 struct Lines<'a> {
     to: &'a Path,
     file: BufWriter<File>,
