@@ -78,7 +78,7 @@ impl Surfaces {
         command
             .env("DATABASE_URL", &self.url)
             .env("POSTHASTE_SITE", site);
-        // A proxy of the machine does not reach its loopback interface.
+        // A proxy that the environment configures cannot reach the loopback interface.
         Child::spawn(command.env("NO_PROXY", "127.0.0.1"))
     }
 

@@ -18,7 +18,7 @@ use crate::stage::{self, BOUND, Stage};
 use crate::tls;
 
 const SECRET: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
-/// A proxy of the machine does not reach its loopback interface.
+/// A proxy that the environment configures cannot reach the loopback interface.
 const NO_PROXY: (&str, &str) = ("NO_PROXY", "127.0.0.1");
 /// A script that reports its process id and that of its child, and then runs for long.
 const LONG: &str = "sleep 600 & echo $$ $! >pids.new; mv pids.new pids; wait";

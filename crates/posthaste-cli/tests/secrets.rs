@@ -118,7 +118,7 @@ async fn routes(stage: &Stage, test: &str) -> anyhow::Result<(BTreeMap<String, S
 #[derive(Default)]
 struct Servers {
     redis: Option<Redis>,
-    /// Other tests continue to use the server.
+    /// A proxy, because other tests continue to use the server.
     rabbitmq: Option<Proxy>,
     nats: Option<Nats>,
     smtp: Option<Smtp>,

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::stage::{self, BOUND, Stage};
 
-/// Two queues, one of them late, and a session that holds rows.
+/// Two queues, one of them late.
 const JOBS: &str = "SELECT posthaste.enqueue('a', queue => 'mail') FROM generate_series(1, 3);
                     SELECT posthaste.enqueue('b', queue => 'later',
                                              scheduled_at => now() + interval '1 day')";

@@ -9,7 +9,7 @@ use tokio_postgres::Client;
 
 use crate::stage::{self, CommandOutput, Stage};
 
-/// With these rules each transaction of this role is open for too long at once.
+/// Warns about each transaction at once and terminates it after a second, except those of pg_dump.
 const RULES: &str = "act = true\nevery = '1s'\nterminations_per_minute = 100\n\
                      [[txwatch.rule]]\napplication = 'pg_dump'\n\
                      [[txwatch.rule]]\nwarn = '0s'\nterminate = '1s'\n";
