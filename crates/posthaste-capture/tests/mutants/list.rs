@@ -42,10 +42,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         name: "the last change is confirmed instead of the last commit",
         file: "batch.rs",
         edits: &[(
-            "            done: self.end,\n        }\n    }\n\n    /// Starts the next batch after this one is done.",
+            "            done: self.end,\n        }\n    }",
             "            done: if BUG { self.end.max(self.last.record) } \
-             else { self.end },\n        \
-             }\n    }\n\n    /// Starts the next batch after this one is done.",
+             else { self.end },\n        }\n    }",
         )],
         test: "batch::tests::a_slot_is_confirmed_up_to_whole_transactions_only",
     },
