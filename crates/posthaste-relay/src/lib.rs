@@ -1,4 +1,4 @@
-//! Relay: claimed jobs are sent to a destination, and settled by what it says.
+//! Relay: sends claimed jobs to a destination and settles each by the answer.
 //!
 //! A relay is a [`Consumer`](posthaste::consumer::Consumer) of one queue. No transaction is open
 //! while bytes travel, and each message has its own outcome. While a destination is down, jobs wait

@@ -13,14 +13,14 @@ use uuid::Uuid;
 
 use crate::store::status::{RelayReport, RelayState, RelayStatus};
 
-/// Who has the lease of a queue's ordered relay.
+/// The worker that holds the lease of a queue's ordered relay.
 pub(crate) struct LeaseHolder {
     pub(crate) worker: i64,
-    /// Jobs of the one before, which come first.
+    /// Jobs of the previous holder, which are sent first.
     pub(crate) quarantined: i64,
 }
 
-/// Takes or keeps the lease of a queue's ordered relay.
+/// Takes or renews the lease of a queue's ordered relay.
 pub(crate) async fn take_lease(
     attendant: &ConsumerContext,
     worker: i64,
@@ -47,7 +47,7 @@ pub(crate) async fn take_lease(
     read().map_err(Error::postgres(what))
 }
 
-/// What is written of a relay.
+/// The report of a relay.
 pub(crate) struct RelayStatusRow<'a> {
     pub(crate) queue: &'a str,
     pub(crate) route: &'a str,
@@ -92,7 +92,7 @@ pub(crate) async fn flush(
         .map(drop)
 }
 
-/// An error as a text of the database, and no book.
+/// Returns an error as text that the database can store, of limited length.
 fn storable(error: &str) -> String {
     error
         .chars()
@@ -101,9 +101,9 @@ fn storable(error: &str) -> String {
         .collect()
 }
 
-/// The last reports of the relays of all processes: a few seconds old at most when something
-/// changed, ten seconds ago when nothing did. Of a queue that nobody relays any more the last that
-/// did is there for an hour or so.
+/// Returns the last reports of the relays of all processes. A report is at most a few seconds old
+/// if something changed, and ten seconds if nothing did. The last report of a queue without a relay
+/// is kept for approximately an hour.
 ///
 /// ```no_run
 /// # async fn example(client: &tokio_postgres::Client) -> Result<(), posthaste::Error> {
@@ -136,7 +136,7 @@ fn report(row: &Row) -> Result<RelayReport, tokio_postgres::Error> {
             down_since: row.try_get(9)?,
             failing_since: row.try_get(10)?,
             last_error: row.try_get(11)?,
-            // What cannot be read is a newer version's.
+            // A value that cannot be read is from a newer version.
             rejections: serde_json::from_str(row.try_get(13)?).unwrap_or_default(),
             failures: serde_json::from_str(row.try_get(14)?).unwrap_or_default(),
         },
@@ -144,7 +144,7 @@ fn report(row: &Row) -> Result<RelayReport, tokio_postgres::Error> {
     })
 }
 
-/// Jobs of a queue that could be claimed, about in the order in which they would be, with their
+/// Returns jobs of a queue that could be claimed, approximately in the order of claims, with their
 /// delivery ids. Reads whole slots.
 pub(crate) async fn waiting(
     client: &Client,

@@ -1,14 +1,14 @@
-//! JSON that is written by hand, piece by piece, for formats of which most never changes. Pure.
+//! JSON that is written piece by piece, for formats of which most parts are constant. Pure.
 
 use serde::de::IgnoredAny;
 
-/// Whether a text is one value of JSON and nothing else. Only that may stand in JSON as it is:
-/// anything else could end what it stands in.
+/// Returns whether a text is exactly one JSON value. Only such a text may be inserted into JSON
+/// unquoted: any other could end the value that surrounds it.
 pub(crate) fn is_value(text: &str) -> bool {
     serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
-/// Appends a text, within quotes.
+/// Appends a text in quotes.
 pub(crate) fn put_text(json: &mut String, text: &str) {
     let is_plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
     if text.bytes().all(is_plain) {
@@ -20,8 +20,8 @@ pub(crate) fn put_text(json: &mut String, text: &str) {
     }
 }
 
-/// How deep lists and objects lie in each other in a value, if that is more than `most`; the one
-/// that reads it may take no more.
+/// Returns the nesting depth of a value's lists and objects if it exceeds `most`, the limit of the
+/// receiver's parser.
 #[cfg(any(
     feature = "celery-rabbitmq",
     feature = "celery-redis",
@@ -29,7 +29,7 @@ pub(crate) fn put_text(json: &mut String, text: &str) {
 ))]
 pub(crate) fn depth_over(json: &str, most: usize) -> Option<usize> {
     let opens = |byte: &u8| matches!(byte, b'[' | b'{');
-    // Hardly any has as many at all.
+    // A value with few brackets cannot be too deep, and most values have few.
     if json.bytes().filter(opens).count() <= most {
         return None;
     }

@@ -1,4 +1,4 @@
-//! How a route makes a message of a job. Pure.
+//! How a route makes a message from a job. Pure.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::message::template::Template;
 use crate::message::trace;
 use crate::message::{Message, set};
 
-/// How a route makes a message of a job.
+/// Describes how a route makes a message from a job.
 ///
 /// ```
 /// use posthaste_relay::{Mapping, Template};
@@ -25,12 +25,12 @@ pub struct Mapping {
     headers: Vec<(String, Template)>,
     payload: Option<Template>,
     at: Option<Template>,
-    /// Arguments that are taken by name for all but the payload.
+    /// Arguments that templates other than the payload's take by name.
     taken: Arc<[String]>,
 }
 
 impl Default for Mapping {
-    /// The job's name, and its arguments as they are.
+    /// Sends the job's name and its unchanged arguments.
     fn default() -> Self {
         Self {
             kind: Template::name(),
@@ -44,44 +44,44 @@ impl Default for Mapping {
 }
 
 impl Mapping {
-    /// What kind of work it is, in the receiver's words; the job's name by default.
+    /// Sets the kind of work in the receiver's terms; the job's name by default.
     pub fn kind(self, kind: Template) -> Self {
         Self { kind, ..self }.with_moved_arguments()
     }
 
-    /// The receiver's queue or exchange; the destination's own by default.
+    /// Sets the receiver's queue or exchange; the destination's default otherwise.
     pub fn queue(self, queue: Template) -> Self {
         let queue = Some(queue);
         Self { queue, ..self }.with_moved_arguments()
     }
 
-    /// A header more, or another value of it.
+    /// Adds a header, or replaces its value.
     pub fn header(mut self, name: impl Into<String>, value: Template) -> Self {
         set(&mut self.headers, name.into(), value);
         self.with_moved_arguments()
     }
 
-    /// The message's body; the job's arguments as they are by default.
+    /// Sets the message's body; the job's unchanged arguments by default.
     pub fn payload(self, payload: Template) -> Self {
         let payload = Some(payload).filter(|payload| !payload.is_all());
         Self { payload, ..self }
     }
 
-    /// When the receiver is to run it: RFC 3339, or seconds since 1970; at once if that is over, or
-    /// the job has no such argument. Sidekiq, asynq, BullMQ and
-    /// Celery are given the message ahead and keep it themselves; where the receiver has no
-    /// schedule the job stays in Postgres until then, and counts as no attempt.
+    /// Sets when the receiver runs the message: RFC 3339, or seconds since 1970. A message whose
+    /// time is past, or whose job lacks the argument, runs at once. Sidekiq, asynq, BullMQ and
+    /// Celery receive the message ahead of time and schedule it themselves. For a receiver without
+    /// a schedule the job waits in Postgres until then, and no attempt is counted.
     pub fn at(self, at: Template) -> Self {
         let at = Some(at);
         Self { at, ..self }.with_moved_arguments()
     }
 
-    /// The names of its headers.
+    /// Returns the names of its headers.
     pub(crate) fn headers(&self) -> impl Iterator<Item = &str> {
         self.headers.iter().map(|(name, _)| name.as_str())
     }
 
-    /// A place of its templates that two jobs with the same arguments may fill differently.
+    /// Returns a placeholder that two jobs with the same arguments may fill differently.
     pub(crate) fn per_job_placeholder(&self) -> Option<&'static str> {
         let headers = self.headers.iter().map(|(_, value)| value);
         let all = headers.chain(&self.queue).chain(&self.at);
@@ -97,8 +97,8 @@ impl Mapping {
         self
     }
 
-    /// The job as it is sent; the error says what it lacks. A row of `posthaste.outbox` goes under
-    /// its own id and as its own payload.
+    /// Makes the message of a job; the error names what the job lacks. A row of `posthaste.outbox`
+    /// is sent with its own id and its own payload.
     pub(crate) fn map(&self, outgoing: OutboxJob) -> Result<Message, String> {
         let fill = |template: &Template| template.fill(&outgoing);
         let (kind, queue) = (

@@ -1,4 +1,4 @@
-//! A message: what is sent of a job, and how it is made. Pure.
+//! Messages: the part of a job that is sent, and how it is made. Pure.
 
 pub(crate) mod json;
 pub(crate) mod mapping;
@@ -15,35 +15,35 @@ use posthaste::{Job, JobId};
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
-/// One job as it is sent.
+/// A job in the form in which it is sent.
 #[derive(Clone)]
 pub struct Message {
-    /// The delivery id: the same at each attempt. Receivers drop duplicates by it.
+    /// The delivery id: the same at each attempt. Receivers deduplicate by it.
     pub id: Uuid,
     /// The job.
     pub job: Arc<Job>,
-    /// What kind of work it is, in the receiver's words: its class, type, task, routing key,
-    /// subject or topic.
+    /// The kind of work in the receiver's terms: its class, type, task, routing key, subject or
+    /// topic.
     pub kind: String,
-    /// The receiver's queue or exchange, where the route says one.
+    /// The receiver's queue or exchange, if the route sets one.
     pub queue: Option<String>,
-    /// What goes beside the payload, trace context among it.
+    /// Headers that are sent with the payload, including the trace context.
     pub headers: Vec<(String, String)>,
-    /// When the receiver is to run it, where the route says so: not longer from now than
-    /// [`Destination::ahead`](crate::Destination::ahead) allows, or over.
+    /// When the receiver runs it, if the route sets a time: at most
+    /// [`Destination::ahead`](crate::Destination::ahead) from now, or in the past.
     pub at: Option<Timestamp>,
-    /// What the route makes of the arguments; none: they go as they are.
+    /// The payload that the route makes of the arguments; `None` sends them unchanged.
     pub(crate) payload: Option<String>,
     /// A body that is not text.
     pub(crate) bytes: Option<Arc<[u8]>>,
-    /// The payload is what was enqueued as arguments, and nobody's own.
+    /// The payload is the arguments as they were enqueued, not a payload of the outbox.
     pub(crate) is_call: bool,
-    /// Arguments that the route takes by their names: they are not part of a call.
+    /// Arguments that the route takes by name: they are not part of a call.
     pub(crate) taken: Arc<[String]>,
 }
 
 impl Message {
-    /// A message without a job, for programs that send by a
+    /// Creates a message without a job, for programs that send by a
     /// [`Destination`](crate::Destination) themselves.
     ///
     /// ```
@@ -71,33 +71,33 @@ impl Message {
         }
     }
 
-    /// A header more, or another value of it.
+    /// Adds a header, or replaces its value.
     pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         set(&mut self.headers, name.into(), value.into());
         self
     }
 
-    /// What is sent as the message's body, where that can be any bytes.
+    /// Returns the message's body for receivers that accept any bytes.
     pub fn body(&self) -> &[u8] {
         self.bytes.as_deref().unwrap_or(self.payload().as_bytes())
     }
 
-    /// What is sent as the message's body, where that must be a string. Bytes that somebody put
-    /// into `posthaste.outbox` and that are not text stand here as hexadecimal digits.
+    /// Returns the message's body for receivers that need a string. Bytes of `posthaste.outbox`
+    /// that are not text are returned as hexadecimal digits.
     pub fn payload(&self) -> &str {
         self.payload
             .as_deref()
             .unwrap_or_else(|| self.job.kwargs_json())
     }
 
-    /// Whether the payload is JSON: one value and nothing else, wherever it came from. A payload of
-    /// `posthaste.outbox`, a row that was read for it and what a template makes may be anything.
-    /// Bytes that are not text are not, even if their digits form JSON.
+    /// Returns whether the payload is exactly one JSON value, whatever its origin. A payload of
+    /// `posthaste.outbox`, a row that was read for it and the result of a template may be anything.
+    /// Bytes that are not text are not JSON, even if their hexadecimal digits are.
     pub fn is_json(&self) -> bool {
         self.bytes.is_none() && json::is_value(self.payload())
     }
 
-    /// Appends the payload to JSON: as it is, or as a text where it is not JSON.
+    /// Appends the payload to JSON: unchanged, or as a string if it is not JSON.
     #[cfg(any(
         feature = "bullmq",
         feature = "celery-rabbitmq",
@@ -111,7 +111,7 @@ impl Message {
         }
     }
 
-    /// What the body is, for receivers that ask: JSON, a text, or any bytes.
+    /// Returns the media type of the body: JSON, text, or any bytes.
     #[cfg(any(feature = "rabbitmq", feature = "webhook"))]
     pub(crate) fn content_type(&self) -> &'static str {
         match (&self.bytes, self.is_json()) {
@@ -121,13 +121,13 @@ impl Message {
         }
     }
 
-    /// The body, where it is bytes that are not text.
+    /// Returns the body if it is not text.
     pub(crate) fn bytes(&self) -> Option<&[u8]> {
         self.bytes.as_deref()
     }
 
-    /// Why its headers cannot stand beside what is the format's own, by what the destination says
-    /// of a name.
+    /// Returns why its headers cannot be sent beside those of the format; `own` returns the
+    /// destination's objection to a name.
     #[cfg(any(
         feature = "amqp",
         feature = "celery-redis",
@@ -146,9 +146,10 @@ impl Message {
         })
     }
 
-    /// The payload as a list of arguments, for receivers that want one: none of a job without
-    /// arguments; that in `{"args": […]}` if nothing is beside it but what the route takes by
-    /// name (its time, a header) or carries as trace context; else the payload as the only one.
+    /// Returns the payload as a list of arguments, for receivers that need one: an empty list for a
+    /// job without arguments; the list in `{"args": […]}` if every other argument is one that the
+    /// route takes by name (its time, a header) or sends as trace context; else the payload as the
+    /// only argument.
     pub fn arguments(&self) -> Arguments<'_> {
         let payload = self.payload();
         if self.is_call && payload == "{}" {
@@ -176,10 +177,10 @@ impl Message {
     }
 }
 
-/// What carries the context of a trace.
+/// The names of the headers that carry a trace context.
 pub(crate) const TRACE: [&str; 2] = ["traceparent", "tracestate"];
 
-/// A header of a name stands once: the last value counts.
+/// Sets a header; a name occurs once, and the last value counts.
 pub(crate) fn set<T>(headers: &mut Vec<(String, T)>, name: String, value: T) {
     match headers.iter_mut().find(|(given, _)| *given == name) {
         Some((_, given)) => *given = value,
@@ -187,7 +188,7 @@ pub(crate) fn set<T>(headers: &mut Vec<(String, T)>, name: String, value: T) {
     }
 }
 
-/// Arguments stay out of logs.
+/// Arguments are omitted from logs.
 impl std::fmt::Debug for Message {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Message")
@@ -198,7 +199,7 @@ impl std::fmt::Debug for Message {
     }
 }
 
-/// A payload, seen as the arguments of a call.
+/// A payload as the arguments of a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Arguments<'a> {
     /// A JSON list of positional arguments.
@@ -220,7 +221,7 @@ pub(crate) mod tests {
 
     pub(crate) const ID: Uuid = Uuid::from_u128(0x0190_0000_0000_7000_8000_0000_0000_002a);
 
-    /// A job that was enqueued at ten on a certain day.
+    /// A job that was enqueued at a fixed time.
     pub(crate) fn job(name: &str, kwargs: &str) -> Arc<Job> {
         let at: jiff::Timestamp = "2026-11-21T10:00:00Z".parse().expect("a time");
         let mut job = Job::new(JobId(42), name, at, kwargs);
@@ -252,7 +253,7 @@ pub(crate) mod tests {
             let whole = message(kwargs);
             assert_eq!(whole.arguments(), Arguments::Payload(kwargs));
         }
-        // Who takes any payload gets the list where the route says so.
+        // A receiver that accepts any payload gets the list if the route's template names it.
         let list = Template::parse("{kwargs.args}").expect("a template");
         let job = job("mail.send", r#"{"args": [7, "welcome"]}"#);
         let made = Mapping::default().payload(list).message(job, ID);

@@ -1,6 +1,6 @@
-//! Rows of `posthaste.outbox`, which are jobs whose arguments are `{"posthaste.outbox": {…}}`: the
-//! id that their writer gave them, and a payload of any bytes or a reference to a row of another
-//! table. Pure; sql/functions/relay.sql writes them.
+//! Rows of `posthaste.outbox`: jobs whose arguments are `{"posthaste.outbox": {…}}`. A row has the
+//! id that its writer set, and a payload of any bytes or a reference to a row of another table.
+//! Pure; sql/functions/relay.sql writes them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,32 +11,32 @@ use serde::Deserialize;
 use serde_json::json;
 use uuid::Uuid;
 
-/// How the arguments of such a job begin: the database prints them so.
+/// The first characters of such a job's arguments, as the database prints them.
 const BEGINNING: &str = "{\"posthaste.outbox\": {";
 
-/// A job as it is to be sent.
+/// A job that was taken out of its envelope.
 pub(crate) struct OutboxJob {
     pub(crate) job: Arc<Job>,
     /// The id that receivers see.
     pub(crate) id: Uuid,
-    /// The payload, where it is not text.
+    /// The payload, if it is not text.
     pub(crate) bytes: Option<Arc<[u8]>>,
-    /// The row that it is about, where it has no payload of its own.
+    /// The row that the job refers to, if it has no payload.
     pub(crate) reference: Option<Reference>,
-    /// What its writer puts beside the payload.
+    /// Headers that the writer of the row set.
     pub(crate) headers: Vec<(String, String)>,
-    /// Its arguments are what was enqueued, not somebody's payload.
+    /// The arguments are those that were enqueued, not a payload of the outbox.
     pub(crate) is_call: bool,
 }
 
-/// A row of another table, as the outbox names it.
+/// A row of another table, as the outbox refers to it.
 pub(crate) struct Reference {
     pub(crate) table: String,
     pub(crate) id: String,
 }
 
 impl OutboxJob {
-    /// With this payload instead of a reference.
+    /// Replaces the reference by the payload that was read.
     pub(crate) fn holding(self, payload: Vec<u8>) -> Self {
         let (text, bytes) = match String::from_utf8(payload) {
             Ok(text) => (text, None),
@@ -67,21 +67,21 @@ struct Envelope {
 #[serde(deny_unknown_fields)]
 struct Row {
     id: String,
-    /// A payload that is UTF-8.
+    /// A payload that is valid UTF-8.
     text: Option<String>,
-    /// One that is not.
+    /// Any other payload, as hexadecimal digits.
     hex: Option<String>,
     table_name: Option<String>,
     table_id: Option<String>,
-    /// What receivers partition by: the job's own ordering key says in which order it runs, too.
+    /// The key by which receivers partition. The job's own ordering key also decides its order.
     key: Option<String>,
-    /// When it came to be, where that was before it was enqueued.
+    /// When the event occurred, if that was before it was enqueued.
     at: Option<String>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
 }
 
-/// Takes a row of the outbox out of its envelope; every other job is what it is.
+/// Takes a row of the outbox out of its envelope; returns every other job unchanged.
 pub(crate) fn unwrap(job: Arc<Job>, id: Uuid) -> Result<OutboxJob, String> {
     if !job.kwargs_json().starts_with(BEGINNING) {
         return Ok(OutboxJob {

@@ -1,5 +1,5 @@
-//! When the receiver is to run a message, where the route says so: handed over ahead to one that
-//! has a schedule, held here for all others. Pure.
+//! When a receiver runs a message, if the route sets a time: a receiver with a schedule gets it
+//! ahead of time; for all others the job waits in Postgres. Pure.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::message::Message;
 use crate::message::outbox::OutboxJob;
 use crate::message::template::Template;
 
-/// When the route wants the receiver to run it: RFC 3339, or seconds since 1970. A job without the
-/// argument that is named runs at once.
+/// Returns when the receiver is to run it: RFC 3339, or seconds since 1970. A job without the
+/// argument runs at once.
 pub(crate) fn scheduled_at(
     at: &Template,
     outgoing: &OutboxJob,
@@ -32,13 +32,13 @@ pub(crate) fn scheduled_at(
     }
 }
 
-/// To the microsecond, as Postgres keeps it.
+/// Parses a time to the microsecond, the precision of Postgres.
 fn time(text: &str) -> Option<Timestamp> {
     let micros = match text.parse::<Timestamp>() {
         Ok(time) => time.as_microsecond(),
         Err(_) => {
             let seconds: f64 = text.parse().ok()?;
-            // What is too large becomes a number that no time has.
+            // A number that is too large becomes one that `from_microsecond` rejects.
             Some(seconds * 1e6)
                 .filter(|micros| micros.is_finite())?
                 .round() as i64
@@ -47,7 +47,8 @@ fn time(text: &str) -> Option<Timestamp> {
     Timestamp::from_microsecond(micros).ok()
 }
 
-/// The message as it goes now, without a time that is over; or until when it stays.
+/// Returns the message if it is sent now, without a time that is past; else the time until which it
+/// waits.
 pub(crate) fn on_time(
     mut message: Message,
     ahead: Duration,
@@ -62,8 +63,8 @@ pub(crate) fn on_time(
     Ok(message)
 }
 
-/// Until when a job stays here if its receiver accepts it so far `ahead`; none: it is sent. Of a
-/// job that was rescheduled until then it is due by the server's clock, whatever this one says.
+/// Returns until when a job waits here if its receiver accepts it `ahead` of its time; `None` sends
+/// it now. A job that was rescheduled is due by the server's clock, even if this clock is late.
 fn held_until(at: Timestamp, ahead: Duration, job: &Job, now: Timestamp) -> Option<Timestamp> {
     let ahead = SignedDuration::try_from(ahead).unwrap_or(SignedDuration::MAX);
     let until = at.saturating_sub(ahead).unwrap_or(Timestamp::MIN);

@@ -1,4 +1,5 @@
-//! Texts with places that are filled from a job: `jobs.{name}`, `mail.{kwargs.to.domain}`. Pure.
+//! Texts with placeholders that are filled from a job: `jobs.{name}`, `mail.{kwargs.to.domain}`.
+//! Pure.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,22 +11,20 @@ use serde_json::value::RawValue;
 use crate::message::json::{is_value, put_text};
 use crate::message::outbox::OutboxJob;
 
-/// A text with places that are filled from a job.
+/// A text with placeholders that are filled from a job.
 ///
-/// | place | what stands there |
+/// | placeholder | value |
 /// |---|---|
 /// | `{id}` | the delivery id |
 /// | `{job_id}` `{name}` `{queue}` `{priority}` `{tag}` `{attempt}` | the job's |
 /// | `{unique_key}` `{ordering_key}` | the job's, empty without one |
 /// | `{enqueued_at}` `{scheduled_at}` `{expires_at}` | RFC 3339, in UTC |
-/// | `{kwargs}` | all arguments, as JSON; the payload as it is where it came by `posthaste.outbox` |
-/// | `{kwargs.to.address}` | one argument: a text as it is, everything else as JSON |
+/// | `{kwargs}` | all arguments, as JSON; the unchanged payload if it came by `posthaste.outbox` |
+/// | `{kwargs.to.address}` | one argument: a string without quotes, any other value as JSON |
 /// | `{json:kwargs.to.address}` `{json:name}` and so on | the same as JSON always, so a text within quotes |
 ///
-/// `{{` and `}}` stand for braces. A job that lacks an argument that is named is rejected
-/// permanently. A payload that is JSON is made of `{json:…}` alone: what any other place brings
-/// may have quotes in
-/// it.
+/// `{{` and `}}` stand for braces. A job that lacks a named argument is rejected permanently. Build
+/// a JSON payload from `{json:…}` alone: the value of any other placeholder may contain quotes.
 ///
 /// ```
 /// use posthaste_relay::Template;
@@ -59,34 +58,34 @@ enum Field {
 }
 
 impl Template {
-    /// Reads a template; the error says what cannot be filled.
+    /// Parses a template; the error names what cannot be filled.
     pub fn parse(text: &str) -> Result<Self, Error> {
         Self::read(text)
             .map_err(|reason| Error::invalid("template", format!("{reason}, in {text:?}")))
     }
 
-    /// The same; the error does not repeat the text, which may be a secret.
+    /// As [`parse`](Self::parse); the error does not repeat the text, which may be a secret.
     pub(crate) fn read(text: &str) -> Result<Self, String> {
         parts(text).map(Self)
     }
 
-    /// A template without places.
+    /// Creates a template without placeholders.
     pub fn text(text: impl Into<String>) -> Self {
         Self(vec![Part::Text(text.into())])
     }
 
-    /// The job's name.
+    /// Creates the template of the job's name.
     pub(crate) fn name() -> Self {
         let (field, as_json) = (Field::Name, false);
         Self(vec![Part::Field { field, as_json }])
     }
 
-    /// Whether it is all arguments as they are and nothing else: what is sent without it.
+    /// Returns whether it is exactly `{kwargs}`, the default payload.
     pub(crate) fn is_all(&self) -> bool {
         matches!(&self.0[..], [Part::Argument { path, as_json: false }] if path.is_empty())
     }
 
-    /// The arguments that it is filled from, by their own names.
+    /// Returns the names of the arguments that it is filled from.
     pub(crate) fn arguments(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|part| match part {
             Part::Argument { path, .. } => path.first().map(String::as_str),
@@ -94,7 +93,7 @@ impl Template {
         })
     }
 
-    /// A place that two jobs with the same arguments may fill differently.
+    /// Returns a placeholder that two jobs with the same arguments may fill differently.
     pub(crate) fn per_job_placeholder(&self) -> Option<&'static str> {
         self.0.iter().find_map(|part| match part {
             Part::Field { field, .. } => match field {
@@ -108,7 +107,7 @@ impl Template {
         })
     }
 
-    /// Filled from this job. The error names the argument that is missing.
+    /// Fills it from this job. The error names the missing argument.
     pub(crate) fn fill(&self, outgoing: &OutboxJob) -> Result<String, String> {
         let mut filled = String::new();
         for part in &self.0 {
@@ -141,7 +140,7 @@ impl Field {
 }
 
 fn put(filled: &mut String, field: Field, OutboxJob { job, id, .. }: &OutboxJob) {
-    // Writing to a text cannot fail.
+    // Writing to a string cannot fail.
     let _ = match field {
         Field::Id => write!(filled, "{id}"),
         Field::JobId => write!(filled, "{}", job.id),
@@ -214,7 +213,7 @@ fn parse_placeholder(name: &str) -> Result<Part, String> {
     Ok(Part::Field { field, as_json })
 }
 
-/// One argument, found step by step. Numbers stay as they were written, however long they are.
+/// Finds one argument step by step. Numbers keep all digits that were written.
 pub(crate) fn argument<'a>(
     kwargs: &'a str,
     path: &[String],

@@ -6,8 +6,8 @@ use posthaste::Job;
 use crate::message::TRACE;
 use crate::message::template::argument;
 
-/// Carries the trace context that a job was enqueued with, else what it has of one among its
-/// arguments, unless the route gives one.
+/// Adds the trace context that a job was enqueued with, or that of its arguments, unless the route
+/// sets one.
 pub(crate) fn add_headers(job: &Job, headers: &mut Vec<(String, String)>) {
     let is_given = |headers: &[(String, String)], name: &str| {
         let mut names = headers.iter().map(|(given, _)| given);
@@ -89,7 +89,7 @@ mod tests {
         let state = Mapping::default().header("tracestate", Template::text("mine"));
         let mixed = [header("tracestate", "mine"), header("traceparent", parent)];
         assert_eq!(sent(&state, &traced), mixed);
-        // What only somebody wrote who may write rows of the store itself.
+        // Only a client that may write rows of the store can enqueue such a value.
         traced.trace = Some(format!("{parent}\r\nset-cookie: a").into());
         assert_eq!(sent(&bare, &traced), [header("tracestate", "c=d")]);
     }

@@ -1,4 +1,4 @@
-//! Status of relays, as each writes it to the database.
+//! The status of relays, as each writes it to the database.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,50 +7,51 @@ use jiff::Timestamp;
 
 use crate::destination::reason::Failure;
 
-/// How a relay goes, since it was started.
+/// The status of a relay since its start.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RelayStatus {
-    /// Messages that the destination has.
+    /// Messages that the destination accepted.
     pub accepted: u64,
     /// Messages rejected permanently.
     pub rejected: u64,
-    /// Messages to be retried.
+    /// Messages that are retried.
     pub retried: u64,
-    /// Messages without an answer, or that a destination took no room for, each time.
+    /// Messages without an answer, or refused by a full destination, counted at each attempt to
+    /// send.
     pub unavailable: u64,
-    /// What went wrong last.
+    /// The last error.
     pub last_error: Option<String>,
-    /// Since when the destination does not answer, by this machine's clock; nothing while it does.
+    /// Since when the destination does not answer, by this machine's clock; `None` while it does.
     pub down_since: Option<Timestamp>,
-    /// Since when nothing that it was given was taken, whatever the reason; nothing since it took a
-    /// message.
+    /// Since when the destination has accepted no message, whatever the reason; `None` since it
+    /// accepted one.
     pub failing_since: Option<Timestamp>,
-    /// How many messages were rejected permanently, by reason; the first few reasons by
-    /// themselves, all others together.
+    /// How many messages were rejected permanently, by reason; the first few reasons are counted
+    /// separately, all others together.
     pub rejections: BTreeMap<String, u64>,
-    /// How many messages were not taken, each time, by the [kind of failure](crate::Failure).
+    /// How many messages were not accepted, each time, by the [kind of failure](crate::Failure).
     pub failures: BTreeMap<String, u64>,
 }
 
-/// This many reasons are counted by themselves.
+/// Reasons that are counted separately.
 const REASONS: usize = 10;
-/// The stored length of each reason.
+/// The stored length of a reason, in characters.
 const REASON: usize = 200;
-/// All others.
+/// The name under which all other reasons are counted.
 const OTHERS: &str = "other reasons";
 
 impl RelayStatus {
-    /// Something was not taken.
+    /// Records that a message was not accepted.
     pub(crate) fn fails(&mut self) {
         self.failing_since.get_or_insert_with(Timestamp::now);
     }
 
-    /// These were not taken, for this kind of failure.
+    /// Counts messages that were not accepted, by the kind of failure.
     pub(crate) fn failed(&mut self, failure: Failure, messages: u64) {
         *self.failures.entry(failure.name().to_owned()).or_default() += messages;
     }
 
-    /// One more was rejected permanently.
+    /// Counts a message that was rejected permanently.
     pub(crate) fn rejected(&mut self, reason: &str) {
         self.rejected += 1;
         let reason: String = reason
@@ -64,15 +65,15 @@ impl RelayStatus {
     }
 }
 
-/// What a relay is at.
+/// The state of a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RelayState {
-    /// It sends what comes.
+    /// It sends jobs.
     Up,
-    /// Its destination does not answer; the jobs wait in Postgres.
+    /// Its destination does not answer, or has an unsafe setting; the jobs wait in Postgres.
     Down,
-    /// Another relay has the lease; this one would take over.
+    /// Another relay holds the lease; this one takes over if that one stops.
     Standby,
     /// It has not reported for half a minute, though it was not declared dead: it was killed or
     /// stopped, or cannot reach the database.
@@ -82,7 +83,7 @@ pub enum RelayState {
 }
 
 impl RelayState {
-    /// As the database has it.
+    /// Returns its name in the database.
     pub fn name(self) -> &'static str {
         match self {
             Self::Up => "up",
@@ -93,7 +94,7 @@ impl RelayState {
         }
     }
 
-    /// One that a newer version wrote is not known.
+    /// Returns the state of this name; `None` for one of a newer version.
     pub(crate) fn from_name(name: &str) -> Option<Self> {
         let all = [
             Self::Up,
@@ -116,17 +117,17 @@ impl fmt::Display for RelayState {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RelayReport {
-    /// Its route, by name; empty where it has none.
+    /// The name of its route; empty if it has none.
     pub route: String,
-    /// The queue that it relays.
+    /// The queue whose jobs it sends.
     pub queue: String,
     /// The destination's kind and address, without secrets.
     pub destination: String,
-    /// The worker whose relay it is, as in `posthaste.worker`.
+    /// The worker that runs it, as in `posthaste.worker`.
     pub worker: i64,
-    /// What it is at.
+    /// Its state.
     pub state: RelayState,
-    /// What it had done.
+    /// Its status.
     pub status: RelayStatus,
     /// When it reported, by the server's clock.
     pub updated_at: Timestamp,
