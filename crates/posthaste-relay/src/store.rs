@@ -103,7 +103,7 @@ fn storable(error: &str) -> String {
 
 /// Returns the last reports of the relays of all processes. A report is at most a few seconds old
 /// if something changed, and ten seconds if nothing did. The last report of a queue without a relay
-/// is kept for approximately an hour.
+/// remains for approximately an hour.
 ///
 /// ```no_run
 /// # async fn example(client: &tokio_postgres::Client) -> Result<(), posthaste::Error> {

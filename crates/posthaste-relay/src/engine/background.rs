@@ -1,5 +1,5 @@
-//! What a relay does beside sending: keeps its lease where it is ordered, writes down how it goes,
-//! and asks who reads what it sent. On the engine's thread.
+//! The background tasks of a relay: they keep the lease of an ordered relay, report the status, and
+//! check whether the receiver's queues have readers. They run on the engine's thread.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,24 +13,23 @@ use crate::engine::shared::Shared;
 use crate::store;
 use crate::store::status::{RelayState, RelayStatus};
 
-/// What has changed is written this often at most, and as soon as this when the state is another
-/// one.
+/// Shortest time between two reports of a changed status; a changed state is reported at once.
 const FLUSH_AFTER: Duration = Duration::from_secs(5);
-/// What has not is written this often: one that writes nothing for three times as long is thought
-/// to be gone (src/store/relays.sql).
+/// Time between two reports of an unchanged status. A relay that reports nothing for three times as
+/// long is shown as silent (src/store/relays.sql).
 const FLUSH_ALWAYS: Duration = Duration::from_secs(10);
-/// How often the tasks check whether anything is due.
+/// Time between two checks of whether a task is due.
 const TICK: Duration = Duration::from_secs(1);
-/// How often a standby asks for the lease.
+/// Time between two requests of a standby for the lease.
 const STANDBY_POLL: Duration = Duration::from_secs(2);
 
-/// Runs until the worker has nothing in memory any more.
+/// Runs until the worker has ended.
 pub(crate) async fn run(shared: Arc<Shared>, worker: ConsumerContext) {
     let leasing = async {
         if shared.options.ordered {
             tokio::select! {
                 () = LeaseKeeper::new(&shared, &worker).run() => {}
-                // The lease is of no use any more, and an answer may not come.
+                // The lease is of no use after the end, and its answer may never arrive.
                 () = worker.ended() => {}
             }
         }
@@ -45,11 +44,11 @@ pub(crate) async fn run(shared: Arc<Shared>, worker: ConsumerContext) {
             }
         }
     };
-    // A flush may take long; no lease waits for it.
+    // A flush may take long; the lease must not wait for it.
     tokio::join!(leasing, StatusReporter::new(&shared, &worker).run(), asking);
 }
 
-/// A relay, and what the database knows of it.
+/// Writes the status of a relay to the database.
 struct StatusReporter<'a> {
     shared: &'a Shared,
     worker: &'a ConsumerContext,
@@ -75,7 +74,7 @@ impl<'a> StatusReporter<'a> {
                 () = self.worker.ended() => break,
             }
         }
-        // How it ended, whether that was written a moment ago or not.
+        // Writes the final status, even if the last report is recent.
         self.flushed = None;
         self.flush().await;
     }
@@ -117,15 +116,15 @@ impl<'a> StatusReporter<'a> {
     }
 }
 
-/// The lease of an ordered relay, asked for on a connection of its own.
+/// Requests the lease of an ordered relay on a separate connection.
 struct LeaseKeeper<'a> {
     shared: &'a Shared,
     worker: ConsumerContext,
     /// Consecutive requests without an answer.
     failures: u32,
-    /// The expiry of the lease was logged.
+    /// The expiry was logged.
     was_over: bool,
-    /// The workers that this process has been.
+    /// The worker ids that this process has had.
     own_workers: Vec<i64>,
 }
 
@@ -133,7 +132,7 @@ impl<'a> LeaseKeeper<'a> {
     fn new(shared: &'a Shared, worker: &ConsumerContext) -> Self {
         Self {
             shared,
-            // What is asked for here has a shorter time of its own.
+            // Requests for the lease have a shorter timeout than others.
             worker: worker.with_connection(),
             failures: 0,
             was_over: false,
@@ -151,18 +150,18 @@ impl<'a> LeaseKeeper<'a> {
             };
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                // Declared dead: what is in memory waits for the answer.
+                // The worker was declared dead: buffered jobs wait for the answer.
                 () = self.worker.changed(worker) => {}
             }
         }
     }
 
-    /// Takes or keeps the lease; how long to wait until it is asked for again. While the dead one's
-    /// jobs come first it is asked more often whether any are left.
+    /// Takes or renews the lease; returns the delay until the next request. While jobs of a dead
+    /// holder remain it is shorter, to detect when none are left.
     async fn ask(&mut self, worker: i64, lease: Duration) -> Duration {
         let shared = self.shared;
         let now = Instant::now();
-        // One lost answer costs no lease. Where the database is slow it gets longer.
+        // The lease survives one lost answer. The timeout grows while the database is slow.
         let limit = (lease / 8).saturating_mul(1 << self.failures.min(3));
         let asked = store::take_lease(&self.worker, worker, lease);
         let holder = match tokio::time::timeout(limit, asked).await {
@@ -176,7 +175,7 @@ impl<'a> LeaseKeeper<'a> {
         }
         if holder.worker != worker {
             match self.own_workers.contains(&holder.worker) {
-                // It is nobody else's, and nobody's for a while.
+                // This process held the lease as an earlier worker: no other relay has it.
                 true => shared.suspend_lease(),
                 false => {
                     shared.set_lease(Lease::Missing);
@@ -202,7 +201,8 @@ impl<'a> LeaseKeeper<'a> {
         }
     }
 
-    /// It lasts as long as it was given.
+    /// Logs a failed request and returns the delay until the next. The lease remains valid until it
+    /// expires.
     fn failed(&mut self, error: &dyn std::error::Error, lease: Duration) -> Duration {
         let queue = self.worker.queue();
         tracing::debug!(%error, queue, "the lease of an ordered relay could not be renewed");

@@ -1,5 +1,5 @@
-//! The jobs that a relay has and has not begun to send, and whether its destination is thought to
-//! be up.
+//! The jobs that a relay has claimed and not begun to send, and the circuit breaker of its
+//! destination.
 
 use std::collections::VecDeque;
 
@@ -13,9 +13,9 @@ pub(crate) struct SendBuffer {
 }
 
 impl SendBuffer {
-    /// How many more jobs it takes, of twice what can be in flight; none while the destination is
-    /// down. A small claim costs nearly what a large one does, so none is asked for before half of
-    /// the room is free: sends in flight continue meanwhile.
+    /// Returns how many more jobs it accepts, up to twice the number that can be in flight; none
+    /// while the destination is down. A small claim costs nearly as much as a large one, so it
+    /// requests none before half of the room is free; sends in flight continue.
     pub(crate) fn room(&self, under_way: usize) -> usize {
         if self.breaker.is_half_open() {
             return match self.waiting.is_empty() {
@@ -34,20 +34,20 @@ impl SendBuffer {
         self.waiting.extend(claim);
     }
 
-    /// The next of them, to be sent.
+    /// Takes the next jobs to send.
     pub(crate) fn take(&mut self, batch: usize) -> Vec<Delivery> {
         let batch = self.breaker.admit(batch.min(self.waiting.len()));
         self.under_way += batch;
         self.waiting.drain(..batch).collect()
     }
 
-    /// These are no longer in flight. True: one may be tried in their place.
+    /// Ends the sending of these jobs. Returns whether a single job may be sent as a probe.
     pub(crate) fn ended(&mut self, jobs: usize) -> bool {
         self.under_way -= jobs;
         self.breaker.release()
     }
 
-    /// Lets one job through. Returns those that wait beside it, if all but one are to be removed.
+    /// Lets one job through. Returns the other waiting jobs, unless all stay.
     pub(crate) fn half_open(&mut self, keeps_all: bool) -> Vec<Delivery> {
         self.breaker.half_open();
         let remaining = if keeps_all { self.waiting.len() } else { 1 };
@@ -55,14 +55,14 @@ impl SendBuffer {
         Vec::from(others)
     }
 
-    /// Puts back what was not taken, before all others.
+    /// Returns jobs that were not accepted to the front.
     pub(crate) fn put_back(&mut self, jobs: Vec<Delivery>) {
         for one in jobs.into_iter().rev() {
             self.waiting.push_front(one);
         }
     }
 
-    /// Takes out those of them that wait here.
+    /// Removes the waiting jobs that match.
     pub(crate) fn remove(&mut self, which: impl Fn(&Delivery) -> bool) -> Vec<Delivery> {
         let all = std::mem::take(&mut self.waiting);
         let (removed, remaining): (VecDeque<_>, _) = all.into_iter().partition(which);

@@ -1,4 +1,4 @@
-//! Describes a relay, and begins it.
+//! Builds and starts a relay.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -19,7 +19,7 @@ use crate::engine::send;
 use crate::engine::shared::Shared;
 use crate::message::mapping::Mapping;
 
-/// Describes a relay.
+/// Builds a relay.
 pub struct RelayBuilder {
     name: String,
     destination: Arc<dyn Destination>,
@@ -31,12 +31,12 @@ pub struct RelayBuilder {
 }
 
 impl Relay {
-    /// Begins to describe a relay to this destination.
+    /// Builds a relay to this destination.
     pub fn to(destination: impl Destination) -> RelayBuilder {
         Self::to_any(Arc::new(destination))
     }
 
-    /// As [`to`](Self::to), for a destination that was chosen at run time.
+    /// As [`to`](Self::to), for a destination that is chosen at run time.
     pub fn to_any(destination: Arc<dyn Destination>) -> RelayBuilder {
         RelayBuilder::new(destination)
     }
@@ -65,88 +65,88 @@ impl RelayBuilder {
         }
     }
 
-    /// What it is called in reports; nothing by default.
+    /// Sets the name in reports; empty by default.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
     }
 
-    /// How a message is made of a job.
+    /// Sets how a message is made from a job.
     pub fn mapping(mut self, mapping: Mapping) -> Self {
         self.options.mapping = mapping;
         self
     }
 
-    /// How many messages are sent together; 10 by default.
+    /// Sets how many messages are sent together; 10 by default.
     pub fn batch(mut self, messages: usize) -> Self {
         self.options.batch = messages;
         self
     }
 
-    /// How many batches are in flight at once; 4 by default, one in [an ordered
-    /// relay](Self::ordered). As many jobs again wait in the relay for their turn.
+    /// Sets how many batches are in flight at once; 4 by default, 1 in [an ordered
+    /// relay](Self::ordered). As many jobs again wait in the relay.
     pub fn concurrency(mut self, batches: usize) -> Self {
         self.options.concurrency = batches;
         self
     }
 
-    /// How long sending a batch may take until the destination counts as unavailable; 30 s by
+    /// Sets how long sending a batch may take before the destination counts as unavailable; 30 s by
     /// default.
     pub fn time_limit(mut self, time_limit: Duration) -> Self {
         self.options.time_limit = time_limit;
         self
     }
 
-    /// When a job is done; when the destination has it by default.
+    /// Sets when a job is done; by default when the destination has accepted it.
     pub fn ack(mut self, ack: Ack) -> Self {
         self.options.ack = ack;
         self
     }
 
-    /// Whether jobs are sent in the lane's order: transactions as they became visible, ids within
-    /// one. Then one relay sends at a time, over all processes, and one batch at a time. While the
-    /// destination is down the batch stays in memory, so that nothing overtakes it. A relay that
-    /// stops sends what it has in memory first, as far as the grace period goes. What it gives back
-    /// after that comes after what waits, as does a message that is to be retried. False by
-    /// default: many relays send at once, several batches each, in no order except among jobs with
-    /// the same ordering key.
+    /// Sets whether jobs are sent in the lane's order: transactions in the order in which they
+    /// became visible, ids within a transaction. Then one relay sends at a time, over all
+    /// processes, and one batch at a time. While the destination is down the batch stays in memory,
+    /// so that nothing overtakes it. A relay that stops first sends the jobs in memory, within the
+    /// grace period. Jobs that it gives back after that come after the waiting ones, as does a
+    /// message that is retried. False by default: many relays send at once, several batches each,
+    /// in no order except among jobs with the same ordering key.
     pub fn ordered(mut self, ordered: bool) -> Self {
         self.options.ordered = ordered;
         self
     }
 
-    /// What to do with messages that may or may not have arrived, where the receiver cannot
-    /// recognize duplicates.
+    /// Sets what happens to messages that may have arrived, if the receiver cannot detect
+    /// duplicates.
     pub fn on_ambiguous(mut self, on_ambiguous: OnAmbiguous) -> Self {
         self.options.on_ambiguous = on_ambiguous;
         self
     }
 
-    /// The wait before the next attempt of a message that is to be retried.
+    /// Sets the delay before the next attempt of a message that is retried.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.options.backoff = backoff;
         self
     }
 
-    /// How long an outage may last after which a message whose answer was lost is sent again; 24
-    /// hours by default. A destination that drops duplicates for a shorter time is refused by its
-    /// setting.
+    /// Sets the longest outage after which a message whose answer was lost is sent again; 24 hours
+    /// by default. A destination that drops duplicates for a shorter time is refused, and the error
+    /// names the setting.
     pub fn longest_outage(mut self, outage: Duration) -> Self {
         self.options.longest_outage = outage;
         self
     }
 
-    /// Relays although this setting of the destination breaks the promise; its name is as the error
-    /// had it.
+    /// Relays although this setting of the destination breaks the guarantees; the error names the
+    /// setting.
     pub fn allow_unsafe(mut self, setting: impl Into<String>) -> Self {
         self.allowed.push(setting.into());
         self
     }
 
-    /// Sends the row itself where a row of `posthaste.outbox` only refers to one of this table: the
-    /// first column of what the statement gives for `$1`, the row's id as a text, in json, jsonb,
-    /// text or bytea. Rows of tables without a statement are refused from then on; without any
-    /// statement references are sent as such. Needs [`database`](Self::database).
+    /// Sends the row itself if a row of `posthaste.outbox` only refers to a row of this table: the
+    /// first column of the statement's result for `$1`, the row's id as text, in json, jsonb, text
+    /// or bytea. References to tables without a statement are then rejected; if no table has a
+    /// statement, references are sent as they are. Needs [`database`](Self::database).
     ///
     /// ```no_run
     /// # use posthaste_relay::{Lines, Relay};
@@ -161,18 +161,18 @@ impl RelayBuilder {
         self
     }
 
-    /// Where the rows are that jobs refer to: a pool of deadpool-postgres or of sqlx, or a
-    /// [`Database`]. Unless it is a pool of deadpool-postgres, the relay opens at most as many
-    /// connections of its own as its [`concurrency`](Self::concurrency).
+    /// Sets the database of the rows to which jobs refer: a pool of deadpool-postgres or of sqlx,
+    /// or a [`Database`]. Unless it is a pool of deadpool-postgres, the relay opens at most as many
+    /// connections as its [`concurrency`](Self::concurrency).
     pub fn database(self, database: impl Into<Database>) -> Self {
         let database = Some(database.into());
         Self { database, ..self }
     }
 
-    /// Starts also when a setting of the destination breaks what is promised, or the destination
-    /// cannot be used at all ([`Relay::misconfiguration`] says which): its jobs wait in Postgres,
-    /// as for one that is down, until it is mended. For programs with several relays, of which one
-    /// must not stop the others.
+    /// Starts even if a setting of the destination breaks the guarantees or the destination cannot
+    /// be used at all, which [`Relay::misconfiguration`] reports. The jobs wait in Postgres, as for
+    /// a destination that is down, until the problem is fixed. For programs with several relays, of
+    /// which one must not stop the others.
     pub fn wait_if_misconfigured(self) -> Self {
         let waits_if_misconfigured = true;
         Self {
@@ -181,9 +181,9 @@ impl RelayBuilder {
         }
     }
 
-    /// Begins to take jobs, on the runtime that this is called on. Refused when a setting of the
-    /// destination breaks what is promised; a destination that cannot be reached is asked about its
-    /// settings later, before anything is sent.
+    /// Starts the relay on the current runtime. Fails if a setting of the destination breaks the
+    /// guarantees; if the destination cannot be reached, its settings are checked later, before
+    /// anything is sent.
     pub async fn start(mut self) -> Result<Relay, Error> {
         let options = &mut self.options;
         if options.ordered {
@@ -230,7 +230,7 @@ impl RelayBuilder {
             Ok(()) => {}
             Err(DestinationProblem::Unsafe(problem)) if self.waits_if_misconfigured => {
                 shared.is_unsafe(&problem);
-                // It is set once.
+                // Nothing else sets it.
                 let _ = shared.misconfiguration.set(problem);
             }
             Err(DestinationProblem::Unsafe(problem)) => return Err(Error::config(problem)),
@@ -241,7 +241,7 @@ impl RelayBuilder {
     }
 }
 
-/// What is wrong with the first header of a mapping that the destination has for itself.
+/// Returns the objection to the first header of a mapping that is reserved by the destination.
 pub(crate) fn reserved_header(destination: &dyn Destination, mapping: &Mapping) -> Option<String> {
     mapping.headers().find_map(|name| {
         let why = destination.rejects_header(name)?;

@@ -1,4 +1,4 @@
-//! Whether the destination is there, keeps what is promised, and takes what it is offered.
+//! Checks whether the destination answers, keeps the guarantees, and accepts messages.
 
 use std::time::{Duration, Instant};
 
@@ -10,18 +10,18 @@ use crate::destination::reason::Reason;
 use crate::engine::options::Ack;
 use crate::engine::shared::Shared;
 
-/// Asking a destination whether it is there takes no longer than this.
+/// Timeout of a check of the destination.
 const PROBE: Duration = Duration::from_secs(5);
 
-/// Why nothing is sent to a destination.
+/// The reason why nothing is sent to a destination.
 pub(crate) enum DestinationProblem {
-    /// It is not there, or would take nothing.
+    /// It does not answer, or would accept nothing.
     Down(String),
-    /// A setting of it breaks what is promised, or it cannot be used at all.
+    /// A setting breaks the guarantees, or the destination cannot be used at all.
     Unsafe(String),
 }
 
-/// Asks a destination whether it is there and keeps what is promised.
+/// Checks whether a destination answers and keeps the guarantees.
 pub(crate) async fn verify(
     destination: &dyn Destination,
     ack: Ack,
@@ -35,7 +35,7 @@ pub(crate) async fn verify(
         }
         let probed = destination.probe().await;
         probed.map_err(DestinationProblem::Down)?;
-        // Whatever it forgets is sent again.
+        // Messages that the destination loses are sent again.
         if ack != Ack::Accepted {
             return Ok(());
         }
@@ -69,7 +69,7 @@ pub(crate) async fn verify(
 }
 
 impl Shared {
-    /// Whether the destination is there, now.
+    /// Checks the destination; returns whether it can be used now.
     pub(crate) async fn check(&self) -> bool {
         match self.verify().await {
             Ok(()) => {
@@ -87,7 +87,7 @@ impl Shared {
         false
     }
 
-    /// Every message of a batch was answered.
+    /// Records that every message of a batch was answered.
     pub(crate) fn succeeded(&self) {
         let were_held = self.buffer().breaker.succeeded();
         if were_held && self.destination.probes_with_message() {
@@ -95,7 +95,7 @@ impl Shared {
         }
     }
 
-    /// Asks whether the destination is there again, or sends one message to see.
+    /// Checks the destination, or sends one message to probe it.
     pub(crate) async fn check_or_try_one(&self) {
         match self.destination.probes_with_message() {
             true => self.admit_one(),
@@ -103,7 +103,7 @@ impl Shared {
         }
     }
 
-    /// Messages may be sent.
+    /// Resumes sending.
     fn answers_again(&self) {
         self.room.notify_one();
         self.arrived.notify_one();
@@ -115,22 +115,22 @@ impl Shared {
         }
     }
 
-    /// Lets one message through, which shows whether the destination takes messages again.
+    /// Lets one message through as a probe.
     fn admit_one(&self) {
         let others = self.buffer().half_open(self.keeps_in_hand());
         self.reschedule(others.into_iter().map(|one| one.ticket));
         self.room.notify_one();
     }
 
-    /// Asks whether it is there and keeps what is promised.
+    /// Checks whether the destination answers and keeps the guarantees.
     pub(crate) async fn verify(&self) -> Result<(), DestinationProblem> {
         let (options, allowed) = (&self.options, &self.allowed);
         let destination = &*self.destination;
         verify(destination, options.ack, options.longest_outage, allowed).await
     }
 
-    /// The destination is there and takes no more: what it did not take is offered to it again less
-    /// and less often, until it takes something.
+    /// Records that the destination answers and accepts no more: messages that it did not accept
+    /// are offered again after growing delays, until it accepts one.
     pub(crate) fn backpressure(&self, reason: &Reason, took_some: bool) {
         if !took_some {
             self.buffer()
@@ -156,7 +156,7 @@ impl Shared {
         self.status().last_error = Some(reason.to_string());
     }
 
-    /// The destination does not answer: it is left alone for a while.
+    /// Records that the destination does not answer, and pauses sending.
     pub(crate) fn went_down(&self, reason: &str) {
         if self.leave_alone(reason) {
             let destination = self.destination.label();
@@ -168,7 +168,8 @@ impl Shared {
         }
     }
 
-    /// The destination answers, and may lose what it has taken: it is checked again later.
+    /// Records that the destination answers and may lose accepted messages; it is checked again
+    /// later.
     pub(crate) fn is_unsafe(&self, problem: &str) {
         let is_new = self.status().last_error.as_deref() != Some(problem);
         self.leave_alone(problem);
@@ -182,20 +183,20 @@ impl Shared {
         }
     }
 
-    /// True: it was not left alone before.
+    /// Pauses sending; returns whether the destination was up before.
     fn leave_alone(&self, reason: &str) -> bool {
         self.buffer()
             .breaker
             .failed(Instant::now(), fastrand::f64());
-        // The task that waits for jobs monitors the destination from now on: none come while it is
-        // down.
+        // The task that waits for jobs checks the destination from now on: no jobs arrive while it
+        // is down.
         self.arrived.notify_one();
         let mut status = self.status();
         status.last_error = Some(reason.to_owned());
         let is_new = status.down_since.is_none();
         status.down_since.get_or_insert_with(Timestamp::now);
         drop(status);
-        // The one that gets this finds the reason.
+        // Cancelled last: a waiting caller then finds the reason in the status.
         if self.destination.is_gone() {
             self.gone.cancel();
         }

@@ -1,34 +1,35 @@
-//! Permission to send: one ordered relay of a queue at a time, over all processes. Pure, the clock
-//! is read elsewhere.
+//! Permission to send: one ordered relay of a queue at a time, over all processes. Pure: callers
+//! read the clock.
 //!
-//! The lease is a row of `posthaste.ordered_relay`, by the server's clock. Here it ends so long
-//! after it was asked for, by the clock of this process, which is before the server lets it end:
-//! the one that was stopped for a while finds its lease over before it sends another byte. Clocks
-//! that run at different speeds can cost an overlap of that difference at most.
+//! The lease is a row of `posthaste.ordered_relay` that expires by the server's clock. Here its
+//! duration counts by the clock of this process from before the request, so it expires here before
+//! it does on the server: a process that was suspended finds its lease expired before it sends
+//! another byte. Clocks that run at different speeds can cause an overlap of at most that
+//! difference.
 
 use std::time::{Duration, Instant};
 
 /// The right of a relay to send.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Lease {
-    /// Any number of relays may.
+    /// Any number of relays may send.
     NotRequired,
-    /// Held by another relay, or unknown.
+    /// Held by another relay, or by an unknown one.
     Missing,
     /// Held by this relay. After it expires, buffered jobs wait here until it is renewed or another
     /// relay takes it.
     Held {
-        /// Until when.
+        /// The time at which it expires.
         until: Instant,
-        /// As which worker: what was claimed as another one is not its to send.
+        /// The worker that holds it: jobs that another worker claimed must not be sent.
         worker: i64,
-        /// Jobs of the one before it, which died: they come first.
+        /// Jobs of the previous holder, which died, remain: they come first.
         quarantined: bool,
     },
 }
 
 impl Lease {
-    /// Before the database was asked.
+    /// Returns the lease before the first request.
     pub(crate) fn initial(ordered: bool) -> Self {
         match ordered {
             false => Self::NotRequired,
@@ -44,7 +45,7 @@ impl Lease {
         self.may_send(now) && !self.waits_for_quarantined()
     }
 
-    /// Whether what was claimed as this worker is somebody else's now.
+    /// Returns whether jobs that this worker claimed now belong to another relay.
     pub(crate) fn has_lost(self, claimed_as: i64) -> bool {
         match self {
             Self::NotRequired => false,
@@ -53,19 +54,19 @@ impl Lease {
         }
     }
 
-    /// It is over at once, as nobody knows who has it.
+    /// Expires it at once, because the holder is unknown.
     pub(crate) fn end(&mut self, now: Instant) {
         if let Self::Held { until, .. } = self {
             *until = now.min(*until);
         }
     }
 
-    /// Whether this relay's lease has expired, with no known successor.
+    /// Returns whether this relay's lease has expired, with no known successor.
     pub(crate) fn is_over(self, now: Instant) -> bool {
         matches!(self, Self::Held { until, .. } if until <= now)
     }
 
-    /// Whether it is the one before, which lasts longer now.
+    /// Returns whether it is a valid renewal of the lease `before`.
     pub(crate) fn renews(self, before: Self, now: Instant) -> bool {
         match (before, self) {
             (Self::Held { worker: was, .. }, Self::Held { worker, .. }) => {
@@ -85,7 +86,7 @@ impl Lease {
         )
     }
 
-    /// How long sending may take.
+    /// Returns how long sending may take.
     pub(crate) fn left(self, now: Instant) -> Duration {
         match self {
             Self::NotRequired => Duration::MAX,

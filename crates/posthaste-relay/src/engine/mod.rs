@@ -1,4 +1,4 @@
-//! From claimed jobs to settled ones: makes messages, sends them, and settles each by its answer.
+//! The engine: makes messages of claimed jobs, sends them, and settles each job by its answer.
 
 pub(crate) mod background;
 pub(crate) mod buffer;

@@ -1,4 +1,4 @@
-//! How a relay delivers.
+//! The settings of a relay's delivery.
 
 use std::time::Duration;
 
@@ -13,27 +13,26 @@ pub enum Ack {
     #[default]
     Accepted,
     /// The receiver has recorded its effect: it called `posthaste.confirm(delivery_id)`, or
-    /// `posthaste.receive(delivery_id)`, which does it too. Until then the job is held; what is not
-    /// confirmed in time is sent again with the same id, which counts as an attempt. Losing
-    /// everything that the destination held costs latency only.
+    /// `posthaste.receive(delivery_id)`, which confirms too. Until then the job is held. A message
+    /// that is not confirmed in time is sent again with the same id, which counts as an attempt. If
+    /// the destination loses everything that it held, only latency is lost.
     Confirmed {
         /// How long to wait for the confirmation.
         lease: Duration,
     },
 }
 
-/// What becomes of a message of which nobody knows whether a destination that cannot tell
-/// duplicates has it.
+/// The handling of a message that may have arrived at a destination that cannot detect duplicates.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum OnAmbiguous {
-    /// It is sent again, which counts as an attempt: twice rather than never.
+    /// Sends it again, which counts as an attempt: delivery at least once.
     #[default]
     Resend,
-    /// It is discarded with the reason: never rather than twice.
+    /// Discards it with the reason: delivery at most once.
     Discard,
 }
 
-/// How long sending a batch may take by default.
+/// The default timeout of a batch.
 pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug)]

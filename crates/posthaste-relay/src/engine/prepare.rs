@@ -1,4 +1,4 @@
-//! Makes messages of jobs; what is not to be sent, or not yet, is settled here.
+//! Makes messages of jobs, and settles jobs that must not be sent, or not yet.
 
 use jiff::Timestamp;
 use posthaste::consumer::{Delivery, Outcome, Ticket};
@@ -14,17 +14,17 @@ use crate::message::outbox;
 use crate::message::outbox::OutboxJob;
 use crate::message::schedule::on_time;
 
-/// What was made of a batch.
+/// The messages of a batch.
 #[derive(Default)]
 pub(crate) struct PreparedBatch {
     pub(crate) tickets: Vec<Ticket>,
     pub(crate) messages: Vec<Message>,
-    /// Those that keep their place: a row could not be read for now.
+    /// Tickets that keep their place because a row could not be read for now.
     pub(crate) unresolved: Vec<Ticket>,
 }
 
 impl Shared {
-    /// Makes messages of jobs. A job that cannot be made one will never be.
+    /// Makes messages of jobs. A job that cannot become a message now never can: it is rejected.
     pub(crate) async fn prepare(&self, batch: Vec<Delivery>) -> PreparedBatch {
         let (tickets, jobs) = self.open(batch);
         let jobs = match &self.references {
@@ -34,7 +34,7 @@ impl Shared {
         let (mut prepared, now) = (PreparedBatch::default(), Timestamp::now());
         for (ticket, job) in tickets.into_iter().zip(jobs) {
             match job {
-                // Nothing overtakes the one before it.
+                // No job may overtake the unresolved one before it.
                 _ if !prepared.unresolved.is_empty() => prepared.unresolved.push(ticket),
                 Ok(job) => match self
                     .options
@@ -62,9 +62,9 @@ impl Shared {
         prepared
     }
 
-    /// Takes jobs out of their envelopes. One that has expired while it waited here goes back, and
-    /// the server, whose clock decides, keeps it as expired: a relay whose own clock is ahead loses
-    /// a second each time and no job.
+    /// Takes jobs out of their envelopes. A job that expired while it waited here goes back: the
+    /// server, whose clock decides, records it as expired. A relay whose clock is ahead loses a
+    /// second each time and no job.
     fn open(&self, batch: Vec<Delivery>) -> (Vec<Ticket>, Vec<OutboxJob>) {
         let mut opened = (Vec::with_capacity(batch.len()), Vec::new());
         let now = Timestamp::now();
@@ -90,7 +90,7 @@ impl Shared {
         opened
     }
 
-    /// Whether somebody may have sent it of whom nobody can ask, and it must not be sent twice.
+    /// Returns whether a relay that died may have sent it, and it must not be sent twice.
     fn may_have_been_sent(&self, job: &Job) -> bool {
         job.crashes > 0
             && self.options.on_ambiguous == OnAmbiguous::Discard

@@ -1,17 +1,17 @@
-//! Whether somebody reads the receiver's queues that messages were sent to: messages in a queue
-//! without a worker seem delivered.
+//! Checks whether the receiver's queues have readers: messages in a queue without a worker seem
+//! delivered.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::engine::shared::Shared;
 
-/// How often the receiver is asked.
+/// Time between two checks.
 const EVERY: Duration = Duration::from_secs(60);
-/// It is asked no longer than this.
+/// Timeout of a check.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Asks now and then, and says what has changed.
+/// Checks the queues periodically, and logs changes.
 pub(crate) struct ConsumerWatch<'a> {
     shared: &'a Shared,
     asked: Option<(Instant, usize)>,
@@ -27,8 +27,8 @@ impl<'a> ConsumerWatch<'a> {
         }
     }
 
-    /// To be called often: the receiver is asked once a minute, and soon where another queue is
-    /// sent to.
+    /// Checks the queues if that is due: once a minute, and soon after a message was sent to
+    /// another queue. Must be called often.
     pub(crate) async fn poll(&mut self) {
         let queues: Vec<String> = self.shared.receiver_queues().names();
         let is_due = match self.asked {

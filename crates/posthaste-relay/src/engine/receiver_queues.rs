@@ -1,4 +1,4 @@
-//! The receiver's queues that messages were sent to.
+//! The receiver's queues to which messages were sent.
 
 use std::collections::BTreeSet;
 
@@ -6,10 +6,10 @@ use crate::destination::answer::Answer;
 use crate::destination::contract::Destination;
 use crate::message::Message;
 
-/// This many queues are known at most: a queue may be made for each job.
+/// The most queues that are remembered: jobs may create any number.
 const QUEUES: usize = 100;
 
-/// The receiver's queues that something was sent to.
+/// The receiver's queues to which messages were sent.
 #[derive(Debug, Default)]
 pub(crate) struct ReceiverQueues(BTreeSet<String>);
 

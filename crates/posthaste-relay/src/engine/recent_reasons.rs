@@ -1,19 +1,19 @@
-//! Which reasons the log has had: a pure decision, the clock is read elsewhere.
+//! Decides which reasons are logged. Pure: callers read the clock.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// A reason is logged again after it was absent for this long.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
-/// This many are known at once. Reasons may name queues of jobs: more are not logged.
+/// The most reasons that are remembered. Reasons may name queues of jobs, so more are not logged.
 const KNOWN: usize = 20;
 
-/// Reasons with when each was met last.
+/// Reasons, each with the time of its last occurrence.
 #[derive(Debug, Default)]
 pub(crate) struct RecentReasons(BTreeMap<String, Instant>);
 
 impl RecentReasons {
-    /// Whether the log says this reason now: it was not met for a while.
+    /// Returns whether to log this reason: it has not occurred for a while.
     pub(crate) fn is_new(&mut self, reason: &str, now: Instant) -> bool {
         self.0
             .retain(|_, met| now.saturating_duration_since(*met) < FORGOTTEN_AFTER);

@@ -1,6 +1,6 @@
-//! References of `posthaste.outbox`: the row is read when the message is made, by the statement
-//! that the route has for its table. The table that a job names is found in the route's list and
-//! given as a parameter; it never becomes a part of a statement.
+//! References of `posthaste.outbox`: when a message is made, the row is read by the route's
+//! statement for its table. The table that a job names is only searched for in the route's
+//! statements; it never becomes part of a statement.
 
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
@@ -14,24 +14,23 @@ use tokio_postgres::types::{FromSql, Type};
 use crate::destination::answer::Answer;
 use crate::message::outbox::{OutboxJob, Reference};
 
-/// How rows are read that jobs refer to.
+/// Reads rows to which jobs refer.
 pub(crate) struct References {
     pub(crate) pool: Pool,
     pub(crate) statements: BTreeMap<String, String>,
 }
 
-/// Why a reference could not be followed.
+/// The reason why a reference could not be followed.
 #[derive(Debug, PartialEq)]
 pub(crate) enum ReferenceFailure {
-    /// That lies with the job.
+    /// The job is settled by this answer.
     Settled(Answer),
-    /// The database did not answer: it is asked again, and no attempt is counted.
+    /// The database did not answer: the read is retried, and no attempt is counted.
     Unavailable(String),
 }
 
 impl References {
-    /// Reads the row of each job's reference; jobs without one are as they were. All are asked for
-    /// at once.
+    /// Reads the row of each job's reference, all at once; returns jobs without one unchanged.
     pub(crate) async fn follow(
         &self,
         jobs: Vec<OutboxJob>,
@@ -59,7 +58,7 @@ impl References {
     }
 }
 
-/// The row itself, by the statement that there is for its table.
+/// Reads the row by the statement for its table.
 pub(crate) async fn read(
     statements: &BTreeMap<String, String>,
     client: &tokio_postgres::Client,
@@ -87,7 +86,7 @@ pub(crate) async fn read(
 }
 
 impl ReferenceFailure {
-    /// Why, for people.
+    /// Returns the reason for people.
     pub(crate) fn reason(self) -> String {
         match self {
             Self::Unavailable(reason) => reason,
@@ -103,23 +102,23 @@ fn late() -> String {
     "the database did not answer in time".into()
 }
 
-/// What the server's complaint means: about the id that the job gave, about the statement, or about
-/// itself.
+/// Classifies an error of the server: it concerns the id of the job, the statement, or the server.
 fn classify(error: &tokio_postgres::Error, table: &str) -> ReferenceFailure {
     let Some(error) = error.as_db_error() else {
         return ReferenceFailure::Unavailable(format!("the database: {error}"));
     };
     let reason = format!("the row of {table} cannot be read: {}", error.message());
     match error.code().code().get(..2) {
-        // An id that is not a number where the table has numbers.
+        // The id has the wrong type, such as text where the table has numbers.
         Some("22") => ReferenceFailure::Settled(Answer::rejected(reason)),
-        // Connections, resources, an operator's hand, and what a deadlock or a failover ends.
+        // Connections, resources, an operator's intervention, and transactions that a deadlock or a
+        // failover ended.
         Some("08" | "40" | "53" | "55" | "57" | "58") => ReferenceFailure::Unavailable(reason),
         _ => ReferenceFailure::Settled(Answer::retry(reason)),
     }
 }
 
-/// A column as the bytes of its text, whatever numbers are in it.
+/// The text of a column as bytes. Numbers keep all their digits.
 struct Payload(Vec<u8>);
 
 impl<'a> FromSql<'a> for Payload {

@@ -12,7 +12,7 @@ use crate::engine::background;
 use crate::engine::shared::Shared;
 use crate::store::status::RelayStatus;
 
-/// Sends the jobs of a queue to a destination: a [`Consumer`], for
+/// Sends the jobs of a queue to a destination. It is a [`Consumer`], for
 /// [`WorkerBuilder::consumer`](posthaste::WorkerBuilder::consumer).
 #[derive(Clone)]
 pub struct Relay {
@@ -20,20 +20,20 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Its current status.
+    /// Returns its current status.
     pub fn status(&self) -> RelayStatus {
         self.shared.status().clone()
     }
 
-    /// Completes when the destination will never take anything again
-    /// ([`Destination::is_gone`](crate::Destination::is_gone)):
-    /// nothing is left to this relay but to be stopped. No attempt is counted meanwhile.
+    /// Completes when the destination can never accept a message again
+    /// ([`Destination::is_gone`](crate::Destination::is_gone)): the relay can only be stopped. No
+    /// attempt is counted.
     pub async fn gone(&self) {
         self.shared.gone.cancelled().await;
     }
 
-    /// Why its destination was refused when it was started, if it was and
-    /// [waits](crate::RelayBuilder::wait_if_misconfigured) for that to be mended.
+    /// Returns why its destination was refused at the start, if the relay
+    /// [waits](crate::RelayBuilder::wait_if_misconfigured) for the problem to be fixed.
     pub fn misconfiguration(&self) -> Option<&str> {
         self.shared.misconfiguration.get().map(String::as_str)
     }
@@ -84,7 +84,7 @@ impl Consumer for Relay {
         self.shared.options.backoff
     }
 
-    /// Notified after the outcomes went out.
+    /// Notified after outcomes were sent.
     fn room(&self) -> Option<Arc<Notify>> {
         Some(Arc::clone(&self.shared.room))
     }
@@ -93,7 +93,7 @@ impl Consumer for Relay {
         self.shared.options.ordered
     }
 
-    /// They are for the relay that has the lease.
+    /// Quarantined jobs are for the relay that holds the lease.
     fn takes_quarantined(&self) -> bool {
         self.shared.may_send()
     }

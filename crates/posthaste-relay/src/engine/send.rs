@@ -1,4 +1,4 @@
-//! Sends jobs to the destination in batches, and settles each by its answer. In one file because a
+//! Sends jobs to the destination in batches, and settles each by its answer. One file, because a
 //! message that is sent again is settled like the first.
 
 use std::sync::Arc;
@@ -32,13 +32,13 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// A job with the message that was made of it.
+/// A job and its message.
 struct PendingMessage {
     ticket: Ticket,
     message: Message,
 }
 
-/// Jobs that are in flight, until this is dropped.
+/// Counts jobs as in flight until it is dropped.
 struct InFlight {
     shared: Arc<Shared>,
     jobs: usize,
@@ -75,20 +75,19 @@ async fn send_batch(shared: Arc<Shared>, batch: Vec<Delivery>, _slot: OwnedSemap
     }
 }
 
-/// What is left of messages that were sent, in their order.
+/// The unsent messages of a batch, in their order.
 enum Unsent {
     Nothing,
-    /// One of them may be the reason.
+    /// One of them may be the cause.
     Unavailable(Vec<PendingMessage>),
-    /// The destination does not allow these; others it may take.
+    /// The destination denies these messages; it may accept others.
     Denied(Vec<PendingMessage>),
-    /// Nothing is sent for now, whichever it is: the destination takes no more, or the lease is
-    /// over.
+    /// No message can be sent for now: the destination accepts no more, or the lease expired.
     Backpressure(Vec<PendingMessage>),
 }
 
 impl Shared {
-    /// The next batch; waits until there is one and the destination is there.
+    /// Returns the next batch; waits until there is one and the destination accepts messages.
     async fn next(&self) -> Vec<Delivery> {
         loop {
             let opened_until = self.buffer().breaker.opened_until();
@@ -99,8 +98,8 @@ impl Shared {
             }
             let batch = match self.may_send() {
                 true => self.buffer().take(self.options.batch),
-                // What is in memory keeps its place. Notified when the lease is there again, or
-                // another has it.
+                // Buffered jobs keep their place. Notified when the lease is held again, or another
+                // relay has it.
                 false => Vec::new(),
             };
             if !batch.is_empty() {
@@ -110,7 +109,7 @@ impl Shared {
         }
     }
 
-    /// Sends and settles; what was not taken comes back.
+    /// Sends messages and settles their jobs; returns those that were not accepted.
     async fn deliver(&self, tickets: Vec<Ticket>, messages: Vec<Message>) -> Unsent {
         let lease = self.lease();
         let pending = tickets.into_iter().zip(messages);
@@ -147,7 +146,7 @@ impl Shared {
                     left.push(PendingMessage { ticket, message });
                 }
                 Some(Answer::Backpressure { reason }) => {
-                    // What holds up every message counts for more than what is denied to one.
+                    // A reason that holds up every message takes precedence over a denial of one.
                     if !reason.is_denial() || backpressure.is_none() {
                         backpressure = Some(reason);
                     }
@@ -179,7 +178,7 @@ impl Shared {
         match (silence, backpressure) {
             (_, Some(reason)) => {
                 self.backpressure(&reason, accepted > 0);
-                // Where the order counts nothing passes the one that waits.
+                // In an ordered relay no message may pass the waiting one.
                 match reason.is_denial() && !self.options.ordered {
                     true => Unsent::Denied(left),
                     false => Unsent::Backpressure(left),
@@ -193,7 +192,8 @@ impl Shared {
         }
     }
 
-    /// Those that nobody else can have rescued. An ordered relay has its lease for that.
+    /// Returns the messages that no other worker can have rescued. An ordered relay has its lease
+    /// for that.
     fn begin(&self, pending: Vec<(Ticket, Message)>) -> Vec<(Ticket, Message)> {
         if self.options.ordered {
             return pending;
@@ -202,12 +202,12 @@ impl Shared {
         pending.into_iter().filter_map(begun).collect()
     }
 
-    /// What the destination says, in time. Nothing about messages that the relay, which is to end
-    /// now, can give back.
+    /// Returns the destination's answers, within the time limit; `None` for messages that the
+    /// aborted relay can give back.
     async fn ask(&self, messages: &[Message], lease: Lease) -> Vec<Option<Answer>> {
         let limit = self.options.time_limit;
         let late = tokio::select! {
-            // An answer that is there counts, however late it is checked.
+            // An answer that exists counts, however late it is checked.
             biased;
             answers = self.destination.send(messages) => return pair_answers(answers, messages),
             () = self.aborted.cancelled() => None,
@@ -215,7 +215,7 @@ impl Shared {
                 let seconds = limit.as_secs_f64();
                 Some(Answer::late(format!("no answer within {seconds} s")))
             }
-            // Another relay takes over. No message is at fault.
+            // Another relay takes over. No message is the cause.
             () = self.lease_is_over(lease) => {
                 Some(Answer::full("no answer before the relay's lease was over"))
             }
@@ -224,7 +224,7 @@ impl Shared {
         known.map(|one| one.or_else(|| late.clone())).collect()
     }
 
-    /// Waits until this lease has ended, which may have been renewed meanwhile.
+    /// Waits until this lease and its renewals have expired or are lost.
     async fn lease_is_over(&self, mut lease: Lease) {
         loop {
             tokio::time::sleep(lease.left(Instant::now())).await;
@@ -236,9 +236,9 @@ impl Shared {
         }
     }
 
-    /// A batch that was not answered although the destination is there is sent in ever smaller
-    /// parts, until the message that does this is found: it alone counts as an attempt. When the
-    /// destination is not there, or takes no more, everything waits.
+    /// Bisects a batch that was not answered although the destination answers checks, until the
+    /// message that causes this is found: only that one counts as an attempt. If the destination
+    /// does not answer, or accepts no more, everything waits.
     async fn isolate_failing_message(&self, pending: Vec<PendingMessage>) {
         let mut parts = vec![pending];
         let mut denied = Vec::new();
@@ -266,7 +266,7 @@ impl Shared {
                 }
             }
         }
-        // The last part is the first in line.
+        // The last part holds the first messages.
         let mut left: Vec<PendingMessage> = parts.into_iter().rev().flatten().collect();
         left.extend(denied);
         if !left.is_empty() {
@@ -274,7 +274,7 @@ impl Shared {
         }
     }
 
-    /// Sends once more.
+    /// Sends messages again.
     async fn resend(&self, part: Vec<PendingMessage>) -> Unsent {
         let (tickets, messages) = part
             .into_iter()
@@ -283,8 +283,8 @@ impl Shared {
         self.deliver(tickets, messages).await
     }
 
-    /// Sends one message by itself. Without an answer from a destination that is there, it lies
-    /// with the message.
+    /// Sends one message alone. If it gets no answer from a destination that answers checks, the
+    /// message is the cause.
     async fn send_alone(&self, one: Vec<PendingMessage>) -> Unsent {
         let left = match self.resend(one).await {
             Unsent::Unavailable(left) => left,
@@ -295,13 +295,13 @@ impl Shared {
         }
         for pending in left {
             let reason = self.status().last_error.clone().unwrap_or_default();
-            // It was counted when it was not answered.
+            // The failure was counted when the message was not answered.
             self.finish(pending.ticket, Answer::retry(reason));
         }
         Unsent::Nothing
     }
 
-    /// Where the order counts they stay in memory, else they are rescheduled.
+    /// Keeps messages in memory in an ordered relay, else reschedules them.
     fn put_back(&self, pending: Vec<PendingMessage>) {
         let tickets = pending.into_iter().map(|one| one.ticket);
         match self.keeps_in_hand() {
@@ -312,13 +312,13 @@ impl Shared {
 
     /// Returns jobs to the front of the buffer.
     fn keep(&self, tickets: impl Iterator<Item = Ticket>) {
-        // The job as it was claimed: its message may be about what was in an envelope.
+        // The job as it was claimed: the message's job may be the content of an envelope.
         let jobs = tickets.map(|ticket| Delivery {
             job: Arc::clone(ticket.job()),
             ticket,
         });
         self.buffer().put_back(jobs.collect());
-        // The relay may have been stopped meanwhile.
+        // The relay may have been stopped.
         if self.over().is_cancelled() {
             self.give_back_waiting();
         }
@@ -328,7 +328,7 @@ impl Shared {
         self.options.ordered && !self.over().is_cancelled()
     }
 
-    /// Any relay may have them, after a while or at once if this one stops.
+    /// Reschedules jobs for any relay: after a delay, or at once if this relay stops.
     pub(crate) fn reschedule(&self, tickets: impl Iterator<Item = Ticket>) {
         if self.over().is_cancelled() {
             return tickets.for_each(Ticket::give_back);
@@ -359,7 +359,7 @@ impl Shared {
         }
     }
 
-    /// Settles without counting a failure: it was counted already, or there is none.
+    /// Settles a ticket without counting a failure: it was counted already, or there is none.
     fn finish(&self, ticket: Ticket, answer: Answer) {
         match answer {
             Answer::Accepted => {
@@ -404,7 +404,7 @@ impl Shared {
     }
 }
 
-/// An answer to each message.
+/// Pairs each message with its answer.
 fn pair_answers(answers: Vec<Answer>, messages: &[Message]) -> Vec<Option<Answer>> {
     if answers.len() == messages.len() {
         return answers.into_iter().map(Some).collect();

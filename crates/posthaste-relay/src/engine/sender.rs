@@ -21,23 +21,23 @@ use crate::message::{Message, outbox};
 /// A message that a program sends without a job.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing<'a> {
-    /// By which receivers drop duplicates.
+    /// The id by which receivers deduplicate.
     pub id: Uuid,
-    /// What kind of work it is, as a job's name says.
+    /// The kind of work, as the name of a job.
     pub name: &'a str,
-    /// By which receivers partition.
+    /// The key by which receivers partition.
     pub key: Option<&'a str>,
-    /// What goes beside the body.
+    /// Headers that are sent with the body.
     pub headers: &'a [(String, String)],
-    /// Any bytes.
+    /// The body: any bytes.
     pub body: &'a [u8],
-    /// When it came to be.
+    /// When the event occurred.
     pub at: Timestamp,
 }
 
-/// Sends messages of a program by a [`Route`](crate::Route), without jobs: the same bytes as the
-/// route's relay would send of a job with that body in the envelope of `posthaste.outbox`. Attempts
-/// and waiting are the program's own.
+/// Sends messages of a program by a [`Route`](crate::Route), without jobs: the same bytes that the
+/// route's relay would send for a job with that body in the envelope of `posthaste.outbox`. The
+/// program retries and schedules.
 #[derive(Clone)]
 pub struct Sender {
     pub(crate) destination: Arc<dyn Destination>,
@@ -50,7 +50,8 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Sends to this destination by a mapping that changes nothing; the queue is its relay's.
+    /// Creates a sender to this destination with the default mapping; `queue` is the queue of its
+    /// relay.
     pub fn to(queue: &str, destination: impl Destination) -> Self {
         Self {
             destination: Arc::new(destination),
@@ -63,33 +64,34 @@ impl Sender {
         }
     }
 
-    /// The same, which waits for an answer so long.
+    /// Sets how long to wait for an answer.
     pub fn time_limit(self, time_limit: Duration) -> Self {
         Self { time_limit, ..self }
     }
 
-    /// The queue of the route, whose jobs its relay sends.
+    /// Returns the queue of the route, whose jobs its relay sends.
     pub fn queue(&self) -> &str {
         &self.queue
     }
 
-    /// The destination's kind and address for people, without secrets.
+    /// Returns the destination's kind and address for people, without secrets.
     pub fn label(&self) -> String {
         self.destination.label()
     }
 
-    /// How many messages are sent together, where the route says so.
+    /// Returns how many messages are sent together, if the route sets it.
     pub fn batch(&self) -> Option<usize> {
         self.batch
     }
 
-    /// Whether asking finds out that the destination is there; else only a message does.
+    /// Returns whether a check can find that the destination accepts messages; else only a message
+    /// can.
     pub fn can_ask(&self) -> bool {
         !self.destination.probes_with_message()
     }
 
-    /// The message, as the relay would make it. Nothing where it could not be sent now: its relay
-    /// says why, or waits.
+    /// Makes the message as the relay would; `None` if it could not be sent now: as a job it would
+    /// be rejected with the reason, or wait.
     pub fn message(&self, outgoing: &Outgoing<'_>) -> Option<Message> {
         let message = self.mapping.map(self.job(outgoing)).ok()?;
         on_time(message, self.destination.ahead(), Timestamp::now()).ok()
@@ -97,7 +99,7 @@ impl Sender {
 
     fn job(&self, outgoing: &Outgoing<'_>) -> OutboxJob {
         let Outgoing { id, name, body, .. } = *outgoing;
-        // The database has no text with a zero in it.
+        // Text in the database cannot contain a zero byte.
         let text = std::str::from_utf8(body).ok();
         let text = text.filter(|text| !text.contains('\0'));
         let mut job = match text {
@@ -117,7 +119,8 @@ impl Sender {
         }
     }
 
-    /// Whether the destination is there and keeps what is promised; the error says why not.
+    /// Checks whether the destination answers and keeps the guarantees; the error is the reason if
+    /// not.
     pub async fn check(&self) -> Result<(), String> {
         let destination = &*self.destination;
         let asked = verify(
@@ -131,7 +134,7 @@ impl Sender {
         })
     }
 
-    /// Sends them, within the route's time limit: one answer for each, in their order.
+    /// Sends messages within the route's time limit; returns an answer for each, in their order.
     pub async fn send(&self, messages: &[Message]) -> Vec<Answer> {
         if let Ok(answers) = timeout(self.time_limit, self.destination.send(messages)).await {
             if answers.len() == messages.len() {
@@ -150,7 +153,7 @@ impl Sender {
     }
 }
 
-/// Where it leads may be a secret.
+/// The address of the destination may be a secret.
 impl std::fmt::Debug for Sender {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Sender")
@@ -170,7 +173,7 @@ mod tests {
     use crate::message::outbox::unwrap;
     use crate::message::tests::{ID, job};
 
-    /// As the jobs path carries it.
+    /// Returns the line that is sent for a job with the message in its envelope.
     fn by_a_job(sender: &Sender, outgoing: &Outgoing<'_>) -> Vec<u8> {
         let (field, text) = match std::str::from_utf8(outgoing.body) {
             Ok(text) => ("text", text.to_owned()),

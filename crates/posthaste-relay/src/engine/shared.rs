@@ -1,4 +1,4 @@
-//! The state that a relay's consumer and its tasks share.
+//! The state shared by a relay's consumer and its tasks.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -17,10 +17,10 @@ use crate::engine::recent_reasons::RecentReasons;
 use crate::engine::references::References;
 use crate::store::status::RelayStatus;
 
-/// Jobs that found the destination down are checked again after this.
+/// Delay of jobs that found the destination down.
 pub(crate) const RESCHEDULED_FOR: Duration = Duration::from_secs(1);
 
-/// What the consumer and its tasks share.
+/// The state shared by the consumer and its tasks.
 pub(crate) struct Shared {
     pub(super) name: String,
     pub(super) destination: Arc<dyn Destination>,
@@ -30,19 +30,19 @@ pub(crate) struct Shared {
     pub(super) buffer: Mutex<SendBuffer>,
     pub(super) lease: Mutex<Lease>,
     pub(super) arrived: Notify,
-    /// Notified when there is room again.
+    /// Notified when the buffer has room again.
     pub(super) room: Arc<Notify>,
-    /// Nothing is to be begun any more.
+    /// Cancelled when no more work may begin.
     pub(super) stopping: CancellationToken,
-    /// Set when sends in flight must end now.
+    /// Cancelled when sends in flight must end now.
     pub(super) aborted: CancellationToken,
-    /// The destination will never take anything again.
+    /// Cancelled when the destination can never accept a message again.
     pub(super) gone: CancellationToken,
-    /// Why nothing could be sent to it when it was started.
+    /// The reason why the destination could not be used at the start.
     pub(super) misconfiguration: OnceLock<String>,
     pub(super) status: Mutex<RelayStatus>,
     pub(super) receiver_queues: Mutex<ReceiverQueues>,
-    /// Why messages were not taken, as the log has it.
+    /// Recently logged reasons why messages were not accepted.
     pub(super) logged_reasons: Mutex<RecentReasons>,
 }
 
@@ -67,19 +67,19 @@ impl Shared {
         *self.lease.lock()
     }
 
-    /// Whether a job may be sent now: if the relay is ordered, another one may be sending.
+    /// Returns whether a job may be sent now: another ordered relay may be sending.
     pub(super) fn may_send(&self) -> bool {
         self.lease().may_send(Instant::now())
     }
 
-    /// Nothing more is sent or claimed until the lease was asked for again.
+    /// Stops sending and claiming until the lease is requested again.
     pub(super) fn suspend_lease(&self) {
         let mut lease = self.lease.lock();
         lease.end(Instant::now());
     }
 
-    /// From now on the lease is this one; what is in memory and another's is given back. Returns
-    /// the one before.
+    /// Replaces the lease, and gives back the buffered jobs that now belong to another relay.
+    /// Returns the previous lease.
     pub(super) fn set_lease(&self, lease: Lease) -> Lease {
         let mut held = self.lease.lock();
         let before = std::mem::replace(&mut *held, lease);
@@ -87,15 +87,15 @@ impl Shared {
         let is_lost = |one: &Delivery| lease.has_lost(one.ticket.worker());
         let lost = self.buffer().remove(is_lost);
         lost.into_iter().for_each(|one| one.ticket.give_back());
-        // The one that waits for the lease checks again.
+        // The task that waits for the lease checks again.
         self.arrived.notify_one();
         self.room.notify_one();
         before
     }
 
-    /// Notified when nothing more is to be begun: an ordered relay sends what is in memory first,
-    /// because what is given back loses its place. Where nothing can be sent any more it loses it
-    /// anyway.
+    /// Returns the token that is cancelled when no more work may begin. An ordered relay first
+    /// sends the buffered jobs, because jobs that it gives back lose their place. If nothing can be
+    /// sent any more they lose it anyway.
     pub(super) fn over(&self) -> &CancellationToken {
         match self.options.ordered && !self.gone.is_cancelled() {
             true => &self.aborted,

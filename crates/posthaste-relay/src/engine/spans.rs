@@ -1,5 +1,5 @@
-//! A span for each batch that is sent: where to, how many messages, by whose traces, and what came
-//! of it. Nothing of what is carried stands in it.
+//! A span for each batch that is sent: the destination, the number of messages, their traces, and
+//! the outcome. It contains no part of a message.
 
 use posthaste::consumer::Ticket;
 use tracing::Span;
@@ -8,11 +8,11 @@ use tracing::field::Empty;
 use crate::destination::answer::Answer;
 use crate::destination::contract::Destination;
 
-/// A span of a batch is linked to no more traces than this.
+/// The most traces to which a span links.
 const LINKS: usize = 32;
 
-/// A span that is open until it is dropped. Nobody enters it: lines of the log stay as short as
-/// they are.
+/// Creates a span that is open until it is dropped. No code enters it, so log lines do not get
+/// longer.
 pub(crate) fn sending(destination: &dyn Destination, tickets: &[Ticket]) -> Span {
     let span = tracing::info_span!(
         "send",
@@ -33,7 +33,7 @@ pub(crate) fn sending(destination: &dyn Destination, tickets: &[Ticket]) -> Span
     span
 }
 
-/// What came of it: how many were taken, and the first kind of failure.
+/// Records how many messages were accepted, and the first kind of failure.
 pub(crate) fn sent(span: &Span, answers: &[Option<Answer>]) {
     if span.is_disabled() {
         return;

@@ -204,7 +204,7 @@ impl std::fmt::Debug for Message {
 pub enum Arguments<'a> {
     /// A JSON list of positional arguments.
     List(&'a str),
-    /// The payload as it is, JSON too unless a template made something else of it.
+    /// The unchanged payload: JSON, unless a template or the outbox made something else of it.
     Payload(&'a str),
 }
 

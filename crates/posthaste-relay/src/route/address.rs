@@ -1,5 +1,5 @@
-//! Addresses of destinations: `<destination>+<transport>://…`, or what the transport is called
-//! where there is nothing but it. Pure.
+//! Addresses of destinations: `<destination>+<transport>://…`, or the transport alone if it
+//! identifies the destination. Pure.
 
 /// A kind of destination.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,11 +16,11 @@ pub(super) enum Kind {
     Lines,
 }
 
-/// What is written before `://`, and what it stands for.
+/// The part of an address before `://`, and its meaning.
 struct Scheme {
     word: &'static str,
     kind: Kind,
-    /// The transport that the destination itself connects by.
+    /// The transport in the address that the destination gets.
     transport: &'static str,
 }
 
@@ -57,7 +57,8 @@ const SCHEMES: [Scheme; 22] = [
     scheme("smtps", Kind::Smtp, "smtps"),
 ];
 
-/// What people write who think of the server, and not of who reads what lies there.
+/// Common mistakes that name a server or library instead of a destination, and what to write
+/// instead.
 const ALIASES: [(&str, &str); 14] = [
     (
         "redis",
@@ -91,16 +92,16 @@ const ALIASES: [(&str, &str); 14] = [
     ),
 ];
 
-/// Where a route leads.
+/// The destination of a route.
 #[derive(PartialEq)]
 pub(super) struct DestinationAddress {
     pub(super) kind: Kind,
-    /// The address as the destination takes it, without the destination's name.
+    /// The address that the destination gets, without the destination's name.
     pub(super) url: String,
 }
 
 impl DestinationAddress {
-    /// The error does not repeat the address.
+    /// Parses an address. The error does not repeat it.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if text == "stdout:" {
             return Ok(Self {
@@ -132,7 +133,7 @@ impl DestinationAddress {
         })
     }
 
-    /// The destination's name for people.
+    /// Returns the name of the destination for people.
     pub(super) fn name(&self) -> &'static str {
         match self.kind {
             Kind::Sidekiq => "Sidekiq",
@@ -148,8 +149,8 @@ impl DestinationAddress {
         }
     }
 
-    /// What it calls the kind of a message. None: a request to a webhook says the job's own name,
-    /// and a kind would be in no part of it.
+    /// Returns the destination's word for the kind of a message; `None` for a webhook: its requests
+    /// carry the job's name, and a kind would appear in no part of them.
     pub(super) fn kind_word(&self) -> Option<&'static str> {
         Some(match self.kind {
             Kind::Webhook => return None,
@@ -164,7 +165,7 @@ impl DestinationAddress {
         })
     }
 
-    /// What it calls that which messages are put into. None: it has nothing beside the kind.
+    /// Returns the destination's word for its queues; `None` if a message has only a kind.
     pub(super) fn queue_word(&self) -> Option<&'static str> {
         match self.kind {
             Kind::Nats | Kind::Kafka | Kind::Smtp => None,

@@ -1,5 +1,5 @@
-//! A route as people write it: which queue, where to, and how. Pure, but for the destination that
-//! it makes, which connects later.
+//! A route of a configuration file: the queue, the destination and its settings. Pure, except for
+//! the destination that it creates, which connects later.
 
 mod address;
 mod open;
@@ -23,14 +23,14 @@ use crate::message::mapping::Mapping;
 use crate::message::template::Template;
 use address::DestinationAddress;
 
-/// How long an effect may take to be confirmed where a route says nothing.
+/// The default time within which an effect must be confirmed.
 const LEASE: Duration = Duration::from_secs(300);
 
-/// A route of a configuration file: the jobs of a queue, bound for a destination.
+/// A route of a configuration file: sends the jobs of a queue to a destination.
 ///
-/// | setting | what it says |
+/// | setting | meaning |
 /// |---|---|
-/// | `to` | the destination's address, see below; the only one that must be there |
+/// | `to` | the destination's address, see below; the only required setting |
 /// | `queue` | the queue whose jobs are sent; the route's name by default |
 /// | `ordered` | `true`: one relay at a time, in order; `false`: any number of relays, no order |
 /// | `ack` | `accepted` (done when the destination has it) or `confirmed` (when `posthaste.confirm` or `posthaste.receive` was called) |
@@ -47,9 +47,9 @@ const LEASE: Duration = Duration::from_secs(300);
 /// | `keep` | how long done jobs, and with them rows of `posthaste.outbox`, stay: [`Route::keep`] |
 /// | `at` | when the receiver is to run it, see [`Mapping::at`]: a [`Template`] |
 ///
-/// For TLS the program installs rustls' provider first.
+/// For TLS the program must install a provider of rustls first.
 ///
-/// Whatever else is there must be an option of the destination. Times are written `"30s"`, `"5m"`,
+/// Every other setting must be an option of the destination. Times are written `"30s"`, `"5m"`,
 /// `"24h"`, `"7d"`, or as a number of seconds.
 ///
 /// | `to` | destination | its options |
@@ -97,8 +97,8 @@ struct Settings {
 }
 
 impl Route {
-    /// Reads the settings of the route of this name. The error names the setting, and never
-    /// recent_reasons what it was set to: that may be a secret.
+    /// Reads the settings of the route of this name. The error names the setting and never its
+    /// value, which may be a secret.
     pub fn read<'a>(
         name: &str,
         settings: impl IntoIterator<Item = (&'a String, &'a Value)>,
@@ -109,43 +109,43 @@ impl Route {
             .map_err(|problem| Error::config(format!("route {name}: {problem}")))
     }
 
-    /// The name.
+    /// Returns the name of the route.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The queue whose jobs are sent.
+    /// Returns the queue whose jobs are sent.
     pub fn queue(&self) -> &str {
         &self.queue
     }
 
-    /// The destination's kind and address for people, without secrets.
+    /// Returns the destination's kind and address for people, without secrets.
     pub fn label(&self) -> String {
         self.destination.label()
     }
 
-    /// How a message is made of a job.
+    /// Returns how a message is made from a job.
     pub fn mapping(&self) -> &Mapping {
         &self.settings.mapping
     }
 
-    /// Where its messages go.
+    /// Returns the destination of its messages.
     pub(crate) fn destination(&self) -> &dyn Destination {
         &*self.destination
     }
 
-    /// By which statements rows are read that jobs refer to.
+    /// Returns the statements that read the rows to which jobs refer, by table.
     pub(crate) fn statements(&self) -> &BTreeMap<String, String> {
         &self.settings.resolve
     }
 
-    /// How long the queue is to keep its done jobs, where the route says so: for `posthaste.keep`.
+    /// Returns how long the queue keeps its done jobs, if the route sets it: for `posthaste.keep`.
     pub fn keep(&self) -> Option<Duration> {
         self.settings.keep
     }
 
-    /// Sends messages without jobs by this route, beside its relay. Refused where a message could
-    /// not be the same as that of a job, or would lose its place.
+    /// Creates a sender of messages without jobs by this route, beside its relay. Fails if such a
+    /// message could differ from that of a job or lose its place in the order.
     pub fn sender(&self) -> Result<Sender, Error> {
         let settings = &self.settings;
         let refuse = |problem: String| {
@@ -176,7 +176,7 @@ impl Route {
         })
     }
 
-    /// The relay that the route describes.
+    /// Builds the relay that the route describes.
     pub fn relay(self) -> RelayBuilder {
         let Settings {
             mapping,
@@ -218,7 +218,7 @@ impl Route {
     }
 }
 
-/// Where it leads may be a secret.
+/// The address of the destination may be a secret.
 impl std::fmt::Debug for Route {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Route")
@@ -267,7 +267,7 @@ fn read(name: &str, mut fields: Fields) -> Result<Route, String> {
     }
     let destination = open::open(&to, &mut fields)?;
     fields.all_known(&format!("a route to {}", to.name()))?;
-    // No other destination ever says that nobody can find out.
+    // No other destination answers `Ambiguous`.
     if settings.on_ambiguous == OnAmbiguous::Discard && destination.can_deduplicate() {
         return Err(
             "on_ambiguous: only a route to mail can discard what may have arrived; to other \
@@ -326,7 +326,7 @@ fn mapping(fields: &mut Fields, to: &DestinationAddress) -> Result<Mapping, Stri
     Ok(mapping)
 }
 
-/// A template that goes by either name.
+/// Reads a template that has two names.
 fn one_of(fields: &mut Fields, names: [&'static str; 2]) -> Result<Option<Template>, String> {
     let mut found = None;
     for name in names {

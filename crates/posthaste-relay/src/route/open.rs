@@ -1,4 +1,4 @@
-//! Makes the destination of an address, with its options. Nothing is connected yet.
+//! Creates the destination of an address with its options, without connecting.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ pub(super) fn open(
     }
 }
 
-/// The cargo feature that brings a destination.
+/// Returns the cargo feature that contains a destination.
 fn feature(to: &DestinationAddress) -> &'static str {
     match to.kind {
         Kind::Sidekiq => "sidekiq",
@@ -65,7 +65,7 @@ fn feature(to: &DestinationAddress) -> &'static str {
     }
 }
 
-/// What was wrong with an address; the error does not repeat it.
+/// Describes an error in an address without repeating the address.
 #[cfg(any(
     feature = "amqp",
     feature = "kafka",
@@ -217,7 +217,7 @@ fn smtp(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destinat
     Ok(Arc::new(smtp))
 }
 
-/// TLS is what the program's own features of reqwest bring.
+/// TLS depends on the features of reqwest that the program enables.
 #[cfg(feature = "webhook")]
 fn webhook(to: &DestinationAddress, fields: &mut Fields) -> Result<Arc<dyn Destination>, String> {
     use crate::destination::webhook::AddressPolicy;

@@ -1,4 +1,4 @@
-//! Previews what would be sent for the waiting jobs, without claiming them.
+//! Previews the messages of the waiting jobs without claiming them.
 
 use std::sync::Arc;
 
@@ -13,10 +13,11 @@ use crate::message::outbox;
 use crate::route::Route;
 use crate::store;
 
-/// The messages that the route would make of the jobs that wait for its relay now, at most this
-/// many: a line of JSON each, as [`Lines`](crate::Lines) writes it, with the payload as it would be
-/// sent. A row that a job refers to is read, where the route says how. What would be refused for
-/// good has a line with its `id`, `name` and an `error`. Nothing is claimed or changed.
+/// Returns the messages that the route would make of the jobs that wait for its relay, at most this
+/// many: a line of JSON for each, as [`Lines`](crate::Lines) writes it, with the payload as it
+/// would be sent. If the route has statements, the row to which a job refers is read. A message
+/// that would be rejected permanently has a line with its `id`, `name` and an `error`. Nothing is
+/// claimed or changed.
 ///
 /// ```no_run
 /// # async fn example(client: &tokio_postgres::Client) -> Result<(), posthaste::Error> {

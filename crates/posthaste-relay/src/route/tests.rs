@@ -13,7 +13,7 @@ fn read(settings: &Value) -> Result<Route, String> {
     Route::read("mail", settings).map_err(|error| error.to_string())
 }
 
-/// The settings of a route to standard output with these.
+/// Returns the settings of a route to standard output with these settings.
 fn settings(more: Value) -> Settings {
     let mut settings = json!({"to": "stdout:"});
     let all = settings.as_object_mut().expect("an object");
@@ -21,7 +21,7 @@ fn settings(more: Value) -> Settings {
     read(&settings).expect("a route").settings
 }
 
-/// The error for a route to standard output with this setting.
+/// Returns the error for a route to standard output with this setting.
 fn refused(name: &str, value: &Value) -> String {
     let error = read(&json!({"to": "stdout:", name: value})).expect_err(name);
     let start = format!("route mail: {name}: ");
@@ -260,7 +260,7 @@ fn reserved_headers_cannot_be_overridden() {
         );
         assert!(!error.contains("geheim"), "{error}");
     }
-    // Those of these are beside their formats.
+    // These destinations put headers apart from the fields of their formats.
     for to in ["asynq://h", "bullmq://h", "stdout:"] {
         read(&json!({"to": to, "headers": {"id": "1"}})).expect(to);
     }

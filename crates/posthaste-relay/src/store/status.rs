@@ -21,7 +21,8 @@ pub struct RelayStatus {
     pub unavailable: u64,
     /// The last error.
     pub last_error: Option<String>,
-    /// Since when the destination does not answer, by this machine's clock; `None` while it does.
+    /// Since when the destination does not answer or has an unsafe setting, by this machine's
+    /// clock; `None` otherwise.
     pub down_since: Option<Timestamp>,
     /// Since when the destination has accepted no message, whatever the reason; `None` since it
     /// accepted one.
