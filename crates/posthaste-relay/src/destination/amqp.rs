@@ -1,5 +1,5 @@
-//! What AMQP 0-9-1 destinations share: a connection to RabbitMQ, a channel for each batch, and what
-//! confirmations, returns and closed channels say of each message.
+//! Shared code of AMQP 0-9-1 destinations: a connection to RabbitMQ, a channel for each batch, and
+//! the outcome of each message from confirmations, returns and closed channels.
 
 #[cfg(feature = "rabbitmq")]
 mod consumers;
@@ -27,36 +27,37 @@ use crate::destination::shared_connection::{ConnectionGuard, SharedConnection};
 use crate::message::Message;
 use outcome::failed;
 
-/// An address that swallows packets is given up after this.
+/// Timeout of a connection attempt: an address may drop packets silently.
 const CONNECT: Duration = Duration::from_secs(5);
 /// The heartbeat in seconds, if the URL sets none.
 const HEARTBEAT: u16 = 10;
-/// Nobody listens there: RabbitMQ confirms and drops what is sent to it.
+/// A routing key without a queue: RabbitMQ confirms and drops messages for it.
 const UNROUTED_KEY: &str = "posthaste.probe";
-/// How messages are sent that durable queues are to keep on their disks.
+/// The delivery mode of messages that durable queues write to disk.
 pub(crate) const PERSISTENT: u8 = 2;
-/// This much of headers is sent at most, in bytes.
+/// The most bytes of headers that are sent.
 const HEADERS: usize = 100_000;
-/// The longest text that names something in AMQP.
+/// The most bytes of a name in AMQP.
 const LONGEST: usize = 255;
 
-/// A message as RabbitMQ gets it.
+/// A message as RabbitMQ receives it.
 pub(crate) struct Publication<'a> {
     pub(crate) exchange: &'a str,
     pub(crate) routing_key: &'a str,
-    /// With an id, by which a message that comes back is known.
+    /// They contain an id, by which a returned message is identified.
     pub(crate) properties: BasicProperties,
     pub(crate) body: Cow<'a, [u8]>,
 }
 
-/// A RabbitMQ, to which many batches are published at once over one connection.
+/// A RabbitMQ server; many batches are published concurrently over one connection.
 pub(crate) struct Amqp {
     uri: AMQPUri,
     link: SharedConnection<Broker>,
 }
 
 impl Amqp {
-    /// `amqp://`, or `amqps://` for TLS, for which the program installs rustls' provider.
+    /// Parses `amqp://`, or `amqps://` for TLS, for which the program must install a provider of
+    /// rustls.
     pub(crate) fn new(url: &str) -> Result<Self, Error> {
         // The address may hold a password: the error does not repeat it.
         let mut uri: AMQPUri = url
@@ -69,14 +70,14 @@ impl Amqp {
         Ok(Self { uri, link })
     }
 
-    /// Address and virtual host, without user and password.
+    /// Returns the address and virtual host, without user and password.
     pub(crate) fn label(&self) -> String {
         let authority = &self.uri.authority;
         let vhost = self.uri.vhost.trim_start_matches('/');
         format!("{}:{}/{vhost}", authority.host, authority.port)
     }
 
-    /// Publishes all that could be encoded; an answer for each.
+    /// Publishes all messages that could be encoded; returns an answer for each.
     pub(crate) async fn publish(
         &self,
         letters: Vec<Result<Publication<'_>, Answer>>,
@@ -98,8 +99,8 @@ impl Amqp {
             return unavailable(Reason::new(Failure::Full, reason));
         }
         let (mut answers, mut is_sound) = (unavailable("nothing was sent".into()), true);
-        // The broker closes a channel whose exchange it does not know: that concerns the messages
-        // for that exchange and no others.
+        // The broker closes the channel if an exchange does not exist. That affects only messages
+        // for that exchange.
         for mut group in group_by_exchange(&letters) {
             while !group.is_empty() {
                 let sent: Vec<&Publication<'_>> = group
@@ -119,17 +120,17 @@ impl Amqp {
                 group = again;
             }
         }
-        // What waits on a connection that is blocked must not be published unnoticed when it is
-        // unblocked: it is given up.
+        // Messages that wait on a blocked connection must not be published unnoticed when it is
+        // unblocked: such a connection is dropped.
         if is_sound {
             broker.finish_cleanly();
         }
         answers
     }
 
-    /// Whether it takes messages. While an alarm is raised it reads no more than a publisher's
-    /// first, and reports it; a blocked connection stays open, because one that is closed stays
-    /// open there until the alarm is over.
+    /// Checks whether it accepts messages. While an alarm is raised, RabbitMQ reads at most a
+    /// publisher's first message, and reports the alarm. A blocked connection stays open, because
+    /// the server closes it only after the alarm.
     pub(crate) async fn probe(&self) -> Result<(), String> {
         let broker = self.open().await?;
         if let Some(reason) = broker.is_blocked() {
@@ -139,12 +140,12 @@ impl Amqp {
         let letter = Publication {
             exchange: "",
             routing_key: UNROUTED_KEY,
-            // Should somebody have made a queue of this name, it stays empty.
+            // It expires at once, in case a queue of this name exists.
             properties: BasicProperties::default().with_expiration("0".into()),
             body: Cow::Borrowed(&[]),
         };
         let outcome = match broker.publish_unless_blocked(&[&letter], false).await {
-            // An account that may not publish there is answered too, by one who reads.
+            // If the account may not publish there, the refusal also shows that the broker reads.
             Ok(outcomes) => outcomes
                 .into_iter()
                 .find_map(Result::err)
@@ -177,11 +178,11 @@ impl Amqp {
     }
 }
 
-/// A connection and its channels that nobody uses now.
+/// A connection and its idle channels.
 struct Broker {
     connection: Connection,
     idle: Mutex<Vec<Channel>>,
-    /// Why it takes nothing now, if that is so.
+    /// The reason why the broker blocks publishers now.
     blocked: watch::Receiver<Option<String>>,
     _listening: JoinSet<()>,
 }
@@ -208,23 +209,23 @@ impl Broker {
         }
     }
 
-    /// What became of each; an error when publishers are blocked, and nobody knows how many got
-    /// through.
+    /// Publishes messages and returns the outcome of each; an error if publishers are blocked, when
+    /// the number of published messages is unknown.
     async fn publish_unless_blocked(
         &self,
         letters: &[&Publication<'_>],
         mandatory: bool,
     ) -> Result<Vec<lapin::Result<Confirmation>>, Reason> {
         tokio::select! {
-            // What was confirmed counts, also where publishers are blocked by now.
+            // Confirmations count even if publishers are now blocked.
             biased;
             outcomes = self.publish(letters, mandatory) => outcomes.map_err(|error| failed(&error)),
             reason = self.blocked() => Err(Reason::new(Failure::Full, reason)),
         }
     }
 
-    /// Publishes on a channel that is this batch's alone, so that whatever comes back on it is of
-    /// this batch.
+    /// Publishes on a channel of this batch alone, so that every message that returns on it belongs
+    /// to this batch.
     async fn publish(
         &self,
         letters: &[&Publication<'_>],
@@ -251,20 +252,19 @@ impl Broker {
             published.await?.await
         };
         let outcomes = in_order(letters.iter().map(|letter| publish(letter)).collect()).await;
-        // One that the broker has closed, or on which something is missing, is closed by being
-        // dropped.
+        // A channel that the broker closed, or that lacks a confirmation, is closed by dropping it.
         if outcomes.iter().all(Result::is_ok) {
             self.idle().push(channel);
         }
         Ok(outcomes)
     }
 
-    /// Comes when publishers are blocked, with the reason.
+    /// Completes when publishers are blocked, with the reason.
     async fn blocked(&self) -> String {
         let mut blocked = self.blocked.clone();
         let is_over = blocked.wait_for(Option::is_some).await.is_err();
         if is_over {
-            // The receiver is gone with the connection, which is reported elsewhere.
+            // The sender ended with the connection, which is reported elsewhere.
             std::future::pending::<()>().await;
         }
         self.is_blocked().unwrap_or_default()
@@ -281,7 +281,7 @@ impl Broker {
     }
 }
 
-/// The indices of what can be sent, together by exchange, otherwise in their order.
+/// Groups the indices of encoded messages by exchange, otherwise in their order.
 fn group_by_exchange(letters: &[Result<Publication<'_>, Answer>]) -> Vec<Vec<usize>> {
     let mut groups: Vec<(&str, Vec<usize>)> = Vec::new();
     for (index, letter) in letters.iter().enumerate() {
@@ -294,7 +294,7 @@ fn group_by_exchange(letters: &[Result<Publication<'_>, Answer>]) -> Vec<Vec<usi
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
-/// A text that names something; a longer one cannot be sent, and would cost the connection.
+/// Converts a name; one that is too long cannot be sent, and would close the connection.
 pub(crate) fn short(what: &str, text: &str) -> Result<ShortString, Answer> {
     if text.len() <= LONGEST {
         return Ok(text.into());
@@ -305,8 +305,8 @@ pub(crate) fn short(what: &str, text: &str) -> Result<ShortString, Answer> {
     )))
 }
 
-/// Headers go out in one frame, for which RabbitMQ has 128 KiB unless it is set otherwise; more
-/// would cost the connection.
+/// Checks the size of the headers. They are sent in one frame, for which RabbitMQ allows 128 KiB by
+/// default; a larger frame would close the connection.
 pub(crate) fn fits(message: &Message) -> Result<(), Answer> {
     let bytes: usize = message
         .headers
@@ -321,25 +321,25 @@ pub(crate) fn fits(message: &Message) -> Result<(), Answer> {
     }
 }
 
-/// RabbitMQ sends a message by these headers too, and closes the channel where they are not lists.
+/// RabbitMQ also routes by these headers, and closes the channel if they are not lists.
 pub(crate) fn rejects_header(name: &str) -> Option<String> {
     matches!(name, "CC" | "BCC")
         .then(|| "is a header in which RabbitMQ expects routing keys".into())
 }
 
-/// RabbitMQ runs higher priorities first, of which it has 256, and we lower ones.
+/// Converts a priority: RabbitMQ runs the highest of its 256 first, posthaste the lowest.
 pub(crate) fn priority(priority: i32) -> u8 {
     u8::try_from(priority.saturating_neg().clamp(0, 255)).unwrap_or(u8::MAX)
 }
 
-/// The milliseconds that are left, as RabbitMQ takes them: below 2^32, and at least one.
+/// Returns the milliseconds until a job expires; RabbitMQ accepts 1 to 2^32 - 1.
 pub(crate) fn expiration(expires_at: Timestamp, now: Timestamp) -> Option<String> {
     let left = expires_at.duration_since(now).max(SignedDuration::ZERO);
     let milliseconds = left.as_millis().max(1);
     (milliseconds < 1 << 32).then(|| milliseconds.to_string())
 }
 
-/// What went wrong, without the address.
+/// Describes an error without the address.
 fn describe(error: &lapin::Error) -> String {
     format!("RabbitMQ: {error}")
 }

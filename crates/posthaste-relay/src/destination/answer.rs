@@ -1,53 +1,53 @@
-//! What became of a message at its destination.
+//! The outcome of a message at its destination.
 
 use std::time::Duration;
 
 use crate::destination::reason::{Failure, Reason};
 use crate::message::Message;
 
-/// What became of one message.
+/// The outcome of one message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// The destination has it, from now on or from an earlier attempt on.
+    /// The destination has it, from this attempt or an earlier one.
     Accepted,
-    /// It will never be taken: the job is discarded, with the reason.
+    /// It can never be accepted: the job is discarded, with the reason.
     Rejected {
-        /// Why; shown to people, without arguments and secrets.
+        /// The reason for people, without arguments and secrets.
         reason: Reason,
     },
-    /// It was not taken this time, and that lies with this message: an attempt is counted.
+    /// It was not accepted this time, because of this message: an attempt is counted.
     Retry {
-        /// Why.
+        /// The reason.
         reason: Reason,
-        /// How long to wait, if the destination says so; else the back-off decides.
+        /// The delay, if the destination sets one; else the backoff decides.
         after: Option<Duration>,
     },
-    /// No answer, and it may lie with the destination: down, blocked, full, gone while it had the
-    /// message. No attempt is counted. It may have been taken, so it is sent again with the same
-    /// id.
+    /// No answer, probably because of the destination: it is down, blocked or full, or ended while
+    /// it had the message. No attempt is counted. The message may have been accepted, so it is sent
+    /// again with the same id.
     Unavailable {
-        /// What was seen.
+        /// The observed error.
         reason: Reason,
     },
-    /// The destination is there and takes nothing like it for now, whichever message it is: a queue
-    /// is full, a partition has too few replicas, or the relay's account lacks a right. No attempt
-    /// is counted; it is sent again in a moment. With the reason [`Failure::Auth`] other messages
-    /// are sent meanwhile, unless the relay is ordered: the right may be missing for this one's
+    /// The destination answers and accepts no such message for now: a queue is full, a partition
+    /// has too few replicas, or the relay's account lacks a permission. No attempt is counted; the
+    /// message is sent again shortly. With the reason [`Failure::Auth`] an unordered relay
+    /// continues with other messages, because the permission may be missing for this message's
     /// queue alone.
     Backpressure {
         /// The error of the destination.
         reason: Reason,
     },
-    /// The destination cannot tell duplicates, and nobody can find out whether it has this one: the
+    /// The destination cannot detect duplicates, and it is unknown whether it has this message: the
     /// route's policy decides.
     Ambiguous {
-        /// What was seen.
+        /// The observed error.
         reason: Reason,
     },
 }
 
-/// The reason of [`Answer::Backpressure`] where it lies with this process, which the destination
-/// has logged.
+/// The reason of an [`Answer::Backpressure`] that this process causes; the destination has logged
+/// it.
 pub(crate) const FILE_LIMIT_REACHED: &str = "this process has reached its limit of open files \
                                              (ulimit -n)";
 
@@ -62,7 +62,7 @@ impl Answer {
         Self::Rejected { reason }
     }
 
-    /// To be tried again after the back-off.
+    /// Creates an answer that retries the message after the backoff.
     pub(crate) fn retry(reason: impl Into<Reason>) -> Self {
         let (reason, after) = (reason.into(), None);
         Self::Retry { reason, after }
@@ -73,7 +73,7 @@ impl Answer {
         Self::Backpressure { reason }
     }
 
-    /// The destination does not allow this to the relay's account; the reason says what to grant.
+    /// The destination denies this to the relay's account; the reason names the missing permission.
     #[cfg(any(
         feature = "amqp",
         feature = "kafka",
@@ -89,20 +89,20 @@ impl Answer {
         Self::unavailable(Reason::new(Failure::Timeout, reason))
     }
 
-    /// Whether the message waits for a right of the relay's account.
+    /// Returns whether the message waits for a permission of the relay's account.
     #[cfg(any(feature = "nats", feature = "smtp", test))]
     pub(crate) fn is_denial(&self) -> bool {
         matches!(self, Self::Backpressure { reason } if reason.is_denial())
     }
 
-    /// The same for each of them.
+    /// Returns this answer once for each message.
     pub(crate) fn repeat_for(&self, messages: &[Message]) -> Vec<Self> {
         vec![self.clone(); messages.len()]
     }
 }
 
 impl Answer {
-    /// The kind of failure; nothing for a message that was accepted.
+    /// Returns the kind of failure; `None` for a message that was accepted.
     pub fn failure(&self) -> Option<Failure> {
         let (reason, otherwise) = match self {
             Self::Accepted => return None,

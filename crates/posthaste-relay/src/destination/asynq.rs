@@ -18,33 +18,32 @@ use crate::destination::redis::{Calls, Redis, Script};
 use crate::destination::retention::{seconds, too_short};
 use crate::message::Message;
 
-/// The default queue, as asynq has it.
+/// asynq's default queue.
 const QUEUE: &str = "default";
-/// How often asynq tries again by default, as its client has it.
+/// How often asynq retries by default.
 const MAX_RETRY: i32 = 25;
-/// How long a task may run without a timeout or deadline, in seconds, as its client has it.
+/// How long a task without a timeout or deadline may run, in seconds, by the default of its client.
 const TIMEOUT: i64 = 30 * 60;
 
-/// asynq's queues in Redis, as its own client writes them: `asynq:{<queue>}:t:<id>` and
+/// asynq's queues in Redis, as its Go client writes them: `asynq:{<queue>}:t:<id>` and
 /// `asynq:{<queue>}:pending`.
 ///
-/// | of the task | comes |
+/// | part of the task | source |
 /// |---|---|
-/// | type | what the mapping says, the job's name unless it says something |
-/// | queue | what the mapping says, else the destination's, `default` if unset |
+/// | type | the mapping; the job's name by default |
+/// | queue | the mapping; else the destination's, `default` if unset |
 /// | payload | the payload, byte by byte, whether it is JSON or not |
-/// | headers | what the mapping says, and trace context |
+/// | headers | the mapping, and trace context |
 /// | task id | the delivery id, with hyphens |
-/// | scheduled | where [`Mapping::at`](crate::Mapping::at) says when |
+/// | scheduled | if [`Mapping::at`](crate::Mapping::at) sets a time |
 /// | max retry, timeout, deadline, retention | the options below |
 ///
-/// A task whose id asynq knows (waiting, running, failed for good, or completed and retained for
-/// the
-/// [`retention`](Self::retention)) is not enqueued again and counts as accepted. That is the
-/// duplicate window: from the first time until the retention has passed after its completion.
-/// Accepted is what Redis has answered for, so that its settings decide what a crash of it loses;
-/// see [`UnsafeSetting`]. Refused for good is a task whose type or queue is blank, which asynq does
-/// not take.
+/// A task whose id asynq knows (waiting, running, failed permanently, or completed and retained for
+/// the [`retention`](Self::retention)) is not enqueued again and counts as accepted. That is the
+/// duplicate window: from the first delivery until the retention has passed after completion. A
+/// message is accepted when Redis has answered, so the settings of Redis decide what its crash
+/// loses; see [`UnsafeSetting`]. A task whose type or queue is blank is rejected permanently,
+/// because asynq does not accept it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -69,7 +68,7 @@ pub struct Asynq {
 }
 
 impl Asynq {
-    /// Into this Redis.
+    /// Sends to this Redis.
     pub fn new(url: &str) -> Result<Self, Error> {
         Ok(Self {
             redis: Redis::new(url)?,
@@ -82,25 +81,25 @@ impl Asynq {
         })
     }
 
-    /// asynq's queue, where the mapping says none.
+    /// Sets asynq's queue if the mapping sets none.
     pub fn queue(self, queue: impl Into<String>) -> Self {
         let queue = queue.into();
         Self { queue, ..self }
     }
 
-    /// How often asynq tries a task again that failed; 25 times by default.
+    /// Sets how often asynq retries a failed task; 25 times by default.
     pub fn max_retry(self, times: u32) -> Self {
         let max_retry = i32::try_from(times).unwrap_or(i32::MAX);
         Self { max_retry, ..self }
     }
 
-    /// How long a task may run; 30 minutes by default or a deadline is set.
+    /// Sets how long a task may run; 30 minutes by default, unless a deadline is set.
     pub fn timeout(self, timeout: Duration) -> Self {
         let timeout = Some(timeout);
         Self { timeout, ..self }
     }
 
-    /// When the job expires asynq has the task end: its deadline.
+    /// Makes asynq end the task when the job expires: its deadline.
     pub fn deadline(self) -> Self {
         let has_deadline = true;
         Self {
@@ -109,7 +108,7 @@ impl Asynq {
         }
     }
 
-    /// How long asynq keeps a task, and with it its id, once it is completed; 24 hours by default.
+    /// Sets how long asynq stores a completed task, and with it its id; 24 hours by default.
     pub fn retention(self, retention: Duration) -> Self {
         Self { retention, ..self }
     }
@@ -120,7 +119,7 @@ impl Asynq {
 
     fn calls(&self, batch: &[Message], now: Timestamp) -> Calls<'_> {
         let mut before = Pipeline::new();
-        // As long as Redis may forget, the list of queues is written anew.
+        // Redis may forget the list of queues, so every batch writes it again.
         let queues: BTreeSet<&str> = batch.iter().map(|one| self.receiver_queue(one)).collect();
         for queue in queues.into_iter().filter(|queue| !is_blank(queue)) {
             before.cmd("SADD").arg("asynq:queues").arg(queue);
@@ -137,7 +136,7 @@ impl Asynq {
             }
             self.fill(&mut task, message);
             bytes.clear();
-            // A vector grows as needed.
+            // Encoding into a vector cannot fail.
             let _ = task.encode(&mut bytes);
             key.clear();
             pending.clear();
@@ -153,8 +152,7 @@ impl Asynq {
         calls
     }
 
-    /// Makes the task that of a message; what it held before is written over, so that its room is
-    /// used again.
+    /// Fills the task from a message. The previous values are overwritten, to reuse their memory.
     fn fill(&self, task: &mut Task, message: &Message) {
         let put = |field: &mut String, text: &str| {
             field.clear();
@@ -181,8 +179,8 @@ impl Asynq {
     }
 }
 
-/// A time as asynq sorts by it: in whole seconds, of which a part counts as one, so that nothing
-/// runs too early.
+/// Returns a time as asynq sorts by it: in whole seconds, rounded up so that no task runs too
+/// early.
 fn score(at: Timestamp) -> String {
     let seconds = at.as_second() + i64::from(at.subsec_nanosecond() > 0);
     seconds.to_string()
@@ -196,7 +194,7 @@ fn whole_seconds(time: Duration) -> i64 {
     i64::try_from(seconds(time)).unwrap_or(i64::MAX)
 }
 
-/// A task as asynq keeps it: `TaskMessage` of its protocol.
+/// A task as asynq stores it: `TaskMessage` of its protocol.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Task {
     #[prost(string, tag = "1")]
@@ -231,8 +229,7 @@ struct Task {
     headers: BTreeMap<String, String>,
 }
 
-/// What one of asynq's servers tells of itself, of which this is wanted: `ServerInfo` of its
-/// protocol.
+/// The part of an asynq server's report that is read: `ServerInfo` of its protocol.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Server {
     #[prost(btree_map = "string, int32", tag = "5")]
@@ -269,7 +266,7 @@ impl Destination for Asynq {
             for server in servers.iter().flatten() {
                 infos.cmd("GET").arg(server);
             }
-            // Of one that has died nothing is left but its name.
+            // A dead server leaves only its name.
             let infos: Vec<Option<Vec<u8>>> = self.redis.read(&mut infos).await?;
             let infos = infos.iter().flatten();
             let servers = infos.filter_map(|info| Server::decode(info.as_slice()).ok());
@@ -311,13 +308,14 @@ mod tests {
     use prost::Message as _;
     use std::time::Duration;
 
-    /// What this relay never writes: unique locks and groups; the store has its own.
+    /// Cases that this relay never writes: unique locks and groups, for which posthaste has its
+    /// own.
     const NOT_OURS: [&str; 2] = ["unique", "group"];
     const ID: &str = "018f3c9e-7b1a-7c2d-9e3f-4a5b6c7d8e9f";
 
     fn destination(case: &Case) -> Asynq {
         let mut asynq = Asynq::new("redis://127.0.0.1").expect("a destination");
-        // Its own client keeps nothing unless it is set to.
+        // The client retains no completed task by default.
         asynq = asynq.retention(case.seconds("retention").unwrap_or(Duration::ZERO));
         if let Some(timeout) = case.seconds("timeout") {
             asynq = asynq.timeout(timeout);
@@ -345,7 +343,7 @@ mod tests {
                 }
             });
             let mut task = Task {
-                // Whatever was there before leaves nothing.
+                // Previous values must leave no trace.
                 headers: [("old".to_owned(), "old".to_owned())].into(),
                 timeout: 7,
                 ..Task::default()

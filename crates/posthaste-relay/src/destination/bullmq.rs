@@ -1,5 +1,5 @@
-//! BullMQ: jobs as its Node client adds them to Redis. In one file, because the bytes and those who
-//! compare them belong together.
+//! BullMQ: jobs as its Node client adds them to Redis. One file, so that the encoding and the tests
+//! that compare it are together.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
@@ -20,17 +20,17 @@ use crate::destination::retention::{seconds, too_short};
 use crate::message::Message;
 use crate::message::json::put_text;
 
-/// The most that BullMQ takes for a priority.
+/// The largest priority of BullMQ.
 const LOWEST: i32 = 1 << 21;
 
 /// A queue of BullMQ, from version 5 on, as its own client writes it: the hash `bull:<queue>:<id>`,
-/// and what lets workers and `QueueEvents` know of it.
+/// and the keys that notify workers and `QueueEvents`.
 ///
-/// | of the job | comes |
+/// | part of the job | source |
 /// |---|---|
-/// | name | what the mapping says, the job's name unless it says something |
-/// | queue | what the mapping says, else the destination's |
-/// | data | the payload, as a text where it is no JSON |
+/// | name | the mapping; the job's name by default |
+/// | queue | the mapping; else the destination's |
+/// | data | the payload; a string if it is not JSON |
 /// | job id | the delivery id |
 /// | priority | the job's, where it is 1 or more: lower runs first here as there, and before all those with one that have none |
 /// | timestamp | when the job was enqueued |
@@ -39,10 +39,11 @@ const LOWEST: i32 = 1 << 21;
 /// | attempts, backoff, removeOnComplete, removeOnFail | the options below |
 ///
 /// A job whose id BullMQ knows is not added again and counts as accepted. That is the duplicate
-/// window: from the first time until the job is removed, which
-/// [`remove_on_complete`](Self::remove_on_complete) says. Accepted is what Redis has answered for,
-/// so that its settings decide what a crash of it loses; see [`UnsafeSetting`]. Refused for good is
-/// a job for a queue that has a colon in its name, or no name: BullMQ has none such.
+/// window: from the first delivery until the job is removed, which
+/// [`remove_on_complete`](Self::remove_on_complete) sets. A message is accepted when Redis has
+/// answered, so the settings of Redis decide what its crash loses; see [`UnsafeSetting`]. A job for
+/// a queue without a name, or with a colon in it, is rejected permanently: BullMQ has no such
+/// queues.
 ///
 /// ```
 /// use std::time::Duration;
@@ -66,7 +67,7 @@ pub struct BullMq {
 }
 
 impl BullMq {
-    /// Into this queue of this Redis, where the mapping says none.
+    /// Sends to this Redis, and to this queue if the mapping sets none.
     pub fn new(url: &str, queue: impl Into<String>) -> Result<Self, Error> {
         let queue = queue.into();
         if !is_queue(&queue) {
@@ -84,31 +85,31 @@ impl BullMq {
         })
     }
 
-    /// What all keys begin with; `bull` by default, as with BullMQ.
+    /// Sets the prefix of all keys; `bull` by default, as in BullMQ.
     pub fn prefix(self, prefix: impl Into<String>) -> Self {
         let prefix = prefix.into();
         Self { prefix, ..self }
     }
 
-    /// How often BullMQ tries a job; once by default.
+    /// Sets how often BullMQ runs a job; once by default.
     pub fn attempts(self, attempts: u32) -> Self {
         Self { attempts, ..self }
     }
 
-    /// The wait before BullMQ tries again a job that failed: always this.
+    /// Sets a constant delay before BullMQ retries a failed job.
     pub fn fixed_backoff(self, wait: Duration) -> Self {
         let backoff = Some(("fixed", wait));
         Self { backoff, ..self }
     }
 
-    /// The wait before BullMQ tries again a job that failed: this, and each time twice as long.
+    /// Sets the delay before BullMQ first retries a failed job; it doubles each time.
     pub fn exponential_backoff(self, wait: Duration) -> Self {
         let backoff = Some(("exponential", wait));
         Self { backoff, ..self }
     }
 
-    /// How long BullMQ keeps a job, and with it its id, once it is completed; 24 hours by default.
-    /// It removes what is older when another is completed.
+    /// Sets how long BullMQ stores a completed job, and with it its id; 24 hours by default. BullMQ
+    /// removes older jobs when another is completed.
     pub fn remove_on_complete(self, age: Duration) -> Self {
         Self {
             remove_on_complete: age,
@@ -116,7 +117,7 @@ impl BullMq {
         }
     }
 
-    /// How long BullMQ keeps a job that failed for good; as its workers have it by default.
+    /// Sets how long BullMQ stores a job that failed permanently; its workers decide by default.
     pub fn remove_on_fail(self, age: Duration) -> Self {
         Self {
             remove_on_fail: Some(age),
@@ -124,7 +125,7 @@ impl BullMq {
         }
     }
 
-    /// The options that all jobs have.
+    /// Returns the options that all jobs share.
     fn shared_options(&self) -> String {
         let mut options = format!("\"attempts\":{}", self.attempts);
         if let Some((kind, wait)) = self.backoff {
@@ -173,12 +174,12 @@ impl BullMq {
     }
 }
 
-/// What a name of a queue may be, as BullMQ has it.
+/// Returns whether BullMQ allows this name of a queue.
 fn is_queue(name: &str) -> bool {
     !name.is_empty() && !name.contains(':')
 }
 
-/// The keys of a queue, in the order in which the script takes them.
+/// Returns the keys of a queue, in the order of the script's parameters.
 fn keys(prefix: &str, queue: &str) -> Vec<String> {
     const PARTS: [&str; 10] = [
         "id",
@@ -196,7 +197,7 @@ fn keys(prefix: &str, queue: &str) -> Vec<String> {
     PARTS.iter().map(key).collect()
 }
 
-/// A job as the script takes it.
+/// The arguments of the script for a job.
 #[derive(Default)]
 struct AddedJob {
     id: String,
@@ -204,13 +205,12 @@ struct AddedJob {
     options: String,
     timestamp: String,
     priority: String,
-    /// Since the timestamp.
+    /// Milliseconds after the timestamp.
     delay: String,
 }
 
 impl AddedJob {
-    /// Makes it that of a message; what it held before is written over, so that its room is used
-    /// again.
+    /// Fills it from a message. The previous values are overwritten, to reuse their memory.
     fn fill(&mut self, message: &Message, common: &str) {
         for field in [
             &mut self.id,
@@ -263,13 +263,13 @@ impl AddedJob {
     }
 }
 
-/// How long after its timestamp a job is due, in whole milliseconds, of which a part counts as one.
+/// Returns how long after its timestamp a job is due, in whole milliseconds, rounded up.
 fn delay(timestamp: i64, at: Timestamp) -> i64 {
     let part = i64::from(at.as_microsecond() % 1_000 > 0);
     (at.as_millisecond() + part - timestamp).max(0)
 }
 
-/// Headers as the propagators of BullMQ's telemetry read them: JSON within a text.
+/// Encodes headers as the propagators of BullMQ's telemetry read them: a JSON object in a string.
 fn telemetry(headers: &[(String, String)]) -> String {
     let headers: BTreeMap<&String, &String> =
         headers.iter().map(|(name, value)| (name, value)).collect();
@@ -295,7 +295,7 @@ impl Destination for BullMq {
         Some(message.queue.as_deref().unwrap_or(&self.queue))
     }
 
-    /// A worker names its connection after its queue, where it may.
+    /// A worker names its connection after its queue, if it is allowed to.
     fn unread<'a>(&'a self, queues: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, String>> {
         Box::pin(async move {
             let mut clients = redis::pipe();
@@ -351,7 +351,7 @@ mod tests {
     use serde_json::{Value, json};
     use std::time::Duration;
 
-    /// What this relay never writes: jobs come in their order.
+    /// Cases that this relay never writes: it adds jobs in their order.
     const NOT_OURS: [&str; 1] = ["lifo"];
     const ID: &str = "018f3c9e-7b1a-7c2d-9e3f-4a5b6c7d8e9f";
 
@@ -402,8 +402,8 @@ mod tests {
             let names = ["name", "data", "timestamp", "priority", "delay"];
             assert_eq!(mine, names.map(field));
             let mut expected: Value = serde_json::from_str(field("opts")).expect("JSON");
-            // Its own client keeps all that is completed unless it is set otherwise, and can keep
-            // a number of those that failed.
+            // The client stores every completed job by default, and can store a number of failed
+            // ones.
             if expected.get("removeOnComplete").is_none() {
                 expected["removeOnComplete"] = json!({ "age": 86400 });
             }

@@ -1,4 +1,4 @@
-//! Celery: tasks as its own client sends them, by protocol 2. What carries them is a file each.
+//! Celery: tasks as its own client sends them, by protocol 2. Each broker has a file.
 
 #[cfg(feature = "celery-rabbitmq")]
 mod rabbitmq;
@@ -18,18 +18,19 @@ use crate::destination::retention::seconds;
 use crate::message::json::depth_over;
 use crate::message::{Arguments, Message};
 
-/// The default queue, as Celery has it.
+/// Celery's default queue.
 const QUEUE: &str = "celery";
-/// Workers fetch tasks ahead of their time and hold them unacknowledged. Redis hands them to
-/// another one after an hour, RabbitMQ after half an hour.
+/// How far ahead tasks are sent. Workers fetch them ahead of their time and hold them
+/// unacknowledged; Redis delivers them to another worker after an hour, RabbitMQ after half an
+/// hour.
 const AHEAD: Duration = Duration::from_secs(15 * 60);
-/// What a body says of its coding, always.
+/// The encoding of a body, for all tasks.
 const CONTENT_TYPE: &str = "application/json";
 const CONTENT_ENCODING: &str = "utf-8";
-/// Python reads JSON that is nested about a thousand deep, less what the worker itself is in.
+/// Python reads JSON nested approximately 1,000 deep, less the frames of the worker.
 const DEEPEST: usize = 500;
-/// Headers of Celery's but those that are texts which it shows or keeps; and what its workers would
-/// take for theirs.
+/// Headers that Celery sets or that its workers would interpret. Texts that Celery only shows or
+/// stores are not among them.
 const OWN: [&str; 31] = [
     "args",
     "called_directly",
@@ -63,28 +64,28 @@ const OWN: [&str; 31] = [
     "timelimit",
     "utc",
 ];
-/// How much of arguments is shown by Celery's tools, as its own client has it.
+/// The longest arguments in Celery's tools, in bytes, by the default of its client.
 const SHOWN: usize = 1024;
 
 /// Celery's queues, on its broker.
 ///
-/// | of the task | comes |
+/// | part of the task | source |
 /// |---|---|
-/// | name | what the mapping says, the job's name unless it says something |
-/// | queue | what the mapping says, else the destination's, `celery` by default |
+/// | name | the mapping; the job's name by default |
+/// | queue | the mapping; else the destination's, `celery` by default |
 /// | arguments | the list in `{"args": […]}`, else an object as keywords, else the payload as the only argument, one that is no JSON as a text |
 /// | id, root id, correlation id | the delivery id |
 /// | headers | what the mapping says, and trace context; `shadow`, `argsrepr`, `kwargsrepr`, `origin`, `root_id` and `parent_id` take the place of Celery's |
-/// | priority | as the broker has them |
-/// | eta | where [`Mapping::at`](crate::Mapping::at) says when, a quarter of an hour ahead at most |
+/// | priority | depends on the broker |
+/// | eta | the time of [`Mapping::at`](crate::Mapping::at), at most a quarter of an hour ahead |
 /// | time limits, expiry | the options below |
 ///
-/// Refused for good is a task without a name or a queue, one with a header that is Celery's own,
-/// and arguments that are nested deeper than Python reads.
+/// A task without a name or a queue, with a header that is reserved by Celery, or with arguments
+/// that are nested too deep for Python is rejected permanently.
 ///
 /// Celery drops no duplicates: an effect that must happen once is recorded in `posthaste.inbox` by
-/// the worker. Accepted is what the broker has answered for: `Celery::redis` and `Celery::rabbitmq`
-/// say what is written there and what a crash of it loses.
+/// the worker. A message is accepted when the broker has answered: `Celery::redis` and
+/// `Celery::rabbitmq` describe what is written there and what a crash loses.
 ///
 /// ```
 /// # #[cfg(feature = "celery-redis")] {
@@ -100,7 +101,7 @@ pub struct Celery {
     options: Options,
 }
 
-/// What carries tasks.
+/// The broker that transports tasks.
 trait Broker: Send + Sync {
     fn label(&self) -> String;
     fn send<'a>(&'a self, batch: &'a [Message], options: &'a Options)
@@ -115,7 +116,7 @@ trait Broker: Send + Sync {
     fn unsafe_settings(&self) -> BoxFuture<'_, Result<Vec<UnsafeSetting>, Error>>;
 }
 
-/// What is the same for all tasks of a destination.
+/// The options that all tasks of a destination share.
 #[derive(Debug)]
 struct Options {
     queue: String,
@@ -137,25 +138,25 @@ impl Celery {
         }
     }
 
-    /// Celery's queue, where the mapping says none.
+    /// Sets Celery's queue if the mapping sets none.
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.options.queue = queue.into();
         self
     }
 
-    /// How long a task may run before its process is killed; as the worker has it by default.
+    /// Sets how long a task may run before its process is killed; the worker decides by default.
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.options.time_limit = Some(seconds(limit));
         self
     }
 
-    /// How long a task may run before it is warned; as the worker has it by default.
+    /// Sets how long a task may run before it is warned; the worker decides by default.
     pub fn soft_time_limit(mut self, limit: Duration) -> Self {
         self.options.soft_time_limit = Some(seconds(limit));
         self
     }
 
-    /// Celery drops a task that it takes up after the job has expired.
+    /// Makes Celery drop a task that a worker starts after the job has expired.
     pub fn expires(mut self) -> Self {
         self.options.expires = true;
         self
@@ -168,7 +169,7 @@ impl Options {
     }
 }
 
-/// A task, whatever carries it.
+/// A task, independent of the broker.
 #[derive(Debug)]
 struct Task<'a> {
     headers: Vec<(&'a str, Header<'a>)>,
@@ -176,19 +177,19 @@ struct Task<'a> {
     body: String,
 }
 
-/// A value among a task's headers.
+/// The value of a task's header.
 #[derive(Clone, Debug, PartialEq)]
 enum Header<'a> {
     Null,
     Text(Cow<'a, str>),
     Number(u64),
-    /// Hard and soft, in seconds.
+    /// The hard and the soft limit, in seconds.
     Limits([Option<u64>; 2]),
     /// A table without entries.
     Empty,
 }
 
-/// A message as Celery's client makes it of a call. `id` is the delivery id, as a text.
+/// Encodes a message as Celery's client encodes a call. `id` is the delivery id as text.
 fn encode<'a>(message: &'a Message, id: &'a str, options: &Options) -> Task<'a> {
     use Header::{Empty, Limits, Null, Number, Text};
     let (args, kwargs) = call(message);
@@ -239,7 +240,7 @@ fn encode<'a>(message: &'a Message, id: &'a str, options: &Options) -> Task<'a> 
     Task { headers, body }
 }
 
-/// Why Celery could make nothing of a task, or would run something else.
+/// Returns why Celery could not run a task, or would run another.
 fn problem(message: &Message, options: &Options) -> Option<String> {
     let queue = options.receiver_queue(message);
     if message.kind.trim().is_empty() || queue.trim().is_empty() {
@@ -270,7 +271,7 @@ fn rejects_header(name: &str) -> Option<String> {
     })
 }
 
-/// Positional arguments and those by keyword, as JSON.
+/// Returns the positional and the keyword arguments as JSON.
 fn call(message: &Message) -> (Cow<'_, str>, Cow<'_, str>) {
     match message.arguments() {
         Arguments::List(list) => (list.into(), "{}".into()),
@@ -288,7 +289,7 @@ fn call(message: &Message) -> (Cow<'_, str>, Cow<'_, str>) {
     }
 }
 
-/// Arguments as Celery's tools show them, not too many.
+/// Returns arguments as Celery's tools show them, truncated.
 fn shown<'a>(arguments: &Cow<'a, str>) -> Cow<'a, str> {
     if arguments.len() <= SHOWN {
         return arguments.clone();

@@ -1,4 +1,4 @@
-//! What every destination implements.
+//! The interface of destinations.
 
 use std::time::Duration;
 
@@ -9,100 +9,103 @@ use uuid::Uuid;
 use crate::destination::answer::Answer;
 use crate::message::Message;
 
-/// The longest outage after which a message whose answer was lost is sent again, and must still be
-/// recognized as a duplicate, where the route sets none.
+/// The default longest outage: a message whose answer was lost may be sent again after it, and must
+/// still be recognized as a duplicate.
 pub(crate) const LONGEST_OUTAGE: Duration = Duration::from_secs(24 * 3600);
 
-/// A setting of the destination that breaks what the route promises.
+/// A setting of the destination that breaks the route's guarantees.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnsafeSetting {
-    /// Its name, as the destination has it; also the name by which it can be allowed.
+    /// The destination's name of the setting; the setting can be allowed by it.
     pub setting: String,
-    /// What is given up with it, and what to set instead.
+    /// The guarantee that is lost, and the value to set instead.
     pub lost: String,
 }
 
-/// Where messages go.
+/// A destination of messages.
 ///
-/// A destination knows a wire format and a connection and nothing of jobs' lives: the
-/// [`Relay`](crate::Relay) bounds its time, recent_reasons, and settles. Whatever it is asked may
-/// be cancelled at any moment by dropping the future.
+/// A destination implements a wire format and a connection and knows nothing of the life of jobs:
+/// the [`Relay`](crate::Relay) bounds its time, retries, and settles. Each of its futures may be
+/// dropped at any moment.
 pub trait Destination: Send + Sync + 'static {
-    /// Its kind and address for people, without secrets: `sidekiq at 127.0.0.1:6379/0`.
+    /// Returns its kind and address for people, without secrets: `sidekiq at 127.0.0.1:6379/0`.
     fn label(&self) -> String;
 
-    /// Sends a batch; one answer for each message, in their order. Answers are about the message
-    /// itself: one that is refused touches no other.
+    /// Sends a batch; returns one answer for each message, in their order. An answer concerns its
+    /// message alone: a refused message affects no other.
     fn send<'a>(&'a self, batch: &'a [Message]) -> BoxFuture<'a, Vec<Answer>>;
 
-    /// Why no message to it may have a header of this name: it is the format's own, or would break
-    /// it. Asked when a relay begins, of each header that its mapping has; what it says follows
-    /// the name.
+    /// Returns why no message may have a header of this name: the format reserves it, or it would
+    /// break the format. Called when a relay starts, for each header of its mapping; the text
+    /// follows the name.
     fn rejects_header(&self, _name: &str) -> Option<String> {
         None
     }
 
-    /// Why it will never take this message, as far as that is known without asking anybody: what
-    /// [`send`](Self::send) refuses it with. For previews.
+    /// Returns why it can never accept this message, if that is known without a request: the reason
+    /// with which [`send`](Self::send) rejects it. Used for previews.
     fn rejects(&self, _message: &Message) -> Option<String> {
         None
     }
 
-    /// What is known of a message whose send was cut short, because its time was over or the relay
-    /// was to end: what was answered before, or that nobody can know whether it was taken. None:
-    /// nothing harmful is known, and it is sent again. Asked once, after the future was dropped.
+    /// Returns the known outcome of a message whose send was cut short, because its time was over
+    /// or the relay had to end: an earlier answer, or that the outcome is unknown. `None` if there
+    /// is no such risk, and the message is sent again. Called once, after the future was dropped.
     fn recall(&self, _id: Uuid) -> Option<Answer> {
         None
     }
 
-    /// How far ahead of its time it takes a message that has one: [`Message::at`] is never further
-    /// from now. What has to wait longer waits in Postgres.
+    /// Returns how far ahead of its time it accepts a message: [`Message::at`] is never further
+    /// from now. A message with a later time waits in Postgres.
     fn ahead(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Whether the receiver can tell a message that is sent twice from two messages. Where it
-    /// cannot, a job whose relay died while it had it counts as [`Answer::Ambiguous`].
+    /// Returns whether the receiver can detect that a message was sent twice. If it cannot, a job
+    /// whose relay died with it counts as [`Answer::Ambiguous`].
     fn can_deduplicate(&self) -> bool {
         true
     }
 
-    /// Whether it would take messages now; the error says why not. Asked while it did not answer.
+    /// Checks whether it would accept messages now; the error is the reason if not. Called while it
+    /// does not answer.
     fn probe(&self) -> BoxFuture<'_, Result<(), String>>;
 
-    /// Whether only a message shows that it takes messages again: after a failure one is sent
-    /// before all others, and no [`probe`](Self::probe).
+    /// Returns whether only a message shows that it accepts messages again: after a failure one
+    /// message is sent before all others, instead of a [`probe`](Self::probe).
     fn probes_with_message(&self) -> bool {
         false
     }
 
-    /// Whether it will never take anything again: a pipe that nobody reads any more. What is sent
-    /// to it waits as if it were down.
+    /// Returns whether it can never accept a message again, such as a pipe without a reader. Its
+    /// messages wait as if it were down.
     fn is_gone(&self) -> bool {
         false
     }
 
-    /// The receiver's queue that a message goes to, where the receiver knows who reads it.
+    /// Returns the receiver's queue of a message, if the receiver can report the readers of its
+    /// queues.
     fn receiver_queue<'a>(&'a self, _message: &'a Message) -> Option<&'a str> {
         None
     }
 
-    /// Which of these queues of the receiver no worker reads now; an error where it does not tell.
-    /// Asked once a minute of the queues that something was sent to.
+    /// Returns the queues of the receiver that no worker reads now; an error if the receiver does
+    /// not report it. Called once a minute with the queues to which messages were sent.
     fn unread<'a>(&'a self, _queues: &'a [String]) -> BoxFuture<'a, Result<Vec<String>, String>> {
         Box::pin(async { Ok(Vec::new()) })
     }
 
-    /// Why it can never take what it is sent, as it is set up or as this program was built, where
-    /// that is known. Asked before anything is sent, whatever the relay waits for, and again each
-    /// time that it is back.
+    /// Returns why it can never accept its messages, because of its configuration or the features
+    /// of this program, if that is known. Called before anything is sent, whatever the relay waits
+    /// for, and again each time that the destination is back.
     fn misconfiguration(&self) -> BoxFuture<'_, Option<String>> {
         Box::pin(async { None })
     }
 
-    /// What of its settings lets it lose what it has acknowledged, or take twice what is sent again
-    /// after an outage of this length. Asked before anything is sent, and again each time that it
-    /// is back, unless the relay waits for effects; an error when it cannot be found out.
+    /// Returns the settings that let it lose acknowledged messages, or accept a message twice that
+    /// is sent again after an outage of this length; an error if they cannot be read. Called before
+    /// anything is sent, and again each time that the destination is back, unless the relay waits
+    /// for effects to be confirmed.
     fn unsafe_settings(
         &self,
         _longest_outage: Duration,

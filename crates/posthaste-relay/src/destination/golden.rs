@@ -1,4 +1,5 @@
-//! What the real client libraries write, for unit tests: the captures under `tests/relay/golden`.
+//! Recorded output of the real client libraries, for unit tests: the captures in
+//! `tests/relay/golden`.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use crate::message::tests::job;
 /// One case of a capture.
 pub(crate) struct Case(Value);
 
-/// All cases of a capture.
+/// Returns all cases of a capture.
 pub(crate) fn cases(capture: &str) -> Vec<Case> {
     let mut capture: Value = serde_json::from_str(capture).expect("JSON");
     let cases = capture["cases"].take();
@@ -31,7 +32,7 @@ impl Case {
         self.0["case"].as_str().expect("a name")
     }
 
-    /// What the client library was given.
+    /// The input of the client library.
     pub(crate) fn input(&self) -> &Value {
         &self.0["input"]
     }
@@ -42,13 +43,13 @@ impl Case {
             .map(std::time::Duration::from_secs)
     }
 
-    /// The message as it arrived, where it was a message.
+    /// The message that arrived, if the capture has one.
     #[cfg(feature = "celery-rabbitmq")]
     pub(crate) fn arrived(&self) -> &Value {
         &self.0["arrived"]
     }
 
-    /// The words of the first command of this name, the name among them.
+    /// Returns the words of the first command of this name, including the name.
     pub(crate) fn command(&self, name: &str) -> Vec<Vec<u8>> {
         let commands = self.0["commands"].as_array().expect("commands");
         let words = commands
@@ -59,7 +60,7 @@ impl Case {
         words.iter().map(bytes).collect()
     }
 
-    /// The same as text; what is none is lost.
+    /// Returns the same as text; a word that is not text becomes empty.
     pub(crate) fn texts(&self, name: &str) -> Vec<String> {
         let words = self.command(name).into_iter();
         words
@@ -67,7 +68,7 @@ impl Case {
             .collect()
     }
 
-    /// The job of which the relay makes what the client library made of its input.
+    /// Returns the message from which the relay makes the client library's output.
     pub(crate) fn message(
         &self,
         id: &str,

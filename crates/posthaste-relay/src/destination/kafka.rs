@@ -20,28 +20,29 @@ use crate::destination::reason::{Failure, Reason};
 use crate::destination::shared_connection::{ConnectionGuard, SharedConnection};
 use crate::message::Message;
 
-/// Asking for the cluster's metadata takes no longer than this.
+/// Timeout of a request for the cluster's metadata.
 const ASK: Duration = Duration::from_secs(4);
 
-/// Settings of the client, unless the route says otherwise: the times are such that a relay finds
-/// out within its own.
+/// Default settings of the client. Its timeouts are shorter than the relay's, so that the relay
+/// gets the client's error.
 const SETTINGS: [(&str, &str); 9] = [
     ("client.id", "posthaste"),
     ("enable.idempotence", "true"),
     ("acks", "all"),
     ("message.timeout.ms", "20000"),
-    // A batch is there at once; nobody else's messages are waited for.
+    // A batch arrives at once; waiting for more messages gains nothing.
     ("linger.ms", "1"),
     ("message.max.bytes", "16000000"),
-    // A topic that is to be created by the first message needs a moment; one that there is not is
-    // not waited for longer.
+    // A topic that the first message creates needs a moment; a topic that does not exist is not
+    // awaited for longer.
     ("topic.metadata.propagation.max.ms", "2000"),
     ("reconnect.backoff.max.ms", "1000"),
-    // As Java's clients place keys.
+    // Places keys as Java's clients do.
     ("partitioner", "murmur2_random"),
 ];
 
-/// What no route may say otherwise: an acknowledgement would mean less than is promised.
+/// Settings that no route may change: an acknowledgement would no longer guarantee what is
+/// documented.
 const FIXED: [&str; 5] = [
     "bootstrap.servers",
     "metadata.broker.list",
@@ -52,30 +53,31 @@ const FIXED: [&str; 5] = [
 
 /// Topics of Kafka.
 ///
-/// | of the record | comes |
+/// | part of the record | source |
 /// |---|---|
-/// | topic | what the mapping says, the job's name unless it says something |
-/// | key | the job's ordering key, none without one |
+/// | topic | the mapping; the job's name by default |
+/// | key | the job's ordering key, if it has one |
 /// | value | the payload, byte by byte |
 /// | header `id` | the delivery id: for `posthaste.confirm`, or `posthaste.inbox` |
 /// | header `name` | the job's name |
-/// | headers | what the mapping says, and the trace context |
+/// | headers | the mapping, and the trace context |
 ///
-/// The producer is idempotent: what its client sends again by itself arrives once. What the relay
-/// sends again, after a lost answer or its own end, arrives twice, for which Kafka has no window:
-/// an effect that must happen once is recorded in `posthaste.inbox` by the consumer.
+/// The producer is idempotent: records that the client sends again arrive once. Records that the
+/// relay sends again, after a lost answer or its own end, arrive twice, because Kafka has no
+/// duplicate window: an effect that must happen once is recorded in `posthaste.inbox` by the
+/// consumer.
 ///
-/// Accepted is what all in-sync replicas have (`acks=all`); how many these are is the topic's
-/// `min.insync.replicas`. A topic that there is not makes a record wait as if it had failed,
-/// because the one that runs the cluster may create it yet. While the account lacks a right, jobs
-/// wait and count as no attempt. A record that is larger than the topic takes, and a topic with an
-/// impossible name, are rejected permanently.
+/// A record is accepted when all in-sync replicas have it (`acks=all`); their least number is the
+/// topic's `min.insync.replicas`. If the topic does not exist, the record is retried as if it had
+/// failed, because an operator may still create it. While the account lacks a permission, jobs wait
+/// and no attempt is counted. A record that is too large for the topic, and an invalid name of a
+/// topic, are rejected permanently.
 ///
-/// Records with one key go to one partition, the one that Java's clients would choose, and stay in
-/// order there.
+/// Records with the same key are sent to the same partition, the one that Java's clients would
+/// choose, and stay in order there.
 ///
-/// The client is librdkafka, here without OpenSSL: no TLS, and of SASL PLAIN alone. What it was
-/// built without is refused where it is set.
+/// The client is librdkafka, built without OpenSSL: without TLS, and with PLAIN as the only SASL
+/// mechanism. A setting that needs a missing feature is refused.
 ///
 /// ```
 /// use posthaste_relay::{Kafka, Mapping, Relay, Template};
@@ -92,12 +94,12 @@ pub struct Kafka {
 }
 
 impl Kafka {
-    /// Where to begin: `kafka://host:port`, or `host:port`; several brokers of a cluster with
-    /// commas between them.
+    /// Sets the bootstrap brokers: `kafka://host:port`, or `host:port`; several brokers of a
+    /// cluster are separated by commas.
     pub fn new(brokers: &str) -> Result<Self, Error> {
         let brokers = brokers.strip_prefix("kafka://").unwrap_or(brokers);
         let brokers = brokers.trim_end_matches('/');
-        // Who writes a password here would read it in the label; SASL has settings of its own.
+        // A password here would appear in the label; SASL has its own settings.
         if brokers.is_empty() || brokers.contains(['@', '/']) {
             let shape = "must be kafka://host:port,host:port; a user goes into the settings \
                          sasl.username and sasl.password";
@@ -108,7 +110,7 @@ impl Kafka {
             config.set(name, value);
         }
         config.set("bootstrap.servers", brokers);
-        // What it complains of comes as an answer.
+        // Errors of the client are returned as answers.
         config.set_log_level(RDKafkaLogLevel::Emerg);
         Ok(Self {
             brokers: brokers.into(),
@@ -117,8 +119,8 @@ impl Kafka {
         })
     }
 
-    /// A setting of librdkafka: `sasl.username`, `compression.type`. Refused for those on which the
-    /// promise rests.
+    /// Sets a property of librdkafka: `sasl.username`, `compression.type`. Fails for those on which
+    /// the guarantees depend.
     pub fn set(mut self, name: &str, value: &str) -> Result<Self, Error> {
         if FIXED.contains(&name) {
             return Err(Error::invalid(
@@ -130,7 +132,7 @@ impl Kafka {
         if let Some(problem) = self.missing_client_feature() {
             return Err(Error::invalid("setting", problem));
         }
-        // The client says what it does not know; the value may be a password.
+        // The error of the client may contain the value, which may be a password.
         match self.config.create_native_config() {
             Ok(_) => Ok(self),
             Err(_) => Err(Error::invalid(
@@ -140,7 +142,7 @@ impl Kafka {
         }
     }
 
-    /// What the settings ask for that this client was built without, by its own word.
+    /// Returns the problem if the settings need a feature that this client was built without.
     fn missing_client_feature(&self) -> Option<String> {
         let built = ClientConfig::new().create_native_config().ok()?;
         let features = built.get("builtin.features").ok()?;
@@ -168,21 +170,21 @@ impl Kafka {
 
 /// A client of Kafka with its threads and connections.
 struct Producer {
-    /// There until it is dropped.
+    /// `Some` until it is dropped.
     producer: Option<FutureProducer<Context>>,
     down: Outage,
 }
 
-/// No broker can be reached any more, or none takes anything of this client.
+/// Cancelled when no broker can be reached, or none accepts anything from this client.
 #[derive(Clone, Default)]
 struct Outage {
     token: CancellationToken,
-    /// Why the brokers refused the client, if they reported it.
+    /// The reason why the brokers refused the client, if they reported it.
     refused: Arc<OnceLock<String>>,
 }
 
 impl Outage {
-    /// Why nothing comes of what was asked.
+    /// Returns why a request had no result.
     fn reason(&self, otherwise: &str) -> Reason {
         match self.refused.get() {
             Some(refused) => Reason::new(Failure::Auth, format!("{otherwise} ({refused})")),
@@ -191,7 +193,7 @@ impl Outage {
     }
 }
 
-/// Hears of brokers that cannot be reached, which no message hears of before its time is over.
+/// Records that brokers cannot be reached; messages get no such error before they time out.
 struct Context {
     down: Outage,
 }
@@ -202,7 +204,7 @@ impl ClientContext for Context {
         match error.rdkafka_error_code() {
             Some(AllBrokersDown | Fatal) => self.down.token.cancel(),
             Some(Authentication | SaslAuthenticationFailed) => {
-                // The first error is as good as later ones.
+                // Later errors add no information.
                 let _ = self.down.refused.set(report::describe(&error));
             }
             _ => {}
@@ -217,7 +219,7 @@ impl Producer {
             .ok_or_else(|| "Kafka: the client has ended".to_owned())
     }
 
-    /// Puts a message into the client's queue; its answer if that is known already.
+    /// Adds a message to the client's queue; the error is its answer if that is known already.
     fn produce(&self, message: &Message) -> Result<DeliveryFuture, Answer> {
         if let Some(problem) = report::topic_problem(&message.kind) {
             let reason = format!("the topic {:?} {problem}", message.kind);
@@ -242,18 +244,18 @@ impl Producer {
             record = record.key(&**key);
         }
         let client = self.client().map_err(Answer::unavailable)?;
-        // It is alone: the client itself checks its size.
+        // No other record affects this error: the client checks the size of each record.
         client
             .send_result(record)
             .map_err(|(error, _)| self.judge(&error, true))
     }
 
-    /// What became of a message: a client that has ended by itself, as it does where a right is
-    /// missing, only says of its messages that it has dropped them.
+    /// Returns the answer for an error. A client that ended by itself, as it does if a permission
+    /// is missing, only reports that it purged its messages; the cause is its fatal error.
     fn judge(&self, error: &KafkaError, is_alone: bool) -> Answer {
         use RDKafkaErrorCode::{Fatal, MessageTimedOut, PurgeInflight, PurgeQueue};
         let code = error.rdkafka_error_code();
-        // Without a login nothing is sent until its time is over.
+        // Without authentication messages are not sent and time out.
         if let (Some(MessageTimedOut), Some(refused)) = (code, self.down.refused.get()) {
             return Answer::denied(format!(
                 "{refused}: correct sasl.username and sasl.password"
@@ -267,13 +269,13 @@ impl Producer {
         }
     }
 
-    /// Why the client has ended by itself, if it has.
+    /// Returns why the client has ended by itself, if it has.
     fn fatal(&self) -> Option<KafkaError> {
         let (code, _) = self.client().ok()?.client().fatal_error()?;
         Some(KafkaError::Global(code))
     }
 
-    /// Why the outcome of messages in flight is unknown.
+    /// Returns why the outcome of messages in flight is unknown.
     fn lost(&self) -> Answer {
         match self.fatal() {
             Some(cause) => report::answer(&cause, false),
@@ -281,7 +283,7 @@ impl Producer {
         }
     }
 
-    /// What became of each of them.
+    /// Sends messages; returns an answer for each.
     async fn send(&self, batch: &[Message]) -> Vec<Answer> {
         let is_alone = batch.len() == 1;
         let produced: Vec<_> = batch.iter().map(|one| self.produce(one)).collect();
@@ -305,8 +307,8 @@ impl Drop for Producer {
         let Some(producer) = self.producer.take() else {
             return;
         };
-        // What was not answered is sent again by the relay, so the client must not send it later.
-        // Its threads take a moment to end.
+        // The relay sends unanswered messages again, so the client must not send them later. Its
+        // threads take a moment to end.
         std::thread::spawn(move || {
             producer.purge(PurgeConfig::default().queue().inflight());
         });
@@ -325,7 +327,7 @@ impl Destination for Kafka {
                 Err(reason) => return Answer::unavailable(reason).repeat_for(batch),
             };
             let mut answers = producer.send(batch).await;
-            // A broker refuses all records that came in one request, also those of other batches.
+            // A broker refuses all records of a request together, including those of other batches.
             if let [Answer::Rejected { .. }] = answers[..] {
                 let alone = self.create();
                 answers = match &alone {
@@ -358,7 +360,7 @@ impl Destination for Kafka {
 
     fn misconfiguration(&self) -> BoxFuture<'_, Option<String>> {
         Box::pin(async {
-            // A client that its settings let nobody make is never there.
+            // A client that its settings do not allow to be created can never be used.
             match self.open().await {
                 Ok(producer) => {
                     producer.finish_cleanly();
@@ -373,8 +375,8 @@ impl Destination for Kafka {
         Box::pin(async {
             let producer = self.open().await?;
             let client = producer.client()?.clone();
-            // It blocks its thread, and what it knows it does not ask again: a client that has
-            // failed is not asked, because it was dropped.
+            // This blocks its thread. The client answers from its cache if it can: a failed client
+            // is not asked, because it was dropped.
             let asked = move || client.client().fetch_cluster_id(ASK).is_some();
             let asked = tokio::task::spawn_blocking(asked);
             let is_there = tokio::select! {

@@ -16,14 +16,14 @@ use crate::destination::reason::{Failure, Reason};
 use crate::message::Message;
 
 /// Writes one line of JSON for each message: `{"id", "name", "kind", "queue", "enqueued_at", "tag",
-/// "attempt", "headers", "payload"}`; the payload is JSON where it is, else a text, and with
-/// `"payload_encoding": "hex"` the digits of bytes that are not text. Accepted is what was written
-/// and flushed, so the promise is that of the one that keeps the lines.
+/// "attempt", "headers", "payload"}`. The payload is JSON if it is valid JSON, else a string; bytes
+/// that are not text are hexadecimal digits, with `"payload_encoding": "hex"`. A message is
+/// accepted when it was written and flushed, so durability depends on the writer.
 ///
-/// A write that breaks off may leave half a line. A line break ends it before anything else is
-/// written, and the message is written again as a whole: readers pass over lines that are empty or
-/// no JSON. Until something can be written again, no attempt is counted; a reader that has closed
-/// its end never comes back ([`Relay::gone`](crate::Relay::gone)).
+/// An interrupted write may leave half a line. The next write first ends it with a line break, and
+/// the message is written again as a whole: readers must skip lines that are empty or not JSON.
+/// Until a write succeeds again, no attempt is counted. A reader that closed its end never comes
+/// back ([`Relay::gone`](crate::Relay::gone)).
 pub struct Lines<W> {
     writer: Mutex<Writer<W>>,
     is_gone: AtomicBool,
@@ -31,12 +31,12 @@ pub struct Lines<W> {
 
 struct Writer<W> {
     inner: W,
-    /// The last write broke off, or was cut short.
+    /// Whether the last write failed or was cancelled.
     broke_off: bool,
 }
 
 impl<W> Lines<W> {
-    /// Lines into this writer.
+    /// Writes lines into this writer.
     pub fn new(writer: W) -> Self {
         let writer = Writer {
             inner: writer,
@@ -50,12 +50,11 @@ impl<W> Lines<W> {
 }
 
 impl<W: AsyncWrite + Unpin> Lines<W> {
-    /// Writes these, which may be none, after the end of a partial write. Whether a writer works
-    /// again after that shows in nothing but a write: flushing one that has dropped what it could
-    /// not write succeeds.
+    /// Writes these lines, or none, after ending a partial line. Only a write shows whether a
+    /// writer works again: flushing a writer that dropped its buffer succeeds.
     async fn write(&self, lines: &[u8]) -> io::Result<()> {
         let mut writer = self.writer.lock().await;
-        // Until it has succeeded it may be dropped midway.
+        // The future may be dropped before the write succeeds.
         let broke_off = std::mem::replace(&mut writer.broke_off, true);
         let written = async {
             if broke_off {
@@ -98,10 +97,11 @@ enum Payload<'a> {
     Text(&'a str),
 }
 
-/// One line, with its end.
+/// Encodes a message as a line, including its end.
 pub(crate) fn encode(message: &Message) -> Result<Vec<u8>, serde_json::Error> {
     let payload = message.payload();
-    // A line break would end the line; outside of texts, where JSON has none, it is a blank.
+    // A line break would end the line. Outside of strings, where JSON allows it, a blank replaces
+    // it.
     let text = match payload.contains(['\n', '\r']) && message.is_json() {
         true => Cow::Owned(payload.replace(['\n', '\r'], " ")),
         false => Cow::Borrowed(payload),

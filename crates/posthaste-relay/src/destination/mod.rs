@@ -1,4 +1,4 @@
-//! Where messages go: what every destination implements, and one file for each of them.
+//! Destinations of messages: the interface, and one file for each.
 
 #[cfg(feature = "amqp")]
 pub(crate) mod amqp;
