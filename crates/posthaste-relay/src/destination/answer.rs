@@ -22,7 +22,7 @@ pub enum Answer {
         /// The delay, if the destination sets one; else the backoff decides.
         after: Option<Duration>,
     },
-    /// No answer, probably because of the destination: it is down, blocked or full, or ended while
+    /// No answer, possibly because of the destination: it is down, blocked or full, or ended while
     /// it had the message. No attempt is counted. The message may have been accepted, so it is sent
     /// again with the same id.
     Unavailable {

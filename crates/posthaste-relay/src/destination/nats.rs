@@ -1,5 +1,5 @@
-//! NATS JetStream: messages that a stream has on record once they are acknowledged, and once only
-//! within its duplicate window.
+//! NATS JetStream: a message is stored in a stream once it is acknowledged, and only once within
+//! the stream's duplicate window.
 
 mod connection;
 mod credentials;
@@ -23,33 +23,34 @@ use crate::destination::shared_connection::{ConnectionGuard, SharedConnection};
 use crate::message::Message;
 use connection::NatsConnection;
 
-/// An address that swallows packets is given up after this.
+/// Timeout of a connection attempt: an address may drop packets silently.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// A subject that a stream of NATS JetStream takes.
+/// A subject that a stream of NATS JetStream stores.
 ///
-/// | of the message | comes |
+/// | part of the message | source |
 /// |---|---|
-/// | subject | what the mapping says, the job's name unless it says something |
+/// | subject | the mapping; the job's name by default |
 /// | payload | the payload |
 /// | `Nats-Msg-Id` | the delivery id: for `posthaste.confirm`, or `posthaste.inbox` |
-/// | `Nats-Expected-Stream` | with [`stream`](Self::stream) its name |
-/// | headers | what the mapping says, and the trace context |
+/// | `Nats-Expected-Stream` | the name of the [`stream`](Self::stream), if it is set |
+/// | headers | the mapping, and the trace context |
 ///
-/// A stream drops a message whose id it has seen within its `duplicate_window`, two minutes unless
-/// its settings say otherwise. What is sent again after that arrives twice: a relay is refused,
-/// unless it is allowed by name, where the window is shorter than a day, and where the stream is
-/// not named so that it is not known.
+/// A stream drops a message whose id it has seen within its `duplicate_window`, two minutes by
+/// default. A message that is sent again after that arrives twice. A relay is refused if the window
+/// is shorter than the route's longest outage, a day by default, or if the stream is not named and
+/// so cannot be checked, unless the setting is allowed by name.
 ///
-/// Accepted is what the stream has acknowledged, also as a duplicate. NATS answers before its disk
-/// does (`sync_interval`), so that a crash of all machines that hold the stream loses what came
-/// last. A subject that no stream takes, or one other than expected, makes a message wait as if it
-/// had failed, because the one that runs the stream may create it yet; a message that is too large
-/// is rejected permanently. While a stream has no leader, or is full and refuses what is new, and
-/// while the account lacks a right, jobs wait and count as no attempt.
+/// A message is accepted when the stream has acknowledged it, also as a duplicate. NATS answers
+/// before its disk does (`sync_interval`), so a crash of all machines that hold the stream loses
+/// the last messages. If no stream stores the subject, or another one than expected, the message is
+/// retried as if it had failed, because an operator may still create the stream. A message that is
+/// too large is rejected permanently. While a stream has no leader, or is full and refuses new
+/// messages, and while the account lacks a permission, jobs wait and no attempt is counted.
 ///
-/// The account needs to publish to the subjects and to `$JS.API.INFO`, to subscribe to `_INBOX.>`,
-/// and `$JS.API.STREAM.NAMES` and `$JS.API.STREAM.INFO.*` to know a stream's settings.
+/// The account must be allowed to publish to the subjects and to `$JS.API.INFO`, to subscribe to
+/// `_INBOX.>`, and to publish to `$JS.API.STREAM.NAMES` and `$JS.API.STREAM.INFO.*`, to read a
+/// stream's settings.
 ///
 /// ```
 /// use posthaste_relay::{Mapping, Nats, Relay, Template};
@@ -65,7 +66,8 @@ pub struct Nats {
     domain: Option<String>,
     stream: Option<String>,
     link: SharedConnection<NatsConnection>,
-    /// What was refused last because a stream was full: until there is room again, nothing is sent.
+    /// The last message that was refused because a stream was full: nothing is sent until the
+    /// stream has room.
     full: Mutex<Option<Full>>,
 }
 
@@ -76,10 +78,10 @@ struct Full {
 }
 
 impl Nats {
-    /// `nats://user:password@host:port`, `nats://token@host:port`, or `tls://`, for which the
-    /// program installs rustls' provider; several servers of a cluster with commas between them,
-    /// which all have the login and the TLS of the first. What an address cannot hold is
-    /// percent-encoded.
+    /// Connects to `nats://user:password@host:port`, `nats://token@host:port`, or `tls://`, for
+    /// which the program must install a provider of rustls. Several servers of a cluster are
+    /// separated by commas; the login and the TLS of the first apply to all. Reserved characters
+    /// are percent-encoded.
     pub fn new(urls: &str) -> Result<Self, Error> {
         // The address may hold a password: the error does not repeat it.
         let servers: Result<Vec<ServerAddr>, _> =
@@ -94,7 +96,7 @@ impl Nats {
         })
     }
 
-    /// What a `.creds` file holds.
+    /// Sets the content of a `.creds` file.
     pub fn credentials(self, credentials: impl Into<String>) -> Self {
         let credentials = Some(credentials.into());
         Self {
@@ -103,13 +105,13 @@ impl Nats {
         }
     }
 
-    /// The JetStream domain, of a leaf node and the like.
+    /// Sets the JetStream domain, for example of a leaf node.
     pub fn domain(self, domain: impl Into<String>) -> Self {
         let domain = Some(domain.into());
         Self { domain, ..self }
     }
 
-    /// The stream that is to take the messages: no other may, and its settings are checked.
+    /// Sets the stream that must store the messages: no other may, and its settings are checked.
     pub fn stream(self, stream: impl Into<String>) -> Self {
         let stream = Some(stream.into());
         Self { stream, ..self }
@@ -129,7 +131,7 @@ impl Nats {
         let connected = credentials::options(&self.servers, self.credentials.as_deref())?
             .name("posthaste")
             .connection_timeout(CONNECT)
-            // The relay bounds what it asks.
+            // The relay limits the time of requests.
             .request_timeout(None)
             .event_callback(move |event| {
                 match event {
@@ -159,7 +161,7 @@ impl Nats {
         })
     }
 
-    /// What is sent, or why it never will be.
+    /// Encodes a message; the error is its permanent rejection.
     fn encode(&self, message: &Message, most: usize) -> Result<HeaderMap, Answer> {
         let refuse = |reason: String| Err(Answer::rejected(reason));
         if let Some(problem) = wire::subject_problem(&message.kind) {
@@ -205,7 +207,7 @@ impl Nats {
         match reply {
             Ok(reply) => {
                 let (answer, is_full) = wire::answer(&reply.payload);
-                // Of several streams one holds up no other.
+                // One full stream of several does not hold up the others.
                 if is_full && self.stream.is_some() {
                     *self.full() = Some(Full {
                         subject: message.kind.clone(),
@@ -227,7 +229,8 @@ impl Nats {
         }
     }
 
-    /// Nobody listens to a subject: no stream takes it, or the one that does has no leader now.
+    /// Explains why no server responds to a subject: no stream stores it, or its stream has no
+    /// leader.
     async fn explain_no_responders(&self, live: &NatsConnection, subject: &str) -> Answer {
         let streams = self.streams_for(live, subject).await;
         match streams.as_deref() {
@@ -241,7 +244,7 @@ impl Nats {
         }
     }
 
-    /// The names of the streams that take a subject.
+    /// Returns the names of the streams that store a subject.
     async fn streams_for(
         &self,
         live: &NatsConnection,
@@ -253,7 +256,7 @@ impl Nats {
         Ok(names.streams)
     }
 
-    /// Asks JetStream; nothing when there is no such thing.
+    /// Sends a request to JetStream; an error if JetStream is not enabled.
     async fn ask(
         &self,
         live: &NatsConnection,
@@ -274,7 +277,7 @@ impl Nats {
         }
     }
 
-    /// Whether there is room again in the stream that had none.
+    /// Checks whether the full stream has room again.
     async fn has_room(&self, live: &NatsConnection) -> Result<(), Reason> {
         let Some(full) = self.full().clone() else {
             return Ok(());

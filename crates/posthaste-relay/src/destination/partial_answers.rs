@@ -1,5 +1,4 @@
-//! What a destination knows of messages whose send has not ended: when the send is cut short, that
-//! still counts.
+//! Answers to messages of a send in progress: they count if the send is cut short.
 
 use std::collections::HashMap;
 
@@ -13,7 +12,7 @@ use crate::message::Message;
 pub(crate) struct PartialAnswers(Mutex<HashMap<Uuid, Answer>>);
 
 impl PartialAnswers {
-    /// Keeps what is true of this message from now on. What was not answered is not worth keeping.
+    /// Records the answer to a message. A message without an answer is forgotten.
     pub(crate) fn learn(&self, id: Uuid, answer: &Answer) {
         match answer {
             Answer::Unavailable { .. } => self.answers().remove(&id),
@@ -21,12 +20,12 @@ impl PartialAnswers {
         };
     }
 
-    /// Tells it, once.
+    /// Returns the recorded answer, once.
     pub(crate) fn recall(&self, id: Uuid) -> Option<Answer> {
         self.answers().remove(&id)
     }
 
-    /// The send has ended and its answers were returned.
+    /// Removes the answers of a send that returned them.
     pub(crate) fn forget(&self, batch: &[Message]) {
         let mut answers = self.answers();
         for message in batch {

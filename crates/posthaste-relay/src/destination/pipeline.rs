@@ -1,4 +1,4 @@
-//! Many questions on one connection, asked in order and answered in any.
+//! Concurrent requests on one connection, sent in order and answered in any order.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -7,8 +7,8 @@ use std::task::Poll;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-/// Begins all of them in this order, without waiting for one before the next, and returns what they
-/// come to. A client that puts what it sends into its queue when it is first asked so keeps the
+/// Starts all futures in this order, without waiting for one before the next, and returns their
+/// outputs. A client that queues a request when its future is first polled therefore preserves the
 /// order of a batch.
 pub(crate) async fn in_order<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
     let mut outcomes = Vec::new();

@@ -17,30 +17,31 @@ use crate::message::Message;
 
 /// An exchange of RabbitMQ, or a queue of it through the default exchange.
 ///
-/// | of the message | comes |
+/// | part of the message | source |
 /// |---|---|
-/// | routing key | what the mapping says, the job's name unless it says something |
+/// | routing key | the mapping; the job's name by default |
 /// | exchange | the mapping's queue, else the destination's; by default the default exchange, whose routing keys are names of queues |
 /// | body | the payload, byte by byte; `content_type` is `application/json`, or `text/plain` or `application/octet-stream` of what is no JSON; `content_encoding` is `utf-8` |
 /// | `message_id` | the delivery id: for `posthaste.confirm`, or `posthaste.inbox` |
 /// | `type` | the job's name |
 /// | `timestamp` | when the job was enqueued |
 /// | `priority` | 1 for a priority of -1, up to 255; 0 for all others |
-/// | `expiration` | with [`expires`](Self::expires) the time until the job expires |
-/// | headers | what the mapping says, and the trace context |
+/// | `expiration` | the time until the job expires, if [`expires`](Self::expires) is set |
+/// | headers | the mapping, and the trace context |
 ///
 /// RabbitMQ drops no duplicates: an effect that must happen once is recorded in `posthaste.inbox`
 /// by the consumer.
 ///
-/// Accepted is what RabbitMQ has confirmed and not returned. Messages are persistent: a durable
-/// queue has them on its disk by then, quorum queues on most of their disks. A message for which
-/// there is no queue, or no exchange, waits as if it had failed, because the one that runs the
-/// queue may declare it yet; one that is too large for RabbitMQ is rejected permanently. Where a
-/// full queue does not confirm, and while an alarm (disk, memory) blocks publishers, jobs wait and
-/// count as no attempt. Nothing is declared: queues and their settings are the receiver's.
+/// A message is accepted when RabbitMQ has confirmed and not returned it. Messages are persistent:
+/// by then a durable queue has them on its disk, and a quorum queue on most of its disks. If a
+/// queue or an exchange does not exist, the message is retried as if it had failed, because an
+/// operator may still declare it. A message that is too large for RabbitMQ is rejected permanently.
+/// If a full queue does not confirm, and while an alarm (disk, memory) blocks publishers, jobs wait
+/// and no attempt is counted. Nothing is declared: the receiver declares its queues and their
+/// settings.
 ///
-/// Messages of one batch are published in its order, and RabbitMQ keeps that within an exchange and
-/// a queue.
+/// Messages of one batch are published in order, and RabbitMQ preserves the order within an
+/// exchange and a queue.
 ///
 /// ```
 /// use posthaste_relay::{Mapping, RabbitMq, Relay, Template};
@@ -57,8 +58,8 @@ pub struct RabbitMq {
 }
 
 impl RabbitMq {
-    /// `amqp://user:password@host:port/virtual-host`, or `amqps://` for TLS, for which the program
-    /// installs rustls' provider.
+    /// Connects to `amqp://user:password@host:port/virtual-host`, or `amqps://` for TLS, for which
+    /// the program must install a provider of rustls.
     pub fn new(url: &str) -> Result<Self, Error> {
         Ok(Self {
             amqp: Amqp::new(url)?,
@@ -67,15 +68,16 @@ impl RabbitMq {
         })
     }
 
-    /// The exchange, where the mapping says none.
+    /// Sets the exchange if the mapping sets none.
     pub fn exchange(self, exchange: impl Into<String>) -> Self {
         let exchange = exchange.into();
         Self { exchange, ..self }
     }
 
-    /// Has RabbitMQ drop messages that nobody took before their job expires: by this machine's
-    /// clock, so that one that is ahead loses what was still wanted. Without it the receiver
-    /// decides. A time beyond 49 days is more than RabbitMQ accepts and is left out.
+    /// Makes RabbitMQ drop messages that are not consumed before their job expires. The time
+    /// depends on this machine's clock: if it is ahead, messages that are still wanted are lost.
+    /// Without it the receiver decides. RabbitMQ accepts at most 49 days; a longer time is left
+    /// out.
     pub fn expires(self) -> Self {
         let expires = true;
         Self { expires, ..self }
@@ -149,7 +151,7 @@ impl Destination for RabbitMq {
         }
     }
 
-    /// Through the default exchange routing keys are names of queues.
+    /// In the default exchange, routing keys are names of queues.
     fn receiver_queue<'a>(&'a self, message: &'a Message) -> Option<&'a str> {
         let exchange = message.queue.as_deref().unwrap_or(&self.exchange);
         exchange.is_empty().then_some(&*message.kind)

@@ -1,4 +1,5 @@
-//! Why a destination did not take a message: a text for people, and a kind that can be counted.
+//! The reason why a destination did not accept a message: a text for people, and a kind for
+//! metrics.
 
 use std::fmt;
 use std::ops::Deref;
@@ -11,26 +12,26 @@ pub enum Failure {
     Connect,
     /// There was no answer in time.
     Timeout,
-    /// It does not know us, or does not allow us this.
+    /// It does not know the account, or denies it a permission.
     Auth,
-    /// It takes no more for now: a queue is full, a rate was exceeded.
+    /// It accepts no more for now: a queue is full, or a rate was exceeded.
     Full,
     /// It has no queue, stream, topic or address for the message.
     NoRoute,
     /// The message is too large for it.
     TooLarge,
-    /// It will never take the message.
+    /// It can never accept the message.
     Refused,
-    /// It answered with an error of its own, and is asked again.
+    /// It answered with another error, and the message is retried.
     Error,
-    /// Nobody can find out whether it has the message.
+    /// It is unknown whether the destination has the message.
     Ambiguous,
-    /// Anything else.
+    /// Any other failure.
     Other,
 }
 
 impl Failure {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 10] = [
         Self::Connect,
         Self::Timeout,
@@ -44,7 +45,7 @@ impl Failure {
         Self::Other,
     ];
 
-    /// As metrics and the database have it.
+    /// Returns its name in metrics and in the database.
     pub fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",
@@ -61,8 +62,8 @@ impl Failure {
     }
 }
 
-/// Why a destination did not take a message. A text becomes one whose kind is that of its
-/// [`Answer`](crate::Answer).
+/// The reason why a destination did not accept a message. A reason that is converted from text has
+/// the kind of its [`Answer`](crate::Answer).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
     text: String,
@@ -70,13 +71,13 @@ pub struct Reason {
 }
 
 impl Reason {
-    /// A reason whose kind is known.
+    /// Creates a reason of a known kind.
     pub fn new(failure: Failure, text: impl Into<String>) -> Self {
         let (text, failure) = (text.into(), Some(failure));
         Self { text, failure }
     }
 
-    /// Whether it lies with the account that the relay has there.
+    /// Returns whether the relay's account is the cause.
     pub(crate) fn is_denial(&self) -> bool {
         self.failure == Some(Failure::Auth)
     }
@@ -84,7 +85,7 @@ impl Reason {
 
 #[cfg(any(feature = "amqp", feature = "nats"))]
 impl Reason {
-    /// There was no answer in time.
+    /// Creates a reason for an answer that was not received in time.
     pub(crate) fn late(text: impl Into<String>) -> Self {
         Self::new(Failure::Timeout, text)
     }

@@ -1,5 +1,5 @@
-//! What Redis destinations share: a connection that is opened when it is needed and dropped when it
-//! is in doubt, and the guard over the settings with which Redis may forget what it took.
+//! Shared code of Redis destinations: a connection that opens on demand and is dropped after an
+//! ambiguous answer, and the check of settings with which Redis may lose messages.
 
 #[cfg(any(feature = "celery-redis", feature = "sidekiq"))]
 mod lists;
@@ -26,20 +26,20 @@ use refusal::{describe, failed, refusal};
 #[cfg(any(feature = "asynq", feature = "bullmq"))]
 pub(crate) use scripts::{Calls, Script};
 
-/// An address that swallows packets is given up after this.
+/// Timeout of a connection attempt: an address may drop packets silently.
 const CONNECT: Duration = Duration::from_secs(5);
 
 type Slot = Arc<OnceCell<MultiplexedConnection>>;
 
-/// A Redis server, which many batches ask at once over one connection.
+/// A Redis server; many batches use one connection concurrently.
 pub(crate) struct Redis {
     client: Client,
     connection: Mutex<Slot>,
-    /// What was refused last beside messages that were taken.
+    /// The last error of a command that only registers a queue, while messages were accepted.
     beside: Mutex<Option<String>>,
 }
 
-/// Drops the connection unless the answer came: what is in doubt is not used again.
+/// Drops the connection unless all answers arrived: after an ambiguous result it is not used again.
 struct DropUnlessAnswered<'a> {
     redis: &'a Redis,
     slot: Slot,
@@ -47,7 +47,8 @@ struct DropUnlessAnswered<'a> {
 }
 
 impl Redis {
-    /// `redis://`, or `rediss://` for TLS, for which the program installs rustls' provider.
+    /// Parses `redis://`, or `rediss://` for TLS, for which the program must install a provider of
+    /// rustls.
     pub(crate) fn new(url: &str) -> Result<Self, Error> {
         // The address may hold a password: the error does not repeat it.
         let client = Client::open(url)
@@ -60,14 +61,14 @@ impl Redis {
         })
     }
 
-    /// Address and database, without user and password.
+    /// Returns the address and database, without user and password.
     pub(crate) fn label(&self) -> String {
         let info = self.client.get_connection_info();
         format!("{}/{}", info.addr(), info.redis_settings().db())
     }
 
-    /// Sends all commands in one go; an answer for each, the server's refusals among them. An error
-    /// means that there may have been effects.
+    /// Sends all commands together; returns an answer for each, which may be an error of the
+    /// server. If the function itself fails, the commands may have had effects.
     pub(crate) async fn ask(
         &self,
         commands: &mut Pipeline,
@@ -91,7 +92,7 @@ impl Redis {
         Ok(answers)
     }
 
-    /// The answers to commands that change nothing; none may be refused.
+    /// Returns the answers to commands that change nothing; fails if one is refused.
     #[cfg(any(feature = "asynq", feature = "bullmq", feature = "sidekiq"))]
     pub(crate) async fn read<T: redis::FromRedisValue>(
         &self,
@@ -108,7 +109,7 @@ impl Redis {
         answers.into_iter().map(read).collect()
     }
 
-    /// Why it can never take all that it is sent, if that is known.
+    /// Returns why it can never accept all messages, if that is known.
     pub(crate) async fn misconfiguration(&self) -> Option<String> {
         let mut commands = redis::pipe();
         commands.cmd("INFO").arg("cluster");
@@ -122,15 +123,15 @@ impl Redis {
         })
     }
 
-    /// Whether it takes commands, and writes among them.
+    /// Checks whether it accepts commands, including writes.
     pub(crate) async fn probe(&self) -> Result<(), String> {
-        // A full server, a replica and one that loads its data answer a PING; a write that may need
-        // memory they refuse. This one does nothing: there is no such list.
+        // A full server, a replica and one that loads its data answer a PING, but refuse a write
+        // that may need memory. This write does nothing, because the list does not exist.
         let mut commands = redis::pipe();
         commands.cmd("LPUSHX").arg("posthaste:probe").arg("");
         for answer in self.ask(&mut commands).await? {
             match answer {
-                // The account may be allowed what it needs and no more.
+                // The account may be limited to the commands that it needs.
                 Err(error) if error.code() == Some("NOPERM") => {}
                 answer => drop(answer.map_err(|error| describe(&error))?),
             }
@@ -138,7 +139,8 @@ impl Redis {
         Ok(())
     }
 
-    /// Says once what was refused beside messages that were taken: they are not sent again for it.
+    /// Logs once that registering a queue was refused although messages were accepted: they are not
+    /// sent again for it.
     fn log_unrecorded_queue(&self, error: &RedisError) {
         let error = describe(error);
         let mut last = self.beside.lock();
@@ -152,7 +154,7 @@ impl Redis {
         }
     }
 
-    /// What of its settings lets it forget what it has acknowledged.
+    /// Returns the settings that let it lose acknowledged messages.
     pub(crate) async fn unsafe_settings(&self) -> Result<Vec<UnsafeSetting>, Error> {
         let mut commands = redis::pipe();
         for setting in ["maxmemory-policy", "maxmemory", "appendonly", "appendfsync"] {
@@ -179,7 +181,7 @@ impl Redis {
     async fn connect(&self) -> Result<MultiplexedConnection, RedisError> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT))
-            // The relay bounds what it asks.
+            // The relay limits the time of requests.
             .set_response_timeout(None);
         self.client
             .get_multiplexed_async_connection_with_config(&config)
@@ -200,7 +202,7 @@ impl Drop for DropUnlessAnswered<'_> {
     }
 }
 
-/// Settings with their values, as `CONFIG GET` tells them.
+/// Judges settings and their values, as `CONFIG GET` returns them.
 fn judge(settings: &[(String, String)]) -> Vec<UnsafeSetting> {
     let value = |name: &str| {
         let found = settings.iter().find(|(setting, _)| setting == name);
@@ -234,7 +236,7 @@ fn judge(settings: &[(String, String)]) -> Vec<UnsafeSetting> {
     unsafe_settings
 }
 
-/// The queues that no worker reads.
+/// Returns the queues that no worker reads.
 #[cfg(any(feature = "asynq", feature = "bullmq", feature = "sidekiq"))]
 pub(crate) fn without_readers(
     queues: &[String],

@@ -1,11 +1,11 @@
-//! For how long a receiver must know what it has taken. Pure.
+//! The time for which a receiver must remember accepted messages. Pure.
 
 use std::time::Duration;
 
 #[cfg(any(feature = "asynq", feature = "bullmq", feature = "nats"))]
 use crate::destination::contract::UnsafeSetting;
 
-/// The unsafe setting of a receiver that forgets sooner, by a setting of this name.
+/// Returns the unsafe setting of a receiver that forgets sooner.
 #[cfg(any(feature = "asynq", feature = "bullmq", feature = "nats"))]
 pub(crate) fn too_short(
     setting: &str,
@@ -23,7 +23,7 @@ pub(crate) fn too_short(
     })
 }
 
-/// In whole seconds, of which a part counts as one.
+/// Returns whole seconds, rounded up.
 pub(crate) fn seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }

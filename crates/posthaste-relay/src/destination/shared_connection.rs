@@ -1,5 +1,5 @@
-//! A connection that is opened when it is needed, shared by many batches, and dropped when it is in
-//! doubt.
+//! A connection that opens on demand, is shared by many batches, and is dropped after an ambiguous
+//! result.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use tokio::sync::OnceCell;
 
 type Slot<T> = Arc<OnceCell<Arc<T>>>;
 
-/// Holds the connection that is open, if there is one.
+/// Holds the open connection, if there is one.
 pub(crate) struct SharedConnection<T>(Mutex<Slot<T>>);
 
-/// The use of a connection by one batch, or by one question. Unless it ends well nobody else begins
-/// to use that connection: a future that was dropped midway may have left unread answers.
+/// The use of a connection by one batch or request. Unless it finishes cleanly, no other use of
+/// that connection begins: a future that was dropped midway may have left unread answers.
 pub(crate) struct ConnectionGuard<'a, T> {
     link: &'a SharedConnection<T>,
     slot: Slot<T>,
@@ -28,8 +28,8 @@ impl<T> Default for SharedConnection<T> {
 }
 
 impl<T> SharedConnection<T> {
-    /// The open connection while it lives, else a new one. The one that comes while it is being
-    /// opened waits for it.
+    /// Returns the open connection while it is alive, else a new one. Concurrent callers wait for
+    /// the same connection attempt.
     pub(crate) async fn open<E>(
         &self,
         is_alive: impl FnOnce(&T) -> bool,
@@ -60,7 +60,7 @@ impl<T> SharedConnection<T> {
 }
 
 impl<T> ConnectionGuard<'_, T> {
-    /// All that was asked has been answered.
+    /// Records that every request was answered.
     pub(crate) fn finish_cleanly(mut self) {
         self.is_over = true;
     }
@@ -114,8 +114,8 @@ mod tests {
         assert_eq!(*opener.open(true).await, 1, "this one did not end well");
         let third = opener.open(true).await;
         assert_eq!(*third, 2);
-        // It is in doubt whether the first connection is sound, which says nothing of the one that
-        // others use now.
+        // The first connection may be broken, which does not affect the connection that others now
+        // use.
         drop(second);
         third.finish_cleanly();
         let fourth = opener.open(true).await;

@@ -19,16 +19,16 @@ use crate::message::{Arguments, Message};
 pub use options::ToggleOrCount;
 use options::{Options, rejects_header};
 
-/// The default queue, as Sidekiq has it.
+/// Sidekiq's default queue.
 const QUEUE: &str = "default";
 
-/// How times are written.
+/// The unit of times in jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum TimeUnit {
-    /// Seconds with a fraction, as Sidekiq before version 8 has them; version 8 reads them too.
+    /// Seconds with a fraction, as before version 8 of Sidekiq; version 8 reads them too.
     #[default]
     Seconds,
-    /// Whole milliseconds, as from version 8 on.
+    /// Whole milliseconds, from version 8 on.
     Milliseconds,
 }
 
@@ -37,30 +37,29 @@ const DEEPEST: usize = 98;
 
 /// Sidekiq's queues in Redis: `SADD queues <queue>`, `LPUSH queue:<queue> <job>`.
 ///
-/// | of the job | comes |
+/// | part of the job | source |
 /// |---|---|
-/// | `class` | what the mapping says, the job's name unless it says something |
-/// | `queue` | what the mapping says, else the destination's, `default` if unset |
+/// | `class` | the mapping; the job's name by default |
+/// | `queue` | the mapping; else the destination's, `default` if unset |
 /// | `args` | none without arguments; the list in `{"args": […]}`; else the arguments as one object, and a payload that is no JSON as one text |
 /// | `jid` | the last 24 digits of the delivery id |
-/// | in the schedule | by [`Mapping::at`](crate::Mapping::at), if `retry` is configured |
+/// | schedule | [`Mapping::at`](crate::Mapping::at), if `retry` is configured |
 /// | `delivery_id` | the delivery id: for `posthaste.confirm`, or `posthaste.inbox` |
-/// | `retry`, `tags`, `backtrace`, `dead` | the options below, and nothing unless something is |
-/// | other keys | the mapping's headers, as texts, and trace context |
+/// | `retry`, `tags`, `backtrace`, `dead` | the options below; omitted if unset |
+/// | other keys | the mapping's headers, as strings, and trace context |
 ///
-/// Without [`retry`](Self::retry) the class's own `sidekiq_options` decide what becomes of a job
-/// that raised. Sidekiq asks a class only once it has one: a job whose class its process does not
-/// know, or whose middleware raises, it then drops and logs. Where workers may run an older
-/// version, say `retry`, which holds for those too. What comes out of Sidekiq's schedule its poller
-/// gives a `retry: true` that the class is not asked about: without `retry` a job for later waits
-/// in Postgres.
+/// Without [`retry`](Self::retry) the `sidekiq_options` of the class decide what happens to a job
+/// that raised. Sidekiq can read them only once it has the class: it drops and logs a job whose
+/// class its process does not know, or whose middleware raises. If workers may run an older
+/// version, set `retry`, which applies to such jobs too. Sidekiq's poller gives a scheduled job
+/// `retry: true` without asking its class: without `retry` a job for later waits in Postgres.
 ///
-/// Refused for good is a job without a class or a queue, one with a header that is a key of
-/// Sidekiq's own, and arguments that are nested deeper than Ruby reads.
+/// A job without a class or a queue, with a header that is a reserved key of Sidekiq, or with
+/// arguments that are nested too deep for Ruby is rejected permanently.
 ///
 /// Sidekiq drops no duplicates: an effect that must happen once is recorded in `posthaste.inbox` by
-/// the worker. Accepted is what Redis has answered for, so that its settings decide what a crash of
-/// it loses; see [`UnsafeSetting`]. Messages of one queue are pushed by one command, all or none.
+/// the worker. A message is accepted when Redis has answered, so its settings decide what its crash
+/// loses; see [`UnsafeSetting`]. Messages of one queue are pushed by one command, all or none.
 ///
 /// ```
 /// use posthaste_relay::{Relay, Sidekiq};
@@ -77,7 +76,7 @@ pub struct Sidekiq {
 }
 
 impl Sidekiq {
-    /// Into this Redis.
+    /// Sends to this Redis.
     pub fn new(url: &str) -> Result<Self, Error> {
         Ok(Self {
             redis: Redis::new(url)?,
@@ -87,37 +86,38 @@ impl Sidekiq {
         })
     }
 
-    /// Sidekiq's queue, where the mapping says none.
+    /// Sets Sidekiq's queue if the mapping sets none.
     pub fn queue(self, queue: impl Into<String>) -> Self {
         let queue = queue.into();
         Self { queue, ..self }
     }
 
-    /// Whether and how often Sidekiq retries a job that raised; by default its class decides.
+    /// Sets whether and how often Sidekiq retries a job that raised; by default its class decides.
     pub fn retry(mut self, times: impl Into<ToggleOrCount>) -> Self {
         self.options.retry = Some(times.into());
         self
     }
 
-    /// How much of the backtrace Sidekiq stores; by default the class of the job decides.
+    /// Sets how much of the backtrace Sidekiq stores; by default the job's class decides.
     pub fn backtrace(mut self, lines: impl Into<ToggleOrCount>) -> Self {
         self.options.backtrace = Some(lines.into());
         self
     }
 
-    /// Tags that its web interface shows.
+    /// Sets tags that its web interface shows.
     pub fn tags(mut self, tags: impl IntoIterator<Item = String>) -> Self {
         self.options.tags = tags.into_iter().collect();
         self
     }
 
-    /// Whether Sidekiq keeps a job as dead after its last try; by default its class decides.
+    /// Sets whether Sidekiq stores a job as dead after its last attempt; by default its class
+    /// decides.
     pub fn dead(mut self, is_kept: bool) -> Self {
         self.options.dead = Some(is_kept);
         self
     }
 
-    /// How times are written.
+    /// Sets the unit of times.
     pub fn times(self, times: TimeUnit) -> Self {
         Self { times, ..self }
     }
@@ -127,7 +127,7 @@ impl Sidekiq {
     }
 }
 
-/// A job as Sidekiq's client writes it.
+/// Encodes a job as Sidekiq's client writes it.
 fn encode(
     message: &Message,
     queue: &str,
@@ -159,7 +159,7 @@ fn encode(
     options.put(&mut job);
     job.push_str(",\"created_at\":");
     put_time(&mut job, message.job.enqueued_at, times);
-    // Of one that is scheduled Sidekiq says so itself when its time has come.
+    // Sidekiq sets it itself when a scheduled job is due.
     if message.at.is_none() {
         job.push_str(",\"enqueued_at\":");
         put_time(&mut job, now, times);
@@ -177,7 +177,7 @@ fn encode(
     job
 }
 
-/// Why Sidekiq could make nothing of a job, or would run something else.
+/// Returns why Sidekiq could not run a job, or would run another.
 fn problem(message: &Message, queue: &str) -> Option<String> {
     if message.kind.trim().is_empty() || queue.trim().is_empty() {
         return Some("a Sidekiq job needs a class and a queue".into());
@@ -200,28 +200,28 @@ fn put_time(job: &mut String, at: Timestamp, times: TimeUnit) {
     }
 }
 
-/// As a floating-point number is printed, which would take longer than all else of a job.
+/// Writes seconds as a floating-point number is printed; formatting one is slower than the rest.
 fn put_seconds(job: &mut String, microseconds: i64) {
     let sign = if microseconds < 0 { "-" } else { "" };
     let microseconds = microseconds.unsigned_abs();
     let (whole, part) = (microseconds / 1_000_000, microseconds % 1_000_000);
     let _ = write!(job, "{sign}{whole}.{part:06}");
-    // With a fraction always: version 8 takes a whole number for milliseconds.
+    // A fraction is always written: version 8 reads a whole number as milliseconds.
     while job.ends_with('0') && !job.ends_with(".0") {
         job.pop();
     }
 }
 
-/// Sidekiq's ids have 24 digits: those of the delivery id in which ids of one database, and nearly
-/// always of two, differ.
+/// Returns the 24 digits of a Sidekiq id: those of the delivery id that differ within a database,
+/// and almost always between two.
 fn jid(id: &str) -> &str {
     &id[8..]
 }
 
-/// The list of what is scheduled, of whatever queue; its own list has 0.
+/// The list of scheduled jobs, of any queue; the list of the queue itself is 0.
 const SCHEDULED: u8 = 1;
 
-/// The commands for the jobs of one queue, with their times where they have some.
+/// Adds the commands for the jobs of one queue, with their times if they have them.
 fn write(commands: &mut Pipeline, (queue, list): List<'_>, jobs: &[(Option<Timestamp>, String)]) {
     commands.cmd("SADD").arg("queues").arg(queue);
     match list {
@@ -236,7 +236,7 @@ fn write(commands: &mut Pipeline, (queue, list): List<'_>, jobs: &[(Option<Times
     }
 }
 
-/// A time as Sidekiq sorts by it.
+/// Returns a time as Sidekiq sorts by it.
 fn score(at: Timestamp) -> String {
     (at.as_microsecond() as f64 / 1e6).to_string()
 }
@@ -278,9 +278,8 @@ impl Destination for Sidekiq {
         Box::pin(processes::unread(&self.redis, queues))
     }
 
-    /// Sidekiq's poller pushes what lies in its schedule by the name of its class, with Sidekiq's
-    /// defaults: without a `retry` of its own the job would be tried 25 times, whatever its class
-    /// says.
+    /// Sidekiq's poller pushes scheduled jobs by the name of their class, with Sidekiq's defaults:
+    /// without its own `retry` a job would be tried 25 times, whatever its class sets.
     fn ahead(&self) -> Duration {
         match self.options.retry {
             Some(_) => Duration::MAX,
@@ -351,7 +350,7 @@ mod tests {
         let mine = mine.replace(&delivery_id, "");
         let theirs = theirs_job;
         match case.name() {
-            // Trace context stands before the times there.
+            // The client writes trace context before the times.
             "options" => {
                 let read = |json: &str| serde_json::from_str::<serde_json::Value>(json).ok();
                 assert_eq!(read(&mine), read(&theirs));

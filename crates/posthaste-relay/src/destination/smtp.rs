@@ -1,4 +1,4 @@
-//! SMTP: mails to a server that carries them on.
+//! SMTP: mails to a server that delivers them.
 
 mod fold;
 mod mail;
@@ -20,19 +20,19 @@ use mail::Mail;
 use reply::MailOutcome;
 use server::{Server, Session};
 
-/// A connection that was not used for this long may have been closed by the server.
+/// Idle time after which the server may have closed a connection.
 const RESTS: Duration = Duration::from_secs(30);
-/// Maximum of idle connections between batches.
+/// The most idle connections between batches.
 const MAX_IDLE_SESSIONS: usize = 32;
 
 /// A mail server: each message is a mail.
 ///
-/// | of the mail | comes |
+/// | part of the mail | source |
 /// |---|---|
 /// | `Message-ID` | the delivery id, at the sender's domain: the same at each attempt |
-/// | `From` | the header `from`, else the destination's |
+/// | `From` | the header `from`; else the destination's |
 /// | `To`, `Cc`, `Bcc`, `Reply-To` | the headers of these names, each a list of addresses; `To` else the destination's |
-/// | `Subject` | the header `subject`, else the message's kind |
+/// | `Subject` | the header `subject`; else the message's kind |
 /// | `Date` | when the job was enqueued |
 /// | text | the payload, as `text/plain; charset=utf-8` unless the header `content-type` says otherwise; bytes that are not text as `application/octet-stream`, in base64 |
 /// | other headers | the mapping's; no trace context |
@@ -40,21 +40,21 @@ const MAX_IDLE_SESSIONS: usize = 32;
 /// | answer | outcome |
 /// |---|---|
 /// | 250 after the text | accepted |
-/// | 5xx, for one recipient too | rejected permanently, and nobody has it |
-/// | 4xx | later |
-/// | no connection, 421, an answer that is lost before the text | the server is down: no attempt is counted |
+/// | 5xx, also for one recipient | rejected permanently; it was delivered to no recipient |
+/// | 4xx | retried |
+/// | no connection, 421, no answer before the text | the server is down: no attempt is counted |
 /// | 530, 534, 535, 538, 454 unless for a recipient, 5.4.5, 5.7.8 to 5.7.11, 5.7.13; 5xx for the destination's own sender | it does not know us: no attempt is counted |
-/// | an answer to the text that is lost | ambiguous: [`OnAmbiguous`](crate::OnAmbiguous) decides |
+/// | no answer to the text | ambiguous: [`OnAmbiguous`](crate::OnAmbiguous) decides |
 /// | an address or a header with a line break or NUL, or with more than 998 bytes without a blank | rejected permanently, unsent |
 ///
-/// **SMTP knows no duplicates.** A mail is sent once for each attempt, and once more for each time
-/// that the outcome is ambiguous and the route sends again; the one that reads it may see two mails
-/// with one `Message-ID`. A relay that ends in the middle of a mail, by its grace period or by a
-/// kill, leaves the outcome ambiguous too.
+/// **SMTP does not detect duplicates.** A mail is sent once for each attempt, and again each time
+/// that the outcome is ambiguous and the route resends: its reader may see two mails with the same
+/// `Message-ID`. A relay that ends in the middle of a mail, by its grace period or by a kill, also
+/// leaves the outcome ambiguous.
 ///
-/// A batch is sent over one connection, one mail after the other; batches have connections of their
-/// own. Mail servers take their time: the relay's [`time_limit`](crate::RelayBuilder::time_limit)
-/// is for the whole batch.
+/// The mails of a batch are sent over one connection, one after the other; each batch has its own
+/// connection. Mail servers may be slow: the relay's
+/// [`time_limit`](crate::RelayBuilder::time_limit) applies to the whole batch.
 ///
 /// ```
 /// use posthaste_relay::{Mapping, Relay, Smtp, Template, OnAmbiguous};
@@ -76,11 +76,11 @@ pub struct Smtp {
 }
 
 impl Smtp {
-    /// To this server: `smtps://user:password@host` encrypts from the start (port 465),
-    /// `smtp://user:password@host` demands STARTTLS (port 587), and `smtp://host` encrypts where
-    /// the server offers it (port 25); `?tls=required`, `?tls=offered` and `?tls=never` say
-    /// otherwise. TLS is rustls, with the provider that the program installed, else ring;
-    /// certificates are those that the system trusts.
+    /// Sends to this server: `smtps://user:password@host` encrypts from the start (port 465),
+    /// `smtp://user:password@host` requires STARTTLS (port 587), and `smtp://host` encrypts if the
+    /// server offers it (port 25); `?tls=required`, `?tls=offered` and `?tls=never` override this.
+    /// TLS is rustls, with the provider that the program installed, else ring; the system's trusted
+    /// certificates are used.
     pub fn new(url: &str) -> Result<Self, Error> {
         Ok(Self {
             server: Server::new(url)?,
@@ -91,13 +91,13 @@ impl Smtp {
         })
     }
 
-    /// Who sends, where no header says it.
+    /// Sets the sender if no header does.
     pub fn from(self, address: impl Into<String>) -> Self {
         let from = Some(address.into());
         Self { from, ..self }
     }
 
-    /// To whom, where no header says it.
+    /// Sets the recipients if no header does.
     pub fn to(self, addresses: impl Into<String>) -> Self {
         let to = Some(addresses.into());
         Self { to, ..self }
@@ -115,8 +115,8 @@ impl Smtp {
             self.known.learn(message.id, &answer);
             answers.push(answer.clone());
             if matches!(answer, Answer::Unavailable { .. }) || answer.is_denial() {
-                // The server is down, or takes nothing from us: nothing else is asked of it, and
-                // nothing overtakes.
+                // The server is down or denies the account: nothing else is sent, and no message
+                // overtakes.
                 answers.resize(batch.len(), answer);
                 break;
             }
@@ -127,8 +127,8 @@ impl Smtp {
         answers
     }
 
-    /// Sends a mail over this connection, one that rests, or a new one. While it is sent the
-    /// connection is nobody else's, so that one in doubt is dropped with the future.
+    /// Sends a mail over this connection, an idle one, or a new one. Meanwhile no other mail uses
+    /// the connection: if the future is dropped, so is the connection.
     async fn send_one(&self, held: &mut Option<Session>, id: Uuid, mail: &Mail) -> Answer {
         let risk = Answer::Ambiguous {
             reason: "the connection broke after the server had received the text".into(),
@@ -149,7 +149,7 @@ impl Smtp {
                     *held = Some(session).filter(Session::is_usable);
                     return answer;
                 }
-                // The server closed it between two mails.
+                // The server closed the connection between two mails.
                 MailOutcome::Gone(_) if was_used => {}
                 MailOutcome::Gone(reason) => return Answer::unavailable(reason),
                 MailOutcome::Lost(reason) => {
@@ -209,7 +209,7 @@ impl Destination for Smtp {
 
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async {
-            // Those that rest may be as dead as what led to the question.
+            // Idle connections may be as dead as the one that caused this probe.
             self.sessions().clear();
             let session = self.server.connect().await?;
             self.keep_idle(session);

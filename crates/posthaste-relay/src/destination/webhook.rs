@@ -22,19 +22,19 @@ use crate::message::Message;
 pub use address_policy::AddressPolicy;
 use address_policy::Forbidden;
 
-/// Connections to addresses of the messages' own stay open no more than this, whatever file
-/// descriptors there are.
+/// The most connections that stay open to addresses that messages set, regardless of the number of
+/// file descriptors.
 const MOST_IDLE: usize = 4_000;
 
-/// A webhook: each message is posted to an address.
+/// A webhook: each message is posted to a URL.
 ///
-/// | of the job | comes |
+/// | part of the request | source |
 /// |---|---|
 /// | address | what the mapping says as `queue`, so that each job may have its own; else the destination's |
 /// | body | the payload, byte by byte; `content-type` is `application/json`, `text/plain` or `application/octet-stream`, as the payload is, unless a header says otherwise |
 /// | `webhook-id`, `idempotency-key` | the delivery id, the same at each attempt: receivers drop duplicates by it, for as long as they like |
 /// | `webhook-timestamp`, `webhook-signature` | as Standard Webhooks describe them; the latter with a [`Secret`] |
-/// | `posthaste-job-name`, `-queue`, `-attempt`, `-tag` | the job's, percent-encoded where needed |
+/// | `posthaste-job-name`, `-queue`, `-attempt`, `-tag` | the job's, percent-encoded if needed |
 /// | other headers | the mapping's, and `traceparent` |
 ///
 /// | answer | outcome |
@@ -44,15 +44,15 @@ const MOST_IDLE: usize = 4_000;
 /// | 3xx, 401 to 405, 407, 415, 421, 426, 501 to 505, 511 | the destination's own address: it takes nothing for now, no attempt is counted; a message's own: 4xx as other 4xx, else later |
 /// | other 4xx | rejected permanently; later with [`again_on_client_errors`](Self::again_on_client_errors) |
 /// | none | the destination's own address: it is down, no attempt is counted; a message's own: later, and no other message waits for it |
-/// | none, as this process may open no more files | again in a moment, no attempt is counted; fewer requests are sent at once at once from then on |
+/// | none, no file descriptor left | sent again soon, no attempt is counted; fewer requests at once |
 ///
-/// While its own address takes nothing, one message at a time shows whether it takes messages
-/// again. Where others are accepted and one message fails twice, it lies with the message, and an
-/// attempt is counted. After a message without an answer a HEAD request asks whether somebody is
-/// there; a receiver need not answer it.
+/// While the destination's own address accepts nothing, one message at a time probes it. If others
+/// are accepted and one message fails twice, that message is the cause, and an attempt is counted.
+/// After a message without an answer a HEAD request checks whether a server answers; a receiver
+/// need not support it.
 ///
-/// Only public addresses are connected to, see [`AddressPolicy`]. Of an answer, 8 KiB are read at
-/// most. Which TLS there is, is the client's affair.
+/// Only public addresses are connected to, see [`AddressPolicy`]. At most 8 KiB of an answer are
+/// read. The client decides which TLS it supports.
 ///
 /// Requests of a batch are sent concurrently. An ordered relay keeps its order with
 /// [`requests(1)`](Self::requests).
@@ -76,22 +76,22 @@ pub struct Webhook {
     turns: Turns,
     again: bool,
     known: PartialAnswers,
-    /// Of those that go to the destination's own address.
+    /// Failures of requests to the destination's own address.
     faults: Faults,
-    /// Of connections to addresses of the messages' own: they may be to any number of hosts.
+    /// Connections to addresses that messages set: there may be any number of hosts.
     keep_alive: KeepAlive,
-    /// A message went to the destination's own address, or was to. Where each has its own, nobody
-    /// needs this one.
+    /// Whether any message used the destination's own address. If each message sets its own, this
+    /// one need not be probed.
     is_used: AtomicBool,
 }
 
 impl Webhook {
-    /// Posts to this address, which must be a public one, with a client of this kind.
+    /// Posts to this URL, which must be public, with a client of this configuration.
     pub fn new(client: ClientBuilder, url: &str) -> Result<Self, Error> {
         Self::within(client, url, AddressPolicy::public())
     }
 
-    /// As [`new`](Self::new), to addresses that this policy allows.
+    /// As [`new`](Self::new), for addresses that this policy allows.
     pub fn within(
         client: ClientBuilder,
         url: &str,
@@ -105,7 +105,7 @@ impl Webhook {
         Ok(Self { url, ..webhook })
     }
 
-    /// Without an address of its own: the mapping says one for each message, as `queue`.
+    /// Creates a webhook without an address: the mapping sets one for each message, as `queue`.
     pub fn to_each(client: ClientBuilder, address_policy: AddressPolicy) -> Result<Self, Error> {
         let requests = 100;
         Ok(Self {
@@ -124,7 +124,7 @@ impl Webhook {
         })
     }
 
-    /// Signs each request with each of these: two, while one replaces the other.
+    /// Sets the secrets that sign each request: two while one replaces the other.
     pub fn secrets(self, secrets: impl IntoIterator<Item = Secret>) -> Self {
         Self {
             secrets: secrets.into_iter().collect(),
@@ -132,13 +132,13 @@ impl Webhook {
         }
     }
 
-    /// How long connecting, asking and being answered may take together; 20 s by default. Keep it
-    /// below the relay's.
+    /// Sets how long a request may take from connecting to the end of its answer; 20 s by default.
+    /// Keep it shorter than the relay's.
     pub fn time_limit(self, time_limit: Duration) -> Self {
         Self { time_limit, ..self }
     }
 
-    /// How many requests are in flight at once, over all batches; 100 by default. Each has a
+    /// Sets how many requests are in flight at once, over all batches; 100 by default. Each has a
     /// connection, and its body in memory.
     pub fn requests(self, requests: usize) -> Self {
         let requests = requests.max(1);
@@ -149,7 +149,7 @@ impl Webhook {
         }
     }
 
-    /// Tries again too what is answered by any other 4xx, as for endpoints that are not there yet.
+    /// Also retries messages answered by any other 4xx, for endpoints that do not exist yet.
     pub fn again_on_client_errors(self) -> Self {
         let again = true;
         Self { again, ..self }
@@ -216,7 +216,7 @@ impl Webhook {
         Ok(answer)
     }
 
-    /// Where it goes. An address of the message's own is not trusted.
+    /// Returns the URL of a message. An address that the message sets is not trusted.
     fn address(&self, message: &Message) -> Result<Url, String> {
         match (&message.queue, &self.url) {
             (Some(own), _) => {
@@ -252,7 +252,7 @@ impl Webhook {
         Ok(headers)
     }
 
-    /// What the destination's own address means by an answer.
+    /// Classifies an answer of the destination's own address.
     fn classify_own_address(
         &self,
         verdict: Verdict,
@@ -284,7 +284,7 @@ impl Webhook {
         }
     }
 
-    /// One after the other; nothing overtakes what was not answered.
+    /// Sends messages one after the other; none overtakes an unanswered one.
     async fn in_order(&self, batch: &[Message]) -> Vec<Answer> {
         let mut answers = Vec::with_capacity(batch.len());
         for message in batch {
@@ -302,7 +302,7 @@ impl Webhook {
     }
 }
 
-/// What an answer that is not a success says.
+/// Returns the kind of failure for a status that is not a success.
 fn failure_for_status(status: StatusCode) -> Failure {
     match status.as_u16() {
         401 | 403 | 407 => Failure::Auth,
@@ -315,11 +315,11 @@ fn failure_for_status(status: StatusCode) -> Failure {
     }
 }
 
-/// This process may open no more files: that lies with nobody else.
+/// This process may open no more files; the receiver is not the cause.
 struct NoFiles;
 
-/// The destination's own address did not answer: that is everybody's trouble, unless it answers all
-/// others.
+/// Classifies a missing answer of the destination's own address: it is down, unless it answers all
+/// other messages.
 fn unavailable(error: &reqwest::Error, asked: &Asked<'_>) -> Answer {
     let reason = not_answered(error);
     match !error.is_connect() && asked.failed() == Blame::Job {
@@ -328,7 +328,7 @@ fn unavailable(error: &reqwest::Error, asked: &Asked<'_>) -> Answer {
     }
 }
 
-/// An address of a message's own did not answer: that is this message's trouble.
+/// Classifies a missing answer of an address that the message sets: it affects this message only.
 fn unavailable_alone(error: &reqwest::Error) -> Answer {
     match Forbidden::is_cause_of(error) {
         true => Answer::rejected(http::describe(error)),
@@ -377,7 +377,7 @@ impl Destination for Webhook {
         self.known.recall(id)
     }
 
-    /// A receiver may answer no HEAD.
+    /// A receiver need not answer a HEAD request.
     fn probes_with_message(&self) -> bool {
         true
     }
@@ -388,10 +388,10 @@ impl Destination for Webhook {
             let Some(url) = self.url.clone().filter(|_| is_used) else {
                 return Ok(());
             };
-            // Whatever the answer is, somebody is there.
+            // Any answer shows that a server is there.
             let answer = self.client.head(url).timeout(self.time_limit).send().await;
             match answer {
-                // Nobody has asked, and it is no worse than it was known to be.
+                // No request was sent, and nothing new is known.
                 Err(error) if http::lacks_files(&error) => Ok(()),
                 answer => answer.map(drop).map_err(|error| http::describe(&error)),
             }

@@ -1,4 +1,4 @@
-//! Who reads the queues of a RabbitMQ.
+//! The consumers of RabbitMQ's queues.
 
 use lapin::options::QueueDeclareOptions;
 use lapin::types::FieldTable;
@@ -6,17 +6,18 @@ use lapin::types::FieldTable;
 use super::{Amqp, describe};
 
 impl Amqp {
-    /// Which of these queues have no consumer now, or are not there.
+    /// Returns which of these queues have no consumer now. A queue that does not exist, or that the
+    /// account may not see, is left out.
     pub(crate) async fn without_consumers(&self, queues: &[String]) -> Result<Vec<String>, String> {
         let broker = self.open().await?;
-        // It reads nothing meanwhile, and the connection must not be given up for that.
+        // A blocked broker reads nothing, and the connection must not be dropped for that.
         if let Some(reason) = broker.is_blocked() {
             broker.finish_cleanly();
             return Err(reason);
         }
         let mut unread = Vec::new();
         for queue in queues {
-            // A broker closes the channel on which it was asked for a queue that is not there.
+            // The broker closes the channel if the queue does not exist.
             let channel = broker.connection.create_channel().await;
             let channel = channel.map_err(|error| describe(&error))?;
             let options = QueueDeclareOptions {
@@ -28,7 +29,7 @@ impl Amqp {
             match asked.await {
                 Ok(found) if found.consumer_count() > 0 => {}
                 Ok(_) => unread.push(queue.clone()),
-                // It may not be this account's to see.
+                // The queue does not exist, or the account may not see it.
                 Err(error) if error.is_amqp_soft_error() => {}
                 Err(error) => return Err(describe(&error)),
             }

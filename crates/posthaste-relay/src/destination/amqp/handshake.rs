@@ -1,6 +1,6 @@
-//! The handshake with RabbitMQ, as one that can be given up. The client goes on with its own on a
-//! thread and a socket for as long as a silent server lets it wait, whether anybody still wants the
-//! connection or not: an outage would collect them.
+//! A handshake with RabbitMQ that can be cancelled. The client continues its own handshake on a
+//! thread and a socket for as long as a silent server lets it wait, even if the connection is no
+//! longer wanted: during an outage they would accumulate.
 
 use std::cell::RefCell;
 use std::io;
@@ -18,24 +18,24 @@ use tracing::Dispatch;
 use tracing::dispatcher::{self, DefaultGuard};
 
 thread_local! {
-    /// Lasts as long as the thread.
+    /// The guard lasts as long as the thread.
     static SILENCE: RefCell<Option<DefaultGuard>> = const { RefCell::new(None) };
 }
 
-/// Nothing that is logged on this thread is heard any more. The client has a thread of its own for
-/// a connection, and logs messages that come back there as a whole, at a level that is on in most
-/// programs: a job's arguments are nobody's to read. What is wrong comes as an answer.
+/// Discards all log events of this thread. The client uses one thread per connection, and logs
+/// whole returned messages there, at a level that most programs enable: a job's arguments must not
+/// be logged. Errors are returned as answers.
 fn silence() {
     SILENCE.with_borrow_mut(|silence| {
-        // Where nobody listens a listener that hears nothing would change what becomes of
-        // everybody's events.
+        // Without a subscriber, a default that discards events would change the handling of all
+        // events.
         if silence.is_none() && dispatcher::has_been_set() {
             *silence = Some(dispatcher::set_default(&Dispatch::none()));
         }
     });
 }
 
-/// A connection to this address. When the future is dropped, so is the socket.
+/// Connects to this address. If the future is dropped, the socket is closed.
 pub(super) async fn connect(
     uri: AMQPUri,
     properties: ConnectionProperties,
@@ -46,7 +46,7 @@ pub(super) async fn connect(
     let open = Connection::connector(
         uri,
         default_runtime()?,
-        // The client asks for its socket on that thread.
+        // The client opens its socket on that thread.
         async move |uri, runtime| {
             silence();
             if given.is_abandoned() {
@@ -57,7 +57,7 @@ pub(super) async fn connect(
             match &stream {
                 AsyncTcpStream::Plain(plain) => given.attach(plain.get_ref().as_fd())?,
                 AsyncTcpStream::Rustls(tls) => given.attach(tls.get_ref().0.get_ref().as_fd())?,
-                // There is no other kind in this program.
+                // This program uses no other kind.
                 _ => {}
             }
             Ok(stream)
@@ -65,12 +65,12 @@ pub(super) async fn connect(
         properties,
     );
     let connection = open.await?;
-    // It is the client's alone from now on.
+    // From now on only the client holds the socket.
     asked.0.release();
     Ok(connection)
 }
 
-/// As long as somebody asks for the connection.
+/// Closes the socket unless the connection was established.
 struct AbortOnDrop(SocketHandle);
 
 impl Drop for AbortOnDrop {
@@ -80,7 +80,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// A second hand on the socket.
+/// A second handle of the socket.
 #[derive(Clone, Default)]
 struct SocketHandle(Arc<SocketState>);
 
@@ -98,7 +98,7 @@ impl SocketHandle {
     fn attach(&self, socket: std::os::fd::BorrowedFd<'_>) -> io::Result<()> {
         let socket = TcpStream::from(socket.try_clone_to_owned()?);
         *self.socket() = Some(socket);
-        // It may have been given up meanwhile.
+        // The connection may have been abandoned before.
         if self.is_abandoned() {
             self.close();
         }
@@ -111,7 +111,7 @@ impl SocketHandle {
 
     fn close(&self) {
         if let Some(socket) = self.socket().take() {
-            // One that is closed already is as good.
+            // The socket may be closed already.
             let _ = socket.shutdown(Shutdown::Both);
         }
     }

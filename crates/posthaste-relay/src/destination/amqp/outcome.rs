@@ -1,4 +1,4 @@
-//! What became of each message of a batch, by the events on its RabbitMQ channel. Pure.
+//! The outcome of each message of a batch, from the events on its RabbitMQ channel. Pure.
 
 use std::collections::HashMap;
 
@@ -10,12 +10,12 @@ use super::{Publication, describe};
 use crate::destination::answer::Answer;
 use crate::destination::reason::{Failure, Reason};
 
-/// The answers to a batch that was published on a channel of its own.
+/// The answers to a batch that was published on its own channel.
 pub(super) struct BatchOutcome {
-    /// None: the channel was closed for another message, and this one is published once more.
+    /// `None`: the channel was closed because of another message, and this one is published again.
     /// Fewer than were published.
     pub(super) answers: Vec<Option<Answer>>,
-    /// The connection is as it was, whatever became of the channel.
+    /// Whether the connection can be used again, regardless of the channel.
     pub(super) is_sound: bool,
 }
 
@@ -51,7 +51,7 @@ pub(super) fn resolve(
             _ => None,
         })
         .collect();
-    // Of a channel that was closed only some of the errors say why.
+    // Only some errors of a closed channel contain the reason.
     let closed = failed.iter().find_map(|error| refusal(error));
     let denied_topic = closed.and_then(denied_topic).filter(|topic| {
         let lost = letters.iter().zip(&results);
@@ -95,8 +95,8 @@ pub(super) fn resolve(
     }
 }
 
-/// A message that comes back is handed over with the next confirmation, which may be another one's:
-/// its own id says whose it is.
+/// Reads an outcome. A returned message arrives with the next confirmation, which may be that of
+/// another message: its id identifies it.
 fn publish_result(
     outcome: lapin::Result<Confirmation>,
     returned: &mut HashMap<String, String>,
@@ -123,14 +123,14 @@ fn why(message: &BasicReturnMessage) -> String {
     }
 }
 
-/// What a message that comes back is known by.
+/// Returns the id by which a returned message is identified.
 fn id(properties: &BasicProperties) -> Option<String> {
     let id = properties.message_id().as_ref();
     let id = id.or(properties.correlation_id().as_ref());
     id.map(ToString::to_string)
 }
 
-/// Why nothing is known of what was sent.
+/// Returns the reason why the outcome is unknown.
 pub(super) fn failed(error: &lapin::Error) -> Reason {
     let failure = match error.kind() {
         ErrorKind::ProtocolError(refusal) => kind(refusal.kind()),
@@ -152,8 +152,8 @@ fn kind(refusal: &AMQPErrorKind) -> Failure {
     }
 }
 
-/// Why the broker closed the channel, which it does for a message and not because it is in trouble
-/// itself.
+/// Returns why the broker closed the channel because of a message, not because of a problem of the
+/// broker.
 fn refusal(error: &lapin::Error) -> Option<&AMQPError> {
     match error.kind() {
         ErrorKind::ProtocolError(refusal) if error.is_amqp_soft_error() => Some(refusal),
@@ -161,7 +161,7 @@ fn refusal(error: &lapin::Error) -> Option<&AMQPError> {
     }
 }
 
-/// The routing key that the account may not use, where others of the exchange may be allowed.
+/// Returns the routing key that the account may not use, if others of the exchange may be allowed.
 fn denied_topic(refusal: &AMQPError) -> Option<&str> {
     let is_denial = *refusal.kind() == AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED);
     let error = is_denial.then(|| refusal.get_message().as_str())?;
@@ -170,21 +170,21 @@ fn denied_topic(refusal: &AMQPError) -> Option<&str> {
     Some(topic)
 }
 
-/// One message closed the channel for all of them. Where it may be any of several, they are sent
-/// again in parts until it is found.
+/// Returns the answer after one message closed the channel for all. If it may be any of several,
+/// they are sent again in parts to find it.
 fn by_refusal(refusal: &AMQPError, is_alone: bool) -> Answer {
     let reason = Reason::new(
         kind(refusal.kind()),
         format!("RabbitMQ: {}", refusal.get_message()),
     );
     match refusal.kind() {
-        // They all go to the same exchange. It may be declared yet.
+        // All go to the same exchange, which may still be declared.
         AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) => Answer::retry(reason),
-        // Whichever the message: the account may not write there.
+        // The account may not write there, whatever the message.
         AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) => Answer::denied(format!(
             "{reason}; grant it (rabbitmqctl set_permissions, set_topic_permissions)"
         )),
-        // It is too large, or something in it cannot be read: it will be so the next time.
+        // It is too large or malformed, and would be rejected again.
         AMQPErrorKind::Soft(AMQPSoftError::PRECONDITIONFAILED) if is_alone => {
             Answer::rejected(reason)
         }

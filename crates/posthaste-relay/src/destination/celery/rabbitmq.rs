@@ -1,4 +1,4 @@
-//! Celery over RabbitMQ: what its client publishes there.
+//! Celery over RabbitMQ: tasks as its client publishes them.
 
 use std::borrow::Cow;
 
@@ -17,11 +17,11 @@ use crate::destination::contract::UnsafeSetting;
 use crate::message::Message;
 
 impl Celery {
-    /// Over RabbitMQ, `amqp://user:password@host:port/virtual-host`: the queue is the routing key
-    /// of the default exchange. What is confirmed and not returned is accepted; see
-    /// [`RabbitMq`](crate::RabbitMq) for what else it may say. A queue that no worker has
-    /// declared yet makes tasks wait as if they had failed. There the highest priority runs first:
-    /// it is 1 for a job's -1, up to 255, and 0 for all others.
+    /// Sends over RabbitMQ, `amqp://user:password@host:port/virtual-host`: the queue is the routing
+    /// key of the default exchange. A task is accepted when it is confirmed and not returned; see
+    /// [`RabbitMq`](crate::RabbitMq) for other answers. If no worker has declared the queue yet,
+    /// tasks are retried as if they had failed. RabbitMQ runs the highest priority first: it is 1
+    /// for a job's -1, up to 255, and 0 for all others.
     pub fn rabbitmq(url: &str) -> Result<Self, Error> {
         Amqp::new(url).map(Self::with_broker)
     }
@@ -57,7 +57,7 @@ impl Broker for Amqp {
     }
 }
 
-/// A task as it is published.
+/// Encodes a task for publishing.
 fn letter<'a>(
     message: &'a Message,
     options: &'a Options,
@@ -82,7 +82,7 @@ fn letter<'a>(
         .with_delivery_mode(PERSISTENT)
         .with_priority(priority(message.job.priority))
         .with_correlation_id(id.as_str().into());
-    // Celery's own client also sends a time beyond 49 days, for which RabbitMQ closes the channel.
+    // Celery's client also sends a time beyond 49 days, for which RabbitMQ closes the channel.
     let left = expiration(message.job.expires_at, now);
     if let Some(left) = left.filter(|_| options.expires) {
         properties = properties.with_expiration(left.into());
@@ -108,7 +108,7 @@ fn to_amqp(value: Header<'_>) -> AMQPValue {
     }
 }
 
-/// As Celery's client has them: short if they can be.
+/// Encodes an integer as Celery's client does: in 32 bits if it fits.
 fn integer(number: u64) -> AMQPValue {
     match i32::try_from(number) {
         Ok(short) => AMQPValue::LongInt(short),
@@ -126,7 +126,7 @@ mod tests {
     use crate::destination::celery::Celery;
     use crate::destination::golden::cases;
 
-    /// What RabbitMQ never took: it expires after too long a time.
+    /// A task that RabbitMQ rejected: its time until expiry is too long.
     const NOT_OURS: [&str; 1] = ["expires"];
 
     fn describe(value: &AMQPValue) -> Value {
@@ -146,7 +146,7 @@ mod tests {
         Value::Object(fields.collect())
     }
 
-    /// The headers but those in which Python shows something to people.
+    /// Returns the headers without those that describe the call to people.
     fn comparable(mut headers: Value) -> Value {
         for shown in ["argsrepr", "kwargsrepr", "origin"] {
             let removed = headers.as_object_mut().expect("a table").remove(shown);
@@ -170,7 +170,7 @@ mod tests {
                 serde_json::from_str(arrived["body"].as_str().expect("a body")).expect("JSON");
             let payload = match body[1] == json!({}) {
                 true => json!({ "args": body[0] }),
-                // A job has a list of arguments or some with names.
+                // A job has either a list of arguments or named ones.
                 false => {
                     body[0] = json!([]);
                     body[1].clone()
@@ -200,7 +200,7 @@ mod tests {
             );
             let properties = &mine.properties;
             let all = properties.headers().as_ref().expect("headers");
-            // It counts attempts of its own.
+            // The client counts attempts itself.
             headers["retries"] = json!(0);
             assert_eq!(
                 comparable(describe_table(all)),

@@ -1,4 +1,4 @@
-//! Celery over Redis: what kombu writes there.
+//! Celery over Redis: messages as kombu writes them.
 
 use std::fmt::Write as _;
 
@@ -16,21 +16,21 @@ use crate::destination::redis::{List, Redis};
 use crate::message::Message;
 use crate::message::json::put_text;
 
-/// What stands between the parts of kombu's names.
+/// The separator in kombu's names.
 const SEPARATOR: &str = "\u{6}\u{16}";
-/// The priorities that have lists of their own, as kombu has them unless it is set otherwise: each
-/// takes those up to the next.
+/// The priorities that have their own lists, by kombu's default: each list takes the priorities up
+/// to the next.
 const STEPS: [u8; 4] = [0, 3, 6, 9];
 /// The lowest priority.
 const LOWEST: i32 = 9;
 
 impl Celery {
-    /// Over Redis: `LPUSH <queue> <message>`, with the queue's binding as kombu keeps it; a
-    /// priority of 3 and more goes to lists beside. A crash of Redis loses what its settings say;
-    /// see [`UnsafeSetting`]. A worker takes what it was doing up again an hour after it was killed
-    /// (`visibility_timeout`), or loses it where `task_acks_late` is off. The priority is the
-    /// job's, where it is 0 to 9, else the nearest: lower runs first. Messages of one queue and
-    /// priority are pushed by one command, all or none.
+    /// Sends over Redis: `LPUSH <queue> <message>`, and the queue's binding as kombu stores it; a
+    /// priority of 3 or more has a separate list. The settings of Redis decide what its crash
+    /// loses; see [`UnsafeSetting`]. A task whose worker was killed runs again after an hour
+    /// (`visibility_timeout`), or is lost if `task_acks_late` is off. The priority is the job's,
+    /// limited to 0 to 9: lower runs first. Messages of one queue and priority are pushed by one
+    /// command, all or none.
     pub fn redis(url: &str) -> Result<Self, Error> {
         Redis::new(url).map(Self::with_broker)
     }
@@ -74,7 +74,7 @@ impl Broker for Redis {
     }
 }
 
-/// The commands for the messages of one list.
+/// Adds the commands for the messages of one list.
 fn write(commands: &mut Pipeline, (queue, step): List<'_>, envelopes: &[String]) {
     let binding = format!("{queue}{SEPARATOR}{SEPARATOR}{queue}");
     for key in ["_kombu.binding", "_kombu.binding_permanent"] {
@@ -93,7 +93,7 @@ fn list(queue: &str, step: u8) -> String {
     }
 }
 
-/// Lower runs first, here as in Postgres.
+/// Returns the priority; lower runs first, as in Postgres.
 fn priority(message: &Message) -> u8 {
     u8::try_from(message.job.priority.clamp(0, LOWEST)).unwrap_or(0)
 }
@@ -106,8 +106,7 @@ fn step(priority: u8) -> u8 {
         .unwrap_or(0)
 }
 
-/// A task as an element of a list. kombu tells by the `tag` what was taken and not yet
-/// acknowledged.
+/// Encodes a task as an element of a list. kombu identifies unacknowledged tasks by the `tag`.
 fn envelope(message: &Message, queue: &str, priority: u8, tag: Uuid, options: &Options) -> String {
     let id = message.id.to_string();
     let task = encode(message, &id, options);
@@ -188,17 +187,17 @@ mod tests {
         String::from_utf8(body.expect("base64")).expect("a text")
     }
 
-    /// Without what differs by library, process and moment.
+    /// Removes values that differ by library, process and time.
     fn comparable(mut envelope: Value) -> Value {
         envelope["body"] = serde_json::from_str(&body(&envelope)).expect("JSON");
         let headers = envelope["headers"].as_object_mut().expect("headers");
-        // These are shown to people, as the library prints what it was given.
+        // These describe the call to people, as the library prints its arguments.
         for name in ["argsrepr", "kwargsrepr", "origin"] {
             headers.remove(name).expect("a header");
         }
         let properties = envelope["properties"].as_object_mut().expect("properties");
         properties.remove("delivery_tag").expect("a tag");
-        // Where a result would be sent, which nobody waits for; and what only RabbitMQ reads.
+        // The address of a result that is not awaited, and a property that only RabbitMQ reads.
         properties.remove("reply_to");
         properties.remove("expiration");
         envelope
@@ -234,11 +233,11 @@ mod tests {
             assert_eq!(list(queue, step(number)), pushed[1], "{}", case.name());
             let mine = envelope(&message, queue, number, Uuid::nil(), &celery.options);
             let mine = comparable(serde_json::from_str(&mine).expect("JSON"));
-            // It counts attempts of its own.
+            // The client counts attempts itself.
             theirs["headers"]["retries"] = json!(0);
             let mut theirs = comparable(theirs);
             if has_keywords {
-                // A job has a list of arguments or some with names.
+                // A job has either a list of arguments or named ones.
                 theirs["body"][0] = json!([]);
             }
             assert_eq!(mine, theirs, "{}", case.name());

@@ -1,8 +1,8 @@
-//! Times as Python's client of Celery writes them. Pure.
+//! Times as Celery's Python client writes them. Pure.
 
 use jiff::Timestamp;
 
-/// As Python writes a time in UTC: some of its versions read none, three or six decimals only.
+/// Formats a time in UTC as Python does: some versions parse only zero, three or six decimals.
 pub(super) fn offset(at: Timestamp) -> String {
     let at = match at.subsec_nanosecond() {
         0 => at.to_string(),

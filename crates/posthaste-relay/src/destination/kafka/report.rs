@@ -1,4 +1,4 @@
-//! What Kafka's reports of delivery say of a message. Pure.
+//! The meaning of Kafka's delivery reports. Pure.
 
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
@@ -8,8 +8,8 @@ use crate::destination::reason::{Failure, Reason};
 /// The longest name of a topic.
 const LONGEST: usize = 249;
 
-/// What became of a message, by the error that its report has. A broker refuses the records that
-/// came in one request together: for which of them, it does not say.
+/// Returns the answer to a message from the error of its report. A broker refuses all records of a
+/// request together, without naming the cause.
 pub(super) fn answer(error: &KafkaError, is_alone: bool) -> Answer {
     use RDKafkaErrorCode::{
         ClusterAuthorizationFailed, InvalidMessageSize, InvalidRecord, InvalidTopic,
@@ -26,7 +26,7 @@ pub(super) fn answer(error: &KafkaError, is_alone: bool) -> Answer {
         Some(UnknownTopic | UnknownTopicOrPartition | UnknownPartition | PolicyViolation) => {
             Answer::retry(reason)
         }
-        // Whichever the record: the account may not write there.
+        // The account may not write there, whatever the record.
         Some(TopicAuthorizationFailed) => Answer::denied(format!(
             "{reason}: grant the account WRITE and DESCRIBE on the topic"
         )),
@@ -34,8 +34,8 @@ pub(super) fn answer(error: &KafkaError, is_alone: bool) -> Answer {
             "{reason}: grant the account IDEMPOTENT_WRITE on the cluster"
         )),
         Some(SaslAuthenticationFailed) => Answer::denied(reason),
-        // The client goes on until its own time is over where a broker says that it has too few
-        // replicas, or no leader: no record is to blame for that.
+        // The client retries until its own timeout if a broker has too few replicas or no leader:
+        // no record is the cause.
         Some(MessageTimedOut | NotEnoughReplicas | NotEnoughReplicasAfterAppend) => {
             Answer::full(reason)
         }
@@ -70,7 +70,7 @@ fn kind(error: &KafkaError) -> Failure {
     }
 }
 
-/// Why there is no such topic, and never will be.
+/// Returns why a topic of this name can never exist.
 pub(super) fn topic_problem(topic: &str) -> Option<&'static str> {
     let is_legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if topic.is_empty() || topic.len() > LONGEST {
@@ -83,13 +83,13 @@ pub(super) fn topic_problem(topic: &str) -> Option<&'static str> {
         .then_some("has characters other than letters, digits, dots, dashes and underscores")
 }
 
-/// Why a record has no header of this name from a route: a reader would find two.
+/// Returns why a route may not set a header of this name: a reader would find two.
 pub(super) fn rejects_header(name: &str) -> Option<String> {
     matches!(name, "id" | "name").then(|| "is set by the relay".into())
 }
 
-/// What of this the client was built without, as it lists its features. Whether TLS and SASL are
-/// there it would say when it connects, or never.
+/// Returns the feature that the settings need and the client lacks, by its list of features. The
+/// client itself reports missing TLS or SASL when it connects, or never.
 pub(super) fn missing_feature(
     features: &str,
     protocol: &str,
@@ -118,7 +118,7 @@ pub(super) fn missing_feature(
     })
 }
 
-/// What went wrong.
+/// Describes an error.
 pub(super) fn describe(error: &KafkaError) -> String {
     match error.rdkafka_error_code() {
         Some(code) => format!("Kafka: {code}"),

@@ -7,18 +7,18 @@ use tokio_util::sync::CancellationToken;
 use super::wire;
 use crate::destination::reason::{Failure, Reason};
 
-/// A connection, and whether it was lost since: its client would open another by itself, and nobody
-/// would know the outcome of what was in flight.
+/// A connection, and whether it was lost: its client would reconnect by itself, and the outcome of
+/// messages in flight would be unknown.
 pub(super) struct NatsConnection {
     pub(super) client: Client,
     pub(super) gone: CancellationToken,
-    /// What the account may not do, as the server reported since the connection was opened.
+    /// Denied permissions that the server reported since the connection was opened.
     pub(super) violations: watch::Receiver<Vec<wire::Violation>>,
 }
 
 impl NatsConnection {
-    /// The answer to a request, or that the account may not ask there or hear the answer: the
-    /// server drops such a request, and its answer never comes.
+    /// Returns the answer to a request, or that the account lacks the permission to send it or to
+    /// receive the answer: the server drops such a request without an answer.
     pub(super) async fn request(
         &self,
         subject: &str,
@@ -33,7 +33,7 @@ impl NatsConnection {
     }
 
     /// Completes when the server reports that the account lacks a permission for this subject.
-    /// Reports hold for the life of the connection, which is closed then.
+    /// Reports hold for the life of the connection, which is then closed.
     async fn denied(&self, subject: &str) -> Reason {
         let mut violations = self.violations.clone();
         loop {
@@ -41,13 +41,13 @@ impl NatsConnection {
                 return denied;
             }
             if violations.changed().await.is_err() {
-                // The receiver is gone with the connection, which is reported elsewhere.
+                // The sender ended with the connection, which is reported elsewhere.
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// What it comes to, unless the connection is lost before.
+    /// Returns the output, unless the connection is lost before.
     pub(super) async fn unless_disconnected<T>(
         &self,
         asked: impl Future<Output = T>,

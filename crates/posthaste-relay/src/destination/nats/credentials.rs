@@ -1,11 +1,11 @@
-//! Who logs in to NATS, as the address or a file of credentials says. Pure.
+//! The login to NATS, from the address or a file of credentials. Pure.
 
 use async_nats::{ConnectOptions, ServerAddr};
 use percent_encoding::percent_decode_str;
 
 use crate::destination::reason::{Failure, Reason};
 
-/// The options of a connection to these servers.
+/// Returns the options of a connection to these servers.
 pub(super) fn options(
     servers: &[ServerAddr],
     credentials: Option<&str>,
@@ -15,11 +15,11 @@ pub(super) fn options(
             .map_err(|_| Reason::new(Failure::Auth, "NATS: the credentials cannot be read"))?,
         None => from_address(servers),
     };
-    // The scheme stands before the first of several servers only.
+    // Only the first of several servers has a scheme.
     Ok(options.require_tls(servers.iter().any(ServerAddr::tls_required)))
 }
 
-/// The client does not read it from the address.
+/// Reads the login from the address, which the client does not.
 fn from_address(servers: &[ServerAddr]) -> ConnectOptions {
     let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
     let mut named = servers

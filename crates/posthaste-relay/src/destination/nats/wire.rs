@@ -1,4 +1,4 @@
-//! What goes over the wire to NATS and what JetStream answers. Pure.
+//! Messages to NATS and answers of JetStream. Pure.
 
 use std::time::Duration;
 
@@ -10,31 +10,32 @@ use crate::destination::contract::UnsafeSetting;
 use crate::destination::reason::{Failure, Reason};
 use crate::destination::retention::too_short;
 
-/// Bytes of a block of headers beside its lines: the version, and an empty line.
+/// The size of a header block without its lines: the version, and an empty line.
 pub(super) const HEADER: usize = "NATS/1.0\r\n\r\n".len();
 
-/// The longest subject.
+/// The longest subject, in bytes.
 const LONGEST: usize = 1_024;
 
-/// What JetStream refuses whatever the message: it is short of something, or overrun.
+/// Codes of errors that affect any message: JetStream lacks a resource, or is overloaded.
 const SHORT: [u16; 2] = [503, 429];
-/// Its codes for an account and for a server whose streams have no more memory or disk.
+/// Codes for an account and a server whose streams have no more memory or disk.
 const FULL: [u32; 3] = [10_002, 10_028, 10_047];
-/// Its code for a message that is too large.
+/// The code for a message that is too large.
 const TOO_LARGE: u32 = 10_054;
 
-/// How many are remembered per connection.
+/// The most violations that are remembered per connection.
 const VIOLATIONS: usize = 100;
 
-/// What the account may not do, in the server's words.
+/// A permission that the account lacks, in the server's words.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Violation {
-    /// Where it may not publish; nothing: it may not subscribe, and hears no answers.
+    /// The subject that it may not publish to; `None`: it may not subscribe, and receives no
+    /// answers.
     subject: Option<String>,
     text: String,
 }
 
-/// A refusal of the server that comes without a request, if it is about rights.
+/// Parses an error of the server that answers no request; `None` unless it concerns a permission.
 pub(super) fn violation(text: &str) -> Option<Violation> {
     let text = text.strip_prefix("nats: ").unwrap_or(text);
     let (_, of) = text.split_once("Permissions Violation for ")?;
@@ -47,7 +48,7 @@ pub(super) fn violation(text: &str) -> Option<Violation> {
     Some(Violation { subject, text })
 }
 
-/// Adds it, once; whether it is news. The oldest are forgotten.
+/// Adds a violation once; returns whether it is new. The oldest is forgotten.
 pub(super) fn note(known: &mut Vec<Violation>, violation: Option<Violation>) -> bool {
     let Some(violation) = violation.filter(|one| !known.contains(one)) else {
         return false;
@@ -59,7 +60,7 @@ pub(super) fn note(known: &mut Vec<Violation>, violation: Option<Violation>) -> 
     true
 }
 
-/// Why there will be no answer to what is sent to a subject.
+/// Returns why a request to a subject will get no answer.
 pub(super) fn denied(known: &[Violation], subject: &str) -> Option<Reason> {
     let is_about = |one: &&Violation| one.subject.as_deref().is_none_or(|of| of == subject);
     let violation = known.iter().rev().find(is_about)?;
@@ -67,14 +68,14 @@ pub(super) fn denied(known: &[Violation], subject: &str) -> Option<Reason> {
     Some(Reason::new(Failure::Auth, reason))
 }
 
-/// A header with its length in the block.
+/// Encodes a header; returns it with its length in the block.
 pub(super) fn header(name: &str, value: &str) -> Option<(HeaderName, HeaderValue, usize)> {
     let length = name.len() + value.len() + ": \r\n".len();
     Some((name.parse().ok()?, value.parse().ok()?, length))
 }
 
-/// Why a message has no header of this name from a route: with another id in its place duplicates
-/// would be others.
+/// Returns why a route may not set a header of this name: another id would defeat the detection of
+/// duplicates.
 pub(super) fn rejects_header(name: &str) -> Option<String> {
     let is = |own: &str| name.eq_ignore_ascii_case(own);
     if is("Nats-Expected-Stream") {
@@ -83,9 +84,9 @@ pub(super) fn rejects_header(name: &str) -> Option<String> {
     is("Nats-Msg-Id").then(|| "is set to the delivery id".into())
 }
 
-/// Why nothing can be published to it.
+/// Returns why a message cannot be published to this subject.
 pub(super) fn subject_problem(subject: &str) -> Option<&'static str> {
-    // A line of the protocol has 4,096 bytes, and a longer one costs the connection.
+    // A line of the protocol has at most 4,096 bytes; a longer one closes the connection.
     if subject.len() > LONGEST {
         return Some("is longer than 1,024 bytes");
     }
@@ -102,11 +103,11 @@ pub(super) fn subject_problem(subject: &str) -> Option<&'static str> {
         .then_some("contains a wildcard")
 }
 
-/// What JetStream answers, whatever it was asked.
+/// An answer of JetStream to any request.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Reply {
-    /// Who has stored a message.
+    /// The stream that stored a message.
     stream: String,
     error: Option<Refusal>,
     /// Names of streams.
@@ -131,7 +132,7 @@ struct Config {
     discard: String,
     max_msgs: i64,
     max_bytes: i64,
-    /// In nanoseconds.
+    /// The duplicate window, in nanoseconds.
     duplicate_window: u64,
     no_ack: bool,
 }
@@ -143,9 +144,9 @@ struct State {
     bytes: u64,
 }
 
-/// None at all are sent as null.
+/// An empty list is sent as null.
 fn names<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    // An account's figures have a number of this name.
+    // The statistics of an account have a number of this name.
     let names = serde_json::Value::deserialize(from)?;
     let names = names.as_array().into_iter().flatten();
     Ok(names
@@ -165,8 +166,8 @@ impl Reply {
         }
     }
 
-    /// Whether the stream would refuse a message of this many bytes, where it does not drop old
-    /// ones for new ones.
+    /// Returns whether the stream would refuse a message of this many bytes. A stream that drops
+    /// old messages for new ones is never full.
     pub(super) fn is_full(&self, bytes: u64) -> bool {
         let (config, state) = (&self.config, &self.state);
         let is_beyond = |amount: u64, limit: i64| {
@@ -177,7 +178,8 @@ impl Reply {
                 || is_beyond(state.bytes + bytes, config.max_bytes))
     }
 
-    /// What of the stream's settings lets it lose what it has acknowledged, or take it twice.
+    /// Returns the settings with which the stream may lose acknowledged messages, or store them
+    /// twice.
     pub(super) fn unsafe_settings(
         &self,
         longest_outage: Duration,
@@ -205,7 +207,7 @@ impl Reply {
     }
 }
 
-/// Nobody knows which settings hold.
+/// Returns the unsafe setting of a stream whose settings are unknown.
 pub(super) fn unknown_stream() -> UnsafeSetting {
     UnsafeSetting {
         setting: "stream".into(),
@@ -213,7 +215,7 @@ pub(super) fn unknown_stream() -> UnsafeSetting {
     }
 }
 
-/// The answer to a message, and whether a stream was full.
+/// Returns the answer to a message, and whether a stream was full.
 pub(super) fn answer(payload: &[u8]) -> (Answer, bool) {
     let reply = Reply::read(payload);
     match &reply.error {

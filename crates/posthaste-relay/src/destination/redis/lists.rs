@@ -1,4 +1,4 @@
-//! Messages that become elements of lists.
+//! Messages that are pushed to lists.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,15 @@ use super::{Redis, refusal};
 use crate::destination::answer::Answer;
 use crate::message::Message;
 
-/// The receiver's queue, and a number where it has several lists: of its priorities, or of what is
-/// scheduled.
+/// The receiver's queue, and a number if it has several lists: for its priorities, or for scheduled
+/// jobs.
 pub(crate) type List<'a> = (&'a str, u8);
 
 impl Redis {
-    /// Pushes a batch in one go. `encode` makes a list's element of a message or says why it is
-    /// rejected permanently, `write` the commands for all elements of a list, which are as many for
-    /// each list. The last one takes the elements: what it took is not sent again, whatever became
-    /// of the others, because that would repeat it each time.
+    /// Pushes a batch at once. `encode` makes a list's element of a message or returns why it is
+    /// rejected permanently. `write` adds the commands for all elements of a list, the same number
+    /// for each list. The last of them pushes the elements: if it succeeds, they are not sent
+    /// again, even if the others failed, because that would repeat them each time.
     pub(crate) async fn push<'a, E>(
         &self,
         batch: &'a [Message],

@@ -1,13 +1,12 @@
-//! What Redis' refusals say of a message, of the server and of the account. Pure.
+//! The meaning of Redis' errors for a message, the server and the account. Pure.
 
 use redis::{ErrorKind, RedisError};
 
 use crate::destination::answer::Answer;
 use crate::destination::reason::{Failure, Reason};
 
-/// What a server says that takes nothing now, or is not the one that does, whichever message it is
-/// given. After a failover a stable address leads to another server than the connection that is
-/// open.
+/// Codes of a server that accepts nothing now, or is not the right server, whatever the message.
+/// After a failover a stable address leads to another server than the open connection.
 const NOT_NOW: [&str; 12] = [
     "ASK",
     "BUSY",
@@ -17,24 +16,24 @@ const NOT_NOW: [&str; 12] = [
     "MISCONF",
     "MOVED",
     "NOREPLICAS",
-    // The call that brings the script along was refused.
+    // The call that loads the script was refused.
     "NOSCRIPT",
     "OOM",
     "READONLY",
     "TRYAGAIN",
 ];
 
-/// What a server says to an account that may not do something, as the error's code.
+/// Codes of an error for an account that lacks a permission.
 const DENIED: [&str; 4] = ["DENIED", "NOAUTH", "NOPERM", "WRONGPASS"];
-/// The same as a text: Redis 7.0 says this of a command within a script.
+/// The same as text: Redis 7.0 returns it for a command within a script.
 const DENIED_IN_SCRIPT: &str = "The user executing the script can't";
-/// What a server says of a command that was renamed or that it does not have, whatever the message.
+/// The error for a command that was renamed or does not exist, whatever the message.
 const LACKED: &str = "unknown command";
-/// And where it has too many connections.
+/// The error of a server with too many connections.
 const TOO_MANY: &str = "max number of clients";
 
-/// What went wrong, without the address, and without what was sent: a server that does not know a
-/// command recent_reasons what came with it.
+/// Describes an error without the address and the arguments: the error for an unknown command
+/// repeats its arguments.
 pub(super) fn describe(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => {
@@ -45,7 +44,7 @@ pub(super) fn describe(error: &RedisError) -> String {
     }
 }
 
-/// Why nothing is known of what was sent.
+/// Returns the reason why the outcome is unknown.
 pub(super) fn failed(error: &RedisError) -> Reason {
     Reason::new(kind(error), describe(error))
 }
@@ -60,7 +59,7 @@ fn kind(error: &RedisError) -> Failure {
     }
 }
 
-/// Whether the server says one of these, also within the error with which a script ends before
+/// Returns whether the error has one of these codes, also within the error of a script before
 /// version 7.
 fn has_code(error: &RedisError, codes: &[&str]) -> bool {
     let Some(code) = error.code() else {
@@ -75,7 +74,7 @@ fn has_code(error: &RedisError, codes: &[&str]) -> bool {
     codes.contains(&code) || within().is_some_and(|code| codes.contains(&code))
 }
 
-/// Whether the account may not do this, or is not known.
+/// Returns whether the account lacks a permission, or is unknown.
 fn is_denial(error: &RedisError) -> bool {
     let has = |text: &str| error.detail().is_some_and(|detail| detail.contains(text));
     error.kind() == ErrorKind::AuthenticationFailed
@@ -83,7 +82,7 @@ fn is_denial(error: &RedisError) -> bool {
         || has(DENIED_IN_SCRIPT)
 }
 
-/// What the server's refusal says of a message.
+/// Returns the answer to a message for the server's error.
 pub(super) fn refusal(error: &RedisError) -> Answer {
     let has = |text: &str| {
         error
@@ -96,9 +95,9 @@ pub(super) fn refusal(error: &RedisError) -> Answer {
              (ACL SETUSER)",
             describe(error)
         )),
-        // Something else lies where the receiver's queue should be, so others may pass.
+        // The receiver's queue has another type; other messages may pass.
         Some("WRONGTYPE") => Answer::retry(describe(error)),
-        // It takes the same in a while, or when it is set otherwise.
+        // It accepts the same message later, or after a change of its settings.
         _ if has_code(error, &NOT_NOW) || has(LACKED) || has(TOO_MANY) => {
             Answer::full(describe(error))
         }
@@ -111,7 +110,7 @@ mod tests {
     use super::{NOT_NOW, refusal};
     use crate::destination::answer::Answer;
 
-    /// What becomes of a message of which the server says this.
+    /// Returns the answer to a message for this error.
     fn answer(error: &str) -> Answer {
         let line = format!("-{error}\r\n");
         let value = redis::parse_redis_value(line.as_bytes()).expect("an answer");

@@ -1,4 +1,4 @@
-//! Messages that are each a call of one script.
+//! Messages that are sent as calls of a script.
 
 use redis::{Cmd, Pipeline};
 
@@ -6,7 +6,7 @@ use super::{Redis, refusal};
 use crate::destination::answer::Answer;
 use crate::message::Message;
 
-/// A script that takes one message, whose second call with the same id changes nothing.
+/// A script that adds one message; a second call with the same id changes nothing.
 pub(crate) struct Script {
     source: &'static str,
     hash: String,
@@ -19,19 +19,19 @@ impl Script {
     }
 }
 
-/// The calls for a batch, which go out together.
+/// The calls of a batch, which are sent together.
 pub(crate) struct Calls<'a> {
     script: &'a Script,
     commands: Pipeline,
-    /// How many commands come before the calls.
+    /// The number of commands before the calls.
     before: usize,
-    /// Which message each call is for.
+    /// The index of the message of each call.
     called: Vec<usize>,
     answers: Vec<Answer>,
 }
 
 impl<'a> Calls<'a> {
-    /// No calls yet; the commands `before` them only note what the calls are about.
+    /// Creates an empty batch of calls. The commands `before` them only register queues.
     pub(crate) fn new(script: &'a Script, before: Pipeline, batch: &[Message]) -> Self {
         Self {
             script,
@@ -42,14 +42,14 @@ impl<'a> Calls<'a> {
         }
     }
 
-    /// The call for a message.
+    /// Adds the call for a message.
     pub(crate) fn call(&mut self, message: usize, keys: &[&str], arguments: &[&[u8]]) {
         let words = 3 + keys.len() + arguments.len();
         let bytes: usize = keys.iter().map(|key| key.len()).sum();
         let bytes = bytes + arguments.iter().map(|one| one.len()).sum::<usize>();
         let mut call = Cmd::with_capacity(words, bytes + 64);
-        // The first brings the script along, so that the server has it for the others whatever it
-        // was deleted: none can be missed, none overtaken.
+        // The first call contains the script, so the server has it for the others even if it was
+        // deleted: no call fails for that, and none overtakes another.
         if self.called.is_empty() {
             call.arg("EVAL").arg(self.script.source);
         } else {
@@ -66,12 +66,12 @@ impl<'a> Calls<'a> {
         self.called.push(message);
     }
 
-    /// No call for this message: the receiver would never take it.
+    /// Rejects a message without a call: the receiver would never accept it.
     pub(crate) fn refuse(&mut self, message: usize, reason: impl Into<String>) {
         self.answers[message] = Answer::rejected(reason.into());
     }
 
-    /// Sends them; an answer for each message of the batch.
+    /// Sends the calls; returns an answer for each message of the batch.
     pub(crate) async fn send(mut self, redis: &Redis) -> Vec<Answer> {
         if self.called.is_empty() {
             return self.answers;
@@ -86,7 +86,7 @@ impl<'a> Calls<'a> {
                 self.answers[*message] = refusal(error);
             }
         }
-        // What the calls have taken is there, whatever became of the commands before them.
+        // Successful calls count, even if the commands before them failed.
         if let Some(error) = before.iter().find_map(|answer| answer.as_ref().err())
             && calls.iter().any(Result::is_ok)
         {

@@ -1,4 +1,4 @@
-//! What a route may say of Sidekiq's jobs beside their calls, and what it may not. Pure.
+//! Options that a route may set on Sidekiq's jobs, and keys that it may not. Pure.
 
 use std::fmt::{self, Write as _};
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::message::json::put_text;
 
-/// What Sidekiq takes for `retry` and `backtrace`: yes, no, or how many.
+/// A value of Sidekiq's `retry` and `backtrace`: true, false, or a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ToggleOrCount {
-    /// As many as Sidekiq has for a yes: 25 retries, the whole backtrace.
+    /// Sidekiq's number for true: 25 retries, the whole backtrace.
     All,
     /// None.
     None,
@@ -53,7 +53,7 @@ impl Read for ToggleOrCount {
     }
 }
 
-/// Keys of a job that this writes, that Sidekiq writes, or that must be no text.
+/// Keys of a job that this module or Sidekiq writes, or that must not be strings.
 const OWN: [&str; 23] = [
     "args",
     "at",
@@ -79,10 +79,10 @@ const OWN: [&str; 23] = [
     "tags",
     "unique_for",
 ];
-/// Those of them that a route has settings for.
+/// Keys among them for which a route has settings.
 const SETTINGS: [&str; 4] = ["backtrace", "dead", "retry", "tags"];
 
-/// Options that all jobs of a route have.
+/// The options that all jobs of a route share.
 #[derive(Debug, Default)]
 pub(super) struct Options {
     pub(super) retry: Option<ToggleOrCount>,
@@ -109,7 +109,7 @@ impl Options {
     }
 }
 
-/// Why a job has no key of this name from a route.
+/// Returns why a route may not set a key of this name.
 pub(super) fn rejects_header(name: &str) -> Option<String> {
     OWN.contains(&name).then(|| match SETTINGS.contains(&name) {
         true => format!("is a key that Sidekiq sets; use the route's setting {name}"),

@@ -1,4 +1,4 @@
-//! What Sidekiq's processes tell of themselves once every few seconds.
+//! Reports that Sidekiq's processes write every few seconds.
 
 use crate::destination::redis::Redis;
 use crate::destination::redis::without_readers;
@@ -9,7 +9,7 @@ struct Info {
     queues: Vec<String>,
 }
 
-/// Which of these queues no process reads.
+/// Returns which of these queues no process reads.
 pub(super) async fn unread(redis: &Redis, queues: &[String]) -> Result<Vec<String>, String> {
     let mut names = redis::pipe();
     names.cmd("SMEMBERS").arg("processes");
@@ -18,7 +18,7 @@ pub(super) async fn unread(redis: &Redis, queues: &[String]) -> Result<Vec<Strin
     for name in names.iter().flatten() {
         infos.cmd("HGET").arg(name).arg("info");
     }
-    // Of one that has died nothing is left but its name.
+    // A dead process leaves only its name.
     let infos: Vec<Option<String>> = redis.read(&mut infos).await?;
     let infos = infos.iter().flatten();
     let read = infos.filter_map(|info| serde_json::from_str::<Info>(info).ok());

@@ -1,13 +1,14 @@
-//! The lines of a mail's headers, none longer than a mail may have (RFC 5322, 2.1.1). Pure.
+//! The lines of a mail's headers, limited to the length that a mail may have (RFC 5322, 2.1.1).
+//! Pure.
 
-/// Where lines are folded, if that can be.
+/// The length at which lines are folded, if they can be.
 const WANTED: usize = 78;
-/// Servers refuse longer lines.
+/// The longest line that servers accept.
 const LONGEST: usize = 998;
 const END: &[u8] = b"\r\n";
 
-/// The mail with the lines of its headers folded at blanks; an error names the first header that
-/// has no blank where it needs one.
+/// Folds long lines of a mail's headers at blanks; the error names the first header that has no
+/// blank where it needs one.
 pub(super) fn folded(mail: &[u8]) -> Result<Vec<u8>, String> {
     let body = mail.windows(4).position(|four| four == b"\r\n\r\n");
     let (headers, body) = mail.split_at(body.unwrap_or(mail.len()));
@@ -34,7 +35,7 @@ pub(super) fn folded(mail: &[u8]) -> Result<Vec<u8>, String> {
     Ok(folded)
 }
 
-/// Adds a line, in several if it is long; false where a part of it stays too long.
+/// Adds a line, folded if it is long; returns false if a part of it remains too long.
 fn fold(line: &[u8], folded: &mut Vec<u8>) -> bool {
     let mut line = line;
     while let Some(at) = Some(line)
@@ -52,8 +53,8 @@ fn fold(line: &[u8], folded: &mut Vec<u8>) -> bool {
     line.len() <= LONGEST
 }
 
-/// The last blank within the wanted length, else the first after it, that stands between two words
-/// of the header's value.
+/// Returns the last blank within the wanted length, else the first after it, that separates two
+/// words of the header's value.
 fn break_position(line: &[u8]) -> Option<usize> {
     let name = match line.first()? {
         b' ' => 0,

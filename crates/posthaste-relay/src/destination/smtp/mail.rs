@@ -1,5 +1,5 @@
-//! The format of a mail: made of a message without any IO, so that what cannot be sent is refused
-//! before anybody is asked.
+//! The format of a mail. It is made of a message without IO, so that a mail that cannot be sent is
+//! rejected before the server is contacted.
 
 use std::time::SystemTime;
 
@@ -11,16 +11,16 @@ use url::Host;
 use super::fold::folded;
 use crate::message::Message;
 
-/// A mail as it is sent.
+/// A mail in the form in which it is sent.
 pub(super) struct Mail {
     pub(super) sender: Address,
     pub(super) recipients: Vec<Address>,
-    /// The sender is the route's and not the message's.
+    /// Whether the route sets the sender, not the message.
     pub(super) has_our_sender: bool,
     pub(super) text: Vec<u8>,
 }
 
-/// Headers that say who sends which mail when, or how its text is written: they are ours.
+/// Headers about the sender, identity, date or encoding of a mail: a route may not set them.
 const OURS: [&str; 8] = [
     "bcc",
     "content-transfer-encoding",
@@ -31,7 +31,7 @@ const OURS: [&str; 8] = [
     "return-path",
     "sender",
 ];
-/// Headers with a meaning for the destination.
+/// Headers that the destination interprets.
 const READ: [&str; 7] = [
     "bcc",
     "cc",
@@ -41,17 +41,17 @@ const READ: [&str; 7] = [
     "subject",
     "to",
 ];
-/// Meaningful to webhook receivers, not to readers of a mail.
+/// Headers for receivers of webhooks; readers of a mail do not need them.
 const LEFT_OUT: [&str; 2] = ["traceparent", "tracestate"];
 
 impl Mail {
-    /// Whether a server must know SMTPUTF8 for it.
+    /// Returns whether the server must support SMTPUTF8.
     pub(super) fn has_utf8_addresses(&self) -> bool {
         let mut all = self.recipients.iter().chain([&self.sender]);
         all.any(|address| !address.to_string().is_ascii())
     }
 
-    /// The mail of a message; the error says why there is none.
+    /// Makes a mail of a message; the error is the reason if it cannot.
     pub(super) fn from_message(
         message: &Message,
         from: Option<&str>,
@@ -61,7 +61,7 @@ impl Mail {
         let own = headers.get("from");
         let from = own.or(from).ok_or("the mail has no sender")?;
         let from: Mailbox = one_of("from", from)?;
-        // The same at each attempt, so that a reader's program can tell duplicates.
+        // It is the same at each attempt, so that mail programs can detect duplicates.
         let id = format!("<{}@{}>", message.id, from.email.domain());
         let mut mail = Email::builder()
             .message_id(Some(id))
@@ -111,13 +111,13 @@ impl Mail {
     }
 }
 
-/// Why a mail has no header of this name from a route.
+/// Returns why a route may not set a header of this name.
 pub(super) fn rejects_header(name: &str) -> Option<String> {
     let is = |list: &[&str]| list.iter().any(|one| name.eq_ignore_ascii_case(one));
     (is(&OURS) && !is(&READ)).then(|| "cannot be set by a route".into())
 }
 
-/// What the route gives beside the text. None of it can end its line.
+/// The headers of the route. None contains a line break.
 struct Headers<'a>(Vec<(&'a str, &'a str)>);
 
 impl<'a> Headers<'a> {
@@ -165,13 +165,13 @@ fn one_of(name: &str, text: &str) -> Result<Mailbox, String> {
     }
 }
 
-/// Addresses, such as `Ada <ada@example.com>, bob@example.com`; none in an empty text.
+/// Parses addresses, such as `Ada <ada@example.com>, bob@example.com`; an empty text has none.
 fn all_of(name: &str, text: Option<&str>) -> Result<Vec<Mailbox>, String> {
     let text = text.unwrap_or("").trim();
     if text.is_empty() {
         return Ok(Vec::new());
     }
-    // The address itself may be somebody's secret: the error does not repeat it.
+    // The address may be a secret: the error does not repeat it.
     let wrong = || format!("the header {name:?} holds no addresses");
     if text.contains(['\r', '\n', '\0']) {
         return Err(wrong());
@@ -180,8 +180,8 @@ fn all_of(name: &str, text: Option<&str>) -> Result<Vec<Mailbox>, String> {
     Ok(all.into_iter().map(in_ascii).collect())
 }
 
-/// A domain in other letters has a form in ASCII, which every server takes (RFC 5890). It helps
-/// nobody where there are other letters before the @: that server must know SMTPUTF8 anyway.
+/// Converts a domain in other letters to its ASCII form, which every server accepts (RFC 5890). An
+/// address with other letters before the @ needs SMTPUTF8 anyway.
 fn in_ascii(mailbox: Mailbox) -> Mailbox {
     let (user, domain) = (mailbox.email.user(), mailbox.email.domain());
     let ascii = match user.is_ascii() && !domain.is_ascii() {
@@ -201,14 +201,14 @@ fn in_base64(bytes: &[u8]) -> Body {
     body.unwrap_or_else(Body::new)
 }
 
-/// A text whose lines end as those of a mail do. A lone carriage return, which some servers take
-/// for the end of a line, is one.
+/// Converts the line ends of a text to those of a mail. A lone carriage return counts as one,
+/// because some servers treat it so.
 fn lines(text: &str) -> String {
     text.replace("\r\n", "\n").replace('\r', "\n")
 }
 
-/// The end of the last line comes with the mark that ends the mail, and the line break before it is
-/// lettre's.
+/// Removes the last line breaks: one comes with the mark that ends the mail, and lettre adds the
+/// other.
 fn without_final_line_breaks(mut text: Vec<u8>) -> Vec<u8> {
     for _ in 0..2 {
         let end = text.strip_suffix(b"\r\n").map_or(text.len(), <[u8]>::len);
@@ -224,7 +224,7 @@ mod tests {
     use crate::message::template::Template;
     use crate::message::tests::{ID, job};
 
-    /// The mail of a job with these headers, and its text.
+    /// Returns the mail of a job with these headers, and its text.
     fn mail(headers: &[(&str, &str)]) -> Result<(Mail, String), String> {
         let mut mapping = Mapping::default();
         for (name, value) in headers {

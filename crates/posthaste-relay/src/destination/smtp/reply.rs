@@ -1,18 +1,19 @@
-//! What the answer of a mail server means, by the step that it answers. Pure.
+//! The meaning of a mail server's reply, by the step that it answers. Pure.
 
 use crate::destination::answer::Answer;
 use crate::destination::reason::{Failure, Reason};
 
-/// What came of a mail.
+/// The outcome of a mail.
 #[derive(Debug, PartialEq)]
 pub(super) enum MailOutcome {
-    /// An answer; the connection goes on.
+    /// A reply; the connection can be used again.
     Answered(Answer),
-    /// An answer that is about us: nothing else is taken from us either. The connection goes on.
+    /// A reply that concerns the account: the server accepts no other mail either. The connection
+    /// can be used again.
     Denied(Answer),
-    /// The connection is gone, and the mail was not taken.
+    /// The connection was lost, and the mail was not accepted.
     Gone(Reason),
-    /// The connection is gone, and nobody knows whether the mail was taken.
+    /// The connection was lost, and it is unknown whether the mail was accepted.
     Lost(String),
 }
 
@@ -22,17 +23,18 @@ pub(super) enum Step {
     Sender,
     Recipient,
     Data,
-    /// The text with its end: from here on the server may have the mail without our knowing.
+    /// The text with its end: from here on the server may accept the mail without the client
+    /// knowing.
     Text,
 }
 
 impl Step {
-    /// Whether the answer lets the mail go on. Nothing but 250 after the text says that the mail
-    /// was taken.
+    /// Returns whether the reply lets the mail continue. After the text only 250 means that the
+    /// mail was accepted.
     pub(super) fn accepts_code(self, code: u16) -> bool {
         match self {
             Self::Sender | Self::Text => code == 250,
-            // 251: it is not for here, and is carried on.
+            // 251: the recipient is not local, and the server forwards the mail.
             Self::Recipient => matches!(code, 250 | 251),
             Self::Data => code == 354,
         }
@@ -48,8 +50,8 @@ impl Step {
     }
 }
 
-/// What an answer means that does not let the mail go on; without a code there was none, or none
-/// that can be read.
+/// Classifies a reply that does not let the mail continue; without a code there was none, or none
+/// that can be parsed.
 pub(super) fn classify(step: Step, code: Option<u16>, text: &str) -> MailOutcome {
     let name = step.name();
     let Some(code) = code else {
@@ -62,7 +64,7 @@ pub(super) fn classify(step: Step, code: Option<u16>, text: &str) -> MailOutcome
     let reason = format!("the answer to {name} was {code}: {text}");
     let reason = reason.trim_end_matches([' ', ':']).to_owned();
     match code {
-        // The server goes down: that is nobody's mail.
+        // The server is shutting down, which concerns no mail.
         421 => MailOutcome::Gone(Reason::new(Failure::Connect, reason)),
         _ if concerns_our_account(step, code, text) => MailOutcome::Denied(Answer::denied(
             format!("{reason}; give the route a user who may send"),
@@ -74,9 +76,9 @@ pub(super) fn classify(step: Step, code: Option<u16>, text: &str) -> MailOutcome
     }
 }
 
-/// Whether the server does not know us, or wants another login or encryption before it takes
-/// anything (RFC 4954, RFC 3207; RFC 3463 and RFC 5248 for the status in the text). 454 for a
-/// recipient is about that recipient: it is not carried there.
+/// Returns whether the server does not know the account, or requires another login or encryption
+/// (RFC 4954, RFC 3207; RFC 3463 and RFC 5248 for the status in the text). 454 for a recipient
+/// concerns that recipient: the server does not deliver there.
 fn concerns_our_account(step: Step, code: u16, text: &str) -> bool {
     let status = text.split_whitespace().next().unwrap_or_default();
     match code {
@@ -87,17 +89,17 @@ fn concerns_our_account(step: Step, code: u16, text: &str) -> bool {
     }
 }
 
-/// Statuses that are about the one who sends: too much for today, credentials, a mechanism that is
-/// too weak, no encryption, an account that is disabled.
+/// Statuses that concern the account: a daily limit, credentials, a mechanism that is too weak, no
+/// encryption, a disabled account.
 const ACCOUNT_STATUSES: [&str; 6] = ["5.4.5", "5.7.8", "5.7.9", "5.7.10", "5.7.11", "5.7.13"];
 
-/// Whether a refusal is about the sender's address, and so about each mail of a route that has one
-/// sender: not if the mail is too large.
+/// Returns whether a refusal concerns the sender's address, and so every mail of a route with one
+/// sender; not if the mail is too large.
 pub(super) fn concerns_the_sender(step: Step, code: Option<u16>) -> bool {
     step == Step::Sender && code.is_some_and(|code| (500..600).contains(&code) && code != 552)
 }
 
-/// A reason with what its code says of the kind of failure (RFC 5321, RFC 4954).
+/// Returns a reason with the kind of failure of its code (RFC 5321, RFC 4954).
 fn reason_for_code(code: u16, reason: String) -> Reason {
     match code {
         452 | 450 => Reason::new(Failure::Full, reason),

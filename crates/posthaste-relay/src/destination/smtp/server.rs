@@ -1,5 +1,5 @@
-//! A mail server: its address, the connection, and the SMTP dialogue. Each step of a mail is taken
-//! by itself, so that it is known what was in flight when something broke.
+//! A mail server: its address, the connection, and the SMTP dialogue. Each step of a mail is sent
+//! separately, so that the step in flight is known when a connection breaks.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -19,10 +19,10 @@ use super::reply::{MailOutcome, Step, classify, concerns_the_sender};
 use crate::destination::answer::Answer;
 use crate::destination::reason::{Failure, Reason};
 
-/// An address that swallows packets is given up after this.
+/// Timeout of a connection attempt: an address may drop packets silently.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// When bytes are encrypted.
+/// When the connection is encrypted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Tls {
     Never,
@@ -43,7 +43,7 @@ pub(super) struct Server {
 pub(super) struct Session(AsyncSmtpConnection);
 
 impl Server {
-    /// `smtp://` or `smtps://`, see [`Smtp::new`](super::Smtp::new).
+    /// Parses `smtp://` or `smtps://`, see [`Smtp::new`](super::Smtp::new).
     pub(super) fn new(url: &str) -> Result<Self, Error> {
         // The address may hold a password: the error does not repeat it.
         let wrong = || Error::invalid("url", "must be smtp://host:port or smtps://host:port");
@@ -58,7 +58,7 @@ impl Server {
             ("smtp", Some("tls=required")) => Tls::Demanded,
             ("smtp", Some("tls=offered")) => Tls::WhereOffered,
             ("smtp", Some("tls=never")) => Tls::Never,
-            // A password does not travel in the open unless that is wanted.
+            // A password is sent unencrypted only if that is configured.
             ("smtp", None) if user.is_some() => Tls::Demanded,
             ("smtp", None) => Tls::WhereOffered,
             _ => return Err(wrong()),
@@ -80,12 +80,12 @@ impl Server {
         })
     }
 
-    /// Address and port, without user and password.
+    /// Returns the address and port, without user and password.
     pub(super) fn label(&self) -> String {
         format!("{}:{}", self.host, self.port)
     }
 
-    /// Connects, encrypts and says who we are. Any error is about the server: no mail was begun.
+    /// Connects, encrypts and logs in. Any error concerns the server: no mail was begun.
     pub(super) async fn connect(&self) -> Result<Session, Reason> {
         let opened = tokio::time::timeout(CONNECT, self.open());
         let opened = opened
@@ -130,7 +130,7 @@ impl Server {
         Ok(Session(connection))
     }
 
-    /// The certificates that the system trusts are read once, and only where they are needed.
+    /// Returns the parameters. The system's trusted certificates are read once, and only if needed.
     fn parameters(&self) -> Result<TlsParameters, String> {
         if let Some(parameters) = self.parameters.get() {
             return Ok(parameters.clone());
@@ -141,7 +141,7 @@ impl Server {
 }
 
 impl Session {
-    /// Sends a mail. `risks` is called when from now on it may be taken without our knowing.
+    /// Sends a mail. Calls `risks` before the server may accept it without the client knowing.
     pub(super) async fn send(&mut self, mail: &Mail, risks: impl FnOnce()) -> MailOutcome {
         let parameters = match self.parameters(mail) {
             Ok(parameters) => parameters,
@@ -171,8 +171,8 @@ impl Session {
         }
     }
 
-    /// What the answer to a step means; an error ends the mail, and the connection is ready for the
-    /// next one or gone.
+    /// Handles the reply to a step. An error ends the mail; the connection is then ready for the
+    /// next one, or closed.
     async fn step(
         &mut self,
         step: Step,
@@ -193,7 +193,7 @@ impl Session {
             }
             stopped => stopped,
         };
-        // The next mail begins anew; where that fails, so does the connection.
+        // Resets the dialogue for the next mail; if that fails, the connection ends.
         if let MailOutcome::Answered(_) | MailOutcome::Denied(_) = stopped
             && self.0.command(Rset).await.is_err()
         {
@@ -202,7 +202,7 @@ impl Session {
         Err(stopped)
     }
 
-    /// Whether another mail can be sent over it.
+    /// Returns whether another mail can be sent over it.
     pub(super) fn is_usable(&self) -> bool {
         !self.0.has_broken()
     }
@@ -226,7 +226,7 @@ impl Session {
     }
 }
 
-/// An answer that says no, or the reason why there is none.
+/// A negative reply, or the reason why there is none.
 struct Refusal {
     code: Option<u16>,
     text: String,
@@ -242,7 +242,7 @@ fn answered(answer: Result<Response, SmtpError>) -> Result<u16, Refusal> {
     }
 }
 
-/// What went wrong, in the words of the deepest cause.
+/// Describes an error by its deepest cause.
 fn describe(error: &SmtpError) -> String {
     let mut deepest: &dyn std::error::Error = error;
     while let Some(deeper) = deepest.source() {
@@ -251,7 +251,7 @@ fn describe(error: &SmtpError) -> String {
     deepest.to_string()
 }
 
-/// Servers repeat addresses, which are arguments of jobs.
+/// Hides addresses: servers repeat them, and they are arguments of jobs.
 fn hidden(text: String, mail: &Mail) -> String {
     let addresses = mail.recipients.iter().chain([&mail.sender]);
     addresses.fold(text, |text, address| {
@@ -259,7 +259,7 @@ fn hidden(text: String, mail: &Mail) -> String {
     })
 }
 
-/// User and password of a URL, if there are any; nothing where they cannot be read.
+/// Returns the user and password of a URL; the outer `None` if they cannot be decoded.
 fn credentials(url: &Url) -> Option<Option<Credentials>> {
     let decoded = |text: &str| {
         let text = percent_decode_str(text).decode_utf8();

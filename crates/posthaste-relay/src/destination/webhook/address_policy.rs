@@ -1,5 +1,5 @@
-//! Which addresses a webhook may connect to: a decision about addresses, made where the connection
-//! is made, so that no name can change between the check and its use.
+//! The addresses that a webhook may connect to. They are checked when the connection is made, so
+//! that a name cannot change between the check and its use.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,13 +10,13 @@ use posthaste::Error;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{ClientBuilder, Url};
 
-/// What is not a public address of a host: networks of IPv4.
+/// IPv4 networks that contain no public addresses of hosts.
 const CLOSED: [Ipv4Net; 17] = [
     v4([0, 0, 0, 0], 8),
     v4([10, 0, 0, 0], 8),
     v4([100, 64, 0, 0], 10),
     v4([127, 0, 0, 0], 8),
-    // Link-local, and where clouds tell secrets to the one that asks.
+    // Link-local, where clouds serve metadata that includes secrets.
     v4([169, 254, 0, 0], 16),
     v4([168, 63, 129, 16], 32),
     v4([172, 16, 0, 0], 12),
@@ -31,9 +31,9 @@ const CLOSED: [Ipv4Net; 17] = [
     v4([224, 0, 0, 0], 4),
     v4([240, 0, 0, 0], 4),
 ];
-/// All public addresses of IPv6.
+/// All public IPv6 addresses.
 const GLOBAL: Ipv6Net = v6([0x2000, 0], 3);
-/// What of them is none of a host: protocol assignments (Teredo among them), documentation.
+/// Networks among them without hosts: protocol assignments (Teredo among them), documentation.
 const CLOSED_GLOBAL: [Ipv6Net; 3] = [
     v6([0x2001, 0], 23),
     v6([0x2001, 0xdb8], 32),
@@ -50,9 +50,9 @@ const fn v6([a, b]: [u16; 2], bits: u8) -> Ipv6Net {
     Ipv6Net::new_assert(Ipv6Addr::new(a, b, 0, 0, 0, 0, 0, 0), bits)
 }
 
-/// Which addresses a [`Webhook`](super::Webhook) may connect to: public ones, and those that are
-/// allowed by name. What is checked is the address that is connected to, not the name; an address
-/// within one of another kind (mapped, translated, tunnelled) counts as what is within.
+/// The addresses that a [`Webhook`](super::Webhook) may connect to: public ones, and those that are
+/// allowed explicitly. The address that is connected to is checked, not the name; an address that
+/// contains another (mapped, translated, tunnelled) counts as the inner one.
 ///
 /// ```
 /// use posthaste_relay::AddressPolicy;
@@ -68,8 +68,8 @@ pub struct AddressPolicy {
 }
 
 impl AddressPolicy {
-    /// Public addresses alone. The client uses no proxy then: a proxy would connect in its place,
-    /// unchecked.
+    /// Allows public addresses only. The client then uses no proxy: a proxy would connect in its
+    /// place, unchecked.
     pub fn public() -> Self {
         Self {
             is_checked: true,
@@ -78,8 +78,8 @@ impl AddressPolicy {
         }
     }
 
-    /// Any address, and by a proxy if the client has one: for addresses that only the operator
-    /// writes, and for proxies that check by themselves.
+    /// Allows any address, and a proxy if the client has one: for addresses that only an operator
+    /// writes, and for proxies with their own checks.
     pub fn anywhere() -> Self {
         Self {
             is_checked: false,
@@ -87,7 +87,7 @@ impl AddressPolicy {
         }
     }
 
-    /// These too: an address, or a network such as `10.20.0.0/16`.
+    /// Also allows an address, or a network such as `10.20.0.0/16`.
     pub fn allow(mut self, network: &str) -> Result<Self, Error> {
         let parsed = network_of(network);
         let wrong = || Error::invalid("allow", format!("{network:?} is not an address or network"));
@@ -95,14 +95,14 @@ impl AddressPolicy {
         Ok(self)
     }
 
-    /// Resolves names instead of the system resolver. What it says is checked like anything else.
+    /// Sets a resolver in place of the system's. Its results are checked like any others.
     pub fn names(self, names: impl Resolve + 'static) -> Self {
         let names = Arc::new(names);
         Self { names, ..self }
     }
 
-    /// A client of this kind that connects to nothing else, except to addresses that stand in its
-    /// URL; those are asked about by [`check`](Self::check).
+    /// Limits a client to these addresses, except for addresses in a URL, which
+    /// [`check`](Self::check) checks.
     pub(super) fn bound(&self, client: ClientBuilder) -> ClientBuilder {
         if !self.is_checked {
             return client;
@@ -110,8 +110,8 @@ impl AddressPolicy {
         client.no_proxy().dns_resolver(self.clone())
     }
 
-    /// Whether the address that stands in this URL may be connected to; a name may, as its
-    /// addresses are checked when it is resolved.
+    /// Checks the address in this URL. A name passes: its addresses are checked when it is
+    /// resolved.
     pub(super) fn check(&self, url: &Url) -> Result<(), Forbidden> {
         let host = url.host_str().unwrap_or_default();
         let address = host.trim_start_matches('[').trim_end_matches(']').parse();
@@ -157,13 +157,13 @@ impl fmt::Debug for AddressPolicy {
     }
 }
 
-/// The address is none of those that may be connected to.
+/// The error for an address that is not allowed.
 #[derive(Debug, thiserror::Error)]
 #[error("it is not a public address, and not allowed by name")]
 pub(super) struct Forbidden;
 
 impl Forbidden {
-    /// Whether this is why a request failed.
+    /// Returns whether it caused a request to fail.
     pub(super) fn is_cause_of(error: &reqwest::Error) -> bool {
         let mut cause = std::error::Error::source(error);
         while let Some(error) = cause {
@@ -176,7 +176,7 @@ impl Forbidden {
     }
 }
 
-/// The names that the system knows.
+/// The system's resolver.
 struct System;
 
 impl Resolve for System {
@@ -202,7 +202,7 @@ fn is_public(address: IpAddr) -> bool {
     }
 }
 
-/// The IPv4 address that packets to this one are carried on to.
+/// Returns the IPv4 address to which packets for this address are forwarded.
 fn within(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let bits = address.to_bits();
     let at = |shift: u32| Ipv4Addr::from_bits((bits >> shift) as u32);
@@ -215,7 +215,7 @@ fn within(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// A network, or that of an address alone.
+/// Parses a network, or a single address as one.
 fn network_of(text: &str) -> Option<IpNet> {
     let network = text.parse().ok();
     network.or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))

@@ -1,4 +1,4 @@
-//! The headers of a request: those of every request, and the route's.
+//! The headers of a request: those that all requests have, and the route's.
 
 use jiff::Timestamp;
 use posthaste::__private::http;
@@ -8,7 +8,7 @@ use reqwest::header::{
 };
 use uuid::Uuid;
 
-/// All of them.
+/// Encodes all headers of a request.
 pub(super) fn encode(
     job: &Job,
     id: Uuid,
@@ -31,8 +31,8 @@ pub(super) fn encode(
     Ok(headers)
 }
 
-/// Why a request has no header of this name from a route. What frames the request is the client's
-/// affair.
+/// Returns why a route may not set a header of this name. The client sets the headers that frame
+/// the request.
 pub(super) fn rejects(name: &str) -> Option<String> {
     let Ok(name) = HeaderName::try_from(name) else {
         return Some("is not a valid header name".into());
