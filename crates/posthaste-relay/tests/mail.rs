@@ -48,12 +48,12 @@ use reconcile::{Provider, Reconciler, UnqueryableProvider, failed_mails};
 use worker::{Step, Worker};
 
 const LEASE: Duration = Duration::from_secs(1);
-/// No pause at all.
+/// No delay between attempts.
 const AT_ONCE: Backoff = Backoff {
     base: Duration::ZERO,
     cap: Duration::ZERO,
 };
-/// What a crash of Redis leaves there.
+/// Settings with which Redis loses nothing in a crash.
 const KEPT: [(&str, &str); 2] = [("appendonly", "yes"), ("appendfsync", "always")];
 
 struct Setup {
@@ -66,7 +66,7 @@ struct Setup {
     queue: Queue,
 }
 
-/// The mail server, asked for what it has.
+/// A provider that reads the mail server's mails.
 struct Maildir(Arc<Server>);
 
 impl Provider for Maildir {
@@ -76,7 +76,7 @@ impl Provider for Maildir {
     }
 }
 
-/// What is logged on this thread, as long as its guard lives.
+/// The log of this thread while its guard lives.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -102,7 +102,7 @@ impl Log {
         (log, tracing::subscriber::set_default(subscriber))
     }
 
-    /// How often this was logged.
+    /// Returns how often this was logged.
     fn count(&self, text: &str) -> usize {
         let error = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         error.matches(text).count()
@@ -114,7 +114,7 @@ impl Setup {
         Self::with(test, &[]).await
     }
 
-    /// With these settings of Redis.
+    /// Sets up the example with these settings of Redis.
     async fn with(test: &str, settings: &[(&str, &str)]) -> Option<Self> {
         if !are_here(test, &[Receiver::Redis, Receiver::Smtp]) {
             return None;
@@ -147,7 +147,7 @@ impl Setup {
         }
     }
 
-    /// A mail that is ordered, with its task in the queue.
+    /// Orders a mail and queues its task.
     async fn order(&self) -> Uuid {
         let id = self.ordered().await;
         assert_eq!(self.queue.again(id).await.unwrap(), "missing");
@@ -160,7 +160,7 @@ impl Setup {
         id.await.unwrap()
     }
 
-    /// Works until the mail is in this state.
+    /// Runs a worker until the mail is in this state.
     async fn work_until(&self, id: Uuid, state: &str) {
         let worker = self.worker();
         eventually(SOON, state, async || {
@@ -281,7 +281,7 @@ async fn unknown_mails_missing_at_the_provider_are_resent() {
         return;
     };
     let id = setup.order().await;
-    // A worker that wrote that it begins, and died before it connected.
+    // A worker that recorded the beginning, and died before it connected.
     setup.queue.take().await.unwrap().unwrap();
     let begun = setup.deliveries.begin(id, Uuid::new_v4()).await.unwrap();
     assert!(matches!(begun, deliveries::Begun::Mail { .. }));
@@ -304,7 +304,7 @@ async fn leases_are_renewed_while_the_mail_server_is_slow() {
     let slow = tokio::spawn(async move { slow.step().await.map_err(|error| error.to_string()) });
     let taken = async || Ok(setup.mails() == 1);
     eventually(SOON, "the server has it", taken).await.unwrap();
-    // Another one looks all the time, for far longer than a lease.
+    // Another worker polls continuously, for far longer than a lease.
     setup.work_until(id, "sent").await;
     slow.await.unwrap().unwrap();
     assert_eq!((setup.mails(), setup.task(id)), (1, "completed".into()));

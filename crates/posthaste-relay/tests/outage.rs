@@ -1,7 +1,6 @@
-//! The two outages as their example plays them. What gets lost is judged here. Times are not: an
-//! outage of some seconds, beside other tests on the same processors, says nothing of a 99th
-//! percentile or of a share of a core. `make outage` judges those, on a machine that does nothing
-//! else.
+//! The two outages that the example plays. Losses are judged here, times are not: an outage of some
+//! seconds, beside other tests on the same processors, is no measure of a 99th percentile or of a
+//! share of a core. `make outage` judges times, on an idle machine.
 
 #[path = "../examples/outage/broker/verdict.rs"]
 #[allow(dead_code, reason = "the example itself knows queues by their way")]
@@ -21,7 +20,7 @@ use crate::examples::example;
 use figures::Figures;
 use search::{Part, Phase};
 
-/// Plays one of the outages for this many seconds, and returns the table that was printed.
+/// Plays one of the outages for this many seconds; returns the printed table.
 async fn played(play: &str, seconds: &str) -> Vec<String> {
     let mut child = Child::spawn(example("outage").args([play, seconds])).unwrap();
     let ended = child.exit(Duration::from_secs(300)).await.unwrap();
@@ -31,7 +30,7 @@ async fn played(play: &str, seconds: &str) -> Vec<String> {
     error
 }
 
-/// Of the table that was printed, all numbers of a line.
+/// Returns all numbers of a line of the printed table.
 fn numbers<const N: usize>(table: &[String], what: &str) -> [u64; N] {
     let mut lines = table.iter().filter(|line| line.starts_with(what));
     let (Some(line), None) = (lines.next(), lines.next()) else {
@@ -101,7 +100,7 @@ fn figures(p99: u64) -> Figures {
     }
 }
 
-/// All bounds are kept, each of them barely.
+/// Findings that barely keep every bound.
 fn within_bounds() -> broker::Findings {
     broker::Findings {
         saved: [300, 300],
@@ -130,7 +129,7 @@ fn kept_with_search() -> search::Findings {
     }
 }
 
-/// One missed bound is reported, in these words.
+/// Asserts that one broken bound is reported, in these words.
 fn only(broken: &[String], text: &str) {
     assert!(
         matches!(broken, [one] if one.contains(text)),

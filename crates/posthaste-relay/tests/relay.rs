@@ -1,6 +1,6 @@
-//! The relay from outside, with a destination whose answers the test decides: what becomes of jobs,
-//! whatever the destination does. That the real ones behave as this one is what the conformance
-//! suite shows.
+//! The relay from outside, with a destination whose answers the test sets: the outcome of jobs for
+//! each behaviour of a destination. The conformance suite shows that real destinations behave like
+//! this one.
 
 mod ahead;
 mod asynq;
@@ -54,7 +54,7 @@ async fn enqueue(client: &Client, names: &[&str]) {
     client.execute(enqueue, &[&names]).await.unwrap();
 }
 
-/// State, counted attempts and error of the job of this name.
+/// Returns the state, counted attempts and error of the job of this name.
 async fn outcome_of(client: &Client, name: &str) -> Option<(String, i32, Option<String>)> {
     let outcome = "SELECT state, attempt, last_error FROM posthaste.job WHERE name = $1";
     let row = client.query_opt(outcome, &[&name]).await.unwrap();
@@ -166,7 +166,7 @@ async fn only_the_message_that_breaks_its_batch_counts_an_attempt() {
     .await
     .unwrap();
     assert_eq!(count(client, "dead").await, 0);
-    // Halves of halves, not one by one.
+    // The batch is bisected, not sent message by message.
     let sent = fake.with(|inner| inner.batches.iter().filter(|batch| batch.len() > 1).count());
     assert!(sent < 20, "{sent} batches");
     worker.stop().await.unwrap();
@@ -257,7 +257,7 @@ async fn unsafe_destination_settings_are_refused_unless_allowed() {
         refused.contains("maxmemory-policy: it may forget"),
         "{refused}"
     );
-    // One that was down is asked when it is back, before anything is sent.
+    // A destination that was down is checked when it is back, before anything is sent.
     fake.is_down(true);
     let relay = fake.relay().start().await.unwrap();
     enqueue(&setup.client, &["m"]).await;
@@ -345,7 +345,7 @@ async fn lines_follow_the_routes_mapping() {
     assert_eq!(line["kind"], "mail.ada");
     assert_eq!(line["headers"]["n"], "1");
     assert_eq!(line["payload"], serde_json::json!({"to": "ada", "n": 1}));
-    // What the mapping names and the job lacks will never be there.
+    // The mapping names an argument that the job lacks: it can never be sent.
     let discarded = async || Ok(count(client, "discarded").await == 1);
     eventually(SOON, "the other one is discarded", discarded)
         .await

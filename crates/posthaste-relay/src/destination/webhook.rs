@@ -44,7 +44,7 @@ const MOST_IDLE: usize = 4_000;
 /// | 3xx, 401 to 405, 407, 415, 421, 426, 501 to 505, 511 | the destination's own address: it takes nothing for now, no attempt is counted; a message's own: 4xx as other 4xx, else later |
 /// | other 4xx | rejected permanently; later with [`again_on_client_errors`](Self::again_on_client_errors) |
 /// | none | the destination's own address: it is down, no attempt is counted; a message's own: later, and no other message waits for it |
-/// | none, no file descriptor left | sent again soon, no attempt is counted; fewer requests at once |
+/// | none, no file descriptor left | retried soon, no attempt is counted; fewer requests at once |
 ///
 /// While the destination's own address accepts nothing, one message at a time probes it. If others
 /// are accepted and one message fails twice, that message is the cause, and an attempt is counted.

@@ -1,4 +1,4 @@
-//! The commands of the mail example: orders, and mails of which nobody knows.
+//! The commands of the mail example: orders, and mails whose outcome is unknown.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use super::{Setup, deliveries};
 use crate::examples::example;
 use crate::support::{SOON, database};
 
-/// The example with these arguments, on this database, and with no other setting.
+/// Returns the example with these arguments, on this database, and with no other setting.
 pub(super) fn command(arguments: &[&str], db: Option<&TestDb>) -> Command {
     let mut command = example("mail");
     command.args(arguments);
@@ -23,7 +23,7 @@ pub(super) fn command(arguments: &[&str], db: Option<&TestDb>) -> Command {
     command
 }
 
-/// Its exit code, and what it wrote to standard output and standard error.
+/// Returns its exit code and its lines on standard output and standard error.
 async fn ended(mut command: Command) -> (Option<i32>, Vec<String>, Vec<String>) {
     let mut child = Child::spawn(&mut command).unwrap();
     let status = child.exit(SOON).await.unwrap();

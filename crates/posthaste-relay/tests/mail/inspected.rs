@@ -1,4 +1,4 @@
-//! What asynq's inspector shows of the mail example: it reads the tasks and the counts.
+//! The mail example in asynq's inspector, which reads the tasks and the counts.
 
 use posthaste_testkit::receivers::{Receiver, Worker, are_here};
 use prost::Message as _;
@@ -9,7 +9,7 @@ use super::Setup;
 use super::worker::Step;
 use crate::support::SOON;
 
-/// Of asynq's `TaskMessage`, what its inspector shows and we write.
+/// The fields of asynq's `TaskMessage` that its inspector shows and the example writes.
 #[derive(Clone, PartialEq, prost::Message)]
 struct TaskState {
     #[prost(int32, tag = "5")]

@@ -1,4 +1,4 @@
-//! The worker of the mail example as a process of its own, which is killed in the middle of a mail.
+//! The worker of the mail example as a separate process that is killed in the middle of a mail.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::{Maildir, Setup};
 use crate::examples::example;
 use crate::support::SOON;
 
-/// A process that works.
+/// Starts a process that works.
 fn working(setup: &Setup) -> Child {
     let mut command = example("mail");
     command.arg("work");
@@ -45,7 +45,7 @@ async fn mails_of_a_killed_worker_are_not_resent_and_the_next_is_sent() {
         "active",
         "its lease holds for half a minute"
     );
-    // Which is over.
+    // The lease has expired.
     let lease = "asynq:{mail}:lease";
     let ended = ["ZADD", lease, "XX", "CH", "1", &id.to_string()];
     assert_eq!(setup.redis.ask(&ended).unwrap(), json!(1));

@@ -1,4 +1,4 @@
-//! The other examples in Rust, as their heads say: started twice at once, and once more.
+//! The other Rust examples, run as their headers describe: started twice at once, and again.
 
 use posthaste_testkit::{Child, PgVersion, TestDb, eventually};
 
@@ -44,11 +44,11 @@ async fn finite_examples_start_twice_at_once_and_keep_their_table() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_running_examples_start_twice_at_once() {
     for (name, line) in [("welcome", "welcome, Ada"), ("web", "listening on ")] {
-        // Another table of this name is that of the other one.
+        // The other example has another table of this name.
         let db = database(PgVersion::any()).await;
         let mut both = [start(name, &db), start(name, &db)];
         if name == "welcome" {
-            // Either may greet both.
+            // Either process may greet both.
             let client = db.client().await.unwrap();
             eventually(SOON, "both are welcome", async || {
                 let greeted: Vec<String> = both.iter().flat_map(Child::stdout).collect();
@@ -100,7 +100,7 @@ async fn examples_wait_for_concurrent_table_creation() {
         let db = database(PgVersion::any()).await;
         let (mut making, client) = (db.client().await.unwrap(), db.client().await.unwrap());
         let transaction = making.transaction().await.unwrap();
-        // The other one, which has not committed yet.
+        // The other process, which has not committed yet.
         let make = format!(
             "SELECT pg_advisory_xact_lock(hashtext('{table}')); CREATE TABLE {table} ({columns})"
         );

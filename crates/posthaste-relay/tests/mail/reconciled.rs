@@ -1,5 +1,5 @@
-//! The reconciler of the mail example, as it goes on for long: mails that stay where they are, and
-//! a database that sends it away.
+//! A long-running reconciler of the mail example: mails that stay in a state, and a database that
+//! ends its connection.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::reconcile::{POLL_INTERVAL, Provider, Reconciler};
 use super::{Setup, UnqueryableProvider};
 use crate::support::SOON;
 
-/// Mails that have been in this state for a day, and have no task.
+/// Inserts mails that have been in this state for a day, and have no task.
 async fn waiting(setup: &Setup, state: &str, count: i32) {
     let waiting = "INSERT INTO mail_deliveries
               (delivery_id, recipient, subject, body, state, changed_at)
@@ -32,7 +32,7 @@ async fn stuck_mails_do_not_block_others() {
     for state in ["failed", "unknown"] {
         waiting(&setup, state, 101).await;
     }
-    // Its task is lost: the queue has never heard of it.
+    // Its task is lost: the queue never had it.
     let id = setup.ordered().await;
     let reconciler = setup.reconciler(UnqueryableProvider);
     let mut moved = Vec::new();
@@ -46,7 +46,7 @@ async fn stuck_mails_do_not_block_others() {
     );
 }
 
-/// Who listens for mails now.
+/// Returns the process that listens for mails now.
 async fn listener(client: &Client) -> Option<i32> {
     let listener = "SELECT pid FROM pg_stat_activity
          WHERE datname = current_database() AND query = 'LISTEN mail_deliveries'";
@@ -108,7 +108,7 @@ async fn reconciler_passes_drain_everything_and_run_every_ten_seconds() {
     let pending = ["LLEN", "asynq:{mail}:pending"];
     assert_eq!(setup.redis.ask(&pending).unwrap(), json!(250));
     assert_eq!(POLL_INTERVAL, Duration::from_secs(10));
-    // Nobody tells of a mail whose task is lost.
+    // No notification reports a mail whose task is lost.
     let (reconciler, url) = (
         setup.reconciler(UnqueryableProvider),
         setup.db.url().to_owned(),
@@ -122,7 +122,7 @@ async fn reconciler_passes_drain_everything_and_run_every_ten_seconds() {
     reconciling.abort();
 }
 
-/// One that never has anything.
+/// A provider that has no mail.
 struct Lacking;
 
 impl Provider for Lacking {

@@ -1,4 +1,4 @@
-//! Redis is lost while the mail example works, and comes back.
+//! The mail example while Redis is lost and restored.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -114,7 +114,7 @@ async fn redis_errors_name_the_server_without_its_password() {
     assert!(!error.contains("geheim"), "{error}");
 }
 
-/// What is lost for a few mails in a row is lost for all.
+/// After a few failures in a row the rest of the page would fail too.
 #[tokio::test]
 async fn a_pass_stops_when_redis_is_lost() {
     let test = "a_pass_stops_when_redis_is_lost";

@@ -16,13 +16,13 @@ use super::queue::MAIL;
 use super::{KEPT, Setup};
 use crate::support::{self, SOON};
 
-/// A file of this crate, or of the workspace.
+/// Reads a file of this crate or of the workspace.
 fn file(name: &str) -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(name);
     fs::read_to_string(path).unwrap()
 }
 
-/// The lines of the route's file that say something.
+/// Returns the lines of the route's file without comments and empty lines.
 fn lines() -> Vec<String> {
     let file = file("examples/mail/posthaste.toml");
     let lines = file.lines().map(|line| line.split('#').next().unwrap());
@@ -30,7 +30,7 @@ fn lines() -> Vec<String> {
     lines.filter(|line| !line.is_empty()).collect()
 }
 
-/// What the file says of its only route.
+/// Returns the settings of the file's only route.
 fn route() -> Map<String, Value> {
     let lines = lines();
     assert_eq!(lines[0], "[route.mail]");
@@ -60,7 +60,7 @@ async fn committed_orders_are_relayed_and_mailed() {
     let Some(setup) = Setup::with(test, &KEPT).await else {
         return;
     };
-    // The file that stands beside the example, with the Redis of this test.
+    // The file of the example, with the Redis of this test.
     let mut settings = route();
     settings.insert(
         "to".into(),
@@ -91,7 +91,7 @@ async fn committed_orders_are_relayed_and_mailed() {
         eventually(SOON, "it is sent", sent).await.unwrap();
         let mails = setup.server.effects().unwrap();
         assert_eq!(mails.len(), 1);
-        // asynq notes the end of a task after its handler has returned.
+        // asynq records the end of a task after its handler has returned.
         let completed = async || Ok(setup.task(id) == "completed");
         eventually(SOON, "it is completed", completed)
             .await

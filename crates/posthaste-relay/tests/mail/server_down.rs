@@ -1,4 +1,4 @@
-//! A mail server that is down, and one that puts a mail off again and again.
+//! A mail server that is down, and one that refuses a mail temporarily again and again.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::worker::{Step, Worker};
 use super::{Log, Setup};
 use crate::support::SOON;
 
-/// Its attempts, and why it waits.
+/// Returns its attempts and the reason why it waits.
 async fn attempts(setup: &Setup, id: Uuid) -> (i32, Option<String>) {
     let attempts = "SELECT attempt, reason FROM mail_deliveries WHERE delivery_id = $1";
     let row = setup.client.query_one(attempts, &[&id]).await.unwrap();
@@ -90,7 +90,7 @@ async fn workers_waiting_for_a_mail_server_stop_at_once() {
     tokio::time::timeout(SOON, both).await.unwrap();
 }
 
-/// In how many seconds the task comes back; it does so now.
+/// Returns the delay of the task in seconds, and makes it due now.
 fn pause(setup: &Setup, id: Uuid) -> f64 {
     let retry = "asynq:{mail}:retry";
     let id = id.to_string();
@@ -120,7 +120,7 @@ async fn deferred_mails_back_off_and_fail_after_their_retries() {
         },
         ..setup.worker()
     };
-    // Half of a pause is chance, and Redis counts in whole seconds.
+    // Half of a delay is random, and Redis counts in whole seconds.
     for pauses in [490.0..1001.0, 990.0..2001.0] {
         assert_eq!(worker.step().await.unwrap(), Step::Worked);
         assert_eq!(setup.state(id).await, "queued");

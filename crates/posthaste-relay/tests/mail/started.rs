@@ -1,4 +1,4 @@
-//! Programs of the mail example that start: at once, and beside orders that are open.
+//! Starts of the mail example's programs: at the same time, and while orders are open.
 
 use posthaste_testkit::{PgVersion, eventually};
 use tokio_postgres::Client;
@@ -43,7 +43,7 @@ async fn starting_beside_an_open_transaction_blocks_nobody() {
     let transaction = open.transaction().await.unwrap();
     let order = Deliveries::order(&transaction, "ada@example.com", "Welcome", "Hi.\n");
     let first = order.await.unwrap();
-    // A whole program: it starts, and orders a mail of its own.
+    // A whole program: it starts, and orders a mail.
     let mut other = Child::spawn(&mut command(&["order", "bob@example.com"], Some(&db))).unwrap();
     assert!(other.exit(SOON).await.unwrap().success());
     let client = db.client().await.unwrap();

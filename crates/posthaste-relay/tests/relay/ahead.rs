@@ -1,5 +1,5 @@
-//! Jobs whose route says when the receiver is to run them: handed over ahead where it has a
-//! schedule of its own, kept in Postgres where it has none.
+//! Jobs whose route sets when the receiver runs them: sent ahead to a receiver with a schedule,
+//! else waiting in Postgres.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::rabbitmq::shared;
 use super::redis::KEEPS;
 use crate::support::{SOON, all_done, database, worker};
 
-/// Enqueues a job that is to run so much later, and tells when that is.
+/// Enqueues a job that runs this much later; returns the time.
 async fn enqueue(client: &Client, later: Duration) -> Timestamp {
     let at = Timestamp::now() + later;
     let enqueue =
@@ -32,7 +32,7 @@ async fn start(db: &TestDb, relay: posthaste_relay::RelayBuilder) -> posthaste::
     worker.start().await.unwrap()
 }
 
-/// The only job is rescheduled, with no attempt counted.
+/// Asserts that the only job is rescheduled, with no attempt counted.
 async fn waits_in_postgres(client: &Client) {
     let state = "SELECT state, attempt FROM posthaste.job";
     eventually(SOON, "it is rescheduled", async || {
@@ -47,7 +47,7 @@ async fn waits_in_postgres(client: &Client) {
     assert_eq!(row.get::<_, i32>(1), 0);
 }
 
-/// What this asks becomes true, and not before this time.
+/// Asserts that the condition becomes true, and not before this time.
 async fn is_sent_at(at: Timestamp, is_sent: impl AsyncFn() -> anyhow::Result<bool>) {
     eventually(SOON, "it is sent", async || {
         let is_sent = is_sent().await?;
@@ -71,12 +71,12 @@ async fn jobs_wait_in_postgres_for_receivers_without_a_schedule() {
     relay.stop().await.unwrap();
 }
 
-/// The job is done here before its time, and run there when that has come.
+/// Asserts that the job is done here before its time, and runs at the receiver when it is due.
 async fn runs_when_due(destination: impl Destination, receiver: &Worker) {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     let relay = start(&db, Relay::to(destination)).await;
-    // Long enough for it to be handed over, on a slow machine too.
+    // Long enough to be sent ahead, even on a slow machine.
     let at = enqueue(&client, Duration::from_secs(4)).await;
     all_done(&client).await;
     assert!(Timestamp::now() < at, "it was not handed over ahead");
@@ -104,7 +104,7 @@ async fn sidekiq_holds_scheduled_jobs_until_due() {
     runs_when_due(destination.retry(25), &sidekiq).await;
 }
 
-/// Sidekiq's own schedule would give it retries that its class may not want.
+/// Sidekiq's schedule would set retries that the job's class may not want.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sidekiq_jobs_without_explicit_retries_wait_in_postgres() {
     let name = "sidekiq_jobs_without_explicit_retries_wait_in_postgres";

@@ -1,5 +1,5 @@
-//! asynq: the suite on a real Redis, the keys that its own client leaves, and a real asynq that
-//! runs what it is sent, once.
+//! asynq: the suite on a real Redis, the keys that its own client writes, and a real asynq that
+//! runs each task once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ use crate::support::SOON;
 
 struct Tasks(ProxiedRedis);
 
-/// The fields of a task that are texts or bytes, by their numbers.
+/// Returns the fields of a task that are texts or bytes, by their numbers.
 pub(super) fn fields(redis: &Redis, key: &str) -> HashMap<u64, Vec<u8>> {
-    // As digits, because bytes are not text.
+    // Lua returns hexadecimal digits, because bytes are not text.
     let script = "return (string.gsub(redis.call('HGET', KEYS[1], 'msg'), '.', function(sign) \
                   return string.format('%02x', string.byte(sign)) end))";
     let digits = redis.ask(&["EVAL", script, "1", key]).unwrap();
@@ -75,7 +75,7 @@ impl Subject for Tasks {
     }
 
     fn unacceptable(&self) -> Option<NewJob> {
-        // The type of a task is not blank.
+        // The type of a task must not be blank.
         Some(NewJob::new(" ", &json!({})).unwrap())
     }
 

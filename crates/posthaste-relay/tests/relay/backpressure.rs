@@ -1,4 +1,4 @@
-//! What a relay has in memory while its destination takes nothing.
+//! Jobs in a relay's memory while its destination accepts nothing.
 
 use std::time::{Duration, Instant};
 
@@ -22,8 +22,8 @@ async fn backpressure_counts_no_attempt_and_reduces_the_load() {
     eventually(SOON, "it is offered some", offered)
         .await
         .unwrap();
-    // Four batches at a time, and each time that nothing is taken the next offer comes later. A
-    // relay that does not wait offers all of them in that time.
+    // Four batches at a time, and each refused offer delays the next. A relay that does not wait
+    // offers all of them in that time.
     assert!(since.elapsed() > Duration::from_millis(500));
     let status = relay.status();
     assert!(status.down_since.is_none(), "{status:?}");
@@ -37,7 +37,7 @@ async fn backpressure_counts_no_attempt_and_reduces_the_load() {
     worker.stop().await.unwrap();
 }
 
-/// Also beside one for which no message of its batch has an answer.
+/// Even beside a message that leaves its whole batch without answers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn denied_messages_block_others_only_in_an_ordered_relay() {
     let names = ["denied", "one", "bad", "two", "denied", "three"];

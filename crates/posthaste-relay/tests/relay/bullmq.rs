@@ -1,5 +1,5 @@
-//! BullMQ: the suite on a real Redis, the keys that its own client leaves, and a real BullMQ that
-//! is woken by what it is sent and runs it, once.
+//! BullMQ: the suite on a real Redis, the keys that its own client writes, and a real BullMQ that
+//! is woken by each job and runs it once.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -101,12 +101,12 @@ async fn invalid_bullmq_queue_names_are_rejected_alone() {
     route.stop().await;
 }
 
-/// Without what differs by library and moment, and with texts of JSON as what they say.
+/// Removes values that differ by library and time, and parses JSON in strings.
 fn comparable(keys: Map<String, Value>, id: &str) -> Value {
     let text = Value::from(keys).to_string().replace(id, ID);
     let mut keys: Value = serde_json::from_str(&text).unwrap();
     let meta = keys["bull:mail:meta"].as_object_mut().unwrap();
-    // Its client says its own version.
+    // The client writes its own version.
     meta.remove("version");
     let job = &mut keys[format!("bull:mail:{ID}")];
     for field in ["data", "opts"] {
@@ -152,7 +152,7 @@ async fn redis_state_matches_the_bullmq_client() {
     }
 }
 
-/// The events that the worker has heard of, with the ids of their jobs.
+/// Returns the events that the worker received, with the ids of their jobs.
 fn heard(worker: &Worker) -> Vec<(String, String)> {
     let text = std::fs::read_to_string(worker.path().join("effects.events")).unwrap();
     let lines = text.lines();
@@ -177,7 +177,7 @@ async fn a_real_bullmq_is_woken_and_runs_each_job_once() {
         move |count| redis.ask(&["ZCARD", "bull:mail:completed"]).unwrap() == json!(count)
     };
     let route = Route::to(Again::new(destination, have_run)).await;
-    // It sleeps, for minutes unless it is woken.
+    // The worker sleeps for minutes unless it is woken.
     eventually(SOON, "it sleeps", async || {
         let clients = redis.ask(&["CLIENT", "LIST"])?;
         Ok(clients
@@ -254,7 +254,7 @@ async fn jobs_sent_to_a_paused_queue_run_after_resuming() {
     let destination = BullMq::new(&redis.url(), "mail").unwrap();
     let route = Route::to(Arc::new(destination)).await;
     let length = |list: &str| redis.ask(&["LLEN", &format!("bull:mail:{list}")]).unwrap();
-    // Version 5 has another list for it, and says so.
+    // Version 5 uses another list for it, and records its version.
     for (version, list, other) in [
         (None, "wait", "paused"),
         (Some("bullmq:5.63.0"), "paused", "wait"),

@@ -1,4 +1,4 @@
-//! Celery over RabbitMQ: the suite, and a real Celery that runs what it is sent.
+//! Celery over RabbitMQ: the suite, and a real Celery that runs the tasks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,7 +70,7 @@ impl Subject for Tasks {
     }
 
     async fn refuse_for_now(&self, refuse: bool) -> bool {
-        // It is empty, before and after.
+        // The queue is empty before and after.
         self.hands.delete(&self.queue).await;
         let full = no_room();
         let arguments = if refuse { &full[..] } else { &[] };

@@ -1,5 +1,5 @@
-//! Celery over Redis: the suite on a real Redis, the keys that its own client leaves, and a real
-//! Celery that runs what it is sent.
+//! Celery over Redis: the suite on a real Redis, the keys that its own client writes, and a real
+//! Celery that runs the tasks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ async fn a_key_of_the_wrong_type_affects_one_queue_only() {
     a_conflicting_queue_spares_the_rest_of_its_batch(celery, &tasks.0, "").await;
 }
 
-/// The keys with their kinds of content: of lists how much there is, of sets what.
+/// Returns the comparable content of the keys: the lengths of lists, the members of sets.
 fn comparable(keys: Map<String, Value>) -> BTreeMap<String, Value> {
     let shown = |(key, value): (String, Value)| {
         let value = match key.starts_with("_kombu") {
@@ -134,7 +134,7 @@ async fn a_real_celery_on_redis_runs_each_task() {
     let destination = Celery::redis(&redis.url()).unwrap().queue("mail").expires();
     let have_run = {
         let celery = Arc::clone(&celery);
-        // Each has come twice when the next is sent, but for the last.
+        // Each has arrived twice when the next is sent, except the last.
         move |count| celery.effects().unwrap().len() >= 2 * count - 1
     };
     let route = Route::to(Again::new(destination, have_run)).await;
@@ -146,7 +146,7 @@ async fn a_real_celery_on_redis_runs_each_task() {
     let list = r#"{"args": [1, "two"]}"#;
     let last = route.enqueue("mail.last", list, ", priority => 9").await;
     route.all_done().await;
-    // It knows no duplicates: both have the id, by which `posthaste.inbox` tells them.
+    // Celery detects no duplicates: both have the id, by which `posthaste.inbox` detects them.
     let effects = celery.wait_for(4, SOON).await.unwrap();
     let ids: Vec<&str> = effects.iter().map(|effect| effect.id.as_str()).collect();
     assert_eq!(ids, [&first, &first, &last, &last]);

@@ -1,4 +1,4 @@
-//! What every destination must do, on the real receiver through a proxy: tests of a [`Subject`].
+//! Requirements of every destination, on the real receiver through a proxy: tests of a [`Subject`].
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,46 +14,46 @@ use tokio_postgres::Client;
 use super::held::Held;
 use crate::support::{SOON, all_done, count, database, unfinished, worker};
 
-/// What lies at the receiver.
+/// A message at the receiver.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Received {
-    /// The delivery id, as the receiver can see it.
+    /// The delivery id, as the receiver can read it.
     pub id: String,
     /// The payload, as the receiver's worker would read it.
     pub payload: Value,
 }
 
-/// A real receiver with a namespace of the test's own, through a proxy.
+/// A real receiver with a namespace for the test, through a proxy.
 pub trait Subject: Send + Sync + Sized + 'static {
-    /// Whether the receiver itself drops a message that it has already.
+    /// Whether the receiver itself drops duplicates.
     const DEDUPLICATES: bool;
-    /// The largest payload that it is tried with.
+    /// The largest payload of the tests, in bytes.
     const LARGEST: usize = 1 << 20;
-    /// What a small batch takes at most when each direction takes 100 ms.
+    /// The longest time of a small batch when each direction takes 100 ms.
     const TIME_LIMIT: Duration = Duration::from_secs(1);
 
-    /// Starts it; nothing where this machine lacks it, which has been noted.
+    /// Starts it; `None` if this machine lacks the receiver, which is recorded.
     fn start() -> impl Future<Output = Option<Self>> + Send;
-    /// A destination of its own that sends through the proxy.
+    /// Returns a new destination that sends through the proxy.
     fn destination(&self) -> impl Future<Output = Arc<dyn Destination>> + Send;
     fn proxy(&self) -> &Proxy;
-    /// Lets all that it takes take longer.
+    /// Delays everything that it receives.
     fn delay(&self, by: Duration) {
         self.proxy().delay(by);
     }
-    /// Everything that it was sent and has, in its order.
+    /// Returns all messages that it received and still has, in their order.
     fn received(&self) -> impl Future<Output = Vec<Received>> + Send;
-    /// A job that it refuses for good, if there is one.
+    /// Returns a job that it rejects permanently, if there is one.
     fn unacceptable(&self) -> Option<NewJob> {
         None
     }
-    /// Lets it refuse everything for now, or take messages again. False: it cannot be made to.
+    /// Makes it refuse everything for now, or accept messages again; false if it cannot.
     fn refuse_for_now(&self, _refuse: bool) -> impl Future<Output = bool> + Send {
         async { false }
     }
 }
 
-/// The tests of a destination; after `and` what not every receiver can show, and this one must.
+/// Defines the tests of a destination; `and` adds claims that not every receiver can show.
 macro_rules! conformance {
     ($subject:ty: $($claim:ident),* $(,)?) => {$(
         #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -78,7 +78,7 @@ macro_rules! conformance {
 }
 pub(crate) use conformance;
 
-/// A subject with a database beside it.
+/// A subject and a database.
 struct Setup<S> {
     subject: S,
     db: TestDb,
@@ -111,7 +111,7 @@ impl<S: Subject> Setup<S> {
         self.watched(relay).await.1
     }
 
-    /// With the relay, to ask it how it goes.
+    /// Starts a worker and returns the relay too, to read its status.
     async fn watched(&self, relay: RelayBuilder) -> (Relay, WorkerHandle) {
         let relay = relay.start().await.unwrap();
         let worker = worker(&self.db.pool(2).unwrap()).consumer("sent", relay.clone());
@@ -132,7 +132,7 @@ impl<S: Subject> Setup<S> {
         self.client.query_one(counted, &[]).await.unwrap().get(0)
     }
 
-    /// How often each id has arrived.
+    /// Returns how often each id has arrived.
     async fn arrivals(&self) -> HashMap<String, usize> {
         let mut arrivals = HashMap::new();
         for one in self.subject.received().await {
@@ -141,7 +141,7 @@ impl<S: Subject> Setup<S> {
         arrivals
     }
 
-    /// Each of them has arrived: once where the receiver drops duplicates, else at least once.
+    /// Asserts that each has arrived: once if the receiver drops duplicates, else at least once.
     async fn all_arrived(&self, ids: &[String]) {
         let arrivals = self.arrivals().await;
         for id in ids {
@@ -184,7 +184,7 @@ pub async fn messages_arrive_as_they_were_enqueued<S: Subject>() {
     worker.stop().await.unwrap();
 }
 
-/// Sends everything twice, as after an answer that was lost.
+/// Sends everything twice, as after a lost answer.
 struct Twice(Arc<dyn Destination>);
 
 impl Destination for Twice {
@@ -308,7 +308,7 @@ pub async fn answers_lost_after_acceptance_lose_nothing<S: Subject>() {
     };
     let proxy = setup.subject.proxy();
     let worker = setup.work(setup.relay().await).await;
-    // The connection is there before its answers are lost.
+    // The connection must exist before its answers are lost.
     let mut ids = setup.enqueue(&jobs(1)).await;
     all_done(&setup.client).await;
     proxy.mute();
@@ -330,7 +330,7 @@ pub async fn stopping_amid_a_batch_loses_nothing<S: Subject>() {
     let ids = setup.enqueue(&jobs(240)).await;
     setup.subject.delay(Duration::from_millis(20));
     for _ in 0..3 {
-        // However late it is stopped, others are in flight.
+        // However late it is stopped, other messages are in flight.
         let held = Held::new(setup.subject.destination().await);
         let relay = Relay::to(held).time_limit(2 * SOON).start().await.unwrap();
         let worker = worker(&setup.db.pool(2).unwrap()).shutdown_grace(Duration::from_millis(1));
@@ -362,7 +362,7 @@ pub async fn messages_of_an_ordered_relay_arrive_in_order<S: Subject>() {
     worker.stop().await.unwrap();
 }
 
-/// A late batch comes again, whole or in parts, after no later one; else the order is the lane's.
+/// Late batches may repeat, whole or in parts, after no later one; else the order is the lane's.
 fn is_in_order_but_for_repeats(received: &[String], ids: &[String], batch: usize) {
     let mut arrived = 0;
     for id in received {

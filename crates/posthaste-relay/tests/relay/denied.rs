@@ -1,5 +1,5 @@
-//! Accounts that lack a right at their destination: jobs wait, no attempt is counted, and what is
-//! to be granted is reported.
+//! Accounts that lack a permission at their destination: jobs wait, no attempt is counted, and the
+//! missing permission is reported.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::redis::{KEEPS, all};
 use super::{Setup, enqueue, setup};
 use crate::support::{SOON, all_done, unfinished};
 
-/// A relay of jobs that nobody takes.
+/// A relay whose jobs the destination denies.
 struct Waiting {
     setup: Setup,
     relay: Relay,
@@ -34,7 +34,8 @@ impl Waiting {
         }
     }
 
-    /// Offers them again and again, and counts no attempt.
+    /// Asserts that the jobs are offered repeatedly, that the error has these texts, and that no
+    /// attempt is counted.
     async fn says(&self, texts: &[&str]) {
         let offered = async || {
             let status = self.relay.status();
@@ -79,7 +80,7 @@ async fn a_missing_redis_permission_counts_no_attempt_and_leaks_nothing() {
         redis.ask(&setting).unwrap();
     };
     let url = redis.url().replace("redis://", "redis://app:pw@");
-    // The command that brings a message; one in the middle of a script; the receiver's keys.
+    // The command that adds a message; one in the middle of a script; the receiver's keys.
     for rules in ["~* +@all -lpush", "~* +@all -hset", "~nothing:* +@all"] {
         for destination in all(&url) {
             let is_list = ["sidekiq", "celery"].map(|kind| destination.label().starts_with(kind));
@@ -158,7 +159,7 @@ async fn missing_rabbitmq_permissions_count_no_attempt_and_block_no_other_topic(
     control(&["set_permissions", "-p", "relay", &user, "", ".*", ""]);
     waiting.finish().await;
 
-    // The others of a topic exchange pass, whichever of the batch is refused.
+    // Other messages of a topic exchange pass, whichever of the batch is refused.
     let exchange = "amq.topic";
     for key in ["theirs", &*queue] {
         hands.bind(&queue, exchange, key).await;
@@ -226,7 +227,7 @@ async fn missing_nats_permissions_count_no_attempt_and_block_no_other_subject() 
     super::nats::stream(&hands, "CREATE", "mail", &json!({})).await;
     let nats = || Arc::new(Nats::new(&as_user("app")).unwrap().stream("mail"));
 
-    // Where it may not publish.
+    // The account may not publish to `mail.theirs`.
     let names = [
         "mail.theirs",
         "mail.mine",
@@ -243,7 +244,7 @@ async fn missing_nats_permissions_count_no_attempt_and_block_no_other_subject() 
     server.restart().unwrap();
     waiting.finish().await;
 
-    // Where it hears no answers it does not know whether anything is there.
+    // An account that receives no answers cannot check the server.
     allow(r#"[">"]"#, r#"["nothing"]"#);
     server.restart().unwrap();
     let setup = setup().await;
@@ -264,7 +265,7 @@ async fn missing_nats_permissions_count_no_attempt_and_block_no_other_subject() 
     worker.stop().await.unwrap();
 }
 
-/// The mock of Kafka's client library: it shows what that library does with the answers.
+/// The mock of Kafka's client library shows how that library handles the answers.
 #[cfg(feature = "kafka")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn missing_kafka_permissions_count_no_attempt() {
@@ -322,7 +323,7 @@ async fn failed_smtp_authentication_counts_no_attempt() {
     }
     assert_eq!(server.effects().unwrap().len(), 5 * 6, "each once");
 
-    // A sender of the job's own is that job's affair.
+    // A sender that the job sets concerns that job only.
     let from = Template::parse("{kwargs.from}").unwrap();
     let mapping = Mapping::default().header("from", from);
     let order = json!({ "mail": "553 5.7.1 Sender address rejected" });

@@ -28,7 +28,7 @@ async fn a_duplicate_celery_task_applies_and_confirms_its_effect_once() {
         let celery = Arc::clone(&celery);
         move |count| celery.effects().unwrap().len() >= count
     };
-    // Longer than the test: nothing but the receiver's own word ends the job.
+    // Longer than the test: only the receiver's confirmation ends the job.
     let lease = Duration::from_secs(3600);
     let relay = Relay::to_any(Again::new(destination, have_run));
     let relay = relay.ack(Ack::Confirmed { lease });

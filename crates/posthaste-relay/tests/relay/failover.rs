@@ -1,4 +1,4 @@
-//! Redis servers that take nothing for now, and that are not the ones that do any more.
+//! Redis servers that accept nothing for now, or are no longer the primary.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::support::{SOON, all_done, number};
 
 const COUNTED: &str = "SELECT coalesce(sum(attempt), 0)::bigint FROM posthaste.job";
 
-/// A stable address: each new connection leads to its server of that moment.
+/// A stable address: each new connection leads to the server that is current then.
 struct Stable {
     address: SocketAddr,
     port: Arc<AtomicU16>,
@@ -95,7 +95,7 @@ async fn a_redis_that_answers_probes_but_no_batch_counts_no_attempt() {
     let redis = Redis::start(KEEPS).unwrap();
     for destination in all(&redis.url()) {
         let setup = setup().await;
-        // Room for some of them.
+        // Leaves room for some of them.
         let used = redis.ask(&["INFO", "memory"]).unwrap();
         let used = used.as_str().unwrap().lines();
         let used = used
@@ -145,7 +145,7 @@ async fn redis_backpressure_counts_no_attempt() {
         until_it_says(&route, "NOREPLICAS").await;
         set("min-replicas-to-write", "0");
         route.all_done().await;
-        // It would say first that it is read only.
+        // Otherwise the first error would be that it is read-only.
         set("replica-read-only", "no");
         set("replica-serve-stale-data", "no");
         redis.ask(&["REPLICAOF", "127.0.0.1", "1"]).unwrap();

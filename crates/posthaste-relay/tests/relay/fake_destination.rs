@@ -1,4 +1,4 @@
-//! A destination that does as the test tells it.
+//! A destination whose behaviour the test sets.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -11,17 +11,17 @@ use posthaste_relay::{
     Answer, Destination, Failure, Message, Reason, Relay, RelayBuilder, UnsafeSetting,
 };
 
-/// What the destination does with messages of a kind.
+/// The behaviour of the destination for messages of a name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Does {
     Reject,
-    /// Not this one, for now.
+    /// Refuses this message for now.
     Retry,
-    /// None, for now.
+    /// Refuses every message for now.
     Backpressure,
-    /// The relay's account may not send it.
+    /// Denies the message to the relay's account.
     Deny,
-    /// Takes the whole batch down with it: no message has an answer.
+    /// Fails the whole batch: no message has an answer.
     Break,
     Lose,
     Hang,
@@ -36,7 +36,7 @@ pub(super) struct Inner {
     pub(super) is_down: bool,
     pub(super) unsafe_settings: Vec<UnsafeSetting>,
     pub(super) does: HashMap<&'static str, Does>,
-    /// Names of the messages of each batch that came.
+    /// Names of the messages of each batch that arrived.
     pub(super) batches: Vec<Vec<String>>,
     pub(super) taken: Vec<String>,
     pub(super) ids: Vec<uuid::Uuid>,

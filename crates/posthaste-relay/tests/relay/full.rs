@@ -1,4 +1,4 @@
-//! Brokers that are there and take no more: no probe can see it, and no attempt is counted for it.
+//! Brokers that answer and accept no more: no probe detects it, and no attempt is counted for it.
 
 use posthaste_relay::Relay;
 use posthaste_testkit::eventually;
@@ -72,8 +72,8 @@ async fn a_full_queue_counts_no_attempt_and_blocks_no_other() {
     worker.stop().await.unwrap();
 }
 
-/// A real cluster of one node counts itself as enough, so this is the mock of Kafka's client
-/// library: it shows what that library does with the answer, and no broker's.
+/// A real cluster of one node has enough replicas, so this uses the mock of Kafka's client library:
+/// it shows how that library handles the answer, not how a broker behaves.
 #[cfg(feature = "kafka")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn topics_with_too_few_replicas_count_no_attempt() {
@@ -87,7 +87,7 @@ async fn topics_with_too_few_replicas_count_no_attempt() {
     let setup = setup().await;
     let client = &setup.client;
     enqueue(client, &["few"; 15]).await;
-    // The client tries for this long by itself.
+    // The client itself retries for this long.
     let kafka = Kafka::new(&cluster.bootstrap_servers()).unwrap();
     let kafka = kafka.set("message.timeout.ms", "1000").unwrap();
     let relay = Relay::to(kafka).batch(5).start().await.unwrap();

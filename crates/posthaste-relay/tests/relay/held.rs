@@ -1,4 +1,4 @@
-//! A destination of which one batch is answered; the receiver has the others, and no answer comes.
+//! A destination that answers one batch only; the receiver gets the others, and no answer arrives.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! Kafka: the suite on a real broker, what it refuses, and a consumer that others wrote.
+//! Kafka: the suite on a real broker, records that it refuses, and an independent consumer.
 
 mod mocked;
 
@@ -22,10 +22,10 @@ use super::conformance::{Received, Subject, conformance};
 use super::{enqueue, outcome_of, setup};
 use crate::support::{SOON, all_done, unfinished};
 
-/// Of a broker that is alone.
+/// The replication of a single broker.
 pub(super) const ONE: TopicReplication<'static> = TopicReplication::Fixed(1);
 
-/// Makes a topic: the broker makes none by itself.
+/// Creates a topic: the broker creates none by itself.
 pub(super) async fn create(bootstrap: &str, topic: NewTopic<'_>) {
     let mut config = ClientConfig::new();
     let admin: AdminClient<DefaultClientContext> =
@@ -34,7 +34,7 @@ pub(super) async fn create(bootstrap: &str, topic: NewTopic<'_>) {
     created.unwrap()[0].as_ref().unwrap();
 }
 
-/// Everything in a topic, in its order.
+/// Returns everything in a topic, in its order.
 pub(super) fn records(bootstrap: &str, topic: &str) -> Vec<OwnedMessage> {
     let consumer: BaseConsumer = ClientConfig::new()
         .set("bootstrap.servers", bootstrap)
@@ -59,7 +59,7 @@ pub(super) fn records(bootstrap: &str, topic: &str) -> Vec<OwnedMessage> {
     (0..left).map(record).collect()
 }
 
-/// A record's header of this name.
+/// Returns a record's header of this name.
 pub(super) fn header(record: &OwnedMessage, name: &str) -> String {
     let mut headers = record.headers().unwrap().iter();
     let header = headers.find(|header| header.key == name).unwrap();
@@ -88,7 +88,7 @@ async fn received(bootstrap: &str, topic: &str) -> Vec<Received> {
     read.map(|(one, ..)| one).collect()
 }
 
-/// Sends to a topic of the test's own, whatever the job is called.
+/// Sends to the test's topic, whatever the job's name.
 struct To {
     kafka: Kafka,
     topic: String,
@@ -123,7 +123,7 @@ struct Topic {
 
 impl Subject for Topic {
     const DEDUPLICATES: bool = false;
-    /// With its headers a record is larger than its value, and a topic takes 1 MiB of all.
+    /// A record's headers add to its value, and a topic accepts 1 MiB in total.
     const LARGEST: usize = (1 << 20) - 1000;
 
     async fn start() -> Option<Self> {
@@ -280,7 +280,7 @@ async fn records_are_rejected_individually() {
     let topic = unique("small");
     let new = NewTopic::new(&topic, 1, ONE).set("max.message.bytes", "4000");
     create(&bootstrap, new).await;
-    // What is sent within a second goes in one request.
+    // Records of the same second are sent in one request.
     let kafka = Kafka::new(&bootstrap).unwrap();
     let kafka = kafka.set("linger.ms", "1000").unwrap();
     let message =
@@ -311,7 +311,7 @@ async fn missing_kafka_features_are_refused_at_start() {
         let refused = kafka().set(name, value).err().unwrap().to_string();
         assert!(refused.contains(error), "{refused}");
     }
-    // It would take GSSAPI by default.
+    // Its default mechanism is GSSAPI.
     let kafka = kafka().set("security.protocol", "sasl_plaintext").unwrap();
     let refused = Relay::to(kafka).start().await.err().unwrap().to_string();
     assert!(refused.contains("GSSAPI"), "{refused}");

@@ -1,5 +1,5 @@
-//! Lines: what of the suite holds without a network, on a disk that can be slow and full, and what
-//! becomes of a line that broke off.
+//! Lines: the claims of the suite that need no network, on a disk that can be slow and full, and
+//! interrupted lines.
 
 use std::io;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use super::conformance::{Received, Subject, conformance};
 use super::{enqueue, setup};
 use crate::support::{SOON, all_done};
 
-/// What a disk holds, and how it goes.
+/// The content and the state of a disk.
 #[derive(Default)]
 struct Disk {
     bytes: Vec<u8>,
@@ -26,8 +26,8 @@ struct Disk {
     failures: u32,
 }
 
-/// A file on a disk. As with standard output in tokio, what could not be written is forgotten: to
-/// flush succeeds.
+/// A file on a disk. Like tokio's standard output, it forgets what it could not write: flushing
+/// succeeds.
 #[derive(Default)]
 struct File {
     disk: Arc<Mutex<Disk>>,
@@ -47,12 +47,12 @@ impl AsyncWrite for File {
         if disk.is_full {
             disk.failures += 1;
             if disk.failures == 1 {
-                // It is full in the middle of a line.
+                // It becomes full in the middle of a line.
                 disk.bytes.extend(&bytes[..bytes.len() / 5]);
             }
             return Poll::Ready(Err(io::ErrorKind::StorageFull.into()));
         }
-        // A relay may be stopped in the middle of a line too.
+        // A relay may also be stopped in the middle of a line.
         let half = bytes.len().div_ceil(2);
         disk.bytes.extend(&bytes[..half]);
         let delay = disk.delay;
@@ -85,7 +85,7 @@ impl FileOnDisk {
         }
     }
 
-    /// Whole lines. Others are empty, or broke off, and then the message is there once more.
+    /// Returns the whole lines. Others are empty or interrupted; their messages were written again.
     fn lines(&self) -> Vec<Value> {
         let disk = self.disk.lock().unwrap();
         let lines = disk.bytes.split(|byte| *byte == b'\n');
@@ -130,7 +130,7 @@ impl Subject for FileOnDisk {
     }
 }
 
-// What is written is there, and nobody answers: the other claims are about a network.
+// A written line is stored without an answer; the other claims are about a network.
 conformance!(FileOnDisk:
     messages_arrive_as_they_were_enqueued,
     duplicates_have_the_same_id_and_are_accepted,

@@ -1,4 +1,5 @@
-//! NATS: the suite on a real JetStream, what its streams refuse, and a consumer that others wrote.
+//! NATS: the suite on a real JetStream, messages that its streams refuse, and an independent
+//! consumer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +15,10 @@ use super::conformance::{Received, Subject, conformance};
 use super::{enqueue, outcome_of, setup};
 use crate::support::{SOON, all_done, count, unfinished};
 
-/// The least that is not refused, in nanoseconds.
+/// The shortest duplicate window that is not refused, in nanoseconds.
 const DAY: u64 = 24 * 3600 * 1_000_000_000;
 
-/// JetStream's own interface.
+/// Calls JetStream's API.
 pub(super) async fn api(client: &Client, what: &str, request: &Value) -> Value {
     let subject = format!("$JS.API.{what}");
     let reply = client.request(subject, request.to_string().into()).await;
@@ -42,7 +43,7 @@ struct Stream {
 
 impl Subject for Stream {
     const DEDUPLICATES: bool = true;
-    /// With its headers a message is larger than its payload, and the server takes 1 MiB of all.
+    /// A message's headers add to its payload, and the server accepts 1 MiB in total.
     const LARGEST: usize = (1 << 20) - 1000;
 
     async fn start() -> Option<Self> {
@@ -96,7 +97,7 @@ impl Subject for Stream {
     }
 
     async fn refuse_for_now(&self, refuse: bool) -> bool {
-        // The first takes the one place that there is.
+        // The first message takes the only place.
         if refuse {
             let full = json!({ "discard": "new", "max_msgs": 1 });
             stream(&self.client, "UPDATE", "mail", &full).await;
@@ -142,7 +143,7 @@ async fn a_stream_consumer_reads_duplicates_once() {
         .kind(Template::parse("mails.{name}").unwrap())
         .header("Tenant", Template::text("acme"));
     let destination = Nats::new(&nats.url()).unwrap().stream("mails");
-    // Nobody confirms an effect, so that it is sent a second time.
+    // No effect is confirmed, so the message is sent again.
     let lease = Duration::from_millis(300);
     let relay = Relay::to(destination)
         .mapping(mapping)
@@ -261,7 +262,7 @@ async fn a_leaderless_stream_counts_no_attempt_and_a_missing_one_does() {
     let client = async_nats::connect(cluster[0].url()).await.unwrap();
     let request = json!({ "name": "mail", "subjects": ["mail"], "storage": "file" });
     let mut leader = String::new();
-    // The cluster has no leader of its own at first.
+    // The cluster has no leader at first.
     eventually(SOON, "a stream is created", async || {
         let request = request.to_string().into();
         let Ok(reply) = client.request("$JS.API.STREAM.CREATE.mail", request).await else {
@@ -283,7 +284,7 @@ async fn a_leaderless_stream_counts_no_attempt_and_a_missing_one_does() {
         let message = Message::new(uuid::Uuid::new_v4(), kind, "{}");
         nats.send(&[message]).await.remove(0)
     };
-    // Until the others have noticed it, its answer is late.
+    // The server answers late until the others have noticed it.
     eventually(SOON, "it is known that it has no leader", async || {
         let sent = tokio::time::timeout(Duration::from_secs(2), sent("mail")).await;
         let is_full = |answer: &Answer| {

@@ -1,5 +1,5 @@
-//! Drains take turns: one relay of a queue sends at a time, over all processes, and what it had
-//! comes first when it is gone.
+//! Ordered relays take turns: one relay of a queue sends at a time, over all processes, and its
+//! jobs come first when it is gone.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::fake_destination::FakeDestination;
 use super::{Setup, enqueue, setup};
 use crate::support::{SOON, all_done, hand, number, quick, worker};
 
-/// A reader that takes its time for each batch, and for the answer.
+/// A destination that is slow to receive each batch and to answer.
 struct Slow {
     fake: FakeDestination,
     answers_after: Duration,
@@ -47,10 +47,10 @@ impl Destination for Slow {
     }
 }
 
-/// What a slow relay sends at once.
+/// The batch size of a slow relay.
 const BATCH: usize = 3;
 
-/// An ordered relay to a slow reader, which has sent some of these names.
+/// Starts an ordered relay to a slow destination, and waits until some of these names were sent.
 async fn slow_relay(setup: &Setup, names: &[String]) -> (FakeDestination, WorkerHandle) {
     let fake = FakeDestination::default();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -62,7 +62,7 @@ async fn slow_relay(setup: &Setup, names: &[String]) -> (FakeDestination, Worker
     (fake, worker)
 }
 
-/// Without what came again.
+/// Removes repeated names.
 fn order_of_first_occurrence(taken: Vec<String>) -> Vec<String> {
     let mut seen = HashSet::new();
     taken
@@ -76,7 +76,7 @@ async fn an_ordered_relay_keeps_its_order_after_a_lapsed_lease() {
     let setup = setup().await;
     let all = names(0, 400);
     let (fake, worker) = slow_relay(&setup, &all).await;
-    // The one that has the row locks it for longer than the lease is.
+    // A transaction locks the row for longer than the lease.
     let mut other = setup.db.client().await.unwrap();
     let tx = other.transaction().await.unwrap();
     let lock = "SELECT FROM posthaste.ordered_relay FOR UPDATE";
@@ -92,8 +92,8 @@ async fn an_ordered_relay_keeps_its_order_after_a_lapsed_lease() {
     all_done(&setup.client).await;
     let taken = fake.taken();
     assert_eq!(order_of_first_occurrence(taken.clone()), all);
-    // The batch whose answer was not there when the lease ended comes twice. A machine that stands
-    // still for a second has the relay declared dead too: then more may.
+    // The batch that was unanswered when the lease ended is sent twice. If the machine stalls for a
+    // second, the relay is also declared dead, and more may be repeated.
     let ended = "SELECT count(*) FROM posthaste.worker WHERE stopped_at IS NOT NULL";
     if number(&setup.client, ended).await == 0 {
         assert!(taken.len() <= all.len() + BATCH, "{taken:?}");
@@ -125,7 +125,7 @@ async fn an_ordered_relay_declared_dead_keeps_its_order() {
     let (fake, worker) = slow_relay(&setup, &all).await;
     let first = "SELECT id FROM posthaste.worker WHERE stopped_at IS NULL";
     let first = number(&setup.client, first).await;
-    // Only this one: what comes back under a new number is left alone.
+    // Declares only this worker dead: the relay continues under a new number.
     let rescue = format!(
         "SELECT posthaste.rescue(w.id, w.beat) FROM posthaste.worker w WHERE w.id = {first}"
     );
@@ -144,8 +144,8 @@ async fn an_ordered_relay_declared_dead_keeps_its_order() {
     worker.stop().await.unwrap();
 }
 
-/// Two transactions at once: their rows lie in another order than they are to be sent in, and the
-/// planner knows how few they are.
+/// Enqueues in two concurrent transactions: their rows are stored in another order than they must
+/// be sent in, and the planner knows how few they are.
 async fn enqueue_interleaved(setup: &Setup, first: &[String], second: &[String]) {
     let (mut one, mut other) = (
         setup.db.client().await.unwrap(),
@@ -165,8 +165,8 @@ async fn enqueue_interleaved(setup: &Setup, first: &[String], second: &[String])
     setup.client.batch_execute("ANALYZE").await.unwrap();
 }
 
-/// The answer is dropped with its connection, or the connection falls silent: what the claim took
-/// stays in front of what came after it.
+/// The answer is lost with its connection, or the connection falls silent: claimed jobs stay before
+/// the jobs that came after them.
 async fn lost_claim_answers_keep_the_order(lose: fn(&Proxy, RequestMatcher) -> LostAnswer) {
     let setup = setup().await;
     let server = PgServer::shared(PgVersion::any()).unwrap();
@@ -241,7 +241,7 @@ async fn a_stopping_ordered_relay_drains_and_hands_over_at_once() {
     let setup = setup().await;
     let client = &setup.client;
     let (first, second) = (FakeDestination::default(), FakeDestination::default());
-    // Slow enough to be stopped in the midst of them.
+    // Slow enough to be stopped in the middle.
     let limit = "SELECT posthaste.limit_rate('mail', 500, burst => 20)";
     client.batch_execute(limit).await.unwrap();
     let one = setup.relay(first.relay().ordered(true).batch(3)).await;
@@ -280,7 +280,7 @@ async fn renewing_a_lease_changes_one_row() {
     let first = number(client, until).await;
     let renewed = async || Ok(number(client, until).await > first);
     eventually(SOON, "it is renewed", renewed).await.unwrap();
-    // Somebody else's, who lives: nothing is sent while that is so.
+    // Another live worker holds the lease: nothing is sent.
     let stranger = "UPDATE posthaste.ordered_relay SET until = clock_timestamp() + \
                     interval '1 hour', worker = (SELECT w.id FROM other w)";
     let other = "CREATE TABLE other AS SELECT 0::bigint AS id; WITH w \
@@ -294,10 +294,10 @@ async fn renewing_a_lease_changes_one_row() {
     };
     eventually(SOON, "it is lost", waits).await.unwrap();
     enqueue(client, &["a", "b"]).await;
-    // A poll or two of the relay.
+    // The relay polls once or twice in this time.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(fake.taken().len(), 0);
-    // That one ends in good order: its lease does not matter any more.
+    // The other worker stops cleanly: its lease no longer counts.
     let ends = "UPDATE posthaste.worker SET stopped_at = clock_timestamp(), clean = true \
                 WHERE name = 'other'";
     client.batch_execute(ends).await.unwrap();

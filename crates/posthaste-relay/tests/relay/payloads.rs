@@ -1,5 +1,5 @@
-//! Payloads that are not JSON, resemble it, or were made to be more than a payload: each arrives as
-//! one value, and the envelope around it is what it always is.
+//! Payloads that are not JSON, resemble it, or try to break out of their field: each arrives as one
+//! value, and the envelope around it is unchanged.
 
 mod brokers;
 mod fields;
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::redis::ProxiedRedis;
 use crate::support::{all_done, database, worker};
 
-/// An object as it is written: of a key that appears twice, both.
+/// An object that preserves both values of a key that appears twice.
 struct Pairs(Vec<(String, Box<RawValue>)>);
 
 impl<'de> Deserialize<'de> for Pairs {
@@ -41,7 +41,7 @@ impl<'de> Deserialize<'de> for Pairs {
     }
 }
 
-/// An object that has these keys, each once, in whatever order.
+/// Parses an object that has exactly these keys, each once, in any order.
 fn object(json: &str, keys: &[&str]) -> BTreeMap<String, Box<RawValue>> {
     let Pairs(pairs) = serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {json}"));
     let mut names: Vec<&str> = pairs.iter().map(|(name, _)| name.as_str()).collect();
@@ -56,7 +56,7 @@ fn read<T: serde::de::DeserializeOwned>(json: &RawValue) -> T {
     serde_json::from_str(json.get()).unwrap_or_else(|error| panic!("{error}: {json}"))
 }
 
-/// What is put into the outbox, and what a receiver whose format is JSON reads.
+/// Returns payloads for the outbox, and the value that a receiver of JSON reads.
 fn payloads() -> Vec<(Vec<u8>, Value)> {
     let texts = [
         r#"0],"class":"Charge","retry":false,"args":[666"#,
@@ -102,17 +102,17 @@ fn payloads() -> Vec<(Vec<u8>, Value)> {
     all.chain([lines]).chain(bytes).collect()
 }
 
-/// A text of the database has no NUL.
+/// Returns whether the database stores it as text: valid UTF-8 without NUL.
 pub(super) fn is_text(payload: &[u8]) -> bool {
     !payload.contains(&0) && std::str::from_utf8(payload).is_ok()
 }
 
-/// What was put into the outbox.
+/// A payload in the outbox.
 pub(super) struct Put {
     pub(super) payload: Vec<u8>,
-    /// What a receiver whose format is JSON is to read.
+    /// The value that a receiver of JSON must read.
     pub(super) read: Value,
-    /// As the preview shows it.
+    /// The payload in the preview.
     shown: Box<RawValue>,
 }
 
@@ -123,8 +123,8 @@ struct Line {
 }
 
 impl Put {
-    /// The preview has shown these bytes: JSON as it is, but for line breaks that would end a line,
-    /// a text as one, others as hexadecimal digits.
+    /// Returns whether the preview showed these bytes: JSON unchanged except for line breaks that
+    /// would end a line, text as a string, other bytes as hexadecimal digits.
     pub(super) fn is_shown_as(&self, sent: &[u8]) -> bool {
         let text = std::str::from_utf8(sent).ok().filter(|_| is_text(sent));
         let is_json = |text: &str| serde_json::from_str::<&RawValue>(text).is_ok();
@@ -144,12 +144,12 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Sends all payloads by the outbox over this route; what was put there, by the delivery id.
+/// Sends all payloads by the outbox over this route; returns them by their delivery ids.
 pub(super) async fn sent(settings: Value) -> BTreeMap<String, Put> {
     sent_below(usize::MAX, settings).await
 }
 
-/// As [`sent`], but for what is as large as this.
+/// As [`sent`], without payloads of this size or more.
 async fn sent_below(size: usize, settings: Value) -> BTreeMap<String, Put> {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
@@ -188,8 +188,8 @@ async fn sent_below(size: usize, settings: Value) -> BTreeMap<String, Put> {
     put.collect()
 }
 
-/// Each has arrived as what a receiver is to read, and with the bytes that the preview has shown,
-/// but for line breaks that would end a line.
+/// Asserts that each arrived as the value that a receiver must read, and as the preview showed it,
+/// except for line breaks that would end a line.
 fn all_read(
     mut put: BTreeMap<String, Put>,
     arrived: impl Iterator<Item = (String, Box<RawValue>)>,
@@ -253,7 +253,7 @@ async fn bullmq_receives_any_payload_as_job_data() {
     all_read(put, arrived);
 }
 
-/// Of a task's body, in which nothing else is.
+/// Returns the only argument of a task's body.
 fn only_argument(body: &RawValue) -> Box<RawValue> {
     let [args, kwargs, rest]: [Box<RawValue>; 3] = read(body);
     let nothing = json!({ "callbacks": null, "errbacks": null, "chain": null, "chord": null });
@@ -304,7 +304,7 @@ async fn asynq_receives_any_payload_unchanged() {
     assert_eq!(ids.len(), put.len());
     for id in ids {
         let task = super::asynq::fields(&proxied.redis, &format!("asynq:{{default}}:t:{id}"));
-        // Of a field that is empty nothing is written.
+        // Protobuf omits an empty field.
         let payload = task.get(&2).map_or(&[][..], Vec::as_slice);
         assert!(payload == put[&id].payload, "{}", put[&id].read);
         assert!(put[&id].is_shown_as(payload), "{}", put[&id].read);

@@ -1,5 +1,5 @@
-//! RabbitMQ: the suite on a real one, what it returns, closes and blocks, and a consumer that
-//! others wrote.
+//! RabbitMQ: the suite on a real server, messages that it returns, channels that it closes,
+//! publishers that it blocks, and an independent consumer.
 
 use std::sync::{Arc, OnceLock};
 
@@ -19,14 +19,14 @@ use super::conformance::{Received, Subject, conformance};
 use super::{enqueue, outcome_of, setup};
 use crate::support::{SOON, all_done, database, worker};
 
-/// The virtual host of the relay's tests on the server that all tests share.
+/// Returns the relay's virtual host on the server that all tests share.
 pub(super) fn shared() -> &'static str {
     static URL: OnceLock<String> = OnceLock::new();
     let rabbitmq = receivers::RabbitMq::shared().unwrap();
     URL.get_or_init(|| rabbitmq.url("relay").unwrap())
 }
 
-/// The same URL through a proxy.
+/// Returns the same URL through a proxy.
 pub(super) async fn behind_a_proxy() -> (Proxy, String) {
     let port = receivers::RabbitMq::shared().unwrap().port();
     let proxy = Proxy::start_raw(([127, 0, 0, 1], port).into())
@@ -36,9 +36,9 @@ pub(super) async fn behind_a_proxy() -> (Proxy, String) {
     (proxy, url)
 }
 
-/// What a receiver does with RabbitMQ.
+/// The actions of a receiver at RabbitMQ.
 pub(super) struct Hands {
-    // Its channels live as long as it does.
+    // The channel lives as long as its connection.
     _connection: Connection,
     channel: Channel,
 }
@@ -93,14 +93,14 @@ impl Hands {
         unbound.await.unwrap();
     }
 
-    /// Ends a queue with all that is in it.
+    /// Deletes a queue and its messages.
     pub(super) async fn delete(&self, queue: &str) {
         let options = QueueDeleteOptions::default();
         let deleted = self.channel.queue_delete(queue.into(), options);
         deleted.await.unwrap();
     }
 
-    /// The next message of a queue, which is gone from it then.
+    /// Takes the next message of a queue.
     pub(super) async fn take(&self, queue: &str) -> Option<lapin::message::Delivery> {
         let options = BasicGetOptions { no_ack: true };
         let taken = self.channel.basic_get(queue.into(), options).await.unwrap();
@@ -116,10 +116,10 @@ struct Queue {
     seen: tokio::sync::Mutex<Vec<Received>>,
 }
 
-/// A queue that takes nothing.
+/// A queue that accepts nothing.
 const FULL: &str = "full";
 
-/// What makes a queue take nothing.
+/// Arguments of a queue that accepts nothing.
 pub(super) fn no_room() -> [(&'static str, AMQPValue); 2] {
     let refuse = AMQPValue::LongString("reject-publish".into());
     [
@@ -128,7 +128,7 @@ pub(super) fn no_room() -> [(&'static str, AMQPValue); 2] {
     ]
 }
 
-/// A job that is larger than the server takes.
+/// A job that is larger than the server's limit.
 pub(super) fn too_large() -> NewJob {
     let text = "x".repeat((1 << 20) - 14);
     NewJob::new("mail", &json!({ "text": text })).unwrap()
@@ -356,10 +356,10 @@ async fn a_disk_alarm_stops_the_relay_at_once_without_an_attempt() {
         let all = rabbitmq.control(&["list_connections", "pid"]).unwrap();
         all.lines().filter(|line| line.starts_with('<')).count()
     };
-    // Each batch that was in flight may have met the alarm on a connection of its own.
+    // Each batch in flight may have met the alarm on its own connection.
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     let (accepted, before) = (relay.status().accepted, connections());
-    // As long as the alarm lasts: it is asked again and again, and stays blocked.
+    // During the alarm the broker is probed repeatedly, and stays blocked.
     tokio::time::sleep(std::time::Duration::from_secs(3)).await;
     let status = relay.status();
     assert!(
@@ -369,8 +369,8 @@ async fn a_disk_alarm_stops_the_relay_at_once_without_an_attempt() {
     let counted = "SELECT count(*) FROM posthaste.job WHERE attempt > 0";
     let counted: i64 = client.query_one(counted, &[]).await.unwrap().get(0);
     assert_eq!(counted, 0);
-    // A connection that is closed while it is blocked stays until the alarm is over: asking must
-    // not open one each time.
+    // A connection that is closed while it is blocked remains until the alarm is over: probes must
+    // not open new ones.
     assert!(connections() <= before, "{before} and more connections");
     rabbitmq.set_disk_alarm(false).unwrap();
     all_done(client).await;

@@ -1,4 +1,4 @@
-//! Who reads the receivers' queues, as the receivers themselves tell it.
+//! Readers of the receivers' queues, as the receivers report them.
 
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ async fn rabbitmq_queues_without_a_consumer_are_reported() {
         hands.queue(queue, &[]).await;
     }
     let destination = posthaste_relay::RabbitMq::new(shared()).unwrap();
-    // One that is not there says nothing of the others.
+    // A queue that does not exist must not affect the report of the others.
     let asked = [&queues[..], &["absent".to_owned()]].concat();
     assert_eq!(destination.unread(&asked).await.unwrap(), queues);
     let _consumer = Worker::rabbitmq(shared(), &[&queues[1]]).unwrap();

@@ -1,4 +1,4 @@
-//! What the tests of destinations on Redis share, and what holds for each of them.
+//! Shared parts of the tests of Redis destinations, and claims that hold for each of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,17 +16,17 @@ use tokio_postgres::Client;
 
 use crate::support::{SOON, all_done, database, worker};
 
-/// Redis with settings that keep what it takes.
+/// Settings with which Redis keeps accepted messages.
 pub(super) const KEEPS: &[(&str, &str)] = &[("appendonly", "yes")];
 
-/// A Redis through a proxy.
+/// A Redis server that is reached through a proxy.
 pub(super) struct ProxiedRedis {
     pub(super) redis: Redis,
     pub(super) proxy: Proxy,
 }
 
 impl ProxiedRedis {
-    /// Nothing where this machine has no Redis, which is noted as that of this test.
+    /// Starts it; `None` if this machine has no Redis, which is recorded for this test.
     pub(super) async fn start(test: &str) -> Option<Self> {
         if !are_here(test, &[Receiver::Redis]) {
             return None;
@@ -37,12 +37,12 @@ impl ProxiedRedis {
         Some(Self { redis, proxy })
     }
 
-    /// Its URL through the proxy.
+    /// Returns its URL through the proxy.
     pub(super) fn url(&self) -> String {
         format!("redis://{}/0", self.proxy.address())
     }
 
-    /// What lies in a list, the oldest first: workers take the last.
+    /// Returns the elements of a list, the oldest first: workers take the last.
     pub(super) fn list(&self, key: &str) -> Vec<String> {
         let list = self.redis.ask(&["LRANGE", key, "0", "-1"]).unwrap();
         let mut list: Vec<String> = serde_json::from_value(list).unwrap();
@@ -50,7 +50,7 @@ impl ProxiedRedis {
         list
     }
 
-    /// Leaves it no room for anything, or as much as it wants.
+    /// Leaves it no room for anything, or lifts the limit.
     pub(super) fn is_full(&self, is_full: bool) {
         let most = if is_full { "1" } else { "0" };
         let set = ["CONFIG", "SET", "maxmemory", most];
@@ -58,7 +58,7 @@ impl ProxiedRedis {
     }
 }
 
-/// All keys of a Redis with what lies there, as the captures show it.
+/// Returns all keys of a Redis and their content, in the form of the captures.
 pub(super) fn keys(redis: &Redis) -> Map<String, Value> {
     let ask = |command: &[&str]| redis.ask(command).unwrap();
     let names: Vec<String> = serde_json::from_value(ask(&["KEYS", "*"])).unwrap();
@@ -87,7 +87,7 @@ pub(super) fn keys(redis: &Redis) -> Map<String, Value> {
     names.iter().map(|key| (key.clone(), of(key))).collect()
 }
 
-/// The keys after a case of a capture.
+/// Returns the keys after a case of a capture.
 pub(super) fn captured(capture: &str, case: &str) -> Map<String, Value> {
     let mut capture: Value = serde_json::from_str(capture).unwrap();
     let cases = capture["cases"].as_array_mut().unwrap();
@@ -101,7 +101,7 @@ pub(super) fn captured(capture: &str, case: &str) -> Map<String, Value> {
         .collect()
 }
 
-/// A database with a relay from the queue `m` in it.
+/// A database with a relay for the queue `m`.
 pub(super) struct Route {
     pub(super) client: Client,
     pub(super) relay: Relay,
@@ -152,7 +152,7 @@ impl Route {
     }
 }
 
-/// Sends everything twice, the second time when it has been run.
+/// Sends everything twice, the second time after it was run.
 pub(super) struct Again {
     destination: Arc<dyn Destination>,
     sent: AtomicUsize,
@@ -160,7 +160,7 @@ pub(super) struct Again {
 }
 
 impl Again {
-    /// `have_run` says whether this many have.
+    /// `have_run` returns whether this many have.
     pub(super) fn new(
         destination: impl Destination,
         have_run: impl Fn(usize) -> bool + Send + Sync + 'static,
@@ -227,7 +227,7 @@ async fn unsafe_redis_settings_are_refused_by_name() {
             let refused = relay().start().await.err().unwrap().to_string();
             assert!(refused.contains(&format!("{name}: is ")), "{refused}");
             assert!(relay().allow_unsafe(name).start().await.is_ok());
-            // The one that waits for effects loses nothing with it.
+            // A relay that waits for confirmed effects loses nothing with it.
             let lease = Duration::from_secs(60);
             let done = relay().ack(posthaste_relay::Ack::Confirmed { lease });
             assert!(done.start().await.is_ok());
@@ -289,7 +289,7 @@ async fn a_read_only_redis_counts_as_down() {
     probe(Some("READONLY")).await;
     proxied.redis.ask(&["REPLICAOF", "NO", "ONE"]).unwrap();
     probe(None).await;
-    // And the check leaves no key.
+    // The check leaves no key.
     assert_eq!(proxied.redis.ask(&["DBSIZE"]).unwrap(), json!(0));
 }
 
@@ -337,7 +337,7 @@ async fn secrets_in_addresses_never_leak() {
             "{label}"
         );
         is_silent(&label);
-        // Redis knows no such user.
+        // Redis has no such user.
         let refused = destination.probe().await.unwrap_err();
         assert!(refused.contains("authentication failed"), "{refused}");
         is_silent(&refused);

@@ -1,4 +1,4 @@
-//! Rows of the outbox that refer to a row of another table, read by the relay.
+//! Rows of the outbox that refer to a row of another table, which the relay reads.
 
 use posthaste_relay::{Lines, Relay};
 
@@ -73,7 +73,7 @@ async fn unreadable_references_count_an_attempt_only_if_the_job_is_at_fault() {
             "{kind}: {reason:?}"
         );
     }
-    // The one that wrote the statement can mend it: it is tried again, and uses up attempts.
+    // An operator can correct the statement: the job is retried, and attempts are counted.
     eventually(SOON, "an attempt is counted", async || {
         let outcome = outcome_of(client, "mistaken").await;
         Ok(outcome.is_some_and(|(_, attempt, _)| attempt > 0))
@@ -98,7 +98,7 @@ async fn resolving_references_requires_a_database() {
     assert!(error.contains("resolve: "), "{error}");
 }
 
-/// Rows that cannot be read while somebody says that the server shuts down.
+/// Rows that cannot be read while the server reports that it shuts down.
 const SHUTTING_DOWN: &str = "CREATE TABLE away (id bigint);
     CREATE FUNCTION total_of(id bigint) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN
       IF EXISTS (SELECT FROM away a WHERE a.id = total_of.id) THEN
@@ -125,7 +125,7 @@ async fn an_ordered_relay_keeps_its_order_while_a_row_is_unreadable() {
         .relay(relay.ordered(true).batch(6).resolve("orders", total))
         .await;
     let sent = || fake.with(|inner| inner.payloads.clone());
-    // Asked for again and again: the six of the first batch, then those that are left.
+    // Repeated reads: six for the first batch, then for the rest.
     eventually(SOON, "it is asked for again", async || {
         let asked = client
             .query_one("SELECT last_value FROM asked", &[])

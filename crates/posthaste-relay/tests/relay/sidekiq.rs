@@ -1,5 +1,5 @@
 //! Sidekiq: its wire format byte for byte, the suite on a real Redis, and a real Sidekiq that runs
-//! what it is sent.
+//! the jobs.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl Subject for Queues {
             let mut job: Value = serde_json::from_str(&job).unwrap();
             let id = job["delivery_id"].as_str().unwrap().to_owned();
             assert_eq!(job["jid"], id.replace('-', "")[8..]);
-            // A job without arguments is a call without any.
+            // A job without arguments is a call without arguments.
             let payload = match job["args"].as_array().map(Vec::len) {
                 Some(0) => json!({}),
                 _ => job["args"][0].take(),
@@ -130,7 +130,7 @@ async fn a_real_sidekiq_class_controls_its_own_retries() {
     let redis = Redis::start(KEEPS).unwrap();
     let _sidekiq = Worker::sidekiq(&redis.url(), &["mail"]).unwrap();
     let ask = |command: &[&str]| redis.ask(command).unwrap();
-    // The class itself says that it is not to be retried; then the route says that it is.
+    // The class disables retries; then the route enables them.
     let mut ids = Vec::new();
     for destination in [
         Sidekiq::new(&redis.url()).unwrap(),

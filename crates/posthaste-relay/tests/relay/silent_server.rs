@@ -1,4 +1,4 @@
-//! A server that takes connections and never says a word.
+//! A server that accepts connections and sends nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,7 +27,7 @@ async fn a_silent_server_times_out_and_is_disconnected() {
     let destination = RabbitMq::new(&url).unwrap();
     let silent = destination.probe().await.unwrap_err();
     assert!(silent.contains("no connection within 5 s"), "{silent}");
-    // One that gives up sooner leaks nothing either.
+    // An attempt that is cancelled sooner leaks nothing either.
     let brief = std::time::Duration::from_millis(200);
     for _ in 0..5 {
         assert!(

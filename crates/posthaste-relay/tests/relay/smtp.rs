@@ -1,5 +1,5 @@
-//! SMTP: the suite on a real mail server as far as it can be had without ids that a receiver knows,
-//! and what becomes of mails of which nobody knows.
+//! SMTP: the claims of the suite that hold without the detection of duplicates, on a real mail
+//! server, and mails whose outcome is unknown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ struct Mails {
 
 impl Subject for Mails {
     const DEDUPLICATES: bool = false;
-    // Each mail goes back and forth four times.
+    // Each mail needs four round trips.
     const TIME_LIMIT: Duration = Duration::from_secs(4);
 
     async fn start() -> Option<Self> {
@@ -69,8 +69,7 @@ impl Subject for Mails {
     }
 }
 
-// A lost answer, and a stop in the middle of a mail, use up attempts here: what they do is shown
-// below.
+// A lost answer, and a stop in the middle of a mail, count attempts here: the tests below show it.
 conformance!(Mails:
     messages_arrive_as_they_were_enqueued,
     duplicates_have_the_same_id_and_are_accepted,
@@ -82,7 +81,7 @@ conformance!(Mails:
     jobs_of_one_key_arrive_in_order,
 );
 
-/// The delivery id in a mail's `Message-ID`.
+/// Returns the delivery id in a mail's `Message-ID`.
 fn id(mail: &Effect) -> String {
     let id = mail.id.strip_prefix('<').unwrap();
     id.split_once('@').unwrap().0.to_owned()
@@ -134,7 +133,7 @@ impl Setup {
         }
     }
 
-    /// States, attempts and errors of what is left, in the order of ids.
+    /// Returns the states, attempts and errors of the remaining jobs, ordered by id.
     async fn left(&self) -> Vec<(String, i32, String)> {
         let left = "SELECT state, attempt, coalesce(last_error, '') FROM posthaste.job ORDER BY id";
         let rows = self.client.query(left, &[]).await.unwrap();
@@ -190,7 +189,7 @@ async fn only_the_interrupted_mail_is_ambiguous() {
         return;
     };
     let to = |n: usize| json!({ "to": format!("n{n}@example.com") });
-    // The server takes each mail at once and answers too late.
+    // The server accepts each mail at once and answers too late.
     setup.server.order(&json!({ "delay": 3600 })).unwrap();
     setup.enqueue(&[to(0), to(1)]).await;
     let relay = || {
@@ -247,7 +246,7 @@ async fn a_mail_is_ambiguous_after_its_relay_died() {
     assert_eq!(error, "ambiguous: a relay died while it had it");
     worker.stop().await.unwrap();
     assert_eq!(setup.mails().len(), 0);
-    // The one that decides that it is to be sent after all has the last word.
+    // An operator's redrive overrides the policy.
     let again = "SELECT posthaste.redrive()";
     setup.client.batch_execute(again).await.unwrap();
     let worker = setup
@@ -348,7 +347,7 @@ async fn a_restarted_mail_server_is_reconnected() {
                 .unwrap(),
         }
     }
-    // A connection that rested and was closed meanwhile is nobody's trouble.
+    // An idle connection that the server closed does not count as an outage.
     assert_eq!(relay.status().unavailable, 0);
     worker.stop().await.unwrap();
 }

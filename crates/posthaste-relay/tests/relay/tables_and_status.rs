@@ -1,5 +1,5 @@
-//! What programs written against the articles insert into, what receivers call, and how relays tell
-//! how they go.
+//! Tables that programs insert into as the articles describe, functions that receivers call, and
+//! reports of relays.
 
 use posthaste::WorkerHandle;
 use posthaste_relay::{Ack, RelayState, relays};
@@ -19,7 +19,7 @@ async fn on_each(version: PgVersion) -> (TestDb, Client) {
     (db, client)
 }
 
-/// Relays the one job that there is, and sees it wait for its confirmation.
+/// Relays the only job, until it waits for its confirmation.
 async fn awaited(setup: &Setup) -> (FakeDestination, WorkerHandle) {
     let fake = FakeDestination::default();
     let lease = SOON * 10;
@@ -30,7 +30,7 @@ async fn awaited(setup: &Setup) -> (FakeDestination, WorkerHandle) {
     (fake, worker)
 }
 
-/// What a function says of a delivery.
+/// Returns the answer of a function about a delivery.
 async fn says(client: &Client, call: &str, id: Uuid) -> bool {
     client.query_one(call, &[&id]).await.unwrap().get(0)
 }
@@ -201,7 +201,7 @@ async fn relay_status_reports_failures_rejections_and_silence() {
             Ok(status.accepted == 1 && status.failing_since.is_none())
         };
         eventually(SOON, "it goes", goes).await.unwrap();
-        // As if it had been stopped by a signal: its worker is not declared dead yet.
+        // As after SIGSTOP: its worker is not declared dead yet.
         let earlier = "UPDATE posthaste.relay SET at = at - interval '31 seconds'";
         let silent = async || {
             client.batch_execute(earlier).await?;
@@ -246,7 +246,7 @@ async fn relay_status_is_written_without_updates() {
         let updates = "SELECT coalesce(sum(n_tup_upd + n_tup_del), 0)::bigint \
                        FROM pg_stat_all_tables WHERE relname ~ '^relay_[0-3]$'";
         assert_eq!(number(&client, updates).await, 0);
-        // What is past its hour is emptied.
+        // Rows older than an hour are removed.
         let turn = "UPDATE posthaste.volume SET began_at = began_at - interval '2 hours'; \
                     SELECT posthaste.tidy_history()";
         client.batch_execute(turn).await.unwrap();

@@ -1,4 +1,5 @@
-//! Webhooks: the suite on a real HTTP server, what a request carries, and whom it may not reach.
+//! Webhooks: the suite on a real HTTP server, the content of a request, and addresses that it may
+//! not reach.
 
 mod address_policy;
 mod body;
@@ -34,7 +35,7 @@ impl Hooks {
     }
 }
 
-/// What the tests reach is on this machine.
+/// The tests' servers are on this machine.
 fn address_policy() -> AddressPolicy {
     AddressPolicy::public().allow("127.0.0.1").unwrap()
 }
@@ -44,8 +45,8 @@ fn webhook(url: &str) -> Webhook {
 }
 
 fn client() -> reqwest::ClientBuilder {
-    // Built together with the program, the client knows TLS, and asks for a provider even where it
-    // needs none.
+    // Built together with the program, the client supports TLS, and needs a provider even where it
+    // uses none.
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder()
 }
@@ -162,7 +163,7 @@ impl Setup {
     }
 }
 
-/// Each job says where it goes.
+/// Each job sets its URL.
 fn each(webhook: Webhook) -> RelayBuilder {
     let url = Template::parse("{kwargs.url}").unwrap();
     Relay::to(webhook).mapping(Mapping::default().queue(url))
@@ -195,7 +196,7 @@ async fn requests_are_signed_and_carry_route_and_job_fields() {
     ] {
         assert_eq!(request.header(name), value);
     }
-    // The delivery id is the only one: numbers are given again after a restore.
+    // The delivery id is the only id: a restored database assigns job ids again.
     assert!(!request.headers.contains_key("posthaste-job-id"));
     let reader = standardwebhooks::Webhook::new(SECRET).unwrap();
     reader.verify(&request.body, &request.headers).unwrap();
@@ -217,7 +218,7 @@ async fn a_hanging_endpoint_does_not_block_others() {
             _ => ("good".to_owned(), "hook"),
         };
         let url = match path {
-            // Nobody listens there.
+            // No server listens there.
             "gone" => "http://127.0.0.1:1/".to_owned(),
             path => setup.url(path),
         };
@@ -244,7 +245,7 @@ async fn per_job_addresses_do_not_wait_for_the_route_address() {
     all_done(&setup.client).await;
     assert_eq!(relay.status().down_since, None);
     worker.stop().await.unwrap();
-    // What goes there waits for it.
+    // Messages to the destination's own address wait while it is down.
     let own = Relay::to(webhook("http://nobody.invalid/"));
     let (relay, worker) = setup.work(own).await;
     setup.enqueue("m", &json!({})).await;

@@ -1,4 +1,4 @@
-//! Something of another type lies in Redis where a receiver's queue should be.
+//! A key of another type in place of a receiver's queue in Redis.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::conformance::Subject;
 use super::redis::{ProxiedRedis, Route};
 use crate::support::{SOON, unfinished};
 
-/// What is sent there waits, using up attempts of its own, and arrives when it is gone.
+/// Messages for it wait, count attempts, and arrive when the key is gone.
 pub(super) async fn a_key_of_the_wrong_type_loses_nothing<S: Subject>(
     subject: &S,
     redis: &Redis,
@@ -34,7 +34,7 @@ pub(super) async fn a_key_of_the_wrong_type_loses_nothing<S: Subject>(
     route.stop().await;
 }
 
-/// The same in a batch to several queues: what is sent to the others arrives, once.
+/// In a batch to several queues, messages for the others arrive, once.
 pub(super) async fn a_conflicting_queue_spares_the_rest_of_its_batch(
     destination: Arc<dyn Destination>,
     proxied: &ProxiedRedis,

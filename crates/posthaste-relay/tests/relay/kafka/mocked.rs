@@ -1,5 +1,5 @@
-//! The suite on the mock cluster of Kafka's client library, as far as that goes: it can be had
-//! everywhere, and is what was tried where the ledger names Kafka as not run.
+//! The suite on the mock cluster of Kafka's client library, as far as that supports it: it is
+//! available everywhere, and replaces the broker where the ledger names Kafka as not run.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -17,7 +17,8 @@ use super::{To, received};
 struct Mocked {
     bootstrap: String,
     topic: String,
-    /// Each is answered when it is so. The cluster stays in its own thread, and ends with this.
+    /// Each order is answered when it is done. The cluster runs in its own thread, which ends when
+    /// this sender is dropped.
     orders: Sender<(Order, Sender<()>)>,
 }
 

@@ -1,4 +1,4 @@
-//! The same at brokers and at a mail server, whose messages have a body of any bytes.
+//! The same payloads at brokers and at a mail server, whose messages have a body of any bytes.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,11 @@ use super::super::rabbitmq::{Hands, shared};
 use super::super::{kafka, nats};
 use super::*;
 
-/// What brokers take at most is a little less than 1 MiB, with the headers.
+/// Brokers accept slightly less than 1 MiB, including the headers.
 const LARGEST: usize = 1_000_000;
 
-/// Each has come once, with its bytes, which are those that the preview has shown, and with its
-/// type where the format has one.
+/// Asserts that each arrived once, with the bytes that the preview showed, and with its type if the
+/// format has one.
 fn all_came(
     mut put: BTreeMap<String, Put>,
     arrived: impl IntoIterator<Item = (String, Vec<u8>, Option<String>)>,
@@ -142,7 +142,7 @@ async fn mails_contain_any_payload_as_text_only() {
         "to": to, "queue": "m", "mail_from": "us@example.com", "mail_to": "them@example.com",
     }))
     .await;
-    // A mail has lines, the last of which has an end or has none.
+    // A mail consists of lines, and the last may lack an end.
     let lines = |text: &str| {
         let text = text.replace("\r\n", "\n").replace('\r', "\n");
         text.trim_end_matches('\n').to_owned()

@@ -1,5 +1,5 @@
-//! Texts that jobs bring for the fields beside the payload: each stands in its place as the text
-//! that it is, or the job is refused, at every destination.
+//! Texts that jobs set in fields beside the payload: at every destination each arrives unchanged in
+//! its field, or the job is rejected.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,14 +14,14 @@ use super::super::{asynq, kafka, nats};
 use super::*;
 use crate::support::{SOON, number};
 
-/// In a text of JSON it would end the field and begin others.
+/// Inserted unescaped into a JSON string, it would end the field and begin others.
 const TEXT: &str = r#"a","retry":0,"x":""#;
 
-/// What stands where: destination, field, and the text there.
+/// Texts that arrived: destination, field and text.
 type Stands = Vec<(&'static str, &'static str, String)>;
 
-/// Sends a job that brings the text for its kind, a header, its ordering key and whatever these
-/// settings name; the delivery id, or why it was refused, which the preview shows too.
+/// Sends a job that sets the text as its kind, a header, its ordering key and any other of these
+/// settings. Returns the delivery id, or the reason of its rejection, which the preview shows too.
 async fn sent_with(settings: Value) -> Result<String, String> {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
@@ -41,7 +41,7 @@ async fn sent_with(settings: Value) -> Result<String, String> {
         .as_str()
         .is_some_and(|to| to.starts_with("http"))
     {
-        // A webhook has none.
+        // A webhook has no kind.
         all.remove("kind");
     }
     let names_queue = settings["receiver_queue"] == "{kwargs.k}";
@@ -72,7 +72,7 @@ async fn sent_with(settings: Value) -> Result<String, String> {
     Ok(id)
 }
 
-/// A text in JSON.
+/// Parses a JSON string.
 fn text(json: &RawValue) -> String {
     read(json)
 }
@@ -114,7 +114,7 @@ async fn redis(stands: &mut Stands) {
     let utf8 = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     stands.push(("asynq", "type", utf8(&task[&1])));
     stands.push(("asynq", "queue", utf8(&task[&4])));
-    // An entry of a map: its key, and its value with its length.
+    // A map entry: its key, and its value after its length.
     let header = utf8(&task[&15]);
     let value = header.strip_prefix("\n\u{1}x\u{12}").unwrap();
     stands.push(("asynq", "x", value[1..].to_owned()));
@@ -198,7 +198,7 @@ async fn kafka(stands: &mut Stands) {
     }
     let servers = receivers::Kafka::shared().unwrap().bootstrap();
     let to = format!("kafka://{servers}");
-    // No topic has such a name.
+    // No topic can have such a name.
     sent_with(json!({ "to": to })).await.unwrap_err();
     let topic = unique("fields");
     kafka::create(&servers, NewTopic::new(&topic, 1, kafka::ONE)).await;
@@ -234,11 +234,11 @@ async fn webhook(stands: &mut Stands) {
     let to = format!("http://{}/", listener.local_addr().unwrap());
     let routes = Router::new().fallback(answer);
     tokio::spawn(async move { axum::serve(listener, routes).await });
-    // What TLS there is, is known from here on.
+    // TLS providers must be installed from here on.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let to = json!({ "to": to, "networks": ["127.0.0.1"] });
     sent_with(to.clone()).await.unwrap();
-    // Whether somebody is there may have been asked before.
+    // A probe may have preceded the message.
     let messages = taken.lock().unwrap().clone();
     for message in messages.iter().filter(|one| one.contains_key("webhook-id")) {
         let header = message["x"].to_str().unwrap().to_owned();

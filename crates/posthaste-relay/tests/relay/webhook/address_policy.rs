@@ -1,4 +1,4 @@
-//! Addresses that no webhook may reach unless they are allowed, however they are written.
+//! Addresses that no webhook may reach unless they are allowed, in any notation.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use super::server::Server;
 use super::{Setup, client, each};
 use crate::support::{SOON, all_done, count};
 
-/// Ways to say an address that is not public, or to get around the question.
+/// Notations of addresses that are not public, and attempts to bypass the check.
 const VECTORS: [&str; 54] = [
-    // Loopback, as people and as parsers write it.
+    // Loopback, as people write it and as parsers accept it.
     "http://127.0.0.1:{port}/hook",
     "http://127.0.0.2:{port}/hook",
     "http://127.1:{port}/hook",
@@ -34,11 +34,11 @@ const VECTORS: [&str; 54] = [
     "HTTP://127.0.0.1:{port}/hook",
     "http://[::1]:{port}/hook",
     "http://[0:0:0:0:0:0:0:1]:{port}/hook",
-    // This host, whichever it is.
+    // Any address of this host.
     "http://0:{port}/hook",
     "http://0.0.0.0:{port}/hook",
     "http://[::]:{port}/hook",
-    // An address within another.
+    // Addresses that contain another address.
     "http://[::ffff:127.0.0.1]:{port}/hook",
     "http://[::ffff:7f00:1]:{port}/hook",
     "http://[::127.0.0.1]:{port}/hook",
@@ -48,7 +48,7 @@ const VECTORS: [&str; 54] = [
     "http://[2002:7f00:1::]/hook",
     "http://[2002:c0a8:101::1]/hook",
     "http://[2001:0:4136:e378:8000:63bf:3fff:fdd2]/hook",
-    // Where clouds tell secrets.
+    // Metadata services of clouds, which serve secrets.
     "http://169.254.169.254/latest/meta-data/",
     "http://[::ffff:169.254.169.254]/latest/meta-data/",
     "http://169.254.170.2/v2/credentials",
@@ -56,7 +56,7 @@ const VECTORS: [&str; 54] = [
     "http://192.0.0.192/opc/v2/instance/",
     "http://168.63.129.16/machine",
     "http://[fd00:ec2::254]/latest/meta-data/",
-    // Networks of one's own.
+    // Private networks.
     "http://10.0.0.1/hook",
     "http://172.16.0.1/hook",
     "http://172.31.255.255/hook",
@@ -66,7 +66,7 @@ const VECTORS: [&str; 54] = [
     "http://[fe80::1]/hook",
     "http://[fc00::1]/hook",
     "http://[fec0::1]/hook",
-    // Nobody's and everybody's.
+    // Broadcast, multicast and reserved addresses.
     "http://255.255.255.255/hook",
     "http://224.0.0.1/hook",
     "http://240.0.0.1/hook",
@@ -78,7 +78,7 @@ const VECTORS: [&str; 54] = [
     "http://metadata.example./hook",
 ];
 
-/// Other things than HTTP.
+/// Schemes other than HTTP.
 const SCHEMES: [&str; 4] = [
     "file:///etc/passwd",
     "ftp://127.0.0.1/hook",
@@ -86,7 +86,7 @@ const SCHEMES: [&str; 4] = [
     "unix:/run/docker.sock",
 ];
 
-/// What names mean: the more often they are asked for, the further along the list.
+/// A resolver whose answers change with the number of queries.
 #[derive(Clone, Default)]
 struct Names(Arc<AtomicUsize>);
 
@@ -147,7 +147,7 @@ async fn host_names_are_checked_on_every_connection() {
     let beside = Server::at(([127, 0, 0, 2], port).into()).await;
     let address_policy = AddressPolicy::public().allow("127.0.0.1").unwrap();
     let address_policy = address_policy.names(Names::default());
-    // No connection is cached, so that each request resolves the name.
+    // No connection is reused, so each request resolves the name.
     let webhook = Webhook::to_each(client().pool_max_idle_per_host(0), address_policy).unwrap();
     let (_, worker) = setup.work(each(webhook)).await;
     let url = format!("http://rebinds.example:{port}/hook");

@@ -1,4 +1,4 @@
-//! What the body of a request is, whatever the payload is.
+//! The body of a request for any payload.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::{SECRET, client};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn webhooks_deliver_any_payload_with_its_content_type() {
-    // What TLS there is, is known from here on.
+    // A TLS provider must be installed from here on.
     let _ = client();
     let server = Server::start().await;
     let to = format!("http://{}/hook", server.address());

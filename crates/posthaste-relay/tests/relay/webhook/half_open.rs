@@ -1,4 +1,4 @@
-//! A receiver that takes nothing for a while: messages wait, and one at a time is tried.
+//! A receiver that accepts nothing for a while: messages wait, and one at a time is tried.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 
-/// The attempts of all jobs together.
+/// Returns the attempts of all jobs together.
 async fn attempts(setup: &Setup) -> i64 {
     let counted = "SELECT coalesce(sum(attempt), 0)::bigint FROM posthaste.job";
     setup.client.query_one(counted, &[]).await.unwrap().get(0)
@@ -30,7 +30,7 @@ async fn messages_wait_without_attempts_during_backpressure() {
             async move || Ok(server.refused() >= times)
         };
         eventually(SOON, "it is asked", asked(1)).await.unwrap();
-        // What was in flight, and then one at a time.
+        // The messages in flight, and then one at a time.
         let begun = 2 * 50 * 4;
         let (before, since) = (setup.server.refused(), std::time::Instant::now());
         eventually(SOON, "it is tried again", asked(before + 4))
@@ -54,7 +54,8 @@ async fn messages_wait_without_attempts_during_backpressure() {
     assert_eq!(failed, 0);
 }
 
-/// A receiver that closes the connection of everything but POST, as nginx does with `return 444`.
+/// A receiver that closes the connection of every request except POST, as nginx does with `return
+/// 444`.
 struct NoHead {
     address: String,
     /// Closes the connection of a POST too.
@@ -82,7 +83,7 @@ impl NoHead {
     }
 }
 
-/// Answers one request, or closes.
+/// Answers one request, or closes the connection.
 async fn serve(
     mut stream: TcpStream,
     closes: &AtomicBool,

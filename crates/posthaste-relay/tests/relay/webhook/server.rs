@@ -1,4 +1,4 @@
-//! An HTTP server that does what the path asks for, and keeps what it has taken.
+//! An HTTP server that does what the path names, and records accepted requests.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::Barrier;
 
-/// A request that was taken.
+/// An accepted request.
 #[derive(Clone)]
 pub(super) struct Request {
     pub(super) headers: HeaderMap,
@@ -40,7 +40,7 @@ pub(super) struct Server {
 #[derive(Default)]
 struct Does {
     taken: Mutex<Vec<Request>>,
-    /// Answers everything so.
+    /// The status of every answer, if set.
     refuses: Mutex<Option<StatusCode>>,
     refused: AtomicUsize,
     at_once: AtomicUsize,
@@ -55,7 +55,7 @@ impl Server {
 
     pub(super) async fn at(address: SocketAddr) -> Self {
         let does = Arc::new(Does::default());
-        // Nothing of what is sent is larger than a job's arguments.
+        // No request is larger than a job's arguments.
         let routes = Router::new()
             .route("/{*path}", post(answer))
             .layer(axum::extract::DefaultBodyLimit::disable())
@@ -74,18 +74,18 @@ impl Server {
         self.does.taken.lock().unwrap().clone()
     }
 
-    /// From now on everything is answered with this status; none: as the path asks for.
+    /// Answers everything with this status from now on; `None`: as the path names.
     pub(super) fn answers(&self, status: Option<StatusCode>) {
         *self.does.refuses.lock().unwrap() = status;
         self.does.refused.store(0, Ordering::SeqCst);
     }
 
-    /// How many requests were answered so.
+    /// Returns how many requests were answered with that status.
     pub(super) fn refused(&self) -> usize {
         self.does.refused.load(Ordering::SeqCst)
     }
 
-    /// From now on answers `hold` when this many have come.
+    /// Answers `hold` from now on once this many requests have arrived.
     pub(super) fn holds(&self, requests: usize) {
         *self.does.held.lock().unwrap() = Some(Arc::new(Barrier::new(requests)));
         self.does.most_at_once.store(0, Ordering::SeqCst);
