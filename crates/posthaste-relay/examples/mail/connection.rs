@@ -1,5 +1,5 @@
-//! A connection to Redis that is opened when it is needed, and dropped when anything went wrong on
-//! it: the next call opens another one.
+//! A connection to Redis that opens on demand, and is dropped after any error: the next call opens
+//! another one.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, FromRedisValue, RedisError, ScriptInvocation};
 use tokio::sync::Mutex;
 
-/// For this long an address may swallow packets, or an answer be missing. A lease is far longer.
+/// Timeout of connecting and of an answer. A lease is far longer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Clone)]
@@ -19,7 +19,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects to nobody yet.
+    /// Does not connect yet.
     pub fn new(url: &str) -> Result<Self, Box<dyn Error + Send + Sync>> {
         // The address may hold a password: the error does not repeat it.
         let client = Client::open(url).map_err(|_| "must be redis://host:port/database")?;
@@ -27,8 +27,8 @@ impl Connection {
         Ok(Self { client, open })
     }
 
-    /// The answer to this call. It is sent once: whether a call that failed had effects is not
-    /// known, and a task that it took comes back by its lease.
+    /// Returns the answer to this call. It is sent once: whether a call that failed had effects is
+    /// unknown, and a task that it took returns when its lease expires.
     pub async fn ask<T: FromRedisValue>(
         &self,
         call: &ScriptInvocation<'_>,
@@ -39,7 +39,8 @@ impl Connection {
             .map_err(|error| self.describe(&error))?;
         let answer = call.invoke_async(&mut (*connection).clone()).await;
         if answer.is_err() {
-            // Also when the server refused: after a failover the same address is another server.
+            // The connection is also dropped if the server refused the call: after a failover the
+            // same address is another server.
             self.open
                 .lock()
                 .await
@@ -62,7 +63,7 @@ impl Connection {
         Ok(Arc::clone(open.insert(Arc::new(connection.await?))))
     }
 
-    /// What went wrong and where, without user and password.
+    /// Describes an error and its address, without user and password.
     fn describe(&self, error: &RedisError) -> Box<dyn Error + Send + Sync> {
         let address = self.client.get_connection_info().addr();
         format!("Redis at {address}: {error}").into()

@@ -1,4 +1,4 @@
-//! The table `mail_deliveries`: what is known of each mail.
+//! The table `mail_deliveries`: the known state of each mail.
 
 use std::error::Error;
 
@@ -10,27 +10,27 @@ use uuid::Uuid;
 /// The number of mails read at a time.
 pub const PAGE: usize = 100;
 
-/// What a worker is to do with a task.
+/// The next step of a worker with a task.
 #[derive(Debug, PartialEq)]
 pub enum Begun {
-    /// Send this.
+    /// Sends this mail.
     Mail {
         recipient: String,
         subject: String,
         body: String,
     },
-    /// An attempt before was lost: whether it sent the mail is not known.
+    /// An earlier attempt was lost: whether it sent the mail is unknown.
     Unknown,
-    /// Nothing: it is in this state, or nobody's.
+    /// Nothing to do: the mail is in this state, or was never ordered.
     Over(Option<String>),
 }
 
-/// What became of an attempt.
+/// The outcome of an attempt.
 #[derive(Debug, PartialEq)]
 pub struct Outcome {
     pub state: &'static str,
     pub reason: Option<String>,
-    /// Whether it is one of the mail's attempts: not where nobody could have sent it.
+    /// Whether it counts as an attempt: not if the mail cannot have been sent.
     pub counts: bool,
 }
 
@@ -38,7 +38,7 @@ pub struct Outcome {
 pub struct Open {
     pub id: Uuid,
     pub state: String,
-    /// It has waited for as long as its attempts ask for.
+    /// Whether the delay after its attempts has passed.
     pub is_due: bool,
 }
 
@@ -48,11 +48,11 @@ pub struct OpenQuery {
     pub patience: f64,
     pub retries_failed: bool,
     pub pause: Backoff,
-    /// Those that were looked at since then have had their turn.
+    /// Mails that were checked since this time are skipped.
     pub since: Timestamp,
 }
 
-/// A mail of which nobody knows whether it was sent.
+/// A mail of which it is unknown whether it was sent.
 pub struct Unknown {
     pub id: Uuid,
     pub recipient: String,
@@ -65,15 +65,16 @@ pub struct Unknown {
 pub struct Deliveries(Pool);
 
 impl Deliveries {
-    /// Makes the table where there is none. One that is there is left alone: anyone who changed it
-    /// now would wait for each open order, and everybody else for him.
+    /// Creates the table if it does not exist. An existing table is not changed: a change would
+    /// wait for each open order, and all other statements for the change.
     pub async fn open(pool: Pool) -> Result<Self, Box<dyn Error + Send + Sync>> {
         let mut client = pool.get().await?;
         let transaction = client.transaction().await?;
-        // Those that start at once go one after the other, and the first makes it.
+        // Processes that start at the same time do this one after the other, and the first creates
+        // the table.
         let lock = "SELECT pg_advisory_xact_lock(hashtext('mail_deliveries'))";
         transaction.batch_execute(lock).await?;
-        // The trigger comes last.
+        // The trigger is created last.
         let installed =
             "SELECT EXISTS (SELECT FROM pg_trigger WHERE tgname = 'mail_deliveries_notify'
              AND tgrelid = to_regclass('mail_deliveries'))";
@@ -103,7 +104,7 @@ impl Deliveries {
         Ok(row.get(0))
     }
 
-    /// Before an attempt, which is known by its token from now on.
+    /// Records the beginning of an attempt, which its token identifies.
     pub async fn begin(
         &self,
         id: Uuid,
@@ -126,7 +127,7 @@ impl Deliveries {
         })
     }
 
-    /// What became of the attempt of this token. False: it is not its to say any more.
+    /// Records the outcome of the attempt of this token; false if another attempt has replaced it.
     pub async fn finish(
         &self,
         id: Uuid,
@@ -146,14 +147,14 @@ impl Deliveries {
         Ok(rows == 1)
     }
 
-    /// The database's time.
+    /// Returns the database's time.
     pub async fn now(&self) -> Result<Timestamp, Box<dyn Error + Send + Sync>> {
         let client = self.client().await?;
         let now = client.query_one("SELECT clock_timestamp()", &[]).await?;
         Ok(now.get(0))
     }
 
-    /// Open mails, at most a page; other ones the next time.
+    /// Returns open mails, at most a page; other ones the next time.
     pub async fn list_open(
         &self,
         query: &OpenQuery,
@@ -186,7 +187,7 @@ impl Deliveries {
         Ok(rows.iter().map(open).collect())
     }
 
-    /// Moves a mail on that is in this state. False: it was moved by somebody else.
+    /// Moves a mail from this state; false if another process has moved it.
     pub async fn resolve(
         &self,
         id: Uuid,
@@ -200,7 +201,7 @@ impl Deliveries {
         Ok(rows == 1)
     }
 
-    /// The mails of which nobody knows, the oldest first.
+    /// Returns the mails whose outcome is unknown, the oldest first.
     pub async fn unknown(&self) -> Result<Vec<Unknown>, Box<dyn Error + Send + Sync>> {
         let unknown = include_str!("deliveries/unknown.sql");
         let rows = self.client().await?.query(unknown, &[]).await?;
@@ -214,7 +215,7 @@ impl Deliveries {
         Ok(rows.iter().map(unknown).collect())
     }
 
-    /// What is known of a mail; nothing of one that nobody ordered.
+    /// Returns the state of a mail; `None` if it was never ordered.
     pub async fn state(&self, id: Uuid) -> Result<Option<String>, Box<dyn Error + Send + Sync>> {
         let state = "SELECT state FROM mail_deliveries WHERE delivery_id = $1";
         let row = self.client().await?.query_opt(state, &[&id]).await?;

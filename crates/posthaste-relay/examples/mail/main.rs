@@ -1,5 +1,5 @@
-//! Mails that are ordered in a transaction, carried to an asynq queue by a relay, and sent by
-//! workers: what may go wrong between them is written down, and found.
+//! Mails that are ordered in a transaction, sent to an asynq queue by a relay, and mailed by
+//! workers. Each failure between them is recorded and found.
 //!
 //! ```text
 //! order (your transaction) ──► posthaste ──relay──► asynq queue in Redis ──► worker ──► SMTP
@@ -7,10 +7,10 @@
 //! ```
 //!
 //! `DATABASE_URL=… REDIS_URL=… SMTP_URL=… cargo run -p posthaste-relay --features redis,smtp
-//! --example mail -- work`, as often as you like, and once with `reconcile`; `order ADDRESS` orders
-//! a mail and prints its id. `unknown` lists the mails of which nobody knows whether they were
-//! sent, and `resolve ID sent` or `resolve ID queued` says what you found out of one. MAIL_FROM is
-//! who sends.
+//! --example mail -- work`, in any number of processes, and once with `reconcile`; `order ADDRESS`
+//! orders a mail and prints its id. `unknown` lists the mails of which it is unknown whether they
+//! were sent, and `resolve ID sent` or `resolve ID queued` records the outcome that you found.
+//! MAIL_FROM is the sender.
 //!
 //! The relay is `posthaste relay run --config crates/posthaste-relay/examples/mail/posthaste.toml`:
 //!
@@ -21,8 +21,8 @@
 //! receiver_queue = "mail"
 //! ```
 //!
-//! Without one the reconciler queues what has waited for half a minute. A task that any worker of
-//! asynq completes counts as sent: let nobody else work the queue `mail` who does not send mails.
+//! Without a relay the reconciler queues mails that have waited for half a minute. A task that any
+//! asynq worker completes counts as sent: only workers that send mails may run the queue `mail`.
 #![expect(unreachable_pub, reason = "the parts of an example are for others")]
 #![expect(clippy::print_stdout, reason = "an example talks to people")]
 
@@ -113,7 +113,7 @@ async fn reconcile() -> Result<(), Failure> {
 
 async fn order(address: &str) -> Result<(), Failure> {
     let (subject, body) = ("Welcome", "Nice to have you here.\n");
-    // What a worker would refuse is not ordered.
+    // A mail that a worker would reject is not ordered.
     let mail = worker::mail(Uuid::nil(), address, subject, body);
     let smtp = Smtp::new("smtp://nowhere")?.from(sender());
     if let Some(reason) = smtp.rejects(&mail) {
@@ -182,7 +182,7 @@ fn reconciler(
     })
 }
 
-/// The database, with posthaste's schema and our table.
+/// Opens the database, with posthaste's schema and the example's table.
 async fn open(url: &str) -> Result<(Pool, Deliveries), Failure> {
     let pool = Pool::builder(Manager::new(url.parse()?, NoTls)).build()?;
     let opened = async {
@@ -203,7 +203,7 @@ fn sender() -> String {
     std::env::var("MAIL_FROM").unwrap_or_else(|_| "us@example.com".into())
 }
 
-/// An error with all its causes, each once.
+/// Returns an error with all its causes, each once.
 fn in_full(error: &dyn Error) -> String {
     let (mut text, mut deepest) = (error.to_string(), error);
     while let Some(cause) = deepest.source() {

@@ -1,9 +1,9 @@
-//! An asynq queue, read without asynq: its lists and sets are what they are, so that workers of
-//! both kinds can share them, and asynq's inspector shows what was done.
+//! An asynq queue, read without asynq. Its lists and sets are asynq's, so workers of both kinds can
+//! share it, and asynq's inspector shows the results.
 //!
-//! A task is taken together with a lease, which is renewed while the task is worked. When a worker
-//! is lost, its lease ends and the task goes back to the line. The one that comes back late finds
-//! that the lease is another one and changes nothing.
+//! A task is taken together with a lease, which is renewed while the task runs. When a worker is
+//! lost, its lease expires and the task returns to the queue. A worker that comes back late finds
+//! another lease and changes nothing.
 
 use std::error::Error;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use uuid::Uuid;
 use super::connection::Connection;
 use super::task::Task;
 
-/// asynq's queue of mails: `receiver_queue` in posthaste.toml says the same.
+/// asynq's queue of mails, which is also `receiver_queue` in posthaste.toml.
 pub const MAIL: &str = "mail";
-/// How long a task is a worker's without its saying so again.
+/// How long a worker holds a task without renewing its lease.
 pub const LEASE: Duration = Duration::from_secs(30);
-/// For this long a task that was done is known, and not queued again.
+/// How long a completed task is stored, and not queued again.
 const RETENTION: Duration = Duration::from_secs(24 * 3600);
-/// For this many seconds asynq keeps the counts of a day.
+/// How long asynq stores the counts of a day, in seconds.
 const COUNTED: u32 = 90 * 24 * 3600;
 
 #[derive(Clone)]
@@ -39,21 +39,21 @@ pub struct Lease {
     ends: String,
 }
 
-/// Where a task goes when its run has ended.
+/// The state of a task after a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum End {
-    /// The work is done: its id is known for a day.
+    /// The work is done: its id is stored for a day.
     Completed,
-    /// It is given up here, for this reason: another worker handles it.
+    /// The task ends here, for this reason: another worker handles it.
     Archived(String),
-    /// It failed, for this reason, and comes back after this.
+    /// It failed, for this reason, and returns after this delay.
     Again(Duration, String),
-    /// It comes back after this as if it had not been tried: the reason does not lie with it.
+    /// It returns after this delay without counting an attempt: the task is not the cause.
     Back(Duration, String),
 }
 
 impl Queue {
-    /// Connects to nobody yet.
+    /// Does not connect yet.
     pub fn open(
         url: &str,
         name: &str,
@@ -70,7 +70,7 @@ impl Queue {
         self.lease
     }
 
-    /// The next task, if one waits. An id that is none of ours is archived.
+    /// Takes the next task, if one waits. An invalid id is archived.
     pub async fn take(&self) -> Result<Option<Lease>, Box<dyn Error + Send + Sync>> {
         let script = Script::new(include_str!("queue/take.lua"));
         let mut call = script.prepare_invoke();
@@ -90,7 +90,7 @@ impl Queue {
             return Ok(None);
         };
         let task = match message.is_empty() {
-            // Redis has dropped it, and kept its id.
+            // Redis has dropped the task, but its id exists.
             true => Task::new(known, &self.name, RETENTION),
             false => Task::read(message),
         };
@@ -101,7 +101,7 @@ impl Queue {
         }))
     }
 
-    /// Keeps a task. False: it is somebody else's by now.
+    /// Renews a lease; false if another worker has the task.
     pub async fn renew(&self, lease: &mut Lease) -> Result<bool, Box<dyn Error + Send + Sync>> {
         let script = Script::new(include_str!("queue/renew.lua"));
         let mut call = script.key(self.key("lease"));
@@ -115,7 +115,7 @@ impl Queue {
         Ok(true)
     }
 
-    /// Ends a run. False: it was somebody else's by now, and nothing changed.
+    /// Ends a run; false if another worker had the task, and nothing changed.
     pub async fn end(&self, lease: &Lease, end: End) -> Result<bool, Box<dyn Error + Send + Sync>> {
         let task = lease.task.clone();
         self.settle(&lease.id.to_string(), &lease.ends, task, end)
@@ -160,8 +160,8 @@ impl Queue {
         Ok(self.connection.ask::<u32>(&call).await? == 1)
     }
 
-    /// Brings back what lost workers had, and what is due again. To be called now and then; how
-    /// many came back.
+    /// Returns tasks of lost workers and due retries to the queue; returns their number. Must be
+    /// called periodically.
     pub async fn tend(&self) -> Result<u32, Box<dyn Error + Send + Sync>> {
         let script = Script::new(include_str!("queue/tend.lua"));
         let mut call = script.prepare_invoke();
@@ -172,8 +172,8 @@ impl Queue {
         self.connection.ask(&call).await
     }
 
-    /// Queues a task again, unless its work was done. What it was: `completed`, `archived`,
-    /// `missing`, or on its way.
+    /// Queues a task again unless its work was done. Returns its previous state: `completed`,
+    /// `archived`, `missing`, or that it is queued or running.
     pub async fn again(&self, id: Uuid) -> Result<String, Box<dyn Error + Send + Sync>> {
         let script = Script::new(include_str!("queue/again.lua"));
         let mut call = script.prepare_invoke();

@@ -1,9 +1,9 @@
-//! Three ways to a mail of which nobody knows: ask the provider, queue it again and believe the
-//! queue when it says that the work was done, and be told of it at once instead of looking every
-//! second.
+//! Three methods to resolve a mail whose outcome is unknown: ask the provider, queue the mail again
+//! and trust the queue if it reports that the work was done, and be notified at once instead of
+//! polling every second.
 //!
-//! The queue is believed anyone who it was that completed the task: a mail whose task any other
-//! worker of asynq has completed counts as sent.
+//! The queue does not record which worker completed a task: a mail whose task any other asynq
+//! worker has completed counts as sent.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -20,22 +20,22 @@ use super::queue::Queue;
 
 /// How often mails are polled without a notification.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(10);
-/// Before a mail is sent again of which nobody knows, or that has failed.
+/// Delays before a mail is sent again that failed or whose outcome is unknown.
 pub const RESENDS: Backoff = Backoff {
     base: Duration::from_secs(30),
     cap: Duration::from_secs(3600),
 };
-/// Before what failed is tried again, longer each time.
+/// Delays after failures in a row.
 const PAUSES: Backoff = Backoff {
     base: Duration::from_secs(1),
     cap: Duration::from_secs(30),
 };
-/// After this many failures in a row something is down: the rest of the page waits.
+/// After this many failures in a row a service is probably down: the rest of the page waits.
 const IN_VAIN: u32 = 3;
 
-/// The one that can be asked whether it has a mail, by its Message-ID: many providers can.
+/// A mail provider that can be asked for a mail by its Message-ID, as many can.
 pub trait Provider {
-    /// Whether it has it; nothing when it cannot tell.
+    /// Returns whether it has the mail; `None` if it cannot tell.
     fn has(&self, id: Uuid) -> impl Future<Output = Option<bool>> + Send;
 }
 
@@ -56,12 +56,12 @@ pub struct Reconciler<P> {
     /// After this many seconds a mail that waits may have lost its task, and one that is being sent
     /// its worker.
     pub patience: f64,
-    /// Before a mail is sent again, longer after each attempt: what the provider lacks now it may
-    /// have in a while, and what it never takes is not to be sent at it all the time.
+    /// Delays before a mail is sent again, longer after each attempt: the provider may receive it
+    /// later, and must not be flooded with mails that it never accepts.
     pub resends: Backoff,
-    /// Whether a mail of which nobody knows is sent again: twice rather than never.
+    /// Whether a mail whose outcome is unknown is sent again: at least once.
     pub resends_unknown: bool,
-    /// Whether a mail that was refused is tried again.
+    /// Whether a mail that was rejected is tried again.
     pub retries_failed: bool,
 }
 
@@ -160,14 +160,15 @@ impl<P: Provider> Reconciler<P> {
                 None if mail.is_due && self.resends_unknown => self.queue_again(id, state).await,
                 _ => Ok(false),
             },
-            // The worker that takes it finds out that the one before was lost.
+            // The worker that takes the task detects that the previous one was lost.
             "queued" | "sending" => self.is_queued(id, state).await,
             _ => Ok(false),
         }
     }
 
-    /// First the row, then the queue: a worker that took the task before would find nothing to do.
-    /// Who dies between the two leaves a row that waits without a task, and the next pass finds it.
+    /// Updates the row, then the queue: a worker that took the task before the update would find
+    /// nothing to do. A process that dies between the two leaves a waiting row without a task, and
+    /// the next pass finds it.
     pub async fn queue_again(
         &self,
         id: Uuid,
@@ -178,8 +179,8 @@ impl<P: Provider> Reconciler<P> {
             && self.is_queued(id, "queued").await?)
     }
 
-    /// Sees to it that the mail has a task. A queue that says that this work was done is right:
-    /// only mails that were sent are completed there.
+    /// Ensures that the mail has a task. If the queue reports that its work was done, that is
+    /// right: only mails that were sent are completed there.
     async fn is_queued(&self, id: Uuid, state: &str) -> Result<bool, Box<dyn Error + Send + Sync>> {
         match self.queue.again(id).await?.as_str() {
             "completed" => {
@@ -191,14 +192,14 @@ impl<P: Provider> Reconciler<P> {
     }
 }
 
-/// Once for each doubling of the failures in a row: an outage is no news every time.
+/// Logs once for each doubling of the failures in a row, so that an outage does not fill the log.
 fn record_failure(error: Box<dyn Error + Send + Sync>, failures: u32) {
     if failures.is_power_of_two() {
         tracing::warn!(error, failures, "mails cannot be reconciled; trying again");
     }
 }
 
-/// Ids of mails that fail or become unknown from now on, as long as the client lives.
+/// Returns ids of mails that fail or become unknown from now on, while the client lives.
 pub async fn failed_mails(
     url: &str,
 ) -> Result<(Client, UnboundedReceiver<Uuid>), Box<dyn Error + Send + Sync>> {

@@ -1,5 +1,5 @@
-//! The settings, which come from the environment. All that are missing or wrong are told at once,
-//! and none with its value: it may hold a password.
+//! The settings, from environment variables. All missing or invalid ones are reported at once,
+//! without their values, which may contain a password.
 
 use posthaste_relay::Smtp;
 
@@ -7,7 +7,7 @@ use super::queue::{LEASE, MAIL, Queue};
 
 struct Setting {
     name: &'static str,
-    /// What a value looks like.
+    /// The form of a value.
     form: &'static str,
     is_right: fn(&str) -> bool,
 }
@@ -30,7 +30,7 @@ const SETTINGS: [Setting; 3] = [
     },
 ];
 
-/// The values of these settings, as `of` has them.
+/// Returns the values of these settings, which `of` reads.
 pub fn read<const N: usize>(
     names: [&str; N],
     of: impl Fn(&str) -> Option<String>,

@@ -1,5 +1,5 @@
-//! What asynq keeps of a task: the protobuf of its `TaskMessage`, read and written without asynq.
-//! Fields that nothing is said of here stay as they are.
+//! asynq's form of a task: the protobuf of its `TaskMessage`, read and written without asynq.
+//! Fields that are unknown here remain unchanged.
 
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ const COMPLETED_AT: u64 = 13;
 pub struct Task(Vec<u8>);
 
 impl Task {
-    /// The task of a mail, tried as often as asynq's own client says, and known for this long when
-    /// it is done.
+    /// Creates the task of a mail, with the attempts of asynq's own client, and stored for this
+    /// long once it is done.
     pub fn new(id: Uuid, queue: &str, retention: Duration) -> Self {
         Self::default()
             .with_text(TYPE, "mail:send")
@@ -43,12 +43,12 @@ impl Task {
         &self.0
     }
 
-    /// How often it was tried again.
+    /// Returns how often it was retried.
     pub fn retried(&self) -> u32 {
         self.number(RETRIED).try_into().unwrap_or(u32::MAX)
     }
 
-    /// Whether it may be tried once more.
+    /// Returns whether it may be tried again.
     pub fn may_be_retried(&self) -> bool {
         self.number(RETRIED) < self.number(MAX_RETRY)
     }
@@ -98,13 +98,13 @@ impl Task {
 
 struct Field<'a> {
     number: u64,
-    /// What it says, where that is a number.
+    /// The value, if it is a number.
     value: u64,
-    /// All of it.
+    /// All bytes of the field.
     bytes: &'a [u8],
 }
 
-/// The fields up to what cannot be read.
+/// Returns the fields up to the first that cannot be parsed.
 fn fields(mut rest: &[u8]) -> impl Iterator<Item = Field<'_>> {
     std::iter::from_fn(move || {
         let all = rest;
@@ -129,7 +129,7 @@ fn fields(mut rest: &[u8]) -> impl Iterator<Item = Field<'_>> {
     })
 }
 
-/// A number, seven bits at a time, the lowest first.
+/// Reads a number, seven bits at a time, the lowest first.
 fn take(rest: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {

@@ -1,5 +1,5 @@
-//! Takes tasks and sends their mails. Whatever dies whenever: for each mail, no more are sent than
-//! one and one for each time that somebody said "unknown".
+//! Takes tasks and sends their mails. Whatever process dies at any time, a mail is sent at most
+//! once, plus once for each time that its state became "unknown".
 
 use std::error::Error;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use uuid::Uuid;
 use super::deliveries::{Begun, Deliveries, Outcome};
 use super::queue::{End, Lease, Queue};
 
-/// An empty queue is checked again after this.
+/// Time between two reads of an empty queue.
 const IDLE: Duration = Duration::from_millis(100);
-/// What lies with the server and not with a mail lets it wait for this.
+/// Delay of a mail that waits because of the server.
 const MOMENT: Duration = Duration::from_secs(1);
-/// What Redis or Postgres did not answer is asked again after this.
+/// Delays after Redis or Postgres did not answer.
 const UNANSWERED: Backoff = Backoff {
     base: Duration::from_secs(1),
     cap: Duration::from_secs(10),
 };
-/// Between the attempts of a mail that the server puts off.
+/// Delays between the attempts of a mail that the server refuses temporarily.
 pub const RETRIES: Backoff = Backoff {
     base: Duration::from_secs(30),
     cap: Duration::from_secs(3600),
 };
-/// Between the questions whether a server is back.
+/// Delays between the probes of a server that is down.
 pub const OUTAGE: Backoff = Backoff {
     base: Duration::from_secs(1),
     cap: Duration::from_secs(60),
@@ -44,14 +44,14 @@ pub struct Worker {
     pub outage: Backoff,
 }
 
-/// What came of a check at the queue.
+/// The result of one step at the queue.
 #[derive(Debug, PartialEq)]
 pub enum Step {
     /// No task waits.
     Idle,
     /// A task has ended.
     Worked,
-    /// A task went back to the line, because the mail server is down.
+    /// A task returned to the queue, because the mail server is down.
     Down(String),
 }
 
@@ -90,8 +90,8 @@ impl Worker {
         }
     }
 
-    /// Waits until the mail server answers, for longer each time. That it answers is not that it
-    /// takes a mail: only the one who has seen that begins with a short wait again.
+    /// Waits until the mail server answers, with growing delays. An answer does not show that it
+    /// accepts mails: the delay is reset only after it accepted one.
     async fn outlast(&self, outages: &mut u32) {
         loop {
             tokio::time::sleep(self.outage.after(*outages, fastrand::f64())).await;
@@ -103,7 +103,7 @@ impl Worker {
         }
     }
 
-    /// One task, if one waits.
+    /// Runs one task, if one waits.
     pub async fn step(&self) -> Result<Step, Box<dyn Error + Send + Sync>> {
         self.queue.tend().await?;
         match self.queue.take().await? {
@@ -144,8 +144,8 @@ impl Worker {
             tracing::warn!(%id, reason, "it is {}", outcome.state);
         }
         if let Err(error) = self.deliveries.finish(id, token, &outcome).await {
-            // The queue knows that it was sent, and says so to the one that reconciles. Anything
-            // else is unknown when the lease ends.
+            // The queue records that the mail was sent, and reports it to the reconciler. Any other
+            // outcome is unknown when the lease expires.
             if end == End::Completed {
                 self.queue.end(&lease, end).await?;
             }
@@ -162,7 +162,7 @@ impl Worker {
         Ok(Step::Worked)
     }
 
-    /// Sends, and keeps the task meanwhile.
+    /// Sends, and renews the lease until the mail is sent.
     async fn send(&self, mail: &Message, lease: &mut Lease) -> Answer {
         let batch = std::slice::from_ref(mail);
         let sent = tokio::time::timeout(self.time_limit, self.smtp.send(batch));
@@ -182,7 +182,7 @@ impl Worker {
         }
     }
 
-    /// The one that lost its task finishes all the same: what was begun cannot be taken back.
+    /// A worker that lost its task finishes anyway: a begun mail cannot be withdrawn.
     async fn renew(&self, lease: &mut Lease) {
         let id = lease.id;
         match self.queue.renew(lease).await {
@@ -192,7 +192,7 @@ impl Worker {
         }
     }
 
-    /// What an answer means for the row, and for the task.
+    /// Returns the outcome for the row, and the end for the task.
     fn meaning(&self, answer: Answer, lease: &Lease) -> (Outcome, End) {
         let task = &lease.task;
         let (state, reason, end) = match answer {
@@ -230,7 +230,7 @@ impl Worker {
     }
 }
 
-/// A mail as it is sent.
+/// Returns the message of a mail.
 pub fn mail(id: Uuid, recipient: &str, subject: &str, body: &str) -> Message {
     Message::new(id, "mail:send", body)
         .header("to", recipient)

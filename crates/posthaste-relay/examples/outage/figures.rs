@@ -1,21 +1,21 @@
-//! What requests of a phase came to, as people read it. Pure.
+//! The results of a phase's requests, formatted for people. Pure.
 
 use std::time::Duration;
 
-/// Requests of a phase.
+/// The results of a phase's requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
     pub requests: usize,
     pub failed: usize,
-    /// Of which these had no answer before the caller gave up.
+    /// Failed requests that got no answer before the caller's timeout.
     pub late: usize,
     pub p50: Duration,
     pub p99: Duration,
 }
 
 impl Figures {
-    /// Of requests that took this long, of which this many failed, and this many of these were
-    /// late.
+    /// Computes the results of requests that took this long; this many failed, and of these this
+    /// many were late.
     pub fn of(mut took: Vec<Duration>, [failed, late]: [usize; 2]) -> Self {
         took.sort();
         let at = |percent: usize| {
@@ -32,12 +32,12 @@ impl Figures {
     }
 }
 
-/// In milliseconds.
+/// Formats a time in milliseconds.
 pub fn ms(duration: Duration) -> String {
     format!("{:.1}", duration.as_secs_f64() * 1000.0)
 }
 
-/// The bounds that were not kept, of these, each with what is said then.
+/// Returns the texts of the bounds that were not kept.
 pub fn missed(bounds: impl IntoIterator<Item = (bool, String)>) -> Vec<String> {
     let broken = bounds.into_iter().filter(|(is_kept, _)| !is_kept);
     broken.map(|(_, bound)| bound).collect()

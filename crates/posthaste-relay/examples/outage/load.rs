@@ -1,4 +1,4 @@
-//! Requests at a steady rate, whether answers come or not, and what they came to.
+//! Requests at a steady rate, independent of answers, and their results.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,12 +9,12 @@ use tokio::task::JoinSet;
 
 use crate::figures::Figures;
 
-/// How often each path is asked.
+/// Time between two requests of each path.
 const PERIOD: Duration = Duration::from_millis(25);
-/// A browser gives up after this.
+/// The timeout of a browser.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// What one request came to, in a part of the play.
+/// The result of one request in a part of the run.
 struct Request<P> {
     phase: P,
     path: &'static str,
@@ -32,11 +32,11 @@ pub struct Load<P> {
 }
 
 impl<P: Copy + PartialEq + Send + 'static> Load<P> {
-    /// Asks the service at this address for these paths.
+    /// Sends requests for these paths to the service at this address.
     pub fn on(address: String, paths: &'static [&'static str]) -> Result<Self> {
         Ok(Self {
-            // A connection that rests may be closed just as a request goes out on it: that says
-            // nothing of the service.
+            // An idle connection may be closed just as a request is sent on it, which is not a
+            // failure of the service.
             client: reqwest::Client::builder()
                 .timeout(LIMIT)
                 .pool_max_idle_per_host(0)
@@ -48,12 +48,12 @@ impl<P: Copy + PartialEq + Send + 'static> Load<P> {
         })
     }
 
-    /// From now on this service is asked.
+    /// Sends requests to this service from now on.
     pub fn turn_to(&self, address: String) {
         *locked(&self.address) = address;
     }
 
-    /// Loads all paths until this is over, and waits for the last answer.
+    /// Requests all paths until this future completes, and waits for the last answer.
     pub async fn put<T>(&self, phase: P, until: impl Future<Output = T>) -> T {
         let mut under_way = JoinSet::new();
         let mut beat = tokio::time::interval(PERIOD);
@@ -85,8 +85,8 @@ impl<P: Copy + PartialEq + Send + 'static> Load<P> {
         async move {
             let begun = Instant::now();
             let mut answer = send().await;
-            // The process of this address has gone and another has taken its place: what
-            // stands before a service goes on to that one.
+            // The process at this address ended and another took its place: a load balancer would
+            // use that one.
             if answer.as_ref().is_err_and(reqwest::Error::is_connect) {
                 answer = send().await;
             }
@@ -110,7 +110,7 @@ impl<P: Copy + PartialEq + Send + 'static> Load<P> {
         }
     }
 
-    /// What the requests of a phase for a path came to.
+    /// Returns the results of a phase's requests for a path.
     pub fn figures(&self, phase: P, path: &str) -> Figures {
         let requests = locked(&self.requests);
         let of_these = requests
@@ -122,7 +122,7 @@ impl<P: Copy + PartialEq + Send + 'static> Load<P> {
         Figures::of(took, [failed.count(), late])
     }
 
-    /// How long a request that was due waited for a processor to be sent by, at the most.
+    /// Returns the longest time for which a due request waited for a processor.
     pub fn delay(&self) -> Duration {
         *locked(&self.delay)
     }

@@ -1,12 +1,12 @@
-//! Two outages, each played before a web service that takes requests at a steady rate.
+//! Two outages of a web service that receives requests at a steady rate.
 //!
-//! `outage broker`: the outage that started it all. The service saves annotations and tells
-//! RabbitMQ of each, in two ways side by side, and RabbitMQ raises its disk alarm. `outage search`:
-//! the service saves annotations and indexes them, and the search server is down, in three ways one
-//! after the other.
+//! `outage broker`: the outage that motivated posthaste. The service saves annotations and
+//! publishes each to RabbitMQ, in two ways side by side, and RabbitMQ raises its disk alarm.
+//! `outage search`: the service saves annotations and indexes them, and the search server is down,
+//! in three ways one after the other.
 //!
-//! `make outage` plays both, with servers of its own; `ARGS=600` makes each outage last ten
-//! minutes, `ARGS='search 600'` plays one of them. It prints what was found, and ends well only if
+//! `make outage` runs both with their own servers; `ARGS=600` makes each outage last ten minutes,
+//! `ARGS='search 600'` runs one of them. It prints the findings, and exits with success only if
 //! posthaste lost nothing and kept its bounds.
 #![expect(
     clippy::print_stdout,
@@ -26,14 +26,14 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-/// How long an outage lasts by default.
+/// The default length of an outage.
 const OUTAGE: Duration = Duration::from_secs(120);
-/// The first requests pay for connections and caches.
+/// The time for which the first requests open connections and fill caches.
 const WARM: Duration = Duration::from_secs(3);
-/// The load goes on for this long before and after, at most.
+/// The load continues for at most this long before and after an outage.
 const BESIDE: Duration = Duration::from_secs(20);
 
-/// What a play came to: what was found, and which bounds were not kept.
+/// The result of a run: the findings, and the bounds that were not kept.
 struct Verdict {
     findings: String,
     broken: Vec<String>,
@@ -41,7 +41,7 @@ struct Verdict {
 
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
-    // The client of HTTP asks for one, whatever it calls.
+    // The HTTP client needs a TLS provider, even for plain HTTP.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -76,7 +76,7 @@ async fn main() -> Result<ExitCode> {
     })
 }
 
-/// How long the load is checked before and after an outage of this length.
+/// Returns how long the load is measured before and after an outage of this length.
 fn beside(outage: Duration) -> Duration {
     (outage / 6).clamp(WARM, BESIDE)
 }

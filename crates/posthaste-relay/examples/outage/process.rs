@@ -1,5 +1,5 @@
-//! The other processes of a play: this program in other roles, and what a web service does whatever
-//! it serves.
+//! The other processes of a run: this program in other roles, and the common parts of its web
+//! services.
 
 use std::process::Command;
 use std::time::Duration;
@@ -14,25 +14,25 @@ use tokio::net::TcpListener;
 use tokio_postgres::NoTls;
 
 pub const SOON: Duration = Duration::from_secs(60);
-/// How long requests may go on after the service was told to end.
+/// How long requests may continue after the service was asked to end.
 const GRACE: Duration = Duration::from_secs(10);
-/// This many connections a service has.
+/// The number of a service's database connections.
 const CONNECTIONS: usize = 8;
 
-/// This program in another role.
+/// Returns this program in another role.
 pub fn role(play: &str, role: &str) -> Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args([play, role]);
     Ok(command)
 }
 
-/// Where a service listens that was just started.
+/// Returns the address of a service that was just started.
 pub async fn address(service: &mut Child) -> Result<String> {
     let error = service.line("listens at ", SOON).await?;
     Ok(error.trim_start_matches("listens at ").to_owned())
 }
 
-/// Has a child end in order.
+/// Ends a child cleanly.
 pub async fn end(child: &mut Child) -> Result<()> {
     child.terminate()?;
     let status = child.exit(SOON).await?;
@@ -40,14 +40,13 @@ pub async fn end(child: &mut Child) -> Result<()> {
     Ok(())
 }
 
-/// Connections to the database of the play.
+/// Returns connections to the database of the run.
 pub fn pool() -> Result<Pool> {
     let manager = Manager::new(std::env::var("DATABASE_URL")?.parse()?, NoTls);
     Ok(Pool::builder(manager).max_size(CONNECTIONS).build()?)
 }
 
-/// Serves until it is stopped. Then it first takes no more requests, and finishes those that it
-/// has.
+/// Serves until it is stopped. Then it accepts no more requests, and finishes the pending ones.
 pub async fn serve(routes: Router) -> Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let signal = posthaste::signal();
@@ -65,7 +64,7 @@ pub async fn serve(routes: Router) -> Result<()> {
     Ok(())
 }
 
-/// What the user sees when an annotation could not be saved.
+/// The error that a user gets when an annotation could not be saved.
 pub struct Failed(anyhow::Error);
 
 impl<E: Into<anyhow::Error>> From<E> for Failed {

@@ -1,4 +1,4 @@
-//! The one that waits for messages at the other side: when that of each annotation arrived.
+//! The receiver of messages, which records when that of each annotation arrived.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,7 +31,7 @@ struct Saved {
 }
 
 impl Listener {
-    /// Declares both queues and takes what comes.
+    /// Declares both queues and consumes them.
     pub async fn at(broker: &str) -> Result<Self> {
         let connection = Connection::connect(broker, ConnectionProperties::default()).await?;
         let arrivals = Arc::default();
@@ -54,7 +54,7 @@ impl Listener {
         }
     }
 
-    /// How many of these annotations were saved, and nobody heard of them.
+    /// Returns how many of these saved annotations had no message.
     pub fn missed(&self, way: Way, saved: &[i64]) -> usize {
         let all = self.all();
         let of_way = all.iter().filter(|one| one.way == way);
@@ -62,9 +62,9 @@ impl Listener {
         saved.iter().filter(|id| !heard.contains(id)).count()
     }
 
-    /// When posthaste's first message of an annotation that was saved after this one arrived. Those
-    /// of annotations that are older than the outage may lie at a broker that is blocked, and come
-    /// by themselves.
+    /// Returns when posthaste's first message of an annotation that was saved after this one
+    /// arrived. Messages of older annotations may wait at the blocked broker, and arrive without
+    /// the relay.
     pub fn first_beyond(&self, annotation: i64, since: Instant) -> Option<Duration> {
         let all = self.all();
         let beyond = all
@@ -115,7 +115,8 @@ async fn listen(
     })
 }
 
-/// A publisher that hears when the alarm is over: the tool that ends it takes a while itself.
+/// Returns a publisher that is notified when the alarm is over: the tool that ends it takes a while
+/// itself.
 pub async fn witness(broker: &str) -> Result<impl Future<Output = Result<Instant>>> {
     let connection = Connection::connect(broker, ConnectionProperties::default()).await?;
     let mut events = connection.events_listener().boxed();

@@ -1,9 +1,9 @@
-//! The outage that started it all: RabbitMQ raises its disk alarm for minutes, while a web service
-//! saves annotations and tells of each. The old way saves, commits, and then publishes. The new way
-//! enqueues in the transaction that saves, and a relay publishes.
+//! The outage that motivated posthaste: RabbitMQ raises its disk alarm for minutes, while a web
+//! service saves annotations and publishes a message for each. The old way saves, commits, and then
+//! publishes. The new way enqueues in the transaction that saves, and a relay publishes.
 //!
-//! Both ways are played side by side in one run, by one service, which is replaced in the middle of
-//! the outage, as people do who hope that it helps.
+//! Both ways run side by side, in one service that is replaced in the middle of the outage, as
+//! operators do in the hope that it helps.
 
 mod listener;
 pub mod relay;
@@ -23,7 +23,7 @@ use crate::{Verdict, WARM, beside, figures};
 use listener::Listener;
 use verdict::{Findings, Way};
 
-/// A part of the play.
+/// A part of the run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
     Warm,
@@ -32,10 +32,10 @@ enum Phase {
     After,
 }
 
-/// What is asked of the service: the old way and the new one.
+/// The paths of the service: the old way and the new one.
 const WAYS: [&str; 2] = [Way::Old.name(), Way::Posthaste.name()];
 
-/// Plays the outage and says how it went.
+/// Runs the outage and returns its findings.
 pub async fn play(outage: Duration) -> Result<Verdict> {
     println!("{} s of disk alarm at RabbitMQ", outage.as_secs());
     let findings = Stage::set().await?.play(outage).await?;
@@ -45,7 +45,7 @@ pub async fn play(outage: Duration) -> Result<Verdict> {
     })
 }
 
-/// The servers, and who listens at the other side.
+/// The servers, and the receiver of messages.
 struct Stage {
     rabbitmq: RabbitMq,
     broker: String,
@@ -116,7 +116,7 @@ impl Stage {
         })
     }
 
-    /// Another service takes over from this one, which ends when it has served whom it serves. The
+    /// Starts another service in place of this one, which ends after its last request. Returns the
     /// last annotation before that.
     async fn replace(&self, service: &mut Child, load: &Load<Phase>) -> Result<i64> {
         let saved = self.saved(Way::Posthaste).await?;
@@ -126,7 +126,7 @@ impl Stage {
         saved.last().copied().context("nothing was saved")
     }
 
-    /// A service, and where it listens.
+    /// Starts a service; returns it and its address.
     async fn serve(&self) -> Result<(Child, String)> {
         let mut service = self.child("service")?;
         let address = process::address(&mut service).await?;
@@ -141,7 +141,7 @@ impl Stage {
         )
     }
 
-    /// Waits until everything has arrived that ever will.
+    /// Waits until every message has arrived that can.
     async fn settle(&self) -> Result<()> {
         let client = self.database.client().await?;
         let relayed = async || {
@@ -153,7 +153,7 @@ impl Stage {
         Ok(())
     }
 
-    /// What was saved in this way, in its order.
+    /// Returns the annotations that were saved in this way, in their order.
     async fn saved(&self, way: Way) -> Result<Vec<i64>> {
         let saved = "SELECT id FROM annotation WHERE way = $1 ORDER BY id";
         let client = self.database.client().await?;
@@ -162,11 +162,11 @@ impl Stage {
     }
 }
 
-/// What a child has used of a processor.
+/// Returns the processor time that a child has used.
 fn processor_time(child: &Child) -> Result<Duration> {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.pid()))?;
     let (_, fields) = stat.rsplit_once(')').context("no name")?;
-    // Its own and the kernel's, in hundredths of a second; the state comes first.
+    // User and system time in hundredths of a second; the state is the first field.
     let ticks = fields.split_whitespace().skip(11).take(2);
     let ticks: Vec<u64> = ticks.map(str::parse).collect::<Result<_, _>>()?;
     Ok(Duration::from_millis(ticks.iter().sum::<u64>() * 10))

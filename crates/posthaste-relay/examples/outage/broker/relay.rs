@@ -1,4 +1,4 @@
-//! The relay, in a process of its own as people would run it.
+//! The relay in a separate process, as in production.
 
 use anyhow::Result;
 use deadpool_postgres::{Manager, Pool};

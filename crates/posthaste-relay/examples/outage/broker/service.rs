@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 use super::verdict::Way;
 use crate::process::{self, Failed};
 
-/// How long the old way waits for the broker until it gives a message up.
+/// How long the old way waits for the broker before it drops a message.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 struct Service {
@@ -25,7 +25,7 @@ struct Service {
     link: Mutex<Option<Arc<BrokerConnection>>>,
 }
 
-/// The old way's connection, made anew after each failure.
+/// The old way's connection, which is replaced after each failure.
 struct BrokerConnection {
     _connection: Connection,
     channel: Channel,
@@ -46,8 +46,8 @@ pub async fn run() -> Result<()> {
     Ok(())
 }
 
-/// Saved, committed, and then published. A message that the broker does not take is given up: the
-/// user is told that all is well, as the annotation is saved, and nobody else will ever hear of it.
+/// Saves, commits, and then publishes. A message that the broker does not accept is dropped: the
+/// user gets a success, because the annotation is saved, and no receiver ever gets the message.
 async fn old(State(service): State<Arc<Service>>, body: String) -> Result<String, Failed> {
     let client = service.pool.get().await?;
     let id = insert(&**client, Way::Old, &body).await?;
@@ -58,7 +58,7 @@ async fn old(State(service): State<Arc<Service>>, body: String) -> Result<String
     Ok(id.to_string())
 }
 
-/// Saved and enqueued in one transaction: both or neither.
+/// Saves and enqueues in one transaction: both or neither.
 async fn new(State(service): State<Arc<Service>>, body: String) -> Result<String, Failed> {
     let mut client = service.pool.get().await?;
     let tx = client.transaction().await?;
@@ -76,13 +76,13 @@ async fn insert(client: &impl tokio_postgres::GenericClient, way: Way, body: &st
 }
 
 impl Service {
-    /// Publishes, within the time that there is for it.
+    /// Publishes within the time limit.
     async fn publish(&self, id: i64) -> Result<()> {
         let link = self.link().await?;
         let published = tokio::time::timeout(PATIENCE, link.publish(id)).await;
         let outcome = published.map_err(Into::into).flatten();
         if outcome.is_err() {
-            // The next one tries another connection, unless somebody has made one already.
+            // The next request opens another connection, unless one was opened already.
             let mut open = self.link.lock().await;
             open.take_if(|open| Arc::ptr_eq(open, &link));
         }

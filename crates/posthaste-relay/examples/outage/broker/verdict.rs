@@ -1,11 +1,11 @@
-//! What was found, side by side, and whether posthaste stayed within its bounds. Pure.
+//! The findings, side by side, and whether posthaste kept its bounds. Pure.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::figures::{Figures, missed, ms};
 
-/// How an annotation is saved and told of.
+/// How an annotation is saved and published.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Way {
     Old,
@@ -20,7 +20,7 @@ impl Way {
         }
     }
 
-    /// Where its messages go.
+    /// Returns the queue of its messages.
     pub fn queue(self) -> &'static str {
         match self {
             Self::Old => "annotations.old",
@@ -29,17 +29,17 @@ impl Way {
     }
 }
 
-/// The result; of two, the first is the old way's.
+/// The result; of each pair, the first is the old way's.
 pub struct Findings {
     pub saved: [usize; 2],
     pub lost: [usize; 2],
     pub before: [Figures; 2],
     pub outage: [Figures; 2],
-    /// Of one core, during the outage.
+    /// The relay's share of one core during the outage.
     pub relay_share: f64,
-    /// For how long a request that was due was not sent, as there was no processor for it.
+    /// The longest time for which a due request was not sent, because no processor was free.
     pub delay: Duration,
-    /// After the end of the alarm; none: never.
+    /// The time after the end of the alarm; `None`: never.
     pub drain_began: Option<Duration>,
 }
 
@@ -49,7 +49,7 @@ const SHARE: f64 = 0.05;
 const DRAIN: Duration = Duration::from_secs(2);
 
 impl Findings {
-    /// The bounds that posthaste did not keep.
+    /// Returns the bounds that posthaste did not keep.
     pub fn broken(&self) -> Vec<String> {
         let [_, lost] = self.lost;
         let ([_, before], [_, outage]) = (self.before, self.outage);

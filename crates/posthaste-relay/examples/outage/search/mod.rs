@@ -1,11 +1,11 @@
 //! The search server is down for minutes, while a web service saves annotations, each with its
-//! index job, and indexes them directly. The request pays for that with the time budget of the
-//! direct write at most; what is not indexed waits in Postgres as a job, and a sync does it when
+//! index job, and indexes them directly. The request pays at most the time budget of the direct
+//! write; annotations that are not indexed wait in Postgres as jobs, and a sync indexes them when
 //! the server is back.
 //!
-//! It is down in three ways, a third of the time each: connections are half open, so that nothing
-//! comes through and nobody is told; the server gets what it is sent and its answers are lost; it
-//! is stopped and connections are refused. The first two are those that cost the budget.
+//! It is down in three ways, a third of the time each: connections are half open, so that no bytes
+//! pass and no end is notified; the server receives requests and its answers are lost; it is
+//! stopped and connections are refused. The first two cost the whole budget.
 
 pub mod service;
 pub mod sync;
@@ -31,14 +31,14 @@ use verdict::{Findings, Part, Phase};
 const PATHS: [&str; 1] = ["annotation"];
 /// The synced table, and the alias of its index.
 const NAME: &str = "annotation";
-/// The variables that tell the other processes where the search server is, and the period of the
-/// sync in milliseconds.
+/// The environment variables with the URL of the search server, and with the period of the sync in
+/// milliseconds.
 const SEARCH_URL: &str = "SEARCH_URL";
 const PERIOD: &str = "SYNC_PERIOD_MS";
-/// Longer than whatever is left of an outage takes.
+/// A timeout that exceeds every remaining step of an outage.
 const LONG: Duration = Duration::from_secs(900);
 
-/// Plays the outage and says how it went.
+/// Runs the outage and returns its findings.
 pub async fn play(outage: Duration) -> Result<Verdict> {
     println!("{} s without the search server", outage.as_secs());
     let findings = Stage::set(outage).await?.play(outage).await?;
@@ -48,7 +48,7 @@ pub async fn play(outage: Duration) -> Result<Verdict> {
     })
 }
 
-/// The index, as every process of the play has it.
+/// Returns the index that all processes of the run use.
 fn index() -> Result<Elastic> {
     index_at(&std::env::var(SEARCH_URL)?)
 }
@@ -72,7 +72,7 @@ struct Stage {
 
 impl Stage {
     async fn set(outage: Duration) -> Result<Self> {
-        // The usual minute where the outage lasts ten; shorter as the outage is.
+        // The usual minute if the outage lasts ten; shorter for shorter outages.
         let period = (outage / 10).clamp(Duration::from_secs(1), Duration::from_secs(60));
         let search = Arc::new(spawn_blocking(|| OpenSearch::start(&[])).await??);
         let proxy = Proxy::start_raw(([127, 0, 0, 1], search.port()).into()).await?;
@@ -137,8 +137,8 @@ impl Stage {
         })
     }
 
-    /// Lets the search server be down in this way for this long; after the last of them it is back.
-    /// How many jobs wait in the end.
+    /// Makes the search server unavailable in this way for this long; after the last way it is
+    /// back. Returns the number of jobs that wait at the end.
     async fn down(&self, phase: Phase, lasting: Duration) -> Result<i64> {
         let search = Arc::clone(&self.search);
         match phase {
@@ -162,7 +162,7 @@ impl Stage {
         Ok(jobs)
     }
 
-    /// How many jobs there are, up to this one.
+    /// Returns how many jobs exist, up to this one.
     async fn jobs(&self, last: i64) -> Result<i64> {
         let count = "SELECT count(*) FROM posthaste.job WHERE id <= $1";
         Ok(self.client.query_one(count, &[&last]).await?.get(0))
@@ -173,10 +173,10 @@ impl Stage {
         Ok(self.client.query_one(last, &[]).await?.get(0))
     }
 
-    /// Waits until there is no job any more, up to this one.
+    /// Waits until no job is left, up to this one.
     async fn drained(&self, last: i64) -> Result<()> {
         let drained = async {
-            // Now and then: the count itself is work for Postgres.
+            // Twice a second only, because the count loads Postgres too.
             while self.jobs(last).await? > 0 {
                 sleep(Duration::from_millis(500)).await;
             }

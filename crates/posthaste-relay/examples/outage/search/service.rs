@@ -13,10 +13,10 @@ use serde_json::json;
 use super::index;
 use crate::process::{self, Failed};
 
-/// One request in this many changes an annotation that is there.
+/// One request in this many changes an existing annotation.
 const CHANGES: i64 = 4;
 const INSERT: &str = "INSERT INTO annotation (body) VALUES ($1) RETURNING id, posthaste_version";
-/// Ids are drawn before their rows can be seen, so the next one that can be seen is taken.
+/// Ids are assigned before their rows are visible, so the next visible row is changed.
 const UPDATE: &str = "UPDATE annotation SET body = $1 WHERE id = (SELECT min(id) FROM annotation \
                       WHERE id >= $2) RETURNING id, posthaste_version";
 
@@ -43,8 +43,8 @@ pub async fn run() -> Result<()> {
     Ok(())
 }
 
-/// Saved with its job, committed, and then indexed, for as long as the budget lasts. Whether that
-/// worked is not asked.
+/// Saves with the job, commits, and then indexes within the budget. The result of indexing is
+/// ignored.
 async fn annotate(State(service): State<Arc<Service>>, body: String) -> Result<String, Failed> {
     let mut client = service.pool.get().await?;
     let tx = client.transaction().await?;
@@ -58,7 +58,7 @@ async fn annotate(State(service): State<Arc<Service>>, body: String) -> Result<S
         tx.query_one(INSERT, &[&body]).await?
     };
     tx.commit().await?;
-    // While the index does not answer, no connection waits with this request.
+    // While the index does not answer, this request must not hold a connection.
     drop(client);
     let (id, version): (i64, i64) = (row.get(0), row.get(1));
     service.last.fetch_max(id, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The sync, in a process of its own as people would run it.
+//! The sync in a separate process, as in production.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::process;
 pub async fn run() -> Result<()> {
     let period = Duration::from_millis(std::env::var(PERIOD)?.parse()?);
     let (pool, index) = (process::pool()?, index()?);
-    // The sync's first check would make it too; the service may not begin before.
+    // The sync's first check would create it too; the service may not begin before.
     index.open().await?;
     let table = Table::new(pool.clone(), NAME);
     let sync = IndexSync::builder(table, index).period(period).start()?;

@@ -1,17 +1,17 @@
-//! What was found, and whether it stayed within its bounds. Pure.
+//! The findings, and whether they are within the bounds. Pure.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::figures::{Figures, missed, ms};
 
-/// A part of the play.
+/// A part of the run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Phase {
     Before,
-    /// Bytes come through in neither direction, and nobody is told.
+    /// Bytes pass in neither direction, and no end is notified.
     HalfOpen,
-    /// The server gets what it is sent, and its answers are lost.
+    /// The server receives requests, and its answers are lost.
     Muted,
     /// Connections are refused.
     Stopped,
@@ -42,36 +42,37 @@ impl Phase {
     }
 }
 
-/// What was found in a part of the play.
+/// The findings of a part of the run.
 pub struct Part {
     pub phase: Phase,
     pub figures: Figures,
-    /// That waited when it ended.
+    /// Jobs that waited when it ended.
     pub jobs: i64,
 }
 
 /// The result.
 pub struct Findings {
     pub parts: Vec<Part>,
-    /// Of the sync; jobs are due after as long.
+    /// The period of the sync; jobs become due after the same time.
     pub period: Duration,
-    /// After the end of the outage all of its jobs were done.
+    /// The time after the end of the outage until all of its jobs were done.
     pub drained: Duration,
     pub rows: u64,
     pub documents: u64,
     pub differences: u64,
 }
 
-/// What a direct write may cost a request.
+/// The most time that a direct write may cost a request.
 const BUDGET: Duration = Duration::from_millis(300);
-/// The youngest job of the outage is due after a period, looked at within another, and seen to be
-/// done within a third. The fourth is for the looks themselves.
+/// Periods within which the jobs must be done. The youngest job of the outage is due after one
+/// period, checked within another, and known to be done within a third. The fourth is for the
+/// checks themselves.
 const DRAIN: u32 = 4;
-/// What looks take, however short the period is.
+/// Time for the checks, however short the period is.
 const LOOKS: Duration = Duration::from_secs(10);
 
 impl Findings {
-    /// The bounds that were not kept.
+    /// Returns the bounds that were not kept.
     pub fn broken(&self) -> Vec<String> {
         let failed: usize = self.parts.iter().map(|part| part.figures.failed).sum();
         let mut bounds = vec![(failed == 0, format!("{failed} requests failed"))];
@@ -110,13 +111,13 @@ impl Findings {
         self.parts.iter().filter(|part| part.phase.is_down())
     }
 
-    /// This many jobs waited while nobody could see what the index has.
+    /// Returns the most jobs that waited while the content of the index was unknown.
     fn most(&self) -> i64 {
         self.down().map(|part| part.jobs).max().unwrap_or_default()
     }
 
-    /// At least this many requests were answered until then, each with a job of its own. Some of
-    /// the last way came while the server was starting.
+    /// Returns the least number of requests that were answered until then, each with its job. Some
+    /// requests of the last way arrived while the server was starting.
     fn asked(&self) -> i64 {
         let parts = self.down().filter(|part| part.phase != Phase::Stopped);
         let asked: usize = parts.map(|part| part.figures.requests).sum();
