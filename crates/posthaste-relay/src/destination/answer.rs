@@ -73,7 +73,7 @@ impl Answer {
         Self::Backpressure { reason }
     }
 
-    /// The destination denies this to the relay's account; the reason names the missing permission.
+    /// Creates the answer for a permission that the relay's account lacks; the reason names it.
     #[cfg(any(
         feature = "amqp",
         feature = "kafka",

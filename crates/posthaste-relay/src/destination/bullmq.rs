@@ -32,10 +32,10 @@ const LOWEST: i32 = 1 << 21;
 /// | queue | the mapping; else the destination's |
 /// | data | the payload; a string if it is not JSON |
 /// | job id | the delivery id |
-/// | priority | the job's, where it is 1 or more: lower runs first here as there, and before all those with one that have none |
+/// | priority | the job's if it is 1 or more: lower runs first, and jobs without one before all |
 /// | timestamp | when the job was enqueued |
-/// | delay | where [`Mapping::at`](crate::Mapping::at) says when; such a job has its priority when its time has come |
-/// | telemetry | the headers, trace context among them, as BullMQ's own telemetry keeps it |
+/// | delay | the time of [`Mapping::at`](crate::Mapping::at); the priority applies once it is due |
+/// | telemetry | the headers and the trace context, as BullMQ's own telemetry stores them |
 /// | attempts, backoff, removeOnComplete, removeOnFail | the options below |
 ///
 /// A job whose id BullMQ knows is not added again and counts as accepted. That is the duplicate

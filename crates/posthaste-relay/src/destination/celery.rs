@@ -73,15 +73,17 @@ const SHOWN: usize = 1024;
 /// |---|---|
 /// | name | the mapping; the job's name by default |
 /// | queue | the mapping; else the destination's, `celery` by default |
-/// | arguments | the list in `{"args": […]}`, else an object as keywords, else the payload as the only argument, one that is no JSON as a text |
+/// | arguments | the list in `{"args": […]}`, else an object as keywords, else the only argument |
 /// | id, root id, correlation id | the delivery id |
-/// | headers | what the mapping says, and trace context; `shadow`, `argsrepr`, `kwargsrepr`, `origin`, `root_id` and `parent_id` take the place of Celery's |
+/// | headers | the mapping, and trace context; some replace Celery's, see below |
 /// | priority | depends on the broker |
 /// | eta | the time of [`Mapping::at`](crate::Mapping::at), at most a quarter of an hour ahead |
 /// | time limits, expiry | the options below |
 ///
-/// A task without a name or a queue, with a header that is reserved by Celery, or with arguments
-/// that are nested too deep for Python is rejected permanently.
+/// The headers `shadow`, `argsrepr`, `kwargsrepr`, `origin`, `root_id` and `parent_id` replace
+/// Celery's. A payload that is not JSON is sent as a string. A task without a name or a queue, with
+/// a header that is reserved by Celery, or with arguments that are nested too deep for Python is
+/// rejected permanently.
 ///
 /// Celery drops no duplicates: an effect that must happen once is recorded in `posthaste.inbox` by
 /// the worker. A message is accepted when the broker has answered: `Celery::redis` and

@@ -16,7 +16,7 @@ pub(crate) const LONGEST_OUTAGE: Duration = Duration::from_secs(24 * 3600);
 /// A setting of the destination that breaks the route's guarantees.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnsafeSetting {
-    /// The destination's name of the setting; the setting can be allowed by it.
+    /// The destination's name of the setting, by which it can be allowed.
     pub setting: String,
     /// The guarantee that is lost, and the value to set instead.
     pub lost: String,

@@ -20,14 +20,18 @@ use crate::message::Message;
 /// | part of the message | source |
 /// |---|---|
 /// | routing key | the mapping; the job's name by default |
-/// | exchange | the mapping's queue, else the destination's; by default the default exchange, whose routing keys are names of queues |
-/// | body | the payload, byte by byte; `content_type` is `application/json`, or `text/plain` or `application/octet-stream` of what is no JSON; `content_encoding` is `utf-8` |
+/// | exchange | the mapping's queue; else the destination's, the default exchange if unset |
+/// | body | the payload, byte by byte |
+/// | `content_type` | `application/json`, `text/plain` or `application/octet-stream` |
+/// | `content_encoding` | `utf-8`, unless the body is not text |
 /// | `message_id` | the delivery id: for `posthaste.confirm`, or `posthaste.inbox` |
 /// | `type` | the job's name |
 /// | `timestamp` | when the job was enqueued |
 /// | `priority` | 1 for a priority of -1, up to 255; 0 for all others |
 /// | `expiration` | the time until the job expires, if [`expires`](Self::expires) is set |
 /// | headers | the mapping, and the trace context |
+///
+/// The routing keys of the default exchange are names of queues.
 ///
 /// RabbitMQ drops no duplicates: an effect that must happen once is recorded in `posthaste.inbox`
 /// by the consumer.

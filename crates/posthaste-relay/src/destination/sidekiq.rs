@@ -41,7 +41,7 @@ const DEEPEST: usize = 98;
 /// |---|---|
 /// | `class` | the mapping; the job's name by default |
 /// | `queue` | the mapping; else the destination's, `default` if unset |
-/// | `args` | none without arguments; the list in `{"args": […]}`; else the arguments as one object, and a payload that is no JSON as one text |
+/// | `args` | none without arguments; the list in `{"args": […]}`; else the payload alone |
 /// | `jid` | the last 24 digits of the delivery id |
 /// | schedule | [`Mapping::at`](crate::Mapping::at), if `retry` is configured |
 /// | `delivery_id` | the delivery id: for `posthaste.confirm`, or `posthaste.inbox` |
@@ -54,8 +54,9 @@ const DEEPEST: usize = 98;
 /// version, set `retry`, which applies to such jobs too. Sidekiq's poller gives a scheduled job
 /// `retry: true` without asking its class: without `retry` a job for later waits in Postgres.
 ///
-/// A job without a class or a queue, with a header that is a reserved key of Sidekiq, or with
-/// arguments that are nested too deep for Ruby is rejected permanently.
+/// A payload that is not JSON is one string. A job without a class or a queue, with a header that
+/// is a reserved key of Sidekiq, or with arguments nested too deep for Ruby is rejected
+/// permanently.
 ///
 /// Sidekiq drops no duplicates: an effect that must happen once is recorded in `posthaste.inbox` by
 /// the worker. A message is accepted when Redis has answered, so its settings decide what its crash

@@ -34,7 +34,9 @@ const MAX_IDLE_SESSIONS: usize = 32;
 /// | `To`, `Cc`, `Bcc`, `Reply-To` | the headers of these names, each a list of addresses; `To` else the destination's |
 /// | `Subject` | the header `subject`; else the message's kind |
 /// | `Date` | when the job was enqueued |
-/// | text | the payload, as `text/plain; charset=utf-8` unless the header `content-type` says otherwise; bytes that are not text as `application/octet-stream`, in base64 |
+/// | `Content-Type` | the header `content-type`; else `text/plain; charset=utf-8` |
+/// | text | the payload |
+/// | bytes that are not text | base64, by default as `application/octet-stream` |
 /// | other headers | the mapping's; no trace context |
 ///
 /// | answer | outcome |
@@ -43,7 +45,9 @@ const MAX_IDLE_SESSIONS: usize = 32;
 /// | 5xx, also for one recipient | rejected permanently; it was delivered to no recipient |
 /// | 4xx | retried |
 /// | no connection, 421, no answer before the text | the server is down: no attempt is counted |
-/// | 530, 534, 535, 538, 454 unless for a recipient, 5.4.5, 5.7.8 to 5.7.11, 5.7.13; 5xx for the destination's own sender | it does not know us: no attempt is counted |
+/// | 530, 534, 535, 538, 454 unless for a recipient | account denied: no attempt is counted |
+/// | 5.4.5, 5.7.8 to 5.7.11, 5.7.13 | account denied: no attempt is counted |
+/// | 5xx for the destination's own sender | account denied: no attempt is counted |
 /// | no answer to the text | ambiguous: [`OnAmbiguous`](crate::OnAmbiguous) decides |
 /// | an address or a header with a line break or NUL, or with more than 998 bytes without a blank | rejected permanently, unsent |
 ///

@@ -30,7 +30,7 @@ const MOST_IDLE: usize = 4_000;
 ///
 /// | part of the request | source |
 /// |---|---|
-/// | address | what the mapping says as `queue`, so that each job may have its own; else the destination's |
+/// | URL | the mapping's `queue`, so that each job may set its own; else the destination's |
 /// | body | the payload, byte by byte; `content-type` is `application/json`, `text/plain` or `application/octet-stream`, as the payload is, unless a header says otherwise |
 /// | `webhook-id`, `idempotency-key` | the delivery id, the same at each attempt: receivers drop duplicates by it, for as long as they like |
 /// | `webhook-timestamp`, `webhook-signature` | as Standard Webhooks describe them; the latter with a [`Secret`] |
@@ -40,9 +40,9 @@ const MOST_IDLE: usize = 4_000;
 /// | answer | outcome |
 /// |---|---|
 /// | 2xx | accepted |
-/// | 408, 425, 429, 500, any 5xx with `Retry-After` | later, when `Retry-After` says (a second to a day), else by the back-off |
+/// | 408, 425, 429, 500, 5xx with `Retry-After` | retried after that (1 s to a day) or backoff |
 /// | 3xx, 401 to 405, 407, 415, 421, 426, 501 to 505, 511 | the destination's own address: it takes nothing for now, no attempt is counted; a message's own: 4xx as other 4xx, else later |
-/// | other 4xx | rejected permanently; later with [`again_on_client_errors`](Self::again_on_client_errors) |
+/// | other 4xx | rejected; retried with [`again_on_client_errors`](Self::again_on_client_errors) |
 /// | none | the destination's own address: it is down, no attempt is counted; a message's own: later, and no other message waits for it |
 /// | none, no file descriptor left | retried soon, no attempt is counted; fewer requests at once |
 ///

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub(crate) enum Lease {
     /// Any number of relays may send.
     NotRequired,
-    /// Held by another relay, or by an unknown one.
+    /// Held by another relay, or the holder is unknown.
     Missing,
     /// Held by this relay. After it expires, buffered jobs wait here until it is renewed or another
     /// relay takes it.

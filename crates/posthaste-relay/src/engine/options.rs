@@ -15,7 +15,7 @@ pub enum Ack {
     /// The receiver has recorded its effect: it called `posthaste.confirm(delivery_id)`, or
     /// `posthaste.receive(delivery_id)`, which confirms too. Until then the job is held. A message
     /// that is not confirmed in time is sent again with the same id, which counts as an attempt. If
-    /// the destination loses everything that it held, only latency is lost.
+    /// the destination loses everything that it held, jobs are only delayed.
     Confirmed {
         /// How long to wait for the confirmation.
         lease: Duration,

@@ -24,7 +24,7 @@ pub(crate) struct PreparedBatch {
 }
 
 impl Shared {
-    /// Makes messages of jobs. A job that cannot become a message now never can: it is rejected.
+    /// Makes messages of jobs. A job that the mapping cannot convert now never can: it is rejected.
     pub(crate) async fn prepare(&self, batch: Vec<Delivery>) -> PreparedBatch {
         let (tickets, jobs) = self.open(batch);
         let jobs = match &self.references {

@@ -21,7 +21,7 @@ use crate::message::outbox::OutboxJob;
 /// | `{enqueued_at}` `{scheduled_at}` `{expires_at}` | RFC 3339, in UTC |
 /// | `{kwargs}` | all arguments, as JSON; the unchanged payload if it came by `posthaste.outbox` |
 /// | `{kwargs.to.address}` | one argument: a string without quotes, any other value as JSON |
-/// | `{json:kwargs.to.address}` `{json:name}` and so on | the same as JSON always, so a text within quotes |
+/// | `{json:kwargs.to.address}` `{json:name}` and so on | always JSON, so a string has quotes |
 ///
 /// `{{` and `}}` stand for braces. A job that lacks a named argument is rejected permanently. Build
 /// a JSON payload from `{json:…}` alone: the value of any other placeholder may contain quotes.

@@ -37,15 +37,15 @@ const LEASE: Duration = Duration::from_secs(300);
 /// | `lease` | with `confirmed`: how long the confirmation may take until the job is sent again; 5 minutes |
 /// | `batch`, `concurrency` | messages sent together (10), batches in flight (4) |
 /// | `time_limit` | how long a batch may take (30 s) |
-/// | `longest_outage` | after which a message is still to be known where duplicates are dropped (24 h) |
-/// | `on_ambiguous` | `resend`, or for mail `discard`, what may have arrived |
-/// | `allow_unsafe` | names of the destination's settings that are accepted although they break the promise |
+/// | `longest_outage` | the outage after which duplicates must still be detected (24 h) |
+/// | `on_ambiguous` | `resend`, or for mail `discard`, messages that may have arrived |
+/// | `allow_unsafe` | settings of the destination that are allowed to break the guarantees |
 /// | `kind`, or as the destination calls it | `class` (Sidekiq), `type` (asynq), `name` (BullMQ), `task` (Celery), `routing_key` (RabbitMQ), `subject` (NATS), `topic` (Kafka): a [`Template`]; a webhook has none |
 /// | `receiver_queue` | the receiver's queue; RabbitMQ's `exchange`: a [`Template`] |
-/// | `headers`, `payload` | a table of [`Template`]s, and one |
-/// | `resolve` | a table of SQL statements by tables' names, see [`RelayBuilder::resolve`]; [`RelayBuilder::database`] is to be given |
+/// | `headers`, `payload` | a table of [`Template`]s, and a single one |
+/// | `resolve` | SQL by table, see [`RelayBuilder::resolve`]; needs [`RelayBuilder::database`] |
 /// | `keep` | how long done jobs, and with them rows of `posthaste.outbox`, stay: [`Route::keep`] |
-/// | `at` | when the receiver is to run it, see [`Mapping::at`]: a [`Template`] |
+/// | `at` | when the receiver runs it, see [`Mapping::at`]: a [`Template`] |
 ///
 /// For TLS the program must install a provider of rustls first.
 ///
@@ -62,7 +62,7 @@ const LEASE: Duration = Duration::from_secs(300);
 /// | `nats://…`, `nats+tls://…` | NATS JetStream | `credentials`, `domain`, `stream` |
 /// | `kafka://host:port,host:port` | Kafka | `settings`: a table of librdkafka's |
 /// | `https://…`, `http://…` | a webhook | `secrets`, `networks` (private ones that may be reached), `request_time_limit`, `requests` (at once), `again_on_client_errors` (true or false) |
-/// | `smtp://…`, `smtps://…` | mail | `mail_from`, `mail_to`, where the headers `from` and `to` say none |
+/// | `smtp://…`, `smtps://…` | mail | `mail_from`, `mail_to`: used unless the headers are set |
 /// | `stdout:` | lines of JSON | |
 ///
 /// ```

@@ -20,7 +20,8 @@ pub(super) struct Mail {
     pub(super) text: Vec<u8>,
 }
 
-/// Headers about the sender, identity, date or encoding of a mail: a route may not set them.
+/// Headers about the sender, identity, date or encoding of a mail: a route may set only those in
+/// [`READ`].
 const OURS: [&str; 8] = [
     "bcc",
     "content-transfer-encoding",
