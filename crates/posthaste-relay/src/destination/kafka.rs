@@ -175,7 +175,7 @@ struct Producer {
     down: Outage,
 }
 
-/// Cancelled when no broker can be reached, or none accepts anything from this client.
+/// The state in which no broker can be reached, or none accepts anything from this client.
 #[derive(Clone, Default)]
 struct Outage {
     token: CancellationToken,

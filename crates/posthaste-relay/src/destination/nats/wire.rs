@@ -144,7 +144,7 @@ struct State {
     bytes: u64,
 }
 
-/// An empty list is sent as null.
+/// Reads a list of names; an empty list is sent as null.
 fn names<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     // The statistics of an account have a number of this name.
     let names = serde_json::Value::deserialize(from)?;
