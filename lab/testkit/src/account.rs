@@ -1,4 +1,4 @@
-//! The account that servers run under: Postgres refuses root.
+//! The account that servers run under: Postgres refuses to run as root.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,17 +10,17 @@ use anyhow::Context;
 
 use crate::child;
 
-/// Who runs the servers.
+/// The account that runs the servers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Account {
-    /// The one that runs the tests.
+    /// The account that runs the tests.
     Ourselves,
     /// An unprivileged user, because the tests run as root.
     Other { uid: u32, gid: u32 },
 }
 
 impl Account {
-    /// Ourselves, or the user `postgres` (else `nobody`) when we are root.
+    /// Returns our own account, or the user `postgres` (else `nobody`) if we are root.
     pub(crate) fn for_servers() -> anyhow::Result<Self> {
         if !rustix::process::geteuid().is_root() {
             return Ok(Self::Ourselves);
@@ -32,11 +32,11 @@ impl Account {
             .context("Postgres refuses root, and there is no user postgres or nobody to run it as")
     }
 
-    /// A command run as this account, in a process group of its own, with nothing of our `PG*`
-    /// environment.
+    /// Creates a command that runs as this account, in a separate process group and without our
+    /// `PG*` environment.
     ///
-    /// A group of its own keeps Ctrl-C in a terminal from stopping servers before the tests that
-    /// use them.
+    /// With a separate group, Ctrl-C in a terminal does not stop servers before the tests that use
+    /// them.
     pub(crate) fn command(self, program: impl AsRef<OsStr>) -> Command {
         let mut command = child::command(program);
         command
@@ -54,7 +54,7 @@ impl Account {
         command
     }
 
-    /// Hands a folder to this account.
+    /// Makes this account the owner of a folder.
     pub(crate) fn own(self, folder: &Path) -> std::io::Result<()> {
         match self {
             Self::Ourselves => Ok(()),
@@ -62,8 +62,8 @@ impl Account {
         }
     }
 
-    /// Whether this account can work in a folder; a home folder of mode 0700 above it would hide
-    /// it.
+    /// Returns whether this account can write to a folder. A home folder of mode 0700 above it
+    /// makes it inaccessible.
     pub(crate) fn can_write(self, folder: &Path) -> bool {
         self.command("test")
             .arg("-w")

@@ -1,4 +1,4 @@
-//! Child processes that are killed, interrupted and held still on purpose.
+//! Child processes that tests kill, interrupt and pause.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,15 +15,15 @@ use tokio::sync::watch;
 use crate::eventually;
 use crate::watchdog::Watchdog;
 
-/// Where it is on every Unix; tests may change where programs are looked for.
+/// The path of `env` on every Unix. Tests may change `PATH`.
 const ENV: &str = "/usr/bin/env";
-/// Of `env`, where it is GNU's: whoever execs through it hears these signals again.
+/// An option of GNU `env`: the program that it executes does not ignore these signals.
 const RESET: &str = "--default-signal=HUP,INT,QUIT,PIPE,TERM";
 
-/// A child process whose output is read as it comes.
+/// A child process whose output is read continuously.
 ///
-/// It leads a process group of its own, and is killed with that group and reaped when it is
-/// dropped, or when the test process ends in whatever way.
+/// It leads a separate process group. It is killed with that group and reaped when it is dropped,
+/// or when the test process ends in any way.
 #[derive(Debug)]
 pub struct Child {
     process: std::process::Child,
@@ -34,16 +34,16 @@ pub struct Child {
 }
 
 impl Child {
-    /// Starts a command with its input empty and its output collected.
+    /// Starts a command with empty input and collects its output.
     pub fn spawn(command: &mut Command) -> anyhow::Result<Self> {
         Self::start(command.stdin(Stdio::null()))
     }
 
-    /// Starts a command that reads these bytes and then the end of its input.
+    /// Starts a command whose input is these bytes, followed by the end of the input.
     pub fn spawn_fed(command: &mut Command, input: Vec<u8>) -> anyhow::Result<Self> {
         let mut child = Self::start(command.stdin(Stdio::piped()))?;
         let mut stdin = child.process.stdin.take().context("no input")?;
-        // A child that ends without reading everything breaks the pipe, as it may.
+        // A child that ends before it has read everything breaks the pipe; that is allowed.
         std::thread::spawn(move || stdin.write_all(&input));
         Ok(child)
     }
@@ -69,13 +69,13 @@ impl Child {
         Ok(child)
     }
 
-    /// The number of the process.
+    /// The process ID.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// Waits for the next line on its standard output that contains this text, after the line found
-    /// before.
+    /// Waits for the next line of its standard output that contains this text. The search begins
+    /// after the line that was found before.
     pub async fn line(&mut self, text: &str, within: Duration) -> anyhow::Result<String> {
         let found = self.stdout.find(text, within).await;
         found.map_err(|error| error.context(format!("its standard error: {:?}", self.stderr.all())))
@@ -88,17 +88,17 @@ impl Child {
             .map_err(|error| error.context(format!("its standard output: {:?}", self.stdout.all())))
     }
 
-    /// Every line that it has written to its standard output so far.
+    /// All lines of its standard output until now.
     pub fn stdout(&self) -> Vec<String> {
         self.stdout.all()
     }
 
-    /// Every line that it has written to its standard error so far.
+    /// All lines of its standard error until now.
     pub fn stderr(&self) -> Vec<String> {
         self.stderr.all()
     }
 
-    /// Waits until it has ended by itself and all its output is read.
+    /// Waits until the child has ended by itself and all its output is read.
     pub async fn exit(&mut self, within: Duration) -> anyhow::Result<ExitStatus> {
         let outcome = eventually(within, "the child ended", async || {
             Ok(self.reap()?.is_some())
@@ -117,7 +117,7 @@ impl Child {
         Ok(status)
     }
 
-    /// Kills it by SIGKILL and reaps it.
+    /// Kills the child with SIGKILL and reaps it.
     pub fn kill(&mut self) -> anyhow::Result<ExitStatus> {
         if self.reap()?.is_none() {
             self.process.kill()?;
@@ -127,7 +127,7 @@ impl Child {
         self.status.context("it did not end")
     }
 
-    /// Whether it catches SIGTERM, which would end it otherwise.
+    /// Whether the child catches SIGTERM, which would end it otherwise.
     pub fn catches_term(&self) -> anyhow::Result<bool> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
@@ -135,37 +135,37 @@ impl Child {
         Ok(caught >> (Signal::TERM.as_raw() - 1) & 1 == 1)
     }
 
-    /// Asks it to end, by SIGTERM.
+    /// Requests the child to end, with SIGTERM.
     pub fn terminate(&mut self) -> anyhow::Result<()> {
         self.signal(Signal::TERM)
     }
 
-    /// Interrupts it by SIGINT, as Ctrl-C does.
+    /// Interrupts the child with SIGINT, as Ctrl-C does.
     pub fn interrupt(&mut self) -> anyhow::Result<()> {
         self.signal(Signal::INT)
     }
 
-    /// Tells it that its terminal is gone, by SIGHUP.
+    /// Sends SIGHUP, as a terminal does when it is closed.
     pub fn hang_up(&mut self) -> anyhow::Result<()> {
         self.signal(Signal::HUP)
     }
 
-    /// Holds it still by SIGSTOP.
+    /// Pauses the child with SIGSTOP.
     pub fn pause(&mut self) -> anyhow::Result<()> {
         self.signal(Signal::STOP)
     }
 
-    /// Lets it go on by SIGCONT.
+    /// Resumes the child with SIGCONT.
     pub fn resume(&mut self) -> anyhow::Result<()> {
         self.signal(Signal::CONT)
     }
 
-    /// Reads nothing more of its standard error: what it writes there waits once the pipe is full.
+    /// Stops reading standard error: the child's writes to it block once the pipe is full.
     pub fn stop_reading_errors(&self) {
         self.stderr.gate.set(false);
     }
 
-    /// Reads it again.
+    /// Reads standard error again.
     pub fn read_errors_again(&self) {
         self.stderr.gate.set(true);
     }
@@ -187,7 +187,7 @@ impl Child {
     }
 
     fn ended(&mut self, status: ExitStatus) {
-        // Its number may soon belong to somebody else, whom the watchdog must not kill.
+        // The process ID may soon belong to another process, which the watchdog must not kill.
         if let Some(watchdog) = self.watchdog.take() {
             watchdog.dismiss();
         }
@@ -210,8 +210,8 @@ impl Drop for Child {
     }
 }
 
-/// A command that hears the signals that ask it to end, also where this process was started with
-/// some of them ignored, as shells do it for what runs in the background.
+/// Creates a command that does not ignore the signals that request its end. This process may have
+/// been started with some of them ignored, as shells do for background processes.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     static RESETS: LazyLock<bool> = LazyLock::new(|| {
         let resets = Command::new(ENV).args([RESET, "true"]).output();
@@ -225,7 +225,7 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// A reader passes while it is open.
+/// A gate that readers pass while it is open.
 #[derive(Debug)]
 struct Gate {
     is_open: Mutex<bool>,
@@ -244,11 +244,11 @@ impl Gate {
     }
 }
 
-/// Lines of a pipe, read by a thread of its own so that the child never waits for its reader.
+/// Lines of a pipe. A separate thread reads them, so that the child never waits for its reader.
 #[derive(Debug)]
 struct Lines {
     lines: Arc<Mutex<Vec<String>>>,
-    /// How many lines there are, and whether the pipe has ended.
+    /// The number of lines, and whether the pipe has ended.
     progress: watch::Receiver<(usize, bool)>,
     next: usize,
     gate: Arc<Gate>,
@@ -334,7 +334,7 @@ impl Lines {
     }
 }
 
-/// Whether a process runs: neither gone nor waiting to be reaped.
+/// Returns whether a process runs: it exists and does not wait to be reaped.
 pub fn is_alive(pid: u32) -> bool {
     match fs::read_to_string(format!("/proc/{pid}/stat")) {
         Ok(stat) => !matches!(fields(&stat).next(), Some("Z" | "X") | None),
@@ -344,7 +344,7 @@ pub fn is_alive(pid: u32) -> bool {
     }
 }
 
-/// The processes that this one started and that still run. Known on Linux only.
+/// Lists the running processes that this one started. Works on Linux only.
 pub(crate) fn children_of(parent: u32) -> anyhow::Result<Vec<u32>> {
     let parent = parent.to_string();
     let mut children = Vec::new();
@@ -364,7 +364,7 @@ pub(crate) fn children_of(parent: u32) -> anyhow::Result<Vec<u32>> {
     Ok(children)
 }
 
-/// The fields after the name, which may itself contain spaces and brackets: state, parent, …
+/// The fields after the name (state, parent, …). The name may contain spaces and brackets.
 fn fields(stat: &str) -> impl Iterator<Item = &str> {
     stat.rsplit_once(')')
         .map_or("", |(_, rest)| rest)

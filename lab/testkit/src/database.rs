@@ -1,4 +1,4 @@
-//! Databases that belong to one test.
+//! Databases that each belong to one test.
 
 use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
@@ -11,44 +11,44 @@ use tokio_postgres::{Client, NoTls};
 
 use crate::{PgServer, unique};
 
-/// How a template is copied: as files between two checkpoints, which takes half as much of the
-/// processor as page by page.
+/// The strategy for copying a template: as files between two checkpoints, which needs half the CPU
+/// time of a copy page by page.
 const STRATEGY: &str = "file_copy";
 
-/// A test that leaves its server held still must not wait for it for ever.
+/// The limit for dropping a database: a test may leave its server paused.
 const DROP_BOUND: Duration = Duration::from_secs(30);
 
-/// A name stands for a number of 64 bits.
+/// Locks a name by its 64-bit hash.
 const LOCK: &str = "SELECT pg_advisory_lock(hashtextextended($1, 0))";
 const UNLOCK: &str = "SELECT pg_advisory_unlock(hashtextextended($1, 0))";
-/// A template that is whole lets nobody in.
+/// Finds a complete template: it allows no connections.
 const READY: &str = "SELECT FROM pg_database WHERE datname = $1 AND NOT datallowconn";
 
-/// Pools of tests go through PgBouncer in a process that has this variable.
+/// If this variable is set, the pools of tests connect through PgBouncer.
 const POOLED: &str = "POSTHASTE_TEST_POOLED";
 
-/// A fresh database, dropped with everything in it when the value is.
+/// A new database, which is dropped with its contents when the value is dropped.
 #[derive(Debug)]
 pub struct TestDb {
     admin_url: String,
     name: String,
     url: String,
     pooled_url: Option<String>,
-    /// Over which it was made; none of one that was there already.
+    /// The connection that created the database; `None` if the database existed before.
     admin: Option<Client>,
-    /// What is said before the first client is handed out.
+    /// A statement that runs before the first client is returned.
     greeting: Option<&'static str>,
     greeted: OnceCell<()>,
 }
 
 impl TestDb {
-    /// A copy of a template database, which the first test of this program that names it prepares
-    /// on this server. The first database of a server of the test's own is no copy: it is prepared
-    /// in place.
+    /// Creates a copy of a template database. The first test of this program that names the
+    /// template prepares it on this server. The first database of a server that belongs to one test
+    /// is not a copy: it is prepared in place.
     ///
-    /// The copy has the tables, sequences and rows of the template but an oid of its own. The
-    /// preparation must not leave connections to the template behind; those that are still there
-    /// when it returns are ended.
+    /// The copy has the tables, sequences and rows of the template but a different OID. The
+    /// preparation must close its connections to the template; connections that are still open when
+    /// it returns are terminated.
     pub async fn from_template(
         server: &PgServer,
         template: &str,
@@ -63,7 +63,7 @@ impl TestDb {
             return Ok(database);
         }
         let template = format!("template_{template}_{}", program());
-        // Of all processes, one prepares it; the others wait for its lock.
+        // One process prepares the template; the others wait for its lock.
         admin.execute(LOCK, &[&template]).await?;
         let ready = admin.query_opt(READY, &[&template]).await?.is_some();
         let prepared = match ready {
@@ -75,13 +75,13 @@ impl TestDb {
         Self::create(server, admin, &template).await
     }
 
-    /// A database in which there is nothing yet.
+    /// Creates an empty database.
     pub async fn empty(server: &PgServer) -> anyhow::Result<Self> {
         let admin = connect_as_admin(server.url("postgres")).await?;
         Self::create(server, admin, "template0").await
     }
 
-    /// The database of this name that is on the server already.
+    /// The database of this name, which already exists on the server.
     pub fn of(server: &PgServer, name: &str) -> Self {
         Self {
             admin_url: server.url("postgres"),
@@ -119,8 +119,8 @@ impl TestDb {
         })
     }
 
-    /// The same, whose first [`client`](Self::client) says this before the test has it. A session
-    /// that was opened by [`url`](Self::url) before it says nothing.
+    /// Makes the first [`client`](Self::client) run this statement before the test gets it. A
+    /// session that was opened by [`url`](Self::url) before does not run it.
     #[must_use]
     pub fn greeted(mut self, statement: &'static str) -> Self {
         self.greeting = Some(statement);
@@ -137,7 +137,7 @@ impl TestDb {
         &self.url
     }
 
-    /// A new connection.
+    /// Opens a new connection.
     pub async fn client(&self) -> anyhow::Result<Client> {
         let client = connect(&self.url).await?;
         if let Some(greeting) = self.greeting {
@@ -147,14 +147,14 @@ impl TestDb {
         Ok(client)
     }
 
-    /// A pool of at most this many connections; they go through PgBouncer where the process was
-    /// told so by `POSTHASTE_TEST_POOLED`.
+    /// Creates a pool of at most this many connections. They go through PgBouncer if
+    /// `POSTHASTE_TEST_POOLED` is set.
     pub fn pool(&self, size: usize) -> anyhow::Result<Pool> {
         let url = self.pooled_url.as_ref().unwrap_or(&self.url);
         Self::pool_of(url.parse()?, size)
     }
 
-    /// A pool whose connections act as this role.
+    /// Creates a pool whose connections act as this role.
     pub fn pool_as(&self, role: &str, size: usize) -> anyhow::Result<Pool> {
         let mut config: tokio_postgres::Config = self.url.parse()?;
         config.options(format!("-c role={role}"));
@@ -180,12 +180,12 @@ impl Drop for TestDb {
         let name = self.name.clone();
         let (removed, is_over) = mpsc::channel::<()>();
         runtime.spawn(async move {
-            // The server may be stopped by now, and it takes its databases along when it goes.
+            // The server may be stopped already. Its databases are removed with it.
             let remove = remove(admin, &admin_url, &url, &name);
             let _ = tokio::time::timeout(DROP_BOUND, remove).await;
             drop(removed);
         });
-        // It ends when the other end is dropped.
+        // The receiver returns when the sender is dropped.
         let _ = is_over.recv();
     }
 }
@@ -200,11 +200,11 @@ async fn remove(
         Some(admin) => admin,
         None => connect(admin_url).await?,
     };
-    // DROP DATABASE refuses while there are prepared transactions, FORCE or not.
+    // DROP DATABASE refuses while prepared transactions exist, even with FORCE.
     let prepared = "SELECT gid FROM pg_prepared_xacts WHERE database = $1";
     let prepared = admin.query(prepared, &[&name]).await?;
     if !prepared.is_empty() {
-        // Only who is connected to the database may end them.
+        // Only a session of this database can end them.
         let client = connect(url).await?;
         for row in prepared {
             let gid: String = row.get(0);
@@ -216,8 +216,8 @@ async fn remove(
     Ok(admin.batch_execute(&drop).await?)
 }
 
-/// Where the connections live that make and remove databases: a database outlives the runtime of
-/// its test, and is dropped where none can be entered.
+/// The runtime of the connections that create and drop databases. A database outlives the runtime
+/// of its test, and may be dropped where no runtime can be entered.
 fn admin_runtime() -> anyhow::Result<&'static Runtime> {
     static RUNTIME: OnceLock<Option<Runtime>> = OnceLock::new();
     let start = || {
@@ -228,7 +228,7 @@ fn admin_runtime() -> anyhow::Result<&'static Runtime> {
     runtime.context("no runtime")
 }
 
-/// Connects to a server; the connection is driven where it outlives the test.
+/// Connects to a server. The connection is driven by a runtime that outlives the test.
 async fn connect_as_admin(url: String) -> anyhow::Result<Client> {
     let connecting = admin_runtime()?.spawn(async move { connect(&url).await });
     connecting.await?
@@ -239,7 +239,7 @@ pub async fn connect(url: &str) -> anyhow::Result<Client> {
     let (client, connection) = tokio_postgres::connect(url, NoTls)
         .await
         .context("connecting")?;
-    // How a connection ends is told to the one that uses its client.
+    // The user of the client gets the errors of the connection.
     tokio::spawn(connection);
     Ok(client)
 }
@@ -251,7 +251,7 @@ async fn prepare_template(
     prepare: impl AsyncFnOnce(String) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let template = quoted(name);
-    // Half of one may be there from a preparation that failed.
+    // A preparation that failed may have left an incomplete template.
     admin
         .batch_execute(&format!("DROP DATABASE IF EXISTS {template} WITH (FORCE)"))
         .await?;
@@ -263,7 +263,7 @@ async fn prepare_template(
     prepare(server.url(name))
         .await
         .with_context(|| format!("preparing {name}"))?;
-    // A client that was dropped just now may still have its session, and a database in use cannot
+    // The session of a client that was just dropped may still exist, and a database in use cannot
     // be copied.
     admin
         .batch_execute(&format!(
@@ -279,14 +279,14 @@ async fn end_sessions(admin: &Client, database: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The test program that runs, without its folder: it has templates of its own.
+/// The name of the running test program, without its folder. Each program has separate templates.
 fn program() -> String {
     let program = std::env::current_exe().ok();
     let name = program.as_deref().and_then(|program| program.file_name());
     name.map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
-/// A name chosen by a test, as an identifier.
+/// Quotes a name that a test chose as an identifier.
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }

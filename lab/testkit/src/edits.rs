@@ -1,11 +1,10 @@
-//! A text with some passages replaced: stores that are broken on purpose.
+//! Replaces passages of a text, to break stores on purpose.
 
-/// The text with each passage replaced wherever it stands, whatever white space it has there. In a
-/// passage and in what it is replaced by, `@k@` is a slot's number: each from 0 to 7 for which the
-/// passage stands there.
+/// Replaces each passage at each of its occurrences, ignoring differences in white space. In a
+/// passage and in its replacement, `@k@` is the number of a slot: each number from 0 to 7 with
+/// which the passage occurs.
 ///
-/// # Errors
-/// Names the first passage that stands nowhere.
+/// # Errors Names the first passage that does not occur.
 pub fn edited(text: &str, edits: &[(&str, &str)]) -> Result<String, String> {
     let mut edited = text.to_owned();
     for (from, to) in edits {
@@ -25,11 +24,11 @@ pub fn edited(text: &str, edits: &[(&str, &str)]) -> Result<String, String> {
     Ok(edited)
 }
 
-/// None when the passage stands nowhere.
+/// Returns the text with the passage replaced; `None` if it does not occur.
 fn replaced(text: &str, from: &str, to: &str) -> Option<String> {
     let from: String = from.split_whitespace().collect();
     let mut dense = String::with_capacity(text.len());
-    // Where each byte of the dense text stands in the other.
+    // The position in the text of each byte of the dense text.
     let mut places = Vec::with_capacity(text.len());
     for (at, one) in text.char_indices() {
         if !one.is_whitespace() {

@@ -1,4 +1,4 @@
-//! Waiting for something that can be observed, for as long as it moves or within a bound.
+//! Waits for an observable condition, while a number changes or within a limit.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -6,16 +6,16 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use tokio::time::{Instant, sleep};
 
-/// How long nobody looks: short beside any bound, and long beside one query.
+/// Time between two observations: short compared with any limit, and long compared with a query.
 const PAUSES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_millis(200);
-/// What is seen late is late by this part of the time it took: who looks takes the time of those
-/// who are looked at.
+/// The pause is this fraction of the time waited so far: observing takes CPU time from the observed
+/// processes, and a result may be seen late by this fraction.
 const PART: u32 = 10;
 
-/// Repeats an observation until it holds, and fails when it did not hold within the bound.
+/// Repeats an observation until it holds, and fails if it did not hold within the limit.
 ///
-/// An observation that fails counts as "not yet", because tests that crash servers look at servers
-/// that are down; the last failure is told when the time is over.
+/// An observation that fails counts as "not yet", because tests that crash servers query servers
+/// that are down. The last failure is reported when the limit is reached.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -57,9 +57,9 @@ async fn pause_after(begun: Instant) {
     sleep(pause.clamp(*PAUSES.start(), *PAUSES.end())).await;
 }
 
-/// Repeats an observation of a number until it is the goal, and fails when it stood still for the
-/// bound: how fast it moves is no verdict where others use the machine too. One that goes back and
-/// forth moves.
+/// Repeats an observation of a number until it is the goal, and fails if the number did not change
+/// for this time: other processes use the machine too, so the speed of change proves nothing. A
+/// number that rises and falls counts as changing.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {

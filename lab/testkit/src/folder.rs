@@ -1,4 +1,4 @@
-//! The private folder of one server or worker, and the watchdog that removes it.
+//! The private folder of a server or worker, and the watchdog that removes it.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -16,8 +16,8 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Creates a folder that this account can use, and that goes when we go, with whom this
-    /// watchdog finds there; where temporary files are.
+    /// Creates a folder that this account can use, in the folder for temporary files. The watchdog
+    /// removes it and ends its users when we end.
     pub(crate) fn create(
         account: Account,
         watch: fn(&Path) -> anyhow::Result<Watchdog>,
@@ -30,14 +30,15 @@ impl Folder {
         Self::create_below(&places, account, watch)
     }
 
-    /// The same in the first of these places where it can be.
+    /// As [`create`](Self::create), in the first of these places that works.
     pub(crate) fn create_below(
         places: &[PathBuf],
         account: Account,
         watch: fn(&Path) -> anyhow::Result<Watchdog>,
     ) -> anyhow::Result<Self> {
         for place in places {
-            // The watchdog compares and removes what it is given, so it is given the true name.
+            // The watchdog compares and removes paths as they are given, so it gets the canonical
+            // one.
             let Ok(place) = place.canonicalize() else {
                 continue;
             };
@@ -59,7 +60,7 @@ impl Folder {
         bail!("the servers' account can reach none of {places:?}")
     }
 
-    /// A folder that somebody else keeps and removes.
+    /// A folder that another process owns and removes.
     pub(crate) fn of_another(path: PathBuf) -> Self {
         Self {
             path,
@@ -83,7 +84,7 @@ impl Folder {
         self.data().join("postmaster.pid")
     }
 
-    /// Has the watchdog stop the server and remove the folder now.
+    /// Makes the watchdog stop the server and remove the folder now.
     pub(crate) fn remove(&mut self) {
         self.watchdog = None;
     }

@@ -1,10 +1,8 @@
-//! What the tests of posthaste stand on: real Postgres servers, connections that can be cut at a
-//! chosen byte, child processes that can be killed at a chosen moment, and a ledger of what really
-//! ran.
+//! The base of posthaste's tests: real Postgres servers, connections that are cut at a chosen byte,
+//! child processes that are killed at a chosen time, and a ledger of what really ran.
 //!
-//! Nothing started here outlives the test process, whichever way that process ends (see
-//! [`postgres`]). The crate knows nothing of posthaste itself: the one that tests brings the schema
-//! along.
+//! Nothing started here outlives the test process, however that process ends (see [`postgres`]).
+//! The crate does not depend on posthaste: the tests bring the schema.
 //!
 //! ```no_run
 //! use posthaste_testkit::{PgServer, PgVersion, TestDb};

@@ -1,14 +1,14 @@
-//! Looks at a database that tests repeat until they see what they wait for.
+//! Queries of a database that tests repeat until a condition holds.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use anyhow::Context as _;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-/// The one number that a statement returns.
+/// Returns the single number of a statement.
 ///
-/// The session plans the statement once: some views take six times as long to plan as to read, and
-/// a test that waits looks at them twenty times a second.
+/// The session plans the statement once: planning some views takes six times as long as reading
+/// them, and a waiting test reads them twenty times a second.
 pub async fn number(client: &Client, sql: &str) -> anyhow::Result<i64> {
     let mut hasher = DefaultHasher::new();
     sql.hash(&mut hasher);

@@ -1,5 +1,5 @@
-//! PgBouncer before a test server, in transaction mode: each transaction may meet another of the
-//! server's sessions.
+//! PgBouncer in front of a test server, in transaction mode: each transaction may use a different
+//! session of the server.
 
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::PathBuf;
@@ -13,8 +13,8 @@ use crate::folder::Folder;
 use crate::ports;
 use crate::watchdog::Watchdog;
 
-/// The program that `POSTHASTE_PGBOUNCER` names, else the system's; Debian's is 1.18, which knows
-/// no named statements in transaction mode.
+/// Names the program; without it, the system's is used. Debian's is 1.18, which does not support
+/// named statements in transaction mode.
 const VARIABLE: &str = "POSTHASTE_PGBOUNCER";
 const USUAL_PLACES: [&str; 3] = [
     "/usr/sbin/pgbouncer",
@@ -29,16 +29,16 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub(crate) struct Pooler {
     port: u16,
     _process: Child,
-    // Dropped last: its settings lie there.
+    // Dropped last: it contains the settings.
     _folder: Folder,
 }
 
 impl Pooler {
-    /// Starts one before the server at this port.
+    /// Starts a pooler in front of the server at this port.
     pub(crate) fn start(account: Account, server: u16) -> anyhow::Result<Self> {
         let program = program()?;
         let folder = Folder::create(account, Watchdog::over_folder)?;
-        // Another process may take the port between the look and the start.
+        // Another process may take the port between the check and the start.
         let mut last = None;
         for _ in 0..5 {
             let port = ports::free()?;
@@ -61,13 +61,13 @@ impl Pooler {
         Err(last.unwrap_or_else(|| anyhow::anyhow!("no port was tried")))
     }
 
-    /// The URL of a database behind it.
+    /// The URL of a database through the pooler.
     pub(crate) fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
 }
 
-/// The one that leans on a session finds itself in another one at once: the sessions take turns.
+/// Sessions are used in rotation, so a client that depends on session state fails at once.
 fn settings_of(port: u16, server: u16) -> String {
     format!(
         "[databases]\n\

@@ -1,4 +1,4 @@
-//! Ports for servers that must come back at the same address.
+//! Ports for servers that must restart at the same address.
 
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, TcpListener};
@@ -9,12 +9,12 @@ use anyhow::bail;
 use crate::shared;
 
 /// Below the kernel's ephemeral range: a client that keeps connecting to a stopped server's port
-/// could otherwise be given that very port as its own, connect to itself, and keep the server from
-/// coming back.
+/// could otherwise be given that port as its local one, connect to itself, and keep the server from
+/// starting again.
 const RANGE: std::ops::Range<u16> = 12_000..32_000;
 
-/// A loopback port that nobody listens on now and that neither this process nor another of its run
-/// has handed out before.
+/// Returns a free loopback port that neither this process nor another of its run has returned
+/// before.
 pub(crate) fn free() -> anyhow::Result<u16> {
     static HANDED_OUT: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
     let mut handed_out = HANDED_OUT.lock().unwrap_or_else(PoisonError::into_inner);

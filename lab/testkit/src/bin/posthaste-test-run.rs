@@ -1,8 +1,9 @@
-//! Runs a command, such as `cargo nextest run`, beside servers that all its test processes share.
+//! Runs a command, such as `cargo nextest run`, with servers that all its test processes share.
 //!
-//! Each server is started when the first test asks for it. Everything ends with the command; where
-//! this process is killed, the command and what it started are asked to end. The command may open
-//! as many files as the machine allows, and hears signals that this process was told to ignore.
+//! Each server is started when the first test requests it. The servers end with the command. If
+//! this process is killed, the command and the processes that it started receive a request to end.
+//! The command may open as many files as the machine allows, and does not ignore signals that this
+//! process was started to ignore.
 
 use std::process::{ExitCode, Stdio};
 

@@ -1,4 +1,4 @@
-//! What becomes of a request: what is drawn for it, what is done, and what is told.
+//! Handles requests: draws a fault, executes the request and answers it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,9 +10,9 @@ use super::reply::Reply;
 use super::state::{State, only};
 use super::write::Write;
 
-/// How long what was drawn to last may last, in requests.
+/// The longest duration of a temporary fault, in requests.
 const LONGEST: u64 = 20;
-/// One request in this many has searches see what was written.
+/// One request in this many makes previous writes visible to searches.
 const REFRESHES: u32 = 4;
 
 pub(super) struct Inner {
@@ -27,7 +27,7 @@ pub(super) struct Inner {
     pub(super) away: BTreeSet<(String, String)>,
     rng: fastrand::Rng,
     late: Vec<(u64, Request)>,
-    /// Indexes whose primary is cut off, as they were before, and until when.
+    /// Indexes whose primary is isolated: their earlier state, and until which request.
     dirty: BTreeMap<String, (Index, u64)>,
     read_only: BTreeMap<String, u64>,
 }
@@ -87,9 +87,9 @@ impl Inner {
         }
     }
 
-    /// How many others may overtake.
+    /// Draws how many other requests may overtake this one.
     pub(super) fn turns(&mut self) -> u32 {
-        // Mostly none, now and then many.
+        // Usually none, sometimes many.
         match self.rng.u32(..8) {
             0..4 => 0,
             4..7 => self.rng.u32(..4),
@@ -97,7 +97,7 @@ impl Inner {
         }
     }
 
-    /// What is answered, if anything is.
+    /// Handles a request. Returns the answer, or `None` if the client gets none.
     pub(super) fn handle(&mut self, request: Request) -> Option<Reply> {
         self.requests += 1;
         self.state.now += 1;
@@ -138,7 +138,7 @@ impl Inner {
         }
     }
 
-    /// Late requests are done, and what was to last for a while has lasted.
+    /// Executes late requests that are due, and ends temporary faults that are over.
     fn pass(&mut self) {
         let now = self.requests;
         let (due, late) = std::mem::take(&mut self.late)
@@ -178,7 +178,7 @@ impl Inner {
         }
     }
 
-    /// A primary that was cut off comes back, with what it wrote or without.
+    /// Reconnects an isolated primary. Its writes are kept or lost.
     fn reconcile(&mut self, index: &str) {
         let Some((before, _)) = self.dirty.remove(index) else {
             return;
@@ -212,7 +212,7 @@ impl Inner {
         }
     }
 
-    /// Does what is asked. There is no answer where a write could not be copied.
+    /// Executes a request. Returns no answer if a write could not be replicated.
     fn execute(&mut self, request: &Request) -> Option<Reply> {
         let path: Vec<&str> = request.path.iter().map(String::as_str).collect();
         if request.is_bulk() {
@@ -266,7 +266,7 @@ impl Inner {
         refused
     }
 
-    /// The primary of an index may be cut off from here on, or its disk be full.
+    /// May isolate the primary of an index or fill its disk from now on.
     fn begin(&mut self, name: &str) {
         let until = self.requests + self.rng.u64(1..=LONGEST);
         let (dirty, read_only) = (self.rng.f64(), self.rng.f64());

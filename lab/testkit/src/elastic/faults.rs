@@ -1,6 +1,6 @@
-//! What can go wrong, and how often.
+//! The faults of the fake, and their probabilities.
 
-/// How often each thing goes wrong, from 0 (never) to 1 (always); nothing goes wrong by default.
+/// The probability of each fault, from 0 (never) to 1 (always); 0 by default.
 ///
 /// | fault | what the client sees | what has happened |
 /// |---|---|---|
@@ -15,37 +15,37 @@
 /// | `dirty` | for some requests no write to the index is answered | reads and scripts see what is written, which is then kept or rolled back under a new term |
 /// | `read_only` | for some requests the index takes no writes | |
 ///
-/// All this is drawn from the seed, request by request: who asks one thing after the other meets
-/// the same again.
+/// All faults are drawn from the seed, request by request: a client that sends one request after
+/// the other gets the same faults each time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Faults {
     /// The request is lost.
     pub lost_before: f64,
     /// The answer is lost.
     pub lost_after: f64,
-    /// The request is done later.
+    /// The request is executed later.
     pub late: f64,
-    /// The server has too much to do.
+    /// The server is overloaded.
     pub too_many: f64,
-    /// The server cannot do it.
+    /// The server cannot execute the request.
     pub unavailable_before: f64,
-    /// The server has done it and says that it could not.
+    /// The server has executed the request and reports that it could not.
     pub unavailable_after: f64,
     /// Single writes are refused.
     pub partial: f64,
-    /// The server says that it has done it and has not.
+    /// The server reports success and has done nothing.
     pub lies: f64,
-    /// Reads by id show what was.
+    /// Reads by ID return an earlier state.
     pub stale: f64,
-    /// The primary is cut off.
+    /// The primary is isolated.
     pub dirty: f64,
     /// The disk is full.
     pub read_only: f64,
 }
 
 impl Faults {
-    /// Each of them this often, but no lies: no protocol can hold against an acknowledgement of
-    /// what was not stored.
+    /// Sets all faults but `lies` to this probability. No protocol can tolerate a server that
+    /// acknowledges writes which it did not store.
     pub fn honest(often: f64) -> Self {
         Self {
             lost_before: often,
@@ -63,27 +63,27 @@ impl Faults {
     }
 }
 
-/// What happens to one request.
+/// A fault of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It is lost.
+    /// The request is lost.
     LostBefore,
-    /// It is done, and its answer is lost.
+    /// The request is executed and its answer is lost.
     LostAfter,
-    /// Its answer never comes, and it is done later.
+    /// The answer never comes, and the request is executed later.
     Late,
     /// 429.
     TooMany,
-    /// 503, and nothing is done.
+    /// 503, and nothing is executed.
     UnavailableBefore,
-    /// 503, though it is done.
+    /// 503, although the request is executed.
     UnavailableAfter,
-    /// Success, though nothing is done. Reads are answered truthfully.
+    /// Success, although nothing is executed. Reads are answered correctly.
     Lie,
 }
 
 impl Faults {
-    /// What happens to the next request.
+    /// Draws the fault of the next request.
     pub(super) fn draw(&self, rng: &mut fastrand::Rng) -> Option<Fault> {
         let mut at = rng.f64();
         for (fault, often) in [

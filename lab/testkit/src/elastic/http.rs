@@ -1,4 +1,4 @@
-//! The fake behind HTTP.
+//! Serves the fake over HTTP.
 
 use std::future::pending;
 use std::io;
@@ -22,13 +22,13 @@ type Shared = Arc<Mutex<Inner>>;
 pub(super) async fn serve(inner: Shared) -> anyhow::Result<(SocketAddr, JoinHandle<()>)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let address = listener.local_addr()?;
-    // The fake itself says what is too large.
+    // The fake itself limits the size of requests.
     let router = Router::new()
         .fallback(answer)
         .layer(axum::extract::DefaultBodyLimit::disable())
         .with_state(inner);
     let serving = tokio::spawn(async move {
-        // It ends when it is aborted.
+        // The task ends when it is aborted.
         let _ = axum::serve(listener, router).await;
     });
     Ok((address, serving))
@@ -59,7 +59,7 @@ async fn answer(
         }
         None if keeps_silent => pending().await,
         None => {
-            // A body that fails has the connection break.
+            // A body that fails breaks the connection.
             let lost = io::Error::other("the answer is lost");
             Body::from_stream(stream::iter([Err::<Bytes, _>(lost)])).into_response()
         }

@@ -1,5 +1,5 @@
-//! One index of the fake: its documents with their versions, what searches see of them, and what
-//! its mapping allows.
+//! An index of the fake: its documents with their versions, the state that searches see, and its
+//! mapping.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use serde_json::{Map, Value, json};
 use super::mapping;
 use super::reply::Reply;
 
-/// This many earlier states of a document can still be read from a copy that is behind.
+/// The number of earlier states of a document that a stale copy can still return.
 const REMEMBERED: usize = 4;
 
-/// What searches see.
+/// The documents that searches see.
 pub(super) type Searchable = Arc<BTreeMap<String, Doc>>;
 
-/// A document, or the tombstone of one.
+/// A document or a tombstone.
 #[derive(Clone, Debug)]
 pub(super) struct Doc {
     pub(super) version: i64,
@@ -35,7 +35,7 @@ pub(super) struct Index {
     pub(super) term: u64,
 }
 
-/// What is to hold of a document.
+/// The condition of a write on the existing document.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Demand {
     None,
@@ -71,7 +71,7 @@ impl Index {
         self.searchable = Arc::new(live.map(|(id, doc)| (id.clone(), doc.clone())).collect());
     }
 
-    /// Whether searches see what was written after a while, without being asked.
+    /// Whether searches see writes after a while without a refresh request.
     pub(super) fn refreshes_itself(&self) -> bool {
         let settings = &self.definition["settings"];
         let interval = [
@@ -88,7 +88,7 @@ impl Index {
         self.docs.get(id).filter(|doc| doc.source.is_some())
     }
 
-    /// What a copy that is behind shows: one of the states before the last.
+    /// The answer of a stale copy: one of the states before the last.
     pub(super) fn stale(&self, id: &str, which: usize) -> Option<&Doc> {
         let before = self.before.get(id);
         let state = before.and_then(|states| states.get(which % states.len().max(1)));
@@ -98,7 +98,7 @@ impl Index {
         }
     }
 
-    /// Puts a document, unless one is there that does not allow it.
+    /// Puts a document, unless the existing one does not satisfy the condition.
     pub(super) fn put(
         &mut self,
         id: &str,
@@ -123,7 +123,7 @@ impl Index {
         Ok(self.wrote(id, version, Some(source), result))
     }
 
-    /// Deletes a document, or lays a tombstone where none is.
+    /// Deletes a document, or creates a tombstone if there is no document.
     pub(super) fn delete(&mut self, id: &str, demand: Demand) -> Result<Reply, Reply> {
         self.open()?;
         let version = self.demanded(id, demand)?;
@@ -134,7 +134,7 @@ impl Index {
         Ok(self.wrote(id, version, None, result))
     }
 
-    /// Has a script change a document that is there.
+    /// Runs a script on an existing document.
     pub(super) fn update(
         &mut self,
         id: &str,
@@ -157,13 +157,13 @@ impl Index {
                 Ok(self.wrote(id, version, Some(source), (200, "updated")))
             }
             Some("delete") => Ok(self.wrote(id, version, None, (200, "deleted"))),
-            // A word that the server does not know is logged, and nothing is done.
+            // The server logs an unknown operation and does nothing.
             _ => Ok(written(id, &doc, (200, "noop"))),
         }
     }
 
-    /// A primary of a new term; with a state, what the one before had written since then is
-    /// forgotten.
+    /// Starts a new term for the primary. If a state is given, it replaces everything that was
+    /// written since.
     pub(super) fn promote(&mut self, state: Option<Self>) {
         let (term, read_only) = (self.term + 1, self.read_only);
         if let Some(state) = state {
@@ -172,8 +172,8 @@ impl Index {
         (self.term, self.read_only) = (term, read_only);
     }
 
-    /// Whether what it is may be changed. The watch over the disk allows to delete the index, and
-    /// no document of it.
+    /// Whether the index itself may be changed. When the disk is full, the index may be deleted,
+    /// but none of its documents.
     pub(super) fn open_to_change(&self) -> Result<(), Reply> {
         if self.read_only || self.is_blocked("read_only_allow_delete") {
             let reason = "index blocked by: [TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage \
@@ -183,7 +183,7 @@ impl Index {
         Ok(())
     }
 
-    /// Whether it takes writes.
+    /// Whether the index accepts writes.
     fn open(&self) -> Result<(), Reply> {
         self.open_to_change()?;
         if self.is_blocked("write") {
@@ -198,7 +198,7 @@ impl Index {
         *block == json!(true) || *block == json!("true")
     }
 
-    /// The version that a write gives, if what is there allows the write.
+    /// The version that a write gives the document, if the condition holds.
     fn demanded(&self, id: &str, demand: Demand) -> Result<i64, Reply> {
         let there = self.docs.get(id);
         let now = there.map(|doc| doc.version);

@@ -1,15 +1,15 @@
-//! What a mapping allows, as far as tests meet it: known fields, and values of their types.
+//! Mappings, as far as tests use them: known fields, and values of their types.
 
 use serde_json::{Map, Value, json};
 
 use super::reply::Reply;
 
-/// Lets a document in, and adds what it brings where the mapping is open to that.
+/// Accepts a document, and adds its new fields to a dynamic mapping.
 pub(super) fn admit(mappings: &mut Value, id: &str, source: &Value) -> Result<(), Reply> {
     let Some(fields) = source.as_object() else {
         return Err(refused(id, "the document is no object"));
     };
-    // All is looked at before anything is added: a document that is refused leaves no trace.
+    // Everything is checked before anything is added: a refused document changes nothing.
     let mut grown = mappings.clone();
     let mode = mode(&grown, "true");
     walk(&mut grown, &mode, id, "_doc", fields)?;
@@ -56,7 +56,7 @@ fn walk(
     Ok(())
 }
 
-/// An array holds values of one field.
+/// Checks each value of an array, which are values of one field.
 fn each(value: &Value, check: &mut dyn FnMut(&Value) -> Result<(), Reply>) -> Result<(), Reply> {
     match value {
         Value::Array(values) => values.iter().try_for_each(|value| each(value, check)),
@@ -72,7 +72,7 @@ fn check(
     name: &str,
     value: &Value,
 ) -> Result<(), Reply> {
-    // Kept, and never looked into.
+    // The field is stored but not parsed.
     if known["enabled"] == json!(false) {
         return Ok(());
     }
@@ -94,7 +94,7 @@ fn check(
         Some("boolean") => value.is_boolean() || matches!(value.as_str(), Some("true" | "false")),
         Some("object") => false,
         None => !is_object,
-        // Text takes anything; what a date takes is not looked at.
+        // Text accepts any value; the values of dates are not checked.
         Some(_) => true,
     };
     if fits {
@@ -104,7 +104,7 @@ fn check(
     }
 }
 
-/// What a field becomes that nobody has described.
+/// The type of a field that the mapping does not contain.
 fn kind_of(value: &Value) -> Value {
     match value {
         Value::Bool(_) => json!({"type": "boolean"}),

@@ -1,9 +1,10 @@
-//! An OpenSearch in memory, which goes wrong when it is told to, and as often as it is told to.
+//! An OpenSearch in memory, with faults that a test plans or draws with given probabilities.
 //!
-//! It speaks HTTP as far as the crates' own client does, and holds documents with versions,
-//! sequence numbers, terms and tombstones, what searches see of them, aliases, pipelines and points
-//! in time. What a stored script does is told in Rust. That it answers as the real server does is
-//! shown call by call by `crates/posthaste-elastic/tests/conformance.rs`.
+//! It serves the part of HTTP that the crates' own client uses, and holds documents with versions,
+//! sequence numbers, terms and tombstones, the state that searches see, aliases, pipelines and
+//! points in time. The effect of a stored script is defined in Rust.
+//! `crates/posthaste-elastic/tests/conformance.rs` shows, call by call, that the fake answers as
+//! the real server does.
 //!
 //! ```
 //! use posthaste_testkit::elastic::{FakeElastic, Fault};
@@ -37,25 +38,25 @@ use tokio::task::JoinHandle;
 use execute::{Inner, Request};
 pub use faults::{Fault, Faults};
 
-/// The fake; gone when it is dropped. One that was started must live on the runtime that it was
-/// started on.
+/// The fake, which ends when it is dropped. If it was started, it must live on the runtime that
+/// started it.
 pub struct FakeElastic {
     inner: Arc<Mutex<Inner>>,
     serving: Option<(SocketAddr, JoinHandle<()>)>,
 }
 
-/// A document as the fake holds it.
+/// A document of the fake.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Held {
-    /// What it holds; a tombstone holds nothing.
+    /// Its source; `None` for a tombstone.
     pub source: Option<Value>,
     /// Its version.
     pub version: i64,
 }
 
 impl FakeElastic {
-    /// One in which all that goes by chance is drawn from this seed, to be [called](Self::call) or
-    /// [asked](Self::ask) without a connection.
+    /// Creates a fake without a connection, for [`call`](Self::call) or [`ask`](Self::ask). Its
+    /// random decisions are drawn from this seed.
     pub fn new(seed: u64) -> Self {
         Self {
             inner: Arc::new(Mutex::new(Inner::new(seed))),
@@ -63,7 +64,7 @@ impl FakeElastic {
         }
     }
 
-    /// As [`new`](Self::new), behind HTTP.
+    /// As [`new`](Self::new), and serves HTTP.
     pub async fn start(seed: u64) -> anyhow::Result<Self> {
         let mut fake = Self::new(seed);
         fake.serving = Some(http::serve(fake.inner.clone()).await?);
@@ -81,18 +82,19 @@ impl FakeElastic {
         }
     }
 
-    /// Asks it without a connection: the status and the body, or no answer.
+    /// Sends a request without a connection. Returns the status and the body, or `None` for no
+    /// answer.
     pub fn call(&self, method: &str, path: &str, body: &[u8]) -> Option<(u16, Value)> {
         let request = Request::new(method, path, body.to_vec());
         let reply = self.inner().handle(request)?;
         Some((reply.status, reply.body))
     }
 
-    /// As [`call`](Self::call), on the way there and back overtaken by others as often as the seed
-    /// says.
+    /// As [`call`](Self::call), but other requests overtake this one and its answer as often as the
+    /// seed decides.
     ///
-    /// On a runtime of one thread where nothing waits for anything else, tasks that ask go the same
-    /// ways each time.
+    /// On a single-threaded runtime where nothing else waits, tasks interleave in the same order
+    /// each time.
     pub async fn ask(&self, method: &str, path: &str, body: &[u8]) -> Option<(u16, Vec<u8>)> {
         self.wait().await;
         let answer = self.call(method, path, body);
@@ -107,8 +109,8 @@ impl FakeElastic {
         }
     }
 
-    /// Says what a stored script does to `ctx`, which has `_source`, `op` and `_now`
-    /// (milliseconds), given its parameters. An error is that of the script.
+    /// Defines the effect of a stored script on `ctx`, which has `_source`, `op` and `_now`
+    /// (milliseconds), given its parameters. An error is the script's error.
     pub fn script(
         &self,
         id: &str,
@@ -118,66 +120,67 @@ impl FakeElastic {
         scripts.insert(id.to_owned(), Arc::new(run));
     }
 
-    /// From now on so much goes wrong.
+    /// Sets the probabilities of faults from now on.
     pub fn faults(&self, faults: Faults) {
         self.inner().faults = faults;
     }
 
-    /// What happens to the next requests, one each.
+    /// Sets the faults of the next requests, one each.
     pub fn next(&self, faults: impl IntoIterator<Item = Fault>) {
         self.inner().next = faults.into_iter().map(Some).collect();
     }
 
-    /// What happens to the next requests, one each; to some nothing.
+    /// Sets the faults of the next requests, one each; `None` for no fault.
     pub fn plan(&self, faults: impl IntoIterator<Item = Option<Fault>>) {
         self.inner().next = faults.into_iter().collect::<VecDeque<_>>();
     }
 
-    /// Lets clients wait for an answer that does not come, until their patience ends; else their
-    /// connections break at once.
+    /// Whether clients wait for a lost answer until their timeout; if not, their connections break
+    /// at once.
     pub fn keeps_silent(&self, silent: bool) {
         self.inner().keeps_silent = silent;
     }
 
-    /// Nothing goes wrong any more: late requests are done, in any order, and each index has a
-    /// primary that takes writes.
+    /// Ends all faults: late requests are executed, in any order, and each index has a primary that
+    /// accepts writes.
     pub fn settle(&self) {
         self.inner().settle();
     }
 
-    /// Another node becomes the primary of all, under a new term. Points in time are gone.
+    /// Makes another node the primary of all indexes, under a new term. Points in time are lost.
     pub fn fail_over(&self) {
         self.inner().fail_over();
     }
 
-    /// Lets its clock go on, which scripts and pipelines read.
+    /// Advances its clock, which scripts and pipelines read.
     pub fn pass(&self, time: std::time::Duration) {
         let ms = i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
         let state = &mut self.inner().state;
         state.now = state.now.saturating_add(ms);
     }
 
-    /// From now on it is an Elasticsearch 8, as far as the two differ for the crates' own client.
+    /// Behaves as an Elasticsearch 8 from now on, as far as the two differ for the crates' own
+    /// client.
     pub fn pose_as_elasticsearch(&self) {
         self.inner().state.is_elasticsearch = true;
     }
 
-    /// How many points in time it holds.
+    /// The number of open points in time.
     pub fn held_moments(&self) -> usize {
         self.inner().state.moments.count()
     }
 
-    /// From now on answers only who sends this header `authorization`.
+    /// Answers only requests with this `authorization` header from now on.
     pub fn demand_authorization(&self, header: &str) {
         self.inner().authorization = Some(header.to_owned());
     }
 
-    /// From now on refuses longer requests.
+    /// Refuses longer requests from now on.
     pub fn largest_request(&self, bytes: usize) {
         self.inner().largest = bytes;
     }
 
-    /// A document, or its tombstone, by the name of its index or an alias.
+    /// Returns a document or its tombstone, by the name of its index or of an alias.
     pub fn document(&self, index: &str, id: &str) -> Option<Held> {
         self.documents(index).remove(id)
     }
@@ -196,7 +199,7 @@ impl FakeElastic {
         docs.collect()
     }
 
-    /// Takes a document away behind everybody's back, tombstone and all.
+    /// Removes a document without a trace: no tombstone, no new version.
     pub fn take_away(&self, index: &str, id: &str) {
         let mut inner = self.inner();
         let name = inner.state.name(index).to_owned();
@@ -206,14 +209,14 @@ impl FakeElastic {
         }
     }
 
-    /// From now on these documents, by index and id, cannot be read by their ids: their shard is
-    /// away. No longer those that could not be read before.
+    /// Makes these documents, by index and ID, unreadable by their IDs from now on: their shard is
+    /// unavailable. Documents that were unreadable before become readable.
     pub fn away<'a>(&self, documents: impl IntoIterator<Item = (&'a str, &'a str)>) {
         let owned = |(index, id): (&str, &str)| (index.to_owned(), id.to_owned());
         self.inner().away = documents.into_iter().map(owned).collect();
     }
 
-    /// How many requests it has had.
+    /// The number of requests until now.
     pub fn requests(&self) -> u64 {
         self.inner().requests
     }

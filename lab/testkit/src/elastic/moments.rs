@@ -1,5 +1,5 @@
-//! Points in time: what searches saw of an index once, kept under a name, by the calls of either
-//! kind of server.
+//! Points in time: named snapshots of the searchable state of an index, by the calls of either kind
+//! of server.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::index::Searchable;
 use super::reply::Reply;
 use super::state::State;
 
-/// Those that are held: the index, and what searches saw of it.
+/// The open points in time, each with its index and the documents that searches saw.
 #[derive(Clone, Default)]
 pub(super) struct Moments {
     held: BTreeMap<String, (String, Searchable)>,
@@ -25,14 +25,14 @@ impl Moments {
         self.held.len()
     }
 
-    /// What is held at no other moment than now is gone.
+    /// Closes all points in time.
     pub(super) fn forget(&mut self) {
         self.held.clear();
     }
 }
 
 impl State {
-    /// Opens or closes one, if that is what this kind of server is asked.
+    /// Opens or closes a point in time, if the request is such a call of this kind of server.
     pub(super) fn moment(
         &mut self,
         method: &str,

@@ -1,4 +1,4 @@
-//! Searches, as far as the crates' own go: a few queries, sorting, and pages by `search_after`.
+//! Searches, as far as the crates use them: a few queries, sorting, and pages by `search_after`.
 
 use std::cmp::Ordering;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::index::Doc;
 use super::reply::Reply;
 
-/// Whether a document is found.
+/// Whether a document matches a query.
 pub(super) fn finds(
     query: &Value,
     id: &str,
@@ -53,7 +53,7 @@ pub(super) fn finds(
             for query in list(&body["should"]) {
                 any |= finds(query, id, doc, mappings, now)?;
             }
-            // Beside what must hold, what should hold only raises the score.
+            // If `must` or `filter` is present, `should` only raises the score.
             any |= !body["must"].is_null() || !body["filter"].is_null();
             all("must", true)? && all("filter", true)? && all("must_not", false)? && any
         }
@@ -64,8 +64,8 @@ pub(super) fn finds(
     })
 }
 
-/// Elasticsearch 8 sorts by no document's id unless it is told to, but by where a document is;
-/// OpenSearch 2 the other way round.
+/// Refuses sort keys of the other kind of server. By default, Elasticsearch 8 sorts by the place of
+/// a document but not by its ID; OpenSearch 2 does the opposite.
 pub(super) fn refuse_unsortable(sort: &Value, is_elasticsearch: bool) -> Result<(), Reply> {
     let (name, kind, reason) = match is_elasticsearch {
         true => (
@@ -85,7 +85,7 @@ pub(super) fn refuse_unsortable(sort: &Value, is_elasticsearch: bool) -> Result<
     }
 }
 
-/// What a hit is sorted by.
+/// The sort values of a hit.
 pub(super) fn keys(sort: &Value, id: &str, doc: &Doc, mappings: &Value) -> Vec<Value> {
     let source = doc.source.as_deref().unwrap_or(&Value::Null);
     list(sort)
@@ -95,7 +95,7 @@ pub(super) fn keys(sort: &Value, id: &str, doc: &Doc, mappings: &Value) -> Vec<V
             "_version" => json!(doc.version),
             name => {
                 let kind = type_of(mappings, name).or(by[name]["unmapped_type"].as_str());
-                // Of several values the one that comes first, whichever way.
+                // Of several values, the one that sorts first counts, in either direction.
                 let values = held(source, name).filter(|value| !value.is_null());
                 let value = match falls(by) {
                     true => values.max_by(|one, other| compare(one, other)),
@@ -111,7 +111,7 @@ pub(super) fn keys(sort: &Value, id: &str, doc: &Doc, mappings: &Value) -> Vec<V
         .collect()
 }
 
-/// What has no value comes last, whichever way: numbers by a number.
+/// Documents without a value sort last in either direction; for numbers, by an extreme number.
 fn last(kind: Option<&str>, falls: bool) -> Value {
     match kind {
         Some("long" | "date") if falls => json!(i64::MIN),
@@ -120,7 +120,7 @@ fn last(kind: Option<&str>, falls: bool) -> Value {
     }
 }
 
-/// Which of two hits comes first.
+/// Compares two hits.
 pub(super) fn order(sort: &Value, one: &[Value], other: &[Value]) -> Ordering {
     for (at, by) in list(sort).enumerate() {
         let (Some(one), Some(other)) = (one.get(at), other.get(at)) else {
@@ -157,7 +157,7 @@ fn one(body: &Value) -> Option<(&String, &Value)> {
     body.as_object()?.iter().find(|(name, _)| *name != "boost")
 }
 
-/// One, or several.
+/// The values of an array, or the single value.
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
     let several = match value {
         Value::Array(values) => values.as_slice(),
@@ -167,8 +167,8 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     several.iter()
 }
 
-/// The values of a field, of a path, or of its raw words. A path goes through each of several
-/// objects.
+/// The values of a field, of a path, or of its `keyword` subfield. A path continues in each object
+/// of an array.
 fn held<'a>(source: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
     let path = name.strip_suffix(".keyword").unwrap_or(name).split('.');
     path.fold(vec![source], |values, part| {
@@ -187,7 +187,7 @@ fn type_of<'a>(mappings: &'a Value, name: &str) -> Option<&'a str> {
     mappings["properties"][name]["type"].as_str()
 }
 
-/// Whether it lies between these bounds, which are moments where it is told what time it is.
+/// Whether a value lies within these bounds, which are times if the current time is given.
 fn within(held: &Value, bounds: &Value, now: Option<i64>) -> bool {
     let holds = |name: &str, fits: fn(Ordering) -> bool| match (&bounds[name], now) {
         (Value::Null, _) => true,
@@ -200,7 +200,7 @@ fn within(held: &Value, bounds: &Value, now: Option<i64>) -> bool {
         && holds("lte", Ordering::is_le)
 }
 
-/// A moment in milliseconds: such a number, a date and time, or so long before or after now.
+/// Parses a time in milliseconds: a number, a date and time, or an offset from now.
 fn millis(value: &Value, now: i64) -> Option<Value> {
     let Value::String(text) = value else {
         return value.is_i64().then(|| value.clone());

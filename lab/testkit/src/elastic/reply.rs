@@ -1,4 +1,4 @@
-//! What the fake says.
+//! The answers of the fake.
 
 use serde_json::{Value, json};
 
@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 pub(super) struct Reply {
     pub(super) status: u16,
     pub(super) body: Value,
-    /// Whether a document was written: until a copy of the shard has it too, a real server does not
-    /// answer.
+    /// Whether a document was written: a real server answers only when a replica of the shard has
+    /// it too.
     pub(super) wrote: bool,
 }
 

@@ -1,4 +1,4 @@
-//! All that the fake holds, and each call that it knows. It decides nothing by chance.
+//! The state of the fake, and each call that it knows. Nothing here is random.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::write::Write;
 /// A stored script, as a function of `ctx` (with `_source`, `op` and `_now`) and its parameters.
 pub(super) type Script = Arc<dyn Fn(&mut Value, &Value) -> Result<(), String> + Send + Sync>;
 
-/// It begins here, and goes on by a millisecond for each request.
+/// The first time of its clock, which advances by a millisecond for each request.
 const BEGIN: i64 = 1_767_225_600_000;
 
 #[derive(Clone)]
@@ -26,8 +26,8 @@ pub(super) struct State {
     pub(super) scripts: BTreeMap<String, Script>,
     pipelines: BTreeMap<String, Value>,
     pub(super) moments: Moments,
-    /// Whether it is an Elasticsearch, which has its own calls for points in time and sorts by no
-    /// document's id.
+    /// Whether it is an Elasticsearch, which has different calls for points in time and does not
+    /// sort by the ID of a document.
     pub(super) is_elasticsearch: bool,
     pub(super) now: i64,
 }
@@ -48,7 +48,7 @@ impl Default for State {
 }
 
 impl State {
-    /// The index that a name stands for: its own, or that of an alias.
+    /// Resolves the name of an index or an alias to the name of the index.
     pub(super) fn name<'a>(&'a self, name: &'a str) -> &'a str {
         let aliased = self.aliases.get(name).and_then(BTreeSet::first);
         aliased.map_or(name, String::as_str)
@@ -59,7 +59,7 @@ impl State {
         index.ok_or_else(|| Reply::no_index(name))
     }
 
-    /// A call that reads or changes what is not a document.
+    /// Handles a call that reads or changes something other than a document.
     pub(super) fn manage(
         &mut self,
         method: &str,
@@ -185,7 +185,7 @@ impl State {
         let actions = body["actions"].as_array().into_iter().flatten();
         let actions = actions.filter_map(Value::as_object).flatten();
         let text = |what: &Value, name: &str| what[name].as_str().unwrap_or_default().to_owned();
-        // Whether each index may be changed is asked before anything is.
+        // Whether each index may be changed is checked before any is changed.
         for (_, what) in actions.clone() {
             let index = text(what, "index");
             let at = self.indexes.get(&index);
@@ -206,7 +206,7 @@ impl State {
                 _ => drop(held.insert(index)),
             }
         }
-        // Each alias has one index that is written to.
+        // An alias has one index for writes.
         if aliases.values().any(|held| held.len() > 1) {
             let reason = "alias has more than one write index";
             return Err(Reply::error(400, "illegal_argument_exception", reason));
@@ -215,7 +215,7 @@ impl State {
         Ok(Reply::acknowledged())
     }
 
-    /// One write of a bulk request.
+    /// Executes one write of a bulk request.
     pub(super) fn write(&mut self, write: &Write) -> Reply {
         let name = self.name(&write.index).to_owned();
         let mut reply = self
@@ -237,7 +237,7 @@ impl State {
         let source = self.through(write.pipeline.as_deref(), body)?;
         let run = self.script(body);
         if !self.indexes.contains_key(name) {
-            // The first write to an index creates it; an update is one of a document that is there.
+            // The first write to an index creates it; an update needs an existing document.
             self.create(name, &Value::Null)?;
         }
         let Some(index) = self.indexes.get_mut(name) else {
@@ -297,7 +297,7 @@ impl State {
         })
     }
 
-    /// What a search finds, or counts.
+    /// Searches or counts documents.
     pub(super) fn search(&self, index: Option<&str>, body: &Value) -> Result<Reply, Reply> {
         let (name, searchable) = match index {
             Some(index) => {
@@ -356,7 +356,7 @@ impl State {
     }
 }
 
-/// A document, or one of its fields.
+/// Returns a document, or one of its fields.
 pub(super) fn only(source: Value, field: Option<&str>) -> Value {
     match (field, source) {
         (Some(field), Value::Object(mut fields)) => {
@@ -367,7 +367,7 @@ pub(super) fn only(source: Value, field: Option<&str>) -> Value {
     }
 }
 
-/// Settings by their names, whether written with dots or as objects. What is null goes.
+/// Merges settings by their names, with dots or as objects. A null removes a setting.
 fn merge(into: &mut Value, from: &Value) {
     let Some(from) = from.as_object() else { return };
     for (name, value) in from {
@@ -379,7 +379,7 @@ fn merge(into: &mut Value, from: &Value) {
     }
 }
 
-/// A moment, as the server writes it.
+/// Formats a time as the server does.
 fn time(now: i64) -> String {
     Timestamp::from_millisecond(now).map_or_else(|_| String::new(), |now| now.to_string())
 }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::index::Demand;
 use super::reply::Reply;
 
-/// One line of a bulk request, with the one below it.
+/// One action of a bulk request, with the line below it.
 #[derive(Clone, Debug)]
 pub(super) struct Write {
     pub(super) action: String,
@@ -18,7 +18,7 @@ pub(super) struct Write {
 }
 
 impl Write {
-    /// The writes of a bulk request.
+    /// Parses the writes of a bulk request.
     pub(super) fn read(lines: &[u8]) -> Result<Vec<Self>, Reply> {
         let wrong = || {
             Reply::error(

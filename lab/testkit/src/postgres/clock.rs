@@ -1,4 +1,4 @@
-//! A clock of a server's own, that a test turns: libfaketime, between the server and the machine's.
+//! A separate clock for a server, which a test sets: libfaketime, loaded into the server.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::{env, fs};
 
 use anyhow::{Context, bail};
 
-/// Names the library where it is not where Debian puts it.
+/// Names the library if it is not in Debian's place.
 const LIBRARY: &str = "POSTHASTE_FAKETIME";
 
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    /// A clock that goes right, kept in this folder.
+    /// Creates a clock that shows the machine's time. Its file is in this folder.
     pub(super) fn new(folder: &Path) -> anyhow::Result<Self> {
         let clock = Self {
             library: library()?,
@@ -26,16 +26,17 @@ impl Clock {
         Ok(clock)
     }
 
-    /// Sets it this many seconds ahead of the machine's, or behind. Each process of the server
-    /// looks there whenever it asks for the time.
+    /// Sets the clock this many seconds ahead of the machine's, or back if negative. Each process
+    /// of the server reads the file whenever it reads the time.
     pub(super) fn turn(&self, seconds: i64) -> anyhow::Result<()> {
         let next = self.file.with_extension("next");
         fs::write(&next, format!("{seconds:+}\n")).context("a clock")?;
-        // Nobody reads half a time.
+        // A rename, so that no process reads half a time.
         fs::rename(&next, &self.file).context("a clock")
     }
 
-    /// Has a program and its children go by this clock. What measures time goes on as it is.
+    /// Makes a program and its children use this clock. Clocks that measure durations are not
+    /// changed.
     pub(super) fn rule(&self, command: &mut Command) {
         command
             .env("LD_PRELOAD", &self.library)
@@ -46,7 +47,7 @@ impl Clock {
 }
 
 impl Drop for Clock {
-    /// The library leaves a word in memory for each server that did not end by itself.
+    /// The library leaves shared memory for each server that did not end by itself.
     fn drop(&mut self) {
         let Ok(left) = fs::read_dir("/dev/shm") else {
             return;
@@ -63,7 +64,7 @@ impl Drop for Clock {
     }
 }
 
-/// The number of the process that the library wrote this word for.
+/// The process ID in the name of the library's shared memory.
 fn process_of(name: &str) -> Option<&str> {
     let number = name
         .strip_prefix("faketime_shm_")

@@ -1,11 +1,11 @@
 //! Private Postgres servers on loopback.
 //!
-//! A server lives in a folder of its own and is gone, folder and all, when its [`PgServer`] is
-//! dropped or when the test process ends: also by SIGKILL, and also for servers in statics. A
-//! watchdog process holds the other end of a pipe and cleans up when it closes.
+//! A server has a separate folder. Server and folder are removed when the [`PgServer`] is dropped
+//! or when the test process ends, also by SIGKILL, and also for servers in statics: a watchdog
+//! process holds the other end of a pipe and cleans up when it closes.
 //!
-//! Starting and stopping block the calling thread. In a test whose other tasks must run on
-//! meanwhile, use a runtime with several threads.
+//! Starting and stopping block the calling thread. A test whose other tasks must continue needs a
+//! runtime with several threads.
 
 mod clock;
 mod process;
@@ -46,37 +46,38 @@ pub struct PgServer {
     state: Mutex<State>,
     pooler: OnceLock<Result<Pooler, String>>,
     clock: Option<Clock>,
-    /// Other tests use it too.
+    /// Whether other tests use it too.
     is_shared: bool,
-    /// It has had a database that a test asked for by a template.
+    /// Whether a test has created a database from a template.
     was_used: AtomicBool,
-    // Dropped last, when nothing else of ours needs the folder any more.
+    // Dropped last, when nothing else needs the folder.
     folder: Folder,
 }
 
 #[derive(Debug)]
 enum State {
     Running(Child),
-    /// The run's launcher keeps it, under this number.
+    /// The run's launcher owns the server, which has this process ID.
     Elsewhere(u32),
     Stopped,
-    /// Its shared memory is still there and only a new start removes it.
+    /// Its shared memory still exists, and only a new start removes it.
     Killed,
 }
 
 impl PgServer {
-    /// The version that runs here.
+    /// The version of the server.
     pub fn version(&self) -> PgVersion {
         self.version
     }
 
-    /// Takes the place of the first database here, which may be the only one: not worth a template.
+    /// Whether the first database of a private server is requested. It may be the only one, so a
+    /// template does not pay.
     pub(crate) fn takes_first_database(&self) -> bool {
         !self.is_shared && !self.was_used.swap(true, Ordering::SeqCst)
     }
 
-    /// Sets the server's own clock this many seconds ahead of the machine's, or behind, from now
-    /// on.
+    /// Sets the server's separate clock this many seconds ahead of the machine's, or back if
+    /// negative.
     pub fn turn_clock(&self, seconds: i64) -> anyhow::Result<()> {
         self.clock
             .as_ref()
@@ -84,7 +85,7 @@ impl PgServer {
             .turn(seconds)
     }
 
-    /// Where the server listens, also while it is stopped.
+    /// The address where the server listens, also while it is stopped.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
@@ -94,8 +95,8 @@ impl PgServer {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// The URL of a database on this server behind PgBouncer in transaction mode, which the first
-    /// who asks starts.
+    /// The URL of a database through PgBouncer in transaction mode. The first call starts
+    /// PgBouncer.
     pub fn pooled_url(&self, database: &str) -> anyhow::Result<String> {
         let start = || Pooler::start(self.account, self.port).map_err(|error| format!("{error:#}"));
         match self.pooler.get_or_init(start) {
@@ -104,9 +105,8 @@ impl PgServer {
         }
     }
 
-    /// A client tool of this server's version, such as `pg_dump`, that connects to this server
-    /// unless told otherwise. Where that version came without tools it is one of the newest
-    /// version.
+    /// A client tool of this server's version, such as `pg_dump`, which connects to this server by
+    /// default. If that version has no tools, it is one of the newest version.
     pub fn tool(&self, name: &str) -> Command {
         let program = self.version.tool(&self.bin, name);
         let mut command = Command::new(program.unwrap_or_else(|_| self.bin.join(name)));
@@ -123,17 +123,17 @@ impl PgServer {
         self.folder.data()
     }
 
-    /// Where the server logs.
+    /// The server's log file.
     pub fn log_file(&self) -> PathBuf {
         self.folder.log()
     }
 
-    /// What the server has logged since it was last started.
+    /// The server's log since its last start.
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.log()).unwrap_or_default()
     }
 
-    /// The number of the postmaster process, while the server runs.
+    /// The process ID of the postmaster, while the server runs.
     pub fn pid(&self) -> Option<u32> {
         match &*self.state() {
             State::Running(process) => Some(process.id()),
@@ -142,26 +142,26 @@ impl PgServer {
         }
     }
 
-    /// Stops without a checkpoint, as a crash of the server would: what was not flushed is lost.
+    /// Stops without a checkpoint, like a crash of the server: what was not flushed is lost.
     pub fn stop_immediate(&self) -> anyhow::Result<()> {
         self.stop(Signal::QUIT)
     }
 
-    /// Ends all sessions and stops in order.
+    /// Terminates all sessions and stops in order.
     pub fn stop_fast(&self) -> anyhow::Result<()> {
         self.stop(Signal::INT)
     }
 
-    /// Kills every process of the server at once by SIGKILL, as a crash of the machine would.
+    /// Kills every process of the server at once with SIGKILL, like a crash of the machine.
     pub fn kill9(&self) -> anyhow::Result<()> {
         let mut state = self.state();
         let State::Running(process) = &mut *state else {
             bail!("the server does not run")
         };
-        // Held still first, or it would start new processes while its processes are counted.
+        // Paused first: otherwise it could start processes while they are listed.
         signal(process.id(), Signal::STOP)?;
         for backend in child::children_of(process.id())? {
-            // One that has just ended by itself is as good.
+            // A process that has just ended by itself is fine.
             let _ = signal(backend, Signal::KILL);
         }
         process.kill()?;
@@ -170,7 +170,7 @@ impl PgServer {
         Ok(())
     }
 
-    /// Starts again with the same port and data, after stopping fast if the server still runs.
+    /// Starts again with the same port and data; a running server is stopped fast first.
     pub fn restart(&self) -> anyhow::Result<()> {
         if self.pid().is_some() {
             self.stop_fast()?;
@@ -178,8 +178,8 @@ impl PgServer {
         let deadline = Instant::now() + START_BOUND;
         loop {
             match self.launch() {
-                // Backends of a killed server, or somebody passing by on the port, need a moment to
-                // go.
+                // Backends of a killed server, or another process that uses the port briefly, need
+                // time to end.
                 Err(_)
                     if Instant::now() < deadline
                         && (self.port_is_taken() || self.memory_is_taken()) =>
@@ -191,7 +191,7 @@ impl PgServer {
         }
     }
 
-    /// Starts the postmaster as our own child and waits until it accepts connections.
+    /// Starts the postmaster as our child process and waits until it accepts connections.
     fn launch(&self) -> anyhow::Result<()> {
         let mut state = self.state();
         let log = fs::File::create(self.folder.log())?;
@@ -234,7 +234,7 @@ impl PgServer {
                     self.log()
                 );
             }
-            // A file left by a killed server says "ready" too, but under another number.
+            // The file of a killed server also contains "ready", but another process ID.
             let file = fs::read_to_string(self.folder.pid_file()).unwrap_or_default();
             let mut lines = file.lines();
             let ours = lines.next().and_then(|line| line.parse().ok()) == Some(process.id());
@@ -279,7 +279,7 @@ impl Drop for PgServer {
         if matches!(*self.state(), State::Killed) {
             let _ = self.restart();
         }
-        // The watchdog stops the server, so that its way of cleaning up is walked by every test.
+        // The watchdog stops the server, so that every test exercises its cleanup.
         self.folder.remove();
         if let State::Running(process) = &mut *self.state() {
             let _ = process.wait();

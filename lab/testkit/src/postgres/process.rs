@@ -1,4 +1,4 @@
-//! Processes that are started, signalled and waited for.
+//! Starts processes, signals them and waits for them.
 
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
@@ -14,7 +14,7 @@ pub(super) fn signal(pid: u32, signal: Signal) -> anyhow::Result<()> {
     kill_process(pid, signal).with_context(|| format!("sending {signal:?} to {pid:?}"))
 }
 
-/// Waits for a process of ours within a bound.
+/// Waits for a child process, at most this long.
 pub(super) fn wait(process: &mut Child, bound: Duration) -> anyhow::Result<ExitStatus> {
     let deadline = Instant::now() + bound;
     loop {
@@ -26,7 +26,7 @@ pub(super) fn wait(process: &mut Child, bound: Duration) -> anyhow::Result<ExitS
     }
 }
 
-/// Runs a command to its end and fails with what it said.
+/// Runs a command to its end, and fails with its output.
 pub(super) fn run(command: &mut Command) -> anyhow::Result<()> {
     let output = command
         .output()

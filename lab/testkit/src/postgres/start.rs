@@ -1,4 +1,4 @@
-//! Starts servers, each in a folder of its own: shared, by itself, with a clock, as a replica.
+//! Starts servers, each in a separate folder: shared, private, with a clock, as a replica.
 
 use std::fs;
 use std::io::Write as _;
@@ -20,10 +20,10 @@ use crate::shared::{data_of_the_run, number, of_the_run};
 use crate::watchdog::Watchdog;
 use crate::{ports, ran};
 
-/// What every server gets; the settings of a test come after these and win.
+/// Settings of every server; the settings of a test come later and override these.
 ///
-/// `jit` stays at its default, which is on: what the tests promise must hold there too, where the
-/// programs of a version have it.
+/// `jit` keeps its default, which is on: the guarantees must also hold with JIT, if the programs of
+/// a version have it.
 const SETTINGS: [(&str, &str); 7] = [
     ("listen_addresses", "127.0.0.1"),
     ("unix_socket_directories", ""),
@@ -34,12 +34,12 @@ const SETTINGS: [(&str, &str); 7] = [
     ("autovacuum", "on"),
 ];
 
-/// Where a server is, and in which time.
+/// The place of a server, and its clock.
 #[derive(Default)]
 struct Place<'a> {
-    /// Where temporary files are, unless it is said.
+    /// The parent folder; the folder for temporary files if `None`.
     parent: Option<&'a Path>,
-    /// One of its own, else the machine's.
+    /// Whether it has a separate clock instead of the machine's.
     has_clock: bool,
 }
 
@@ -53,8 +53,8 @@ impl Place<'_> {
 }
 
 impl PgServer {
-    /// The server that all tests share, of the run or else of this process, started by the first
-    /// that asks for it.
+    /// Returns the server that all tests of the run share, or else all of this process. The first
+    /// call starts it.
     pub fn shared(version: PgVersion) -> anyhow::Result<&'static Self> {
         static SHARED: [OnceLock<Result<PgServer, String>>; 4] = [const { OnceLock::new() }; 4];
         let slot = PgVersion::PROMISED.iter().position(|one| *one == version);
@@ -69,7 +69,7 @@ impl PgServer {
             .map_err(|error| anyhow::anyhow!("{error}"))
     }
 
-    /// Starts a server to be shared, of this version whatever plays it.
+    /// Starts a shared server of exactly this version.
     pub(crate) fn start_itself(version: PgVersion) -> anyhow::Result<Self> {
         let start = Self::start_in(version, &[], Place::default(), |server| server.initdb(&[]));
         let mut server = start?;
@@ -77,17 +77,17 @@ impl PgServer {
         Ok(server)
     }
 
-    /// Where others find this server.
+    /// The description by which other processes find this server.
     pub(crate) fn description(&self) -> Value {
         json!({"port": self.port, "pid": self.pid(), "folder": self.folder.path(), "bin": self.bin})
     }
 
-    /// The server that is described.
+    /// Connects to the described server.
     fn attach(version: PgVersion, found: &Value) -> anyhow::Result<Self> {
         let folder = found["folder"].as_str().context("no folder")?;
         let pid = found["pid"].as_u64().context("no number")?;
         let folder = Folder::of_another(folder.into());
-        // Looked up once a run: each look starts the server to ask its version.
+        // The folder is determined once a run: each search starts the server to read its version.
         let bin = found["bin"].as_str().context("no programs")?;
         let mut server = Self::stopped(version, bin.into(), &[], folder)?;
         server.port = number(found, "port")?;
@@ -96,7 +96,7 @@ impl PgServer {
         Ok(server)
     }
 
-    /// A server that does not run yet.
+    /// Prepares a server that does not run yet.
     fn stopped(
         version: PgVersion,
         bin: PathBuf,
@@ -121,8 +121,7 @@ impl PgServer {
         })
     }
 
-    /// Starts a server of its own for a test that will stop or kill it, or that needs other
-    /// settings.
+    /// Starts a private server for a test that stops or kills it, or that needs other settings.
     pub fn start(version: PgVersion, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
         let version = version.played_by()?;
         Self::start_in(version, settings, Place::default(), |server| {
@@ -130,7 +129,7 @@ impl PgServer {
         })
     }
 
-    /// The same in a folder below this one, on the disk that somebody wants to measure.
+    /// As [`start`](Self::start), in a folder below `parent`, which chooses the disk to measure.
     pub fn start_below(
         parent: &Path,
         version: PgVersion,
@@ -143,8 +142,8 @@ impl PgServer {
         Self::start_in(version, settings, place, |server| server.initdb(&[]))
     }
 
-    /// The same, with a clock of its own, which [`PgServer::turn_clock`] turns. Its replicas have
-    /// clocks of their own too.
+    /// As [`start`](Self::start), with a separate clock, which [`PgServer::turn_clock`] sets. Its
+    /// replicas have separate clocks too.
     pub fn start_with_clock(version: PgVersion, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
         let version = version.played_by()?;
         Self::start_in(version, settings, Place::with_clock(true), |server| {
@@ -152,7 +151,7 @@ impl PgServer {
         })
     }
 
-    /// Starts a streaming replica of this server, at first an asynchronous one.
+    /// Starts a streaming replica of this server, asynchronous at first.
     pub fn start_replica(&self, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
         let place = Place::with_clock(self.clock.is_some());
         Self::start_in(self.version, settings, place, |replica| {
@@ -168,8 +167,8 @@ impl PgServer {
             .arg("--dbname")
             .arg(self.url("postgres"));
             run(&mut copy)?;
-            // What a newer tool has written there an older server may not be able to read; the last
-            // line counts.
+            // An older server may be unable to read the settings that a newer tool has written; the
+            // last line overrides them.
             let settings = replica.folder.data().join("postgresql.auto.conf");
             let mut settings = fs::OpenOptions::new().append(true).open(settings)?;
             let primary = format!("host=127.0.0.1 port={} user=postgres", self.port);
@@ -177,14 +176,15 @@ impl PgServer {
         })
     }
 
-    /// A server with a base backup of this one, which recovers by what the backup holds.
+    /// Starts a server with a base backup of this one, which recovers from the backup alone.
     pub fn start_backup(&self, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
         Self::start_in(self.version, settings, Place::default(), |copy| {
             self.back_up_into(copy)
         })
     }
 
-    /// The same, recovered to the first moment that it can be: with a history of its own.
+    /// As [`start_backup`](Self::start_backup), recovered to the earliest consistent point, on a
+    /// new timeline.
     pub fn start_recovered(&self) -> anyhow::Result<Self> {
         let settings = [
             ("restore_command", "false"),
@@ -209,8 +209,8 @@ impl PgServer {
         run(&mut backup)
     }
 
-    /// A server with this one's files as they are: of one that was stopped in good order, or of one
-    /// whose processes stand still meanwhile, as a snapshot of the disk has them.
+    /// Starts a server with a copy of this one's files, as a snapshot of the disk. This server was
+    /// stopped in order, or its processes are paused during the copy.
     pub fn start_of_files(&self, settings: &[(&str, &str)]) -> anyhow::Result<Self> {
         let frozen = self.freeze()?;
         let copy = Self::start_in(self.version, settings, Place::default(), |copy| {
@@ -226,14 +226,14 @@ impl PgServer {
         copy
     }
 
-    /// Its processes stand still from now on; none where it does not run.
+    /// Pauses the server's processes and returns them; empty if it does not run.
     fn freeze(&self) -> anyhow::Result<Vec<u32>> {
         let mut frozen = Vec::new();
         if let Some(postmaster) = self.pid() {
             signal(postmaster, Signal::STOP)?;
             frozen.push(postmaster);
             for child in child::children_of(postmaster)? {
-                // One that has just ended by itself is as good.
+                // A process that has just ended by itself is fine.
                 let _ = signal(child, Signal::STOP);
                 frozen.push(child);
             }
@@ -241,8 +241,8 @@ impl PgServer {
         Ok(frozen)
     }
 
-    /// A server of another version with all that this one has, by `pg_upgrade`; this one ends. None
-    /// where this version came without the programs that it takes.
+    /// Upgrades this server with `pg_upgrade` to another version, and stops it. Returns `None` if
+    /// this version lacks the required programs.
     pub fn upgraded(&self, version: PgVersion) -> anyhow::Result<Option<Self>> {
         if !self.bin.join("pg_resetwal").exists() {
             return Ok(None);
@@ -250,7 +250,8 @@ impl PgServer {
         self.stop_fast()?;
         let version = version.played_by()?;
         let new = Self::start_in(version, &[], Place::default(), |new| {
-            // Both have checksums or neither has; 18 is the first that makes them by itself.
+            // Both must have checksums or neither; 18 is the first version that enables them by
+            // default.
             let unlike: &[&str] = match version {
                 PgVersion::V18 => &["--no-data-checksums"],
                 _ => &[],
@@ -261,7 +262,7 @@ impl PgServer {
         new.map(Some)
     }
 
-    /// Fills this server's data folder with what another has, while neither runs.
+    /// Fills this server's data folder with the data of another, while neither runs.
     fn take_over(&self, old: &Self) -> anyhow::Result<()> {
         let mut upgrade = self.account.command(self.bin.join("pg_upgrade"));
         upgrade
@@ -298,7 +299,7 @@ impl PgServer {
             server.clock = Some(Clock::new(server.folder.path())?);
         }
         fill(&server)?;
-        // Another process may take the port between the look and the start.
+        // Another process may take the port between the check and the start.
         for _ in 0..5 {
             match server.launch() {
                 Err(error) if server.port_is_taken() => {
@@ -325,7 +326,7 @@ impl PgServer {
         self.initdb_itself(more)
     }
 
-    /// A data folder to be copied, of which nobody runs a server.
+    /// Creates a data folder to copy, which no server uses.
     pub(crate) fn made_only(version: PgVersion) -> anyhow::Result<Self> {
         let folder = Folder::create(Account::for_servers()?, Watchdog::over_server)?;
         let server = Self::stopped(version, version.bin()?, &[], folder)?;
@@ -360,8 +361,8 @@ fn thaw(frozen: &[u32]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether this process has started no server of this version yet. The second has another identity
-/// than the first, which a copy would not.
+/// Whether this process has started no server of this version yet. A second server must have a
+/// different system identifier, which a copy would not have.
 fn is_first_here(version: PgVersion) -> bool {
     static STARTED: [AtomicBool; 4] = [const { AtomicBool::new(false) }; 4];
     let at = PgVersion::PROMISED.iter().position(|one| *one == version);

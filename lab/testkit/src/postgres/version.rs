@@ -1,4 +1,4 @@
-//! The versions that the tests run on, and where their programs are.
+//! The versions that the tests run on, and the folders of their programs.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -7,8 +7,8 @@ use anyhow::{Context, bail};
 
 use crate::account::Account;
 
-/// Names two versions, such as `16 17`, that run wherever tests ask for the oldest and the newest:
-/// the same tests, on what lies between.
+/// Names two versions, such as `16 17`, that replace the oldest and the newest: the same tests on
+/// the versions in between.
 const INSTEAD: &str = "POSTHASTE_PG_INSTEAD";
 
 /// A major version of Postgres.
@@ -16,30 +16,30 @@ const INSTEAD: &str = "POSTHASTE_PG_INSTEAD";
 pub enum PgVersion {
     /// The oldest version that is supported.
     V15,
-    /// Between the two; its programs are a server without client tools.
+    /// A version in between; its programs are a server without client tools.
     V16,
-    /// Between the two; its programs are a server without client tools.
+    /// A version in between; its programs are a server without client tools.
     V17,
     /// The newest version that is supported.
     V18,
 }
 
 impl PgVersion {
-    /// The oldest and the newest.
+    /// The oldest and the newest version.
     pub const ALL: [Self; 2] = [Self::V15, Self::V18];
 
-    /// Those that a claim about the store is tried on: the newest, and in `make test-full` the
-    /// oldest too, as wherever `POSTHASTE_TEST_NEWEST` is not set. A claim that depends on the
-    /// version is tried on [`ALL`](Self::ALL).
+    /// The versions for a claim about the store: the newest, and also the oldest if
+    /// `POSTHASTE_TEST_NEWEST` is not set, as in `make test-full`. A claim that depends on the
+    /// version is tested on [`ALL`](Self::ALL).
     pub fn tried() -> impl Iterator<Item = Self> {
         let all = Self::ALL.into_iter();
         all.filter(|version| *version == Self::V18 || !is_newest_alone())
     }
 
-    /// The version for a claim that holds alike on all: the newest, and in `make test-full` the
-    /// oldest, as wherever `POSTHASTE_TEST_NEWEST` is not set. So what runs in `make test-full`
-    /// alone meets the oldest. What needs TLS, ICU or JIT names the oldest, whose programs have
-    /// them.
+    /// The version for a claim that holds equally on all: the newest, or the oldest if
+    /// `POSTHASTE_TEST_NEWEST` is not set, as in `make test-full`. Tests that run only in `make
+    /// test-full` therefore use the oldest. Tests that need TLS, ICU or JIT name the oldest, whose
+    /// programs have them.
     pub fn any() -> Self {
         match is_newest_alone() {
             true => Self::V18,
@@ -47,7 +47,7 @@ impl PgVersion {
         }
     }
 
-    /// Every version that is promised.
+    /// All supported versions.
     pub const PROMISED: [Self; 4] = [Self::V15, Self::V16, Self::V17, Self::V18];
 
     /// The name in the ledger of what ran.
@@ -60,7 +60,7 @@ impl PgVersion {
         }
     }
 
-    /// What runs where a test asks for this version: itself, unless `POSTHASTE_PG_INSTEAD` names
+    /// The version that runs instead of this one: itself, unless `POSTHASTE_PG_INSTEAD` names
     /// another.
     pub fn played_by(self) -> anyhow::Result<Self> {
         match std::env::var(INSTEAD) {
@@ -87,8 +87,8 @@ impl PgVersion {
         &self.name()[2..]
     }
 
-    /// The folder of its programs: the one that `POSTHASTE_PG15_BIN` and its like name, else the
-    /// system's, else the one that `scripts/setup.sh` installs.
+    /// The folder of its programs: that of `POSTHASTE_PG15_BIN` and so on, else the system's, else
+    /// the one that `scripts/setup.sh` installs.
     pub fn bin(self) -> anyhow::Result<PathBuf> {
         let account = Account::for_servers()?;
         let number = self.number();
@@ -102,8 +102,8 @@ impl PgVersion {
                     .join(format!("../../.tools/pg{number}/pgbin")),
             ],
         };
-        // Links are followed here, as ourselves: the servers' account may not be able to walk up to
-        // them.
+        // Links are resolved here, under our account: the servers' account may not be able to
+        // access them.
         let found = candidates
             .iter()
             .filter_map(|folder| folder.canonicalize().ok())
@@ -123,8 +123,7 @@ impl PgVersion {
         }
     }
 
-    /// The folder of a program of this version, else of the newest, whose client tools speak to
-    /// older servers too.
+    /// A program of this version, else of the newest, whose client tools support older servers too.
     pub(super) fn tool(self, bin: &Path, name: &str) -> anyhow::Result<PathBuf> {
         let own = bin.join(name);
         Ok(if own.exists() {
@@ -138,7 +137,7 @@ impl PgVersion {
 impl FromStr for PgVersion {
     type Err = anyhow::Error;
 
-    /// `15` to `18`.
+    /// Parses `15` to `18`.
     fn from_str(number: &str) -> anyhow::Result<Self> {
         let mut promised = Self::PROMISED.into_iter();
         let found = promised.find(|version| version.number() == number);
@@ -146,7 +145,7 @@ impl FromStr for PgVersion {
     }
 }
 
-/// Whether what does not depend on the version is tried on the newest alone.
+/// Whether claims that do not depend on the version are tested on the newest version only.
 fn is_newest_alone() -> bool {
     std::env::var_os("POSTHASTE_TEST_NEWEST").is_some()
 }

@@ -1,4 +1,4 @@
-//! Carrying one connection.
+//! Forwards one connection.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,18 +15,18 @@ use super::exchange::{Exchange, Verdict};
 use super::frames::{ClientFrames, Message, ServerFrames};
 use super::{Conditions, Shared};
 
-/// Something on its way, and when it arrives.
+/// Data in flight, with its time of arrival.
 type InFlight = (Instant, Chunk);
 
 enum Chunk {
     Bytes(Vec<u8>),
-    /// The sender has nothing more to say.
+    /// The sender has closed its side.
     Finished,
-    /// In the place of an answer that is to be lost, so that all before it arrives.
+    /// In place of the lost answer, so that everything before it arrives.
     Lost(oneshot::Sender<()>),
 }
 
-/// Why a connection is over.
+/// The reason for the end of a connection.
 enum End {
     Cut,
     LostAnswer(oneshot::Sender<()>),
@@ -38,15 +38,15 @@ impl From<std::io::Error> for End {
     }
 }
 
-/// One connection, as its four ends see it.
+/// One connection, shared by its four ends.
 struct Connection<'a> {
     shared: &'a Shared,
     exchange: Mutex<Exchange>,
-    /// Bytes were lost, so that neither side may ever hear of the other again.
+    /// Bytes were lost, so neither side may receive anything more.
     dead: AtomicBool,
 }
 
-/// Carries a connection that was accepted under these conditions, by their number.
+/// Forwards a connection that was accepted with this number of the conditions.
 pub(super) async fn carry(mut client: TcpStream, age: u64, shared: Arc<Shared>) {
     let mut conditions = shared.conditions.subscribe();
     let half_open = conditions.borrow().half_open;
@@ -65,7 +65,7 @@ pub(super) async fn carry(mut client: TcpStream, age: u64, shared: Arc<Shared>) 
         _ = conditions.wait_for(|conditions| conditions.age > age) => Err(End::Cut),
     };
     if outcome.is_err() {
-        // Without lingering the kernel sends a reset in place of an orderly end.
+        // With zero linger the kernel sends a reset instead of an orderly end.
         let _ = (client.set_zero_linger(), server.set_zero_linger());
     }
     drop((client, server));
@@ -163,7 +163,7 @@ impl Connection<'_> {
         Some((message, verdict))
     }
 
-    /// Reads; on a dead connection the failure of one side is kept from the other.
+    /// Reads from one side. On a dead connection, its failure is not shown to the other side.
     async fn read(&self, from: &mut ReadHalf<'_>, buffer: &mut [u8]) -> Result<usize, End> {
         self.wait_for(|now| !now.stalled).await;
         let outcome = from.read(buffer).await;
@@ -175,7 +175,7 @@ impl Connection<'_> {
     }
 
     async fn wait_for(&self, holds: impl FnMut(&Conditions) -> bool) {
-        // The sender lives as long as this connection.
+        // Cannot fail: the sender lives as long as this connection.
         let _ = self.shared.conditions.subscribe().wait_for(holds).await;
     }
 
@@ -186,7 +186,7 @@ impl Connection<'_> {
             .map_err(|_| End::Cut)
     }
 
-    /// Delivers what is on its way when it is due; on a dead connection it is lost.
+    /// Delivers data when it is due; on a dead connection it is lost.
     async fn deliver(
         &self,
         mut arriving: Receiver<InFlight>,
@@ -196,7 +196,7 @@ impl Connection<'_> {
             sleep_until(due).await;
             match chunk {
                 _ if self.is_dead() => {
-                    // What a dead one goes on losing is no news: its server may talk for long.
+                    // A dead connection is counted once: its server may continue to send.
                     if !self.dead.swap(true, Ordering::Relaxed) {
                         self.shared.lost.fetch_add(1, Ordering::Relaxed);
                     }

@@ -1,8 +1,8 @@
-//! Which answer belongs to which request on one connection. No input or output here.
+//! Matches answers to requests on one connection. No I/O here.
 //!
-//! Requests are pipelined, so "the bytes after COMMIT" are not "the answer to COMMIT". Postgres
-//! answers every Query and every Sync with one ReadyForQuery, in order: counting both sides finds
-//! the right answer.
+//! Requests are pipelined, so the bytes after COMMIT are not necessarily the answer to COMMIT.
+//! Postgres answers every Query and every Sync with one ReadyForQuery, in order: counting both
+//! sides finds the right answer.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::frames::Message;
 
-/// The request whose answer is to be lost.
+/// Matches the request whose answer is lost.
 #[derive(Clone, Debug)]
 pub struct RequestMatcher(What);
 
@@ -22,25 +22,25 @@ enum What {
 }
 
 impl RequestMatcher {
-    /// The next COMMIT, alone or as one of several statements of a simple query.
+    /// Matches the next COMMIT, alone or among several statements of a simple query.
     pub fn commit() -> Self {
         Self(What::Commit)
     }
 
-    /// The next run of a statement whose text contains this, in any case; prepared statements are
-    /// known by their text also.
+    /// Matches the next execution of a statement whose text contains this, ignoring case; prepared
+    /// statements are matched by their text too.
     pub fn statement(text: &str) -> Self {
         Self(What::Statement(text.to_lowercase()))
     }
 
-    /// The n-th request from now over all connections, where 1 is the next one: a simple query, or
-    /// everything up to a Sync.
+    /// Matches the n-th request from now over all connections, where 1 is the next one: a simple
+    /// query, or everything up to a Sync.
     pub fn nth(nth: u64) -> Self {
         Self(What::Nth(nth))
     }
 }
 
-/// Waits for its request on whichever connection it comes.
+/// Waits for its request on any connection.
 #[derive(Debug)]
 pub(super) struct Interception {
     what: What,
@@ -48,7 +48,7 @@ pub(super) struct Interception {
     end: End,
 }
 
-/// What becomes of a connection whose answer was caught.
+/// What happens to a connection whose answer was caught.
 #[derive(Clone, Copy, Debug)]
 enum End {
     Reset,
@@ -65,7 +65,7 @@ impl Interception {
         }
     }
 
-    /// Nobody hears of the connection again, instead of a reset.
+    /// Silences the connection instead of resetting it: neither side receives anything more.
     pub(super) fn silent(self) -> Self {
         Self {
             end: End::Silence,
@@ -73,7 +73,7 @@ impl Interception {
         }
     }
 
-    /// Nobody reads the answer for a while.
+    /// Delivers the answer later instead of resetting the connection.
     pub(super) fn stalled(self) -> Self {
         Self {
             end: End::Stall,
@@ -100,23 +100,23 @@ impl Interception {
     }
 }
 
-/// What is to be done with a message of the server.
+/// What the proxy does with a message of the server.
 #[derive(Debug)]
 pub(super) enum Verdict {
     Forward,
     Swallow,
-    /// The lost answer is complete: the server has done what it was asked.
+    /// The lost answer is complete: the server has executed the request.
     Reset(oneshot::Sender<()>),
-    /// The same, and neither side is told.
+    /// As `Reset`, but neither side is notified.
     Silence(oneshot::Sender<()>),
-    /// The answer begins: it is to be delivered later, with all that follows.
+    /// The answer begins: it and everything after it is delivered later.
     Stall(oneshot::Sender<()>),
 }
 
-/// One connection's count of requests and answers.
+/// Counts the requests and answers of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Exchange {
-    /// Questions about encryption that are not answered yet.
+    /// Unanswered requests for encryption.
     pub(super) bare_bytes: u32,
     asked: u64,
     answered: u64,
@@ -125,7 +125,7 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    /// Notes what the client sends, before it is sent on.
+    /// Records a message of the client before it is forwarded.
     pub(super) fn client_sends(
         &mut self,
         message: &Message,
@@ -136,7 +136,7 @@ impl Exchange {
                 self.bare_bytes += 1;
                 return;
             }
-            // The end of the opening is announced like an answer.
+            // The end of the startup is announced by ReadyForQuery, like an answer.
             None => {
                 self.asked += 1;
                 return;
@@ -178,7 +178,7 @@ impl Exchange {
         }
     }
 
-    /// Notes what the server sends, and says what becomes of it.
+    /// Records a message of the server and decides what happens to it.
     pub(super) fn server_sends(&mut self, message: &Message) -> Verdict {
         let doomed = self
             .doomed
@@ -215,7 +215,7 @@ fn take_if(
     interception.take_if(catches)
 }
 
-/// A string that ends in a zero byte, and what follows it.
+/// Splits at the first zero byte: a string, and the bytes after it.
 fn c_string(bytes: &[u8]) -> (&[u8], &[u8]) {
     let end = bytes
         .iter()

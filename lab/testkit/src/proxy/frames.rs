@@ -1,6 +1,6 @@
-//! Cutting the two byte streams of the Postgres protocol into messages. No input or output here.
+//! Cuts the two byte streams of the Postgres protocol into messages. No I/O here.
 
-/// A message with its header, ready to be sent on.
+/// A message with its header, ready to be forwarded.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Message {
     /// `None` for the messages that open a connection, which have no tag.
@@ -9,13 +9,13 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// What follows the tag and the length.
+    /// The bytes after the tag and the length.
     pub(super) fn body(&self) -> &[u8] {
         let header = if self.tag.is_some() { 5 } else { 4 };
         self.bytes.get(header..).unwrap_or_default()
     }
 
-    /// Whether this asks to encrypt the connection, which is answered by a single byte.
+    /// Whether this requests encryption, which is answered by a single byte.
     pub(super) fn asks_for_encryption(&self) -> bool {
         const SSL: u32 = 80_877_103;
         const GSS: u32 = 80_877_104;
@@ -27,7 +27,7 @@ impl Message {
     }
 }
 
-/// What a client sends: untagged messages until the connection is open, tagged ones after.
+/// The client's stream: untagged messages until the connection is open, tagged ones after that.
 #[derive(Debug, Default)]
 pub(super) struct ClientFrames {
     pending: Vec<u8>,
@@ -35,7 +35,7 @@ pub(super) struct ClientFrames {
 }
 
 impl ClientFrames {
-    /// Takes bytes and gives back the next whole message, if there is one by now.
+    /// Adds received bytes.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.pending.extend_from_slice(bytes);
     }
@@ -47,7 +47,7 @@ impl ClientFrames {
     }
 }
 
-/// What a server sends: tagged messages, and bare bytes that answer a question about encryption.
+/// The server's stream: tagged messages, and bare bytes that answer requests for encryption.
 #[derive(Debug, Default)]
 pub(super) struct ServerFrames {
     pending: Vec<u8>,
@@ -58,8 +58,7 @@ impl ServerFrames {
         self.pending.extend_from_slice(bytes);
     }
 
-    /// The next whole message; `bare_bytes` counts the single bytes that are still to come before
-    /// it.
+    /// Returns the next complete message; `bare_bytes` counts the single bytes that come before it.
     pub(super) fn next(&mut self, bare_bytes: &mut u32) -> Option<Message> {
         if *bare_bytes > 0 && !self.pending.is_empty() {
             *bare_bytes -= 1;
@@ -75,7 +74,7 @@ impl ServerFrames {
 fn take(pending: &mut Vec<u8>, tagged: bool) -> Option<Message> {
     let tag_length = usize::from(tagged);
     let length = u32::from_be_bytes(*pending.get(tag_length..)?.first_chunk()?);
-    // A length counts itself; a smaller one is no Postgres, and is sent on as it is.
+    // A length includes itself; a smaller one is not Postgres, and is forwarded as it is.
     let end = tag_length + (length as usize).max(4);
     if pending.len() < end {
         return None;

@@ -1,4 +1,4 @@
-//! A proxy that loses connections, bytes and single answers between a client and Postgres, or any
+//! A proxy that loses connections, bytes and single answers between a client and Postgres or any
 //! other server.
 
 mod carry;
@@ -19,7 +19,7 @@ use crate::ports;
 use exchange::Interception;
 pub use exchange::RequestMatcher;
 
-/// A proxy on loopback, gone with all its connections when it is dropped.
+/// A proxy on loopback, which ends with all its connections when it is dropped.
 ///
 /// It must live on the runtime that it was started on.
 #[derive(Debug)]
@@ -29,53 +29,52 @@ pub struct Proxy {
     accepting: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What every connection looks at.
+/// The state that all connections share.
 #[derive(Debug)]
 struct Shared {
     target: SocketAddr,
     conditions: watch::Sender<Conditions>,
     interception: Mutex<Option<Interception>>,
-    /// Connections that lost something while they were half open.
+    /// Connections that lost bytes while they were half open.
     lost: AtomicUsize,
-    /// It is not Postgres, so that nothing but bytes is known of what is said.
+    /// Whether the server is not Postgres: bytes are forwarded without being parsed.
     is_raw: bool,
 }
 
-/// How the network behaves.
+/// The state of the network.
 #[derive(Clone, Copy, Debug, Default)]
 struct Conditions {
-    /// Connections of an age below this one are reset.
+    /// Connections of a lower age are reset.
     age: u64,
-    /// Bytes are taken from both sides and delivered to neither.
+    /// Bytes are read from both sides and delivered to neither.
     half_open: bool,
-    /// What the server says is lost.
+    /// The server's bytes are lost.
     mute: bool,
-    /// Bytes are taken from neither side.
+    /// Bytes are read from neither side.
     stalled: bool,
     /// How often the network was restored.
     restored: u64,
-    /// Added in each direction.
+    /// The delay in each direction.
     delay: Duration,
 }
 
-/// Tells when the answer that was to be lost has been lost.
+/// Reports when the chosen answer has been lost.
 #[derive(Debug)]
 pub struct LostAnswer(oneshot::Receiver<()>);
 
 impl Proxy {
-    /// Listens on a port of its own and carries every connection on to this address, where Postgres
-    /// listens.
+    /// Listens on a free port and forwards every connection to this address of a Postgres server.
     pub async fn start(target: SocketAddr) -> anyhow::Result<Self> {
         Self::start_at(ports::free()?, target, false).await
     }
 
-    /// As [`start`](Self::start) before any server: single answers cannot be told apart, but all of
-    /// them can be lost by [`mute`](Self::mute).
+    /// As [`start`](Self::start), for any server: single answers cannot be lost, but
+    /// [`mute`](Self::mute) loses all of them.
     pub async fn start_raw(target: SocketAddr) -> anyhow::Result<Self> {
         Self::start_at(ports::free()?, target, true).await
     }
 
-    /// On a port that a server tells its clients to go on to.
+    /// Starts on a port that a server advertises to its clients.
     pub(crate) async fn start_at(
         port: u16,
         target: SocketAddr,
@@ -97,12 +96,12 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// Where clients connect.
+    /// The address for clients.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// The URL of a database behind the proxy.
+    /// The URL of a database through the proxy.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
@@ -113,20 +112,20 @@ impl Proxy {
         let accepting = self.accepting().take();
         if let Some(accepting) = accepting {
             accepting.abort();
-            // The port refuses only once the listener is really gone.
+            // The port refuses connections only once the listener is closed.
             let _ = accepting.await;
         }
         self.reset();
     }
 
-    /// Resets every connection on both sides; new ones are carried as before.
+    /// Resets every connection on both sides; new ones are forwarded as before.
     pub fn reset(&self) {
         self.shared
             .conditions
             .send_modify(|conditions| conditions.age += 1);
     }
 
-    /// From now on takes bytes from both sides and delivers them to neither, and tells nobody.
+    /// From now on reads bytes from both sides and delivers them to neither, without an error.
     ///
     /// New connections seem to succeed and are never answered.
     pub fn half_open(&self) {
@@ -135,39 +134,39 @@ impl Proxy {
             .send_modify(|conditions| conditions.half_open = true);
     }
 
-    /// How many connections have died until now, because they lost something while they were
-    /// [half open](Self::half_open). One that has lost nothing lives on behind
+    /// The number of connections that have died until now because they lost bytes while they were
+    /// [half open](Self::half_open). A connection that lost nothing continues after
     /// [`restore`](Self::restore).
     pub fn lost(&self) -> usize {
         self.shared.lost.load(Ordering::Relaxed)
     }
 
-    /// From now on loses what the server says on connections that were opened by
-    /// [`start_raw`](Self::start_raw): it gets what it is sent, and its answers are lost.
-    /// [`reset`](Self::reset) ends the connections that lost something.
+    /// From now on loses the server's bytes on connections through [`start_raw`](Self::start_raw):
+    /// the server receives requests, and its answers are lost. [`reset`](Self::reset) ends the
+    /// connections that lost something.
     pub fn mute(&self) {
         self.shared
             .conditions
             .send_modify(|conditions| conditions.mute = true);
     }
 
-    /// From now on takes no bytes from either side, as a link that stalls or a machine that is
-    /// frozen: nothing is lost, and all goes on after [`restore`](Self::restore).
+    /// From now on reads no bytes from either side, like a stalled link or a frozen machine:
+    /// nothing is lost, and everything continues after [`restore`](Self::restore).
     pub fn stall(&self) {
         self.shared
             .conditions
             .send_modify(|conditions| conditions.stalled = true);
     }
 
-    /// Adds this much to each direction.
+    /// Adds this delay in each direction.
     pub fn delay(&self, delay: Duration) {
         self.shared
             .conditions
             .send_modify(|conditions| conditions.delay = delay);
     }
 
-    /// Carries new connections at once again. Those that were half open have lost bytes and stay
-    /// dead, as they would behind a router that forgot them.
+    /// Forwards new connections immediately again. Connections that lost bytes while they were half
+    /// open stay dead, as they do after a router has dropped them.
     pub async fn restore(&self) -> anyhow::Result<()> {
         *self.shared.interception() = None;
         self.shared.conditions.send_modify(|conditions| {
@@ -183,28 +182,28 @@ impl Proxy {
         Ok(())
     }
 
-    /// Lets the next such request through, waits until the server has answered it in full, swallows
-    /// that answer alone and resets the connection. Other connections, and answers before that one,
-    /// are carried.
+    /// Lets the next such request pass, waits until the server has answered it completely, drops
+    /// only that answer and resets the connection. Other connections, and earlier answers, are
+    /// forwarded.
     ///
-    /// This is how a client comes not to know whether its COMMIT happened.
+    /// The client then does not know whether its COMMIT happened.
     pub fn drop_answer_to(&self, request: RequestMatcher) -> LostAnswer {
         let (told, lost) = oneshot::channel();
         *self.shared.interception() = Some(Interception::new(request, told));
         LostAnswer(lost)
     }
 
-    /// As [`drop_answer_to`](Self::drop_answer_to), but nobody is told: the connection stays open
-    /// and neither side hears of the other again, as behind a router that forgot it.
+    /// As [`drop_answer_to`](Self::drop_answer_to), but without a reset: the connection stays open
+    /// and neither side receives anything more, as after a router has dropped it.
     pub fn lose_answer_to(&self, request: RequestMatcher) -> LostAnswer {
         let (told, lost) = oneshot::channel();
         *self.shared.interception() = Some(Interception::new(request, told).silent());
         LostAnswer(lost)
     }
 
-    /// Lets the next such request through and reads no more of its connection's answers, from the
-    /// first byte of this one on, until [`restore`](Self::restore): what a client does that is
-    /// frozen. Tells when the answer begins.
+    /// Lets the next such request pass and reads no more of its connection's answers, beginning
+    /// with the first byte of this one, until [`restore`](Self::restore): the behaviour of a frozen
+    /// client. Reports when the answer begins.
     pub fn stall_answer_to(&self, request: RequestMatcher) -> LostAnswer {
         let (told, stalled) = oneshot::channel();
         *self.shared.interception() = Some(Interception::new(request, told).stalled());
@@ -218,7 +217,7 @@ impl Proxy {
         let shared = Arc::clone(&self.shared);
         let accepting = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                // Taken here, so that a cut also finds connections that are not carried yet.
+                // Read here, so that a cut also includes connections that are not forwarded yet.
                 let age = shared.conditions.borrow().age;
                 tokio::spawn(carry::carry(client, age, Arc::clone(&shared)));
             }
