@@ -1,4 +1,4 @@
-//! One run of the tests: servers for all of them, and an end for everything that they started.
+//! A run of the tests: servers for all of them, and the end of everything that they started.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -12,11 +12,11 @@ use crate::folder::Folder;
 use crate::shared::{SERVERS, serve};
 use crate::watchdog::Watchdog;
 
-/// Starts servers for the processes that it starts, as they ask for them.
+/// Starts servers for its child processes, as they request them.
 #[derive(Debug)]
 pub struct TestRun(Folder);
 
-/// Something that ends with its owner.
+/// A watchdog that acts when it is dropped.
 #[derive(Debug)]
 pub struct Watched(Option<Watchdog>);
 
@@ -29,13 +29,13 @@ impl TestRun {
         Ok(Self(folder))
     }
 
-    /// Where the run's servers are asked for.
+    /// The folder for requests of the run's servers.
     pub fn folder(&self) -> &Path {
         self.0.path()
     }
 
-    /// A command that finds the servers of this run. It leads a session of its own, by which
-    /// [`watch`](Self::watch) finds all that it started.
+    /// Creates a command that finds the servers of this run. It leads a separate session, by which
+    /// [`watch`](Self::watch) finds all its processes.
     pub fn command(
         &self,
         program: &OsStr,
@@ -47,17 +47,17 @@ impl TestRun {
         command
     }
 
-    /// Asks the whole session of this process to end when the answer is dropped, or when this
-    /// process ends in whatever way.
+    /// Requests the whole session of this process to end when the returned value is dropped, or
+    /// when the current process ends in any way.
     pub fn watch(&self, leader: u32) -> anyhow::Result<Watched> {
         Ok(Watched(Some(Watchdog::over_session(leader)?)))
     }
 
-    /// Asks this process to end, as we were asked.
+    /// Sends this process the signal that we received: SIGTERM or SIGINT.
     pub fn pass_on(&self, process: Option<u32>, terminate: bool) {
         let signal = if terminate { Signal::TERM } else { Signal::INT };
         let process = process.and_then(|pid| Pid::from_raw(pid.cast_signed()));
-        // One that has ended just now is as good.
+        // A process that has just ended by itself is fine.
         let _ = process.map(|process| kill_process(process, signal));
     }
 }
@@ -68,7 +68,7 @@ impl Drop for Watched {
     }
 }
 
-/// Lets this process, and what it starts, open as many files as the machine allows: many systems
+/// Allows this process and its children to open as many files as the machine allows: many systems
 /// begin at 1,024, and some tests hold more connections.
 pub fn more_descriptors() -> anyhow::Result<()> {
     let limit = getrlimit(Resource::Nofile);

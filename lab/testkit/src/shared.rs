@@ -1,9 +1,10 @@
 //! Servers that all test processes of a run share.
 //!
-//! A launcher, `posthaste-test-run`, names a folder in `POSTHASTE_SERVERS`. A test that wants a
-//! server creates `NAME.wanted` there and waits for `NAME.json`, which says where the server is, or
-//! for `NAME.failed`, which says why there is none. `data-VERSION.json` names a data folder without
-//! a server, to be copied. A process without the variable starts what it needs by itself.
+//! A launcher, `posthaste-test-run`, names a folder in `POSTHASTE_SERVERS`. A test that needs a
+//! server creates `NAME.wanted` there and waits for `NAME.json`, which describes the server, or for
+//! `NAME.failed`, which has the reason why it did not start. `data-VERSION.json` names a data
+//! folder without a server, to be copied. A process without the variable starts its servers by
+//! itself.
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -17,17 +18,17 @@ use crate::postgres::{PgServer, PgVersion};
 use crate::ran;
 use crate::receivers::{Kafka, OpenSearch, RabbitMq};
 
-/// The folder of the run.
+/// The variable that names the folder of the run.
 pub const SERVERS: &str = "POSTHASTE_SERVERS";
 
-/// Before the name of a version: its data folder as `initdb` makes it, to be copied.
+/// The prefix of a version's name for the data folder that `initdb` made of it, to be copied.
 const DATA_OF: &str = "data-";
 const START_BOUND: Duration = Duration::from_secs(240);
 const PAUSE: Duration = Duration::from_millis(10);
-/// How often the folder of a run is looked at, in which there are thousands of files in the end.
+/// Time between two reads of the folder of a run, which contains thousands of files in the end.
 const LOOKS: Duration = Duration::from_millis(100);
 
-/// The server of this name that the run shares; where there is no run, one of this process.
+/// Returns the server of this name that the run shares, or one of this process if there is no run.
 pub(crate) fn of_the_run<T>(
     name: &str,
     attach: impl FnOnce(&Value) -> anyhow::Result<T>,
@@ -43,7 +44,7 @@ pub(crate) fn of_the_run<T>(
     server.map_err(|error| format!("{error:#}"))
 }
 
-/// What `initdb` has made of this version for the run; none where there is no run.
+/// The data folder that `initdb` made of this version for the run; `None` if there is no run.
 pub(crate) fn data_of_the_run(version: PgVersion) -> anyhow::Result<Option<PathBuf>> {
     let Some(folder) = folder() else {
         return Ok(None);
@@ -59,12 +60,12 @@ pub(crate) fn take(name: &str, count: usize) -> anyhow::Result<usize> {
     taken.with_context(|| format!("no {name} is left of {count}"))
 }
 
-/// Whether nobody in the run has asked for this before; without a run everybody is the first.
+/// Whether this is the first request for it in the run; always true without a run.
 pub(crate) fn is_first(name: &str) -> bool {
     folder().is_none_or(|folder| created(&folder.join(format!("{name}.taken"))))
 }
 
-/// A name that nobody else has, of a database, a queue, an index.
+/// Returns a unique name for a database, a queue or an index.
 pub fn unique(name: &str) -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let (us, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
@@ -76,7 +77,7 @@ fn created(file: &Path) -> bool {
     created.is_ok()
 }
 
-/// A number that a description holds.
+/// Reads a number of a description.
 pub(crate) fn number(description: &Value, key: &str) -> anyhow::Result<u16> {
     let number = description[key]
         .as_u64()
@@ -110,8 +111,8 @@ fn asked_for(folder: &Path, name: &str) -> anyhow::Result<Value> {
     }
 }
 
-/// Starts what is asked for in this folder, as long as the folder is there. The servers end with
-/// the process.
+/// Starts the servers that are requested in this folder, while the folder exists. The servers end
+/// with the process.
 pub(crate) fn serve(folder: &Path) {
     while let Ok(entries) = fs::read_dir(folder) {
         for entry in entries.flatten() {
@@ -126,8 +127,8 @@ pub(crate) fn serve(folder: &Path) {
     }
 }
 
-/// Every file comes into being whole, and one that is there stays as it is: a second process that
-/// asks finds the answer.
+/// Answers a request. Files are created complete and never changed: a second process that requests
+/// the same server finds the answer.
 fn answer(started: &Path) {
     let name = started.file_stem().and_then(|name| name.to_str());
     let (json, failed) = (
@@ -145,7 +146,7 @@ fn answer(started: &Path) {
     let _ = fs::write(&part, text).and_then(|()| fs::rename(&part, file));
 }
 
-/// Starts a server for the rest of this process, and says where it is.
+/// Starts a server for the rest of this process, and returns its description.
 fn start(name: &str) -> anyhow::Result<Value> {
     let version = |name: &str| {
         PgVersion::PROMISED

@@ -1,9 +1,9 @@
-//! A small process that cleans up behind a test process, however that process ends.
+//! A small process that cleans up after a test process, however that process ends.
 //!
-//! Statics are never dropped and SIGKILL runs no code, so the cleaning is done by a shell that
-//! waits for the end of a pipe which only the test process holds. `prctl(PR_SET_PDEATHSIG)` is no
-//! way to do this: it fires when the *thread* that started the child ends, and every test has a
-//! thread of its own.
+//! Statics are never dropped and SIGKILL runs no code, so a shell does the cleanup: it waits for
+//! the end of a pipe that only the test process holds. `prctl(PR_SET_PDEATHSIG)` does not work
+//! here: it fires when the *thread* that started the child ends, and every test has a separate
+//! thread.
 
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
@@ -14,33 +14,33 @@ use anyhow::Context;
 
 const SCRIPT: &str = include_str!("watchdog.sh");
 
-/// Does its work once it is dropped, or once the process that holds it has ended.
+/// Acts when it is dropped, or when the process that holds it has ended.
 #[derive(Debug)]
 pub(crate) struct Watchdog(Child);
 
 impl Watchdog {
-    /// Will stop the server in this folder at once and remove the folder.
+    /// Stops the server in this folder immediately and removes the folder.
     pub(crate) fn over_server(folder: &Path) -> anyhow::Result<Self> {
         Self::spawn(&["server".as_ref(), folder.as_os_str()])
     }
 
-    /// Will remove this folder, whose users have watchdogs of their own.
+    /// Removes this folder, whose users have separate watchdogs.
     pub(crate) fn over_folder(folder: &Path) -> anyhow::Result<Self> {
         Self::spawn(&["folder".as_ref(), folder.as_os_str()])
     }
 
-    /// Will kill this process group.
+    /// Kills this process group.
     pub(crate) fn over_process_group(leader: u32) -> anyhow::Result<Self> {
         Self::spawn(&["process".as_ref(), leader.to_string().as_ref()])
     }
 
-    /// Will ask every process of this session to end.
+    /// Requests every process of this session to end.
     pub(crate) fn over_session(leader: u32) -> anyhow::Result<Self> {
         Self::spawn(&["session".as_ref(), leader.to_string().as_ref()])
     }
 
     fn spawn(arguments: &[&OsStr]) -> anyhow::Result<Self> {
-        // A process group of its own, or whatever kills ours would kill the watchdog with it.
+        // A separate process group: a signal that kills ours must not kill the watchdog.
         let shell = Command::new("/bin/sh")
             .args(["-c", SCRIPT, "posthaste-testkit-watchdog"])
             .args(arguments)
@@ -54,7 +54,7 @@ impl Watchdog {
         Ok(Self(shell))
     }
 
-    /// Sends the watchdog home without letting it act.
+    /// Ends the watchdog without letting it act.
     pub(crate) fn dismiss(mut self) {
         let _ = self.0.kill();
     }

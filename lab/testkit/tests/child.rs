@@ -1,4 +1,4 @@
-//! Children are watched, signalled and never left behind.
+//! Children are watched and signalled, and never outlive their owner.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Every test has a database to itself.
+//! Every test has a separate database.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -92,7 +92,7 @@ async fn a_database_is_dropped_also_when_its_server_was_started_again_meanwhile(
     let admin = connect(&server.url("postgres")).await?;
     let left = "SELECT FROM pg_database WHERE datname LIKE 'test%'";
     assert!(admin.query(left, &[]).await?.is_empty());
-    // One that is stopped takes its databases along.
+    // A stopped server takes its databases along.
     let database = TestDb::empty(&server).await?;
     server.stop_immediate()?;
     drop(database);

@@ -1,4 +1,4 @@
-//! What the testkit promises to the tests that stand on it.
+//! The guarantees of the test kit.
 
 mod child;
 mod database;
@@ -11,7 +11,7 @@ mod watchdog;
 use std::process::Command;
 use std::time::Duration;
 
-/// Longer than anything here takes on a busy machine with two cores.
+/// Longer than any test here takes on a busy machine with two cores.
 const BOUND: Duration = Duration::from_secs(60);
 
 fn shell(script: &str) -> Command {

@@ -1,4 +1,4 @@
-//! Servers stop, crash and come back with what they had committed.
+//! Servers stop, crash and restart with everything that they had committed.
 
 use posthaste_testkit::{PgServer, PgVersion, connect, is_alive};
 

@@ -1,4 +1,4 @@
-//! The proxy loses what it is told to lose, and nothing else.
+//! The proxy loses exactly what it is ordered to lose.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use tokio_postgres::Client;
 
 use crate::BOUND;
 
-/// Long beside a round trip on loopback, short beside [`BOUND`].
+/// Long compared with a round trip on loopback, short compared with [`BOUND`].
 const SILENCE: Duration = Duration::from_millis(300);
 
 struct Stage {
@@ -34,7 +34,7 @@ impl Stage {
         connect(&self.proxy.url(self.database.name())).await
     }
 
-    /// The notes as they are seen without the proxy.
+    /// The number of notes, read without the proxy.
     async fn notes(&self) -> anyhow::Result<i64> {
         Ok(self
             .database
@@ -196,7 +196,7 @@ async fn answers_before_the_lost_one_arrive_when_requests_are_pipelined() -> any
         .prepare("INSERT INTO note VALUES ('kept') RETURNING body")
         .await?;
     let lost = stage.proxy.drop_answer_to(RequestMatcher::commit());
-    // The delay lets all of them be on their way before the first is answered.
+    // With the delay, all requests are in flight before the first is answered.
     stage.proxy.delay(Duration::from_millis(50));
     let (begun, inserted, committed, after) = tokio::join!(
         client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED"),

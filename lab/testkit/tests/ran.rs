@@ -1,4 +1,4 @@
-//! The line at the end of a run says what really ran.
+//! The line at the end of a run reports what really ran.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ impl Ledger {
         Self(std::env::temp_dir().join(format!("posthaste-ledger-{}-{name}", std::process::id())))
     }
 
-    /// Has another test process write its part.
+    /// Makes another test process write its part.
     fn written_by_a_test_process(&self) -> anyhow::Result<()> {
         let output = Command::new(std::env::current_exe()?)
             .args(["--exact", "ran::role_that_notes", "--ignored"])
@@ -94,7 +94,7 @@ fn a_run_of_nothing_says_so() -> anyhow::Result<()> {
 #[test]
 #[ignore = "a role that the tests above run in a process of its own"]
 fn role_that_notes() {
-    // Without a ledger of its own this would write into the real one.
+    // Without a separate ledger this would write into the real one.
     if std::env::var_os("POSTHASTE_RAN")
         .is_none_or(|ledger| !ledger.to_string_lossy().contains("posthaste-ledger-"))
     {

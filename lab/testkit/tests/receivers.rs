@@ -1,4 +1,4 @@
-//! Each receiver takes a job from its own client library, and goes on with its data after a kill.
+//! Each receiver accepts a job from its client library, and keeps its data after a kill.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::BOUND;
 
-/// What survives a kill of the Redis that has answered.
+/// Settings with which acknowledged data survives a kill of Redis.
 const DURABLE: [(&str, &str); 2] = [("appendonly", "yes"), ("appendfsync", "always")];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -71,8 +71,8 @@ async fn bullmq_runs_what_its_client_adds() -> anyhow::Result<()> {
     .await
 }
 
-/// A job sent while the worker lives, and one while it is dead and before Redis is killed: both are
-/// done.
+/// A job sent while the worker runs, and one sent while it is dead and before Redis is killed, are
+/// both done.
 async fn survives_kills(
     name: &str,
     receiver: Receiver,
@@ -97,7 +97,7 @@ async fn survives_kills(
     redis.kill9()?;
     redis.restart()?;
     worker.restart()?;
-    // The first may come again: the worker was killed, perhaps before its acknowledgement had gone.
+    // The first may be repeated: the worker was killed, perhaps before it acknowledged the job.
     has(&worker, "second").await
 }
 
@@ -153,7 +153,7 @@ async fn rabbitmq_keeps_what_it_confirmed_and_blocks_by_its_disk_alarm() -> anyh
 
     rabbitmq.set_disk_alarm(true)?;
     let mut blocked = publish("second").spawn()?;
-    // The client has tried for as long as this, or the server has let it through.
+    // The client has been blocked for this long, unless the server accepted the message.
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(blocked.try_wait()?.is_none(), "it was not blocked");
     rabbitmq.set_disk_alarm(false)?;

@@ -12,7 +12,7 @@ use crate::BOUND;
 
 const END: &str = "POSTHASTE_TESTKIT_END";
 
-/// What another test process started, by the numbers and the folder that it told.
+/// The processes and folders that another test process reported.
 struct Leftover {
     processes: Vec<u32>,
     folders: Vec<PathBuf>,
@@ -30,7 +30,7 @@ impl Leftover {
     }
 }
 
-/// Runs a role below in a process of its own, until it has started its servers and its child.
+/// Runs a role below in a separate process, until it has started its servers and its child.
 async fn test_process(end: &str) -> anyhow::Result<(Child, Leftover)> {
     test_process_as("watchdog::role_of_a_test_process", end).await
 }
@@ -173,7 +173,7 @@ async fn role_of_a_test_process() -> anyhow::Result<()> {
         .iter()
         .map(|server| server.data().with_file_name("").display().to_string())
         .collect();
-    // The name of the test stands before it on the same line.
+    // The test runner writes the name of the test first, on the same line.
     println!("started {} {}", processes.join(","), folders.join(","));
     match end.as_str() {
         "returns" => Ok(()),

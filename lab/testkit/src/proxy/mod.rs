@@ -251,7 +251,7 @@ impl Shared {
 }
 
 impl LostAnswer {
-    /// Waits until the answer was lost and the connection reset.
+    /// Waits until the answer was lost and the connection was reset.
     pub async fn wait(self, within: Duration) -> anyhow::Result<()> {
         tokio::time::timeout(within, self.0)
             .await

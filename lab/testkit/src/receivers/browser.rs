@@ -11,8 +11,8 @@ use super::{Receiver, installed, program};
 use crate::account::Account;
 use crate::{ports, ran};
 
-/// The engine without a window, which takes a quarter less of the processor, else the browser
-/// around it: as the distributions call it, and as its makers do.
+/// The browser without a window, which needs a quarter less CPU time, else the full browser; by the
+/// names of the distributions and of its developers.
 const PROGRAMS: [&str; 5] = [
     "chromium-headless-shell",
     "chromium",
@@ -21,8 +21,8 @@ const PROGRAMS: [&str; 5] = [
     "google-chrome-stable",
 ];
 
-/// Without these it asks other machines for what it might need, keeps what it did, and wants rights
-/// that a container does not give.
+/// Prevent the browser from contacting other machines, storing its history and requiring privileges
+/// that a container does not have.
 const ARGUMENTS: [&str; 13] = [
     "--headless=new",
     "--no-sandbox",
@@ -47,14 +47,14 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// One that the tests of this process share.
+    /// Returns the driver that the tests of this process share.
     pub fn shared() -> anyhow::Result<&'static Self> {
         static SHARED: LazyLock<Result<Browser, String>> =
             LazyLock::new(|| Browser::start().map_err(|error| format!("{error:#}")));
         SHARED.as_ref().map_err(|error| anyhow::anyhow!("{error}"))
     }
 
-    /// Starts one.
+    /// Starts a driver.
     pub fn start() -> anyhow::Result<Self> {
         let browser = on_free_ports(Self::start_once)?;
         ran::note(Receiver::Browser.name());
@@ -81,17 +81,17 @@ impl Browser {
         Ok(Self { port, service })
     }
 
-    /// Where a client of WebDriver asks for a session.
+    /// The URL where a WebDriver client creates sessions.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// What a session's `goog:chromeOptions` must say.
+    /// The `goog:chromeOptions` of a session.
     pub fn options(&self) -> anyhow::Result<serde_json::Value> {
         Ok(serde_json::json!({ "binary": chromium()?, "args": ARGUMENTS }))
     }
 
-    /// The text of axe-core, which looks in a page for what keeps people from using it.
+    /// The source of axe-core, which checks a page for accessibility problems.
     pub fn axe() -> anyhow::Result<String> {
         let file = axe()?;
         std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))
@@ -106,7 +106,7 @@ impl Deref for Browser {
     }
 }
 
-/// ChromeDriver, where there is all that belongs to it.
+/// Finds ChromeDriver, if the browser and axe-core are installed too.
 pub(super) fn find() -> anyhow::Result<PathBuf> {
     axe()?;
     chromium()?;

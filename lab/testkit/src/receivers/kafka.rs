@@ -1,4 +1,4 @@
-//! Kafka: one node that is broker and controller.
+//! Kafka: one node that is both broker and controller.
 
 use std::net::Ipv4Addr;
 use std::ops::Deref;
@@ -16,7 +16,7 @@ use crate::account::Account;
 use crate::shared::{number, of_the_run, take};
 use crate::{Proxy, ports, ran};
 
-/// Enough for tests, and quick to start: nothing here runs long enough for an optimising compiler.
+/// Quick to start; nothing here runs long enough to gain from an optimising compiler.
 const JAVA: [&str; 4] = [
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
@@ -24,22 +24,22 @@ const JAVA: [&str; 4] = [
     "-Xmx256m",
 ];
 
-/// As many tests can stand behind proxies; each costs the broker a listener with two
-/// threads.
+/// The number of tests that can put a proxy in front of the broker; each costs the broker a
+/// listener with two threads.
 const LISTENERS: usize = 16;
 
-/// A private Kafka. Topics come into being when somebody writes to them, with one partition unless
-/// told otherwise; the shared one makes none by itself.
+/// A private Kafka. Topics are created by the first write, with one partition by default; the
+/// shared one creates none automatically.
 #[derive(Debug)]
 pub struct Kafka {
     port: u16,
     listeners: Vec<Listener>,
-    /// How many of them are taken; of a run's, the run knows.
+    /// The number of listeners in use; for a shared server, the run counts them.
     opened: Option<AtomicUsize>,
     service: Service,
 }
 
-/// A listener of which clients are told that it is at another port, where a proxy stands before it.
+/// A listener that advertises another port, on which a proxy listens.
 #[derive(Clone, Copy, Debug)]
 struct Listener {
     listens: u16,
@@ -47,8 +47,8 @@ struct Listener {
 }
 
 impl Kafka {
-    /// The broker that all tests share, of the run or else of this process; each uses topics of its
-    /// own.
+    /// Returns the broker that all tests of the run share, or else all of this process; each test
+    /// uses separate topics.
     pub fn shared() -> anyhow::Result<&'static Self> {
         static SHARED: OnceLock<Result<Kafka, String>> = OnceLock::new();
         SHARED
@@ -57,12 +57,12 @@ impl Kafka {
             .map_err(|error| anyhow::anyhow!("{error}"))
     }
 
-    /// Starts one to be shared. A topic that there is not can be seen there.
+    /// Starts a broker to be shared, where a missing topic is an error.
     pub(crate) fn start_shared() -> anyhow::Result<Self> {
         Self::start_with(&[("auto.create.topics.enable", "false")], LISTENERS)
     }
 
-    /// Where others find this server.
+    /// The description by which other processes find this server.
     pub(crate) fn description(&self) -> Value {
         let listeners = self.listeners.iter();
         let listeners: Vec<_> = listeners.map(|one| [one.listens, one.advertises]).collect();
@@ -85,7 +85,7 @@ impl Kafka {
         })
     }
 
-    /// Starts one of its own for a test that will stop or kill it, or that needs other settings.
+    /// Starts a private broker for a test that stops or kills it, or that needs other settings.
     pub fn start(settings: &[(&str, &str)]) -> anyhow::Result<Self> {
         Self::start_with(settings, 0)
     }
@@ -98,8 +98,8 @@ impl Kafka {
 
     fn start_once(settings: &[(&str, &str)], listeners: usize) -> anyhow::Result<Self> {
         let java = Receiver::Kafka.find()?;
-        // As ourselves: Java takes root, and the account of the servers may not be able to read the
-        // jars.
+        // Under our account: Java runs as root, and the account of the servers may not be able to
+        // read the JARs.
         let account = Account::Ourselves;
         let folder = Service::folder(account)?;
         let port = ports::free()?;
@@ -151,8 +151,8 @@ impl Kafka {
         })
     }
 
-    /// A proxy before the broker that all tests share, which has a few of them. A broker tells its
-    /// clients where to go on, so that a proxy of another kind would be passed by.
+    /// Starts a proxy in front of the shared broker, on one of a few listeners. A broker advertises
+    /// an address to its clients, so that they would bypass any other proxy.
     pub async fn proxy(&self) -> anyhow::Result<Proxy> {
         let at = match &self.opened {
             Some(opened) => opened.fetch_add(1, Ordering::Relaxed),
@@ -164,18 +164,18 @@ impl Kafka {
         Proxy::start_at(listener.advertises, target, true).await
     }
 
-    /// Where clients begin: `127.0.0.1:9092` and the like.
+    /// The address for clients, such as `127.0.0.1:9092`.
     pub fn bootstrap(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Where it listens, also while it is stopped.
+    /// The port where it listens, also while it is stopped.
     pub fn port(&self) -> u16 {
         self.port
     }
 }
 
-/// The one that must wait for several of something has one; what comes later wins.
+/// The single node has one replica of everything; later settings override earlier ones.
 fn settings_of(port: u16, controller: u16, listeners: &[Listener], data: &Path) -> String {
     let of_listeners = |text: &dyn Fn(usize, &Listener) -> String| -> String {
         let listeners = listeners.iter().enumerate();

@@ -1,12 +1,12 @@
-//! What stands behind the relay, the index sync and the metrics and before the console: the real
-//! servers, the workers on them that people run, and a browser.
+//! The systems around posthaste: servers for the relay, the index sync and the metrics, workers of
+//! popular job libraries on them, and a browser for the console.
 //!
-//! `scripts/setup.sh receivers` installs them. A machine that cannot have one of them goes on
-//! without: a test asks by [`are_here`] for those that it needs, and `make test` ends by naming the
-//! tests that did not run.
+//! `scripts/setup.sh receivers` installs them. Tests on a machine that lacks one are skipped: a
+//! test calls [`are_here`] with those that it needs, and `make test` ends by naming the tests that
+//! did not run.
 //!
 //! Every [`Worker`] runs jobs of any name and writes one line for each before it acknowledges the
-//! job: these are its [`effects`](Worker::effects).
+//! job: its [`effects`](Worker::effects).
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -51,7 +51,7 @@ pub use service::Service;
 pub use worker::{Effect, Worker};
 pub use workers::{Encrypts, Guarded, Smtp};
 
-/// A server behind the relay, the index sync or the metrics, or the worker of one.
+/// A server that the relay, the index sync or the metrics use, or a worker of such a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receiver {
     /// Debian's Redis.
@@ -68,7 +68,7 @@ pub enum Receiver {
     Sidekiq,
     /// A worker with the asynq module.
     Asynq,
-    /// Celery, and with it the consumers of RabbitMQ, NATS and Kafka that are written in Python.
+    /// Celery, with the consumers of RabbitMQ, NATS and Kafka that are written in Python.
     Celery,
     /// BullMQ.
     BullMq,
@@ -83,7 +83,7 @@ pub enum Receiver {
 }
 
 impl Receiver {
-    /// All of them.
+    /// All receivers.
     pub const ALL: [Self; 13] = [
         Self::Redis,
         Self::RabbitMq,
@@ -119,7 +119,7 @@ impl Receiver {
         }
     }
 
-    /// Its program, or what is missing here.
+    /// Finds its program, or fails with what is missing.
     pub fn find(self) -> anyhow::Result<PathBuf> {
         match self {
             Self::Redis => program("redis-server"),
@@ -132,7 +132,7 @@ impl Receiver {
             Self::Celery | Self::Smtp => installed("python", "bin/python"),
             Self::BullMq => installed("bullmq", "node_modules").and_then(|_| program("node")),
             Self::Prometheus => program("promtool").and_then(|_| program("prometheus")),
-            // As Debian calls it, and as its makers do.
+            // The names of Debian and of its developers.
             Self::Alertmanager => {
                 program("prometheus-alertmanager").or_else(|_| program("alertmanager"))
             }
@@ -141,8 +141,8 @@ impl Receiver {
     }
 }
 
-/// Whether this machine has all of them; if not, the ledger says that the test did not run, and
-/// why.
+/// Returns whether this machine has all of them; if not, the ledger records that the test did not
+/// run, and why.
 pub fn are_here(test: &str, needed: &[Receiver]) -> bool {
     let missing = needed.iter().find_map(|one| one.find().err());
     if let Some(why) = &missing {
@@ -151,7 +151,7 @@ pub fn are_here(test: &str, needed: &[Receiver]) -> bool {
     missing.is_none()
 }
 
-/// A program that the system has.
+/// Finds a program of the system.
 fn program(name: &str) -> anyhow::Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -161,7 +161,7 @@ fn program(name: &str) -> anyhow::Result<PathBuf> {
         .ok_or_else(|| anyhow::anyhow!("there is no {name}: scripts/setup.sh receivers says why"))
 }
 
-/// A part of what `scripts/setup.sh receivers` has put in place whole.
+/// Finds a part of a complete installation by `scripts/setup.sh receivers`.
 fn installed(name: &str, part: &str) -> anyhow::Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/receivers");
     let folder = folder.join(name);
@@ -169,11 +169,11 @@ fn installed(name: &str, part: &str) -> anyhow::Result<PathBuf> {
         folder.join("installed").is_file() && folder.join(part).exists(),
         "there is nothing in .tools/receivers/{name}: scripts/setup.sh receivers says why"
     );
-    // The link of a virtual environment must stay one, so only the folder's name is made true.
+    // The link of a virtual environment must not be resolved, so only the folder's name is.
     Ok(folder.canonicalize()?.join(part))
 }
 
-/// Where the programs of the workers lie.
+/// The folder with the programs of the workers.
 fn sources(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("receivers")

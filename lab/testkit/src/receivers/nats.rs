@@ -7,7 +7,7 @@ use super::service::{Service, on_free_ports};
 use crate::account::Account;
 use crate::{ports, ran};
 
-/// A private NATS server, which starts in a moment: every test can have its own.
+/// A private NATS server. It starts fast enough for one per test.
 #[derive(Debug)]
 pub struct Nats {
     port: u16,
@@ -15,19 +15,19 @@ pub struct Nats {
 }
 
 impl Nats {
-    /// Starts one whose streams lie in its folder.
+    /// Starts a server whose streams are stored in its folder.
     pub fn start() -> anyhow::Result<Self> {
         Self::start_with(&[])
     }
 
-    /// The same with these arguments too.
+    /// As [`start`](Self::start), with these additional arguments.
     pub fn start_with(arguments: &[&str]) -> anyhow::Result<Self> {
         let nats = on_free_ports(|| Self::start_once(arguments))?;
         ran::note(Receiver::Nats.name());
         Ok(nats)
     }
 
-    /// Starts three that are one cluster, whose streams may lie on any of them.
+    /// Starts a cluster of three servers, any of which may store a stream.
     pub fn start_cluster() -> anyhow::Result<[Self; 3]> {
         let start = || {
             let ports = [ports::free()?, ports::free()?, ports::free()?];
@@ -72,7 +72,7 @@ impl Nats {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
-    /// Where it listens, also while it is stopped.
+    /// The port where it listens, also while it is stopped.
     pub fn port(&self) -> u16 {
         self.port
     }

@@ -1,5 +1,4 @@
-//! OpenSearch: one node, with the modules that updates by script, pipelines and queries that write
-//! need.
+//! OpenSearch: one node, with the modules for scripted updates, pipelines and updates by query.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -17,9 +16,9 @@ use crate::account::Account;
 use crate::shared::{number, of_the_run};
 use crate::{ports, ran};
 
-/// Enough for tests, and quick to start: nothing here runs long enough for an optimising compiler.
+/// Quick to start; nothing here runs long enough to gain from an optimising compiler.
 const QUICK: [&str; 1] = ["-XX:TieredStopAtLevel=1"];
-/// What the server's own start script would give, as far as one node with a console needs it.
+/// The options of the server's start script that a single node with console output needs.
 const JAVA: [&str; 7] = [
     "-XX:+UseSerialGC",
     "-Xms512m",
@@ -30,11 +29,11 @@ const JAVA: [&str; 7] = [
     "-Dlog4j2.disable.jmx=true",
 ];
 
-/// After it has found its indexes.
+/// The time until a node that has recovered its indexes listens.
 const LISTENS: Duration = Duration::from_secs(60);
 
-/// A private OpenSearch of one node, which takes some ten seconds to start: tests share one, each
-/// with indexes of its own.
+/// A private OpenSearch of one node. It takes approximately ten seconds to start, so tests share
+/// one, each with separate indexes.
 #[derive(Debug)]
 pub struct OpenSearch {
     port: u16,
@@ -42,10 +41,10 @@ pub struct OpenSearch {
 }
 
 impl OpenSearch {
-    /// Of a request to the server that all tests share, in bytes.
+    /// The largest request to the shared server, in bytes.
     pub const LARGEST_REQUEST: usize = 2 << 20;
 
-    /// The server that all tests share, of the run or else of this process.
+    /// Returns the server that all tests of the run share, or else all of this process.
     pub fn shared() -> anyhow::Result<&'static Self> {
         static SHARED: OnceLock<Result<OpenSearch, String>> = OnceLock::new();
         SHARED
@@ -54,24 +53,24 @@ impl OpenSearch {
             .map_err(|error| anyhow::anyhow!("{error}"))
     }
 
-    /// Starts one to be shared.
+    /// Starts a server to be shared.
     pub(crate) fn start_shared() -> anyhow::Result<Self> {
         let largest = format!("{}b", Self::LARGEST_REQUEST);
         Self::start(&[("http.max_content_length", &largest)])
     }
 
-    /// Starts one of its own for a test that will stop or kill it, or that needs other settings.
+    /// Starts a private server for a test that stops or kills it, or that needs other settings.
     pub fn start(settings: &[(&str, &str)]) -> anyhow::Result<Self> {
         Self::start_with(&QUICK, settings)
     }
 
-    /// As [`start`](Self::start), for measurements: slower to start, and with the optimising
-    /// compiler.
+    /// As [`start`](Self::start), for measurements: with the optimising compiler, and slower to
+    /// start.
     pub fn start_optimised(settings: &[(&str, &str)]) -> anyhow::Result<Self> {
         Self::start_with(&[], settings)
     }
 
-    /// Where others find this server.
+    /// The description by which other processes find this server.
     pub(crate) fn description(&self) -> Value {
         json!({"port": self.port, "folder": self.service.path()})
     }
@@ -94,25 +93,25 @@ impl OpenSearch {
         let java = Receiver::OpenSearch.find()?;
         let jars = installed("opensearch", "lib")?;
         let home = jars.parent().context("jars lie in a folder")?.to_owned();
-        // It refuses root.
+        // OpenSearch refuses to run as root.
         let account = Account::for_servers()?;
         let folder = Service::folder(account)?;
         let port = ports::free()?;
         let conf = folder.path().join("config");
-        // It writes a key store beside its settings.
+        // The server writes a key store next to its settings.
         std::fs::create_dir(&conf)?;
         account.own(&conf)?;
         let (settings_file, logging) = ("opensearch.yml", "log4j2.properties");
         let text = settings_of(port, ports::free()?, folder.path(), settings);
         std::fs::write(conf.join(settings_file), text)?;
         std::fs::copy(sources("opensearch").join(logging), conf.join(logging))?;
-        // Whatever the umask.
+        // Independent of the umask.
         for file in [settings_file, logging] {
             account.own(&conf.join(file))?;
         }
 
         let options = options.to_vec();
-        // So speaks a node that has found its indexes again; their shards follow later.
+        // A node logs this when it has recovered its indexes; their shards follow later.
         let service = Service::start("OpenSearch", folder, "recovered [", move || {
             let mut command = account.command(&java);
             command
@@ -129,7 +128,7 @@ impl OpenSearch {
         Ok(Self { port, service })
     }
 
-    /// Starts it again where it was, and waits until its indexes can be read and written.
+    /// Restarts it in its place, and waits until its indexes can be read and written.
     pub fn restart(&self) -> anyhow::Result<()> {
         self.service.restart()?;
         let mut connection = listening(self.port)?;
@@ -148,13 +147,13 @@ impl OpenSearch {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Where it listens, also while it is stopped.
+    /// The port where it listens, also while it is stopped.
     pub fn port(&self) -> u16 {
         self.port
     }
 }
 
-/// A connection to a node that knows its indexes: it listens a moment later.
+/// Connects to a node that has recovered its indexes: it listens shortly afterwards.
 fn listening(port: u16) -> anyhow::Result<TcpStream> {
     let begun = Instant::now();
     loop {
@@ -166,7 +165,7 @@ fn listening(port: u16) -> anyhow::Result<TcpStream> {
     }
 }
 
-/// The one that sets something once more has the last word.
+/// The settings of a test override these.
 fn settings_of(port: u16, transport: u16, folder: &Path, settings: &[(&str, &str)]) -> String {
     let transport = transport.to_string();
     let port = port.to_string();
@@ -181,7 +180,7 @@ fn settings_of(port: u16, transport: u16, folder: &Path, settings: &[(&str, &str
         ("discovery.type", "single-node"),
         ("path.data", &data),
         ("path.logs", &logs),
-        // A disk that is nearly full elsewhere is no reason to refuse a test's writes.
+        // A nearly full disk of the machine must not make it refuse a test's writes.
         ("cluster.routing.allocation.disk.threshold_enabled", "false"),
     ];
     let mut text = String::new();

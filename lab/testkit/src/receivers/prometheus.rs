@@ -1,4 +1,4 @@
-//! Prometheus and its Alertmanager, with every interval at a second.
+//! Prometheus and its Alertmanager, with every interval set to one second.
 
 use std::fs;
 use std::ops::Deref;
@@ -9,7 +9,7 @@ use super::service::{Service, on_free_ports};
 use crate::account::Account;
 use crate::{ports, ran};
 
-/// A private Alertmanager, which posts what fires and what has ended to a webhook.
+/// A private Alertmanager, which posts firing and resolved alerts to a webhook.
 #[derive(Debug)]
 pub struct Alertmanager {
     port: u16,
@@ -17,7 +17,7 @@ pub struct Alertmanager {
 }
 
 impl Alertmanager {
-    /// Starts one that posts to this URL.
+    /// Starts an Alertmanager that posts to this URL.
     pub fn start(webhook: &str) -> anyhow::Result<Self> {
         let started = on_free_ports(|| Self::start_once(webhook))?;
         ran::note(Receiver::Alertmanager.name());
@@ -49,7 +49,7 @@ impl Alertmanager {
         Ok(Self { port, service })
     }
 
-    /// Where Prometheus finds it: `host:port`.
+    /// The address for Prometheus: `host:port`.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
@@ -63,7 +63,7 @@ impl Deref for Alertmanager {
     }
 }
 
-/// A private Prometheus, which scrapes and judges every second.
+/// A private Prometheus, which scrapes and evaluates its rules every second.
 #[derive(Debug)]
 pub struct Prometheus {
     port: u16,
@@ -71,7 +71,7 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts one that scrapes each `host:port`, judges by these rules, and tells that
+    /// Starts a Prometheus that scrapes each `host:port`, evaluates these rules and notifies that
     /// Alertmanager.
     pub fn start(
         rules: &str,
@@ -89,7 +89,7 @@ impl Prometheus {
         let folder = Service::folder(account)?;
         let port = ports::free()?;
         let (config, data) = (folder.path().join("config.yml"), folder.path().join("data"));
-        // A copy: the account of servers may not reach the original.
+        // A copy, because the account of servers may not be able to read the original.
         write(account, &folder.path().join("rules.yml"), rules)?;
         let text = format!(
             "global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}\n\
@@ -112,7 +112,7 @@ impl Prometheus {
         Ok(Self { port, service })
     }
 
-    /// Where it is asked.
+    /// The URL for queries.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }

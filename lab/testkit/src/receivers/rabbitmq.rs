@@ -1,4 +1,4 @@
-//! RabbitMQ, with an Erlang port mapper of its own.
+//! RabbitMQ, with a separate Erlang port mapper.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -17,23 +17,23 @@ use crate::{ports, ran};
 
 const BIN: &str = "POSTHASTE_RABBITMQ_BIN";
 const LARGEST: usize = (1 << 20) - 20;
-/// The virtual host that the server makes itself: its tools take long to start.
+/// The virtual host that the server creates itself, because its tools take long to start.
 const FIRST: &str = "relay";
 const USUAL_BIN: &str = "/usr/lib/rabbitmq/bin";
 
-/// A private RabbitMQ, which takes seconds to start: tests share one, each in a virtual host, or
-/// with names, of its own.
+/// A private RabbitMQ. It takes seconds to start, so tests share one, each with a separate virtual
+/// host or separate names.
 #[derive(Debug)]
 pub struct RabbitMq {
     port: u16,
     environment: Environment,
     service: Service,
-    // Started here, because the one that the server would start outlives it.
+    // Started here, because a mapper that the server started would outlive it.
     _mapper: Option<Child>,
 }
 
 impl RabbitMq {
-    /// The server that all tests share, of the run or else of this process.
+    /// Returns the server that all tests of the run share, or else all of this process.
     pub fn shared() -> anyhow::Result<&'static Self> {
         static SHARED: OnceLock<Result<RabbitMq, String>> = OnceLock::new();
         SHARED
@@ -42,7 +42,7 @@ impl RabbitMq {
             .map_err(|error| anyhow::anyhow!("{error}"))
     }
 
-    /// Starts one of its own for a test that will stop or kill it, or raise its alarms.
+    /// Starts a private server for a test that stops or kills it, or raises its alarms.
     pub fn start() -> anyhow::Result<Self> {
         let rabbitmq = on_free_ports(Self::start_once)?;
         ran::note(Receiver::RabbitMq.name());
@@ -54,7 +54,7 @@ impl RabbitMq {
         let account = Account::for_servers()?;
         let folder = Service::folder(account)?;
         let port = ports::free()?;
-        // A job of the largest size is a little too large, so that a refusal can be seen.
+        // A job of the largest size is slightly too large, so that a refusal can be tested.
         let settings = format!(
             "listeners.tcp.1 = 127.0.0.1:{port}\nlog.console = true\n\
              max_message_size = {LARGEST}\ndefault_vhost = {FIRST}\n"
@@ -83,7 +83,7 @@ impl RabbitMq {
         })
     }
 
-    /// Where others find this server.
+    /// The description by which other processes find this server.
     pub(crate) fn description(&self) -> Value {
         let Environment {
             folder,
@@ -109,7 +109,7 @@ impl RabbitMq {
         })
     }
 
-    /// The URL of a virtual host; any but `relay` comes into being with the first who asks for it.
+    /// The URL of a virtual host; all but `relay` are created by the first call.
     pub fn url(&self, vhost: &str) -> anyhow::Result<String> {
         ensure!(
             vhost.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'),
@@ -132,27 +132,27 @@ impl RabbitMq {
         ))
     }
 
-    /// Where it listens, also while it is stopped.
+    /// The port where it listens, also while it is stopped.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Blocks all publishers by the disk alarm, or lets them go on.
+    /// Blocks all publishers by the disk alarm, or unblocks them.
     pub fn set_disk_alarm(&self, raised: bool) -> anyhow::Result<()> {
-        // No disk has so much free, and every disk has so little.
+        // No disk has as much as the first free, and every disk has the second.
         let limit = if raised { "1000000GB" } else { "1kB" };
         self.control(&["set_disk_free_limit", limit]).map(|_| ())
     }
 
-    /// Has the server write what was declared from its log into its tables, before a kill: twice a
-    /// durable queue that was a moment old was gone after one (see
-    /// decision 21 in docs/why/decisions.md).
+    /// Makes the server write declarations from its log into its tables, before a kill: twice, a
+    /// durable queue that had just been declared was gone after one (see decision 21 in
+    /// docs/why/decisions.md).
     pub fn keep_declarations(&self) -> anyhow::Result<()> {
         self.control(&["eval", "dumped = mnesia:dump_log()."])
             .map(|_| ())
     }
 
-    /// Runs rabbitmqctl, and returns what it says.
+    /// Runs rabbitmqctl and returns its output.
     pub fn control(&self, arguments: &[&str]) -> anyhow::Result<String> {
         let mut command = self.environment.command(&program("rabbitmqctl")?);
         let output = command.arg("--quiet").args(arguments).output()?;
@@ -169,7 +169,7 @@ impl Deref for RabbitMq {
     }
 }
 
-/// What the server and its tools must agree on.
+/// The settings that the server and its tools share.
 #[derive(Clone, Debug)]
 struct Environment {
     account: Account,
@@ -208,9 +208,9 @@ impl Environment {
             .env("RABBITMQ_DIST_PORT", self.distribution.to_string())
             .env("ERL_EPMD_PORT", self.mapper.to_string())
             .env("ERL_EPMD_ADDRESS", "127.0.0.1")
-            // The script then becomes the server, and signals meet it.
+            // The script then executes the server, which receives the signals.
             .env("RUNNING_UNDER_SYSTEMD", "true")
-            // Threads that wait must not take the processor from the tests.
+            // Waiting threads must not take CPU time from the tests.
             .env(
                 "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
                 "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none",
@@ -219,7 +219,7 @@ impl Environment {
     }
 }
 
-/// One of RabbitMQ's programs: Debian's in PATH is a wrapper that wants to be root or the user
+/// Finds a program of RabbitMQ. Debian's in PATH is a wrapper that must run as root or as the user
 /// rabbitmq.
 pub(super) fn program(name: &str) -> anyhow::Result<PathBuf> {
     let folder = std::env::var_os(BIN).map_or_else(|| USUAL_BIN.into(), PathBuf::from);

@@ -1,4 +1,4 @@
-//! Redis, with the settings that a test asks for.
+//! Redis, with the settings of a test.
 
 use std::ops::Deref;
 
@@ -10,7 +10,7 @@ use super::service::{Service, on_free_ports};
 use crate::account::Account;
 use crate::{ports, ran};
 
-/// A private Redis, which starts in a moment: every test can have its own.
+/// A private Redis. It starts fast enough for one per test.
 #[derive(Debug)]
 pub struct Redis {
     port: u16,
@@ -18,8 +18,8 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts one with these settings, such as `("appendonly", "yes")`. Without any it keeps
-    /// nothing beyond its end.
+    /// Starts a Redis with these settings, such as `("appendonly", "yes")`. Without settings it
+    /// stores nothing on disk.
     pub fn start(settings: &[(&str, &str)]) -> anyhow::Result<Self> {
         let redis = on_free_ports(|| Self::start_once(settings))?;
         ran::note(Receiver::Redis.name());
@@ -53,14 +53,15 @@ impl Redis {
         format!("redis://127.0.0.1:{}/0", self.port)
     }
 
-    /// Where it listens, also while it is stopped.
+    /// The port where it listens, also while it is stopped.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// What it answers to a command, as JSON; bytes that are no text come as one with marks in it.
+    /// Sends a command and returns the answer as JSON. Bytes that are not UTF-8 become text with
+    /// replacement characters.
     pub fn ask(&self, command: &[&str]) -> anyhow::Result<Value> {
-        // Only in the third version of its protocol does it tell numbers, texts and maps apart.
+        // Only version 3 of the protocol distinguishes numbers, texts and maps.
         let client = redis::Client::open(format!("{}?protocol=resp3", self.url()))?;
         let mut connection = client.get_connection()?;
         let mut call = redis::Cmd::new();

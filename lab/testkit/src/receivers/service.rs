@@ -1,5 +1,5 @@
-//! A process with a folder and a port of its own, which can be stopped, killed and started again
-//! where it was.
+//! A process with a separate folder and port, which can be stopped, killed and restarted in its
+//! place.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -23,11 +23,11 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Starting and stopping block the calling thread.
 pub struct Service {
     name: &'static str,
-    /// Nobody starts one here that the run's launcher keeps.
+    /// Starts the process; `None` if the run's launcher owns it.
     command: Option<Box<dyn Fn() -> Command + Send + Sync>>,
     ready: &'static str,
     process: Mutex<Option<Child>>,
-    // Dropped last, when nobody uses it any more.
+    // Dropped last, when no process uses it any more.
     folder: Folder,
 }
 
@@ -39,12 +39,12 @@ impl fmt::Debug for Service {
 }
 
 impl Service {
-    /// A folder that this account can use, for a service to come.
+    /// Creates a folder that this account can use, for a service.
     pub(super) fn folder(account: Account) -> anyhow::Result<Folder> {
         Folder::create(account, Watchdog::over_folder)
     }
 
-    /// Starts a service by this command, and waits until it has written this text.
+    /// Starts a service with this command, and waits until it has written this text.
     pub(super) fn start(
         name: &'static str,
         folder: Folder,
@@ -62,7 +62,7 @@ impl Service {
         Ok(service)
     }
 
-    /// A service that the run's launcher keeps in this folder: only its users are here.
+    /// A service that the run's launcher owns, with this folder; this process only uses it.
     pub(super) fn of_the_run(name: &'static str, folder: PathBuf) -> Self {
         Self {
             name,
@@ -78,17 +78,17 @@ impl Service {
         self.folder.path()
     }
 
-    /// The number of its process, while it runs.
+    /// The process ID, while it runs.
     pub fn pid(&self) -> Option<u32> {
         self.process().as_ref().map(Child::pid)
     }
 
-    /// What it has written since it was last started.
+    /// Its output since its last start.
     pub fn said(&self) -> Vec<String> {
         self.process().as_ref().map(said).unwrap_or_default()
     }
 
-    /// Starts it again where it was; what still runs is stopped in order before.
+    /// Restarts it in its place; if it runs, it is stopped in order first.
     pub fn restart(&self) -> anyhow::Result<()> {
         if self.pid().is_some() {
             self.stop()?;
@@ -102,7 +102,7 @@ impl Service {
         Ok(())
     }
 
-    /// Has it end in order, by SIGTERM.
+    /// Stops it in order, with SIGTERM.
     pub fn stop(&self) -> anyhow::Result<()> {
         let mut child = self.take()?;
         child.terminate()?;
@@ -119,18 +119,18 @@ impl Service {
         Ok(())
     }
 
-    /// Kills it by SIGKILL, as the kernel does when memory runs out.
+    /// Kills it with SIGKILL, as the kernel does when memory runs out.
     pub fn kill9(&self) -> anyhow::Result<()> {
         self.take()?.kill()?;
         Ok(())
     }
 
-    /// Holds it still by SIGSTOP: connections stay open, and nothing answers.
+    /// Pauses it with SIGSTOP: connections stay open, and no request is answered.
     pub fn pause(&self) -> anyhow::Result<()> {
         self.running()?.as_mut().map_or(Ok(()), Child::pause)
     }
 
-    /// Lets it go on by SIGCONT.
+    /// Resumes it with SIGCONT.
     pub fn resume(&self) -> anyhow::Result<()> {
         self.running()?.as_mut().map_or(Ok(()), Child::resume)
     }
@@ -172,7 +172,7 @@ fn said(child: &Child) -> Vec<String> {
     lines
 }
 
-/// Another process may take a port between the look and the start.
+/// Retries: another process may take a port between the check and the start.
 pub(super) fn on_free_ports<T>(mut start: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<T> {
     let mut last = None;
     for _ in 0..3 {

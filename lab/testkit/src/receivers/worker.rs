@@ -1,4 +1,4 @@
-//! A worker that writes down what it does.
+//! A worker that records what it does.
 
 use std::io;
 use std::ops::Deref;
@@ -18,16 +18,16 @@ use crate::{eventually, ran};
 #[derive(Debug)]
 pub struct Worker(Service);
 
-/// What a worker did.
+/// An effect of a worker.
 #[derive(Clone, Debug)]
 pub struct Effect {
-    /// The id of the job as the worker saw it: jid, task id, job id, message id.
+    /// The worker's ID of the job: jid, task id, job id or message id.
     pub id: String,
     /// Its class, type, task, name or subject.
     pub name: String,
-    /// Its arguments or payload, where they are JSON.
+    /// Its arguments or payload, if they are JSON.
     pub args: Value,
-    /// All that the worker has written, which is more and differs by worker.
+    /// The whole line of the worker, which contains more and differs by worker.
     pub all: Value,
 }
 
@@ -47,8 +47,8 @@ impl Worker {
         workers::celery(broker, queues, None)
     }
 
-    /// The same, whose effects are rows of a table `effect (delivery_id)` in this database, once
-    /// for each delivery: it calls `posthaste.receive` in their transactions.
+    /// As [`celery`](Self::celery), with effects as rows of a table `effect (delivery_id)` in this
+    /// database, one for each delivery: it calls `posthaste.receive` in their transactions.
     pub fn celery_once(broker: &str, queues: &[&str], database: &str) -> anyhow::Result<Self> {
         workers::celery(broker, queues, Some(database))
     }
@@ -58,7 +58,7 @@ impl Worker {
         workers::bullmq(redis, queues)
     }
 
-    /// A consumer of these queues of a RabbitMQ, which somebody else declares.
+    /// A consumer of these queues of a RabbitMQ, which must be declared elsewhere.
     pub fn rabbitmq(broker: &str, queues: &[&str]) -> anyhow::Result<Self> {
         workers::rabbitmq(broker, queues)
     }
@@ -80,7 +80,7 @@ impl Worker {
         ready: &'static str,
         command: impl Fn() -> Command + Send + Sync + 'static,
     ) -> anyhow::Result<Self> {
-        // As ourselves: the account of the servers may not be able to read the program.
+        // Under our account: the account of the servers may not be able to read the program.
         let folder = Service::folder(Account::Ourselves)?;
         let place = folder.path().to_owned();
         let service = Service::start(name, folder, ready, move || {
@@ -94,18 +94,18 @@ impl Worker {
         Ok(Self(service))
     }
 
-    /// What it has done so far, in this life and in those before.
+    /// Its effects until now, including those of earlier starts.
     pub fn effects(&self) -> anyhow::Result<Vec<Effect>> {
         let text = match std::fs::read_to_string(self.path().join("effects")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             text => text?,
         };
-        // The last line may be half written.
+        // The last line may be incomplete.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         whole.lines().map(Effect::read).collect()
     }
 
-    /// Waits until it has done this many, and returns all of them.
+    /// Waits until it has this many effects, and returns all of them.
     pub async fn wait_for(&self, count: usize, within: Duration) -> anyhow::Result<Vec<Effect>> {
         let enough = async || Ok(self.effects()?.len() >= count);
         let outcome = eventually(within, &format!("{count} effects"), enough).await;

@@ -1,4 +1,4 @@
-//! How each worker is started. Their programs lie in the folder `receivers` of this crate.
+//! Starts the workers. Their programs are in the folder `receivers` of this crate.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -135,36 +135,36 @@ fn python_command(python: &Path) -> Command {
     command
 }
 
-/// A mail server that keeps what it takes in a maildir, and does what it is told instead.
+/// A mail server that stores mails in a maildir, or behaves as ordered.
 #[derive(Debug)]
 pub struct Smtp {
     port: u16,
     worker: Worker,
 }
 
-/// A mail server that lets nobody in without a name and a password.
+/// A mail server that requires a user name and a password.
 #[derive(Clone, Debug)]
 pub struct Guarded {
-    /// How it encrypts.
+    /// When it encrypts.
     pub encrypts: Encrypts,
     /// Its certificate, in PEM.
     pub certificate: PathBuf,
     /// The certificate's key, in PEM.
     pub key: PathBuf,
-    /// Who is let in.
+    /// The accepted user.
     pub user: &'static str,
-    /// With what.
+    /// The user's password.
     pub password: &'static str,
 }
 
-/// When a mail server encrypts.
+/// The time at which a mail server encrypts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encrypts {
-    /// After STARTTLS, which it demands.
+    /// After STARTTLS, which it requires.
     AfterStarttls,
     /// From the start.
     FromTheStart,
-    /// Never, as if somebody between had taken its offer away.
+    /// Never, as if an attacker had removed its offer.
     Never,
 }
 
@@ -183,13 +183,12 @@ impl Guarded {
 }
 
 impl Smtp {
-    /// Starts one; its effects are the mails that it has taken.
+    /// Starts a mail server; its effects are the accepted mails.
     pub fn start() -> anyhow::Result<Self> {
         Self::start_with(&[])
     }
 
-    /// Starts one that lets nobody in without a password. Its mails have `encrypted` and `user`
-    /// among what is written of them.
+    /// Starts a mail server that requires a password. Its effects have `encrypted` and `user`.
     pub fn start_guarded(guarded: &Guarded) -> anyhow::Result<Self> {
         Self::start_with(&guarded.arguments())
     }
@@ -211,7 +210,7 @@ impl Smtp {
         })
     }
 
-    /// Who tried to say a password, and how: `PLAIN ada`.
+    /// The login attempts, with method and user: `PLAIN ada`.
     pub fn logins(&self) -> Vec<String> {
         let said = std::fs::read_to_string(self.path().join("logins"));
         said.unwrap_or_default().lines().map(Into::into).collect()
@@ -222,16 +221,17 @@ impl Smtp {
         format!("smtp://127.0.0.1:{}", self.port)
     }
 
-    /// Where it listens, also while it is stopped.
+    /// The port where it listens, also while it is stopped.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Tells it what to do from the next mail on, as its program says: `{"rcpt": "550 no"}`,
-    /// `{"data": "451 later"}`, `{"delay": 1.5}`, `{"cut": true}`, or `{}` for nothing of these.
+    /// Orders its behaviour from the next mail on, in the format of its program: `{"rcpt": "550
+    /// no"}`, `{"data": "451 later"}`, `{"delay": 1.5}`, `{"cut": true}`, or `{}` for none of
+    /// these.
     pub fn order(&self, orders: &Value) -> anyhow::Result<()> {
         let file = self.path().join("orders.json");
-        // It reads at any time, and must not meet half a file.
+        // A rename, because it reads at any time and must not read an incomplete file.
         std::fs::write(file.with_extension("new"), orders.to_string())?;
         Ok(std::fs::rename(file.with_extension("new"), file)?)
     }
