@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep};
 
 /// Time between two observations: short compared with any limit, and long compared with a query.
 const PAUSES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_millis(200);
-/// The pause is this fraction of the time waited so far: observing takes CPU time from the observed
-/// processes, and a result may be seen late by this fraction.
+/// The pause is the time waited so far divided by this. Observing takes CPU time from the observed
+/// processes, and a result may be seen late by this part of the wait.
 const PART: u32 = 10;
 
 /// Repeats an observation until it holds, and fails if it did not hold within the limit.

@@ -1,5 +1,5 @@
-//! Stores, workers, producers and relays that are broken on purpose, and the rules that must
-//! notice: who judges the judge.
+//! Stores, workers, producers and relays that are broken on purpose, and the rules that must detect
+//! each: the tests of the checker.
 
 mod misbehavior;
 mod played;
@@ -12,25 +12,25 @@ pub use played::Caught;
 
 /// A bug.
 pub struct Bug {
-    /// What is wrong.
+    /// A description of what is broken.
     pub name: &'static str,
-    /// In the schema: what stands there, and what is put in its place; `@k@` is a slot's number.
+    /// Edits of the schema: a passage and its replacement; `@k@` is a slot's number.
     pub edits: &'static [(&'static str, &'static str)],
-    /// In people.
+    /// The misbehavior of a process.
     pub misbehavior: Option<Misbehavior>,
-    /// Among whom it is played.
+    /// The processes that carry the jobs.
     pub processes: Processes,
-    /// How much there is to do meanwhile.
+    /// The load during the round.
     pub pace: Pace,
-    /// The servers have clocks of their own.
+    /// Whether the servers have separate clocks.
     pub clocked: bool,
-    /// Without which it would do no harm.
+    /// The faults without which the bug would do no harm.
     pub faults: &'static [(Kind, u64)],
-    /// Who must notice.
+    /// The rules of which one must detect it.
     pub rules: &'static [Rule],
 }
 
-/// All of them.
+/// All bugs.
 pub const BUGS: &[Bug] = &[
     Bug::in_store(
         "a copy works",

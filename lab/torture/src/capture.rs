@@ -2,11 +2,11 @@
 //!
 //! | capture | to | each row |
 //! |---|---|---|
-//! | `by_jobs` | jobs of a queue that nobody works | once |
-//! | `direct` | Sidekiq's list in a Redis that keeps what it answers for | once or more |
+//! | `by_jobs` | jobs of a queue without workers | once |
+//! | `direct` | Sidekiq's list in a Redis that persists what it acknowledges | once or more |
 //!
-//! While that Redis takes nothing, rows become jobs of the queue `sent`, which a relay of the
-//! process sends. First arrivals come in the order of commits.
+//! While that Redis accepts nothing, rows become jobs of the queue `sent`, which a relay of this
+//! process sends. First arrivals are in commit order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,18 +22,18 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::bugs::Misbehavior;
 use crate::worker::{begin, config, pool};
 
-/// The queue of the jobs of the one, and the receiver's list of the other.
+/// The queue of `by_jobs`, and the receiver's list of `direct`.
 pub(crate) const CAPTURED: &str = "captured";
-/// The queue of what could not be sent at once.
+/// The queue of events that could not be sent directly.
 const SENT: &str = "sent";
 /// The names of the captures.
 pub(crate) const BY_JOBS: &str = "by_jobs";
 pub(crate) const DIRECT: &str = "direct";
-/// A Redis that does not answer for this long is in doubt.
+/// The timeout for an answer of Redis.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// Without an accepted message for this long, events become jobs.
 const SPILL_AFTER: Duration = Duration::from_secs(1);
-/// How often a job is written twice by the one that does so.
+/// Time between two duplicate jobs of a capture that writes jobs twice.
 const TWICE: Duration = Duration::from_millis(300);
 
 /// Options of the capture process.
@@ -67,7 +67,7 @@ pub async fn capture(options: CaptureOptions) -> anyhow::Result<()> {
         Some(redis) => {
             let relay = relay(redis)?.start().await?;
             let pool = pool(&options.url)?;
-            // A leader that is killed with it would be missed by the workers.
+            // The workers would miss a leader that is killed with this process.
             let config = Config {
                 maintenance: false,
                 ..config(options.site.as_ref())
@@ -101,7 +101,7 @@ pub async fn capture(options: CaptureOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The captures of a round; those without a Redis send nothing directly.
+/// The captures of a round; without a Redis, none sends directly.
 pub(crate) fn captures_of(
     redis: Option<&str>,
     misbehavior: Option<Misbehavior>,
@@ -131,7 +131,7 @@ fn described(name: &str, queue: &str, direct: Option<Direct>) -> anyhow::Result<
         slot: format!("posthaste_{name}"),
         server: None,
         options: Options {
-            // The replicas of a round synchronize no slots.
+            // The replicas of a round do not synchronize slots.
             failover: Some(false),
             ..Options::default()
         },
@@ -147,7 +147,7 @@ fn relay(redis: &str) -> anyhow::Result<posthaste_relay::RelayBuilder> {
     Ok(relay.backoff(backoff).time_limit(TIME_LIMIT))
 }
 
-/// Writes the newest job once more, again and again.
+/// Duplicates the newest job periodically.
 async fn write_twice(url: String) -> anyhow::Result<()> {
     let twice = "SELECT posthaste.enqueue(name, kwargs, queue => queue) FROM posthaste.job
                   WHERE queue = $1 ORDER BY id DESC LIMIT 1";
@@ -159,7 +159,7 @@ async fn write_twice(url: String) -> anyhow::Result<()> {
     }
 }
 
-/// A destination that may be given less than there is, or in another order.
+/// A destination that may receive fewer events than there are, or in another order.
 struct Spoiled {
     inner: Arc<Sidekiq>,
     misbehavior: Option<Misbehavior>,
@@ -201,7 +201,7 @@ impl Destination for Spoiled {
     }
 }
 
-/// Makes what the captures of a round need.
+/// Installs the captures of a round.
 pub(crate) async fn install(url: &str, redis: Option<&str>) -> anyhow::Result<()> {
     let database = posthaste::connect(url)?;
     for capture in captures_of(redis, None)? {
@@ -210,8 +210,8 @@ pub(crate) async fn install(url: &str, redis: Option<&str>) -> anyhow::Result<()
     Ok(())
 }
 
-/// What an operator does on a server that has no slots of theirs: each begins again, and the gap is
-/// written down.
+/// Begins all captures again on a server that lacks their slots, as an operator does. The gaps are
+/// recorded.
 pub(crate) async fn begin_again(url: &str, redis: Option<&str>) -> anyhow::Result<()> {
     let database: Database = posthaste::connect(url)?;
     for capture in captures_of(redis, None)? {

@@ -37,9 +37,9 @@ impl PgVersion {
     }
 
     /// The version for a claim that holds equally on all: the newest, or the oldest if
-    /// `POSTHASTE_TEST_NEWEST` is not set, as in `make test-full`. Tests that run only in `make
-    /// test-full` therefore use the oldest. Tests that need TLS, ICU or JIT name the oldest, whose
-    /// programs have them.
+    /// `POSTHASTE_TEST_NEWEST` is not set, as in `make test-full`. Tests that run only in
+    /// `make test-full` therefore use the oldest. Tests that need TLS, ICU or JIT name the oldest,
+    /// whose programs have them.
     pub fn any() -> Self {
         match is_newest_alone() {
             true => Self::V18,

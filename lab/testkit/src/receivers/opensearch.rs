@@ -29,7 +29,7 @@ const JAVA: [&str; 7] = [
     "-Dlog4j2.disable.jmx=true",
 ];
 
-/// The time until a node that has recovered its indexes listens.
+/// The limit for a node that has recovered its indexes to listen.
 const LISTENS: Duration = Duration::from_secs(60);
 
 /// A private OpenSearch of one node. It takes approximately ten seconds to start, so tests share

@@ -226,9 +226,9 @@ impl Smtp {
         self.port
     }
 
-    /// Orders its behaviour from the next mail on, in the format of its program: `{"rcpt": "550
-    /// no"}`, `{"data": "451 later"}`, `{"delay": 1.5}`, `{"cut": true}`, or `{}` for none of
-    /// these.
+    /// Orders its behaviour from the next mail on, in the format of its program:
+    /// `{"rcpt": "550 no"}`, `{"data": "451 later"}`, `{"delay": 1.5}`, `{"cut": true}`, or `{}`
+    /// for none of these.
     pub fn order(&self, orders: &Value) -> anyhow::Result<()> {
         let file = self.path().join("orders.json");
         // A rename, because it reads at any time and must not read an incomplete file.

@@ -1,4 +1,4 @@
-//! What people and programs around the store do wrong.
+//! Wrong behaviour of the processes around the store.
 
 use clap::ValueEnum;
 
@@ -38,7 +38,7 @@ pub enum Misbehavior {
 }
 
 impl Misbehavior {
-    /// As on the command line.
+    /// The name on the command line.
     pub(crate) fn name(self) -> String {
         let value = self.to_possible_value();
         value.map_or_else(String::new, |value| value.get_name().to_owned())

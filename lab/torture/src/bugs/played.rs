@@ -1,4 +1,4 @@
-//! A round with a bug in it.
+//! Runs a round with a bug.
 
 use std::time::Instant;
 
@@ -9,7 +9,8 @@ use crate::plan::{Counts, RoundPlan};
 use crate::round::{self, Environment, Round};
 
 impl Bug {
-    /// Plays it for this many jobs, and says which of the rules that must notice did.
+    /// Runs a round with this bug and this many jobs, and reports which of the expected rules
+    /// detected it.
     pub async fn play(
         &self,
         environment: &Environment,
@@ -41,15 +42,15 @@ impl Bug {
     }
 }
 
-/// What became of a bug.
+/// The result for a bug.
 #[derive(Debug)]
 pub struct Caught {
-    /// Which.
+    /// The name of the bug.
     pub name: &'static str,
-    /// What was noticed by a rule that must; none when it slipped through.
+    /// The finding of an expected rule; `None` if the bug was not detected.
     pub by: Option<String>,
-    /// How long that took.
+    /// The duration in seconds.
     pub seconds: f64,
-    /// All there is to know.
+    /// The complete result of the round.
     pub round: Round,
 }

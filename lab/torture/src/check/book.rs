@@ -1,4 +1,4 @@
-//! The logs, joined by job.
+//! Joins the logs by job.
 
 use std::collections::BTreeMap;
 
@@ -7,29 +7,29 @@ use crate::history::{
     CommitResult, Fault, History, How, Intent, JobBehavior, Kind, Meant, Moment, Run,
 };
 
-/// How long before a run the fault may lie that made it a repeat: a claim that a crash forgot may
-/// stand in its worker's line for a while.
+/// The longest time between a fault and a repeated run that it caused: a claim that a crash rolled
+/// back may wait in its worker's queue.
 const SLACK: Moment = 5_000_000;
 
-/// A job, as everybody knows it.
+/// A job, from all logs.
 pub(super) struct Job<'h> {
     pub(super) intent: &'h Intent,
     pub(super) result: CommitResult,
     pub(super) absorbed: bool,
-    /// Before its transaction began.
+    /// A time before its transaction began.
     pub(super) meant_at: Moment,
-    /// When its producer knew what became of it.
+    /// The time at which its producer knew the result.
     pub(super) answered_at: Moment,
     pub(super) lsn: Option<u64>,
-    /// Of which producer, and which of its transactions.
+    /// The number of the producer, and of its transaction.
     pub(super) transaction: (usize, u64),
-    /// In its transaction.
+    /// Its position in its transaction.
     pub(super) place: usize,
-    /// In the order of their beginnings.
+    /// In the order in which they began.
     pub(super) runs: Vec<&'h Run>,
-    /// What the store shows of it, if anything.
+    /// Its states in the store, if any.
     pub(super) shown: Vec<&'h str>,
-    /// The row beside it is there.
+    /// Whether the row that its transaction wrote with it exists.
     pub(super) is_promised: bool,
     pub(super) effects: i64,
 }
@@ -38,7 +38,7 @@ pub(super) struct Book<'h> {
     pub(super) history: &'h History,
     pub(super) clock: Clock<'h>,
     pub(super) jobs: BTreeMap<i64, Job<'h>>,
-    /// Keys in the logs that no producer meant.
+    /// Keys in the logs that no producer has used.
     pub(super) unknown_keys: Vec<i64>,
 }
 
@@ -84,8 +84,8 @@ impl<'h> Book<'h> {
         faults.filter(|fault| fault.kind == Kind::Promotion)
     }
 
-    /// Whether a job that its producer took for committed may be gone: its commit lies behind what
-    /// some replica had received when it was promoted.
+    /// Whether a job whose producer saw the COMMIT succeed may be lost: its commit is after the
+    /// position up to which a promoted replica had received.
     pub(super) fn may_be_gone(&self, job: &Job<'_>) -> bool {
         self.promotions().any(|promotion| {
             let is_behind = match (job.lsn, promotion.switch) {
@@ -96,9 +96,9 @@ impl<'h> Book<'h> {
         })
     }
 
-    /// Faults after which a job may be run again without being asked for, or lose or count an
-    /// attempt, between two moments. A connection that is only cut is no such fault: claims are
-    /// given back, and acknowledgements go on until they are answered.
+    /// Lists the faults between two times after which a job may be repeated without a reason of its
+    /// own, or may lose or count an attempt. A connection that is merely cut is no such fault:
+    /// claims are returned, and acknowledgements are retried until they are answered.
     pub(super) fn excuses(
         &self,
         worker: &str,
@@ -109,8 +109,8 @@ impl<'h> Book<'h> {
             .filter(|fault| takes_jobs(fault.kind))
     }
 
-    /// Faults after which a worker may begin a job late that it had claimed before, although others
-    /// were given it meanwhile.
+    /// Lists the faults after which a worker may start a job late that it had claimed before,
+    /// although the job was given to other workers.
     pub(super) fn delays(
         &self,
         worker: &str,
@@ -130,7 +130,7 @@ impl<'h> Book<'h> {
     }
 }
 
-/// Whether it may take a worker's jobs from it, so that they are run again, or lose or count an
+/// Whether a fault may take a worker's jobs away, so that they are repeated, or lose or count an
 /// attempt.
 pub(super) fn takes_jobs(kind: Kind) -> bool {
     let takes_all = matches!(kind, Kind::Crash | Kind::Promotion);
@@ -142,18 +142,18 @@ pub(super) fn takes_jobs(kind: Kind) -> bool {
 }
 
 impl Job<'_> {
-    /// What its producer took back or never got in.
+    /// Whether its transaction or savepoint was rolled back, or the job was not enqueued.
     pub(super) fn is_absent(&self) -> bool {
         self.result == CommitResult::RolledBack || self.intent.undone || self.absorbed
     }
 
-    /// It was committed and not lost.
+    /// Whether it was committed and not lost.
     pub(super) fn is_kept(&self) -> bool {
         self.is_promised && !self.is_absent()
     }
 
-    /// Before this it cannot have ended for good: a job that is completed in the handler's
-    /// transaction ends with that, before its handler returns.
+    /// The earliest time at which it can have ended permanently. A job that is completed in the
+    /// handler's transaction ends with that transaction, before its handler returns.
     pub(super) fn first_end(&self) -> Option<Moment> {
         if self.intent.behavior == JobBehavior::Complete {
             return self.runs.first().map(|run| run.began);
@@ -166,12 +166,12 @@ impl Job<'_> {
         ends.min()
     }
 
-    /// There is a trace of it in the store.
+    /// Whether the store has any trace of it.
     pub(super) fn is_in_the_store(&self) -> bool {
         self.is_promised || !self.shown.is_empty() || self.effects > 0
     }
 
-    /// Runs that ended so.
+    /// The times at which runs with these results ended.
     pub(super) fn ends(&self, is_meant: impl Fn(How) -> bool) -> impl Iterator<Item = Moment> {
         let ends = self.runs.iter().filter_map(|run| run.ended);
         ends.filter(move |(how, _)| is_meant(*how))
@@ -190,7 +190,7 @@ fn meant<'h>(producer: usize, lines: &'h [Meant], jobs: &mut BTreeMap<i64, Job<'
             } => {
                 open.insert(*tx, intents.iter().map(|intent| intent.key).collect());
                 for (place, intent) in intents.iter().enumerate() {
-                    // Until an outcome is written, nothing is known.
+                    // Until an outcome is written, the result is unknown.
                     let job = Job {
                         intent,
                         result: CommitResult::Ambiguous,

@@ -1,5 +1,5 @@
-//! What captures made of an outbox: nothing left out between two marks, in the order of commits,
-//! one content under an id, and as jobs each row once.
+//! Checks the captures of an outbox: complete between two marks, in commit order, the same content
+//! under an ID, and each row once as a job.
 
 #[cfg(test)]
 mod tests;
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::{Judge, Rule};
 use crate::history::{APART, CaptureEnd, CapturedEvent, History, Kind, OutboxRow};
 
-/// A commit's record, which may lie on both sides of where a replica took over.
+/// The length of a commit record, which may extend over the position where a replica took over.
 const RECORD: u64 = 8_192;
 
 pub(super) fn judge(history: &History, judge: &mut Judge) {
@@ -24,7 +24,8 @@ pub(super) fn judge(history: &History, judge: &mut Judge) {
     }
 }
 
-/// Each row arrived unless it lies in a gap that the capture names, and nothing else did.
+/// Checks that each row arrived, except in gaps that the capture reports, and that nothing else
+/// did.
 fn complete(
     history: &History,
     capture: &CaptureEnd,
@@ -58,7 +59,7 @@ fn may_be_left_out(row: &OutboxRow, capture: &CaptureEnd) -> bool {
     })
 }
 
-/// Its commit was on a server that died, and its replica had not received it.
+/// Whether its commit was on a server that died and whose replica had not received it.
 fn is_lost(history: &History, event: &CapturedEvent) -> bool {
     let Some((timeline, commit)) = event.place() else {
         return false;
@@ -71,8 +72,8 @@ fn is_lost(history: &History, event: &CapturedEvent) -> bool {
     switch.is_some_and(|switch| commit + RECORD >= switch)
 }
 
-/// First arrivals come in the order of their positions, and those of one writer in the order of its
-/// transactions.
+/// Checks that first arrivals are in the order of their positions, and those of one writer in the
+/// order of its transactions.
 fn in_order(capture: &CaptureEnd, judge: &mut Judge) {
     let (mut seen, mut position) = (BTreeSet::new(), "");
     let mut last: HashMap<i64, i64> = HashMap::new();
@@ -89,7 +90,7 @@ fn in_order(capture: &CaptureEnd, judge: &mut Judge) {
     }
 }
 
-/// What came again is the same, under the same id; a job came once.
+/// Checks that repeated events are equal under the same ID, and that a job arrived once.
 fn same(capture: &CaptureEnd, known: &BTreeMap<i64, Vec<&CapturedEvent>>, judge: &mut Judge) {
     let mut of_ids: HashMap<&str, &CapturedEvent> = HashMap::new();
     for event in &capture.events {

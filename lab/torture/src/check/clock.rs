@@ -1,19 +1,21 @@
-//! The server's clock, where it has one of its own: how far it was ahead, and until when a step
-//! back may be felt.
+//! The server's clock, if it has a separate one: how far it was ahead, and how long a step back has
+//! effects.
 
 #[cfg(test)]
 mod tests;
 
 use crate::history::{Fault, History, Kind, Moment, Turn};
 
-/// What is set right behind a step back takes four seconds, and a machine may be busy.
+/// The limit for following a step back, in microseconds: it takes four seconds, and a machine may
+/// be busy.
 const FOLLOWED_IN: Moment = 5_000_000;
-/// How long after a run its end may have been written down.
+/// The longest time between the end of a run and its acknowledgement, in microseconds.
 const ACKNOWLEDGED_IN: Moment = 2_000_000;
-/// How long a fault is felt: by then another leads, and the dead are rescued.
+/// How long a fault has effects, in microseconds: until another leader is elected, and jobs of dead
+/// workers are rescued.
 const FELT: Moment = 10_000_000;
 
-/// As it was turned.
+/// The clock with its changes.
 pub(super) struct Clock<'h> {
     turns: &'h [Turn],
     faults: Vec<&'h Fault>,
@@ -32,12 +34,12 @@ impl<'h> Clock<'h> {
         }
     }
 
-    /// Whether it is another one than the machine's.
+    /// Whether the server has a separate clock.
     pub(super) fn is_own(&self) -> bool {
         !self.turns.is_empty()
     }
 
-    /// As far ahead of the machine's as it may have been between two moments.
+    /// The furthest that it may have been ahead of the machine's clock between two times.
     pub(super) fn furthest(&self, from: Moment, until: Moment) -> Moment {
         let stretches = self.stretches().filter(|(turn, next)| {
             turn.from <= until && next.is_none_or(|next| next.until >= from)
@@ -46,7 +48,7 @@ impl<'h> Clock<'h> {
         ahead.max().unwrap_or(0)
     }
 
-    /// Each way that it was, and when it was turned again.
+    /// Each setting of the clock, with the next one.
     fn stretches(&self) -> impl Iterator<Item = (&'h Turn, Option<&'h Turn>)> {
         let turns = self.turns;
         let next = move |at: usize| turns.get(at + 1);
@@ -65,32 +67,32 @@ impl<'h> Clock<'h> {
         self.steps(|before, after| after.seconds < before.seconds)
     }
 
-    /// Whether it stepped forward between two moments.
+    /// Whether it stepped forward between two times.
     pub(super) fn jumped(&self, from: Moment, until: Moment) -> bool {
         let mut jumps = self.steps(|before, after| after.seconds > before.seconds);
         jumps.any(|turn| turn.until >= from && turn.from <= until)
     }
 
-    /// Whether it stepped back between two moments.
+    /// Whether it stepped back between two times.
     pub(super) fn stepped_back(&self, from: Moment, until: Moment) -> bool {
         let mut steps = self.steps_back();
         steps.any(|turn| turn.until >= from && turn.from <= until)
     }
 
-    /// When a step back was followed: as it was seen, or else when it must have been.
+    /// The time at which a step back was followed: as observed, but not before its deadline.
     fn followed(&self, turn: &Turn) -> Moment {
         let must = self.must_be_followed(turn);
         turn.followed.map_or(must, |seen| seen.max(must))
     }
 
-    /// Each step back that was seen to be followed, and whether that was in time.
+    /// For each step back that was observed to be followed, whether it was in time.
     pub(super) fn followings(&self) -> impl Iterator<Item = bool> {
         self.steps_back()
             .filter_map(|turn| Some(turn.followed? <= self.must_be_followed(turn)))
     }
 
-    /// When a step back must have been followed: four seconds later, and where something else
-    /// happened meanwhile when that is no more felt.
+    /// The deadline for following a step back: [`FOLLOWED_IN`] after it, or the end of the effects
+    /// of other faults in that time.
     fn must_be_followed(&self, turn: &Turn) -> Moment {
         let mut followed = turn.until + FOLLOWED_IN;
         for fault in &self.faults {
@@ -101,13 +103,13 @@ impl<'h> Clock<'h> {
         followed
     }
 
-    /// Since when the clock counts that somebody may have gone by who wrote at this moment, or soon
-    /// after: the one before a step back that was not followed yet.
+    /// The start of the time whose clocks a process may have used that wrote at this time or soon
+    /// after it: includes the clock before a step back that was not followed yet.
     pub(super) fn in_force_since(&self, at: Moment) -> Moment {
         self.unfollowed(at).map_or(at, |turn| turn.from.min(at))
     }
 
-    /// Whether who wrote at this moment, or soon after, may have gone by a clock of before.
+    /// Whether a process that wrote at this time, or soon after it, may have used an earlier clock.
     pub(super) fn is_unfollowed(&self, at: Moment) -> bool {
         self.unfollowed(at).is_some()
     }
@@ -117,9 +119,9 @@ impl<'h> Clock<'h> {
         steps.find(|turn| turn.from <= at + ACKNOWLEDGED_IN && at <= self.followed(turn))
     }
 
-    /// When a job that waited for nothing but this time since that moment must have been begun, at
-    /// the first one at which it was certainly due and the clock stayed for long enough; unless it
-    /// was begun before. Nothing is asked where something else happened, nor before it was turned.
+    /// The time by which a job must have begun that waited only for `due` since `since`: the first
+    /// time at which it was certainly due and the clock stayed for long enough, unless it began
+    /// before. `None` if there was another fault, or before the clock was first set.
     pub(super) fn due_by(
         &self,
         since: Moment,

@@ -1,10 +1,11 @@
-//! How much came again, beside what those who were struck can have had in hand.
+//! Compares the number of repeats with the number of jobs that the affected processes can have
+//! claimed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::history::{Fault, History};
 
-/// What came again, and which faults may have been the reason of each.
+/// The repeats, each with the faults that may have caused it.
 pub(super) struct Hands<'h> {
     faults: &'h [Fault],
     excuses: Vec<BTreeSet<usize>>,
@@ -18,7 +19,7 @@ impl<'h> Hands<'h> {
         }
     }
 
-    /// Something came again, which these explain.
+    /// Records a repeat that these faults may explain; returns whether any does.
     pub(super) fn again(&mut self, excuses: impl Iterator<Item = &'h Fault>) -> bool {
         let place = |fault: &Fault| self.faults.iter().position(|one| std::ptr::eq(one, fault));
         let excuses: BTreeSet<usize> = excuses.filter_map(place).collect();
@@ -27,13 +28,13 @@ impl<'h> Hands<'h> {
         is_excused
     }
 
-    /// How often something did.
+    /// The number of repeats.
     pub(super) fn repeats(&self) -> u64 {
         self.excuses.len() as u64
     }
 
-    /// Whether those that were struck can have had so much in hand: each fault what nothing else
-    /// explains, and all of them together everything. A fault that explains nothing adds nothing.
+    /// Whether the affected processes can have had this many claimed: each fault those that only it
+    /// explains, and all faults together all repeats. A fault that explains nothing adds nothing.
     pub(super) fn can_hold(&self, in_hand: impl Fn(&Fault) -> u64) -> bool {
         let mut alone: BTreeMap<usize, u64> = BTreeMap::new();
         for excuses in self.excuses.iter().filter(|excuses| excuses.len() == 1) {

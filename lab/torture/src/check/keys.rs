@@ -1,4 +1,4 @@
-//! Unique keys and delivery ids.
+//! Unique keys and delivery IDs.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
     identity(book, judge);
 }
 
-/// Two jobs hold one key at once if there is a moment at which both must have held it: each did
-/// from the answer to its COMMIT (or its first run) until its first end at the earliest.
+/// Checks that no two jobs held one key at the same time. A job certainly held its key from the
+/// answer to its COMMIT (or its first run) until its earliest possible end.
 fn unique(book: &Book<'_>, judge: &mut Judge) {
     let mut holders: BTreeMap<&str, Vec<(Moment, Moment, i64)>> = BTreeMap::new();
     for (key, job) in &book.jobs {
@@ -31,7 +31,7 @@ fn unique(book: &Book<'_>, judge: &mut Judge) {
     }
 }
 
-/// For how long it held its key at least.
+/// The shortest time for which it held its key.
 fn held(job: &Job<'_>) -> Option<(Moment, Moment)> {
     let first = job.runs.first()?.began;
     let from = job.answered_at.min(first);
@@ -39,8 +39,8 @@ fn held(job: &Job<'_>) -> Option<(Moment, Moment)> {
     (job.is_kept() && from <= until).then_some((from, until))
 }
 
-/// Numbers come again where a promoted replica has lost the jobs that had them; delivery ids do
-/// not. A job of the last moments before a promotion may get another one.
+/// Checks delivery IDs. Numbers are reused if a promoted replica has lost the jobs that had them;
+/// delivery IDs are not. A job committed shortly before a promotion may get a different one.
 pub(super) fn identity(book: &Book<'_>, judge: &mut Judge) {
     let mut names: BTreeMap<&str, i64> = BTreeMap::new();
     for (key, job) in &book.jobs {

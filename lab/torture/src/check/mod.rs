@@ -1,5 +1,5 @@
-//! The judge: what may and may not be in a history. A pure function of the logs; it knows no
-//! server, no clock and no chance.
+//! The checker: decides whether a history is permitted. A pure function of the logs, without
+//! servers, clocks or randomness.
 
 mod book;
 mod captured;
@@ -24,21 +24,21 @@ use serde::{Deserialize, Serialize};
 use crate::history::{COPY, History, Kind};
 use book::Book;
 
-/// What is promised, and checked.
+/// A guarantee that is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Rule {
     /// Every committed job ended as it had to.
     H1,
-    /// Nothing of a transaction or savepoint that rolled back is anywhere.
+    /// No effect of a rolled back transaction or savepoint exists.
     H2,
-    /// A transaction whose COMMIT was not answered is there as a whole or not at all.
+    /// A transaction whose COMMIT was not answered exists completely or not at all.
     H3,
-    /// A job that was done is run again only where a process or a claim was lost, and an effect
-    /// within `complete_in` happens once.
+    /// A completed job is run again only if a process or a claim was lost, and an effect within
+    /// `complete_in` happens once.
     H4,
     /// Jobs of an ordering key run one at a time, in the order in which they were committed.
     H5,
-    /// Nothing is left that somebody should still do.
+    /// Nothing remains that still needs to be done.
     H6,
     /// Arguments arrive as they were given.
     H7,
@@ -46,23 +46,23 @@ pub enum Rule {
     H8,
     /// Nothing is run before it is due or its back-off is over, or after it expired.
     Due,
-    /// Attempts are counted: each that failed once, and nothing else but the death of a worker.
+    /// Attempts are counted: each counted failure once, and otherwise only the death of a worker.
     Attempts,
     /// A unique key is held by one job at a time.
     Unique,
     /// A delivery id names one job, and a job keeps it.
     Identity,
-    /// Nothing is run or sent by a process of another site on a copy of the server.
+    /// No process of another site runs or sends anything on a copy of the server.
     Copied,
-    /// What was committed into an outbox is captured: none is left out, in the order of commits,
-    /// under one id, and as one job.
+    /// Everything committed into an outbox is captured: without gaps, in commit order, under one
+    /// ID, and as one job.
     Captured,
-    /// On an idle system what is due is begun at once, on a busy one soon after a clock stepped.
+    /// On an idle system due jobs begin immediately, on a busy one soon after a clock stepped.
     Prompt,
 }
 
 impl Rule {
-    /// All of them.
+    /// All rules.
     pub const ALL: [Self; 15] = [
         Self::H1,
         Self::H2,
@@ -81,7 +81,7 @@ impl Rule {
         Self::Prompt,
     ];
 
-    /// One sentence.
+    /// The guarantee in one sentence.
     pub fn promise(self) -> &'static str {
         match self {
             Self::H1 => "every committed job ended as it had to",
@@ -127,14 +127,14 @@ impl fmt::Display for Rule {
     }
 }
 
-/// What broke a rule.
+/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Which one.
+    /// The rule.
     pub rule: Rule,
-    /// In words.
+    /// A description.
     pub what: String,
-    /// How many jobs.
+    /// The number of jobs.
     pub jobs: u64,
     /// Some of their keys.
     pub some: Vec<i64>,
@@ -152,24 +152,24 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What was counted on the way.
+/// The counts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
-    /// Jobs that producers meant to enqueue.
+    /// Jobs that producers tried to enqueue.
     pub meant: u64,
-    /// Of them, those whose transaction committed.
+    /// Those of them whose transaction committed.
     pub committed: u64,
     /// … rolled back, savepoints included.
     pub rolled_back: u64,
     /// … was not answered.
     pub ambiguous: u64,
-    /// … met a unique key that was taken.
+    /// … had a unique key that another job held.
     pub absorbed: u64,
-    /// Committed on a server that died, after the moment up to which its replica had received.
+    /// Committed on a server that died, after the position up to which its replica had received.
     pub lost_with_the_primary: u64,
     /// Runs of handlers.
     pub runs: u64,
-    /// Of them, those that no outcome asked for.
+    /// Those of them that no outcome requested.
     pub repeats: u64,
 }
 
@@ -186,18 +186,18 @@ impl std::ops::AddAssign for Load {
     }
 }
 
-/// What the judge says.
+/// The result of a check.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Verdict {
-    /// How often each rule was asked.
+    /// How often each rule was checked.
     pub examined: BTreeMap<Rule, u64>,
-    /// What broke one. Empty, if all is well.
+    /// Violations; empty if there are none.
     pub findings: Vec<Finding>,
-    /// What was counted.
+    /// The counts.
     pub load: Load,
 }
 
-/// Judges a history.
+/// Checks a history.
 pub fn check(history: &History) -> Verdict {
     let book = Book::of(history);
     let mut judge = Judge::default();
@@ -216,7 +216,7 @@ fn work(book: &Book<'_>, judge: &mut Judge) {
     judge.verdict.load.runs = book.history.runs.len() as u64;
 }
 
-/// Of each run whether it was one of the original, where there was a copy.
+/// Checks that each run was on the original, if there was a copy.
 fn copied(history: &History, judge: &mut Judge) {
     if !history.faults.iter().any(|fault| fault.kind == Kind::Copy) {
         return;
@@ -227,8 +227,8 @@ fn copied(history: &History, judge: &mut Judge) {
     }
 }
 
-/// Judges a history of workers that had little to do: as [`check()`], and how long they took to
-/// wake.
+/// Checks a history of workers with little load: as [`check()`], and also how long they took to
+/// wake up.
 pub fn check_idle(history: &History) -> Verdict {
     let book = Book::of(history);
     let mut judge = Judge::default();
@@ -237,8 +237,8 @@ pub fn check_idle(history: &History) -> Verdict {
     judge.told()
 }
 
-/// Judges a history of workers whose server's clock stepped: as [`check()`], and how long it took
-/// until work went on.
+/// Checks a history of workers whose server's clock stepped: as [`check()`], and also how long it
+/// took until work continued.
 pub fn check_clocked(history: &History) -> Verdict {
     let book = Book::of(history);
     let mut judge = Judge::default();
@@ -247,8 +247,8 @@ pub fn check_clocked(history: &History) -> Verdict {
     judge.told()
 }
 
-/// Judges a history of relays: what arrived at receivers is what was run. Nobody asks who held a
-/// unique key: an arrival is seen later than it was, and the key is free by then.
+/// Checks a history of relays: arrivals at receivers count as runs. Holders of unique keys are not
+/// checked: an arrival is seen later than it happened, and the key is free by then.
 pub fn check_relays(history: &History) -> Verdict {
     let book = Book::of(history);
     let mut judge = Judge::default();
@@ -262,7 +262,7 @@ pub fn check_relays(history: &History) -> Verdict {
     judge.told()
 }
 
-/// Collects what the rules say.
+/// Collects the results of the rules.
 #[derive(Default)]
 struct Judge {
     verdict: Verdict,
@@ -270,7 +270,7 @@ struct Judge {
 }
 
 impl Judge {
-    /// Asks a rule about a job.
+    /// Checks a rule for a job.
     fn must(&mut self, rule: Rule, holds: bool, key: i64, else_: &'static str) {
         *self.verdict.examined.entry(rule).or_default() += 1;
         if !holds {

@@ -13,8 +13,8 @@ pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
     }
 }
 
-/// As far as it can be told of messages, whose arrival is a moment: of those that come to one
-/// reader.
+/// Checks messages, as far as their order is visible: those of one reader, because an arrival has
+/// only one time.
 pub(super) fn judge_messages(book: &Book<'_>, judge: &mut Judge) {
     for jobs in ordered(book).values() {
         let queues: BTreeSet<&str> = jobs.iter().map(|(_, job)| &*job.intent.queue).collect();
@@ -37,8 +37,8 @@ fn ordered<'b, 'h>(book: &'b Book<'h>) -> BTreeMap<&'h str, Vec<(i64, &'b Job<'h
     ordered
 }
 
-/// The one that was committed before another one's transaction began, or stands before it in the
-/// same one, ended before the other began.
+/// Checks that a job ended before another began, if it was committed before the other's transaction
+/// began or precedes it in the same transaction.
 fn in_order(jobs: &[(i64, &Job<'_>)], judge: &mut Judge) {
     for (key, before) in jobs {
         for (other, after) in jobs {
@@ -60,7 +60,7 @@ fn in_order(jobs: &[(i64, &Job<'_>)], judge: &mut Judge) {
     }
 }
 
-/// Nobody begins while another one runs, whatever their order is.
+/// Checks that no job begins while another of its key runs, in any order.
 fn one_at_a_time(book: &Book<'_>, jobs: &[(i64, &Job<'_>)], judge: &mut Judge) {
     let mut runs: Vec<(&Run, JobBehavior)> = jobs
         .iter()
@@ -69,7 +69,7 @@ fn one_at_a_time(book: &Book<'_>, jobs: &[(i64, &Job<'_>)], judge: &mut Judge) {
     runs.sort_by_key(|(run, _)| run.began);
     for pair in runs.windows(2) {
         let ((before, behavior), (next, _)) = (pair[0], pair[1]);
-        // One that is completed in its handler's transaction ends before its handler does.
+        // A job that is completed in its handler's transaction ends before its handler does.
         if before.key == next.key || behavior == JobBehavior::Complete {
             continue;
         }

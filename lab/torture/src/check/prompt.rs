@@ -1,5 +1,5 @@
-//! How soon work is begun on a system that has little to do: who sleeps is woken, whatever hands
-//! over.
+//! Checks how soon jobs begin on a system with little load: sleeping workers are woken by every
+//! kind of hand-over.
 
 use std::collections::BTreeMap;
 
@@ -7,16 +7,18 @@ use super::book::{Book, Job};
 use super::{Judge, Rule};
 use crate::history::{How, JobBehavior, Moment, Run};
 
-/// What a hand-over may take on a machine that is busy with something else.
+/// The limit for a hand-over on a busy machine, in microseconds.
 const SOON: Moment = 500_000;
-/// The longest back-off of the workers of a round, and how long they hold what nobody confirms.
+/// The longest back-off of the workers of a round, and how long they hold unconfirmed jobs, in
+/// microseconds.
 const RESCHEDULED_FOR: Moment = 300_000;
-/// This many of a kind say nothing yet.
+/// Fewer late jobs of a kind than this prove nothing.
 const FEW: usize = 3;
-/// How long a fault is felt: by then the dead are rescued and the cut off are back.
+/// How long a fault has effects, in microseconds: until jobs of dead workers are rescued and
+/// disconnected workers are back.
 const FELT: Moment = 15_000_000;
 
-/// What hands a job over to a worker that sleeps.
+/// An event that hands a job over to a sleeping worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Handover {
     Enqueued,
@@ -24,7 +26,7 @@ pub(super) enum Handover {
     Unblocked,
     Snoozed,
     Retried,
-    /// As by a clock that was ahead.
+    /// The back-off met a step back of a clock that was ahead.
     CarriedOver,
 }
 
@@ -44,8 +46,8 @@ pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
     tolerate(kinds, judge);
 }
 
-/// One in ten may be late, because a machine may be busy. So that a kind of hand-over which wakes
-/// nobody does not hide among the others, of each kind no more than one in three may be.
+/// Tolerates one late job in ten, because a machine may be busy. Of each kind at most one in three
+/// may be late, so that a kind of hand-over that wakes no worker is not hidden among the others.
 pub(super) fn tolerate(kinds: BTreeMap<Handover, (Vec<i64>, u64)>, judge: &mut Judge) {
     let all: u64 = kinds.values().map(|(_, all)| all).sum();
     *judge.verdict.examined.entry(Rule::Prompt).or_default() += all;
@@ -79,7 +81,7 @@ impl Handover {
     }
 }
 
-/// Each run of a job, and from when on nothing but sleep kept it from beginning.
+/// Each run of a job, with the time from which only sleep delayed it.
 fn beginnings<'b>(book: &Book<'_>, key: i64, job: &'b Job<'_>) -> Vec<(Handover, Moment, &'b Run)> {
     let mut all = Vec::new();
     if !job.is_kept()
@@ -112,7 +114,7 @@ fn beginnings<'b>(book: &Book<'_>, key: i64, job: &'b Job<'_>) -> Vec<(Handover,
     all
 }
 
-/// When the last run of another job of its ordering key had ended before this moment.
+/// The time at which the last run of another job of its ordering key had ended before this time.
 pub(super) fn ordering_key_is_free(
     book: &Book<'_>,
     key: i64,
@@ -127,7 +129,7 @@ pub(super) fn ordering_key_is_free(
         others.filter(|(_, other)| other.intent.ordering_key.as_ref() == Some(ordering_key));
     let ends = theirs.flat_map(|(_, other)| other.runs.iter().filter_map(|run| run.ended));
     let before = ends.map(|(_, at)| at).filter(|at| *at <= began);
-    // The one before may be waiting for its next attempt.
+    // The job before may be waiting for its next attempt.
     before.max().map_or(0, |at| at + RESCHEDULED_FOR)
 }
 
@@ -145,8 +147,8 @@ mod tests {
 
     const SECOND: Moment = 1_000_000;
 
-    /// This many jobs, a transaction each: from this one on they begin late, by this much. Those
-    /// from `due` on become due half a second after they were enqueued.
+    /// This many jobs, each in a separate transaction; those with key `late` and above begin late
+    /// by `by`. Those from `due` on become due half a second after they were enqueued.
     fn idle(jobs: i64, due: i64, late: i64, by: Moment) -> History {
         let enqueued = |key: i64| (key - 1) * SECOND + SECOND / 10;
         let due_at = |key: i64| enqueued(key) + if key >= due { SECOND / 2 } else { 0 };

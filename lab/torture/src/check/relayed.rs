@@ -1,5 +1,5 @@
-//! What arrived at receivers: that it was meant, came whole, in time, in order, and twice only
-//! where a fault explains it.
+//! Checks arrivals at receivers: expected, complete, in time, in order, and repeated only if a
+//! fault explains it.
 
 #[cfg(test)]
 mod tests;
@@ -12,15 +12,15 @@ use super::{Judge, Rule};
 use crate::history::{Fault, JobBehavior, Kind, Moment, Run};
 use crate::relay::{CONFIRMED, ORDERED};
 
-/// Clocks tell microseconds, and Postgres rounds to them.
+/// The rounding of Postgres to microseconds of the clock.
 const ROUNDED: Moment = 1_000;
-/// How long before a message was seen the fault may lie that had it sent twice: its reader may have
-/// been cut off, and its relay may have waited for an answer.
+/// The longest time between a fault and an arrival that it repeated, in microseconds: the reader
+/// may have been disconnected, and the relay may have waited for an answer.
 const SLACK: Moment = 15_000_000;
-/// What one relay may have under way to Sidekiq or asynq: four batches of ten. In its line as much
-/// may wait again.
+/// The number of messages that one relay may have in flight to Sidekiq or asynq: four batches of
+/// ten. The same number may wait in its queue.
 const UNDER_WAY: u64 = 40;
-/// What an ordered relay may have under way.
+/// The number of messages that an ordered relay may have in flight.
 const DRAINED: u64 = 10;
 const RELAYS: u64 = 3;
 
@@ -42,8 +42,9 @@ pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
     in_order(book, judge);
 }
 
-/// A server that is away counts as no attempt. A relay that meets another fault while it looks for
-/// the message that costs it its connection may count against one that is innocent.
+/// Checks counted attempts. An unreachable server counts as no attempt. A relay that meets another
+/// fault while it isolates the message that breaks its connection may count an attempt of an
+/// innocent one.
 fn counted(book: &Book<'_>, judge: &mut Judge) {
     let mut counted = 0;
     for job in book.jobs.values() {
@@ -57,23 +58,23 @@ fn counted(book: &Book<'_>, judge: &mut Judge) {
         }
     }
     let faults = book.history.faults.iter();
-    // What a producer does not hear costs no relay anything.
+    // A producer's lost answer has no effect on relays.
     let strikes = faults.filter(|fault| fault.kind != Kind::HalfAnswer);
     let is_borne = counted <= strikes.count() as u64;
     let what = "counted attempts: more than one for each fault";
     judge.must(Rule::Attempts, is_borne, 0, what);
 }
 
-/// How many messages may come again because of a fault.
+/// The number of messages that a fault may repeat.
 fn in_hand(fault: &Fault) -> u64 {
     match fault.kind {
-        // All that it had claimed, of both queues: of some of what was accepted the store had not
-        // heard.
+        // Everything that it had claimed, of both queues: the store may not know that it was
+        // accepted.
         Kind::RelayKill => 2 * (UNDER_WAY + DRAINED),
         // A link leads to one server.
         Kind::RelayCut | Kind::RelayHalfOpen => UNDER_WAY,
         Kind::RedisKill => RELAYS * UNDER_WAY,
-        // What was under way to be confirmed too, which may be as much again.
+        // Also the messages that waited for a confirmation, which may be the same number again.
         Kind::RedisLoss => RELAYS * 2 * UNDER_WAY,
         // One ordered relay sends, and another may have taken over.
         Kind::RabbitMqKill => 2 * DRAINED,
@@ -81,8 +82,8 @@ fn in_hand(fault: &Fault) -> u64 {
     }
 }
 
-/// Notes the arrivals behind the first; each needs a fault between the two. A receiver that drops
-/// duplicates has none unless it has forgotten the first.
+/// Records arrivals after the first; each needs a fault between the two. A receiver that drops
+/// duplicates has none unless it has lost the first.
 fn twice<'h>(book: &Book<'h>, key: i64, job: &Job<'_>, judge: &mut Judge, hands: &mut Hands<'h>) {
     for pair in job.runs.windows(2) {
         let (before, next) = (pair[0], pair[1]);
@@ -100,8 +101,8 @@ fn twice<'h>(book: &Book<'h>, key: i64, job: &Job<'_>, judge: &mut Judge, hands:
     }
 }
 
-/// Whether a relay that had sent this may not have heard of it, or a receiver may have forgotten
-/// it.
+/// Whether a fault may have lost the answer for a relay that had sent this, or may have made a
+/// receiver forget it.
 fn explains(fault: &Fault, job: &Job<'_>, sent: &Run) -> bool {
     let relay = sent.worker.split('.').next();
     match fault.kind {
@@ -111,14 +112,14 @@ fn explains(fault: &Fault, job: &Job<'_>, sent: &Run) -> bool {
         Kind::RedisLoss => job.intent.queue == CONFIRMED,
         Kind::RabbitMqKill => job.intent.queue == ORDERED,
         Kind::RedisKill => job.intent.queue == "a",
-        // What has no room takes nothing.
+        // A server that is out of memory accepts nothing.
         _ => false,
     }
 }
 
-/// The one that was committed before another one's transaction began, or stands before it in the
-/// same one, arrived first. What was refused for now, and what its relay died of twice, may come
-/// later.
+/// Checks that a job arrived first if it was committed before the other's transaction began, or
+/// precedes it in the same transaction. A job that was refused temporarily or that crashed its
+/// relay more than once may arrive later.
 fn in_order(book: &Book<'_>, judge: &mut Judge) {
     let is_late = |run: &Run| {
         let attempts = book.history.end.attempts.get(&run.id);
@@ -134,8 +135,8 @@ fn in_order(book: &Book<'_>, judge: &mut Judge) {
         }
     }
     arrivals.sort_by_key(|(_, _, first)| first.began);
-    // From the last to the first: nobody who came later was committed before this one was meant, or
-    // stood before it in its transaction.
+    // From the last to the first: no later arrival was committed before this one's transaction
+    // began, or precedes it in its transaction.
     let mut earliest = Moment::MAX;
     let mut places: BTreeMap<(usize, u64), usize> = BTreeMap::new();
     for (key, job, first) in arrivals.iter().rev() {

@@ -1,5 +1,5 @@
-//! How soon work goes on where the server's clock steps: it costs time, but none that is as long as
-//! the step.
+//! Checks how soon work continues after the server's clock stepped: with a delay, but not one as
+//! long as the step.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::{Judge, Rule};
 use crate::history::{How, JobBehavior, Moment, Run};
 use crate::worker::backoff;
 
-/// What a hand-over may take on a machine that is busy, behind all that waits.
+/// The limit for a hand-over on a busy machine with a backlog, in microseconds.
 const SOON: Moment = 3_000_000;
 
 pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
@@ -33,8 +33,8 @@ pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
     }
 }
 
-/// Each run of a job, from when on it waited for its time only, and that time by the server's
-/// clock: 0 for none.
+/// Each run of a job, the time from which it waited only for its due time, and that due time by the
+/// server's clock: 0 for none.
 fn beginnings<'b>(
     book: &Book<'_>,
     key: i64,

@@ -1,4 +1,4 @@
-//! What handlers saw and did: H4, H7, H8, times and attempts.
+//! Checks what handlers received and did: H4, H7, H8, times and attempts.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,15 @@ use super::{Judge, Rule};
 use crate::history::{Fault, How, JobBehavior, Kind, Moment, Run};
 use crate::worker::backoff;
 
-/// Clocks tell microseconds, and Postgres rounds to them.
+/// The rounding of Postgres to microseconds of the clock.
 const ROUNDED: Moment = 1_000;
-/// What one worker process may have in hand when it dies: three queues, each with four handlers, a
-/// line before them, and what ended and was not told yet. A line is as long as the handlers need
-/// for 20 ms; each of them writes to the disk twice, which takes 5 ms at least.
+/// The number of jobs that a worker process may have claimed when it dies: of three queues, four
+/// handlers each, a queue before them, and jobs that ended and were not acknowledged yet. The queue
+/// is as long as the handlers need for 20 ms; each of them writes to the disk twice, which takes at
+/// least 5 ms.
 const IN_HAND: u64 = 3 * (4 + 16 + 4);
-/// What may have ended while a replica lagged, which hears no more before 20 to 120 jobs have, and
-/// then until its primary is dead.
+/// The number of jobs that may have ended while a replica lagged: it receives nothing until 20 to
+/// 120 jobs have ended, and then until its primary is dead.
 const LAGGED: u64 = 300;
 const PLACES: u64 = 3;
 
@@ -45,7 +46,7 @@ pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
     fences(book, judge);
 }
 
-/// Notes the runs that no outcome asked for; each needs a fault that explains it.
+/// Records the runs that no outcome requested; each needs a fault that explains it.
 fn followed<'h>(
     book: &Book<'h>,
     key: i64,
@@ -78,7 +79,7 @@ fn followed<'h>(
     }
 }
 
-/// How many runs may be repeated because of a fault.
+/// The number of runs that a fault may repeat.
 fn in_hand(fault: &Fault) -> u64 {
     match fault.kind {
         Kind::Kill | Kind::HalfOpen | Kind::Freeze | Kind::Stall | Kind::Unread => IN_HAND,
@@ -100,7 +101,7 @@ fn times(book: &Book<'_>, key: i64, earlier: &[&Run], run: &Run, judge: &mut Jud
         _ => (None, intent.due),
     };
     let since = since.unwrap_or(book.jobs[&key].meant_at);
-    // For some seconds behind a step back who schedules a job goes by the clock of before.
+    // For some seconds after a step back, a process may schedule jobs by the earlier clock.
     let ahead = book
         .clock
         .furthest(book.clock.in_force_since(since), run.began);
@@ -110,7 +111,7 @@ fn times(book: &Book<'_>, key: i64, earlier: &[&Run], run: &Run, judge: &mut Jud
     judge.must(Rule::Due, is_alive, key, "were run after they had expired");
 }
 
-/// An attempt that was counted waits for its back-off, unless the clock jumps.
+/// Checks that a counted attempt was followed by its back-off, unless the clock jumped.
 fn backed_off(book: &Book<'_>, key: i64, before: Option<&&Run>, run: &Run, judge: &mut Judge) {
     let intent = book.jobs[&key].intent;
     let (Some(before), JobBehavior::Fail(_) | JobBehavior::Exhaust) = (before, intent.behavior)
@@ -133,8 +134,8 @@ fn backed_off(book: &Book<'_>, key: i64, before: Option<&&Run>, run: &Run, judge
     judge.must(Rule::Due, is_over, key, what);
 }
 
-/// Whether the store must know how a run ended: nothing happened to its worker, its claim or the
-/// server while it may have been told.
+/// Whether the store must know how a run ended: no fault hit its worker, its claim or the server
+/// until the acknowledgement was due.
 fn was_told(book: &Book<'_>, run: &Run, how: How, until: Moment) -> bool {
     run.ended.is_some_and(|(ended, _)| ended == how)
         && !book
@@ -142,22 +143,22 @@ fn was_told(book: &Book<'_>, run: &Run, how: How, until: Moment) -> bool {
             .any(|fault| fault.until >= run.began)
 }
 
-/// An attempt that failed is counted once. A worker's death may count as one (of a job that ran
-/// alone), and may lose one (whose end was not told); a promotion may lose all that the replica had
-/// not heard of.
+/// Checks that a failed attempt is counted once. A worker's death may count one (of a job that ran
+/// alone), and may lose one (whose end was not acknowledged); a promotion may lose all that the
+/// replica had not received.
 fn attempts(book: &Book<'_>, key: i64, earlier: &[&Run], run: &Run, judge: &mut Judge) {
     let failed = earlier.iter().filter(|run| {
         run.ended
             .is_some_and(|(how, _)| matches!(how, How::Again | How::Unconfirmed | How::Ambiguous))
     });
-    // Who cannot back off, because the clock stepped back, counts none.
+    // If the clock stepped back, the job could not back off and no attempt is counted.
     let (vain, failed): (Vec<&&Run>, Vec<&&Run>) = failed.partition(|run| {
         run.ended
             .is_some_and(|(_, at)| book.clock.is_unfollowed(at))
     });
     let vain = i64::try_from(vain.len()).unwrap_or(i64::MAX);
     let failed = i64::try_from(failed.len()).unwrap_or(i64::MAX);
-    // It may have died in anybody's hands, also before its handler began.
+    // A worker may have died with it at any time, also before its handler began.
     let since = book.jobs[&key].meant_at;
     let faults = || {
         let faults = book.history.faults.iter();

@@ -1,5 +1,5 @@
-//! One small history, and what each rule says when something in it is turned: in one file, because
-//! all of them turn the same one.
+//! A small history, and the findings of each rule after a change: in one file, because all tests
+//! change the same history.
 
 use serde_json::json;
 
@@ -49,7 +49,7 @@ pub(super) fn fault(kind: Kind, at: Moment, target: Option<&str>) -> Fault {
     }
 }
 
-/// Transactions of one producer, a second apart.
+/// Transactions of one producer, one second apart.
 pub(super) fn producer(transactions: Vec<(CommitResult, Vec<Intent>)>) -> Vec<Meant> {
     let mut lines = Vec::new();
     for (tx, (result, jobs)) in (0..).zip(transactions) {
@@ -66,8 +66,8 @@ pub(super) fn producer(transactions: Vec<(CommitResult, Vec<Intent>)>) -> Vec<Me
     lines
 }
 
-/// 1 is done, 2 fails once and is done, 3 is rolled back, 4 is not answered and done, 5 is not
-/// answered and nowhere, 6 is discarded.
+/// 1 is done, 2 fails once and is done, 3 is rolled back, 4 has no answer and is done, 5 has no
+/// answer and does not exist, 6 is discarded.
 fn sound() -> History {
     History {
         captured: crate::history::Captured::default(),
@@ -114,7 +114,7 @@ fn sound() -> History {
     }
 }
 
-/// The rules that a history breaks, in their order, each once.
+/// The rules that a changed history breaks, in their order, without duplicates.
 fn broken(turn: impl FnOnce(&mut History)) -> Vec<Rule> {
     let mut history = sound();
     turn(&mut history);
@@ -188,8 +188,7 @@ fn a_repeat_needs_a_worker_that_was_lost() {
         };
         assert_eq!(broken(excused), [], "{kind:?}");
     }
-    // Neither the death of another one, nor a connection that was cut, nor what happened
-    // afterwards.
+    // Neither the death of another worker, nor a cut connection, nor a later fault.
     for (kind, at, target) in [
         (Kind::Kill, 2 * SECOND, "w1"),
         (Kind::Cut, 2 * SECOND, "w0"),
@@ -242,7 +241,7 @@ fn repeats_are_no_more_than_what_the_lost_had_in_hand() {
     };
     assert!(!flood(72, &[]).contains(&Rule::H4));
     assert!(flood(73, &[]).contains(&Rule::H4));
-    // What explains nothing adds nothing.
+    // Faults that explain nothing add nothing.
     let elsewhere = [(Kind::Kill, Some("w1")), (Kind::Cut, Some("w0"))];
     assert!(flood(73, &elsewhere).contains(&Rule::H4));
     assert!(!flood(73, &[(Kind::Crash, None)]).contains(&Rule::H4));
@@ -288,7 +287,7 @@ fn a_fence_has_one_worker_and_one_run_of_a_job() {
     assert_eq!(broken(shared), [Rule::H8]);
     let again = |h: &mut History| h.runs[2].fence = h.runs[1].fence.clone();
     assert_eq!(broken(again), [Rule::H8]);
-    // One claim hands out many jobs.
+    // One claim returns many jobs.
     let batch = |h: &mut History| h.runs[1].fence = h.runs[0].fence.clone();
     assert_eq!(broken(batch), []);
 }
@@ -388,7 +387,7 @@ fn jobs_of_an_ordering_key_run_one_at_a_time_in_the_order_of_their_commits() {
     };
     let (one, two, three) = (2 * SECOND, 3 * SECOND, 4 * SECOND);
     assert_eq!(broken(ordered([(7, one), (8, two), (9, three)])), []);
-    // Neither within a transaction nor between two of them.
+    // Neither within a transaction nor across two of them.
     assert_eq!(
         broken(ordered([(8, one), (7, two), (9, three)])),
         [Rule::H5]
@@ -397,7 +396,7 @@ fn jobs_of_an_ordering_key_run_one_at_a_time_in_the_order_of_their_commits() {
         broken(ordered([(7, one), (9, two), (8, three)])),
         [Rule::H5]
     );
-    // Nor side by side.
+    // Nor concurrently.
     assert_eq!(
         broken(ordered([(7, one), (8, one + 10), (9, three)])),
         [Rule::H5]
@@ -438,14 +437,14 @@ fn a_promoted_replica_may_lose_what_it_had_not_received_and_nothing_else() {
     let mut history = sound();
     promoted(1_003)(&mut history);
     assert_eq!(check(&history).load.lost_with_the_primary, 1);
-    // What is gone is not run any more.
+    // A lost job is not run again.
     let revived = |h: &mut History| {
         promoted(1_003)(h);
         h.runs
             .push(run("w1.2", 6, 0, 7 * SECOND, Some(How::Discarded)));
     };
     assert_eq!(broken(revived), [Rule::H3]);
-    // Half of it is no more there than the whole.
+    // A part of it must not exist either.
     let half = |h: &mut History| {
         promoted(1_003)(h);
         h.end.shown.push((6, "discarded".into()));

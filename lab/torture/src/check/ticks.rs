@@ -1,5 +1,5 @@
-//! The ticks of a periodic job on a server whose clock steps: each is enqueued once, and none that
-//! the clock has come by is left out.
+//! Checks the ticks of a periodic job on a server whose clock steps: each is enqueued once, and
+//! none that the clock passed is missing.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use super::{Judge, Rule};
 use crate::history::{Moment, Tick, Turn};
 
 const MINUTE: Moment = 60_000_000;
-/// The newest that are made up for.
+/// The number of missed ticks that are made up for: the newest.
 const MOST: Moment = 1_000;
-/// How long a worker may take to see that a minute has begun.
+/// The limit for a worker to notice that a minute has begun, in microseconds.
 const SEEN_IN: Moment = 3_000_000;
 
 pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
@@ -30,7 +30,7 @@ pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
     let all: Vec<Moment> = ticks.into_keys().collect();
     for pair in all.windows(2) {
         let left_out = (pair[0] / MINUTE + 1..pair[1] / MINUTE).map(|tick| tick * MINUTE);
-        // All that lies before the newest of a jump is left out.
+        // Of a jump, only the newest ticks are made up for.
         let is_made_up_for = pair[1] - pair[0] > MOST * MINUTE
             || left_out
                 .into_iter()
@@ -46,8 +46,8 @@ pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
     }
 }
 
-/// Whether the clock jumped over a tick, and by more than is made up for, and had left it behind
-/// already when it was turned back: it is neither among the newest of the jump nor one that comes.
+/// Whether the clock jumped over a tick, by more than is made up for, and had passed it when it was
+/// set back: the tick is neither among the newest of the jump nor in the future.
 fn is_behind_a_jump(turns: &[Turn], tick: Moment) -> bool {
     let after = |turn: &Turn| turn.until + turn.ahead();
     turns.windows(3).any(|three| {
@@ -58,7 +58,7 @@ fn is_behind_a_jump(turns: &[Turn], tick: Moment) -> bool {
     })
 }
 
-/// A tick whose job was lost with a server is enqueued again.
+/// Checks that a tick is enqueued once, or again if its job was lost with a server.
 fn once(book: &Book<'_>, tick: i64, before: &Tick, next: &Tick, judge: &mut Judge) {
     let is_same = before.id == next.id;
     let mut lost = book.promotions();
@@ -92,7 +92,7 @@ mod tests {
         assert!(is_behind_a_jump(&turns, minute));
         assert!(!is_behind_a_jump(&turns, minute - MINUTE), "it was made");
         assert!(!is_behind_a_jump(&turns, minute + MINUTE), "it comes");
-        // A step that is made up for leaves nothing out.
+        // A step within what is made up for omits nothing.
         let turns = [turn(0, 0), turn(jumped, 3_600), turn(back, 0)];
         assert!(!is_behind_a_jump(&turns, minute));
         let turns = [turn(0, 0), turn(jumped, YEAR), turn(back, -600)];

@@ -1,10 +1,10 @@
-//! What became of each transaction: H1, H2, H3 and H6.
+//! Checks the result of each transaction: H1, H2, H3 and H6.
 
 use super::book::{Book, Job};
 use super::{Judge, Rule};
 use crate::history::{CommitResult, How, JobBehavior};
 
-/// States in which a job stays until somebody sends it to work again.
+/// States that a job leaves only if an operator redrives it.
 const ENDED: [&str; 4] = ["dead", "discarded", "expired", "cancelled"];
 
 pub(super) fn judge(book: &Book<'_>, judge: &mut Judge) {
@@ -57,7 +57,7 @@ fn count(job: &Job<'_>, judge: &mut Judge) {
     }
 }
 
-/// A job whose transaction the database has kept.
+/// Checks a job whose transaction was committed.
 fn ended(key: i64, job: &Job<'_>, judge: &mut Judge) {
     let is_done = match job.intent.behavior {
         JobBehavior::Discard => {
@@ -66,7 +66,7 @@ fn ended(key: i64, job: &Job<'_>, judge: &mut Judge) {
         JobBehavior::Exhaust => job.shown == ["dead"],
         JobBehavior::Expire => job.shown == ["expired"] && job.runs.is_empty(),
         JobBehavior::Complete => job.shown.is_empty() && job.effects > 0,
-        // A confirmation that was not answered may have been heard.
+        // A confirmation that was not answered may have been received.
         JobBehavior::Await { .. } => {
             let is_last = |how| matches!(how, How::Done | How::Confirmed | How::Ambiguous);
             job.shown.is_empty() && job.ends(is_last).count() > 0
@@ -84,7 +84,7 @@ fn ended(key: i64, job: &Job<'_>, judge: &mut Judge) {
     judge.must(rule, is_done, key, what);
 }
 
-/// A job of a transaction that the database does not have.
+/// Checks a job whose transaction the database does not have.
 fn gone(book: &Book<'_>, key: i64, job: &Job<'_>, judge: &mut Judge) {
     let may_be_gone = book.may_be_gone(job);
     if job.result == CommitResult::Committed {
@@ -92,7 +92,7 @@ fn gone(book: &Book<'_>, key: i64, job: &Job<'_>, judge: &mut Judge) {
         judge.must(Rule::H1, may_be_gone, key, what);
         judge.verdict.load.lost_with_the_primary += u64::from(may_be_gone);
     }
-    // It may have been run before the server that knew it died.
+    // It may have been run before the server that had it died.
     let last = book.promotions().map(|promotion| promotion.until).max();
     let is_clean = !job.is_in_the_store()
         && (job.runs.is_empty()

@@ -1,10 +1,10 @@
-//! Two captures of a small outbox, and what the rule says when something of them is turned.
+//! Two captures of a small outbox, and the findings after a change of their results.
 
 use crate::check::tests::fault;
 use crate::check::{Finding, Rule, check};
 use crate::history::{APART, CaptureEnd, Captured, CapturedEvent, Fault, History, Kind, OutboxRow};
 
-/// Two writers, in turns; the log grows by 0x100 with each.
+/// Two writers in turns; the log grows by 0x100 with each.
 const KEYS: [i64; 4] = [1, APART + 1, 2, APART + 2];
 
 fn commit(place: usize) -> u64 {
@@ -140,7 +140,7 @@ fn excuses_events_of_a_server_that_died_before_its_replica_had_them() {
     };
     history.faults = vec![promotion(commit(3) + 5)];
     assert!(found(&history).is_empty());
-    // It was received.
+    // The replica had received it.
     history.faults = vec![promotion(commit(9))];
     assert_eq!(found(&history).len(), 1);
     // A later timeline has not ended.

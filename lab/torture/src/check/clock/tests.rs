@@ -1,4 +1,4 @@
-//! A history in which the clock is an hour ahead for ten seconds, and what the rules say of it.
+//! A history in which the clock is an hour ahead for ten seconds, and the findings after a change.
 
 use super::super::tests::{fault, intent, producer, run};
 use super::super::{Rule, check_clocked};
@@ -19,8 +19,8 @@ fn turn(at: Moment, seconds: i64) -> Turn {
     }
 }
 
-/// From 20 s to 30 s the clock is ahead. In each second a job is enqueued that fails once and is
-/// tried again after half a second.
+/// From 20 s to 30 s the clock is ahead. Each second a job is enqueued that fails once and is
+/// retried after half a second.
 fn sound() -> History {
     let jobs = 60;
     let transactions = (1..=jobs)
@@ -51,7 +51,7 @@ fn sound() -> History {
     }
 }
 
-/// One that has come by each minute of the hour.
+/// A tick that was run, for a minute of the hour.
 fn tick(minute: i64) -> Tick {
     Tick {
         tick: minute * MINUTE,
@@ -98,7 +98,7 @@ fn what_is_due_in_an_hour_runs_early_where_the_clock_was_there_and_nowhere_else(
         |key| broken(|history| job(history, key).due = HOUR * SECOND + (key - 1) * SECOND);
     assert_eq!(due_in_an_hour(16), [Rule::Due]);
     assert_eq!(due_in_an_hour(25), []);
-    // Who schedules a job may not have seen yet that it has stepped back.
+    // A process that schedules a job may not have noticed the step back yet.
     assert_eq!(due_in_an_hour(33), []);
     assert_eq!(due_in_an_hour(41), [Rule::Due]);
 }
@@ -114,7 +114,7 @@ fn an_attempt_that_counts_waited_for_its_back_off_unless_the_clock_jumped() {
     };
     assert_eq!(at_once(10, 1), [Rule::Due]);
     assert_eq!(at_once(10, 0), [Rule::Attempts]);
-    // Job 32 failed right behind the step back.
+    // Job 32 failed immediately after the step back.
     assert_eq!(at_once(32, 0), []);
     assert_eq!(at_once(32, 1), [Rule::Due]);
     assert_eq!(at_once(41, 0), [Rule::Attempts]);
@@ -133,7 +133,7 @@ fn a_step_back_that_is_followed_late_is_late_and_excuses_what_goes_by_the_clock_
             history.turns[2].followed = Some(30 * SECOND + after);
         })
     };
-    // Job 38 failed seven seconds behind the step back, and its attempt was not counted.
+    // Job 38 failed seven seconds after the step back, and its attempt was not counted.
     let uncounted = |history: &mut History| second_run(history, 38).attempt = 0;
     assert_eq!(followed(4 * SECOND, |_| ()), []);
     assert_eq!(followed(4 * SECOND, uncounted), [Rule::Attempts]);

@@ -1,4 +1,4 @@
-//! One small history of relays, and what each rule says when something in it is turned.
+//! A small history of relays, and the findings of each rule after a change.
 
 use super::super::tests::{fault, intent, producer, run};
 use super::super::{Rule, check_relays};
@@ -22,7 +22,7 @@ fn arrived(queue: &str, key: i64, at: Moment) -> Run {
 }
 
 /// 1 and 2 go to Sidekiq, 3 to asynq, 4 to 6 through the ordered relay, 5 and 6 in one transaction;
-/// 7 is rolled back, and nobody was told what became of 8, which the database has.
+/// 7 is rolled back, and the COMMIT of 8, which the database has, was not answered.
 fn sound() -> History {
     History {
         captured: crate::history::Captured::default(),
@@ -90,7 +90,7 @@ fn what_was_committed_arrives_and_what_was_rolled_back_does_not() {
     assert_eq!(broken(|h| drop(h.runs.remove(1))), [Rule::H1]);
     let back = |h: &mut History| h.runs.push(arrived("a", 7, 4 * SECOND));
     assert_eq!(broken(back), [Rule::H2]);
-    // What nobody was told of arrives if the database has it, and only then.
+    // A job whose COMMIT was not answered arrives if and only if the database has it.
     assert_eq!(broken(|h| drop(h.runs.remove(6))), [Rule::H3]);
     let rolled_back = |h: &mut History| {
         h.end.promised.remove(&8);
@@ -123,8 +123,7 @@ fn a_message_arrives_again_only_where_its_own_relay_or_server_was_struck_meanwhi
 
 #[test]
 fn no_more_arrives_again_than_those_who_were_struck_had_in_hand() {
-    // This many messages to Sidekiq, each of which came again, with a cut and with what else had
-    // happened.
+    // This many messages to Sidekiq, each of which was repeated, with a cut and with other faults.
     let again = |messages: i64, also: &[(Kind, &str)]| {
         broken(|h| {
             let jobs = (10..10 + messages).map(|key| to("a", key)).collect();
@@ -143,7 +142,7 @@ fn no_more_arrives_again_than_those_who_were_struck_had_in_hand() {
     };
     assert_eq!(again(40, &[]), []);
     assert_eq!(again(41, &[]), [Rule::H4]);
-    // What explains nothing adds nothing.
+    // Faults that explain nothing add nothing.
     let others = [
         (Kind::RelayKill, "w1"),
         (Kind::RabbitMqKill, "rabbitmq"),
@@ -174,7 +173,7 @@ fn an_ordered_relay_keeps_the_order_of_transactions_and_within_one() {
     };
     assert_eq!(late(3, 7 * SECOND), [Rule::H5]);
     assert_eq!(late(4, 7 * SECOND), [Rule::H5]);
-    // Behind what came before it, and before what came behind.
+    // Relative to the arrivals before it and after it.
     assert_eq!(late(4, 4 * SECOND + 1), []);
     let refused = |attempts: (i64, i64)| {
         broken(|h| {
