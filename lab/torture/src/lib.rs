@@ -1,14 +1,13 @@
 //! Kills, cuts, crashes and promotes everything around posthaste while it works, then checks the
-//! history of it.
+//! history.
 //!
-//! A run is made of rounds. Each has a server, a database and worker processes of its own, a load,
-//! a share of the faults, and a judgement: what the producers meant ([`history`]), what the
-//! handlers did and what the store says in the end are compared by one pure function ([`check()`]).
-//! That the judgement would notice is shown by [`bugs`], which plays rounds against a store, a
-//! worker or a producer that is broken on purpose.
+//! A run consists of rounds. Each has a separate server, database and worker processes, a load, a
+//! share of the faults, and a check: one pure function compares the jobs of the producers
+//! ([`history`]), the actions of the handlers and the final state of the store ([`check()`]).
+//! [`bugs`] proves that the checker detects violations: it runs rounds against a store, a worker or
+//! a producer that is broken on purpose.
 //!
-//! Beside it, [`transfers`] does the same to executors of the two-phase commit, which needs no
-//! Postgres.
+//! [`transfers`] does the same to executors of the two-phase commit, which need no Postgres.
 
 pub mod bugs;
 mod capture;

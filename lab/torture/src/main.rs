@@ -1,4 +1,4 @@
-//! `make torture`: see the library.
+//! The command `make torture`; see the library.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -338,7 +338,7 @@ async fn transfer(options: &TransferOptions) -> anyhow::Result<()> {
         eprintln!("  {finding}");
     }
     ran::count("two-phase-transfers", plan.transfers as u64);
-    // Where nearly all were refused, nothing was shown.
+    // If nearly all were refused, the run proves nothing.
     ensure!(
         load.finished * 4 > plan.transfers,
         "only {} were finished",
@@ -348,7 +348,7 @@ async fn transfer(options: &TransferOptions) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Enough for every bug to be met.
+/// Enough jobs to trigger every bug.
 const BUG_JOBS: u64 = 600;
 
 async fn catch(options: &RunOptions) -> anyhow::Result<()> {
@@ -385,7 +385,7 @@ async fn catch(options: &RunOptions) -> anyhow::Result<()> {
         .collect();
     let caught = bug_hunt.len() - slipped.len();
     eprintln!("{caught} bugs caught, {} slipped through", slipped.len());
-    // A part of them says nothing of the others.
+    // A partial run proves nothing about the other bugs.
     if only.is_empty() {
         let report = BugReport::of(commit(), seed, server.name(), &bug_hunt)?;
         eprintln!("wrote {}", report.keep(&options.reports)?.display());

@@ -1,4 +1,4 @@
-//! What a run is going to do: how many faults of each kind, on which servers, in how many rounds.
+//! The plan of a run: the number of faults of each kind, the servers and the rounds.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::history::Kind;
 
-/// Faults by kind.
+/// The number of faults by kind.
 pub type Counts = BTreeMap<Kind, u64>;
 
-/// A whole run. The same seed makes the same faults in the same order; when exactly they strike is
-/// the machine's to say.
+/// The plan of a whole run. The same seed gives the same faults in the same order; their exact
+/// times depend on the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// What chance begins with.
+    /// The seed.
     pub seed: u64,
-    /// One after the other.
+    /// The rounds, one after the other.
     pub rounds: Vec<RoundPlan>,
 }
 
-/// Who carries the jobs of a round.
+/// The processes that carry the jobs of a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Processes {
@@ -31,44 +31,46 @@ pub enum Processes {
     Relays,
 }
 
-/// How much there is to do in a round.
+/// The load of a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pace {
-    /// Always something.
+    /// There is always work.
     #[default]
     Busy,
-    /// A transaction now and then, each after the jobs of the last have ended: every hand-over has
-    /// to wake somebody who sleeps.
+    /// Single transactions, each after the jobs of the last have ended: every hand-over must wake a
+    /// sleeping process.
     Idle,
 }
 
 /// A round.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoundPlan {
-    /// Who carries its jobs.
+    /// The processes that carry its jobs.
     #[serde(default)]
     pub processes: Processes,
-    /// How much there is to do.
+    /// Its load.
     #[serde(default)]
     pub pace: Pace,
-    /// Its database has settings and functions that disturb who relies on the usual ones.
+    /// Whether its database has settings and functions that break code which depends on the
+    /// defaults.
     #[serde(default)]
     pub hostile: bool,
-    /// Its servers have clocks of their own, which step.
+    /// Whether its servers have separate clocks, which step.
     #[serde(default)]
     pub clocked: bool,
     /// Its server, such as `pg15`.
     pub server: String,
-    /// Its share.
+    /// Its share of the faults.
     pub faults: Counts,
-    /// Jobs that are to end behind the last of them.
+    /// The number of jobs that must end after the last fault.
     pub jobs: u64,
 }
 
 impl Plan {
-    /// This many faults on one server, shared evenly among this many rounds, the odd ones going to
-    /// the first; then one more round of the same size on each of the other servers.
+    /// Plans this many faults on one server, shared evenly among this many rounds, with the
+    /// remainder in the first ones; then one more round of the same size on each of the other
+    /// servers.
     pub fn new(
         seed: u64,
         counts: &Counts,
@@ -82,7 +84,7 @@ impl Plan {
         Self { seed, rounds: all }
     }
 
-    /// This many rounds of relays more, which share these faults.
+    /// Adds this many rounds of relays, which share these faults.
     pub fn with_relays(mut self, counts: &Counts, rounds: u64, server: PgVersion) -> Self {
         let of = |round: u64| RoundPlan {
             processes: Processes::Relays,
@@ -92,7 +94,7 @@ impl Plan {
         self
     }
 
-    /// Rounds of workers more in which there is little to do, which share these faults.
+    /// Adds rounds of workers with little load, which share these faults.
     pub fn with_idle(mut self, counts: &Counts, rounds: u64, server: PgVersion) -> Self {
         let of = |round: u64| RoundPlan {
             pace: Pace::Idle,
@@ -102,7 +104,7 @@ impl Plan {
         self
     }
 
-    /// Rounds of workers more on servers with clocks of their own, which share these faults.
+    /// Adds rounds of workers on servers with separate clocks, which share these faults.
     pub fn with_clocks(mut self, counts: &Counts, rounds: u64, server: PgVersion) -> Self {
         let of = |round: u64| RoundPlan {
             clocked: true,
@@ -112,14 +114,14 @@ impl Plan {
         self
     }
 
-    /// How many faults of each kind there are in all.
+    /// The total number of faults of each kind.
     pub fn counts(&self) -> Counts {
         sum(self.rounds.iter().map(|round| &round.faults))
     }
 }
 
-/// What one of this many rounds has of these faults: as many as any other, the odd ones going to
-/// the first.
+/// The share of these faults for one of this many rounds: evenly, with the remainder in the first
+/// ones.
 fn share(counts: &Counts, round: u64, rounds: u64) -> Counts {
     let part = |count: u64| count / rounds + u64::from(round < count % rounds);
     let parts = counts.iter().map(|(kind, count)| (*kind, part(*count)));
@@ -127,8 +129,7 @@ fn share(counts: &Counts, round: u64, rounds: u64) -> Counts {
 }
 
 impl RoundPlan {
-    /// What one of this many rounds has of these faults, and a copy; every second one is under
-    /// hostile settings.
+    /// A round with its share of these faults and a copy; every second one has hostile settings.
     fn share(counts: &Counts, round: u64, rounds: u64, server: PgVersion) -> Self {
         let mut faults = share(counts, round, rounds);
         faults.insert(Kind::Copy, 1);
@@ -143,7 +144,7 @@ impl RoundPlan {
         }
     }
 
-    /// Its faults, shuffled, but copies are made in the middle.
+    /// Its faults, shuffled, with copies in the middle.
     pub(crate) fn order(&self, seed: u64) -> Vec<Kind> {
         let all = self.faults.iter();
         let all = all.flat_map(|(kind, count)| (0..*count).map(|_| *kind));
@@ -155,7 +156,7 @@ impl RoundPlan {
     }
 }
 
-/// Counts, kind by kind.
+/// Adds up counts by kind.
 pub(crate) fn sum<'c>(all: impl Iterator<Item = &'c Counts>) -> Counts {
     let mut sum = Counts::new();
     for counts in all {
@@ -201,7 +202,7 @@ mod tests {
         let idle = plan.clone().with_idle(&relays, 2, PgVersion::V15);
         let paces: Vec<Pace> = idle.rounds.iter().map(|round| round.pace).collect();
         assert_eq!(paces[3..], [Pace::Busy, Pace::Idle, Pace::Idle]);
-        // Every second round of a kind is played under hostile settings.
+        // Every second round of a kind has hostile settings.
         assert!(idle.rounds[5].hostile && !idle.rounds[4].hostile);
         let clocked = plan.clone().with_clocks(&counts, 1, PgVersion::V15);
         assert!(clocked.rounds[4].clocked && !clocked.rounds[3].clocked);

@@ -1,4 +1,4 @@
-//! What a run leaves behind: one JSON file, in the words of the rules.
+//! The report of a run: one JSON file, in the terms of the rules.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,56 +14,56 @@ use crate::run::State;
 /// The report of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// When it was written.
+    /// The time at which it was written.
     pub written: String,
-    /// What was tortured.
+    /// The tested commit.
     pub commit: String,
-    /// What chance began with.
+    /// The seed.
     pub seed: u64,
-    /// Where, without its name.
+    /// The machine, without its name.
     pub machine: Machine,
-    /// Versions of the servers, and rounds on each.
+    /// The number of rounds by server version.
     pub servers: BTreeMap<String, u64>,
-    /// Seconds of all rounds.
+    /// The duration of all rounds in seconds.
     pub seconds: f64,
-    /// Faults that were done, by kind.
+    /// Injected faults by kind.
     pub faults: Counts,
-    /// What was counted.
+    /// The counts.
     pub load: Load,
-    /// The rules.
+    /// The results of the rules.
     pub checks: Vec<Asked>,
-    /// Nothing broke a rule.
+    /// Whether no rule was violated.
     pub passed: bool,
-    /// One after the other.
+    /// The rounds, one after the other.
     pub rounds: Vec<Round>,
 }
 
-/// A rule, and what it said.
+/// The result of a rule.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Asked {
-    /// Which.
+    /// The rule.
     pub rule: Rule,
-    /// In words.
+    /// Its guarantee in words.
     pub promise: String,
-    /// How often it was asked.
+    /// How often it was checked.
     pub examined: u64,
-    /// How often it was broken.
+    /// How often it was violated.
     pub broken: u64,
 }
 
-/// As far as it bears on the run.
+/// The properties of the machine that matter for the run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Machine {
-    /// Cores.
+    /// The number of cores.
     pub cores: usize,
-    /// Of the kernel.
+    /// The version of the kernel.
     pub kernel: String,
-    /// In gibibytes.
+    /// The memory in GiB.
     pub memory: u64,
 }
 
 impl Report {
-    /// Of a run that has come to its end.
+    /// Creates the report of a completed run.
     pub fn of(state: &State) -> anyhow::Result<Self> {
         let rounds = state.rounds.clone();
         let mut servers = BTreeMap::new();
@@ -98,44 +98,44 @@ impl Report {
         })
     }
 
-    /// Writes it beside its elders, under today's name.
+    /// Writes it to the folder of reports, with today's date in its name.
     pub fn keep(&self, folder: &Path) -> anyhow::Result<PathBuf> {
         keep(self, folder, "torture")
     }
 }
 
-/// The report of a run of bugs: who judged the judge.
+/// The report of a run of bugs, which tests the checker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BugReport {
-    /// When it was written.
+    /// The time at which it was written.
     pub written: String,
-    /// Into which store the bugs were put.
+    /// The commit into whose store the bugs were put.
     pub commit: String,
-    /// What chance began with.
+    /// The seed.
     pub seed: u64,
-    /// Where, without its name.
+    /// The machine, without its name.
     pub machine: Machine,
     /// The version of the server.
     pub server: String,
-    /// In the order of the list.
+    /// The bugs in the order of the list.
     pub bugs: Vec<BugHunt>,
-    /// Each was caught.
+    /// Whether every bug was detected.
     pub passed: bool,
 }
 
-/// A bug, and who caught it.
+/// The result for a bug.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BugHunt {
-    /// What is wrong.
+    /// A description of what is broken.
     pub name: String,
-    /// How it was noticed; none: it slipped through.
+    /// The finding that detected it; `None` if it was not detected.
     pub caught: Option<String>,
-    /// That its round took.
+    /// The duration of its round in seconds.
     pub seconds: f64,
 }
 
 impl BugReport {
-    /// Of bugs that were all hunted.
+    /// Creates the report of a completed run of bugs.
     pub fn of(commit: String, seed: u64, server: &str, bugs: &[BugHunt]) -> anyhow::Result<Self> {
         Ok(Self {
             written: now(),
@@ -148,7 +148,7 @@ impl BugReport {
         })
     }
 
-    /// Writes it beside its elders, under today's name.
+    /// Writes it to the folder of reports, with today's date in its name.
     pub fn keep(&self, folder: &Path) -> anyhow::Result<PathBuf> {
         keep(self, folder, "bugs")
     }

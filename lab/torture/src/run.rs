@@ -1,5 +1,5 @@
-//! A run: rounds one after the other. What is done is on the disk after each, so that a run that
-//! was interrupted goes on with what is missing.
+//! A run: rounds one after the other. The result is on disk after each, so that an interrupted run
+//! continues with the missing rounds.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,20 +10,20 @@ use serde::{Deserialize, Serialize};
 use crate::plan::Plan;
 use crate::round::{self, Environment, Round};
 
-/// What there is of a run.
+/// The state of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct State {
-    /// What it is going to do.
+    /// The plan.
     pub plan: Plan,
-    /// What is tortured.
+    /// The tested commit.
     pub commit: String,
-    /// What was done.
+    /// The completed rounds.
     pub rounds: Vec<Round>,
 }
 
 impl State {
-    /// Goes on with the run of this folder, or begins one. Another plan than the one under way is
-    /// refused; the seed is that of the run.
+    /// Continues the run of this folder, or begins one. Refuses a plan that differs from the
+    /// current run's; the seed is that of the run.
     pub fn resume(folder: &Path, mut plan: Plan, commit: &str) -> anyhow::Result<Self> {
         let begun = match std::fs::read(file(folder)) {
             Ok(text) => Some(serde_json::from_slice::<Self>(&text)?),
@@ -46,12 +46,12 @@ impl State {
         Ok(begun)
     }
 
-    /// What is left to do.
+    /// The number of rounds that are left.
     pub fn missing(&self) -> usize {
         self.plan.rounds.len() - self.rounds.len()
     }
 
-    /// Plays the next round. The logs of one that found something stay.
+    /// Runs the next round. Keeps its logs if it found something.
     pub async fn next(&mut self, folder: &Path, program: &Path) -> anyhow::Result<&Round> {
         let number = self.rounds.len();
         let plan = self.plan.rounds.get(number).context("no round is left")?;
@@ -75,7 +75,7 @@ impl State {
         Ok(std::fs::rename(new, file(folder))?)
     }
 
-    /// The run is over, or not wanted any more.
+    /// Deletes the state of a run that is complete or no longer wanted.
     pub fn forget(folder: &Path) -> anyhow::Result<()> {
         match std::fs::remove_file(file(folder)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
@@ -88,7 +88,7 @@ fn file(folder: &Path) -> PathBuf {
     folder.join("state.json")
 }
 
-/// What is tortured, as far as git knows.
+/// The tested commit, according to git.
 pub fn commit() -> String {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let output = Command::new("git")

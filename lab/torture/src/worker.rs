@@ -1,4 +1,4 @@
-//! A worker process: its handler does what the job says, and writes down what it saw and did.
+//! A worker process: its handler behaves as the job requires, and records what it received and did.
 
 mod clocked;
 
@@ -23,9 +23,9 @@ use crate::history::{Acted, How, JobBehavior, Moment, now};
 use crate::load::{JOB, QUEUES};
 use clocked::{Ticks, time_there};
 
-/// How long a job that nobody confirms is held.
+/// How long an unconfirmed job is held.
 const AWAITED: Duration = Duration::from_millis(300);
-/// How long a worker that cannot reach its server looks for it when it begins.
+/// How long a worker tries to reach its server when it starts.
 const REACHED: Duration = Duration::from_secs(60);
 
 /// Options of the worker process.
@@ -48,9 +48,9 @@ pub struct WorkerOptions {
     pub site: Option<String>,
 }
 
-/// Works until it is told to stop.
+/// Works until a signal stops it.
 pub async fn work(options: WorkerOptions) -> anyhow::Result<()> {
-    // Each line waits for its reader, and there are several of each job.
+    // Writes block until the log is read, and each job has several lines.
     tracing_subscriber::fmt()
         .with_env_filter("posthaste=debug")
         .with_ansi(false)
@@ -70,7 +70,7 @@ pub async fn work(options: WorkerOptions) -> anyhow::Result<()> {
     worker.run_until_signal().await.context("working")
 }
 
-/// Starts a worker process, also one that cannot reach its server yet.
+/// Starts a worker process; retries while its server is unreachable.
 pub(crate) async fn begin(build: impl Fn() -> WorkerBuilder) -> anyhow::Result<WorkerHandle> {
     let since = tokio::time::Instant::now();
     loop {
@@ -82,7 +82,7 @@ pub(crate) async fn begin(build: impl Fn() -> WorkerBuilder) -> anyhow::Result<W
     }
 }
 
-/// Connections for handlers.
+/// The connection pool of handlers.
 pub(crate) fn pool(url: &str) -> anyhow::Result<Pool> {
     let mut config: tokio_postgres::Config = url.parse()?;
     config.connect_timeout(Duration::from_secs(5));
@@ -91,24 +91,24 @@ pub(crate) fn pool(url: &str) -> anyhow::Result<Pool> {
         .build()?)
 }
 
-/// Quick, so that much happens in a round.
+/// Short intervals, so that much happens in a round.
 pub(crate) fn config(site: Option<&String>) -> Config {
     Config {
         poll_interval: Duration::from_millis(30),
         heartbeat_interval: Duration::from_millis(500),
-        // Long beside what a busy machine may keep a heartbeat from coming.
+        // Long compared with delays of heartbeats on a busy machine.
         rescue_after: Duration::from_secs(4),
         shutdown_grace: Duration::from_secs(5),
         maintenance_interval: Duration::from_millis(100),
         expire_interval: Duration::from_millis(500),
-        // Segments so small that several are rotated in a round.
+        // Small segments, so that several are rotated in a round.
         segment_bytes: 256 << 10,
         site: site.cloned(),
         ..Config::default()
     }
 }
 
-/// Where the server has a clock of its own, so long that one which is vain is seen.
+/// With a separate clock of the server, long enough that the omission of a back-off is visible.
 pub(crate) fn backoff(is_clocked: bool) -> Backoff {
     let longer = if is_clocked { 20 } else { 1 };
     Backoff {
@@ -136,7 +136,7 @@ fn build(pool: &Pool, hand: &Arc<Hand>, ticks: Option<&Arc<Ticks>>) -> WorkerBui
     })
 }
 
-/// What handlers share.
+/// The shared state of handlers.
 struct Hand {
     sink: Log,
     pool: Pool,
@@ -155,7 +155,7 @@ impl Hand {
             id: job.id.0,
             delivery: context.delivery_id().to_string(),
             fence: self.fence(&context),
-            // As the database counts: those that were counted.
+            // As the database counts: previous counted attempts.
             attempt: job.attempt - 1,
             args,
             at: now(),
@@ -216,7 +216,7 @@ impl Hand {
                 let is_confirmed = confirmed && self.confirm(context).await.is_ok();
                 let how = match (is_confirmed, confirmed) {
                     (true, _) => How::Confirmed,
-                    // It may have been confirmed all the same.
+                    // The confirmation may still have been received.
                     (false, true) => How::Ambiguous,
                     (false, false) => How::Unconfirmed,
                 };
@@ -225,7 +225,7 @@ impl Hand {
             }
             JobBehavior::Complete => match self.complete(key, context).await {
                 Ok(()) => (How::Done, Ok(Outcome::Done)),
-                // Tried again, if it was not committed after all.
+                // Retried if it was not committed.
                 Err(error) => (How::Ambiguous, Err(error.into())),
             },
             JobBehavior::Discard => {

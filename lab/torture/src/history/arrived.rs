@@ -1,32 +1,31 @@
-//! What stands in a receiver's queue, as its reader wrote it down.
+//! Messages in a receiver's queue, as its reader recorded them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{How, Moment, Run};
 
-/// A line of a receiver, in the order of its queue.
+/// A message of a receiver, in the order of its queue.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Arrived {
-    /// Of the job, by its arguments.
+    /// The key of the job, from its arguments.
     pub key: i64,
-    /// The database's number of it.
+    /// The database's ID of the job.
     pub id: i64,
     /// The delivery id.
     pub delivery: String,
-    /// The relay's process that sent it, such as `w1.3`.
+    /// The relay process that sent it, such as `w1.3`.
     pub relay: String,
-    /// Which of the queue's lives: a new one begins when the receiver's server has forgotten
-    /// everything.
+    /// The epoch of the queue: a new one begins when the receiver's server has lost all its data.
     pub life: String,
     /// Its arguments.
     pub args: Value,
-    /// When it was seen there: soon after it came.
+    /// When it was seen: soon after its arrival.
     pub at: Moment,
 }
 
 impl Arrived {
-    /// A run that ended as it began: for the relay a job is done when it has arrived.
+    /// The message as a run that ended when it began: a relay's job is done when it has arrived.
     pub(super) fn run(self) -> Run {
         Run {
             worker: self.relay,

@@ -1,16 +1,16 @@
-//! What was written into an outbox, and what captures made of it.
+//! The rows of an outbox, and the results of its captures.
 
 use std::path::Path;
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-/// The outbox of a round, and its captures, as they are found in the end.
+/// The outbox of a round and its captures at the end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Captured {
-    /// Rows that are in the table.
+    /// Rows of the table.
     pub rows: Vec<OutboxRow>,
-    /// What each capture made of them.
+    /// The result of each capture.
     pub captures: Vec<CaptureEnd>,
 }
 
@@ -20,42 +20,42 @@ pub(crate) const APART: i64 = 1_000_000_000;
 /// A row of the outbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutboxRow {
-    /// Names it in every log.
+    /// The key of the row in every log.
     pub key: i64,
-    /// Where the server's log ended before its transaction did.
+    /// The end of the server's log before the row's transaction ended.
     pub from: u64,
-    /// Where it ended soon after the COMMIT; without an answer nobody knows.
+    /// The end of the server's log soon after the COMMIT; `None` if it was not answered.
     pub until: Option<u64>,
 }
 
-/// What a capture has made.
+/// The result of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureEnd {
     /// Its name.
     pub name: String,
-    /// It promises each event once, not once or more.
+    /// Whether it guarantees each event exactly once, instead of at least once.
     pub is_exact: bool,
-    /// In the order of their arrival.
+    /// The events in the order of their arrival.
     pub events: Vec<CapturedEvent>,
-    /// Parts of the log that it says nobody captured; without an end it has not begun again.
+    /// Gaps in the log that it reports; without an end, it has not begun again.
     pub gaps: Vec<(u64, Option<u64>)>,
 }
 
 /// An event as it arrived.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapturedEvent {
-    /// Of the row, by its content.
+    /// The key of the row, from its content.
     pub key: i64,
     /// The delivery id.
     pub id: String,
     /// Timeline, commit, record and row, as text that sorts.
     pub position: String,
-    /// All of its content.
+    /// Its complete content.
     pub body: String,
 }
 
 impl CapturedEvent {
-    /// The server's timeline on which it was written, and its commit.
+    /// The server's timeline on which it was written, and the position of its commit.
     pub(crate) fn place(&self) -> Option<(u32, u64)> {
         let timeline = u32::from_str_radix(self.position.get(..8)?, 16).ok()?;
         let commit = u64::from_str_radix(self.position.get(8..24)?, 16).ok()?;
@@ -63,7 +63,7 @@ impl CapturedEvent {
     }
 }
 
-/// The file beside the logs of a round.
+/// The name of the file, in the folder of a round's logs.
 pub(crate) const FILE: &str = "captured.json";
 
 pub(super) fn read(folder: &Path) -> anyhow::Result<Captured> {

@@ -1,26 +1,26 @@
-//! The server's own clock, where it has one: when it was turned, and the ticks of the periodic job
-//! that goes by it.
+//! The server's separate clock, if it has one: its changes, and the ticks of the periodic job that
+//! it schedules.
 
 use serde::{Deserialize, Serialize};
 
 use super::Moment;
 
-/// The server's clock was turned, or another server with another clock took over.
+/// A change of the server's clock, or a failover to a server with another clock.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Turn {
-    /// Before it was.
+    /// A time before the change.
     pub from: Moment,
-    /// When it had been.
+    /// A time after the change.
     pub until: Moment,
-    /// How far it is ahead of the machine's from then on.
+    /// The seconds that it is ahead of the machine's clock from then on.
     pub seconds: i64,
-    /// When the store was seen to go by it, where it was turned back.
+    /// After a step back, the time at which the store was seen to follow it.
     #[serde(default)]
     pub followed: Option<Moment>,
 }
 
 impl Turn {
-    /// How far it is ahead of the machine's, in microseconds.
+    /// The microseconds that it is ahead of the machine's clock.
     pub(crate) fn ahead(&self) -> Moment {
         self.seconds.saturating_mul(1_000_000)
     }
@@ -29,12 +29,12 @@ impl Turn {
 /// A run of a tick's job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Tick {
-    /// Which one, by the server's clock.
+    /// The tick, by the server's clock.
     pub tick: Moment,
-    /// The database's number of its job.
+    /// The database's ID of its job.
     pub id: i64,
     /// The worker process that ran it.
     pub worker: String,
-    /// When.
+    /// When it began.
     pub began: Moment,
 }

@@ -1,69 +1,69 @@
-//! What was done to the processes and servers of a round.
+//! Faults of the processes and servers of a round.
 
 use serde::{Deserialize, Serialize};
 
 use super::Moment;
 
-/// What is done to the innocent.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// SIGKILL of a worker process.
     Kill,
-    /// `stop -m immediate` and a new start of the server.
+    /// `stop -m immediate` and a restart of the server.
     Crash,
     /// `pg_terminate_backend` of a worker's or a producer's session.
     Termination,
-    /// Its connections are reset.
+    /// A worker's or a producer's connections are reset.
     Cut,
-    /// Its connections take bytes and deliver none.
+    /// A worker's or a producer's connections accept bytes and deliver none.
     HalfOpen,
-    /// SIGSTOP of a worker process, and SIGCONT later: for longer than it may be silent, perhaps.
+    /// SIGSTOP of a worker process, and SIGCONT later: possibly after its lease has expired.
     Freeze,
-    /// Nobody reads a worker's log for a while, which waits for its reader: for longer than the
-    /// worker may be silent, perhaps.
+    /// A worker's log is not read for a while, so that its writes block: possibly for longer than
+    /// its lease.
     Unread,
-    /// A worker's connections carry nothing for a while, and lose nothing.
+    /// A worker's connections deliver nothing for a while, and lose nothing.
     Stall,
-    /// A COMMIT happens and its answer is lost.
+    /// A COMMIT succeeds and its answer is lost.
     HalfAnswer,
-    /// A worker's or a relay's connections carry everything late: its leases and its signs of life
-    /// too, but not as late as they are valid.
+    /// A worker's or a relay's connections deliver everything late, including leases and
+    /// heartbeats, but within their validity.
     Late,
-    /// The server dies and a replica that lagged takes its place.
+    /// The server dies and a lagging replica takes its place.
     Promotion,
     /// The server's clock steps.
     ClockStep,
-    /// A base backup of the server is started at another port, and a process of another site there.
+    /// A base backup of the server is started at another port, with a process of another site.
     Copy,
     /// SIGKILL of a relay's process.
     RelayKill,
     /// A relay's connections to a receiver's server are reset.
     RelayCut,
-    /// They take bytes and deliver none.
+    /// A relay's connections to a receiver's server accept bytes and deliver none.
     RelayHalfOpen,
-    /// SIGKILL of a Redis that keeps what it answers for.
+    /// SIGKILL of a Redis that persists what it acknowledges.
     RedisKill,
-    /// A Redis forgets everything: FLUSHALL, or SIGKILL of one that keeps nothing.
+    /// A Redis loses all its data: FLUSHALL, or SIGKILL of one that does not persist.
     RedisLoss,
-    /// A Redis has no room and drops nothing.
+    /// A Redis is out of memory and evicts nothing.
     RedisFull,
     /// SIGKILL of a RabbitMQ.
     RabbitMqKill,
-    /// SIGKILL of the process of captures.
+    /// SIGKILL of the capture process.
     CaptureKill,
-    /// SIGSTOP of that process, and SIGCONT later.
+    /// SIGSTOP of the capture process, and SIGCONT later.
     CaptureFreeze,
-    /// Its connections to the database are reset.
+    /// The capture process's connections to the database are reset.
     CaptureCut,
-    /// They take bytes and deliver none.
+    /// The capture process's connections to the database accept bytes and deliver none.
     CaptureHalfOpen,
-    /// SIGKILL of the Redis that receives what is captured, where there is one.
+    /// SIGKILL of the Redis that receives captured events, if there is one.
     CaptureRedisKill,
 }
 
 impl Kind {
-    /// What is done to captures, in rounds of any kind.
+    /// The faults of captures, in rounds of any kind.
     pub const OF_CAPTURES: [Self; 5] = [
         Self::CaptureKill,
         Self::CaptureFreeze,
@@ -72,7 +72,7 @@ impl Kind {
         Self::CaptureRedisKill,
     ];
 
-    /// In the ledger of what ran.
+    /// The name in the ledger of what ran.
     pub fn name(self) -> &'static str {
         match self {
             Self::Kill => "kills",
@@ -104,21 +104,21 @@ impl Kind {
     }
 }
 
-/// A fault that was done.
+/// A fault that was injected.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Fault {
-    /// Which one.
+    /// Its kind.
     pub kind: Kind,
     /// When it began.
     pub from: Moment,
-    /// When its cause was over; its effects may last.
+    /// When its cause ended; its effects may last longer.
     pub until: Moment,
-    /// The place of the worker or relay (`w1`) or producer (`p0`) that it struck, or the receiver's
-    /// server; none when it struck all.
+    /// The place of the worker or relay (`w1`) or producer (`p0`) that it hit, or the receiver's
+    /// server; `None` if it hit all.
     pub target: Option<String>,
-    /// Of a promotion: up to where the replica had received the log.
+    /// For a promotion: the position up to which the replica had received the log.
     pub switch: Option<u64>,
 }
 
-/// The place of a process on a copy, which does nothing; others are `w0` and so on.
+/// The place of a process on a copy, which must do nothing; others are `w0` and so on.
 pub(crate) const COPY: &str = "c0";

@@ -1,4 +1,4 @@
-//! A file of lines, each on the disk before `append` returns.
+//! A file of lines. Each is synced to disk before `append` returns.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -9,12 +9,12 @@ use anyhow::Context;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The writer's end.
+/// A log that is open for appending.
 #[derive(Debug)]
 pub struct Log(Mutex<File>);
 
 impl Log {
-    /// Goes on at the end of a file, or begins it.
+    /// Opens a file for appending, or creates it.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         let file = OpenOptions::new()
             .append(true)
@@ -24,19 +24,20 @@ impl Log {
         Ok(Self(Mutex::new(file)))
     }
 
-    /// Writes a line and waits for the disk.
+    /// Writes a line and syncs it to disk.
     pub fn append(&self, line: &impl Serialize) -> anyhow::Result<()> {
         let mut text = serde_json::to_vec(line)?;
         text.push(b'\n');
-        // One write each: a process that is killed leaves half a line at most, and only as the last
-        // one.
+        // One write per line: a process that is killed leaves at most one incomplete line, at the
+        // end.
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         file.write_all(&text)?;
         Ok(file.sync_data()?)
     }
 }
 
-/// Every whole line; half of one at the end was never on the disk for anybody. No file: no lines.
+/// Reads all complete lines; an incomplete one at the end was never confirmed. A missing file has
+/// no lines.
 pub fn read<T: DeserializeOwned>(path: &Path) -> anyhow::Result<Vec<T>> {
     let text = match std::fs::read(path) {
         Ok(text) => text,

@@ -1,5 +1,5 @@
-//! What happened, as those who were there wrote it down: each line is on the disk before what it
-//! announces happens, or right after it did.
+//! The history of a round, as its processes recorded it: each line is on disk before the event that
+//! it announces, or immediately after it.
 
 mod arrived;
 mod captured;
@@ -22,11 +22,11 @@ pub use clock::{Tick, Turn};
 pub(crate) use fault::COPY;
 pub use fault::{Fault, Kind};
 
-/// Microseconds since 1970, by the machine's clock, which producers and workers share; the server
-/// too, unless it has one of its own.
+/// Microseconds since 1970 by the machine's clock, which producers and workers share; the server
+/// shares it too, unless it has a separate clock.
 pub type Moment = i64;
 
-/// This moment.
+/// The current time.
 pub fn now() -> Moment {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| {
@@ -34,203 +34,202 @@ pub fn now() -> Moment {
     })
 }
 
-/// What a job does when it is run, so that the checker knows how it must end.
+/// The behaviour of a job when it is run, from which the checker knows how it must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobBehavior {
-    /// Ends at once.
+    /// Succeeds immediately.
     Finish,
-    /// Ends in the handler's own transaction, together with a row in `effect`.
+    /// Completes in the handler's own transaction, together with a row in `effect`.
     Complete,
-    /// Asks to be tried again this many times, then ends.
+    /// Requests this many retries, then succeeds.
     Retry(i32),
-    /// Fails this many times, then ends.
+    /// Fails this many times, then succeeds.
     Fail(i32),
-    /// Asks to be rescheduled until this moment by the server's clock, then ends.
+    /// Reschedules itself until this time by the server's clock, then succeeds.
     Snooze(Moment),
-    /// Is handed on and confirmed at once, or else not at all and ends at the second attempt.
+    /// Waits for a confirmation, which comes at once, or never; then the second attempt succeeds.
     Await {
-        /// Whether somebody confirms it.
+        /// Whether the confirmation comes.
         confirmed: bool,
     },
-    /// Is given up by its handler.
+    /// Is discarded by its handler.
     Discard,
-    /// Fails until no attempt is left.
+    /// Fails until no attempt remains.
     Exhaust,
-    /// Had expired when it was enqueued.
+    /// Was already expired when it was enqueued.
     Expire,
 }
 
-/// A job as its producer meant it.
+/// A job as its producer enqueues it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Intent {
-    /// Names the job in every log; ids are the database's to give, and to give again.
+    /// The key of the job in every log; the database assigns IDs and may reuse them.
     pub key: i64,
-    /// What it does.
+    /// Its behaviour.
     pub behavior: JobBehavior,
-    /// Where.
+    /// Its queue.
     pub queue: String,
-    /// Lower first.
+    /// Its priority; lower values first.
     pub priority: i32,
-    /// Not before, by the server's clock.
+    /// The earliest time to run, by the server's clock.
     pub due: Moment,
-    /// Not after; 0: as if nothing was said of it.
+    /// The expiry time; 0 for none.
     #[serde(default)]
     pub expires: Moment,
-    /// The unique key that it asks for.
+    /// The requested unique key.
     pub unique: Option<String>,
     /// Its ordering key.
     pub ordering_key: Option<String>,
-    /// It is enqueued in a savepoint that is rolled back.
+    /// Whether it is enqueued in a savepoint that is rolled back.
     pub undone: bool,
-    /// Its arguments, which hold the key and the deed too.
+    /// Its arguments, which contain the key and the behaviour too.
     pub args: Value,
 }
 
 /// A line of a producer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Meant {
-    /// A transaction is going to enqueue these.
+    /// A transaction is about to enqueue these.
     Intent {
-        /// Counts the producer's transactions.
+        /// The number of the producer's transaction.
         tx: u64,
-        /// Before its BEGIN.
+        /// A time before its BEGIN.
         at: Moment,
-        /// In the order of their enqueues.
+        /// The jobs in the order in which they are enqueued.
         jobs: Vec<Intent>,
     },
-    /// What the producer knows of it afterwards. Without such a line it knows nothing.
+    /// The result that the producer knows afterwards. Without this line it is unknown.
     Outcome {
-        /// Which one.
+        /// The number of the transaction.
         tx: u64,
         /// When its COMMIT was answered.
         at: Moment,
-        /// What it came to.
+        /// The result.
         result: CommitResult,
         /// Keys of jobs that were not enqueued because another job held their unique key.
         absorbed: Vec<i64>,
-        /// Where the server's log ended soon after the COMMIT.
+        /// The end of the server's log soon after the COMMIT.
         lsn: Option<u64>,
     },
 }
 
-/// What its producer knows of a transaction.
+/// A producer's knowledge of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CommitResult {
-    /// COMMIT was answered.
+    /// The COMMIT was answered.
     Committed,
-    /// COMMIT was never sent, or was refused.
+    /// The COMMIT was never sent, or was refused.
     RolledBack,
-    /// COMMIT was sent and not answered.
+    /// The COMMIT was sent and not answered.
     Ambiguous,
 }
 
 /// A line of a handler.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Acted {
-    /// It begins.
+    /// The handler begins.
     Began {
-        /// Of the job.
+        /// The key of the job.
         key: i64,
-        /// The database's number of it.
+        /// The database's ID of the job.
         id: i64,
-        /// What a receiver outside would see.
+        /// The delivery ID that an external receiver would get.
         delivery: String,
-        /// What the acknowledgement will carry.
+        /// The fence that the acknowledgement will carry.
         fence: String,
-        /// Attempts counted before.
+        /// Attempts that were counted before.
         attempt: i32,
-        /// What the job brought along.
+        /// The arguments of the job.
         args: Value,
-        /// When.
+        /// When it began.
         at: Moment,
     },
-    /// It is about to return.
+    /// The handler is about to return.
     Ended {
-        /// Of the job.
+        /// The key of the job.
         key: i64,
-        /// As when it began.
+        /// The same fence as at the beginning.
         fence: String,
-        /// What it returns.
+        /// The outcome.
         how: How,
-        /// When.
+        /// When it ended.
         at: Moment,
     },
 }
 
-/// What a handler returned.
+/// The outcome of a handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum How {
     /// Done.
     Done,
-    /// Its transaction rolled back or was not answered; whatever the database says.
+    /// Its transaction rolled back or was not answered; the database decides.
     Ambiguous,
-    /// Again, an attempt counted.
+    /// Retry, with a counted attempt.
     Again,
-    /// Later, none counted.
+    /// Reschedule, without a counted attempt.
     Later,
     /// Held; the confirmation was answered.
     Confirmed,
-    /// Held; nobody confirms.
+    /// Held; no confirmation follows.
     Unconfirmed,
-    /// Given up.
+    /// Discarded.
     Discarded,
 }
 
 /// One run of a handler.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// The worker process, such as `w1.3`: the third one in the first place.
+    /// The worker process, such as `w1.3`: the third process at place 1.
     pub worker: String,
-    /// Of the job.
+    /// The key of the job.
     pub key: i64,
-    /// The database's number of it.
+    /// The database's ID of the job.
     pub id: i64,
-    /// What a receiver outside would see.
+    /// The delivery ID that an external receiver would get.
     pub delivery: String,
-    /// What the acknowledgement carries.
+    /// The fence of the acknowledgement.
     pub fence: String,
-    /// Attempts counted before.
+    /// Attempts that were counted before.
     pub attempt: i32,
-    /// What the job brought along.
+    /// The arguments of the job.
     pub args: Value,
     /// When it began.
     pub began: Moment,
-    /// What it returned and when, if it came so far.
+    /// The outcome and its time; `None` if the run did not end.
     pub ended: Option<(How, Moment)>,
 }
 
-/// What the store says in the end.
+/// The state of the store at the end.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct End {
-    /// Keys of the rows that were written beside the jobs, in the same transactions.
+    /// Keys of the rows that were written with the jobs, in the same transactions.
     pub promised: BTreeSet<i64>,
-    /// Jobs that the store still shows, with their states.
+    /// Jobs in the store, with their states.
     pub shown: Vec<(i64, String)>,
-    /// Rows that handlers wrote in the transactions in which they completed their jobs.
+    /// The number of rows by key that handlers wrote in the transactions that completed their jobs.
     pub effects: BTreeMap<i64, i64>,
-    /// By the database's number of a job: attempts that it counted, and workers that died while
-    /// they had it.
+    /// By the database's ID of a job: counted attempts, and workers that died while they had it.
     pub attempts: BTreeMap<i64, (i64, i64)>,
-    /// What should be empty and is not: such as `3 unique keys`.
+    /// Leftovers in places that should be empty, such as `3 unique keys`.
     pub litter: Vec<String>,
 }
 
-/// Everything that is known of a round.
+/// The complete record of a round.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// What each producer wrote.
+    /// The lines of each producer.
     pub meant: Vec<Vec<Meant>>,
-    /// What each worker process wrote.
+    /// The runs of all worker processes.
     pub runs: Vec<Run>,
-    /// What was done to them.
+    /// The injected faults.
     pub faults: Vec<Fault>,
-    /// How the server's clock was turned; empty where it is the machine's.
+    /// The changes of the server's clock; empty if it uses the machine's.
     pub turns: Vec<Turn>,
     /// Runs of the jobs of ticks.
     pub ticks: Vec<Tick>,
-    /// The outbox, and its captures.
+    /// The outbox and its captures.
     pub captured: Captured,
-    /// How it ended.
+    /// The state of the store at the end.
     pub end: End,
 }
 
@@ -276,7 +275,7 @@ impl History {
     }
 }
 
-/// The runs of one worker process, in the order of their beginnings.
+/// The runs of one worker process, in the order in which they began.
 fn runs(worker: &str, lines: Vec<Acted>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     let mut open: BTreeMap<(i64, String), usize> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What a job is to do, by chance.
+//! Generates random jobs.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -12,15 +12,16 @@ use crate::history::{Intent, JobBehavior, Moment, now};
 use crate::plan::Processes;
 use crate::relay::ORDERED;
 
-/// Keys are never used twice in a process.
+/// Keys are never reused within a process.
 static KEYS: AtomicI64 = AtomicI64::new(1);
 
 const DAY: Moment = 24 * 3600 * 1_000_000;
 
-/// What looks like the end of something to one who pastes texts.
+/// Texts that would end something early if a program pasted them.
 const PADS: [&str; 5] = ["{\"key\": 0", "\\\"}],", "null", "[\\u0041 'π', 1e400]", ""];
 
-/// A job for these, whose times go by this clock: how far it is ahead of the machine's.
+/// Generates a job for these processes; `ahead` is how far the server's clock is ahead of the
+/// machine's.
 pub(super) fn job(
     processes: Processes,
     ahead: Option<Moment>,
@@ -31,7 +32,7 @@ pub(super) fn job(
         // In the past of any clock.
         job.expires = now() - DAY;
     } else if ahead.is_some() {
-        // A clock that jumps by a year would end it.
+        // A clock that jumps by a year would expire it.
         job.expires = now() + 3650 * DAY;
     }
     match processes {
@@ -40,8 +41,8 @@ pub(super) fn job(
     }
 }
 
-/// The job as one that is sent: it is sent, or costs its relay the connection each time, or has
-/// expired. What goes in order is due at once, and has no order but that of the lane.
+/// Turns a job into a message: it is sent, or breaks its relay's connection each time, or has
+/// expired. Jobs of the ordered relay are due at once, and have no order but that of the lane.
 fn message(job: Intent, chance: &mut fastrand::Rng) -> Intent {
     let behavior = match job.behavior {
         JobBehavior::Expire => JobBehavior::Expire,
@@ -73,10 +74,10 @@ fn any_job(time: Moment, chance: &mut fastrand::Rng) -> Intent {
         _ => JobBehavior::Finish,
     };
     let is_scheduled = behavior != JobBehavior::Expire && chance.u32(0..5) == 0;
-    // So few keys that many are taken.
+    // Few enough keys that many are held.
     let unique = (behavior != JobBehavior::Expire && chance.u32(0..8) == 0)
         .then(|| format!("unique {}", chance.u32(0..12)));
-    // So few ordering keys that jobs wait for one another.
+    // Few enough ordering keys that jobs wait for one another.
     let ordering_key = (behavior != JobBehavior::Expire && !is_scheduled && chance.u32(0..8) == 0)
         .then(|| format!("key {}", chance.u32(0..5)));
     let pad = "x".repeat(chance.usize(0..80)) + chance.choice(PADS).unwrap_or_default();

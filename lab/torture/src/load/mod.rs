@@ -1,4 +1,4 @@
-//! The load: producers that remember what they meant.
+//! The load: producers that record what they enqueue.
 
 mod intend;
 mod producer;
@@ -7,11 +7,11 @@ pub(crate) use producer::{Producers, Settings};
 
 /// The name of all jobs.
 pub(crate) const JOB: &str = "torture";
-/// The name of the jobs of ticks, where the server has a clock of its own.
+/// The name of the jobs of ticks, if the server has a separate clock.
 pub(crate) const TICK: &str = "tick";
-/// Their queues.
+/// The queues of the jobs.
 pub(crate) const QUEUES: [&str; 3] = ["a", "b", "c"];
-/// Their priorities.
+/// The priorities of the jobs.
 const PRIORITIES: [i32; 3] = [-1, 0, 5];
-/// Producers.
+/// The number of producers.
 pub(crate) const PRODUCERS: usize = 3;

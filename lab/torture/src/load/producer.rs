@@ -1,5 +1,4 @@
-//! Producers: transactions that enqueue, commit, roll back, and sometimes never hear what became of
-//! them.
+//! Producers: transactions that enqueue, commit, roll back, and sometimes never learn their result.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -24,10 +23,10 @@ use crate::history::{CommitResult, Intent, JobBehavior, Meant, now};
 use crate::plan::{Pace, Processes};
 use crate::round::progress::Progress;
 
-/// A producer that hears nothing for this long gives the connection up.
+/// The timeout of a producer, after which it closes its connection.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Jobs that may wait before producers do, and how long a producer rests between two transactions.
+/// The backlog at which producers pause, and their pause between two transactions in milliseconds.
 const fn pauses(pace: Pace) -> (u64, Range<u64>) {
     match pace {
         Pace::Busy => (250, 0..25),
@@ -35,23 +34,24 @@ const fn pauses(pace: Pace) -> (u64, Range<u64>) {
     }
 }
 
-/// What producers need to know.
+/// The settings of the producers.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) folder: PathBuf,
     pub(crate) seed: u64,
-    /// Who carries what they enqueue.
+    /// The processes that carry the jobs.
     pub(crate) processes: Processes,
     pub(crate) pace: Pace,
-    /// How far the server's clock is ahead of the machine's; none where it is that one.
+    /// How far the server's clock is ahead of the machine's, in microseconds; `None` if it uses
+    /// that one.
     pub(crate) ahead: Option<Arc<AtomicI64>>,
     pub(crate) misbehavior: Option<Misbehavior>,
-    /// Where each of them connects to at the moment.
+    /// The current URL for each of them.
     pub(crate) urls: watch::Receiver<Vec<String>>,
     pub(crate) progress: Arc<Progress>,
 }
 
-/// Producers at work.
+/// The running producers.
 pub(crate) struct Producers {
     stop: CancellationToken,
     tasks: JoinSet<anyhow::Result<()>>,
@@ -74,7 +74,7 @@ impl Producers {
         Ok(Self { stop, tasks })
     }
 
-    /// Ends them all when their transactions have ended.
+    /// Stops all producers after their current transactions.
     pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
         self.stop.cancel();
         while let Some(ended) = self.tasks.join_next().await {
@@ -92,11 +92,11 @@ struct Producer {
     transactions: AtomicU64,
 }
 
-/// What a transaction came to, as far as can be told.
+/// The result of a transaction, as far as it is known.
 struct TransactionResult {
     result: CommitResult,
     absorbed: Vec<i64>,
-    /// Its connection answers no more.
+    /// Whether its connection is lost.
     is_cut_off: bool,
 }
 
@@ -106,7 +106,7 @@ impl Producer {
         let mut client: Option<(String, Client)> = None;
         while !stop.is_cancelled() {
             let url = self.settings.urls.borrow()[self.number].clone();
-            // After a promotion the old place answers no more.
+            // After a promotion the old server no longer answers.
             client = client.filter(|(place, client)| *place == url && !client.is_closed());
             let Some((_, connected)) = client.as_mut() else {
                 let connected = timeout(PATIENCE, connect(&url)).await;
@@ -126,7 +126,7 @@ impl Producer {
         Ok(())
     }
 
-    /// One transaction, with its two lines in the log. Whether its connection answers no more.
+    /// Runs one transaction, with its two lines in the log. Returns whether its connection is lost.
     async fn one(&mut self, client: &mut Client) -> anyhow::Result<bool> {
         let tx = self.transactions.fetch_add(1, Ordering::Relaxed);
         let count = match self.chance.u32(0..10) {
@@ -138,7 +138,7 @@ impl Producer {
         let mut jobs: Vec<Intent> = (0..count)
             .map(|_| intend::job(self.settings.processes, ahead, &mut self.chance))
             .collect();
-        // Two transactions that take the same keys in different orders would end each other.
+        // Transactions that take the same keys in different orders would deadlock.
         jobs.sort_by(|a, b| a.unique.cmp(&b.unique));
         self.log.append(&Meant::Intent {
             tx,
@@ -191,7 +191,7 @@ impl Producer {
     ) -> TransactionResult {
         let mut absorbed = Vec::new();
         let writing = self.write(client, jobs, &mut absorbed);
-        // Without a COMMIT nothing of it can last, whatever went wrong.
+        // Without a COMMIT nothing of it can last, whatever error occurred.
         let is_written = matches!(timeout(PATIENCE, writing).await, Ok(Ok(())));
         if !is_written || !is_kept {
             let undo = timeout(PATIENCE, client.batch_execute("ROLLBACK")).await;
@@ -213,7 +213,7 @@ impl Producer {
         }
     }
 
-    /// Everything but the end.
+    /// Writes everything except the end of the transaction.
     async fn write(
         &mut self,
         client: &mut Client,
@@ -251,8 +251,8 @@ impl Producer {
         Ok(())
     }
 
-    /// Whether the job was enqueued; else its unique key was taken, by somebody or by one of this
-    /// transaction's own.
+    /// Returns whether the job was enqueued; otherwise its unique key was held by another
+    /// transaction or by this one.
     async fn enqueue(
         &self,
         client: &Client,
@@ -261,7 +261,7 @@ impl Producer {
     ) -> anyhow::Result<bool> {
         let new = job.new_job()?;
         if self.settings.misbehavior == Some(Misbehavior::WritesTwice) && job.key % 5 == 0 {
-            // Beside the transaction instead of in it.
+            // On another connection, outside the transaction.
             let url = self.settings.urls.borrow()[self.number].clone();
             posthaste::enqueue(&connect(&url).await?, &new).await?;
             return Ok(true);
@@ -286,7 +286,7 @@ async fn promise(client: &Client, key: i64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How long the server's log is by now.
+/// The end of the server's log.
 async fn position(client: &Client) -> anyhow::Result<u64> {
     let row = client
         .query_one("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint", &[])
@@ -294,7 +294,7 @@ async fn position(client: &Client) -> anyhow::Result<u64> {
     Ok(row.get::<_, i64>(0).unsigned_abs())
 }
 
-/// The server answered that it did not commit.
+/// Whether the server answered that it did not commit.
 fn is_refusal(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| {
         let class = code.code().get(..2);

@@ -1,5 +1,5 @@
-//! Destinations with what destinations meet: messages that cost the connection; and with what is
-//! wrong on purpose.
+//! Destinations with a frequent fault, messages that break the connection, and with deliberate
+//! bugs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +12,12 @@ use uuid::Uuid;
 
 use crate::bugs::Misbehavior;
 
-/// A destination in whose hands some messages, those that are to be exhausted, cost the connection,
-/// before anything was sent.
+/// A destination on which messages of jobs that must be exhausted break the connection, before
+/// anything is sent.
 pub(super) struct FaultyDestination<D> {
     inner: Arc<D>,
     misbehavior: Option<Misbehavior>,
-    /// Such a message was met since it was last asked how it is.
+    /// Whether such a message was sent since the last probe.
     has_met: AtomicBool,
 }
 
@@ -65,8 +65,8 @@ impl<D: Destination> FaultyDestination<D> {
                 }
                 self.inner.send(&renamed).await
             }
-            // The way to a receiver takes its time, and not for all the same: who sends one after
-            // the other waits for it.
+            // Receivers have different latencies: a relay that sends one message after the other
+            // waits for each.
             Misbehavior::SendsSideBySide => {
                 tokio::time::sleep(Duration::from_millis(fastrand::u64(..50))).await;
                 self.inner.send(batch).await
@@ -102,7 +102,8 @@ impl<D: Destination> Destination for FaultyDestination<D> {
     fn probe(&self) -> BoxFuture<'_, Result<(), String>> {
         Box::pin(async {
             let has_met = self.has_met.swap(false, Ordering::Relaxed);
-            // The one that takes every silence for an outage never looks for the message behind it.
+            // A relay that treats every silence as an outage never isolates the message that causes
+            // it.
             if has_met && self.misbehavior == Some(Misbehavior::IsolatesNothing) {
                 return Err("the connection was closed".into());
             }

@@ -1,9 +1,9 @@
-//! A relay process: three routes, each to a receiver of another kind.
+//! A relay process: three routes to different kinds of receivers.
 //!
-//! | queue | to | promise |
+//! | queue | to | guarantee |
 //! |---|---|---|
-//! | `a` | Sidekiq's list in a Redis that keeps what it answers for | done when it is accepted, in any order |
-//! | `b` | asynq's list in a Redis that forgets | done when its receiver has confirmed it, whatever Redis forgets |
+//! | `a` | Sidekiq's list in a Redis that persists data | done when it is accepted, in any order |
+//! | `b` | asynq's list in a Redis that loses data | done when its receiver has confirmed it |
 //! | `c` | a queue of RabbitMQ | done when it is accepted, in order |
 
 mod faulty;
@@ -20,23 +20,23 @@ use faulty::FaultyDestination;
 
 /// The queue of the ordered relay.
 pub(crate) const ORDERED: &str = "c";
-/// The queue whose receiver's server may forget everything.
+/// The queue whose receiver's server may lose all its data.
 pub(crate) const CONFIRMED: &str = "b";
-/// Where RabbitMQ puts what the ordered relay sends.
+/// The queue of RabbitMQ for the messages of the ordered relay.
 pub(crate) const RABBITMQ_QUEUE: &str = "jobs";
-/// The header that says which process sent a message.
+/// The header with the name of the process that sent a message.
 pub(crate) const RELAY: &str = "relay";
-/// The header with the database's number of a job.
+/// The header with the database's ID of a job.
 pub(crate) const JOB: &str = "job";
 
-/// What stands in front of the arguments where a process sends a text that is no JSON: pasted into
-/// a receiver's format as it is, it would end its arguments and choose another class.
+/// A prefix of the arguments for processes that send text which is not JSON: if it were pasted into
+/// a receiver's format, it would end its arguments and choose another class.
 pub(crate) const TEXT: &str = "0],\"class\":\"Other\",\"args\":[";
 
-/// An effect that is not confirmed for this long is asked for again.
+/// An effect that is not confirmed for this long is requested again.
 const LEASE: Duration = Duration::from_secs(3);
-/// A receiver's server that does not answer for this long is in doubt: long beside what a busy
-/// machine takes.
+/// The timeout for an answer of a receiver's server: long compared with the delays of a busy
+/// machine.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 
 /// Options of the relay process.
@@ -65,7 +65,7 @@ pub struct RelayOptions {
     pub site: Option<String>,
 }
 
-/// Relays until it is told to stop.
+/// Relays until a signal stops it.
 pub async fn relay(options: RelayOptions) -> anyhow::Result<()> {
     let pool = pool(&options.url)?;
     let mut relays = Vec::new();
@@ -123,8 +123,8 @@ fn as_it_is_meant(relay: RelayBuilder, name: &str) -> anyhow::Result<RelayBuilde
         .time_limit(TIME_LIMIT))
 }
 
-/// Every other process sends what is no JSON, by the sum of its name's bytes: names hold a place
-/// and how often a process was started there.
+/// Whether a process sends text that is not JSON: every second one, by the sum of its name's bytes.
+/// Names contain a place and the number of starts there.
 fn sends_text(name: &str) -> bool {
     name.bytes().map(u32::from).sum::<u32>().is_multiple_of(2)
 }

@@ -1,5 +1,5 @@
-//! The captures of a round: their outbox with its writers, their Redis, their process, and what is
-//! done to it.
+//! The captures of a round: their outbox with its writers, their Redis, their process and its
+//! faults.
 
 mod writer;
 
@@ -26,9 +26,9 @@ use writer::Writers;
 
 /// The place of the process; those of workers are `w0` and so on.
 pub(super) const PLACE: &str = "k0";
-/// With which Redis keeps what it has answered for when it is killed.
+/// Settings with which Redis keeps acknowledged data when it is killed.
 const KEEPS: [(&str, &str); 2] = [("appendonly", "yes"), ("appendfsync", "always")];
-/// Receivers need no keys: a capture makes the ids.
+/// Receivers need no key columns: a capture creates the IDs.
 const OUTBOX: &str = "CREATE TABLE public.outbox (key bigint PRIMARY KEY,
      type text NOT NULL DEFAULT 'event', payload text NOT NULL,
      at pg_lsn NOT NULL DEFAULT pg_catalog.pg_current_wal_insert_lsn())";
@@ -37,7 +37,7 @@ pub(super) struct Captures {
     redis: Option<Redis>,
     link: Proxy,
     process: Option<Child>,
-    /// How many there were.
+    /// The number of processes that were started.
     starts: u64,
     program: std::path::PathBuf,
     misbehavior: Option<Misbehavior>,
@@ -45,8 +45,8 @@ pub(super) struct Captures {
 }
 
 impl Captures {
-    /// An outbox, its writers, and a process that captures. Without a Redis on this machine, and on
-    /// a server whose clock steps over the ends of jobs, nothing is sent directly.
+    /// Creates an outbox, its writers and a process that captures. Nothing is sent directly if this
+    /// machine has no Redis, or if the server's clock steps past the ends of jobs.
     pub(super) async fn set(
         server: &PgServer,
         plan: &RoundPlan,
@@ -60,7 +60,7 @@ impl Captures {
             true => Some(block_in_place(|| Redis::start(&KEEPS))?),
             false => None,
         };
-        // What is written before is nobody's to capture.
+        // Rows that are written before this need not be captured.
         install(&url, redis.as_ref().map(Redis::url).as_deref()).await?;
         let mut captures = Self {
             link: Proxy::start_raw(server.address()).await?,
@@ -100,7 +100,7 @@ impl Captures {
         self.process.as_mut().context("nobody captures")
     }
 
-    /// A process that ended although nobody asked it to is replaced; what it said last.
+    /// Replaces a process that ended unexpectedly, and returns its last lines.
     pub(super) fn heed(&mut self) -> anyhow::Result<Option<String>> {
         let process = self.process()?;
         if is_alive(process.pid()) {
@@ -111,7 +111,7 @@ impl Captures {
         Ok(Some(format!("the captures ended by themselves: {said}")))
     }
 
-    /// Before a replica takes over.
+    /// Kills the process before a replica takes over.
     pub(super) fn kill(&mut self) -> anyhow::Result<()> {
         if let Some(mut process) = self.process.take() {
             process.kill()?;
@@ -119,7 +119,7 @@ impl Captures {
         Ok(())
     }
 
-    /// On the server that took over, which has none of their slots: an operator begins again.
+    /// Begins again on the server that took over, which has none of the slots, as an operator does.
     pub(super) async fn move_to(&mut self, server: &PgServer) -> anyhow::Result<()> {
         let url = server.url(DATABASE);
         self.link = Proxy::start_raw(server.address()).await?;
@@ -168,7 +168,7 @@ impl Captures {
         Ok(struck)
     }
 
-    /// Ends the writers, and waits until all that they wrote was captured.
+    /// Stops the writers, and waits until everything that they wrote was captured.
     pub(super) async fn catch_up(
         &mut self,
         client: &Client,
@@ -179,7 +179,7 @@ impl Captures {
         self.link.reset();
         let end = "SELECT pg_catalog.pg_current_wal_insert_lsn()::text";
         let end: String = client.query_one(end, &[]).await?.get(0);
-        // Marks come with events.
+        // Marks are written with events.
         self.writers.write_last(client).await?;
         let is_read = "SELECT bool_and(confirmed_flush_lsn >= $1::text::pg_lsn)
              FROM pg_catalog.pg_replication_slots WHERE slot_name LIKE 'posthaste%'";
@@ -187,12 +187,12 @@ impl Captures {
             let row = client.query_one(is_read, &[&end]).await?;
             Ok(row.get::<_, Option<bool>>(0) == Some(true))
         });
-        // What is left out is found and named by the judge.
+        // The checker finds what is missing.
         drop(waited.await);
         Ok(())
     }
 
-    /// Stops the process in good order; why it did not.
+    /// Stops the process in order; returns why it did not stop.
     pub(super) async fn stop(&mut self) -> anyhow::Result<Option<String>> {
         let Some(mut process) = self.process.take() else {
             return Ok(None);
@@ -208,7 +208,7 @@ impl Captures {
         })
     }
 
-    /// Writes down what there is in the end.
+    /// Records the final results.
     pub(super) async fn end(&self, client: &Client, folder: &Path) -> anyhow::Result<()> {
         let mut captures = vec![CaptureEnd {
             name: BY_JOBS.into(),
@@ -257,7 +257,7 @@ fn read_list(redis: &Redis) -> anyhow::Result<Vec<CapturedEvent>> {
         let body = job["args"][0].to_string();
         event(&job["delivery_id"], &job["position"], &body)
     };
-    // The newest stands first.
+    // The newest element is the first.
     list.iter().rev().map(read).collect()
 }
 
@@ -271,7 +271,7 @@ fn event(id: &Value, position: &Value, body: &str) -> anyhow::Result<CapturedEve
     })
 }
 
-/// A place in the log, as a number.
+/// Parses a position in the log.
 pub(super) fn lsn(text: &str) -> anyhow::Result<u64> {
     let (high, low) = text.split_once('/').context("a place in the log")?;
     Ok((u64::from_str_radix(high, 16)? << 32) | u64::from_str_radix(low, 16)?)

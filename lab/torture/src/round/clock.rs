@@ -1,4 +1,4 @@
-//! The server's clock steps, or a server with another clock takes over.
+//! Steps of the server's clock, and failovers to a server with another clock.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,41 +18,41 @@ use crate::history::{Kind, Moment, Turn, now};
 const MINUTE: i64 = 60;
 const HOUR: i64 = 60 * MINUTE;
 const YEAR: i64 = 365 * 24 * HOUR;
-/// Where the clock steps to, one after the other; it comes back between two of them.
+/// The steps of the clock in seconds, one after the other; it returns between two of them.
 const STEPS: [i64; 3] = [HOUR, -10 * MINUTE, YEAR];
-/// How far the clocks of two servers are apart.
+/// The difference between the clocks of two servers, in seconds.
 const APART: i64 = 10 * MINUTE;
-/// How long a clock that was turned stays as it is: so long that who waits for it to come back is
-/// late. What is set right behind one that was ahead takes four seconds of it.
+/// How long a changed clock stays: a process that waited for it to return would be late. Following
+/// a step back takes four seconds of it.
 const STAYS: Duration = Duration::from_secs(4);
 const STAYS_BEHIND: Duration = Duration::from_secs(9);
-/// The same after a failover, with the time that workers need to begin and to elect a leader.
+/// The same after a failover, including the time for workers to start and to elect a leader.
 const STAYS_BEHIND_ANOTHER: Duration = Duration::from_secs(15);
-/// How long a step back may take to be followed on a machine that is busy with something else.
+/// The limit for following a step back on a busy machine.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(20);
-/// The store goes by the time that it is there: what is scheduled now waits for its own time.
+/// Whether the store follows the server's clock: jobs scheduled now wait for their own time.
 const IS_FOLLOWED: &str =
     "SELECT pg_sequence_last_value('posthaste.promote_horizon'::regclass) / 1000000.0
     <= extract(epoch FROM clock_timestamp()) + 1";
 
-/// The clock of a server, and what it was.
+/// The clock of a server, with its past.
 pub(super) struct ServerClock {
     log: Log,
     file: PathBuf,
     ahead: Arc<AtomicI64>,
     seconds: i64,
-    /// Where it comes back to.
+    /// The offset to which it returns, in seconds.
     right: i64,
-    /// As far ahead as it ever was.
+    /// The furthest that it ever was ahead, in seconds.
     furthest: i64,
     steps: usize,
-    /// As it was turned last.
+    /// Its last change.
     turned: Turn,
     is_back: bool,
 }
 
 impl ServerClock {
-    /// The clock of a server that has its own, in this folder.
+    /// The clock of a server with a separate clock; its files are in this folder.
     pub(super) fn new(folder: &Path, server: &PgServer) -> anyhow::Result<Self> {
         let from = now();
         let turned = Turn {
@@ -77,12 +77,12 @@ impl ServerClock {
         Ok(clock)
     }
 
-    /// Says how far it is ahead of the machine's, in microseconds.
+    /// The file with the microseconds that it is ahead of the machine's clock.
     pub(super) fn file(&self) -> &Path {
         &self.file
     }
 
-    /// The same, for this process.
+    /// The same value for this process.
     pub(super) fn ahead(&self) -> Arc<AtomicI64> {
         Arc::clone(&self.ahead)
     }
@@ -109,13 +109,13 @@ impl ServerClock {
         Ok(())
     }
 
-    /// Writes down how it was turned last, and when that was followed, if it was seen.
+    /// Records its last change, and when the store was seen to follow it.
     fn note(&mut self, followed: Option<Moment>) -> anyhow::Result<()> {
         self.turned.followed = followed;
         self.log.append(&self.turned)
     }
 
-    /// Away from where it is right, or back there.
+    /// Steps away from its normal offset, or back to it.
     fn step(&mut self, server: &PgServer) -> anyhow::Result<()> {
         if self.seconds != self.right {
             return self.turn(server, self.right);
@@ -125,7 +125,7 @@ impl ServerClock {
         self.turn(server, self.right + step)
     }
 
-    /// A server takes over whose clock is behind or ahead of where this one is right.
+    /// Fails over to a server whose clock is behind or ahead of the normal offset.
     pub(super) fn fail_over(
         &mut self,
         server: &PgServer,
@@ -143,8 +143,8 @@ impl Stage {
         Ok(Struck::all())
     }
 
-    /// A clock that was turned stays for a while, however far the work gets: the judge will see.
-    /// One that was turned back stays until that was followed, and for a while behind it.
+    /// Waits while a changed clock stays, independent of the progress of the work: the checker
+    /// judges that. After a step back, waits until it is followed, and for a while after that.
     pub(super) async fn stay(&mut self, turned: Kind) -> anyhow::Result<()> {
         let Some(clock) = &self.clock else {
             return Ok(());
@@ -167,7 +167,7 @@ impl Stage {
         }
     }
 
-    /// When the store was seen to go by a clock that was turned back, if it was.
+    /// The time at which the store was seen to follow a step back; `None` if it was not.
     async fn followed(&self) -> anyhow::Result<Option<Moment>> {
         let client = self.client().await?;
         let followed = eventually(FOLLOWED_WITHIN, "the step back is followed", async || {
@@ -176,14 +176,14 @@ impl Stage {
         Ok(followed.await.is_ok().then(now))
     }
 
-    /// Whatever was put off by a clock that was ahead becomes due.
+    /// Makes everything due that a clock that was ahead has postponed.
     pub(super) async fn pass_all_times(&mut self) -> anyhow::Result<()> {
         let Some(clock) = &mut self.clock else {
             return Ok(());
         };
         clock.turn(&self.server, clock.furthest)?;
         clock.note(None)?;
-        // The ticks that come with it are enqueued.
+        // The ticks that become due with it are enqueued.
         sleep(STAYS).await;
         Ok(())
     }

@@ -8,14 +8,14 @@ use super::faults::Struck;
 use super::stage::{DATABASE, SOON, Stage};
 use crate::history::COPY;
 
-/// A copy that runs to the end of the round.
+/// A copy that runs until the end of the round.
 pub(super) struct Copied {
     server: PgServer,
     process: Child,
 }
 
 impl Stage {
-    /// Starts a base backup of the server at another port, with a worker or relay that has no site.
+    /// Starts a base backup of the server at another port, with a worker or relay without a site.
     pub(super) async fn copy(&mut self) -> anyhow::Result<Struck> {
         let server = tokio::task::block_in_place(|| self.server.start_backup(&[]))?;
         let name = format!("{COPY}.{}", self.copies.len() + 1);
@@ -29,7 +29,8 @@ impl Stage {
         Ok(Struck::one(name))
     }
 
-    /// They wait to the end, and nothing of theirs was noted in the copies.
+    /// Checks that the processes on copies wait until the end, and that the copies show no activity
+    /// of theirs.
     pub(super) async fn end_copies(&mut self) -> anyhow::Result<()> {
         for mut copy in std::mem::take(&mut self.copies) {
             if let Err(error) = copy.is_refused(self.soon()).await {
@@ -48,7 +49,7 @@ impl Stage {
 }
 
 impl Copied {
-    /// Waits until the process has said lately why it waits.
+    /// Waits until the process has recently reported why it waits.
     async fn is_refused(&self, within: Duration) -> anyhow::Result<()> {
         let client = connect(&self.server.url(DATABASE)).await?;
         let notes = "SELECT count(*) FROM posthaste.site

@@ -1,4 +1,4 @@
-//! The faults, and how they are done.
+//! The faults, and their implementation.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use super::progress::Progress;
 use super::stage::{QUIET, SETTINGS, SOON, Stage, WORKERS};
 use crate::history::{Fault, Kind, Moment, now};
 
-/// Longer than a worker waits for an answer before it gives its connection up.
+/// Longer than a worker waits for an answer before it closes its connection, in microseconds.
 pub(super) const SILENCE: Moment = 35_000_000;
 
-/// Milliseconds for which a worker stands still: up to more than it may be silent before its jobs
-/// are taken from it.
+/// Milliseconds for which a worker is paused: up to more than the time after which its jobs are
+/// rescued.
 pub(super) const SILENT: Range<u64> = 50..7_000;
 
-/// What was done.
+/// A fault that was injected.
 pub(super) struct Struck {
     target: Option<String>,
-    /// How long it lasts, beyond its end.
+    /// How long its effects last after its end, in microseconds.
     beyond: Moment,
     switch: Option<u64>,
 }
@@ -42,14 +42,14 @@ impl Struck {
         }
     }
 
-    /// It lasts this much longer than it was done.
+    /// Sets how long its effects last after its end.
     pub(super) fn beyond(self, beyond: Moment) -> Self {
         Self { beyond, ..self }
     }
 }
 
 impl Stage {
-    /// Does it.
+    /// Injects the fault.
     pub(super) async fn strike(
         &mut self,
         kind: Kind,
@@ -146,8 +146,8 @@ impl Stage {
         Ok(Struck::one(Self::name(link)))
     }
 
-    /// Half of those that were half open are told so later, as by a router that knows nothing of
-    /// them; the others never are.
+    /// Half of the half-open connections are reset later, as by a router that lost their state; the
+    /// others never are.
     async fn half_open_one(&self, chance: &mut fastrand::Rng) -> anyhow::Result<Struck> {
         let link = chance.usize(0..self.links.len());
         self.links[link].half_open();
@@ -184,8 +184,9 @@ impl Stage {
         Ok(Struck::one(Self::name(place)))
     }
 
-    /// Beside relays it is a producer's: no receiver can be asked whether a relay has been told.
-    /// Producers rest while much waits, which may be as long as the faults before are felt.
+    /// With relays, the answer is lost by a producer: no receiver can report whether a relay got an
+    /// answer. Producers pause during a large backlog, which may last as long as the effects of
+    /// earlier faults.
     async fn lose_an_answer(&self, chance: &mut fastrand::Rng) -> anyhow::Result<Struck> {
         let first = if self.behind.is_some() { WORKERS } else { 0 };
         let begun = Instant::now();
@@ -195,15 +196,15 @@ impl Stage {
             if lost.wait(Duration::from_millis(500)).await.is_ok() {
                 return Ok(Struck::one(Self::name(link)));
             }
-            // It commits nothing at the moment: its interception is removed.
+            // No COMMIT is sent at the moment: the interception is removed.
             self.links[link].restore().await?;
         }
         bail!("nobody commits any more")
     }
 
-    /// Each way takes up to half a second for a while. To connect again and to be heard takes two
-    /// ways there and back, which is half of what a worker may be silent, so nothing is excused by
-    /// it.
+    /// Delays each direction by up to half a second for a while. Reconnecting and sending a
+    /// heartbeat takes two round trips, half of the time after which a worker's jobs are rescued,
+    /// so this excuses nothing.
     async fn answer_late(&mut self, chance: &mut fastrand::Rng) -> anyhow::Result<Struck> {
         let place = chance.usize(0..WORKERS);
         self.links[place].delay(Duration::from_millis(chance.u64(100..500)));
@@ -212,8 +213,8 @@ impl Stage {
         Ok(Struck::one(Self::name(place)))
     }
 
-    /// A replica hears nothing for a while, the server dies, and the replica takes its place.
-    /// Workers of before are ended, as the documents ask.
+    /// A replica receives nothing for a while, the server dies, and the replica takes its place.
+    /// The old workers are ended, as the documentation requires.
     async fn promote(
         &mut self,
         chance: &mut fastrand::Rng,

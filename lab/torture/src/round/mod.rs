@@ -1,4 +1,4 @@
-//! A round: a stage, a load, faults, rest, judgement.
+//! A round: environment, load, faults, rest, check.
 
 mod behind;
 mod captured;
@@ -25,56 +25,56 @@ use crate::plan::{Counts, Pace, Processes, RoundPlan};
 use progress::Progress;
 use stage::Stage;
 
-/// What came of a round.
+/// The result of a round.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Round {
-    /// The server's version, in full.
+    /// The full version of the server.
     pub server: String,
-    /// Who carried its jobs.
+    /// The processes that carried its jobs.
     #[serde(default)]
     pub processes: Processes,
-    /// How much there was to do.
+    /// Its load.
     #[serde(default)]
     pub pace: Pace,
-    /// Under hostile settings.
+    /// Whether it had hostile settings.
     #[serde(default)]
     pub hostile: bool,
-    /// On servers with clocks of their own.
+    /// Whether its servers had separate clocks.
     #[serde(default)]
     pub clocked: bool,
-    /// What its chance began with.
+    /// Its seed.
     pub seed: u64,
-    /// How long it took.
+    /// Its duration in seconds.
     pub seconds: f64,
-    /// What was done.
+    /// The injected faults.
     pub faults: Counts,
-    /// What was counted.
+    /// The counts.
     pub load: Load,
-    /// How often each rule was asked.
+    /// How often each rule was checked.
     pub examined: std::collections::BTreeMap<check::Rule, u64>,
-    /// What broke one.
+    /// Violations of rules.
     pub findings: Vec<Finding>,
-    /// What happened although nobody did it: processes that ended by themselves or did not end.
+    /// Events without a fault as cause: processes that ended unexpectedly or did not end.
     pub oddities: Vec<String>,
 }
 
 impl Round {
-    /// Nothing was found.
+    /// Whether there are no findings and no oddities.
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty() && self.oddities.is_empty()
     }
 }
 
-/// Where a round is played, and by whom.
+/// The folder and the program of a round.
 #[derive(Clone, Debug)]
 pub struct Environment {
-    /// Its logs; emptied before.
+    /// The folder of its logs, which is emptied before.
     pub folder: PathBuf,
     /// The program of the workers, which is our own.
     pub program: PathBuf,
 }
 
-/// Plays a round, against a store or with people that may be broken.
+/// Runs a round, against a store or with processes that may be broken.
 pub(crate) async fn play(
     environment: &Environment,
     plan: &RoundPlan,
@@ -144,7 +144,7 @@ pub(crate) async fn play(
     })
 }
 
-/// The faults one after the other, each when the work has gone on a little.
+/// Injects the faults one after the other, each after some progress.
 async fn strike_all(
     stage: &mut Stage,
     environment: &Environment,
@@ -156,7 +156,7 @@ async fn strike_all(
     let log = Log::open(&environment.folder.join("faults.log"))?;
     let (first, patience) = match plan.pace {
         Pace::Busy => (100, 2_000),
-        // Between two faults there is time enough for work that none of them excuses.
+        // Between two faults there is enough time for work that none of them excuses.
         Pace::Idle => (30, 20_000),
     };
     let patience = if plan.clocked { 500 } else { patience };
@@ -164,11 +164,11 @@ async fn strike_all(
     for kind in plan.order(seed) {
         log.append(&stage.strike(kind, &mut chance, progress).await?)?;
         stage.stay(kind).await?;
-        // The next one comes all the same: faults meet recoveries.
+        // The next fault follows even without progress: faults overlap with recoveries.
         let bound = Duration::from_millis(chance.u64(200..patience));
         drop(further(progress, chance.u64(1..40), bound).await);
     }
-    // That work went on behind the last one, the judge will see.
+    // The checker decides whether work continued after the last fault.
     drop(further(progress, plan.jobs, stage::SOON).await);
     stage.heed()
 }

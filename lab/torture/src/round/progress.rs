@@ -1,4 +1,4 @@
-//! How far the workers are, read from what they write.
+//! The progress of the workers, read from their logs.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use crate::history::{Acted, How};
 
-/// Counts, for the one that waits for something to happen.
+/// Counts for tasks that wait for progress.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     committed: AtomicU64,
@@ -21,7 +21,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Reads on until the handle is aborted.
+    /// Follows the logs until the handle is aborted.
     pub(super) fn follow(self: Arc<Self>, folder: PathBuf) -> JoinHandle<anyhow::Result<()>> {
         tokio::spawn(async move {
             let mut read = BTreeMap::new();
@@ -32,24 +32,24 @@ impl Progress {
         })
     }
 
-    /// This many more jobs are to end.
+    /// Adds jobs that must end.
     pub(crate) fn committed(&self, jobs: u64) {
         self.committed.fetch_add(jobs, Ordering::Relaxed);
     }
 
-    /// This job has ended.
+    /// Records that this job has ended.
     pub(super) fn ended_with(&self, key: i64) {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         ended.insert(key);
     }
 
-    /// Jobs that have ended.
+    /// The number of jobs that have ended.
     pub(super) fn ended(&self) -> u64 {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         ended.len() as u64
     }
 
-    /// Jobs that are to end.
+    /// The number of jobs that must still end.
     pub(crate) fn backlog(&self) -> u64 {
         let committed = self.committed.load(Ordering::Relaxed);
         committed.saturating_sub(self.ended())
@@ -68,7 +68,7 @@ impl Progress {
         Ok(())
     }
 
-    /// Takes the whole lines behind this byte, and says how long they are.
+    /// Parses the complete lines after this byte, and returns their length.
     fn take(&self, path: &Path, from: u64) -> anyhow::Result<u64> {
         let mut file = File::open(path).with_context(|| format!("{}", path.display()))?;
         file.seek(SeekFrom::Start(from))?;

@@ -21,29 +21,29 @@ use crate::history::End;
 use crate::load::{JOB, PRODUCERS, QUEUES};
 use crate::plan::{Processes, RoundPlan};
 
-/// Worker processes.
+/// The number of worker processes.
 pub(super) const WORKERS: usize = 3;
-/// The database, and the site of its processes: a promotion gives them new addresses, as a copy
-/// would.
+/// The name of the database, and the site of its processes: a promotion changes their addresses, as
+/// a copy would.
 pub(super) const DATABASE: &str = "torture";
-/// What promotions need of both servers, and captures.
+/// Settings that promotions and captures require of all servers.
 pub(super) const SETTINGS: [(&str, &str); 2] =
     [("wal_keep_size", "512MB"), ("wal_level", "logical")];
-/// For what happens soon.
+/// The limit for short waits.
 pub(super) const SOON: Duration = Duration::from_secs(60);
-/// For everything to end when nobody does harm any more: a worker that hears nothing gives up after
-/// half a minute, what killed its worker waits longer and longer.
+/// The limit for everything to end without further faults: a worker without answers reconnects
+/// after half a minute, and a job that killed its worker is delayed more each time.
 pub(super) const QUIET: Duration = Duration::from_secs(150);
-/// The same where something is broken on purpose, and may never be quiet.
+/// The same limit with a deliberate bug, with which some jobs may never end.
 const QUIET_ENOUGH: Duration = Duration::from_secs(12);
 
 pub(super) struct Stage {
     pub(super) server: PgServer,
     /// One for each worker, then one for each producer.
     pub(super) links: Vec<Proxy>,
-    /// Where they are relays.
+    /// The receivers; `None` in rounds of workers.
     pub(super) behind: Option<Behind>,
-    /// Where the server has its own.
+    /// The server's separate clock, if it has one.
     pub(super) clock: Option<ServerClock>,
     pub(super) copies: Vec<Copied>,
     pub(super) captures: Captures,
@@ -53,19 +53,19 @@ pub(super) struct Stage {
     program: PathBuf,
     misbehavior: Option<Misbehavior>,
     quiet: Duration,
-    /// What nobody did to them.
+    /// Events without a fault as cause.
     pub(super) oddities: Vec<String>,
 }
 
-/// Where worker processes come and go.
+/// A place for one worker process after another.
 struct Place {
     process: Option<Child>,
-    /// How many there were.
+    /// The number of processes that were started.
     starts: u64,
 }
 
 impl Stage {
-    /// A server with an empty store, and workers or relays.
+    /// Creates a server with an empty store, and workers or relays.
     pub(super) async fn set(
         version: PgVersion,
         plan: &RoundPlan,
@@ -134,7 +134,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// Where producers connect to.
+    /// The URLs for producers.
     pub(super) fn urls(&self) -> watch::Receiver<Vec<String>> {
         self.urls.subscribe()
     }
@@ -146,12 +146,12 @@ impl Stage {
         self.urls.send_replace(urls);
     }
 
-    /// A connection of our own, past the proxies.
+    /// Connects directly, without the proxies.
     pub(super) async fn client(&self) -> anyhow::Result<Client> {
         connect(&self.server.url(DATABASE)).await
     }
 
-    /// A worker process in this place.
+    /// Starts a worker process in this place.
     pub(super) fn spawn(&mut self, place: usize) -> anyhow::Result<()> {
         let starts = &mut self.workers[place].starts;
         *starts += 1;
@@ -167,8 +167,8 @@ impl Stage {
         Ok(())
     }
 
-    /// A worker or relay that connects by this address, to the receivers by the links of this
-    /// place.
+    /// The command of a worker or relay that uses this database URL, and the links of this place to
+    /// the receivers.
     pub(super) fn process(&self, place: usize, name: &str, url: &str) -> Command {
         let mut command = Command::new(&self.program);
         match &self.behind {
@@ -191,7 +191,7 @@ impl Stage {
         command
     }
 
-    /// Kills the process in this place. The places stay empty until somebody spawns.
+    /// Kills the process in this place. The place stays empty until `spawn` is called.
     pub(super) fn kill(&mut self, place: usize) -> anyhow::Result<()> {
         if let Some(mut process) = self.workers[place].process.take() {
             process.kill()?;
@@ -199,7 +199,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Holds the process in this place still for so long.
+    /// Pauses the process in this place for this long.
     pub(super) async fn freeze(&mut self, place: usize, time: Duration) -> anyhow::Result<()> {
         let process = self.workers[place].process.as_mut();
         let process = process.context("nobody is in this place")?;
@@ -208,7 +208,7 @@ impl Stage {
         process.resume()
     }
 
-    /// Reads nothing of the log of the process in this place for so long.
+    /// Stops reading the log of the process in this place for this long.
     pub(super) async fn leave_log_unread(
         &self,
         place: usize,
@@ -222,7 +222,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Workers that ended although nobody asked them to are replaced, and remembered.
+    /// Replaces workers that ended unexpectedly, and records them.
     pub(super) fn heed(&mut self) -> anyhow::Result<()> {
         for place in 0..WORKERS {
             let Some(process) = &self.workers[place].process else {
@@ -239,7 +239,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Takes another server, which nobody is connected to yet, and gives the old one back.
+    /// Switches to another server, to which no process is connected yet, and returns the old one.
     pub(super) async fn move_to(&mut self, server: PgServer) -> anyhow::Result<PgServer> {
         self.links = links(&server).await?;
         self.tell_producers();
@@ -247,8 +247,8 @@ impl Stage {
         Ok(std::mem::replace(&mut self.server, server))
     }
 
-    /// Waits until nothing is left to do, and stops the workers in good order; then their receivers
-    /// read to the end.
+    /// Waits until nothing is left to do, and stops the workers in order; then the readers of
+    /// receivers read to the end.
     pub(super) async fn rest(&mut self) -> anyhow::Result<()> {
         for link in &self.links {
             link.restore().await?;
@@ -267,7 +267,7 @@ impl Stage {
             Ok(client.query_one(open, &[]).await?.get::<_, i64>(0) == 0)
         })
         .await;
-        // What is left is found and named by the judge.
+        // The checker finds what is left.
         drop(waited);
         self.heed()?;
         self.end_copies().await?;
@@ -295,17 +295,17 @@ impl Stage {
         }
     }
 
-    /// For what happens soon, unless something is broken on purpose.
+    /// The limit for short waits, unless there is a deliberate bug.
     pub(super) fn soon(&self) -> Duration {
         self.quiet.min(SOON)
     }
 
-    /// Writes down what was captured.
+    /// Records the captured events.
     pub(super) async fn keep_captured(&self, folder: &std::path::Path) -> anyhow::Result<()> {
         self.captures.end(&self.client().await?, folder).await
     }
 
-    /// What the store says in the end.
+    /// The final state of the store.
     pub(super) async fn end(&self) -> anyhow::Result<End> {
         let client = self.client().await?;
         let promised = client.query("SELECT key FROM promise", &[]).await?;
@@ -359,7 +359,7 @@ fn url(link: &Proxy, name: &str) -> String {
     format!("{}?application_name={name}", link.url(DATABASE))
 }
 
-/// The schema, with some texts replaced.
+/// The schema with these edits.
 fn edited(edits: &[(&str, &str)]) -> anyhow::Result<String> {
     posthaste_testkit::edited(&posthaste::migrations_sql(), edits).map_err(anyhow::Error::msg)
 }

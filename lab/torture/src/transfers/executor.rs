@@ -1,4 +1,4 @@
-//! A process that makes transfers, says how each ended, and recovers what others have left behind.
+//! A process that makes transfers, reports the end of each, and recovers those of other processes.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use tokio::time::sleep;
 
 use super::{BETWEEN, GRACE, account, coordinator, some_transfer};
 
-/// Longer than it is held still, or it would wake up, give up what it was waiting for, and never
-/// act on what is past.
+/// The timeout for an answer. Longer than a pause of the process: otherwise it would abandon its
+/// requests when it resumes, and never act on outdated state.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
-/// One transfer in this many is given up by its own process while it is made.
+/// One transfer in this many is abandoned by its own process while it is made.
 const REGRETTED: usize = 16;
 
 /// Options of the executor process.
@@ -45,7 +45,7 @@ pub struct ExecutorOptions {
 /// Makes its transfers, and ends.
 pub async fn execute(options: ExecutorOptions) -> anyhow::Result<()> {
     let coordinator = &coordinator(&options.url, TIME_LIMIT)?;
-    // Its link may be down just now, and a transfer would be given up at once.
+    // Its link may be down at first, and a transfer would be abandoned at once.
     while coordinator.open(&account(0), 0).await.is_err() {
         sleep(Duration::from_millis(50)).await;
     }
@@ -87,18 +87,19 @@ async fn one(
     Ok(say(&format!("ended {at} {told}"))?)
 }
 
-/// What a caller may believe from here on.
+/// What a caller may conclude from the result.
 fn claim(made: &Result<(), Failure>) -> &'static str {
     match made {
         Ok(()) => "finished",
         Err(Failure::RolledBack(_)) => "rolled-back",
-        // Nobody else makes this transfer.
+        // No other process makes this transfer.
         Err(failure) if failure.may_have_moved_by_this_call() => "open",
         Err(_) => "unmoved",
     }
 }
 
-/// A whole line at once: who is killed leaves at most half of the last one.
+/// Writes a complete line at once: a process that is killed leaves at most one incomplete line, at
+/// the end.
 fn say(line: &str) -> std::io::Result<()> {
     std::io::stdout().write_all(format!("{line}\n").as_bytes())
 }

@@ -1,4 +1,4 @@
-//! Whether all is as it must be in the end. No IO and no clock.
+//! Checks the final state. No I/O and no clock.
 
 use std::collections::BTreeMap;
 
@@ -6,33 +6,33 @@ use posthaste_elastic::two_phase::{Document, State, Transaction};
 
 use super::lane::Claim;
 
-/// What broke a rule, in words.
+/// A violation of a rule, in words.
 pub type Finding = String;
 
-/// All that there is in the end.
+/// The complete final state.
 pub(super) struct Ending {
-    /// What each account began with.
+    /// The initial balance of each account.
     pub(super) opened: i64,
     pub(super) accounts: BTreeMap<String, Document>,
-    /// Each transfer, and the state of its transaction, if one was made.
+    /// Each transfer with the state of its transaction, if one was created.
     pub(super) transfers: Vec<(Transaction, Option<State>)>,
     pub(super) claims: Vec<Claim>,
 }
 
-/// What was counted.
+/// The counts of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Transfers that happened.
+    /// Transfers that succeeded.
     pub finished: usize,
-    /// Transfers that did not.
+    /// Transfers that were rolled back.
     pub rolled_back: usize,
-    /// Transfers that nobody wrote down: their executor was killed, or reached nobody.
+    /// Transfers without a record: their executor was killed, or could not connect.
     pub absent: usize,
-    /// What executors said of them.
+    /// Reports of executors.
     pub claims: usize,
 }
 
-/// Counts, and says what broke a rule.
+/// Counts, and returns violations of rules.
 pub(super) fn judge(ending: &Ending) -> (Load, Vec<Finding>) {
     let mut findings = Vec::new();
     let mut load = Load {
@@ -84,7 +84,7 @@ pub(super) fn judge(ending: &Ending) -> (Load, Vec<Finding>) {
     (load, findings)
 }
 
-/// What an executor said must be so.
+/// Returns a finding if the state contradicts the report of an executor.
 fn belied(ending: &Ending, claim: &Claim) -> Option<Finding> {
     let state = ending.transfers.get(claim.at).and_then(|(_, state)| *state);
     let is_so = match claim.said.as_str() {
@@ -101,7 +101,7 @@ fn belied(ending: &Ending, claim: &Claim) -> Option<Finding> {
 mod tests {
     use super::*;
 
-    /// One of five units from a to b, one that was given up, one that was never made.
+    /// One transfer of five units from a to b, one that was rolled back, one that was never made.
     fn well() -> Ending {
         let transfer = |name: &str| Transaction::transfer(name, "a", "b", 5);
         let states = [Some(State::Finished), Some(State::RolledBack), None];

@@ -1,4 +1,4 @@
-//! One executor after the other on one lane of transfers, its link, and what is done to both.
+//! Runs one executor after the other on a lane of transfers, with its link and the faults of both.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -16,11 +16,11 @@ use tokio::time::sleep;
 
 use super::Plan;
 
-/// For an executor to go on, or to end.
+/// The limit for an executor to continue, or to end.
 const SOON: Duration = Duration::from_secs(300);
 
-/// For the others to recover what one was about; they may be stalled or cut off as well. Less than
-/// an executor waits for an answer.
+/// The limit for other executors to recover one's open transfers; they may be stalled or
+/// disconnected as well. Less than an executor waits for an answer.
 const STALLED: Duration = Duration::from_secs(8);
 
 /// What is done to an executor or to its link.
@@ -38,21 +38,21 @@ pub enum Fault {
     Stall,
 }
 
-/// What an executor said of a transfer.
+/// An executor's report of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) at: usize,
     pub(super) said: String,
 }
 
-/// What came of a lane.
+/// The result of a lane.
 #[derive(Debug, Default)]
 pub(super) struct TransferCounts {
     pub(super) claims: Vec<Claim>,
     pub(super) struck: Vec<Fault>,
 }
 
-/// A lane under way.
+/// A running lane.
 #[derive(Debug)]
 pub(super) struct Lane<'p> {
     plan: &'p Plan,
@@ -66,7 +66,7 @@ pub(super) struct Lane<'p> {
 }
 
 impl<'p> Lane<'p> {
-    /// Plays all of it: each fault as soon as the lane is so far.
+    /// Runs the lane, with each fault at its place.
     pub(super) async fn play(
         plan: &'p Plan,
         number: usize,
@@ -103,8 +103,8 @@ impl<'p> Lane<'p> {
         Ok(lane.told)
     }
 
-    /// Waits until a transfer of this lane has ended that is so far: then others are at every one
-    /// of their steps.
+    /// Waits until a transfer of this lane has ended that is at least this far: others are then at
+    /// all of their steps.
     async fn reaches(&mut self, at: usize) -> anyhow::Result<()> {
         loop {
             let line = self.process.line("ended ", SOON).await?;
@@ -139,7 +139,7 @@ impl<'p> Lane<'p> {
             }
             Fault::Stall => {
                 self.process.pause()?;
-                // Whether they did is no matter of safety.
+                // Safety does not depend on whether they did.
                 let _ = eventually(STALLED, "others go on", async || self.is_idle().await).await;
                 self.process.resume()?;
             }
@@ -156,7 +156,7 @@ impl<'p> Lane<'p> {
         Ok(())
     }
 
-    /// Whether nothing is open of what the process is about.
+    /// Whether no transfer that the process has begun is open.
     async fn is_idle(&self) -> anyhow::Result<bool> {
         let said = self.process.stdout();
         let about = |word: &str| -> BTreeSet<usize> {
@@ -173,7 +173,7 @@ impl<'p> Lane<'p> {
         Ok(true)
     }
 
-    /// Takes what a process has said that has ended.
+    /// Reads the output of a process that has ended.
     fn listen(&mut self) {
         for line in self.process.stdout() {
             match parsed(&line) {
@@ -204,8 +204,8 @@ fn spawn(plan: &Plan, program: &Path, link: &Proxy, first: usize) -> anyhow::Res
     Child::spawn(&mut command).context("an executor")
 }
 
-/// What a line says: whether a transfer began or ended, which, and how. The last one of a process
-/// that was killed may be half a line.
+/// Parses a line: whether a transfer began or ended, its number, and the result. The last line of a
+/// process that was killed may be incomplete.
 fn parsed(line: &str) -> Option<(&str, usize, &str)> {
     let mut words = line.split(' ');
     let (what, at) = (words.next()?, words.next()?.parse().ok()?);

@@ -1,9 +1,9 @@
-//! Transfers over accounts in OpenSearch, by processes that are killed, held still and cut off
-//! while they make them; then every account and every transaction is looked at.
+//! Transfers between accounts in OpenSearch, by processes that are killed, paused and disconnected
+//! while they make them; then every account and every transaction is checked.
 //!
-//! Each process has a lane of transfers of its own and recovers what the others leave behind. Who
-//! comes after a process that was killed goes on behind the last transfer that it had begun: what
-//! happened to those under way is for recovery alone.
+//! Each process has a separate lane of transfers and recovers those of other processes. The
+//! successor of a process that was killed continues after the last transfer that it had begun: the
+//! transfers in flight are left to recovery.
 
 mod executor;
 mod judge;
@@ -26,51 +26,52 @@ pub use judge::{Finding, Load};
 pub use lane::Fault;
 use lane::Lane;
 
-/// Where the accounts are.
+/// The index of the accounts.
 pub const ACCOUNTS: &str = "accounts";
-/// Where the transactions are.
+/// The index of the transactions.
 pub const TRANSACTIONS: &str = "transactions";
-/// What an account begins with: transfers of up to [`LARGEST`] soon find too little.
+/// The initial balance of an account: transfers of up to [`LARGEST`] soon lack funds.
 const BALANCE: i64 = 100;
 const LARGEST: i64 = 40;
-/// For recovery to end everything when nobody does harm any more: an attempt that failed puts the
-/// next one off, for longer each time.
+/// The limit for recovery to end everything without further faults: the delay grows after each
+/// failed attempt.
 const QUIET: Duration = Duration::from_secs(300);
 const AT_ONCE: usize = 16;
-/// What nobody has moved for this long is recovered, while its executor may only be held still.
+/// The age at which an unchanged transaction is recovered, although its executor may only be
+/// paused.
 const GRACE: Duration = Duration::from_secs(1);
 const BETWEEN: Duration = Duration::from_millis(300);
-/// The time limit of who only looks.
+/// The timeout of a client that only reads.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is going to be done. The same seed makes the same transfers, and the same faults in the
-/// same order on each lane.
+/// The plan of a run. The same seed gives the same transfers, and the same faults in the same order
+/// on each lane.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What chance begins with.
+    /// The seed.
     pub seed: u64,
-    /// How many transfers.
+    /// The number of transfers.
     pub transfers: usize,
-    /// Over how many accounts.
+    /// The number of accounts.
     pub accounts: usize,
-    /// Processes at once.
+    /// The number of concurrent processes.
     pub executors: usize,
-    /// What each of them has under way.
+    /// The number of transfers that each process has in flight.
     pub at_once: usize,
-    /// What is done to them.
+    /// The number of faults of each kind.
     pub faults: BTreeMap<Fault, usize>,
 }
 
-/// A rule that is left out on the server.
+/// A rule that is removed on the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Broken {
-    /// The script that holds it.
+    /// The script that enforces it.
     script: (&'static str, &'static str),
-    /// What is said there, and what then.
+    /// A passage of the script, and its replacement.
     edit: (&'static str, &'static str),
 }
 
-/// A hold is let in whatever mark it carries.
+/// A hold is accepted with any mark.
 pub const MARKS_IGNORED: Broken = Broken {
     script: (
         "posthaste-two-phase-hold-1",
@@ -82,16 +83,16 @@ pub const MARKS_IGNORED: Broken = Broken {
     ),
 };
 
-/// What came of it.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What was counted.
+    /// The counts.
     pub load: Load,
-    /// What was done to executors.
+    /// The faults of executors.
     pub faults: BTreeMap<Fault, usize>,
-    /// What broke a rule.
+    /// Violations of rules.
     pub findings: Vec<Finding>,
-    /// How long it took.
+    /// The duration in seconds.
     pub seconds: f64,
 }
 
@@ -101,7 +102,7 @@ impl Plan {
         some_transfer(self.seed, self.accounts, at)
     }
 
-    /// Each lane's faults, in their order.
+    /// The faults of each lane, in their order.
     fn of_lanes(&self) -> Vec<Vec<Fault>> {
         let all = self.faults.iter();
         let mut order: Vec<Fault> = all
@@ -116,7 +117,7 @@ impl Plan {
     }
 }
 
-/// By the seed and its number alone, so that every process knows each of them.
+/// Depends only on the seed and its number, so that every process knows each transfer.
 fn some_transfer(seed: u64, accounts: usize, at: usize) -> anyhow::Result<Transaction> {
     let mut chance = fastrand::Rng::with_seed(seed.wrapping_add(at as u64));
     let from = chance.usize(0..accounts);
@@ -134,7 +135,7 @@ fn account(at: usize) -> String {
     format!("a{at}")
 }
 
-/// A coordinator of one of the two sides: past the proxies, or through one.
+/// A coordinator at this URL: directly, or through a proxy.
 fn coordinator(url: &str, time_limit: Duration) -> anyhow::Result<Coordinator> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = Client::new(reqwest::Client::builder().no_proxy(), url)?;
@@ -142,8 +143,8 @@ fn coordinator(url: &str, time_limit: Duration) -> anyhow::Result<Coordinator> {
     Ok(Coordinator::new(client, ACCOUNTS, TRANSACTIONS))
 }
 
-/// Plays it on the server at this port, which must have neither index, with this program's
-/// [`execute`]. Where a rule is left out, findings are what is expected.
+/// Runs the plan on the server at this port, which must have neither index, with this program's
+/// [`execute`]. If a rule is removed, findings are expected.
 pub async fn play(
     plan: &Plan,
     port: u16,
@@ -162,7 +163,7 @@ pub async fn play(
     let lanes = plan.of_lanes().into_iter().enumerate();
     let lanes =
         lanes.map(|(number, faults)| Lane::play(plan, number, faults, (&ours, port), program));
-    // Also while all of them are held still.
+    // Recovers also while all executors are paused.
     let told = tokio::select! {
         told = try_join_all(lanes) => told?,
         () = ours.recover_always(GRACE, BETWEEN) => Vec::new(),
@@ -194,7 +195,7 @@ async fn break_rule(ours: &Coordinator, broken: Broken) -> anyhow::Result<()> {
     Ok(ours.client().put_script(id, &edited).await?)
 }
 
-/// Until nothing is open any more.
+/// Recovers until no transaction is open.
 async fn recover(ours: &Coordinator) -> anyhow::Result<()> {
     eventually(QUIET, "recovery ends all transactions", async || {
         ours.client().refresh(TRANSACTIONS).await?;

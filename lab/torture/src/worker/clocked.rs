@@ -1,5 +1,5 @@
-//! What a worker does beside a server that has a clock of its own: it asks what the time is there,
-//! and runs the ticks of a periodic job.
+//! A worker of a server with a separate clock: it reads the server's time, and runs the ticks of a
+//! periodic job.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::history::log::Log;
 use crate::history::{Moment, Tick, now};
 use crate::load::{QUEUES, TICK};
 
-/// Each minute, and all that a step has passed over: the newest thousand.
+/// Each minute, and the newest thousand that a step has skipped.
 const EACH_MINUTE: &str = "* * * * *";
 
-/// The time by the server's clock. A clock that was turned in between is as good as one that is
-/// turned a moment later.
+/// The time by the server's clock. A change of the clock during this call is equivalent to one
+/// shortly afterwards.
 pub(super) fn time_there(clock: Option<&Path>) -> anyhow::Result<Moment> {
     let Some(clock) = clock else {
         return Ok(now());
@@ -66,7 +66,7 @@ impl Ticks {
     }
 }
 
-/// Beside the clock.
+/// The log is in the folder of the clock's file.
 fn log_of(clock: &Path, worker: &str) -> PathBuf {
     clock.with_file_name(format!("t-{worker}.log"))
 }

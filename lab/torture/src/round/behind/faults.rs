@@ -1,4 +1,4 @@
-//! What is done to relays, to their links and to the servers behind them.
+//! The faults of relays, of their links and of the receivers' servers.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::history::{Kind, Moment};
 use crate::round::faults::Struck;
 use crate::round::stage::WORKERS;
 
-/// How long a relay may still wait for what a half open connection has swallowed.
+/// How long a relay may wait for data that a half-open connection has lost, in microseconds.
 const SILENCE: Moment = 6_000_000;
 
 impl Behind {
@@ -67,7 +67,7 @@ impl Behind {
         Ok(struck)
     }
 
-    /// Half of those that were half open are told so later; the others never are.
+    /// Half of the half-open connections are reset later; the others never are.
     async fn half_open(&self, chance: &mut fastrand::Rng) -> anyhow::Result<Struck> {
         let (link, struck) = self.link(chance);
         link.half_open();

@@ -1,5 +1,5 @@
-//! What stands behind relays: the servers of receivers, a link from each relay to each of them, and
-//! a reader of each queue.
+//! The receivers of relays: their servers, a link from each relay to each of them, and a reader of
+//! each queue.
 
 mod faults;
 mod rabbitmq;
@@ -23,7 +23,7 @@ use rabbitmq::Queue;
 use reader::Readers;
 use redis::{List, Shape};
 
-/// With which Redis keeps what it has answered for when it is killed.
+/// Settings with which Redis keeps acknowledged data when it is killed.
 const KEEPS: [(&str, &str); 2] = [("appendonly", "yes"), ("appendfsync", "everysec")];
 /// RabbitMQ's virtual host.
 const VHOST: &str = "torture";
@@ -32,14 +32,14 @@ pub(super) struct Behind {
     kept: Redis,
     forgetful: Redis,
     rabbitmq: RabbitMq,
-    /// Of each relay, in the order of the servers.
+    /// The links of each relay, in the order of the servers.
     links: Vec<[Proxy; 3]>,
     readers: Readers,
 }
 
 impl Behind {
-    /// Servers, and readers that write into this folder; one of them confirms what it reads through
-    /// this client.
+    /// Starts the servers, and readers that write into this folder; one of them confirms through
+    /// this client what it reads.
     pub(super) async fn set(
         folder: &Path,
         progress: &Arc<Progress>,
@@ -51,7 +51,7 @@ impl Behind {
         })?;
         let url = block_in_place(|| rabbitmq.url(VHOST))?;
         let queue = Queue::declare(url).await?;
-        // A queue that a kill takes along would be no fault of the relay.
+        // A queue that is lost in a kill would not be the relay's fault.
         block_in_place(|| rabbitmq.keep_declarations())?;
         let mut links = Vec::new();
         for _ in 0..WORKERS {
@@ -77,7 +77,7 @@ impl Behind {
         })
     }
 
-    /// What a relay in this place is told.
+    /// Adds the options of a relay in this place.
     pub(super) fn tell(&self, place: usize, command: &mut Command) {
         let [kept, forgetful, rabbitmq] = &self.links[place];
         for (option, url) in [
@@ -92,7 +92,7 @@ impl Behind {
         }
     }
 
-    /// All links are whole again.
+    /// Restores all links.
     pub(super) async fn restore(&self) -> anyhow::Result<()> {
         for link in self.links.iter().flatten() {
             link.restore().await?;
@@ -101,7 +101,7 @@ impl Behind {
         Ok(())
     }
 
-    /// Reads to the end, when nobody sends any more.
+    /// Reads all queues to their ends, after all relays have stopped.
     pub(super) async fn finish(&mut self) -> anyhow::Result<()> {
         self.readers.finish().await
     }

@@ -1,5 +1,5 @@
-//! A queue of RabbitMQ, whose consumer acknowledges nothing: whenever it comes again, all is given
-//! to it again in its order.
+//! A queue of RabbitMQ whose consumer acknowledges nothing: after each reconnect it gets all
+//! messages again in their order.
 
 use std::time::Duration;
 
@@ -15,35 +15,35 @@ use super::reader::{Source, arrived, payload, unpacked};
 use crate::history::Arrived;
 use crate::relay::{JOB, RABBITMQ_QUEUE, RELAY};
 
-/// A server that does not answer for this long is asked again.
+/// The timeout for an answer of the server, after which it is asked again.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// When nothing has come for this long, nothing has come.
+/// Without a message for this long, the consumer has received everything.
 const MOMENT: Duration = Duration::from_millis(50);
-/// This many are read at a time.
+/// The number of messages that are read at a time.
 const MANY: usize = 200;
-/// The id of what the reader itself puts behind all others.
+/// The ID of the reader's own last message.
 const END: &str = "the end";
 
 pub(super) struct Queue {
     url: String,
     open: Option<Open>,
-    /// Ids of all that was read, in their order.
+    /// The IDs of all messages that were read, in their order.
     read: Vec<String>,
     has_marked: bool,
     is_over: bool,
 }
 
-/// A consumer, from the beginning of the queue on.
+/// A consumer from the beginning of the queue.
 struct Open {
     _connection: Connection,
     channel: Channel,
     consumer: Consumer,
-    /// How many it was given.
+    /// The number of messages that it has received.
     at: usize,
 }
 
 impl Queue {
-    /// A durable queue.
+    /// Declares a durable queue.
     pub(super) async fn declare(url: String) -> anyhow::Result<Self> {
         let (_connection, channel) = connect(&url).await?;
         let options = QueueDeclareOptions {
@@ -68,7 +68,7 @@ impl Queue {
         self.open.as_mut().context("a consumer")
     }
 
-    /// What was given since, up to this many; nothing from a server that is away.
+    /// Returns messages since the last call, up to this many; `None` if the server is unavailable.
     async fn more(&mut self) -> anyhow::Result<Option<Vec<Arrived>>> {
         let mut all = Vec::new();
         while all.len() < MANY && !self.is_over {
@@ -101,7 +101,7 @@ impl Queue {
         Ok(Some(all))
     }
 
-    /// Puts the end behind all that there is, once or, where the answer was lost, twice.
+    /// Publishes the end mark after all messages, once or, if the answer was lost, twice.
     async fn mark(&mut self) -> anyhow::Result<()> {
         if self.has_marked {
             return Ok(());
@@ -126,7 +126,7 @@ impl Source for Queue {
             return Ok(None);
         }
         let more = self.more().await?;
-        // Only the end tells that nothing is behind what was given.
+        // Only the end mark proves that no message follows.
         Ok(more.filter(|more| !is_last || self.is_over || !more.is_empty()))
     }
 }

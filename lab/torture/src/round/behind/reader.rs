@@ -1,5 +1,5 @@
-//! Readers of receivers' queues: they take nothing out, so that each message that ever came is
-//! there once for each time that it came.
+//! Readers of receivers' queues. They remove nothing, so that each message is in the queue once for
+//! each time that it arrived.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,24 +16,24 @@ use crate::history::{Arrived, now};
 use crate::relay::TEXT;
 use crate::round::progress::Progress;
 
-/// How long is read after the last message was sent.
+/// The limit for reading after the last message was sent.
 const ENOUGH: Duration = Duration::from_secs(60);
 
 /// A receiver's queue.
 pub(super) trait Source: Send + 'static {
-    /// How long to wait between two looks.
+    /// Time between two reads.
     const PAUSE: Duration;
 
-    /// What came since the last look, in its order; nothing: its server does not answer, and is
-    /// asked again. An error: what is there cannot be. The last look is the one at which nobody
-    /// sends any more and nothing has come.
+    /// Returns the messages since the last read, in their order; `None` if its server does not
+    /// answer and must be asked again. Fails if the content of the queue is impossible. The last
+    /// read is the one that finds nothing after all senders have stopped.
     fn look(
         &mut self,
         is_last: bool,
     ) -> impl Future<Output = anyhow::Result<Option<Vec<Arrived>>>> + Send;
 }
 
-/// Readers at work.
+/// The running readers.
 pub(super) struct Readers {
     progress: Arc<Progress>,
     stop: CancellationToken,
@@ -49,14 +49,14 @@ impl Readers {
         }
     }
 
-    /// Reads this one from now on, and confirms what was read where there is a client.
+    /// Reads this source from now on, and confirms what was read if there is a client.
     pub(super) fn read(&mut self, source: impl Source, log: Log, confirms: Option<Client>) {
         let (progress, stop) = (Arc::clone(&self.progress), self.stop.clone());
         self.tasks
             .spawn(async move { read(source, &log, confirms.as_ref(), &progress, &stop).await });
     }
 
-    /// Ends them all at the ends of their queues.
+    /// Ends all readers at the ends of their queues.
     pub(super) async fn finish(&mut self) -> anyhow::Result<()> {
         self.stop.cancel();
         while let Some(ended) = self.tasks.join_next().await {
@@ -75,7 +75,7 @@ async fn read<S: Source>(
 ) -> anyhow::Result<()> {
     let mut last: Option<Instant> = None;
     loop {
-        // Before the look: what was sent before the stop is seen by it.
+        // Before the read, which therefore includes everything that was sent before the stop.
         let is_last = stop.is_cancelled();
         let since = is_last.then(|| *last.get_or_insert_with(Instant::now));
         match source.look(is_last).await? {
@@ -99,13 +99,13 @@ async fn read<S: Source>(
     }
 }
 
-/// A payload as it arrived: JSON, or else a text.
+/// A payload as it arrived: JSON, or otherwise text.
 pub(super) fn payload(bytes: &[u8]) -> Value {
     let text = || String::from_utf8_lossy(bytes).into_owned().into();
     serde_json::from_slice(bytes).unwrap_or_else(|_| text())
 }
 
-/// The arguments: those of a payload that is no JSON stand behind the text that makes it none.
+/// The arguments; those of a payload that is not JSON follow the prefix that makes it invalid.
 pub(super) fn unpacked(payload: Value) -> anyhow::Result<Value> {
     let Value::String(text) = payload else {
         return Ok(payload);
@@ -114,7 +114,7 @@ pub(super) fn unpacked(payload: Value) -> anyhow::Result<Value> {
     Ok(serde_json::from_str(args)?)
 }
 
-/// A message, by what its relay wrote beside its arguments.
+/// Creates an arrival from the values that its relay wrote with its arguments.
 pub(super) fn arrived(
     args: Value,
     delivery: &str,

@@ -1,4 +1,4 @@
-//! Lists of Redis, as Sidekiq and asynq have them.
+//! Lists in Redis, in the formats of Sidekiq and asynq.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,30 +13,30 @@ use super::reader::{Source, arrived, payload, unpacked};
 use crate::history::Arrived;
 use crate::relay::{JOB, RELAY};
 
-/// What lives in the list.
+/// The content of the list.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Shape {
     /// Jobs, as JSON.
     Sidekiq,
-    /// Ids of tasks, which lie beside the list.
+    /// IDs of tasks, which are stored outside the list.
     Asynq,
 }
 
-/// A list that only grows, until Redis forgets it.
+/// A list that only grows, until Redis loses its data.
 pub(super) struct List {
     shape: Shape,
     queue: &'static str,
     client: Client,
     connection: Option<MultiplexedConnection>,
     script: Script,
-    /// Which of its lives was read last.
+    /// The epoch that was read last.
     life: String,
     lives: u64,
-    /// How much of it was read.
+    /// The number of elements that were read.
     read: usize,
 }
 
-/// What is read of an asynq task.
+/// The fields of an asynq task that are read.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Task {
     #[prost(bytes = "vec", tag = "2")]
@@ -74,9 +74,8 @@ impl List {
         Ok(self.connection.insert(connected.await?).clone())
     }
 
-    /// What lies beyond what was read. The one that finds a list without the mark of its life marks
-    /// it, and reads it from the beginning: nobody else does, so that an answer that is lost costs
-    /// nothing.
+    /// Returns the elements after those that were read. A list without the mark of its epoch is
+    /// marked and read from the beginning: there is no other reader, so a lost answer does no harm.
     async fn beyond(&mut self) -> anyhow::Result<Vec<Vec<u8>>> {
         let mut connection = self.connection().await?;
         let (list, bodies) = match self.shape {
@@ -121,7 +120,7 @@ impl List {
 }
 
 impl Source for List {
-    /// Long enough for Redis to forget what was not seen.
+    /// Long enough for Redis to lose messages that were not seen.
     const PAUSE: Duration = Duration::from_millis(100);
 
     async fn look(&mut self, _is_last: bool) -> anyhow::Result<Option<Vec<Arrived>>> {

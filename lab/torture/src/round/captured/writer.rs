@@ -1,4 +1,4 @@
-//! Writers of the outbox: transactions of some rows each, of which some roll back.
+//! Writers of the outbox: transactions of a few rows each, of which some roll back.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,12 +15,12 @@ use super::lsn;
 use crate::history::{APART, OutboxRow};
 
 const WRITERS: i64 = 2;
-/// A writer that hears nothing for so long gives its connection up.
+/// The timeout of a writer, after which it closes its connection.
 const PATIENCE: Duration = Duration::from_secs(2);
 const INSERT: &str = "INSERT INTO public.outbox (key, payload) VALUES ($1, $2)";
 const LOG_END: &str = "SELECT pg_catalog.pg_current_wal_insert_lsn()::text";
 
-/// Where the log ended soon after the commit of each row.
+/// The end of the log soon after the commit of each row.
 type Answered = Arc<Mutex<HashMap<i64, u64>>>;
 
 pub(super) struct Writers {
@@ -55,13 +55,13 @@ impl Writers {
         self.url.send_replace(url.to_owned());
     }
 
-    /// Ends them when their transactions have ended.
+    /// Stops the writers after their current transactions.
     pub(super) async fn stop(&mut self) {
         self.is_over.send_replace(true);
         while self.tasks.join_next().await.is_some() {}
     }
 
-    /// One more row, of nobody.
+    /// Writes one more row, which belongs to no writer.
     pub(super) async fn write_last(&self, client: &Client) -> anyhow::Result<()> {
         let key = WRITERS * APART;
         let payload = json!({ "key": key }).to_string();
@@ -69,7 +69,7 @@ impl Writers {
         Ok(())
     }
 
-    /// The rows that are in the table.
+    /// The rows of the table.
     pub(super) async fn rows(&self, client: &Client) -> anyhow::Result<Vec<OutboxRow>> {
         let rows = "SELECT key, at::text FROM public.outbox ORDER BY key";
         let rows = client.query(rows, &[]).await?;
@@ -100,7 +100,7 @@ impl Writer {
         while !*self.is_over.borrow() {
             let url = self.url.borrow().clone();
             if let Ok(Ok(mut client)) = timeout(PATIENCE, connect(&url)).await {
-                // A server that dies, and one that is followed by another, end it.
+                // Ends when the server dies, or when another takes over.
                 while !*self.is_over.borrow() && *self.url.borrow() == url {
                     let written = timeout(PATIENCE, self.write(&mut client)).await;
                     if !matches!(written, Ok(Ok(()))) {
@@ -123,7 +123,7 @@ impl Writer {
         let mut keys = Vec::new();
         for _ in 0..fastrand::u32(1..5) {
             let key = self.next;
-            // Also where nobody knows whether it was committed.
+            // Also if the result of the COMMIT is unknown.
             self.next += 1;
             let payload = json!({ "key": key, "chance": fastrand::u32(..) }).to_string();
             tx.execute(INSERT, &[&key, &payload]).await?;
