@@ -1,5 +1,5 @@
-//! This program once more, as a process that does one thing, so that its memory is that of nothing
-//! else.
+//! Runs this program as a separate process for a single task, so that its memory is that of the
+//! task alone.
 
 use anyhow::{Context, Result, ensure};
 use serde::de::DeserializeOwned;
@@ -8,8 +8,8 @@ use tokio::process::Command;
 use crate::database::Database;
 use crate::taint::{ProcessorUse, Watch};
 
-/// Has a process of its own do this to a database; what it printed, and what the machine used
-/// meanwhile.
+/// Runs a separate process on a database. Returns its output, and the CPU time that the machine
+/// used in that time.
 pub(crate) async fn run<T: DeserializeOwned>(
     database: &Database,
     arguments: &[String],
@@ -17,7 +17,7 @@ pub(crate) async fn run<T: DeserializeOwned>(
     let watch = Watch::begin()?;
     let output = Command::new(std::env::current_exe()?)
         .args(arguments)
-        // The password stays out of the process list.
+        // The password must not appear in the process list.
         .env("POSTHASTE_BENCH_URL", database.url())
         .kill_on_drop(true)
         .output()

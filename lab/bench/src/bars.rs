@@ -1,4 +1,4 @@
-//! The bars, one file each. A bar knows its contestants, plays its rounds and judges its
+//! The bars, one file each. A bar knows its contestants, runs its rounds and judges its
 //! requirements.
 
 mod about;
@@ -50,7 +50,7 @@ pub(crate) const ORDER: [&str; 18] = [
     "audit",
 ];
 
-/// Measures one bar; what went wrong becomes part of it.
+/// Measures one bar; an error becomes a part of it.
 pub(crate) async fn measure(bench: &Bench<'_>, name: &str) -> Bar {
     let rounds = match name {
         "paused" => paused::ROUNDS,

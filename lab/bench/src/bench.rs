@@ -1,5 +1,4 @@
-//! One measuring run: the server, the bars in their order, and the report that grows with each of
-//! them.
+//! One run: the server, the bars in their order, and the report that grows with each of them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,8 +22,7 @@ pub(crate) struct Bench<'a> {
     pub(crate) plan: Plan,
 }
 
-/// Measures the bars that were asked for and writes the report; a bar that fails does not stop the
-/// others.
+/// Measures the requested bars and writes the report; a bar that fails does not stop the others.
 pub(crate) async fn run(server: &PgServer, options: &RunOptions) -> Result<()> {
     let bench = Bench {
         server,
@@ -62,7 +60,7 @@ pub(crate) async fn opening(server: &PgServer, quick: bool) -> Result<Report> {
     for row in client.query(instruments.get("settings")?, &[]).await? {
         settings.insert(row.get(0), row.get(1));
     }
-    // A random port says nothing about a figure.
+    // The port is random and has no influence on the figures.
     settings.remove("port");
     let version = client
         .query_one(instruments.get("version")?, &[])
@@ -85,7 +83,7 @@ pub(crate) async fn opening(server: &PgServer, quick: bool) -> Result<Report> {
     })
 }
 
-/// The commit that was measured, marked where the working tree differs from it.
+/// The measured commit, marked if the working tree differs from it.
 fn revision() -> Option<String> {
     let git = |arguments: &[&str]| {
         let output = std::process::Command::new("git")

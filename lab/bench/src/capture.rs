@@ -1,5 +1,5 @@
-//! `capture`: captures of posthaste, each in a separate process, beside Debezium's engine and
-//! posthaste's outbox, on one server that logs enough to be decoded.
+//! `capture`: captures of posthaste, each in a separate process, compared with Debezium's engine
+//! and posthaste's outbox, on one server whose WAL can be decoded.
 
 mod backlog;
 mod captor;
@@ -36,7 +36,7 @@ pub(crate) const ROWS: [&str; 6] = [
     "capture-pinned",
 ];
 
-/// Measures the rows that were asked for and writes the report.
+/// Measures the requested rows and writes the report.
 pub(crate) async fn run(options: &CaptureOptions) -> Result<()> {
     let parent = options.data_parent.clone();
     let parent = parent.unwrap_or_else(std::env::temp_dir);
@@ -67,7 +67,7 @@ pub(crate) async fn run(options: &CaptureOptions) -> Result<()> {
     Ok(())
 }
 
-/// Measures one row; what went wrong becomes part of it.
+/// Measures one row; an error becomes a part of it.
 async fn measure(ground: &Ground<'_>, row: &str, sizes: Sizes) -> Bar {
     let rounds = match row {
         "capture-backlog" | "capture-300" => sizes.rounds,

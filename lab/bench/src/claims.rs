@@ -1,9 +1,9 @@
-//! How long claims took, by the server's own clock.
+//! The duration of claims, by the server's clock.
 //!
 //! The worker under test is the real one, so the bench does not time its calls from inside: its
-//! sessions log every statement with its duration, and this module reads the claims back out of the
-//! server's log. Which of them found jobs is told by the transaction's id beside it: a claim that
-//! writes no row is given none.
+//! sessions log every statement with its duration, and this module reads the claims from the
+//! server's log. The transaction ID in the log shows which of them found jobs: a claim that writes
+//! no row has none.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
@@ -14,10 +14,10 @@ use anyhow::{Context, Result};
 /// The name of the sessions whose statements are logged.
 pub(crate) const LOGGED_SESSION: &str = "posthaste-bench-logged";
 
-/// Session settings that make the server log each statement's duration.
+/// Session settings with which the server logs each statement's duration.
 pub(crate) const LOGGING_OPTIONS: &str = "-c log_min_duration_statement=0";
 
-/// What every claim's text contains.
+/// A part of the text of every claim.
 const CLAIM: &str = "posthaste.claim(";
 
 /// One call of the claim function.
@@ -26,11 +26,11 @@ pub(crate) struct Claim {
     /// Seconds since the epoch.
     pub(crate) at: f64,
     pub(crate) milliseconds: f64,
-    /// Whether it wrote a claim, and so had an id for its transaction.
+    /// Whether it wrote a claim, and therefore its transaction had an ID.
     pub(crate) found: bool,
 }
 
-/// A place in the server's log.
+/// A position in the server's log.
 #[derive(Debug)]
 pub(crate) struct LogMark {
     path: PathBuf,
@@ -38,7 +38,7 @@ pub(crate) struct LogMark {
 }
 
 impl LogMark {
-    /// The log's present end.
+    /// The current end of the log.
     pub(crate) fn here(path: &Path) -> Result<Self> {
         let offset = std::fs::metadata(path)
             .with_context(|| format!("no log at {}", path.display()))?
@@ -49,7 +49,7 @@ impl LogMark {
         })
     }
 
-    /// All claims logged since.
+    /// All claims that were logged since.
     pub(crate) fn claims_since(&self) -> Result<Vec<Claim>> {
         let mut file = File::open(&self.path)?;
         file.seek(SeekFrom::Start(self.offset))?;
@@ -57,7 +57,7 @@ impl LogMark {
     }
 }
 
-/// Reads the claims of a log that still grows.
+/// Reads the claims of a growing log.
 #[derive(Debug)]
 pub(crate) struct LogReader {
     file: File,
@@ -65,7 +65,7 @@ pub(crate) struct LogReader {
 }
 
 impl LogReader {
-    /// From the log's present end.
+    /// Begins at the current end of the log.
     pub(crate) fn at_end(path: &Path) -> Result<Self> {
         let mut file = File::open(path).with_context(|| format!("no log at {}", path.display()))?;
         file.seek(SeekFrom::End(0))?;
@@ -75,8 +75,8 @@ impl LogReader {
         })
     }
 
-    /// The claims that were logged since the last call. The log's last entry is left for the next
-    /// one, because more lines of it may follow.
+    /// Returns the claims that were logged since the last call. The log's last entry is left for
+    /// the next call, because more lines of it may follow.
     pub(crate) fn read(&mut self) -> Result<Vec<Claim>> {
         self.file.read_to_end(&mut self.rest)?;
         let end = last_entry(&self.rest);
@@ -85,14 +85,14 @@ impl LogReader {
     }
 }
 
-/// Where the last entry of a log begins.
+/// The position of the last entry of a log.
 fn last_entry(log: &[u8]) -> usize {
     let mut starts = log.windows(2).enumerate().rev();
     let found = starts.find(|(_, pair)| pair[0] == b'\n' && pair[1] != b'\t');
     found.map_or(0, |(at, _)| at + 1)
 }
 
-/// How long each of them took.
+/// The duration of each claim in milliseconds.
 pub(crate) fn milliseconds(claims: &[Claim]) -> Vec<f64> {
     claims.iter().map(|claim| claim.milliseconds).collect()
 }
@@ -105,7 +105,7 @@ pub(crate) fn slowest(mut claims: Vec<Claim>, count: usize) -> Vec<Claim> {
     claims
 }
 
-/// How long claims took, in each of `parts` equal spans of time.
+/// The durations of claims in each of `parts` equal periods.
 pub(crate) fn by_time(claims: &[Claim], parts: usize) -> Vec<Vec<f64>> {
     let (Some(first), Some(last)) = (claims.first(), claims.last()) else {
         return vec![Vec::new(); parts];
@@ -127,7 +127,7 @@ fn claims(log: impl BufRead) -> Result<Vec<Claim>> {
     for line in log.split(b'\n') {
         let line = line?;
         let text = String::from_utf8_lossy(&line);
-        // A statement of several lines goes on in lines that begin with a tab.
+        // Further lines of a statement begin with a tab.
         if !text.starts_with('\t') {
             pending = execution(&text);
         }
@@ -138,8 +138,8 @@ fn claims(log: impl BufRead) -> Result<Vec<Claim>> {
     Ok(found)
 }
 
-/// The claim of a line such as `1700000000.123 name 765 LOG:  duration: 0.345 ms  execute s1:
-/// SELECT`. Parsing and binding are logged as well and are left out.
+/// Parses the claim of a line such as `1700000000.123 name 765 LOG:  duration: 0.345 ms  execute
+/// s1: SELECT`. Parsing and binding are logged too and are ignored.
 fn execution(line: &str) -> Option<Claim> {
     let (at, rest) = line.split_once(' ')?;
     let rest = rest.strip_prefix(LOGGED_SESSION)?.strip_prefix(' ')?;

@@ -1,36 +1,36 @@
-//! One clock for producers and handlers, which live in one process.
+//! A clock that producers and handlers share, which run in one process.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Microseconds since the clock was made.
+/// Microseconds since the creation of the clock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock(Instant, SystemTime);
 
 impl Clock {
-    /// A clock that begins now.
+    /// Creates a clock that begins now.
     pub(crate) fn start() -> Self {
         Self(Instant::now(), SystemTime::now())
     }
 
-    /// Microseconds since the beginning.
+    /// Microseconds since its creation.
     pub(crate) fn now(self) -> u64 {
         u64::try_from(self.0.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// Seconds since the epoch when it shows `micros`, as a server on the same machine counts them.
+    /// The seconds since the epoch at `micros`, by the clock of a server on the same machine.
     pub(crate) fn epoch_seconds(self, micros: u64) -> f64 {
         let made = self.1.duration_since(UNIX_EPOCH).unwrap_or_default();
         made.as_secs_f64() + micros as f64 / 1e6
     }
 }
 
-/// When which job was seen, by the number in its arguments.
+/// The times at which jobs were seen, by the numbers in their arguments.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sightings(Arc<Mutex<Vec<(u64, u64)>>>);
 
 impl Sightings {
-    /// Notes that job `number` was seen at `at`.
+    /// Records that job `number` was seen at `at`.
     pub(crate) fn note(&self, number: u64, at: u64) {
         self.0
             .lock()
@@ -38,7 +38,7 @@ impl Sightings {
             .push((number, at));
     }
 
-    /// All sightings so far, in their order.
+    /// All sightings until now, in their order.
     pub(crate) fn all(&self) -> Vec<(u64, u64)> {
         self.0
             .lock()
@@ -46,9 +46,9 @@ impl Sightings {
             .clone()
     }
 
-    /// Milliseconds from each sighting in `earlier` to the one of the same job here, in the order
-    /// of the numbers. A job that was seen here first has waited for nothing: zero. Jobs seen only
-    /// once are left out.
+    /// The milliseconds from each sighting in `earlier` to that of the same job here, in the order
+    /// of the numbers. A job that was seen here first has not waited: zero. Jobs seen only once are
+    /// left out.
     pub(crate) fn milliseconds_since(&self, earlier: &Self) -> Vec<f64> {
         let began: std::collections::BTreeMap<u64, u64> = earlier.all().into_iter().collect();
         let mut ended = self.all();

@@ -1,7 +1,7 @@
-//! One fresh database per run, and sessions in it.
+//! A new database for each run, and its sessions.
 //!
-//! A run never meets what an earlier one left behind: the database is dropped, which also writes a
-//! checkpoint, and made again before anything is loaded.
+//! A run never sees data of an earlier one: the database is dropped, which also writes a
+//! checkpoint, and created again before anything is loaded.
 
 use std::time::Duration;
 
@@ -11,32 +11,33 @@ use tokio_postgres::{Client, Config, NoTls};
 
 use crate::statements::Statements;
 
-/// The only name a database of the bench has; `locking/instruments.sql` spells it too.
+/// The name of every database of the bench; `locking/instruments.sql` contains it too.
 const NAME: &str = "bench";
 
-/// The statements with which the bench looks at the server.
+/// The statements with which the bench observes the server.
 pub(crate) fn instruments() -> Statements {
     Statements::parse(include_str!("../locking/instruments.sql"))
 }
 
-/// A fresh database.
+/// A new database.
 #[derive(Debug, Clone)]
 pub(crate) struct Database {
     config: Config,
     url: String,
 }
 
-/// How a session of the bench behaves.
+/// The kind of a session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Session {
-    /// Commits wait for the disk: acknowledgements, enqueues, everything that somebody relies on.
+    /// Commits wait for the disk: acknowledgements, enqueues and everything else that must be
+    /// durable.
     Durable,
-    /// Commits return at once: claims, which are only made again when they are lost.
+    /// Commits return at once: claims, which are simply repeated if they are lost.
     Hasty,
 }
 
 impl Database {
-    /// Drops what the last run left and makes an empty database.
+    /// Drops the database of the last run and creates an empty one.
     pub(crate) async fn fresh(server: &PgServer) -> Result<Self> {
         let instruments = instruments();
         let maintenance = connect(&server.url("postgres").parse()?).await?;
@@ -52,7 +53,7 @@ impl Database {
         Self::named(&server.url(NAME))
     }
 
-    /// An existing database by its address.
+    /// An existing database by its URL.
     pub(crate) fn named(url: &str) -> Result<Self> {
         let mut config: Config = url
             .parse()
@@ -66,7 +67,7 @@ impl Database {
         })
     }
 
-    /// Its address, for processes that the bench starts.
+    /// Its URL, for processes that the bench starts.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
@@ -78,18 +79,18 @@ impl Database {
             .context("the address names no database")
     }
 
-    /// The way in, for pools.
+    /// The connection settings, for pools.
     pub(crate) fn config(&self) -> &Config {
         &self.config
     }
 
-    /// A session that waits for the disk.
+    /// Opens a session that waits for the disk.
     pub(crate) async fn connect(&self) -> Result<Client> {
         self.session(Session::Durable).await
     }
 
-    /// A session of one kind. Plans are fixed to the claim's index for all rivals alike, because a
-    /// plan made on an empty table would otherwise decide a run.
+    /// Opens a session of one kind. All rivals are forced to use the claim's index, because
+    /// otherwise a plan made on an empty table would decide a run.
     pub(crate) async fn session(&self, session: Session) -> Result<Client> {
         let mut config = self.config.clone();
         config.options(match session {
@@ -108,7 +109,8 @@ async fn connect(config: &Config) -> Result<Client> {
         .await
         .context("cannot connect to the private server")?;
     tokio::spawn(async move {
-        // The client that loses its connection reports the loss; nobody is left to tell it to here.
+        // The client that loses its connection reports the loss; here there is no caller to report
+        // it to.
         let _ = connection.await;
     });
     Ok(client)

@@ -1,4 +1,4 @@
-//! What each bar measures, in the words of the page.
+//! Descriptions of the bars for the page.
 
 /// The heading of a bar on the page.
 pub(super) fn title(name: &str) -> &'static str {
@@ -25,7 +25,7 @@ pub(super) fn title(name: &str) -> &'static str {
     }
 }
 
-/// What is measured and how, in a few sentences.
+/// What a bar measures and how, in a few sentences.
 pub(crate) fn about(name: &str) -> &'static str {
     match name {
         "drain" => {
@@ -111,8 +111,7 @@ pub(crate) fn about(name: &str) -> &'static str {
     }
 }
 
-/// The figures of a bar that the page shows beside its requirements, and what they are called
-/// there.
+/// The figures of a bar that the page shows with its requirements, and their labels.
 pub(crate) fn figures(name: &str) -> &'static [(&'static str, &'static str)] {
     match name {
         "drain" => &[

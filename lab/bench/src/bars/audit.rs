@@ -1,4 +1,4 @@
-//! The memory of an audit over very many rows and documents, in a process that does nothing else.
+//! The memory of an audit over very many rows and documents, in a separate process.
 
 use std::time::Instant;
 
@@ -15,13 +15,13 @@ use crate::rounds::{Figures, play};
 use crate::statistics::{greatest, slices};
 use crate::verdict::{Bound, Evidence, Requirement};
 
-/// One is enough: it takes minutes, and asks for no comparison.
+/// One round is enough: it takes minutes, and needs no comparison.
 pub(crate) const ROUNDS: u32 = 1;
 const OURS: &str = "posthaste";
 const SAMPLES: u64 = 100;
 const GROWTH: &str = "resident_growth_mib";
 
-/// Plays the round and judges it.
+/// Runs the round and judges it.
 pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     let rows = bench.plan.audit_rows;
     bar.parameter("rows", rows);
@@ -64,11 +64,11 @@ async fn audit_in_a_process(database: &Database, rows: u64) -> Result<Figures> {
         .with_series("resident_mib", resident))
 }
 
-/// The process that audits: it prints how long that took and how much memory it held on the way.
+/// Audits in this process, and prints how long that took and how much memory it used on the way.
 pub(crate) async fn audit_rows(options: &AuditOptions) -> Result<()> {
     let database = Database::named(&options.url)?;
     let begun = Instant::now();
-    // Each row is looked at, and each document.
+    // Each row and each document is checked.
     let every = options.rows.saturating_mul(2) / SAMPLES;
     let (found, resident) = posthaste::audit(&database, every).await?;
     let seconds = begun.elapsed().as_secs_f64();

@@ -1,9 +1,8 @@
 //! Very many jobs by one `INSERT ... SELECT`, with all checks on, against a bare table with one
 //! index.
 //!
-//! While posthaste's statement runs, its backend's memory is watched and a high-priority job is
-//! committed every quarter of a second beside it. The bare statement runs alone, which is in its
-//! favour.
+//! While posthaste's statement runs, its backend's memory is sampled and a high-priority job is
+//! committed every quarter of a second. The bare statement runs alone, which is in its favour.
 
 use std::time::{Duration, Instant};
 
@@ -27,13 +26,13 @@ const BARE: &str = "bare table with one index";
 const RATE: &str = "rows_per_second";
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// Lower goes first; the bulk itself has priority 0.
+/// Lower priorities run first; the bulk has priority 0.
 const HIGH_PRIORITY: i32 = -1;
 
-/// Probes are numbered from here, above every number in the bulk.
+/// The first number of probes, above every number in the bulk.
 const FIRST_PROBE: u64 = 1 << 40;
 
-/// Plays the rounds and judges them.
+/// Runs the rounds and judges them.
 pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     let (rows, rounds) = (bench.plan.bulk_rows, bench.plan.rounds);
     bar.parameter("rows", rows);

@@ -1,7 +1,6 @@
-//! A steady load after many spent jobs: free, pinned by a transaction, and beside a real `pg_dump`.
+//! A steady load after many spent jobs: free, pinned by a transaction, and during a real `pg_dump`.
 //!
-//! The pin is taken before the spent jobs are worked, so that nothing of them can be cleaned away
-//! behind it.
+//! The pin is taken before the spent jobs are worked, so that none of their rows can be cleaned up.
 
 use std::time::Duration;
 
@@ -24,16 +23,17 @@ const FREE: &str = "free";
 const PINNED: &str = "pinned";
 const DUMPED: &str = "beside pg_dump";
 
-/// The run is looked at in as many equal spans of time.
+/// The number of equal periods in which the run is evaluated.
 const SPANS: usize = 5;
 
-/// Smaller segments than the library's own, so that they are rotated under the load within one run.
+/// The size of a segment: smaller than the library's default, so that segments rotate under the
+/// load within one run.
 const SEGMENT_MEBIBYTES: i64 = 12;
 
-/// Jobs that are in flight when the load ends are few; they must be started within this time.
+/// The limit for starting the few jobs that are in flight when the load ends.
 const REST: Duration = Duration::from_secs(30);
 
-/// Plays the rounds and judges them.
+/// Runs the rounds and judges them.
 pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     let plan = &bench.plan;
     bar.parameter("spent jobs", plan.spent_jobs);

@@ -1,4 +1,4 @@
-//! The whole set of counters while very many jobs wait, half of their backlog drained: in many
+//! Reads all counters while very many jobs wait, after half of their backlog was drained: in many
 //! lanes, in one, and of every kind.
 
 use std::ops::RangeInclusive;
@@ -16,11 +16,12 @@ use crate::statistics::percentile;
 use crate::taint::Watch;
 use crate::verdict::{Bound, Evidence, Requirement};
 
-/// What waits.
+/// The shape of a backlog.
 struct Shape {
     name: &'static str,
     queues: i64,
-    /// Queues and priorities of which something waits when half of it was drained.
+    /// The number of queues and priorities in which jobs wait after half of the backlog was
+    /// drained.
     lanes: RangeInclusive<usize>,
     preload: &'static str,
 }
@@ -49,7 +50,7 @@ const READS: usize = 50;
 /// Loading takes minutes; one backlog is read many times.
 pub(super) const ROUNDS: u32 = 1;
 
-/// Plays both shapes and judges them.
+/// Runs all shapes and judges them.
 pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     let jobs = bench.plan.counters_jobs;
     bar.parameter("jobs that wait", jobs);
@@ -135,7 +136,7 @@ async fn read(bench: &Bench<'_>, jobs: u64, shape: &Shape) -> Result<Figures> {
         .with_series("read_ms", taken))
 }
 
-/// Claims and closes this many jobs, by the thousand, of each queue as many.
+/// Claims and closes this many jobs in batches of a thousand, evenly over the queues.
 pub(super) async fn drain(client: &Client, jobs: u64, queues: i64) -> Result<()> {
     let statements = posthaste::statements();
     let worker: i64 = client

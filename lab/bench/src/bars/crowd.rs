@@ -1,12 +1,12 @@
-//! Very many jobs that one statement gives to one instant, on a queue that has a steady load:
-//! promoted and worked under a pin, and the leader of maintenance is replaced half-way.
+//! Very many jobs that one statement schedules for the same time, on a queue with a steady load:
+//! promoted and worked under a pin, while the leader of maintenance is replaced half-way.
 //!
-//! A claim of thousands takes longer than a claim of five, crowd or not. So claims of the crowd are
-//! held against those of a backlog of jobs that were due at once, which are as large: what
-//! promotion costs them is the difference. The log does not say how many jobs a claim took, but
-//! none takes more than 5,000: of the slowest claims, as many as that needs are the ones that took
-//! them, and the small ones of the steady load, which are most, do not hide them. What a crowd may
-//! not do to jobs that go first is told by how long these wait for their start.
+//! A claim of thousands of jobs takes longer than a claim of five. Therefore, claims of the crowd
+//! are compared with those of a backlog of jobs that were due at once, which are as large: the
+//! difference is the cost of promotion. The log does not contain the size of a claim, but none
+//! takes more than 5,000 jobs: the slowest claims, as many as the jobs require, count as the large
+//! ones, so that the small claims of the steady load, which are most, do not hide them. The effect
+//! of a crowd on jobs with a higher priority is measured by how long these wait for their start.
 
 mod roll;
 
@@ -34,31 +34,31 @@ use crate::verdict::{Bound, Evidence, Requirement};
 
 const OURS: &str = "posthaste";
 
-/// A round takes minutes, and every figure is held against another of the same round.
+/// A round takes minutes, and every figure is compared with another of the same round.
 pub(super) const ROUNDS: u32 = 1;
 
-/// The steady load goes first; crowd and backlog have priority 0.
+/// The steady load runs first; crowd and backlog have priority 0.
 const HIGH_PRIORITY: i32 = -1;
 const STEADY_RATE: u64 = 500;
 
-/// The most that a claim takes (LARGEST_CLAIM in the library).
+/// The largest claim (LARGEST_CLAIM in the library).
 const JOBS_PER_CLAIM: u64 = 5_000;
 
 /// The backlog has a tenth of the crowd's jobs.
 const BACKLOG_SHARE: u64 = 10;
 
-/// Parking a job takes longer than enqueuing one that is due; the crowd's instant is this many
-/// times as far away as the backlog's rate says.
+/// Scheduling a job takes longer than enqueuing one that is due, so the crowd's time is this many
+/// times later than the backlog's rate requires.
 const PARKING_FACTOR: f64 = 4.0;
 
 const LIMIT: Duration = Duration::from_secs(900);
 const GLANCE: Duration = Duration::from_millis(50);
 
-/// What is looked at apart, in the order of the run: the steady load alone, beside a backlog, while
-/// the crowd is being enqueued, and from the crowd's instant to its last job.
+/// The phases that are evaluated separately, in the order of the run: the steady load alone, with a
+/// backlog, while the crowd is being enqueued, and from the crowd's due time to its last job.
 const PHASES: [&str; 4] = ["steady", "backlog", "parking", "crowd"];
 
-/// Plays the round and judges it.
+/// Runs the round and judges it.
 pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     let plan = &bench.plan;
     bar.parameter("jobs of one instant", plan.crowd_jobs);
@@ -109,12 +109,12 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     Ok(())
 }
 
-/// Where and when a round is played.
+/// The environment of a round.
 struct Stage {
     database: Database,
     observer: Client,
     clock: Clock,
-    /// When each phase was, in microseconds of the clock.
+    /// The time of each phase, in microseconds of the clock.
     phases: Vec<Range<u64>>,
     steady: Sightings,
 }
@@ -170,12 +170,12 @@ async fn crowd(bench: &Bench<'_>) -> Result<Figures> {
     stage.figures(worked.told(jobs, figures), jobs, &mark.claims_since()?)
 }
 
-/// What became of the crowd.
+/// The result for the crowd.
 struct Worked {
     taken: Duration,
-    /// When the last of it was promoted, as far as glances tell.
+    /// When its last job was promoted, as far as polling shows.
     promoted: Duration,
-    /// The longest time without any job of it being started.
+    /// The longest time in which none of its jobs was started.
     longest_pause: Duration,
 }
 
@@ -195,8 +195,8 @@ impl Worked {
 }
 
 impl Stage {
-    /// A worker that takes part; numbers on the roll are the crowd's and the backlog's, others are
-    /// the time of their transaction.
+    /// Starts a worker. Numbers on the roll are the crowd's and the backlog's; other numbers are
+    /// the times of their transactions.
     async fn crew(&self, name: &'static str, roll: &Arc<Roll>) -> Result<Crew> {
         let (roll, steady, clock) = (Arc::clone(roll), self.steady.clone(), self.clock);
         let manner = Manner::fast().logged().named(name);
@@ -217,7 +217,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The steady load by itself, from when its lane is known to the workers.
+    /// Runs the steady load alone, once its lane is known to the workers.
     async fn alone(&mut self, quick: bool) -> Result<()> {
         self.all_started(1).await?;
         let begun = self.clock.now();
@@ -226,8 +226,8 @@ impl Stage {
         Ok(())
     }
 
-    /// Jobs that are due at once, enqueued by one statement and worked; the rate at which they were
-    /// enqueued.
+    /// Enqueues jobs that are due at once by one statement, and works them. Returns the rate at
+    /// which they were enqueued.
     async fn backlog(&mut self, roll: &Roll, jobs: u64) -> Result<f64> {
         let client = self.database.connect().await?;
         let begun = Instant::now();
@@ -243,8 +243,8 @@ impl Stage {
         Ok(rate)
     }
 
-    /// Schedules the crowd for an instant at which its statement has surely ended; that instant by
-    /// the clock.
+    /// Schedules the crowd for a time at which its statement has certainly ended; returns that time
+    /// by the clock.
     async fn park(&mut self, backlog: u64, jobs: u64, rate: f64) -> Result<u64> {
         let begun = self.clock.now();
         let ahead = 3.0 + jobs as f64 / rate * PARKING_FACTOR;
@@ -259,7 +259,7 @@ impl Stage {
         Ok(due)
     }
 
-    /// Watches the crowd from its instant to its end; `first` is stopped half-way.
+    /// Watches the crowd from its due time to its end; `first` is stopped half-way.
     async fn work(&mut self, roll: &Roll, backlog: u64, due: u64, first: Crew) -> Result<Worked> {
         let since = Instant::now();
         let (mut first, half, all) = (Some(first), backlog.midpoint(roll.len()), roll.len());
@@ -345,7 +345,7 @@ impl Stage {
             .with_series("crowd_large_claim_p99_ms", fifths))
     }
 
-    /// Claims that found jobs and were logged in this time.
+    /// The claims of this period that were logged and found jobs.
     fn within(&self, claims: &[Claim], span: &Range<u64>) -> Vec<Claim> {
         let (from, to) = (
             self.clock.epoch_seconds(span.start),
@@ -358,7 +358,7 @@ impl Stage {
             .collect()
     }
 
-    /// How long the steady jobs of this time waited for their start.
+    /// How long the steady jobs of this period waited for their start.
     fn waits(&self, span: &Range<u64>) -> Vec<f64> {
         self.steady
             .all()
@@ -369,7 +369,7 @@ impl Stage {
     }
 }
 
-/// How many claims it takes at least to take this many jobs.
+/// The least number of claims for this many jobs.
 fn large(jobs: u64) -> usize {
     usize::try_from(jobs.div_ceil(JOBS_PER_CLAIM)).unwrap_or(usize::MAX)
 }

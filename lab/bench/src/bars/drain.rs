@@ -1,7 +1,7 @@
 //! A backlog worked to its end, full lifecycle, no-op handler.
 //!
-//! posthaste goes through its library: tasks, time limits and panic isolation included. The rivals
-//! are their bare statements with a loop around them, which is in their favour.
+//! posthaste runs through its library, including tasks, time limits and panic isolation. The rivals
+//! are their bare statements in a loop, which is in their favour.
 
 use anyhow::{Context, Result};
 
@@ -18,7 +18,7 @@ use crate::verdict::{Bound, Evidence, Requirement};
 const OURS: &str = "posthaste";
 const RATE: &str = "jobs_per_second";
 
-/// Plays the rounds and judges them.
+/// Runs the rounds and judges them.
 pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     let (jobs, rounds) = (bench.plan.drain_jobs, bench.plan.rounds);
     bar.parameter("jobs", jobs);
@@ -44,7 +44,7 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     judge(bar, &entries, rounds)
 }
 
-/// One drain through the library.
+/// Preloads a backlog and drains it through the library.
 pub(super) async fn drain_posthaste(
     database: &Database,
     jobs: u64,
@@ -55,7 +55,7 @@ pub(super) async fn drain_posthaste(
     drain_preloaded(database, jobs, manner).await
 }
 
-/// The same of a backlog that is there.
+/// Drains an existing backlog through the library.
 pub(super) async fn drain_preloaded(
     database: &Database,
     jobs: u64,
@@ -68,7 +68,7 @@ pub(super) async fn drain_preloaded(
     Ok(figures.with("stopping_ms", drained.stopping.as_secs_f64() * 1_000.0))
 }
 
-/// One drain by a rival's statements.
+/// Preloads a backlog and drains it with a rival's statements.
 pub(super) async fn drain_rival(database: &Database, jobs: u64, entry: &Entry) -> Result<Figures> {
     entry.rival.preload(database, jobs).await?;
     let gauge = Gauge::begin(database).await?;

@@ -27,7 +27,7 @@ const WITH_PRIORITY: &str = "posthaste, a priority given";
 const WITH_ROUTE: &str = "posthaste, a route in the table";
 const RATE: &str = "commits_per_second";
 
-/// Plays the rounds and judges them.
+/// Runs the rounds and judges them.
 pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     let (seconds, rounds) = (bench.plan.enqueue_seconds, bench.plan.rounds);
     bar.parameter("connections", CONNECTIONS);
@@ -81,7 +81,7 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     Ok(())
 }
 
-/// Prepared one-row INSERTs, each its own transaction.
+/// Runs prepared one-row INSERTs, each in a separate transaction.
 async fn insert(database: &Database, statement: &str, duration: Duration) -> Result<Figures> {
     let mut clients = Vec::new();
     for _ in 0..CONNECTIONS {
@@ -101,7 +101,7 @@ async fn insert(database: &Database, statement: &str, duration: Duration) -> Res
     figures(&watch, &times.concat(), duration)
 }
 
-/// The library's `enqueue`, each job its own transaction.
+/// Calls the library's `enqueue`, each job in a separate transaction.
 async fn enqueue(database: &Database, extra: Extra, duration: Duration) -> Result<Figures> {
     let producers = try_join_all((0..CONNECTIONS).map(|_| Producer::connect(database))).await?;
     for producer in &producers {

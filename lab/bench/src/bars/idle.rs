@@ -1,4 +1,4 @@
-//! What a worker without jobs costs, it and its sessions on the server.
+//! The cost of a worker without jobs: its own, and that of its sessions on the server.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const ONE: &str = "1 queue";
 const MANY: &str = "100 queues of 10 priorities";
 const PRIORITIES: i32 = 10;
 
-/// Plays the rounds and judges them.
+/// Runs the rounds and judges them.
 pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     let (seconds, rounds) = (bench.plan.idle_seconds, bench.plan.rounds);
     bar.parameter("seconds", seconds);

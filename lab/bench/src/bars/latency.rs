@@ -1,4 +1,4 @@
-//! From commit to start at a low rate: notified, and by polling.
+//! The time from commit to start at a low rate: with notifications, and with polling.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ const GRAPHILE: &str = "graphile-worker";
 const JOBS_PER_SECOND: u64 = 50;
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Plays the rounds and judges them.
+/// Runs the rounds and judges them.
 pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     let (seconds, rounds) = (bench.plan.latency_seconds, bench.plan.rounds);
     bar.parameter("jobs per second", JOBS_PER_SECOND);
@@ -70,7 +70,7 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     Ok(())
 }
 
-/// Who starts the jobs, and a session that enqueues them.
+/// A worker that starts the jobs, and a session that enqueues them.
 enum Starter {
     Ours(Crew, Producer),
     Graphile(Graphile),
@@ -125,7 +125,7 @@ async fn trickle(bench: &Bench<'_>, contestant: &str, seconds: u64) -> Result<Fi
     let seen = started.clone();
     let started_at = move |number| seen.note(number, clock.now());
     let starter = Starter::start(contestant, &database, started_at).await?;
-    // The first job finds a worker that does not know its lane yet.
+    // When the first job comes, the worker does not know its lane yet.
     starter.enqueue(0).await?;
     starter.reach(1).await?;
 

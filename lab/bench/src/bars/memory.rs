@@ -1,4 +1,4 @@
-//! The worker's memory over a long backlog, in a process that does nothing else.
+//! The worker's memory over a long backlog, in a separate process.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use crate::verdict::{Bound, Evidence, Requirement};
 const OURS: &str = "posthaste";
 const SAMPLES: u64 = 50;
 const LIMIT: Duration = Duration::from_secs(600);
-/// How much more the process held in the last fifth than in the second.
+/// The growth of the process's memory from the second fifth of the run to the last.
 pub(crate) const GROWTH: &str = "resident_growth_mib";
 
-/// Plays the rounds and judges them.
+/// Runs the rounds and judges them.
 pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     let (jobs, rounds) = (bench.plan.memory_jobs, bench.plan.rounds);
     bar.parameter("jobs", jobs);
@@ -49,7 +49,7 @@ struct Sample {
     resident: u64,
 }
 
-/// Has a process work a backlog, or relay it to a webhook, and says how much memory it held.
+/// Makes a process work a backlog, or relay it to a webhook, and returns how much memory it used.
 pub(crate) async fn work_in_a_process(
     database: &Database,
     jobs: u64,
@@ -77,7 +77,7 @@ pub(crate) async fn work_in_a_process(
         .with_series("resident_mib", resident))
 }
 
-/// The worker process: works a backlog and prints how much memory it held on the way.
+/// Works a backlog in this process, and prints how much memory it used on the way.
 pub(crate) async fn work_backlog(options: &BacklogOptions) -> Result<()> {
     let database = Database::named(&options.url)?;
     let samples = match &options.hook {

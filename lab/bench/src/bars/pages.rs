@@ -1,5 +1,5 @@
-//! The console's pages while very many jobs wait and as many are done: from the request to the last
-//! byte.
+//! The console's pages while very many jobs wait and the same number is done: from the request to
+//! the last byte.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ use crate::statistics::percentile;
 use crate::taint::Watch;
 use crate::verdict::{Bound, Evidence, Requirement};
 
-/// Each with the path of one page.
+/// The measured pages, each with its path.
 const PAGES: [(&str, &str); 5] = [
     ("the overview", "/"),
     ("the queues", "/queues"),
@@ -30,7 +30,7 @@ const ALL: &str = "100 queues of 10 names";
 /// Loading takes minutes; one backlog is read many times.
 pub(super) const ROUNDS: u32 = 1;
 
-/// Plays one round and judges it.
+/// Runs one round and judges it.
 pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     let jobs = bench.plan.pages_jobs;
     bar.parameter("jobs that wait", jobs);
@@ -82,7 +82,7 @@ async fn read(bench: &Bench<'_>, jobs: u64) -> Result<Figures> {
                 "{path}: {status}"
             );
         }
-        // The first opens a session.
+        // The first request opens a session.
         figures.push((figure(name), percentile(&taken[1..], 0.5)));
     }
     let figures = figures.into_iter().fold(

@@ -1,4 +1,4 @@
-//! A queue that nobody works, beside a steady load on another: what it costs must not grow.
+//! A queue without workers, and a steady load on another: its cost must not grow.
 
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ use crate::verdict::{Bound, Evidence, Requirement};
 const OURS: &str = "posthaste";
 const PAUSED_QUEUE: &str = "paused";
 
-/// Smaller segments than the library's own: the ready log is full, and what pins it is moved to the
-/// overflow, well before the second third of the run begins.
+/// The size of a segment: smaller than the library's default, so that the ready log is full, and
+/// what pins it is moved to the overflow, well before the second third of the run begins.
 const SEGMENT_MEBIBYTES: i64 = 8;
 
 const PERIOD: Duration = Duration::from_secs(2);
@@ -29,7 +29,7 @@ const PERIOD: Duration = Duration::from_secs(2);
 /// One long run is a round: growth is judged within it, so it is not repeated for a median.
 pub(super) const ROUNDS: u32 = 1;
 
-/// Plays the run and judges it.
+/// Runs the round and judges it.
 pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     let plan = &bench.plan;
     bar.parameter("jobs in the paused queue", plan.paused_jobs);

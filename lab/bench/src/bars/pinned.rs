@@ -1,4 +1,4 @@
-//! The drain again while a REPEATABLE READ transaction holds the xmin horizon.
+//! The drain while a REPEATABLE READ transaction holds the xmin horizon.
 
 use anyhow::Result;
 
@@ -17,7 +17,7 @@ const FREE: &str = "posthaste, free";
 const PINNED: &str = "posthaste, pinned";
 const RATE: &str = "jobs_per_second";
 
-/// Plays the rounds and judges them.
+/// Runs the rounds and judges them.
 pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     let (jobs, rounds) = (bench.plan.drain_jobs, bench.plan.rounds);
     bar.parameter("jobs", jobs);

@@ -1,4 +1,4 @@
-//! A backlog relayed by one process: how fast, beside others, and in how much memory.
+//! A backlog relayed by one process: its speed, its effect on other relays, and its memory.
 
 mod hook;
 mod neighbours;
@@ -19,7 +19,7 @@ use crate::verdict::{Bound, Evidence, Requirement};
 const SHARE: &str = "percent_of_the_sum";
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Plays the rounds and judges them.
+/// Runs the rounds and judges them.
 pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     let (plan, rounds) = (&bench.plan, bench.plan.rounds);
     bar.parameter("jobs", plan.relay_jobs);
@@ -56,7 +56,7 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     Ok(())
 }
 
-/// Draining alone, sending alone, and the relay.
+/// Measures draining alone, sending alone, and the relay.
 async fn share(bench: &Bench<'_>, receiver: Receiver, jobs: u64) -> Result<Figures> {
     let watch = Watch::begin()?;
     let drained = drain(bench, jobs).await?;
@@ -89,7 +89,7 @@ async fn relay(bench: &Bench<'_>, receiver: Receiver, url: &str, jobs: u64) -> R
     carry(&database, carrier, begun, jobs).await
 }
 
-/// From the start of the worker to its end, when all is acknowledged.
+/// Measures from the start of the worker to its end, when all jobs are acknowledged.
 async fn carry(
     database: &Database,
     carrier: Carrier,

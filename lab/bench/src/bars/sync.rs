@@ -1,4 +1,4 @@
-//! An index made true to a table whose rows it lacks, and seen to be true.
+//! An index that is synced to a table whose rows it lacks, and then verified.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ const NAMES: [&str; 2] = [TANTIVY, OPENSEARCH];
 const SHARE: &str = "percent_of_the_sum";
 const VERIFIED: &str = "verified_per_second";
 const BATCH: &str = "one_batch_s";
-/// Jobs of one batch of the sync.
+/// The number of jobs in one batch of the sync.
 const BATCH_JOBS: u64 = 2_500;
 const DIRECT_WRITES: u32 = 200;
 
-/// Plays the rounds and judges them.
+/// Runs the rounds and judges them.
 pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     let rounds = bench.plan.rounds;
     bar.parameter("rows", bench.plan.sync_rows);
@@ -43,7 +43,7 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     let verified = Requirement::bar(verified, "rows/s", Bound::AtLeast(20_000.0));
     bar.judgements
         .push(evidence.median(verified, TANTIVY, VERIFIED)?);
-    // A quarter of the period is well below it.
+    // A quarter of the sync's period is well below it.
     let batch = "one batch from the start of the worker to its end, opensearch";
     let batch = Requirement::bar(batch, "s", Bound::AtMost(15.0));
     bar.judgements
@@ -82,8 +82,8 @@ async fn once(bench: &Bench<'_>, name: &str) -> Result<Figures> {
         .with(BATCH, batch.as_secs_f64()))
 }
 
-/// All of it once before: a server compiles what it does often, and does so beside its work for
-/// half a minute; the one that is measured first would pay for it.
+/// Runs everything once before the measurement: the server compiles hot code during the first half
+/// minute, which would delay the contestant that is measured first.
 async fn warm(bench: &Bench<'_>, place: &Place) -> Result<()> {
     let table = filled(bench, bench.plan.sync_rows).await?;
     let documents = table.documents().await?;

@@ -1,5 +1,5 @@
-//! Transfers on one OpenSearch: one after the other, many at once, and many on one account; beside
-//! the updates of the published protocol.
+//! Transfers on one OpenSearch: one after the other, many at once, and many on one account,
+//! compared with the updates of the published protocol.
 
 mod article;
 mod ground;
@@ -24,7 +24,7 @@ const NAMES: [&str; 4] = [SINGLE, OURS, ARTICLE, HOT];
 const LATENCY: &str = "median_ms";
 const RATE: &str = "transfers_per_second";
 
-/// Plays the rounds and judges them.
+/// Runs the rounds and judges them.
 pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     let (transfers, rounds) = (bench.plan.transfers, bench.plan.rounds);
     ensure!(Receiver::OpenSearch.find().is_ok(), "no OpenSearch is here");
@@ -33,7 +33,7 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     bar.parameter("in flight on the hot account", ours::ON_ONE);
     let server = tokio::task::block_in_place(|| OpenSearch::start_optimised(&[]))?;
     let ground = Ground::on(&server.url())?;
-    // The server compiles what it does often: not in the first round.
+    // The server compiles hot code: it should not do so in the first round.
     for name in NAMES {
         once(&ground, name, transfers / 2).await?;
     }

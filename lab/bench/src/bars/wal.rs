@@ -14,7 +14,7 @@ use crate::verdict::{Bound, Evidence, Requirement};
 const OURS: &str = "posthaste";
 const BATCH: i64 = 100;
 
-/// Plays the rounds and judges them.
+/// Runs the rounds and judges them.
 pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     let (jobs, rounds) = (bench.plan.wal_jobs, bench.plan.rounds);
     bar.parameter("jobs", jobs);

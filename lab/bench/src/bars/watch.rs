@@ -1,5 +1,5 @@
-//! What it costs to be looked at: ten open consoles and a scrape every five seconds, beside a drain
-//! and beside nothing.
+//! The cost of observation: ten open consoles and a scrape every five seconds, during a drain and
+//! on an idle server.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,13 +27,13 @@ const IDLE: &str = "nothing, watched";
 const RATE: &str = "jobs_per_second";
 const CONSOLES: u64 = 10;
 const SCRAPES: Duration = Duration::from_secs(5);
-/// Within this connections are open, and plans are made.
+/// The time in which connections are opened and plans are made.
 const SETTLES: Duration = Duration::from_secs(10);
-/// A drain lasts for several scrapes.
+/// A multiple of the bar's jobs: a drain lasts for several scrapes.
 const TIMES: u64 = 5;
 const STARTS: Duration = Duration::from_secs(60);
 
-/// Plays the rounds and judges them.
+/// Runs the rounds and judges them.
 pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     let (jobs, rounds) = (bench.plan.drain_jobs * TIMES, bench.plan.rounds);
     bar.parameter("jobs", jobs);
@@ -75,7 +75,7 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     Ok(())
 }
 
-/// As long after the database was made as the one beside it.
+/// Waits as long after the creation of the database as the run with consoles.
 async fn alone(database: &Database, jobs: u64) -> Result<Figures> {
     posthaste::prepare(database).await?;
     sleep(SETTLES).await;
@@ -117,7 +117,7 @@ async fn idle(database: &Database, seconds: u64) -> Result<Figures> {
         .with("scrapes", scrapes))
 }
 
-/// Processor time of those who look, up to a moment.
+/// The CPU time of the observers up to a time.
 struct Spent {
     /// Their server processes, which stay the same.
     sessions: Vec<u32>,
@@ -134,7 +134,7 @@ impl Spent {
         })
     }
 
-    /// Seconds since then, in the server and in themselves.
+    /// The seconds used since then, in the server and in the observers.
     fn since(&self, watchers: &Watchers) -> Result<(f64, f64)> {
         let seconds = |ticks: u64| ticks as f64 / TICKS_PER_SECOND;
         let server = ticks_of(&self.sessions)? - self.server;
@@ -142,7 +142,7 @@ impl Spent {
     }
 }
 
-/// Fails where one has ended: somebody else would be counted for it, or nobody.
+/// Fails if a session has ended: another process might be counted for it, or none.
 fn ticks_of(sessions: &[u32]) -> Result<u64> {
     let of = |pid: &u32| own_ticks(*pid).context("a session of those who look has ended");
     sessions.iter().map(of).sum()
@@ -155,7 +155,8 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// Starts the command, which was built beside this program, and waits until it says where.
+    /// Starts the command, which was built with this program, and waits until it reports its
+    /// address.
     pub(super) async fn start(database: &Database, command: &str) -> Result<Self> {
         let program = program()?;
         let mut started = posthaste_testkit::command(program);
@@ -191,7 +192,7 @@ pub(super) fn client() -> Result<reqwest::Client> {
     Ok(reqwest::Client::builder().no_proxy().build()?)
 }
 
-/// Everybody who looks.
+/// All observers.
 struct Watchers {
     console: Served,
     exporter: Served,
@@ -239,7 +240,7 @@ impl Watchers {
         })
     }
 
-    /// Their server processes; nobody else has a session yet.
+    /// Their server processes; no other session exists yet.
     async fn sessions(&self, database: &Database) -> Result<Vec<u32>> {
         let observer = database.connect().await?;
         sleep(SETTLES).await;
@@ -255,8 +256,8 @@ impl Watchers {
         both.iter().map(|one| tree_ticks(one.child.pid())).sum()
     }
 
-    /// How many events the consoles had, and how often was scraped; an error where somebody did
-    /// not look to the end.
+    /// Returns the number of events of the consoles and of scrapes; fails if an observer ended
+    /// early.
     async fn stop(mut self) -> Result<(f64, f64)> {
         if let Some(ended) = self.looks.try_join_next() {
             ended??;

@@ -22,7 +22,7 @@ const RATE: &str = "events_per_second";
 const SENDER: &str = "sender_us_per_event";
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Plays the rounds and judges them.
+/// Runs the rounds and judges them.
 pub(crate) async fn measure(ground: &Ground<'_>, bar: &mut Bar, sizes: Sizes) -> Result<()> {
     bar.parameter("transactions", filled(sizes.events));
     let captors = installed(bar, &CAPTORS);
@@ -47,7 +47,7 @@ pub(crate) async fn measure(ground: &Ground<'_>, bar: &mut Bar, sizes: Sizes) ->
     Ok(())
 }
 
-/// Those that are here; of the others the bar says so.
+/// The installed captors; the bar notes the others as missing.
 pub(super) fn installed(bar: &mut Bar, captors: &[Captor]) -> Vec<Captor> {
     let (here, absent): (Vec<Captor>, Vec<Captor>) = captors
         .iter()
@@ -99,14 +99,14 @@ struct Drained {
     processor: f64,
 }
 
-/// Waits until all has arrived, and measures from the first arrival on.
+/// Waits until everything has arrived, and measures from the first arrival.
 async fn drained(
     process: &Adapter,
     all: u64,
     mut count: impl AsyncFnMut() -> Result<u64>,
 ) -> Result<Drained> {
     let started = Instant::now();
-    // Where all comes at once, from the start of the process.
+    // If everything arrives at once, from the start of the process.
     let mut first = (0, started, 0.0);
     loop {
         let here = count().await?;

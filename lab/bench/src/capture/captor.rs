@@ -1,4 +1,4 @@
-//! The processes that capture: posthaste's, and Debezium's engine where it is installed.
+//! The processes that capture: posthaste's, and Debezium's engine if it is installed.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use super::ground::{Field, statements};
 use crate::database::Database;
 use crate::peers::{Adapter, example};
 
-/// What takes events from an outbox to a receiver.
+/// A process that sends events of an outbox to a receiver.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Captor {
     /// A capture that sends without jobs.
@@ -20,7 +20,7 @@ pub(crate) enum Captor {
     File,
     /// No capture: the writer enqueues, and an ordered relay sends.
     Outbox,
-    /// Debezium's engine as it comes.
+    /// Debezium's engine with its defaults.
     Debezium,
     /// Debezium's engine, which polls every ten milliseconds.
     EagerDebezium,
@@ -47,7 +47,7 @@ impl Captor {
         }
     }
 
-    /// Makes slot and publication.
+    /// Creates slot and publication.
     pub(crate) async fn install(self, field: &Field) -> Result<()> {
         match self {
             Self::Outbox => Ok(()),
@@ -61,7 +61,7 @@ impl Captor {
         }
     }
 
-    /// Starts it.
+    /// Starts the process.
     pub(crate) async fn start(self, database: &Database, target: &str) -> Result<Adapter> {
         let path = match self {
             Self::Direct => "direct",
@@ -83,7 +83,7 @@ impl Captor {
     }
 }
 
-/// What a Redis has messages in.
+/// The key in Redis of the messages.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Receiver {
     List(&'static str),

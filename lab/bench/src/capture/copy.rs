@@ -1,4 +1,4 @@
-//! Rows that were there, copied beside changes of the same table.
+//! Existing rows, copied during changes of the same table.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -23,17 +23,17 @@ use crate::verdict::{Bound, Evidence, Requirement};
 
 const NAME: &str = "jobs";
 const WRITERS: u64 = 4;
-/// Changes in a transaction.
+/// The number of changes in a transaction.
 const EACH: u64 = 5;
 const PER_SECOND: u64 = 2_000;
 const RATE: &str = "rows_per_second";
 const STALE: &str = "stale_rows";
 const WRONG: &str = "wrong_rows";
 const SNAPSHOT: &str = "oldest_snapshot_seconds";
-/// Rows that are copied in a second at least.
+/// The least number of rows per second, for the limit of the copy.
 const SLOWEST: u64 = 2_000;
 
-/// Plays it once and judges it.
+/// Runs it once and judges it.
 pub(crate) async fn measure(ground: &Ground<'_>, bar: &mut Bar, sizes: Sizes) -> Result<()> {
     bar.parameter("rows", sizes.copy_rows);
     bar.parameter("changes a second", PER_SECOND);
@@ -86,7 +86,7 @@ async fn once(ground: &Ground<'_>, rows: u64) -> Result<Figures> {
         .with("sender_us_per_row", sender * 1e6 / rows as f64))
 }
 
-/// Changes rows by chance until it is over; how many.
+/// Changes random rows until it is over; returns the number of changes.
 async fn change(database: &Database, rows: u64, is_over: &AtomicBool) -> Result<u64> {
     let writers = (0..WRITERS).map(|_| async move {
         let client = database.connect().await?;
@@ -108,7 +108,7 @@ async fn change(database: &Database, rows: u64, is_over: &AtomicBool) -> Result<
     Ok(try_join_all(writers).await?.into_iter().sum())
 }
 
-/// Waits for the end of the copy; how many seconds it took, and how old the oldest snapshot was.
+/// Waits for the end of the copy; returns its seconds, and the ages of the oldest snapshots.
 async fn copied(field: &Field, limit: Duration) -> Result<(f64, Vec<f64>)> {
     let (begun, mut snapshots) = (Instant::now(), Vec::new());
     loop {
@@ -123,8 +123,8 @@ async fn copied(field: &Field, limit: Duration) -> Result<(f64, Vec<f64>)> {
     }
 }
 
-/// Folds the jobs as a receiver does, and holds the result to the table: rows that came older after
-/// newer ones, and those that differ in the end.
+/// Folds the jobs as a receiver does, and compares the result with the table. Returns the number of
+/// older versions that came after newer ones, and of rows that differ in the end.
 async fn compare(field: &Field) -> Result<(u64, u64)> {
     let none: [&str; 0] = [];
     let jobs = field.client.query_raw(statements().get("captured")?, none);
@@ -133,7 +133,7 @@ async fn compare(field: &Field) -> Result<(u64, u64)> {
     while let Some(job) = jobs.try_next().await? {
         captured.push((job.get("item"), job.get("id"), job.get("version")));
     }
-    // By row, and in the order in which they were written.
+    // By row, in the order in which they were written.
     captured.sort_unstable();
     let (mut stale, mut last) = (0, HashMap::new());
     for (item, _, version) in captured {

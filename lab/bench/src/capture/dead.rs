@@ -1,4 +1,5 @@
-//! A destination that is dead for long: what the server keeps, what commits feel, what arrives.
+//! A destination that is dead for long: the log that the server retains, the time of commits, the
+//! events that arrive.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -26,10 +27,10 @@ const BEYOND: &str = "beyond_spill_after_mib";
 const COMMITS: &str = "commit_p99_times";
 const LOST: &str = "lost";
 const DISORDERED: &str = "out_of_order";
-/// How long to wait between two reads of what arrived.
+/// Time between two reads of the arrivals.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Plays it once and judges it.
+/// Runs it once and judges it.
 pub(crate) async fn measure(ground: &Ground<'_>, bar: &mut Bar, sizes: Sizes) -> Result<()> {
     let spill_after = if sizes.dead_seconds >= 300 { 64 } else { 2 };
     bar.parameter("seconds", sizes.dead_seconds);
@@ -103,7 +104,7 @@ struct Outage {
     unconfirmed: f64,
 }
 
-/// Writes on while nobody takes anything.
+/// Writes while the destination is dead.
 async fn outage(field: &Field, offer: Offer) -> Result<Outage> {
     let database = field.database.clone();
     let writers = tokio::spawn(async move { offer.make(&database).await });
@@ -125,7 +126,7 @@ struct Seen {
     disordered: u64,
 }
 
-/// Takes all that arrives until nothing is missing, or nothing has come for long.
+/// Takes arrivals until nothing is missing, or nothing has arrived for long.
 async fn first_arrivals(
     arrivals: &mut Arrivals,
     wanted: HashMap<Name, bool>,
@@ -150,7 +151,7 @@ async fn first_arrivals(
     Ok(known.seen)
 }
 
-/// What has arrived of what was written.
+/// The arrivals among the written events.
 struct Known {
     wanted: HashMap<Name, bool>,
     last: HashMap<u64, u64>,
@@ -173,7 +174,7 @@ impl Known {
     }
 
     fn arrived(&mut self, name: Name) {
-        // Those of the warm-up are nobody's.
+        // Events of the warm-up are not counted.
         let Some(is_known) = self.wanted.get_mut(&name) else {
             return;
         };

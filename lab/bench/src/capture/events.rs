@@ -1,4 +1,4 @@
-//! Events that are written, and their arrivals in a Redis.
+//! Writes events, and reads their arrivals in a Redis.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,21 +13,22 @@ use super::captor::Receiver;
 use super::ground::statements;
 use crate::database::Database;
 
-/// Connections that write.
+/// The number of connections that write.
 const WRITERS: u64 = 4;
-/// Connections that write a backlog.
+/// The number of connections that write a backlog.
 const FILLERS: u64 = 8;
 
-/// An event: its writer, and its number among those of this writer.
+/// The name of an event: its writer, and its number among the events of this writer.
 pub(crate) type Name = (u64, u64);
 
-/// What was written: when COMMIT was answered, and how long the transaction took.
+/// The written events: when COMMIT was answered, and how long the transaction took.
 pub(crate) type Written = HashMap<Name, (Instant, Duration)>;
 
-/// Bytes of a payload and a line break.
+/// The bytes of a payload and a line break.
 pub(crate) const LINE: u64 = 233;
 
-/// The payload, about 290 bytes with the rest of its row; the name is found in any envelope.
+/// The payload, approximately 290 bytes with the rest of its row; the name can be found in any
+/// envelope.
 fn payload((writer, number): Name) -> String {
     format!(
         "{{\"n\": \"#{writer}-{number:08}#\", \"pad\": \"{}\"}}",
@@ -35,7 +36,7 @@ fn payload((writer, number): Name) -> String {
     )
 }
 
-/// The name of an event in what arrived.
+/// Finds the name of an event in a message.
 fn name(message: &[u8]) -> Result<Name> {
     let text = String::from_utf8_lossy(message);
     let name = text.split('#').nth(1).and_then(|name| {
@@ -45,7 +46,7 @@ fn name(message: &[u8]) -> Result<Name> {
     name.context("a message without the name of an event arrived")
 }
 
-/// Commits this many events, each in its own transaction, as fast as the server takes them.
+/// Commits this many events, each in a separate transaction, as fast as the server accepts them.
 pub(crate) async fn fill(database: &Database, events: u64) -> Result<()> {
     let each = events / FILLERS;
     try_join_all((0..FILLERS).map(|writer| async move {
@@ -63,24 +64,24 @@ pub(crate) async fn fill(database: &Database, events: u64) -> Result<()> {
     Ok(())
 }
 
-/// How many events [`fill`] commits.
+/// The number of events that [`fill`] commits.
 pub(crate) fn filled(events: u64) -> u64 {
     events / FILLERS * FILLERS
 }
 
-/// An offer of events at a steady rate, one in each transaction.
+/// A steady rate of events, one in each transaction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Offer {
-    /// The statement.
+    /// The name of the statement.
     pub(crate) statement: &'static str,
     pub(crate) per_second: u64,
     pub(crate) seconds: u64,
-    /// Writers have numbers from this one on.
+    /// The number of the first writer.
     pub(crate) from: u64,
 }
 
 impl Offer {
-    /// Commits them; a writer that falls back commits without a pause until it has caught up.
+    /// Commits the events; a writer that is late commits without a pause until it has caught up.
     pub(crate) async fn make(self, database: &Database) -> Result<Written> {
         let begin = Instant::now() + Duration::from_millis(50);
         let writers = (0..WRITERS).map(|writer| async move {
@@ -105,7 +106,7 @@ impl Offer {
     }
 }
 
-/// Reads what arrives.
+/// Reads arrivals.
 pub(crate) struct Arrivals {
     connection: MultiplexedConnection,
     receiver: Receiver,
@@ -124,7 +125,7 @@ impl Arrivals {
         })
     }
 
-    /// How many messages are there.
+    /// The number of messages at the receiver.
     pub(crate) async fn count(&mut self) -> Result<u64> {
         let (length, key) = match self.receiver {
             Receiver::List(key) => ("LLEN", key),
@@ -134,7 +135,7 @@ impl Arrivals {
         Ok(length.arg(key).query_async(&mut self.connection).await?)
     }
 
-    /// The next events that have arrived, in their order.
+    /// Takes the next events that have arrived, in their order.
     pub(crate) async fn take(&mut self) -> Result<Vec<Name>> {
         match self.receiver {
             Receiver::List(key) => {
@@ -159,7 +160,8 @@ impl Arrivals {
         }
     }
 
-    /// Waits for this many events and says when each came; fails where they do not.
+    /// Waits for this many events and returns when each arrived; fails if they do not arrive in
+    /// time.
     pub(crate) async fn take_all(
         &mut self,
         wanted: u64,

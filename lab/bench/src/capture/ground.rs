@@ -1,4 +1,4 @@
-//! The server of the captures, a fresh database for each run, and what the server does meanwhile.
+//! The server of the captures, a new database for each run, and measurements of the server.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use crate::database::{Database, instruments};
 use crate::processes::{TICKS_PER_SECOND, tree_ticks};
 use crate::statements::Statements;
 
-/// Settings beside those that every contestant of the bench meets.
+/// Settings in addition to those that every contestant of the bench has.
 pub(crate) const SETTINGS: [(&str, &str); 2] =
     [("wal_level", "logical"), ("max_wal_senders", "10")];
 
-/// With less, captures and relays take no Redis for safe.
+/// Settings without which captures and relays do not accept a Redis as safe.
 pub(crate) const KEEPS: [(&str, &str); 1] = [("appendonly", "yes")];
 
-/// For what happens soon.
+/// The limit for short waits.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 
 pub(crate) fn statements() -> Statements {
@@ -32,14 +32,14 @@ pub(crate) struct Ground<'a> {
 }
 
 impl<'a> Ground<'a> {
-    /// Observes a server.
+    /// Connects to a server for measurements.
     pub(crate) async fn prepare(server: &'a PgServer) -> Result<Self> {
         let observer = Database::named(&server.url("postgres"))?.connect().await?;
         Ok(Self { server, observer })
     }
 
-    /// A fresh database with the store and the table of `statement`; slots of earlier runs, which
-    /// would keep the old database, are dropped.
+    /// Creates a database with the store and the table of `table`, after it dropped the slots of
+    /// earlier runs, which would keep the old database in use.
     pub(crate) async fn field(&self, table: &str) -> Result<Field> {
         self.drop_slots().await?;
         let database = Database::fresh(self.server).await?;
@@ -62,7 +62,7 @@ impl<'a> Ground<'a> {
         .await
     }
 
-    /// What the server has done so far.
+    /// Reads the counters of the server.
     pub(crate) async fn meter(&self) -> Result<Meter> {
         let wal = instruments().get("wal_bytes")?;
         let wal: i64 = self.observer.query_one(wal, &[]).await?.get(0);
@@ -74,7 +74,7 @@ impl<'a> Ground<'a> {
     }
 }
 
-/// What a server has done so far, or between two readings.
+/// Counters of a server: totals, or differences between two readings.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Meter {
     pub(crate) seconds: f64,
@@ -82,7 +82,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// What was done since an earlier reading.
+    /// The differences to an earlier reading.
     pub(crate) fn since(self, earlier: Self) -> Self {
         Self {
             seconds: self.seconds - earlier.seconds,
@@ -91,21 +91,21 @@ impl Meter {
     }
 }
 
-/// A database of one run.
+/// The database of one run.
 pub(crate) struct Field {
     pub(crate) database: Database,
     pub(crate) client: Client,
 }
 
 impl Field {
-    /// One number that the server tells.
+    /// Reads one number from the server.
     pub(crate) async fn number(&self, statement: &str) -> Result<i64> {
         let row = self.client.query_one(statements().get(statement)?, &[]);
         Ok(row.await?.get(0))
     }
 
-    /// Waits until all that is in the log now was captured. Marks come with events, so one more is
-    /// written by a statement of this name.
+    /// Waits until everything that is in the log now was captured. Marks are written with events,
+    /// so the statement of this name writes one more event.
     pub(crate) async fn is_read(&self, last: &str, within: Duration) -> Result<()> {
         let end = self.client.query_one(statements().get("log_end")?, &[]);
         let end: String = end.await?.get(0);

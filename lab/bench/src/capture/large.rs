@@ -15,12 +15,12 @@ use crate::verdict::{Bound, Evidence, Requirement};
 
 const MIB: f64 = 1_048_576.0;
 const MEMORY: &str = "peak_memory_mib";
-/// What a row adds to the log, about.
+/// The approximate number of bytes that a row adds to the log.
 const ROW: u64 = 1_100;
-/// Megabytes that are captured in a second at least.
+/// The least number of captured megabytes per second, for the limit.
 const SLOWEST: u64 = 2;
 
-/// Plays it once and judges it.
+/// Runs it once and judges it.
 pub(crate) async fn measure(ground: &Ground<'_>, bar: &mut Bar, sizes: Sizes) -> Result<()> {
     bar.parameter("megabytes", sizes.large_mb);
     let name = Captor::Direct.name();

@@ -57,7 +57,7 @@ pub(crate) struct CaptureOptions {
 }
 
 impl CaptureOptions {
-    /// Those of a run that measures everything.
+    /// The options for a run that measures everything.
     pub(crate) fn beside(run: &RunOptions) -> Self {
         Self {
             only: Vec::new(),
@@ -87,7 +87,7 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Those of the options, or of a smoke run.
+    /// The sizes of the options, or of a smoke run.
     pub(crate) fn from_options(options: &CaptureOptions) -> Self {
         match options.quick {
             true => Self {

@@ -1,4 +1,4 @@
-//! A steady rate of single events: how late they arrive, and what each costs.
+//! A steady rate of single events: the delay of their arrivals, and the cost of each.
 
 use std::time::Duration;
 
@@ -23,14 +23,14 @@ const CAPTORS: [Captor; 5] = [
     Captor::Debezium,
     Captor::EagerDebezium,
 ];
-/// Nobody captures what is written.
+/// A run without a capture.
 const ALONE: &str = "writer alone";
 const PER_SECOND: u64 = 300;
 const P50: &str = "p50_ms";
 const SERVER: &str = "server_us_per_event";
 const WAL: &str = "wal_bytes_per_event";
 
-/// Plays the rounds and judges them.
+/// Runs the rounds and judges them.
 pub(crate) async fn measure(ground: &Ground<'_>, bar: &mut Bar, sizes: Sizes) -> Result<()> {
     bar.parameter("seconds", sizes.seconds);
     let captors = installed(bar, &CAPTORS);
@@ -140,7 +140,7 @@ async fn alone(ground: &Ground<'_>, seconds: u64) -> Result<Figures> {
         .with(WAL, used.wal_bytes / all))
 }
 
-/// Milliseconds that a transaction took, of the slowest hundredth the quickest.
+/// The 99th percentile of the duration of a transaction, in milliseconds.
 pub(super) fn commit_p99(written: &Written) -> f64 {
     let took: Vec<f64> = written
         .values()
@@ -149,7 +149,7 @@ pub(super) fn commit_p99(written: &Written) -> f64 {
     percentile(&took, 0.99)
 }
 
-/// One second of the same, by other writers.
+/// One second of the same load, by other writers.
 fn warm(offer: Offer) -> Offer {
     Offer {
         seconds: 1,
@@ -158,7 +158,7 @@ fn warm(offer: Offer) -> Offer {
     }
 }
 
-/// Until the first events have arrived: a process may take seconds to begin.
+/// Waits until the first events have arrived: a process may take seconds to begin.
 pub(super) async fn warm_up(field: &Field, offer: Offer, arrivals: &mut Arrivals) -> Result<()> {
     let written = warm(offer).make(&field.database).await?;
     arrivals.take_all(written.len() as u64, SOON).await?;

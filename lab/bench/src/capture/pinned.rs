@@ -1,4 +1,4 @@
-//! Captures under an open snapshot: what they leave in their tables.
+//! Captures under an open snapshot: the dead rows of their tables.
 
 use anyhow::Result;
 use posthaste_testkit::receivers::Redis;
@@ -18,7 +18,7 @@ const CAPTORS: [Captor; 2] = [Captor::Direct, Captor::Jobs];
 const PER_SECOND: u64 = 300;
 const CHANGED: &str = "changed_rows";
 
-/// Plays it once and judges it.
+/// Runs it once and judges it.
 pub(crate) async fn measure(ground: &Ground<'_>, bar: &mut Bar, sizes: Sizes) -> Result<()> {
     bar.parameter("seconds", sizes.seconds);
     let names = CAPTORS.map(Captor::name);
@@ -59,7 +59,7 @@ async fn once(ground: &Ground<'_>, captor: Captor, seconds: u64) -> Result<Figur
     arrivals.take_all(wanted, SOON).await?;
     let processor = watch.finish()?;
     process.end();
-    // A session that has ended has told what it changed.
+    // A session reports its changes when it ends.
     process.finish().await?;
     let changed = field.number("changed_rows").await? - before;
     pin.release().await?;

@@ -1,4 +1,4 @@
-//! The rows in words.
+//! Descriptions of the rows.
 
 use super::ROWS;
 
@@ -15,7 +15,7 @@ pub(super) fn title(name: &str) -> &'static str {
     }
 }
 
-/// What a row measures; nothing for other names.
+/// What a row measures; empty for other names.
 pub(crate) fn about(name: &str) -> &'static str {
     match name {
         "capture-backlog" => {
@@ -83,7 +83,7 @@ pub(crate) fn figures(name: &str) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// The place of a row of this name among others; nothing for other names.
+/// The position of a row of this name; `None` for other names.
 pub(crate) fn place(name: &str) -> Option<usize> {
     ROWS.iter().position(|row| *row == name)
 }

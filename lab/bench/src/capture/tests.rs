@@ -1,4 +1,4 @@
-//! Each row on a real server, in small.
+//! Each row on a real server, with small sizes.
 
 use anyhow::{Result, ensure};
 use posthaste_testkit::PgVersion;
@@ -19,7 +19,7 @@ const SIZES: Sizes = Sizes {
     copy_rows: 5_000,
 };
 
-/// What holds at any size and on a busy machine.
+/// The requirements that hold at any size and on a busy machine.
 const HOLDS: [&str; 6] = [
     "lost events",
     "events out of order",
@@ -55,7 +55,7 @@ async fn is_measured(row: &str) -> Result<()> {
     Ok(())
 }
 
-/// A test for each of them.
+/// Defines a test for each row.
 macro_rules! measured {
     ($($test:ident $row:literal,)*) => {
         mod captures_are_measured {

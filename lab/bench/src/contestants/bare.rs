@@ -1,4 +1,4 @@
-//! Bare statements: the price of one row, and of very many, without a queue around them.
+//! Bare statements: the cost of one row, and of very many, without a queue.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ impl Bare {
         }
     }
 
-    /// Makes the empty table.
+    /// Creates the empty table.
     pub(crate) async fn prepare(&self, database: &Database) -> Result<()> {
         Ok(database
             .connect()

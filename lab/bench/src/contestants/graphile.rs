@@ -1,4 +1,4 @@
-//! graphile-worker on Node.js, run by its own library, which LISTENs.
+//! graphile-worker on Node.js, run by its own library, which uses LISTEN.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -16,7 +16,7 @@ use crate::statements::Statements;
 
 const LONGEST_START: Duration = Duration::from_secs(60);
 
-/// A worker in a process of its own, and a session that enqueues.
+/// A worker in a separate process, and a session that enqueues.
 pub(crate) struct Graphile {
     child: Child,
     started: watch::Receiver<u64>,
@@ -24,11 +24,11 @@ pub(crate) struct Graphile {
     enqueue: Statement,
 }
 
-/// Where its packages are, if they were installed.
+/// The folder of its packages, if they are installed.
 pub(crate) fn packages() -> Option<PathBuf> {
     let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.tools/rivals");
     let place = tools.join("graphile-worker");
-    // The mark of an installation that came to its end.
+    // The mark of a complete installation.
     let is_installed = place.join("installed").is_file();
     is_installed.then(|| place.join("node_modules"))
 }
@@ -67,7 +67,7 @@ impl Graphile {
         })
     }
 
-    /// Enqueues a job in a transaction of its own.
+    /// Enqueues a job in a separate transaction.
     pub(crate) async fn enqueue(&self, number: u64) -> Result<()> {
         let number = i64::try_from(number)?;
         self.producer.query_one(&self.enqueue, &[&number]).await?;
@@ -82,13 +82,13 @@ impl Graphile {
         Ok(())
     }
 
-    /// Ends it.
+    /// Kills the process.
     pub(crate) async fn stop(mut self) -> Result<()> {
         Ok(self.child.kill().await?)
     }
 }
 
-/// Reads what it says: that it listens, and a number for each job.
+/// Reads its output: that it listens, and a number for each job.
 async fn read(
     said: ChildStdout,
     ready: tokio::sync::oneshot::Sender<()>,

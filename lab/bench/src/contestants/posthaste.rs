@@ -1,4 +1,4 @@
-//! posthaste, through its library; the only module of the bench, with those below it, that uses it.
+//! posthaste, through its library, which only this module and its submodules use.
 
 mod audited;
 mod carrier;
@@ -24,12 +24,12 @@ pub(crate) use self::synced::{Indexed, Place};
 use crate::database::Database;
 use crate::statements::Statements;
 
-/// The schema that the library lives in.
+/// The schema of the library.
 pub(crate) const SCHEMA: &str = "posthaste";
 
 const STATISTICS_LIMIT: Duration = Duration::from_secs(20);
 
-/// The statements that the bench sends beside the library's.
+/// The statements that the bench sends in addition to the library's.
 pub(crate) fn statements() -> Statements {
     Statements::parse(include_str!("../../locking/posthaste.sql"))
 }
@@ -46,7 +46,7 @@ pub(crate) async fn prepare(database: &Database) -> Result<()> {
     Ok(())
 }
 
-/// Makes the store look up a route for each job without a queue.
+/// Makes the store resolve a route for each job without a queue.
 pub(crate) async fn add_route(database: &Database) -> Result<()> {
     let client = database.connect().await?;
     client.execute(statements().get("route")?, &[]).await?;
@@ -62,7 +62,7 @@ pub(crate) async fn preload(database: &Database, jobs: u64) -> Result<()> {
     Ok(())
 }
 
-/// Enqueues `jobs` jobs by one statement into a queue that nobody works.
+/// Enqueues `jobs` jobs by one statement into a queue without workers.
 pub(crate) async fn preload_queue(database: &Database, jobs: u64, queue: &str) -> Result<()> {
     let client = database.connect().await?;
     client
@@ -74,7 +74,7 @@ pub(crate) async fn preload_queue(database: &Database, jobs: u64, queue: &str) -
     Ok(())
 }
 
-/// Enqueues one job into each lane of this many queues; how many there are.
+/// Enqueues one job into each lane of this many queues; returns their number.
 pub(crate) async fn touch_lanes(database: &Database, queues: u32, priorities: i32) -> Result<u64> {
     let client = database.connect().await?;
     let queues = i32::try_from(queues)?;
@@ -84,14 +84,14 @@ pub(crate) async fn touch_lanes(database: &Database, queues: u32, priorities: i3
     Ok(u64::try_from(queues * priorities)?)
 }
 
-/// Enqueues very many jobs by one statement and says how long it took.
+/// Enqueues very many jobs by one statement and returns how long it took.
 pub(crate) async fn bulk(client: &Client, rows: u64) -> Result<Duration> {
     let begun = Instant::now();
     let inserted = client
         .execute(statements().get("bulk")?, &[&i64::try_from(rows)?])
         .await?;
     let taken = begun.elapsed();
-    // A rule may report the rows of another statement than the one that inserted them.
+    // A rule may report the rows of a statement other than the one that inserted them.
     ensure!(
         inserted == rows || inserted == 0,
         "{inserted} of {rows} rows were inserted"
@@ -111,13 +111,13 @@ pub(crate) async fn numbered(client: &Client, due: f64, first: u64, jobs: u64) -
     Ok(())
 }
 
-/// The name of the worker that does the maintenance, if there is one.
+/// The name of the worker that runs the maintenance, if there is one.
 pub(crate) async fn leader(client: &Client) -> Result<Option<String>> {
     let row = client.query_opt(statements().get("leader")?, &[]).await?;
     Ok(row.map(|row| row.get(0)))
 }
 
-/// How many scheduled jobs were promoted from the scheduled segment that had most of them.
+/// The number of promoted jobs of the scheduled segment that had most of them.
 pub(crate) async fn promoted(client: &Client) -> Result<i64> {
     Ok(client
         .query_one(statements().get("promoted")?, &[])
@@ -125,12 +125,12 @@ pub(crate) async fn promoted(client: &Client) -> Result<i64> {
         .get(0))
 }
 
-/// How long a backlog took.
+/// The duration of a drain.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Drained {
-    /// From the start of the worker to its end, when all is acknowledged.
+    /// From the start of the worker to its end, when all jobs are acknowledged.
     pub(crate) taken: Duration,
-    /// The part of it after the last job was started: the last acknowledgements and the farewell.
+    /// The part of it after the last job was started: the last acknowledgements and the shutdown.
     pub(crate) stopping: Duration,
 }
 
@@ -147,7 +147,7 @@ pub(crate) async fn drain(database: &Database, jobs: u64, manner: Manner) -> Res
     })
 }
 
-/// Fails while the view of all jobs that are not done shows any.
+/// Fails while the view of all jobs that are not done contains any.
 pub(crate) async fn ensure_nothing_remains(database: &Database) -> Result<()> {
     let remaining: i64 = database
         .connect()
@@ -166,9 +166,8 @@ pub(crate) struct HotTuples {
     pub(crate) changed: i64,
 }
 
-/// Reads the hot tables' tuple counts once the statistics have all arrived: sessions that have
-/// ended report at once, others within seconds, so two equal answers a while apart are the last
-/// word.
+/// Reads the hot tables' tuple counts once the statistics are complete: sessions that have ended
+/// report at once, others within seconds, so two equal answers with a delay between them are final.
 pub(crate) async fn hot_tuples(client: &Client) -> Result<HotTuples> {
     let read = async || -> Result<(HotTuples, i64)> {
         let row = client
@@ -198,7 +197,7 @@ pub(crate) async fn hot_tuples(client: &Client) -> Result<HotTuples> {
     }
 }
 
-/// How many jobs a claim took on average, while all claims are still there to be read.
+/// The average number of jobs of a claim, while all claims can still be read.
 pub(crate) async fn jobs_per_claim(database: &Database) -> Result<f64> {
     let row = database
         .connect()
@@ -209,7 +208,7 @@ pub(crate) async fn jobs_per_claim(database: &Database) -> Result<f64> {
     Ok(jobs as f64 / claims.max(1) as f64)
 }
 
-/// The current segment, and the oldest one that is still kept.
+/// The current segment, and the oldest one that still exists.
 pub(crate) async fn segments(client: &Client) -> Result<(i64, i64)> {
     let row = client.query_one(statements().get("segments")?, &[]).await?;
     Ok((row.get("current"), row.get("oldest")))

@@ -1,4 +1,4 @@
-//! The receivers of the bar `relay`: what people's workers listen to.
+//! The receivers of the bar `relay`: the servers of popular worker libraries.
 
 mod bare;
 
@@ -12,16 +12,16 @@ use lapin::{Channel, Connection, ConnectionProperties};
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
-/// RabbitMQ's queue, and its virtual host.
+/// The name of RabbitMQ's queue and virtual host.
 pub(crate) const BENCH: &str = "bench";
-/// Batches that the relay and the bare client have under way at once.
+/// The number of batches that the relay and the bare client have in flight.
 pub(crate) const BATCHES: usize = 4;
 
-/// All of them.
+/// All receivers.
 pub(crate) const RECEIVERS: [Receiver; 3] =
     [Receiver::Sidekiq, Receiver::Asynq, Receiver::RabbitMq];
 
-/// What people's workers listen to.
+/// A server of a popular worker library.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Receiver {
     Sidekiq,
@@ -38,20 +38,19 @@ impl Receiver {
         }
     }
 
-    /// Messages that both send together.
+    /// The number of messages that both send together.
     pub(crate) fn batch(self) -> usize {
         match self {
-            // Room for whole claims, so that the next one is on its way while the last is handed
-            // over.
+            // Room for whole claims, so that the next one is in flight while the last is delivered.
             Self::Sidekiq => 2_500,
-            // What is claimed together should be taken within the time in which it is acknowledged
-            // together.
+            // Jobs that are claimed together should be accepted within the time in which they are
+            // acknowledged together.
             Self::Asynq => 250,
             Self::RabbitMq => 200,
         }
     }
 
-    /// Starts a server of its own.
+    /// Starts a separate server.
     pub(crate) async fn start(self) -> Result<Server> {
         if self == Self::RabbitMq {
             let server = Box::new(RabbitMq::start()?);
@@ -60,7 +59,7 @@ impl Receiver {
         }
         let server = Redis::start(&[("appendonly", "yes")])?;
         let client = redis::Client::open(server.url())?;
-        // A thousand calls of a script take as long as they take.
+        // Without a timeout: a thousand script calls may take long.
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let connection = client.get_multiplexed_async_connection_with_config(&config);
         let connection = connection.await?;
@@ -78,7 +77,7 @@ async fn rabbitmq(url: &str) -> Result<Channel> {
     Ok(channel)
 }
 
-/// Declares the queue, or only asks how many messages it has.
+/// Declares the queue, or only reads its number of messages.
 async fn declare(channel: &Channel, passive: bool) -> Result<u64> {
     let options = QueueDeclareOptions {
         durable: true,
@@ -103,8 +102,8 @@ impl Server {
         }
     }
 
-    /// Sends as many messages as there are jobs, of the same bytes as the relay's, by the client
-    /// alone; they are made before.
+    /// Sends as many messages as there are jobs, with the same bytes as the relay's, by the client
+    /// alone; they are created before.
     pub(crate) async fn send_bare(&self, jobs: u64) -> Result<Duration> {
         match self {
             Self::Redis(Receiver::Asynq, _, connection) => bare::asynq(connection, jobs).await,
@@ -113,7 +112,7 @@ impl Server {
         }
     }
 
-    /// Forgets all messages.
+    /// Deletes all messages.
     pub(crate) async fn empty(&self) -> Result<()> {
         match self {
             Self::Redis(_, _, connection) => {
@@ -128,7 +127,7 @@ impl Server {
         Ok(())
     }
 
-    /// How many messages it has.
+    /// The number of its messages.
     pub(crate) async fn received(&self) -> Result<u64> {
         match self {
             Self::Redis(receiver, _, connection) => {

@@ -1,7 +1,7 @@
-//! The two rivals, driven as well as we know how.
+//! The two rivals, used as efficiently as possible.
 //!
 //! Each worker has two connections. One claims the next batch, committing without waiting for the
-//! disk, while the other completes the batch before it, waiting for the disk: the two round trips
+//! disk, while the other completes the previous batch, waiting for the disk: the two round trips
 //! and the flush overlap. All statements are prepared, and a no-op handler costs a rival one
 //! decoded row.
 
@@ -21,7 +21,7 @@ use crate::statements::Statements;
 /// The batch sizes at which each rival is measured; its best one counts.
 pub(crate) const BATCHES: [i64; 2] = [100, 1_000];
 
-/// A queue made of its own statements.
+/// A queue that consists of its statements.
 #[derive(Debug, Clone)]
 pub(crate) struct Rival {
     name: &'static str,
@@ -53,7 +53,7 @@ impl Rival {
         }
     }
 
-    /// One wide row per job, UPDATE to running, UPDATE to completed, row kept.
+    /// One wide row per job, UPDATE to running, UPDATE to completed; the row stays.
     pub(crate) fn update_shape() -> Self {
         Self {
             name: "update_shape",
@@ -75,7 +75,7 @@ impl Rival {
         self.name
     }
 
-    /// Makes the tables, enqueues `jobs` jobs in one statement and lets vacuum settle them.
+    /// Creates the tables, enqueues `jobs` jobs in one statement and runs vacuum.
     pub(crate) async fn preload(&self, database: &Database, jobs: u64) -> Result<()> {
         let client = database.connect().await?;
         client.batch_execute(self.statements.get("schema")?).await?;
@@ -119,7 +119,7 @@ impl Rival {
         self.statements.get("enqueue")
     }
 
-    /// Makes the empty tables.
+    /// Creates the empty tables.
     pub(crate) async fn prepare(&self, database: &Database) -> Result<()> {
         Ok(database
             .connect()
@@ -178,7 +178,7 @@ impl Worker {
     }
 }
 
-/// The no-op handler: the row is decoded as any worker would, and nothing is done with it.
+/// The no-op handler: decodes the row as any worker would, and does nothing with it.
 fn handle(row: &Row) -> Result<i64, tokio_postgres::Error> {
     let name: &str = row.try_get("name")?;
     let kwargs: Json<Box<RawValue>> = row.try_get("kwargs")?;

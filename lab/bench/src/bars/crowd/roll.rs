@@ -1,11 +1,11 @@
-//! Who of very many was there, and who twice.
+//! Records which of very many numbers were seen, and which repeatedly.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Numbers on a roll begin here, above every time that a clock shows.
+/// The first number of a roll, above every time of a clock.
 pub(super) const FIRST: u64 = 1 << 40;
 
-/// One bit for each number from [`FIRST`] on.
+/// One bit for each number from [`FIRST`].
 #[derive(Debug)]
 pub(super) struct Roll {
     seen: Vec<AtomicU64>,
@@ -15,7 +15,7 @@ pub(super) struct Roll {
 }
 
 impl Roll {
-    /// Nobody was there yet.
+    /// Creates a roll on which no number was seen.
     pub(super) fn of(len: u64) -> Self {
         Self {
             seen: (0..=len / 64).map(|_| AtomicU64::new(0)).collect(),
@@ -25,7 +25,7 @@ impl Roll {
         }
     }
 
-    /// Notes that a number was there; whether it is on the roll.
+    /// Records a number; returns whether it is on the roll.
     pub(super) fn note(&self, number: u64) -> bool {
         let Some(place) = number.checked_sub(FIRST).filter(|place| *place < self.len) else {
             return false;
@@ -43,17 +43,17 @@ impl Roll {
         true
     }
 
-    /// How many there are in all.
+    /// The length of the roll.
     pub(super) fn len(&self) -> u64 {
         self.len
     }
 
-    /// How many different ones were there.
+    /// The count of different numbers that were seen.
     pub(super) fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// How often one was there again.
+    /// How often a number was seen again.
     pub(super) fn twice(&self) -> u64 {
         self.twice.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! A thousand requests under way to one webhook, by a process that does nothing else.
+//! A thousand requests in flight to one webhook, from a separate process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ use crate::rounds::Figures;
 use crate::verdict::{Bound, Evidence, Judgement, Requirement};
 
 pub(super) const NAME: &str = "webhook";
-/// The webhook takes its time.
+/// The delay of the webhook's answers.
 const PAUSE: Duration = Duration::from_millis(250);
 const UNDER_WAY: &str = "requests_under_way";
 
@@ -48,7 +48,7 @@ pub(super) async fn once(bench: &Bench<'_>, jobs: u64) -> Result<Figures> {
     Ok(figures.with(UNDER_WAY, hook.most.load(Ordering::SeqCst) as f64))
 }
 
-/// What the webhook has seen.
+/// The requests that the webhook has received.
 #[derive(Default)]
 struct Hook {
     under_way: AtomicUsize,

@@ -1,5 +1,4 @@
-//! Two relays in one worker: what becomes of one when the destination of the other is dead, or
-//! slow.
+//! Two relays in one worker: the effect on one if the destination of the other is dead or slow.
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
@@ -19,12 +18,12 @@ const ALONE: &str = "alone";
 const DEAD: &str = "beside a dead one";
 const SLOW: &str = "beside a slow one";
 const RATE: &str = "relayed_per_second";
-/// The neighbour's jobs.
+/// The queue of the neighbour's jobs.
 const QUEUE: &str = "neighbour";
-/// What the neighbour's answers take in each direction.
+/// The delay of the neighbour's answers in each direction.
 const DELAY: Duration = Duration::from_millis(500);
-/// This many times the bar's jobs are relayed: a run of less than a second says little of one that
-/// has a neighbour.
+/// A multiple of the bar's jobs: a run of less than a second would prove little about a relay with
+/// a neighbour.
 const TIMES: u64 = 5;
 
 pub(super) const NAMES: [&str; 3] = [ALONE, DEAD, SLOW];
@@ -70,7 +69,7 @@ pub(super) async fn once(bench: &Bench<'_>, name: &str, neighbours: u64) -> Resu
         .with("neighbours_messages", strayed as f64))
 }
 
-/// A way to this Redis that takes its time.
+/// Starts a proxy that delays this Redis.
 async fn slowed(url: &str) -> Result<Proxy> {
     let address = url.trim_start_matches("redis://").trim_end_matches("/0");
     let address: SocketAddr = address.parse().context("no address")?;
@@ -79,7 +78,7 @@ async fn slowed(url: &str) -> Result<Proxy> {
     Ok(proxy)
 }
 
-/// Where nobody listens.
+/// A port on which no process listens.
 fn vacant() -> Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }

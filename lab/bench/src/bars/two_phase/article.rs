@@ -1,5 +1,5 @@
-//! The seven updates of the published protocol, one after the other. They are fast and lose money:
-//! here nothing goes wrong.
+//! The seven updates of the published protocol, one after the other. They are fast and lose money
+//! after failures; there are no failures here.
 
 use anyhow::{Result, ensure};
 use posthaste_elastic::{Client, Effect, Operation, Script};
@@ -19,12 +19,12 @@ const SCRIPTS: [(&str, &str); 3] = [
 const STATE: &str = "bench-article-state";
 const APPLY: &str = "bench-article-apply";
 const REMOVE: &str = "bench-article-remove";
-/// The server's own attempts where others write between its read and its write.
+/// The server's attempts for an update with concurrent writes.
 const RETRIES: u32 = 3;
-/// Documents in one request.
+/// The number of documents in one request.
 const CHUNK: usize = 500;
 
-/// Many at once.
+/// Runs many transfers at once.
 pub(super) async fn transfers(ground: &Ground, count: usize) -> Result<Figures> {
     let indexes = ground.indexes();
     let article = Article::prepared(&ground.client, &indexes, "many", count).await?;
@@ -75,14 +75,14 @@ async fn prepare(client: &Client, indexes: &[String; 2], kind: &str, count: usiz
     Ok(())
 }
 
-/// Its accounts and transactions.
+/// The accounts and transactions of the protocol.
 pub(super) struct Article<'g> {
     client: &'g Client,
     indexes: &'g [String; 2],
 }
 
 impl<'g> Article<'g> {
-    /// With this many transactions of a kind, to be run.
+    /// Prepares this many transactions of a kind.
     pub(super) async fn prepared(
         client: &'g Client,
         indexes: &'g [String; 2],

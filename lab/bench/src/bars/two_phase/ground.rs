@@ -1,4 +1,4 @@
-//! Indexes for each run, and a way of asking for something many times at once.
+//! Indexes for each run, and concurrent execution of an operation.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
@@ -8,14 +8,14 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use posthaste_elastic::Client;
 use posthaste_elastic::two_phase::Coordinator;
 
-/// Transfers under way.
+/// The number of transfers in flight.
 pub(super) const AT_ONCE: usize = 32;
-/// This many accounts that none of those under way meet.
+/// The number of accounts: enough that transfers in flight share none.
 pub(super) const ACCOUNTS: usize = 8 * AT_ONCE;
-/// Nobody runs out of money.
+/// The initial balance: no account runs out of money.
 pub(super) const BALANCE: i64 = 1_000_000;
 
-/// A server, on which each run has indexes of its own.
+/// A server on which each run has separate indexes.
 pub(super) struct Ground {
     pub(super) client: Client,
     runs: AtomicU32,
@@ -28,13 +28,13 @@ impl Ground {
         Ok(Self { client, runs })
     }
 
-    /// Names for the accounts and the transactions of the next run.
+    /// The names of the indexes of accounts and transactions for the next run.
     pub(super) fn indexes(&self) -> [String; 2] {
         let run = self.runs.fetch_add(1, Ordering::Relaxed);
         ["accounts", "transactions"].map(|kind| format!("{kind}-{run}"))
     }
 
-    /// A coordinator with accounts.
+    /// Creates a coordinator with accounts.
     pub(super) async fn coordinator(&self, indexes: &[String; 2]) -> Result<Coordinator> {
         let [accounts, transactions] = indexes;
         let coordinator = Coordinator::new(self.client.clone(), accounts, transactions);
@@ -47,7 +47,7 @@ impl Ground {
         Ok(coordinator)
     }
 
-    /// What a run has left would be a burden for the next one.
+    /// Deletes the indexes of a run, which would slow down the next one.
     pub(super) async fn clear(&self, indexes: &[String; 2]) -> Result<()> {
         for index in indexes {
             self.client.delete_index(index).await?;
@@ -65,7 +65,8 @@ pub(super) fn pair(at: usize) -> (String, String) {
     (account(2 * at), account(2 * at + 1))
 }
 
-/// How many a second, and the milliseconds of each.
+/// Runs an operation concurrently. Measures the operations per second, and the milliseconds of
+/// each.
 pub(super) async fn at_once(
     count: usize,
     under_way: usize,

@@ -1,4 +1,4 @@
-//! Transfers by the coordinator, many at once.
+//! Many transfers at once by the coordinator.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,11 +11,11 @@ use crate::rounds::Figures;
 use crate::statistics::{greatest, percentile};
 use crate::taint::Watch;
 
-/// Hundreds at once on one account.
+/// The number of concurrent transfers on one account.
 pub(super) const ON_ONE: usize = 250;
 pub(super) const STARVED: &str = "starved";
 
-/// Many at once.
+/// Runs many transfers at once.
 pub(super) async fn transfers(ground: &Ground, count: usize) -> Result<Figures> {
     let indexes = ground.indexes();
     let coordinator = ground.coordinator(&indexes).await?;
@@ -34,7 +34,8 @@ pub(super) async fn transfers(ground: &Ground, count: usize) -> Result<Figures> 
         .with(RATE, rate))
 }
 
-/// All from one account. Who does not come to an end by itself is starved, and left to recovery.
+/// Runs all transfers from one account. A transfer that does not end by itself counts as starved
+/// and is left to recovery.
 pub(super) async fn hot(ground: &Ground, count: usize) -> Result<Figures> {
     let indexes = ground.indexes();
     let coordinator = ground.coordinator(&indexes).await?;

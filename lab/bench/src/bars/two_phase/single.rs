@@ -1,5 +1,5 @@
-//! One transfer at a time, and what it is held against, each in its turn: a machine that is slower
-//! now than a moment ago is so for all of them.
+//! One transfer at a time in alternation with each of the operations that it is compared with, so
+//! that a slow phase of the machine affects all of them.
 
 use std::time::Instant;
 
@@ -14,13 +14,13 @@ use crate::rounds::Figures;
 use crate::statistics::percentile;
 use crate::taint::Watch;
 
-/// Ratios of medians.
+/// Names of the ratios of medians.
 pub(super) const SETTLED_TO_CHAIN: &str = "settled_to_chain";
 pub(super) const FINISHED_TO_CHAIN: &str = "finished_to_chain";
 pub(super) const SETTLED_TO_SEVEN: &str = "settled_to_seven";
 const COUNT: (&str, &str) = ("bench-count", "ctx._source.balance += params.by");
 
-/// This many of each.
+/// Runs this many of each.
 pub(super) async fn in_turn(ground: &Ground, count: usize) -> Result<Figures> {
     let (ours, theirs) = (ground.indexes(), ground.indexes());
     let coordinator = ground.coordinator(&ours).await?;
@@ -61,14 +61,14 @@ pub(super) async fn in_turn(ground: &Ground, count: usize) -> Result<Figures> {
         .with(SETTLED_TO_SEVEN, settled / seven))
 }
 
-/// Milliseconds.
+/// Measures an operation in milliseconds.
 async fn timed(once: impl Future<Output = Result<()>>) -> Result<f64> {
     let begun = Instant::now();
     once.await?;
     Ok(begun.elapsed().as_secs_f64() * 1_000.0)
 }
 
-/// What a transfer is made of, by itself.
+/// The single requests of which a transfer consists.
 struct Requests<'c> {
     coordinator: &'c Coordinator,
     accounts: &'c str,

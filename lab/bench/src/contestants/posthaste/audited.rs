@@ -1,4 +1,4 @@
-//! A table and its index in Postgres that are equal, and the audit that walks both.
+//! A table and an equal index in Postgres, and the audit that compares them.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use super::statements;
 use crate::database::Database;
 use crate::processes::Memory;
 
-/// This many rows, each with its document, and no jobs.
+/// Creates this many rows, each with its document, and no jobs.
 pub(crate) async fn fill_equal(database: &Database, rows: u64) -> Result<()> {
     let client = database.connect().await?;
     for name in ["synced_table", "sync_table_silent"] {
@@ -29,7 +29,7 @@ pub(crate) async fn fill_equal(database: &Database, rows: u64) -> Result<()> {
     Ok(())
 }
 
-/// Audits; what it found, and what this process held in memory after each this many rows and
+/// Runs an audit. Returns its result, and the memory of this process after each `every` rows and
 /// documents.
 pub(crate) async fn audit(database: &Database, every: u64) -> Result<(Audited, Vec<u64>)> {
     let pool = pool(database.config().clone())?;
@@ -45,7 +45,7 @@ pub(crate) async fn audit(database: &Database, every: u64) -> Result<(Audited, V
     Ok((found, resident.ok().context("a sample was not taken")?))
 }
 
-/// Rows; on the way the memory of this process is read.
+/// Rows whose reader samples the memory of this process.
 struct Sampled {
     rows: Table,
     every: u64,
@@ -72,7 +72,7 @@ impl Source for Sampled {
         &'a self,
         ids: &'a [String],
     ) -> BoxFuture<'a, Result<Vec<RowVersion>, SourceError>> {
-        // A page of documents: where both sides are equal, nothing else asks.
+        // Called for a page of documents: if both sides are equal, nothing else calls it.
         self.count(ids.len());
         self.rows.versions(ids)
     }

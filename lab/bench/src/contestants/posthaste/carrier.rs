@@ -1,4 +1,4 @@
-//! A worker whose jobs go to consumers instead of handlers: to relays, or to nobody.
+//! A worker whose jobs go to consumers instead of handlers: to relays, or to a sink.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,10 +17,10 @@ use crate::contestants::QUEUE;
 use crate::contestants::receiver::{self, BATCHES, Receiver};
 use crate::database::Database;
 
-/// Requests to a webhook that are under way at once.
+/// The number of concurrent requests to a webhook.
 pub(crate) const REQUESTS: usize = 1_000;
 
-/// A worker with a relay to a receiver, or to nobody.
+/// A worker with a relay to a receiver, or with a sink.
 pub(crate) struct Carrier {
     worker: WorkerHandle,
     began: Instant,
@@ -28,7 +28,7 @@ pub(crate) struct Carrier {
 }
 
 impl Carrier {
-    /// To nobody at all.
+    /// Starts one with a sink.
     pub(crate) async fn to_nobody(database: &Database) -> Result<Self> {
         let nobody = Arc::new(Nobody::default());
         let began = Instant::now();
@@ -40,13 +40,13 @@ impl Carrier {
         })
     }
 
-    /// To this receiver.
+    /// Starts one with a relay to this receiver.
     pub(crate) async fn to(database: &Database, receiver: Receiver, url: &str) -> Result<Self> {
         Self::start(database, to(receiver, url)?, None).await
     }
 
-    /// To a Redis, beside another relay with a backlog of its own whose Redis is at this other
-    /// address.
+    /// Starts one with a relay to a Redis, and another relay with a separate backlog whose Redis is
+    /// at the other address.
     pub(crate) async fn beside(
         database: &Database,
         url: &str,
@@ -59,12 +59,12 @@ impl Carrier {
         Self::start(database, to(Receiver::Sidekiq, url)?, neighbour).await
     }
 
-    /// To a webhook on this machine.
+    /// Starts one with a relay to a webhook on this machine.
     pub(crate) async fn to_hook(database: &Database, url: &str) -> Result<Self> {
         let here = AddressPolicy::public().allow("127.0.0.1")?;
         let hook = Webhook::within(reqwest::Client::builder(), url, here)?.requests(REQUESTS);
-        // Twice as many as may be under way: while some batches wait for their last answers, others
-        // are begun.
+        // Twice as many as may be in flight: while some batches wait for their last answers, others
+        // begin.
         let relay = Relay::to(hook).batch(50).concurrency(2 * REQUESTS / 50);
         Self::start(database, relay, None).await
     }
@@ -87,13 +87,13 @@ impl Carrier {
         })
     }
 
-    /// How long its worker has been at it. Its relays have asked their destinations before, which
-    /// may take long.
+    /// The time since its worker started, after its relays probed their destinations, which may
+    /// take long.
     pub(crate) fn age(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// Waits until `jobs` jobs are where they should be.
+    /// Waits until `jobs` jobs are at the destination.
     pub(crate) async fn reach(&self, jobs: u64, limit: Duration) -> Result<()> {
         let begun = Instant::now();
         while (self.carried)() < jobs {
@@ -104,7 +104,7 @@ impl Carrier {
         Ok(())
     }
 
-    /// Lets it acknowledge what it has sent.
+    /// Stops after acknowledging what it has sent.
     pub(crate) async fn stop(self) -> Result<()> {
         Ok(self.worker.stop().await?)
     }
@@ -113,7 +113,7 @@ impl Carrier {
 fn builder(database: &Database) -> Result<::posthaste::WorkerBuilder> {
     let address = database.config().clone();
     let config = Config {
-        // What a slow neighbour has in hand is not waited for.
+        // Jobs in flight to a slow neighbour are not waited for.
         shutdown_grace: Duration::from_secs(1),
         ..Config::default()
     };
@@ -133,7 +133,7 @@ fn to(receiver: Receiver, url: &str) -> Result<RelayBuilder> {
     Ok(relay.batch(receiver.batch()).concurrency(BATCHES))
 }
 
-/// Finishes what it is given, however much that is.
+/// Finishes all deliveries immediately, in any number.
 #[derive(Debug, Default)]
 struct Nobody(AtomicU64);
 

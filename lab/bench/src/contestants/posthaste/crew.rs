@@ -1,4 +1,4 @@
-//! A worker with a handler that does nothing but say that it was started.
+//! A worker with a handler that only reports its start.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,31 +16,31 @@ use crate::claims::{LOGGED_SESSION, LOGGING_OPTIONS};
 use crate::contestants::{CONNECTIONS, JOB_NAME, QUEUE};
 use crate::database::Database;
 
-/// Handlers that may run at once; how many jobs a claim takes is the library's own decision.
+/// The number of concurrent handlers; the library decides how many jobs a claim takes.
 const CONCURRENCY: usize = 32;
 
-/// Every preloaded job has arguments of this length as text, such as `{"n": 1000001}`.
+/// The length of the arguments of every preloaded job as text, such as `{"n": 1000001}`.
 const KWARGS_BYTES: i64 = 14;
 
-/// How a crew works.
+/// The settings of a crew.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Manner {
-    /// How many preloaded jobs a claim may take at most; `None` leaves it to the library.
+    /// The largest number of preloaded jobs in a claim; `None` for the library's default.
     pub(crate) largest_claim: Option<i64>,
-    /// The size at which a segment is followed by a new one; `None` leaves it to the library.
+    /// The size at which a segment is followed by a new one; `None` for the library's default.
     pub(crate) segment_mebibytes: Option<i64>,
     /// Whether the server logs the duration of each of the crew's statements.
     pub(crate) logged: bool,
-    /// By which it can be told who leads; `None` leaves it to the library.
+    /// Identifies the worker as leader; `None` for the library's default.
     pub(crate) name: Option<&'static str>,
-    /// Whether it is notified.
+    /// Whether it receives notifications.
     pub(crate) notify: bool,
-    /// How many queues it works on.
+    /// The number of queues that it works.
     pub(crate) queues: u32,
 }
 
 impl Manner {
-    /// As fast as it goes.
+    /// The fastest settings.
     pub(crate) fn fast() -> Self {
         Self {
             largest_claim: None,
@@ -52,7 +52,7 @@ impl Manner {
         }
     }
 
-    /// As fast as it goes with claims of at most `jobs` jobs.
+    /// The fastest settings with claims of at most `jobs` jobs.
     pub(crate) fn in_batches_of(jobs: i64) -> Self {
         Self {
             largest_claim: Some(jobs),
@@ -60,7 +60,7 @@ impl Manner {
         }
     }
 
-    /// With segments of this size.
+    /// Sets the size of segments.
     pub(crate) fn segments_of(self, mebibytes: i64) -> Self {
         Self {
             segment_mebibytes: Some(mebibytes),
@@ -68,7 +68,7 @@ impl Manner {
         }
     }
 
-    /// Under this name.
+    /// Sets the name.
     pub(crate) fn named(self, name: &'static str) -> Self {
         Self {
             name: Some(name),
@@ -76,7 +76,7 @@ impl Manner {
         }
     }
 
-    /// Looking by itself alone.
+    /// Polls without notifications.
     pub(crate) fn without_notify(self) -> Self {
         Self {
             notify: false,
@@ -84,12 +84,12 @@ impl Manner {
         }
     }
 
-    /// On this many queues.
+    /// Sets the number of queues.
     pub(crate) fn on(self, queues: u32) -> Self {
         Self { queues, ..self }
     }
 
-    /// With durations in the server's log.
+    /// Logs durations in the server's log.
     pub(crate) fn logged(self) -> Self {
         Self {
             logged: true,
@@ -98,7 +98,7 @@ impl Manner {
     }
 }
 
-/// A running worker with a handler that does nothing but say that it was started.
+/// A running worker with a handler that only reports its start.
 pub(crate) struct Crew {
     handle: WorkerHandle,
     progress: Arc<Progress>,
@@ -126,7 +126,7 @@ impl Crew {
         Self::start_on(database, manner, started).await
     }
 
-    /// Starts a worker that only counts: arguments are not even read.
+    /// Starts a worker that only counts: it does not even read arguments.
     pub(crate) async fn start_counting(database: &Database, manner: Manner) -> Result<Self> {
         Self::start_on(database, manner, |_| {}).await
     }
@@ -143,8 +143,8 @@ impl Crew {
         let (counted, started) = (Arc::clone(&progress), Arc::new(started));
         let mut config = ::posthaste::Config::default();
         if let Some(jobs) = manner.largest_claim {
-            // The library bounds a claim by the bytes of its arguments, and those of preloaded jobs
-            // are all alike.
+            // The library limits a claim by the bytes of its arguments, and all preloaded jobs have
+            // the same.
             config.claim_bytes = jobs * KWARGS_BYTES;
         }
         if let Some(mebibytes) = manner.segment_mebibytes {
@@ -174,7 +174,7 @@ impl Crew {
         })
     }
 
-    /// Jobs started so far.
+    /// The number of started jobs.
     pub(crate) fn done(&self) -> u64 {
         self.progress.done.load(Ordering::Relaxed)
     }
@@ -192,7 +192,7 @@ impl Crew {
             .with_context(|| format!("{} of {jobs} jobs were worked", self.done()))
     }
 
-    /// Lets it finish what it has and acknowledge it.
+    /// Stops after finishing and acknowledging its jobs.
     pub(crate) async fn stop(self) -> Result<()> {
         Ok(self.handle.stop().await?)
     }
@@ -206,7 +206,7 @@ impl Progress {
     }
 }
 
-/// The sessions of a worker.
+/// The connection settings of a worker.
 fn address(database: &Database, manner: Manner) -> Config {
     let mut config = database.config().clone();
     if manner.logged {
@@ -217,7 +217,7 @@ fn address(database: &Database, manner: Manner) -> Config {
     config
 }
 
-/// The pool that a worker takes; it opens its own connections through the pool's manager.
+/// The pool of a worker, which opens its own connections through the pool's manager.
 pub(super) fn pool(config: Config) -> Result<Pool> {
     let manager = Manager::from_config(
         config,

@@ -1,4 +1,4 @@
-//! Jobs that take some time, and a worker that ends as if its process was killed.
+//! Jobs that take some time, and a worker that can end as if its process was killed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,22 +23,22 @@ struct Arguments {
     pad: String,
 }
 
-/// How long jobs take, and who is told.
+/// The duration of jobs, and the receiver of their events.
 pub(crate) trait Pace: Send + Sync + 'static {
-    /// Job `number` begins; how long it takes.
+    /// Job `number` begins; returns how long it takes.
     fn start(&self, number: u64) -> Duration;
     /// Job `number` has ended.
     fn finish(&self, number: u64);
 }
 
-/// A worker in a runtime that belongs to it.
+/// A worker in a separate runtime.
 pub(crate) struct PacedWorker {
     handle: WorkerHandle,
     runtime: Runtime,
 }
 
 impl PacedWorker {
-    /// Starts a worker for this many jobs at once. A worker that dies is noticed after `rescue`.
+    /// Starts a worker for this many jobs at once. A dead worker is detected after `rescue`.
     pub(crate) async fn start(
         database: &Database,
         concurrency: usize,
@@ -76,7 +76,7 @@ impl PacedWorker {
         Ok(Self { handle, runtime })
     }
 
-    /// Lets it finish what it has.
+    /// Stops after finishing its jobs.
     pub(crate) async fn stop(self) -> Result<()> {
         let stopped = self.handle.stop().await;
         self.runtime.shutdown_background();
@@ -101,7 +101,7 @@ pub(crate) async fn insert(client: &Client, numbers: &[u64], pad: &str) -> Resul
     Ok(())
 }
 
-/// The age of what holds the horizon for longest: seconds, and transactions.
+/// The age of the oldest holder of the horizon: seconds, and transactions.
 pub(crate) async fn oldest_holder(client: &Client) -> Result<(f64, i64)> {
     let all = holders(client).await?;
     let seconds = all.iter().filter_map(|holder| holder.seconds);

@@ -9,7 +9,7 @@ use super::Arguments;
 use crate::contestants::{JOB_NAME, QUEUE};
 use crate::database::Database;
 
-/// What a job is given beside name and arguments.
+/// An option of a job besides name and arguments.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Extra {
     Nothing,
@@ -24,7 +24,7 @@ pub(crate) struct Producer {
 }
 
 impl Producer {
-    /// Connects.
+    /// Opens the connection.
     pub(crate) async fn connect(database: &Database) -> Result<Self> {
         let config = database.config().clone();
         let manager = Manager::from_config(
@@ -38,12 +38,12 @@ impl Producer {
         Ok(Self { client })
     }
 
-    /// Commits one job by itself.
+    /// Commits one job.
     pub(crate) async fn enqueue(&self, number: u64) -> Result<()> {
         self.enqueue_with(number, Extra::Nothing).await
     }
 
-    /// Commits one job by itself, with so much beside its name and arguments.
+    /// Commits one job with this option.
     pub(crate) async fn enqueue_with(&self, number: u64, extra: Extra) -> Result<()> {
         let job = NewJob::new(JOB_NAME, &Arguments { n: number })?;
         let job = match extra {
@@ -55,14 +55,14 @@ impl Producer {
         Ok(())
     }
 
-    /// Commits one job of a priority by itself; a lower number goes first.
+    /// Commits one job with a priority; lower numbers run first.
     pub(crate) async fn enqueue_at(&self, number: u64, priority: i32) -> Result<()> {
         let job = NewJob::new(JOB_NAME, &Arguments { n: number })?.priority(priority);
         enqueue(&self.client, &job).await?;
         Ok(())
     }
 
-    /// Commits one job per number in one transaction, all of one priority.
+    /// Commits one job per number in one transaction, all with one priority.
     pub(crate) async fn commit(&mut self, numbers: &[u64], priority: i32) -> Result<()> {
         let jobs = numbers
             .iter()

@@ -49,12 +49,12 @@ impl Sleeper {
         })
     }
 
-    /// Jobs finished so far.
+    /// The number of finished jobs.
     pub(crate) fn finished(&self) -> u64 {
         self.finished.load(Ordering::Relaxed)
     }
 
-    /// Lets it finish what it has.
+    /// Stops after finishing its jobs.
     pub(crate) async fn stop(self) -> Result<()> {
         Ok(self.handle.stop().await?)
     }

@@ -1,4 +1,4 @@
-//! Indexes that are kept true to a table, by the sync and by a client alone.
+//! Indexes of a table, written by the sync and by a client alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,29 +23,29 @@ use super::statements;
 use crate::database::Database;
 
 const QUEUE: &str = "sync.page";
-/// Documents that are looked at, or written, together.
+/// The number of documents that are read or written together.
 const BATCH: usize = 2_500;
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// Where documents are kept.
+/// The place of the documents.
 pub(crate) enum Place {
     Folder(TempDir),
     Server(Box<OpenSearch>),
 }
 
 impl Place {
-    /// A folder of its own.
+    /// Creates a separate folder.
     pub(crate) fn folder() -> Result<Self> {
         Ok(Self::Folder(tempfile::tempdir()?))
     }
 
-    /// A server of its own.
+    /// Starts a separate server.
     pub(crate) fn server() -> Result<Self> {
         let server = tokio::task::block_in_place(|| OpenSearch::start_optimised(&[]))?;
         Ok(Self::Server(Box::new(server)))
     }
 
-    /// An empty index of this name for a sync.
+    /// Creates an empty index of this name for a sync.
     pub(crate) async fn index(&self, name: &str) -> Result<Arc<dyn Index>> {
         Ok(match self {
             Self::Folder(folder) => Arc::new(Tantivy::at(folder.path().join(name)).open()?),
@@ -57,8 +57,7 @@ impl Place {
         })
     }
 
-    /// Writes these documents, as many at a time as the sync does, by the library that the index is
-    /// made of.
+    /// Writes these documents with the index's own library, in batches of the sync's size.
     pub(crate) async fn write_bare(&self, name: &str, documents: Vec<Row>) -> Result<Duration> {
         match self {
             Self::Folder(folder) => {
@@ -84,7 +83,7 @@ fn definition() -> serde_json::Value {
     })
 }
 
-/// What the indexes take without a sync.
+/// Writes to the indexes without a sync.
 struct Bare;
 
 impl Bare {
@@ -144,14 +143,14 @@ fn body(row: &Row) -> Result<&str> {
     }
 }
 
-/// A table with rows that an index does not have yet.
+/// A table with rows that an index lacks.
 pub(crate) struct Indexed {
     database: Database,
     rows: u64,
 }
 
 impl Indexed {
-    /// This many rows, each with its job.
+    /// Creates this many rows, each with its job.
     pub(crate) async fn filled(database: Database, rows: u64) -> Result<Self> {
         let client = database.connect().await?;
         for name in ["synced_table", "sync_table"] {
@@ -169,7 +168,7 @@ impl Indexed {
         Ok(Table::new(pool(self.database.config().clone())?, "page"))
     }
 
-    /// All documents.
+    /// Reads all documents.
     pub(crate) async fn documents(&self) -> Result<Vec<Row>> {
         let table = self.table()?;
         let ids: Vec<String> = (1..=self.rows).map(|n| n.to_string()).collect();
@@ -180,7 +179,7 @@ impl Indexed {
         Ok(all)
     }
 
-    /// Reads and renders all rows and drains their jobs, and nothing else.
+    /// Only reads and renders all rows and drains their jobs.
     pub(crate) async fn read(&self) -> Result<Duration> {
         let (claims, claimed) = unbounded_channel();
         let reader = Arc::new(Reader {
@@ -199,13 +198,13 @@ impl Indexed {
         Ok(begun.elapsed())
     }
 
-    /// Syncs until all rows were written to an index that lacks them: from the start of the worker
-    /// to its end, when all is acknowledged.
+    /// Syncs until all rows were written to an index that lacks them. Measures from the start of
+    /// the worker to its end, when all jobs are acknowledged.
     pub(crate) async fn write(&self, index: Arc<dyn Index>) -> Result<Duration> {
         self.sync(index, "written").await
     }
 
-    /// Enqueues all rows again, and syncs until all were seen to be true.
+    /// Enqueues all rows again, and syncs until all were verified.
     pub(crate) async fn verify(&self, index: Arc<dyn Index>) -> Result<Duration> {
         let client = self.database.connect().await?;
         client.execute(statements().get("sync_again")?, &[]).await?;
@@ -213,7 +212,7 @@ impl Indexed {
     }
 
     async fn sync(&self, index: Arc<dyn Index>, what: &str) -> Result<Duration> {
-        // What is written is looked at again long after this has ended.
+        // Verification of the written documents begins long after this has ended.
         let sync = IndexSync::builder_any(Arc::new(self.table()?), index)
             .period(Duration::from_secs(7_200))
             .start()?;
@@ -236,7 +235,7 @@ impl Indexed {
         Ok(Worker::builder(pool(address.clone())?).notifier(address, NoTls))
     }
 
-    /// How long a direct write keeps its caller, in the middle of this many.
+    /// The median duration of this many direct writes for their caller.
     pub(crate) async fn direct(index: Arc<dyn Index>, writes: u32) -> Result<Duration> {
         let direct = Direct::to_any(index).budget(Duration::from_secs(5));
         let mut taken = Vec::new();
@@ -262,7 +261,7 @@ fn told(status: &SyncStatus) -> String {
     format!("{counts:?}, {:?}", status.last_error)
 }
 
-/// Hands claims to a task, two batches at once at most.
+/// Passes claims to a task, at most two batches at once.
 struct Reader {
     claims: UnboundedSender<Vec<Delivery>>,
     in_hand: AtomicU64,
@@ -306,7 +305,7 @@ impl Consumer for Reader {
     }
     fn consume(&self, claim: Vec<Delivery>) {
         self.in_hand.fetch_add(claim.len() as u64, Ordering::SeqCst);
-        // Nobody listens any more when all is read.
+        // The channel is closed when everything is read.
         let _ = self.claims.send(claim);
     }
     fn give_back(&self) {}

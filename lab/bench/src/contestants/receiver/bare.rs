@@ -1,4 +1,5 @@
-//! The bare clients of the receivers, which send what the relay sends, as many at once.
+//! The bare clients of the receivers, which send the same messages as the relay, with the same
+//! concurrency.
 
 use std::time::{Duration, Instant};
 
@@ -16,9 +17,9 @@ use crate::contestants::JOB_NAME;
 
 /// Sidekiq's queue.
 pub(super) const LIST: &str = "queue:default";
-/// asynq's.
+/// asynq's pending list.
 pub(super) const PENDING: &str = "asynq:{default}:pending";
-/// As the relay's own.
+/// The relay's script.
 const ASYNQ: &str = include_str!("../../../../../crates/posthaste-relay/src/destination/asynq.lua");
 
 fn id(n: u64) -> String {
@@ -29,7 +30,7 @@ fn payload(n: u64) -> String {
     format!("{{\"n\": {}}}", 1_000_000 + n)
 }
 
-/// Has each batch on its way while others are, and says how long all took.
+/// Sends batches concurrently, and returns how long all took.
 async fn send<M>(
     receiver: Receiver,
     messages: &[M],
@@ -85,7 +86,7 @@ pub(super) async fn asynq(connection: &MultiplexedConnection, jobs: u64) -> Resu
     send(Receiver::Asynq, &messages, push).await
 }
 
-/// A task as asynq keeps it: type, payload, id, queue, retries, timeout and retention.
+/// A task in asynq's format: type, payload, ID, queue, retries, timeout and retention.
 fn task(n: u64) -> Vec<u8> {
     let mut task = Vec::new();
     let texts = [JOB_NAME, &payload(n), &id(n), "default"];
