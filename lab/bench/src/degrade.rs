@@ -42,7 +42,7 @@ use crate::machine::Machine;
 use crate::server;
 use crate::statements::Statements;
 
-/// A queue in which more than this many seconds of jobs wait does not keep up.
+/// The backlog, in seconds of jobs, above which a queue does not keep up.
 const BEHIND_SECONDS: f64 = 2.0;
 
 /// Options of a run.
@@ -70,12 +70,12 @@ pub(crate) struct DegradeOptions {
     pub(crate) out: PathBuf,
 }
 
-/// The statements with which `degrade` looks at the server.
+/// The statements with which `degrade` observes the server.
 fn instruments() -> Statements {
     Statements::parse(include_str!("../locking/degrade.sql"))
 }
 
-/// Plays a scenario and writes its report; what the gate answers.
+/// Runs a scenario and writes its report; returns the gate's answer as the exit code.
 pub(crate) async fn run(options: &DegradeOptions) -> Result<ExitCode> {
     let scenario = Scenario::find(&options.scenario)?.with_speed(options.speed)?;
     let algorithms = chosen(options, &scenario)?;
@@ -115,7 +115,7 @@ pub(crate) async fn run(options: &DegradeOptions) -> Result<ExitCode> {
             judgements,
             source: algorithm.source,
         });
-        // A long run that is interrupted keeps what it has.
+        // Written after each algorithm, so that an interrupted run keeps its results.
         fs::write(path("html"), report.page()?)?;
         fs::write(path("json"), report.summary()?)?;
     }
@@ -147,7 +147,7 @@ fn start(options: &DegradeOptions, scenario: &Scenario) -> Result<PgServer> {
     };
     let mut settings = vec![
         ("shared_preload_libraries", "pg_stat_statements"),
-        // A dump reads what is hot beside it, and eight workers and many producers need room.
+        // A dump reads hot tables at the same time, and eight workers and many producers need room.
         ("max_connections", "120"),
     ];
     if scenario.hold.iter().any(|hold| hold.kind == HoldKind::Slot) {
@@ -174,7 +174,7 @@ async fn version(server: &PgServer) -> Result<String> {
     Ok(client.query_one(version, &[]).await?.get(0))
 }
 
-/// A file's name without folders and ending.
+/// The name of a file without folder and extension.
 fn short_name(scenario: &str) -> String {
     let path = PathBuf::from(scenario);
     let stem = path.file_stem().unwrap_or_default();

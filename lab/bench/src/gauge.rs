@@ -1,4 +1,4 @@
-//! What a stretch of work cost: processor time and WAL, next to the time it took.
+//! Measures the cost of work: CPU time and WAL, in addition to the time it took.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::database::{Database, instruments};
 use crate::rounds::Figures;
 use crate::taint::Watch;
 
-/// Begun before the work, finished after it.
+/// A measurement, begun before the work and finished after it.
 #[derive(Debug)]
 pub(crate) struct Gauge {
     observer: Client,
@@ -30,7 +30,7 @@ impl Gauge {
         })
     }
 
-    /// Rate, processor time and WAL per job.
+    /// Returns rate, CPU time and WAL per job.
     pub(crate) async fn finish(self, jobs: u64, taken: Duration) -> Result<Figures> {
         let processor = self.watch.finish()?;
         let wal = wal_bytes(&self.observer).await? - self.wal;
@@ -46,8 +46,7 @@ impl Gauge {
 }
 
 /// Takes a sample at once and then once per period until `work` has ended; returns its output and
-/// the samples. Hand over work that runs by itself, in a task: it is not driven while a sample is
-/// taken.
+/// the samples. Pass work that runs in a separate task: it is not driven while a sample is taken.
 pub(crate) async fn sample_during<W: Future, S>(
     work: W,
     period: Duration,

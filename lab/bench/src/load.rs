@@ -1,4 +1,4 @@
-//! A steady load: jobs committed at a fixed rate, whatever the server makes of it.
+//! A steady load: jobs committed at a fixed rate, independent of the server's progress.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::clock::Clock;
 use crate::contestants::posthaste::Producer;
 use crate::database::Database;
 
-/// A producer that is further behind than this is not offering the load: what was measured under it
-/// would look good for nothing.
+/// The greatest delay of a producer. A later one does not offer the load, and the figures would
+/// look better than they are.
 const LATEST: Duration = Duration::from_secs(10);
 
-/// How a load is offered.
+/// The shape of a load.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) jobs_per_second: u64,
@@ -34,7 +34,7 @@ impl Load {
         }
     }
 
-    /// The same at another priority.
+    /// Sets the priority.
     pub(crate) fn at(self, priority: i32) -> Self {
         Self { priority, ..self }
     }
@@ -50,9 +50,9 @@ impl Load {
         self.offer_while(database, clock, |tick| tick < ticks).await
     }
 
-    /// Commits jobs whose arguments carry the time at which their transaction began, until
-    /// `goes_on` denies a producer its next transaction; returns how many. A producer that falls
-    /// behind commits without a pause until it has caught up.
+    /// Commits jobs whose arguments contain the time at which their transaction began, until
+    /// `goes_on` returns false for a producer's next transaction; returns their number. A producer
+    /// that is late commits without a pause until it has caught up.
     pub(crate) async fn offer_while(
         self,
         database: &Database,
@@ -66,7 +66,7 @@ impl Load {
             .into_iter()
             .zip(0_u32..)
             .map(|(mut producer, place)| async move {
-                // Producers take turns within a period instead of committing at once.
+                // Their commits are spread over a period instead of coinciding.
                 let mut pace = interval_at(
                     begun + period * place / self.producers.max(1) as u32,
                     period,
@@ -86,7 +86,7 @@ impl Load {
         Ok(try_join_all(offered).await?.into_iter().sum())
     }
 
-    /// From one transaction of a producer to its next.
+    /// The time between two transactions of a producer.
     fn period(self) -> Duration {
         Duration::from_secs_f64(
             (self.jobs_per_transaction * self.producers) as f64

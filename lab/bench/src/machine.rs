@@ -1,4 +1,4 @@
-//! The machine a report was made on, as far as it bears on the figures; never its name.
+//! The machine of a report, as far as it matters for the figures; never its name.
 
 use std::fs;
 
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::processes::own_nice;
 
-/// Facts that a reader needs to weigh absolute figures.
+/// Facts that a reader needs to interpret absolute figures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Machine {
     pub(crate) cores: usize,
     pub(crate) processor: String,
     pub(crate) kernel: String,
     pub(crate) memory_bytes: u64,
-    /// The nice value under which the bench and its server ran.
+    /// The nice value of the bench and its server.
     pub(crate) nice: i64,
 }
 

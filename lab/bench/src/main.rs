@@ -1,5 +1,5 @@
-//! Measures posthaste against the shapes that other Postgres queues use, and says pass or miss per
-//! bar.
+//! Measures posthaste against the shapes that other Postgres queues use, and reports pass or miss
+//! for each bar.
 
 mod again;
 mod bars;
@@ -37,7 +37,7 @@ use crate::options::{Command, CommandLine, RunOptions};
 use crate::report::Archive;
 
 fn main() -> ExitCode {
-    // Clients of HTTP take the provider of the process.
+    // HTTP clients use the crypto provider of the process.
     let _ = rustls::crypto::ring::default_provider().install_default();
     match obey(CommandLine::parse()) {
         Ok(code) => code,
@@ -58,7 +58,7 @@ fn obey(line: CommandLine) -> Result<ExitCode> {
             runtime()?.block_on(interruptible(degrade::run(&options)))?;
         }
         Some(Command::Gate(options)) => {
-            // Without an answer there is no verdict: neither kept nor broken.
+            // An error is no verdict: neither kept nor broken.
             return match runtime()?.block_on(interruptible(degrade::run(&options))) {
                 Ok(code) => Ok(code),
                 Err(error) => {
@@ -95,11 +95,11 @@ fn measure(options: &RunOptions) -> Result<()> {
         .data_parent
         .clone()
         .unwrap_or_else(std::env::temp_dir);
-    // It and its folder are gone when it is dropped.
+    // Server and folder are removed when it is dropped.
     let server = server::start(options.pg, &parent)?;
     runtime()?.block_on(interruptible(bench::run(&server, options)))?;
     drop(server);
-    // On a server of their own: the log of one that can be decoded is larger.
+    // On a separate server: the WAL of one that can be decoded is larger.
     match options.only.is_empty() {
         true => {
             let captures = CaptureOptions::beside(options);
@@ -109,7 +109,7 @@ fn measure(options: &RunOptions) -> Result<()> {
     }
 }
 
-/// Ends the servers of a run that is asked to end.
+/// Stops the servers of a run when a signal requests its end.
 async fn interruptible<T>(run: impl Future<Output = Result<T>>) -> Result<T> {
     let mut terminated = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     tokio::select! {

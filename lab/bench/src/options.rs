@@ -165,7 +165,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The sizes that the options ask for.
+    /// The sizes of these options.
     pub(crate) fn from_options(options: &RunOptions) -> Self {
         let mut plan = if options.quick {
             Self::smoke()

@@ -31,7 +31,7 @@ use crate::report::{Archive, Bar, judgement_line};
 use crate::rounds::{Run, announce, order};
 use crate::server;
 
-/// Compares what is installed and writes the report.
+/// Compares the installed queues and writes the report.
 pub(crate) async fn run(options: &PeersOptions) -> Result<()> {
     let peers = chosen(&options.only)?;
     let parent = options.data_parent.clone();
@@ -63,7 +63,7 @@ async fn compare(server: &PgServer, options: &PeersOptions, peers: &[Peer]) -> R
     Ok(())
 }
 
-/// Those that were asked for, or all; posthaste and what is installed of them.
+/// Posthaste and the requested queues; without a request, all installed ones.
 fn chosen(only: &[String]) -> Result<Vec<Peer>> {
     for name in only {
         let peer = Peer::named(name)?;
@@ -82,7 +82,7 @@ fn chosen(only: &[String]) -> Result<Vec<Peer>> {
 
 const INSTALL: &str = "scripts/setup.sh bench installs what this machine can have";
 
-/// Plays a row in interleaved rounds; what failed in a peer becomes a note.
+/// Runs a row in interleaved rounds; the failure of a peer becomes a note.
 async fn measure(ground: &Ground<'_>, row: Row, peers: &[Peer], rounds: u32, sizes: Sizes) -> Bar {
     let mut bar = Bar::new(row.name(), tell::title(row), rounds);
     eprintln!("\n{}: {}", bar.name, bar.title);

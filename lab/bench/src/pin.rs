@@ -1,7 +1,7 @@
-//! What holds the xmin horizon back: a REPEATABLE READ transaction, or a real `pg_dump`.
+//! Holds the xmin horizon back, by a REPEATABLE READ transaction or a real `pg_dump`.
 //!
-//! A pin that was let go would make every figure under it worthless, so each one proves at its end
-//! that it was held from its beginning.
+//! A pin that was released early would invalidate every figure under it, so each one proves at its
+//! end that it was held from its beginning.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::database::{Database, instruments};
 pub(crate) enum Pin {
     /// A REPEATABLE READ transaction with a snapshot.
     Snapshot(HeldBackend, Client),
-    /// A `pg_dump` whose reader has stopped reading.
+    /// A `pg_dump` whose output is no longer read.
     Dump(HeldBackend, Child),
 }
 
@@ -43,7 +43,7 @@ impl Pin {
     }
 
     /// Starts a dump of the whole database and reads only its beginning: it holds its snapshot and
-    /// an ACCESS SHARE lock on every table for as long as nobody reads on.
+    /// an ACCESS SHARE lock on every table while its output is not read.
     pub(crate) async fn dump(server: &PgServer, database: &Database, schema: &str) -> Result<Self> {
         let instruments = instruments();
         let client = database.connect().await?;
@@ -55,7 +55,7 @@ impl Pin {
             .kill_on_drop(true)
             .spawn()
             .context("cannot start pg_dump")?;
-        // The first bytes come after the locks on all tables were taken.
+        // The first bytes are written after the locks on all tables were taken.
         let mut beginning = [0; 64];
         dump.stdout
             .as_mut()
@@ -75,7 +75,7 @@ impl Pin {
         Ok(Self::Dump(HeldBackend::watch(database, pid).await?, dump))
     }
 
-    /// Proves that the pin was held all the time, and lets it go.
+    /// Proves that the pin was held all the time, and releases it.
     pub(crate) async fn release(self) -> Result<()> {
         match self {
             Self::Snapshot(held, client) => {
@@ -94,7 +94,7 @@ impl Pin {
     }
 }
 
-/// A backend and the snapshot it had when it was first looked at.
+/// A backend and its snapshot at the first observation.
 #[derive(Debug)]
 pub(crate) struct HeldBackend {
     observer: Client,

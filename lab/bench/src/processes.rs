@@ -1,12 +1,11 @@
-//! What `/proc` says: the machine's processor time, the bench's own share of it, and resident
-//! memory.
+//! Reads `/proc`: the machine's CPU time, the bench's own share of it, and resident memory.
 
 use std::collections::HashMap;
 use std::fs;
 
 use anyhow::{Context, Result};
 
-/// Processor time of the whole machine in clock ticks since boot.
+/// CPU time of the whole machine in clock ticks since boot.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct MachineTicks {
     pub(crate) total: u64,
@@ -52,7 +51,7 @@ impl MachineTicks {
     }
 }
 
-/// Linux counts in hundredths of a second wherever `/proc` is read.
+/// The unit of times in `/proc` on Linux.
 pub(crate) const TICKS_PER_SECOND: f64 = 100.0;
 
 /// Ticks used by a process alone; `None` once it has ended.
@@ -104,11 +103,11 @@ pub(crate) fn own_nice() -> i64 {
 /// Memory of one process in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Memory {
-    /// Everything resident, shared buffers that were touched included.
+    /// All resident memory, including touched shared buffers.
     pub(crate) resident: u64,
-    /// What the process holds for itself alone.
+    /// The memory that belongs to the process alone.
     pub(crate) anonymous: u64,
-    /// The highest resident size so far.
+    /// The highest resident size until now.
     pub(crate) peak: u64,
 }
 
@@ -145,7 +144,7 @@ struct ProcessStat {
 
 impl ProcessStat {
     fn parse(text: &str) -> Option<Self> {
-        // The program's name is in parentheses and may hold spaces and parentheses itself.
+        // The program's name is in parentheses and may contain spaces and parentheses.
         let fields: Vec<&str> = text.rsplit_once(") ")?.1.split(' ').collect();
         let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
         Some(Self {

@@ -26,7 +26,7 @@ pub(crate) struct Report {
     pub(crate) format: u32,
     pub(crate) started_at: String,
     pub(crate) finished_at: Option<String>,
-    /// A smoke run with small sizes: its figures say that the bench runs, nothing else.
+    /// Whether it is a smoke run with small sizes, whose figures only prove that the bench runs.
     pub(crate) quick: bool,
     pub(crate) revision: Option<String>,
     pub(crate) machine: Machine,
@@ -35,7 +35,7 @@ pub(crate) struct Report {
     pub(crate) bars: Vec<Bar>,
 }
 
-/// The server that all contestants met.
+/// The server that all contestants used.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ServerFacts {
     pub(crate) version: String,
@@ -43,25 +43,25 @@ pub(crate) struct ServerFacts {
     pub(crate) settings: BTreeMap<String, String>,
 }
 
-/// One bar: its contestants' runs and what they amount to.
+/// One bar: its contestants' runs and their verdicts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Bar {
     pub(crate) name: String,
     pub(crate) title: String,
     pub(crate) parameters: BTreeMap<String, String>,
-    /// How many clean rounds the judgements need.
+    /// The number of clean rounds that the judgements need.
     pub(crate) rounds_wanted: u32,
     pub(crate) judgements: Vec<Judgement>,
-    /// What was missing or otherwise particular in this run.
+    /// Missing contestants and other particulars of this run.
     #[serde(default)]
     pub(crate) notes: Vec<String>,
-    /// Why the bar could not be measured to its end; such a bar is missed.
+    /// The error that ended the measurement of the bar; such a bar is missed.
     pub(crate) failure: Option<String>,
     pub(crate) runs: Vec<Run>,
 }
 
 impl Bar {
-    /// A bar that has not been measured yet.
+    /// Creates a bar that has not been measured yet.
     pub(crate) fn new(name: &str, title: &str, rounds_wanted: u32) -> Self {
         Self {
             name: name.to_owned(),
@@ -75,12 +75,12 @@ impl Bar {
         }
     }
 
-    /// Notes a size or setting of this bar.
+    /// Records a size or setting of this bar.
     pub(crate) fn parameter(&mut self, name: &str, value: impl ToString) {
         self.parameters.insert(name.to_owned(), value.to_string());
     }
 
-    /// True where every requirement that has to be passed was passed.
+    /// Whether every requirement that must be passed was passed.
     pub(crate) fn passed(&self) -> bool {
         let required = || {
             self.judgements

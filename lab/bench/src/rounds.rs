@@ -1,4 +1,4 @@
-//! Interleaved rounds: every contestant once per round, each round beginning with another one.
+//! Interleaved rounds: every contestant once per round, each round beginning with a different one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,22 +7,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::taint::ProcessorUse;
 
-/// Tainted rounds are played again, but not without end.
+/// The limit for repeating tainted rounds, per requested round.
 const EXTRA_ROUNDS_PER_WANTED: u32 = 1;
 
-/// What one contestant did once.
+/// The figures of one run of a contestant.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Figures {
     /// Single figures by name; the unit is part of the name.
     pub(crate) values: BTreeMap<String, f64>,
     /// Figures over time, in order.
     pub(crate) series: BTreeMap<String, Vec<f64>>,
-    /// The processor's time while it was measured.
+    /// The CPU time during the measurement.
     pub(crate) processor: ProcessorUse,
 }
 
 impl Figures {
-    /// No figures yet, only the processor's time.
+    /// Creates figures with only the CPU time.
     pub(crate) fn measured_under(processor: ProcessorUse) -> Self {
         Self {
             processor,
@@ -43,7 +43,7 @@ impl Figures {
     }
 }
 
-/// One contestant's run in one round, as it is kept in the report.
+/// One contestant's run in one round, as stored in the report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Run {
     pub(crate) contestant: String,
@@ -56,8 +56,8 @@ pub(crate) struct Run {
     pub(crate) tainted: Option<String>,
 }
 
-/// Plays rounds until `wanted` of them are clean, or until the extra ones are used up as well.
-/// Runs are pushed as they end, so that a failure keeps what was measured before it.
+/// Runs rounds until `wanted` of them are clean, or until the extra ones are used up as well. Runs
+/// are stored as they end, so that a failure keeps the earlier ones.
 pub(crate) async fn play(
     contestants: &[&str],
     wanted: u32,
@@ -102,8 +102,8 @@ pub(crate) fn clean_rounds(runs: &[Run]) -> BTreeSet<u32> {
         .collect()
 }
 
-/// The rounds that figures rest on: the clean ones where there are `wanted` of them, else all. The
-/// flag says that tainted rounds had to be used.
+/// The rounds on which figures are based: the clean ones if there are `wanted` of them, else all.
+/// The flag is true if tainted rounds had to be used.
 pub(crate) fn counted_rounds(runs: &[Run], wanted: u32) -> (BTreeSet<u32>, bool) {
     let clean = clean_rounds(runs);
     if clean.len() >= wanted as usize {
@@ -112,12 +112,12 @@ pub(crate) fn counted_rounds(runs: &[Run], wanted: u32) -> (BTreeSet<u32>, bool)
     (runs.iter().map(|run| run.round).collect(), true)
 }
 
-/// The order in which contestants are played in a round.
+/// The order in which contestants run in a round.
 pub(crate) fn order(contestants: usize, round: u32) -> impl Iterator<Item = usize> {
     (0..contestants).map(move |place| (place + round as usize - 1) % contestants)
 }
 
-/// Says what a run came to.
+/// Prints the figures of a run.
 pub(crate) fn announce(run: &Run) {
     let figures: Vec<String> = run
         .figures

@@ -1,8 +1,8 @@
 //! `scale`: throughput against the number of worker processes, at several distances from the
 //! server, on one queue and on several.
 //!
-//! Every process is a real worker with a few slots, and its jobs sleep. So the processes together
-//! demand slots / duration jobs a second, and what they get is a matter of claims.
+//! Every process is a real worker with a few slots, and its jobs sleep. The processes together
+//! demand slots / duration jobs per second, and the speed of claims decides how many they get.
 
 mod fleet;
 
@@ -28,13 +28,13 @@ use crate::taint::Watch;
 
 pub(crate) use self::fleet::{FleetWorkerOptions, work};
 
-/// No more than these jobs a second are there to be worked: more than two cores can.
+/// The largest number of jobs per second that are preloaded: more than two cores can work.
 const MOST_JOBS_PER_SECOND: u64 = 8_000;
 
-/// Until claims, connections and plans are warm.
+/// The time until claims, connections and plans are warm.
 const WARM_UP: Duration = Duration::from_secs(3);
 
-/// Texts of claims in `pg_stat_statements`.
+/// A pattern for claims in `pg_stat_statements`.
 const CLAIMS: &str = "%posthaste.claim(%";
 
 /// Options of a run.
@@ -75,7 +75,7 @@ impl ScaleOptions {
     }
 }
 
-/// What a number of processes reached.
+/// The result of a number of processes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Point {
     queues: u32,

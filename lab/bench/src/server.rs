@@ -1,4 +1,4 @@
-//! The private Postgres of one run of the bench, on the disk that is measured.
+//! The private Postgres of one run of the bench, on the measured disk.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -7,9 +7,8 @@ use std::path::Path;
 use anyhow::Result;
 use posthaste_testkit::{PgServer, PgVersion};
 
-/// Settings that every contestant meets. Durability is on; checkpoints are rare enough not to
-/// decide a round; autovacuum wakes often, because a rival that waits a minute for it would be
-/// wronged.
+/// The settings of every contestant. Durability is on; checkpoints are rare enough not to decide a
+/// round; autovacuum wakes often, because it would be unfair to a rival that waits a minute for it.
 const SETTINGS: &[(&str, &str)] = &[
     ("fsync", "on"),
     ("synchronous_commit", "on"),
@@ -27,18 +26,18 @@ const SETTINGS: &[(&str, &str)] = &[
     ("autovacuum_max_workers", "3"),
     ("max_prepared_transactions", "8"),
     ("log_min_messages", "warning"),
-    // Read back by `claims.rs`: seconds since the epoch, the session's name, its transaction's id
-    // or 0.
+    // Parsed by `claims.rs`: seconds since the epoch, the session's name, its transaction's ID or
+    // 0.
     ("log_line_prefix", "%n %a %x "),
     ("log_parameter_max_length", "0"),
 ];
 
-/// Starts it below this folder.
+/// Starts a server below this folder.
 pub(crate) fn start(version: PgVersion, parent: &Path) -> Result<PgServer> {
     start_with(version, parent, &[])
 }
 
-/// The same with more settings, which win.
+/// As [`start`], with more settings, which override the others.
 pub(crate) fn start_with(
     version: PgVersion,
     parent: &Path,
@@ -47,7 +46,7 @@ pub(crate) fn start_with(
     PgServer::start_below(parent, version, &[SETTINGS, settings].concat())
 }
 
-/// The type of the file system that holds a folder: on a tmpfs, fsync would measure nothing.
+/// The type of the file system of a folder: on a tmpfs, fsync would measure nothing.
 pub(crate) fn file_system(folder: &Path) -> Result<String> {
     let device = fs::metadata(folder)?.dev();
     let mounts = fs::read_to_string("/proc/mounts")?;

@@ -1,7 +1,7 @@
 //! The named statements of one `locking/*.sql` file.
 //!
-//! The files stay plain SQL that can be pasted into psql; a comment `-- name: claim` opens each
-//! statement, and the bench asks for it by that name.
+//! The files are plain SQL that can be pasted into psql; a comment `-- name: claim` begins each
+//! statement, and the bench refers to it by that name.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub(crate) struct Statements {
 }
 
 impl Statements {
-    /// Splits a file at its `-- name:` lines; what stands before the first one is prose.
+    /// Splits a file at its `-- name:` lines; the text before the first one is a description.
     pub(crate) fn parse(source: &'static str) -> Self {
         let mut by_name = BTreeMap::new();
         for section in source.split("\n-- name: ").skip(1) {
@@ -24,7 +24,8 @@ impl Statements {
         Self { by_name }
     }
 
-    /// One statement; an unknown name is a mistake in the bench, told with the names that exist.
+    /// Finds a statement; an unknown name is a bug of the bench, and the error lists the existing
+    /// names.
     pub(crate) fn get(&self, name: &str) -> Result<&'static str> {
         self.by_name.get(name).copied().with_context(|| {
             let known: Vec<_> = self.by_name.keys().copied().collect();

@@ -11,7 +11,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// `None` for an empty sample.
+    /// Computes the spread; `None` for an empty sample.
     pub(crate) fn of(sample: &[f64]) -> Option<Self> {
         let sorted = sorted(sample);
         Some(Self {
@@ -38,7 +38,7 @@ pub(crate) fn greatest(sample: &[f64]) -> f64 {
     sample.iter().copied().reduce(f64::max).unwrap_or_default()
 }
 
-/// Splits a sample, kept in the order of time, into `parts` slices of nearly equal length.
+/// Splits a sample in the order of time into `parts` slices of nearly equal length.
 pub(crate) fn slices(sample: &[f64], parts: usize) -> Vec<&[f64]> {
     let bound = |part: usize| part * sample.len() / parts.max(1);
     (0..parts)

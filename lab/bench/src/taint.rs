@@ -1,4 +1,4 @@
-//! When a round says more about the machine's other work than about the contestants.
+//! Detects rounds that measure the machine's other work rather than the contestants.
 //!
 //! The rule is fixed here, before anything is measured, and is written into every report.
 
@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::processes::{MachineTicks, TICKS_PER_SECOND, own_nice, tree_ticks};
 
-/// Share of the machine's capacity that may be stolen by a hypervisor or used by niced strangers.
+/// The share of the machine's capacity that a hypervisor may steal or other niced processes may
+/// use.
 const STOLEN_AND_NICED_LIMIT: f64 = 0.10;
 
-/// Share that processes and kernel threads outside the bench and its server may use.
-/// The kernel's own writing of dirty pages is part of it, hence the wider limit.
+/// The share that processes and kernel threads outside the bench and its server may use. It
+/// includes the kernel's writing of dirty pages, hence the wider limit.
 const FOREIGN_LIMIT: f64 = 0.20;
 
 /// The rule in words, for reports.
@@ -27,8 +28,8 @@ pub(crate) fn rule() -> String {
     )
 }
 
-/// Where the machine's processor time went while something was measured.
-/// Shares are of the whole capacity: 1.0 is every core for the whole time.
+/// The use of the machine's CPU time during a measurement. Shares are of the whole capacity: 1.0 is
+/// every core for the whole time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ProcessorUse {
     pub(crate) busy: f64,
@@ -36,7 +37,7 @@ pub(crate) struct ProcessorUse {
     pub(crate) foreign: f64,
     pub(crate) niced: f64,
     pub(crate) stolen: f64,
-    /// Processor seconds used by the bench and its server together.
+    /// CPU seconds used by the bench and its server together.
     pub(crate) own_seconds: f64,
 }
 
@@ -60,7 +61,7 @@ impl ProcessorUse {
     }
 }
 
-/// Watches the processor from its creation to [`Watch::finish`].
+/// Observes the CPU use from its creation to [`Watch::finish`].
 #[derive(Debug)]
 pub(crate) struct Watch {
     machine: MachineTicks,
@@ -68,7 +69,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Begins to watch; the private server must be a descendant of this process.
+    /// Begins to observe; the private server must be a descendant of this process.
     pub(crate) fn begin() -> Result<Self> {
         Ok(Self {
             machine: MachineTicks::read()?,
@@ -76,7 +77,7 @@ impl Watch {
         })
     }
 
-    /// What was used since the beginning.
+    /// The use since the beginning.
     pub(crate) fn finish(&self) -> Result<ProcessorUse> {
         let machine = MachineTicks::read()?;
         let own = tree_ticks(std::process::id())?.saturating_sub(self.own);
@@ -93,7 +94,7 @@ impl Watch {
 fn divide(machine: MachineTicks, own: u64, bench_is_niced: bool) -> ProcessorUse {
     let capacity = machine.total.max(1) as f64;
     let busy = machine.total.saturating_sub(machine.idle + machine.stolen);
-    // A niced bench cannot tell its own niced time from a stranger's except by what it used itself.
+    // A niced bench can tell its own niced time from that of others only by its own use.
     let niced = if bench_is_niced {
         machine.niced.saturating_sub(own)
     } else {

@@ -1,4 +1,4 @@
-//! From runs to verdicts: each bar's requirement against the medians of the rounds that count.
+//! Verdicts of runs: each bar's requirements against the medians of the rounds that count.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::rounds::{Run, counted_rounds};
 use crate::statistics::Spread;
 
-/// What a figure must reach.
+/// The bound of a figure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Bound {
@@ -25,7 +25,7 @@ impl Bound {
     }
 }
 
-/// The answer to one requirement.
+/// The result for one requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
@@ -33,7 +33,7 @@ pub(crate) enum Verdict {
     Miss,
 }
 
-/// A bar has to be passed; an aim is told beside it.
+/// The weight of a requirement: a bar must be passed; an aim is only reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Weight {
@@ -47,22 +47,22 @@ pub(crate) struct Judgement {
     pub(crate) requirement: String,
     pub(crate) weight: Weight,
     pub(crate) unit: String,
-    /// Which figures of which contestants were compared.
+    /// The compared figures and contestants.
     pub(crate) basis: String,
     /// The figure that is judged.
     pub(crate) figure: f64,
-    /// The same figure's extremes over the single rounds.
+    /// The figure's extremes over the single rounds.
     pub(crate) lowest: f64,
     pub(crate) highest: f64,
     pub(crate) bound: Bound,
     pub(crate) verdict: Verdict,
-    /// How many rounds the figure rests on.
+    /// The number of rounds on which the figure is based.
     pub(crate) rounds: usize,
-    /// True where too few rounds were clean, so that tainted ones had to be used.
+    /// Whether too few rounds were clean, so that tainted ones had to be used.
     pub(crate) tainted: bool,
 }
 
-/// The requirement's own words, unit and bound.
+/// The text, unit and bound of a requirement.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Requirement<'a> {
     pub(crate) text: &'a str,
@@ -72,7 +72,7 @@ pub(crate) struct Requirement<'a> {
 }
 
 impl<'a> Requirement<'a> {
-    /// A requirement that has to be passed.
+    /// A requirement that must be passed.
     pub(crate) fn bar(text: &'a str, unit: &'a str, bound: Bound) -> Self {
         Self {
             text,
@@ -102,7 +102,7 @@ pub(crate) struct Evidence<'a> {
 }
 
 impl<'a> Evidence<'a> {
-    /// Takes the clean rounds if there are `wanted` of them, else all rounds, and says so.
+    /// Takes the clean rounds if there are `wanted` of them, else all rounds, and marks that.
     pub(crate) fn from_runs(runs: &'a [Run], wanted: u32) -> Self {
         let (rounds, tainted) = counted_rounds(runs, wanted);
         Self {

@@ -43,7 +43,7 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     let verified = Requirement::bar(verified, "rows/s", Bound::AtLeast(20_000.0));
     bar.judgements
         .push(evidence.median(verified, TANTIVY, VERIFIED)?);
-    // A quarter of the sync's period is well below it.
+    // 15 s are a quarter of the sync's default period.
     let batch = "one batch from the start of the worker to its end, opensearch";
     let batch = Requirement::bar(batch, "s", Bound::AtMost(15.0));
     bar.judgements

@@ -256,8 +256,7 @@ impl Watchers {
         both.iter().map(|one| tree_ticks(one.child.pid())).sum()
     }
 
-    /// Returns the number of events of the consoles and of scrapes; fails if an observer ended
-    /// early.
+    /// Returns the numbers of console events and of scrapes; fails if an observer ended early.
     async fn stop(mut self) -> Result<(f64, f64)> {
         if let Some(ended) = self.looks.try_join_next() {
             ended??;

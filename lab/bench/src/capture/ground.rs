@@ -38,8 +38,8 @@ impl<'a> Ground<'a> {
         Ok(Self { server, observer })
     }
 
-    /// Creates a database with the store and the table of `table`, after it dropped the slots of
-    /// earlier runs, which would keep the old database in use.
+    /// Creates a database with the store and the table of the statement named `table`. Drops the
+    /// slots of earlier runs before, which would keep the old database in use.
     pub(crate) async fn field(&self, table: &str) -> Result<Field> {
         self.drop_slots().await?;
         let database = Database::fresh(self.server).await?;

@@ -9,7 +9,7 @@ use super::span::Span;
 use crate::contestants;
 use crate::statements::Statements;
 
-/// Those that come with the bench, in the order of `all`.
+/// The algorithms of the bench, in the order of `all`.
 const SHIPPED: [(&str, &str); 12] = [
     ("que", include_str!("../../algorithms/que.sql")),
     (
@@ -49,13 +49,13 @@ const SHIPPED: [(&str, &str); 12] = [
     ("posthaste", include_str!("../../algorithms/posthaste.sql")),
 ];
 
-/// The line of a file's head that says how it is driven.
+/// The line in a file's head that determines how a worker uses it.
 const MANNER: &str = "-- manner: ";
 
-/// The line of a section that is sent by itself, once per this time.
+/// The line of a section that runs periodically, with its interval.
 const EVERY: &str = "-- every: ";
 
-/// A queue that can be driven.
+/// A queue that can be run.
 #[derive(Debug, Clone)]
 pub(crate) struct Algorithm {
     pub(crate) name: String,
@@ -72,9 +72,9 @@ pub(crate) enum Manner {
     One { transaction: bool },
     /// Many jobs per claim.
     Batch { transaction: bool },
-    /// One session moves many jobs to Redis, where the workers take them.
+    /// One session moves many jobs to Redis, from which the workers take them.
     Drain,
-    /// By its own library.
+    /// Its own library runs it.
     Library,
 }
 
@@ -91,7 +91,7 @@ impl Manner {
         })
     }
 
-    /// Whether one transaction goes around claim, work and finish.
+    /// Whether one transaction contains claim, work and finish.
     pub(crate) fn holds_transaction(self) -> bool {
         matches!(
             self,
@@ -99,7 +99,7 @@ impl Manner {
         )
     }
 
-    /// Jobs per claim.
+    /// The number of jobs per claim.
     pub(crate) fn limit(self, batch: i64) -> i64 {
         match self {
             Self::Batch { .. } => batch,
@@ -109,7 +109,7 @@ impl Manner {
 }
 
 impl Algorithm {
-    /// One that comes with the bench.
+    /// Returns an algorithm of the bench.
     pub(crate) fn shipped(name: &str) -> Result<Self> {
         let (name, source) = SHIPPED
             .iter()
@@ -118,7 +118,7 @@ impl Algorithm {
         Self::parse(name, source)
     }
 
-    /// A queue in a file, named after it.
+    /// Reads a queue from a file, which gives it its name.
     pub(crate) fn from_file(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("cannot read {}", path.display()))?;
@@ -160,7 +160,7 @@ impl Algorithm {
         Ok(found)
     }
 
-    /// Where its tables are.
+    /// The schema of its tables.
     pub(crate) fn schema(&self) -> &'static str {
         match self.manner {
             Manner::Library => contestants::posthaste::SCHEMA,
@@ -168,7 +168,7 @@ impl Algorithm {
         }
     }
 
-    /// The statements that are sent by themselves, and how often.
+    /// The statements that run periodically, with their intervals.
     pub(crate) fn periodic(&self) -> Result<Vec<(Span, &'static str)>> {
         let mut found = Vec::new();
         for name in self.statements.names() {
@@ -187,12 +187,12 @@ impl Algorithm {
     }
 }
 
-/// Their names.
+/// The names of the algorithms of the bench.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     SHIPPED.iter().map(|(name, _)| *name)
 }
 
-/// Whether there is one of this name.
+/// Whether the bench has an algorithm of this name.
 pub(crate) fn is_shipped(name: &str) -> bool {
     names().any(|shipped| shipped == name)
 }

@@ -1,4 +1,4 @@
-//! All that works in a run: workers, and the statements that are sent by themselves.
+//! The processes of a run: workers, and the statements that run periodically.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +22,8 @@ pub(crate) struct Crew {
     processes: Vec<PacedWorker>,
 }
 
-/// Tells the ledger what the library's handlers do. A job counts as finished when its handler has
-/// ended: the library acknowledges it a moment later.
+/// Records in the ledger what the library's handlers do. A job counts as finished when its handler
+/// has ended: the library acknowledges it shortly afterwards.
 struct Told {
     pacing: Pacing,
     ledger: Arc<Ledger>,
@@ -105,7 +105,7 @@ impl Crew {
         Ok(crew)
     }
 
-    /// Ends one of them in the midst of its work.
+    /// Ends one worker in the middle of its work.
     #[cfg(test)]
     pub(crate) fn kill_one(&mut self) {
         if let Some(death) = self.deaths.pop() {
@@ -116,7 +116,7 @@ impl Crew {
         }
     }
 
-    /// Lets the library's workers finish what they have; the others end by themselves.
+    /// Stops the library's workers after finishing their jobs; the others end by themselves.
     pub(crate) async fn stop(self) -> Result<()> {
         for process in self.processes {
             process.stop().await?;

@@ -1,7 +1,7 @@
 //! The staged drain: one session moves jobs from Postgres to Redis, and workers take them there.
 //!
-//! A worker moves a job to a list of its own before it works, so that the jobs of a worker that has
-//! gone can be put back.
+//! A worker moves a job to its own list before it works, so that the jobs of a dead worker can be
+//! returned.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,10 +18,10 @@ use super::parameters::{Prepared, Values};
 use super::scene::Scene;
 use super::worker::{CLAIM, Claimed, Pacing};
 
-/// Where the jobs wait for a worker.
+/// The list of waiting jobs.
 const JOBS: &str = "jobs";
 
-/// Workers that have gone are looked for at least this often.
+/// The longest time between two checks for dead workers.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// The session that moves jobs.
@@ -35,7 +35,7 @@ pub(crate) struct Drain {
 }
 
 impl Drain {
-    /// Connects to both.
+    /// Connects to Postgres and Redis.
     pub(crate) async fn connect(scene: &Scene<'_>, pacing: Pacing) -> Result<Self> {
         let client = scene.database.connect().await?;
         let statements = &scene.algorithm.statements;
@@ -49,7 +49,7 @@ impl Drain {
         })
     }
 
-    /// Moves jobs until `going` says that it is over.
+    /// Moves jobs until `going` turns false.
     pub(crate) async fn work(mut self, going: watch::Receiver<bool>) -> Result<()> {
         while *going.borrow() {
             if !self.turn().await? {
@@ -79,7 +79,7 @@ impl Drain {
     }
 }
 
-/// A worker before Redis.
+/// A worker that takes jobs from Redis.
 pub(crate) struct RedisWorker {
     redis: MultiplexedConnection,
     place: usize,
@@ -100,12 +100,12 @@ impl RedisWorker {
         })
     }
 
-    /// Whom to notify for it to end in the midst of its next job.
+    /// A handle that ends the worker in the middle of its next job.
     pub(crate) fn death(&self) -> Arc<Notify> {
         Arc::clone(&self.death)
     }
 
-    /// Works until `going` says that it is over.
+    /// Works until `going` turns false.
     pub(crate) async fn work(mut self, going: watch::Receiver<bool>) -> Result<()> {
         let (own, life) = (own_list(self.place), life(self.place));
         let lease = self.pacing.lease.as_millis() as u64;
@@ -129,7 +129,7 @@ impl RedisWorker {
     }
 }
 
-/// Puts back the jobs of workers that have gone.
+/// Returns the jobs of dead workers to the queue.
 pub(crate) async fn rescue(
     scene: &Scene<'_>,
 ) -> Result<impl Future<Output = Result<()>> + Send + use<>> {
@@ -165,7 +165,7 @@ async fn put_back(redis: &mut MultiplexedConnection, place: usize) -> Result<()>
     }
 }
 
-/// How many jobs Redis has.
+/// The number of jobs in Redis.
 pub(crate) async fn remaining(scene: &Scene<'_>) -> Result<u64> {
     let mut redis = connect(scene).await?;
     let mut all: u64 = redis.llen(JOBS).await?;

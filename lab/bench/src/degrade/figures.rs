@@ -1,4 +1,4 @@
-//! A run in a few figures: before the hold, in its last tenth, and after it.
+//! The figures of a run: before the hold, in its last tenth, and after it.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use super::run::Outcome;
 use super::sample::Sample;
 use crate::statistics::{Spread, greatest};
 
-/// One figure before the hold and in its last tenth.
+/// A figure before the hold and in its last tenth.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Change {
     pub(crate) before: Option<f64>,
@@ -14,19 +14,19 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    /// How many times as large it has become.
+    /// The ratio of the two.
     pub(crate) fn factor(self) -> Option<f64> {
         let before = self.before.filter(|before| *before > 0.0)?;
         Some(self.under? / before)
     }
 
-    /// By how much it has grown.
+    /// The difference of the two.
     pub(crate) fn growth(self) -> Option<f64> {
         Some(self.under? - self.before?)
     }
 }
 
-/// One algorithm's run.
+/// The figures of one algorithm's run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Figures {
     pub(crate) algorithm: String,
@@ -38,21 +38,21 @@ pub(crate) struct Figures {
     pub(crate) dead: Change,
     /// Jobs finished per second.
     pub(crate) finished_per_s: Change,
-    /// From the beginning of the hold until a tenth of a minute's jobs wait: how long it lasted.
+    /// The time from the beginning of the hold until a tenth of a minute's jobs wait.
     pub(crate) lasted_s: Option<f64>,
-    /// From the end of the hold until no more wait than before it.
+    /// The time from the end of the hold until no more jobs wait than before it.
     pub(crate) recovered_s: Option<f64>,
-    /// For how long it was watched after the hold.
+    /// The time of observation after the hold.
     pub(crate) watched_s: f64,
-    /// The share of samples in which the machine did much else.
+    /// The share of samples in which the machine was busy with other work.
     pub(crate) tainted: f64,
     /// The greatest delay of a producer.
     pub(crate) late_s: f64,
 }
 
 impl Figures {
-    /// Reduces a run; none where nothing held the horizon, or where a phase has no sample.
-    /// `limit` is how many jobs wait in a queue that no longer keeps up.
+    /// Reduces a run; `None` if nothing held the horizon, or if a phase has no sample. `limit` is
+    /// the number of waiting jobs above which a queue does not keep up.
     pub(crate) fn read(outcome: &Outcome, limit: u64) -> Option<Self> {
         let starts = outcome.holds.iter().map(|hold| hold.from_s);
         let from = starts.min_by(f64::total_cmp)?;
@@ -104,7 +104,7 @@ impl Figures {
         })
     }
 
-    /// One line of the terminal.
+    /// The figures in one line for the terminal.
     pub(crate) fn line(&self) -> String {
         let ms = |change: Change| format!("{} → {}", shown(change.before), shown(change.under));
         format!(
@@ -126,7 +126,7 @@ impl Figures {
     }
 }
 
-/// A figure with three digits.
+/// Formats a figure with three digits.
 pub(crate) fn shown(figure: Option<f64>) -> String {
     match figure {
         None => "–".to_owned(),
@@ -169,7 +169,7 @@ pub(crate) mod tests {
     use crate::degrade::run::{Held, Outcome};
     use crate::degrade::sample::Sample;
 
-    /// A run of 100 seconds, held from 20 to 80, with what is different in each second.
+    /// A run of 100 seconds, held from 20 to 80, with a modification of each second.
     pub(crate) fn run(mut each: impl FnMut(f64, &mut Sample)) -> Outcome {
         let samples = (0..100).map(|second| {
             let mut sample = Sample {

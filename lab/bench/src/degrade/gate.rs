@@ -1,5 +1,5 @@
-//! Whether an algorithm has kept its bounds: growth within one run, never milliseconds, so that it
-//! can be judged on any machine.
+//! Checks the bounds of an algorithm: on growth within one run, never on milliseconds, so that the
+//! result does not depend on the machine.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,23 +7,23 @@ use super::figures::{Change, Figures, shown};
 use super::run::Outcome;
 use super::scenario::Limits;
 
-/// A producer that is later than this, in seconds, has not offered the load.
+/// The greatest delay of a producer in seconds; a later one has not offered the load.
 const LATEST: f64 = 10.0;
 
-/// With more of its samples tainted than this share, a run says nothing about time.
+/// The share of tainted samples above which a run proves nothing about time.
 const MOST_TAINTED: f64 = 0.5;
 
-/// The answer to one bound.
+/// The result for one bound.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Judgement {
     pub(crate) algorithm: String,
     pub(crate) bound: String,
     pub(crate) verdict: Verdict,
-    /// Figure and bound, or why there is none.
+    /// The figure and the bound, or the reason why there is no figure.
     pub(crate) reason: String,
 }
 
-/// In the order in which they decide: one bound that is broken breaks the gate.
+/// Results in ascending order of precedence: one broken bound breaks the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
@@ -33,7 +33,7 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// How the process ends.
+    /// The exit code of the process.
     pub(crate) fn exit_code(self) -> u8 {
         match self {
             Self::Kept => 0,
@@ -52,7 +52,7 @@ impl Verdict {
 }
 
 impl Judgement {
-    /// One line of the terminal.
+    /// The result in one line for the terminal.
     pub(crate) fn line(&self) -> String {
         let Self {
             algorithm,
@@ -64,7 +64,7 @@ impl Judgement {
     }
 }
 
-/// The verdict over all; without a bound there is none.
+/// The result over all bounds; undecided without a bound.
 pub(crate) fn overall(judgements: &[Judgement]) -> Verdict {
     let verdicts = judgements.iter().map(|judgement| judgement.verdict);
     verdicts.max().unwrap_or(Verdict::Undecided)
@@ -123,7 +123,7 @@ pub(crate) fn judge(
     all
 }
 
-/// Why a run says nothing at all.
+/// The reason why a run proves nothing at all.
 fn unusable(outcome: &Outcome, figures: Option<&Figures>) -> Option<String> {
     if let Some(failure) = &outcome.failure {
         return Some(failure.clone());
@@ -230,7 +230,7 @@ mod tests {
             ("recovers_within", |sample| sample.waiting = 1),
         ];
         for (bound, change) in cases {
-            // What only shows after the hold breaks the last one alone.
+            // Growth after the hold breaks only the last bound.
             let from = if bound == "recovers_within" {
                 80.0
             } else {

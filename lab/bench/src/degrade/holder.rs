@@ -1,5 +1,5 @@
-//! What holds the horizon. Each holder proves at its end that it held from its beginning; a holder
-//! that let go makes every figure under it worthless.
+//! Holders of the horizon. Each proves at its end that it held from its beginning; a holder that
+//! released early invalidates every figure under it.
 
 use std::time::Duration;
 
@@ -14,18 +14,18 @@ use super::scenario::{Hold, HoldKind};
 use crate::database::{Database, instruments as shared_instruments};
 use crate::pin::Pin;
 
-/// How long a follower may take until it has told the leader what it needs.
+/// The limit for a follower to report its horizon to the leader.
 const FEEDBACK: Duration = Duration::from_secs(30);
 
-/// Something that holds the horizon.
+/// A holder of the horizon.
 pub(crate) enum Holder {
     /// A snapshot or a dump.
     Pin(Pin),
-    /// Anything else, with what is seen of it.
+    /// Any other holder, with its proof.
     Seen(Grip, Proof),
 }
 
-/// What ends with the hold.
+/// The resource that ends with the hold.
 pub(crate) enum Grip {
     Writer(Client),
     Prepared,
@@ -33,7 +33,7 @@ pub(crate) enum Grip {
     Follower(Box<PgServer>, Client),
 }
 
-/// What is seen of a holder, and what it was at the beginning.
+/// An observation of a holder, and its value at the beginning.
 pub(crate) struct Proof {
     observer: Client,
     statement: &'static str,
@@ -87,7 +87,7 @@ impl Holder {
         })
     }
 
-    /// Proves that it held all the time, and lets go.
+    /// Proves that it held all the time, and releases.
     pub(crate) async fn release(self) -> Result<()> {
         let (grip, proof) = match self {
             Self::Pin(pin) => return pin.release().await,
@@ -117,7 +117,7 @@ async fn follow(server: &PgServer, database: &Database, observer: Client) -> Res
     let settings = [
         ("hot_standby_feedback", "on"),
         ("wal_receiver_status_interval", "1s"),
-        // The snapshot outlives whatever replay would cancel it for.
+        // Replay must not cancel the snapshot.
         ("max_standby_streaming_delay", "-1"),
     ];
     let replica = tokio::task::block_in_place(|| server.start_replica(&settings))?;

@@ -1,12 +1,12 @@
-//! What became of each job, as producers and workers saw it. The queue is never asked for it, which
-//! would disturb the algorithms that suffer from being read.
+//! The state of each job, as recorded by producers and workers. The queue is never queried for it,
+//! because that would disturb algorithms that suffer from reads.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::clock::Clock;
 
-/// What producers and workers have noted.
+/// The records of producers and workers.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     clock: Clock,
@@ -28,36 +28,36 @@ struct Job {
     finished: bool,
 }
 
-/// Since the beginning.
+/// Totals since the beginning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) committed: u64,
     pub(crate) started: u64,
     pub(crate) finished: u64,
-    /// Finished although they were finished before, or never committed.
+    /// Jobs that were finished although they were finished before, or never committed.
     pub(crate) surplus: u64,
 }
 
 impl Totals {
-    /// Jobs that are committed and not finished.
+    /// The number of jobs that are committed and not finished.
     pub(crate) fn waiting(self) -> u64 {
         self.committed.saturating_sub(self.finished)
     }
 }
 
-/// Since the last look.
+/// Records since the last sample.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Window {
-    /// Milliseconds of each claim that found jobs.
+    /// The duration of each claim that found jobs, in milliseconds.
     pub(crate) claims: Vec<f64>,
-    /// Milliseconds from commit to start.
+    /// The times from commit to start, in milliseconds.
     pub(crate) starts: Vec<f64>,
     /// The greatest delay of a producer, in seconds.
     pub(crate) late: f64,
 }
 
 impl Ledger {
-    /// Nothing has happened yet.
+    /// Creates an empty ledger.
     pub(crate) fn new(clock: Clock) -> Self {
         Self {
             clock,
@@ -65,7 +65,7 @@ impl Ledger {
         }
     }
 
-    /// Numbers for jobs that a transaction is about to insert.
+    /// Allocates numbers for jobs that a transaction is about to insert.
     pub(crate) fn offer(&self, jobs: u32) -> std::ops::Range<u64> {
         let mut inner = self.lock();
         let numbers = inner.next..inner.next + u64::from(jobs);
@@ -76,7 +76,7 @@ impl Ledger {
         numbers
     }
 
-    /// Their transaction has committed; a worker may already have finished them.
+    /// Records the commit of these jobs; a worker may already have finished them.
     pub(crate) fn committed(&self, numbers: std::ops::Range<u64>) {
         let now = self.clock.now();
         let mut inner = self.lock();
@@ -90,7 +90,7 @@ impl Ledger {
         }
     }
 
-    /// Their transaction has rolled back.
+    /// Records the rollback of these jobs.
     pub(crate) fn rolled_back(&self, numbers: std::ops::Range<u64>) {
         let mut inner = self.lock();
         for number in numbers {
@@ -100,23 +100,23 @@ impl Ledger {
         }
     }
 
-    /// A producer commits this many seconds after it was due.
+    /// Records that a producer commits this many seconds late.
     pub(crate) fn late(&self, seconds: f64) {
         let mut inner = self.lock();
         inner.window.late = inner.window.late.max(seconds);
     }
 
-    /// A claim found jobs.
+    /// Records a claim that found jobs.
     pub(crate) fn claimed(&self, milliseconds: f64) {
         self.lock().window.claims.push(milliseconds);
     }
 
-    /// A worker begins a job.
+    /// Records the start of a job.
     pub(crate) fn started(&self, number: u64) {
         let now = self.clock.now();
         let mut inner = self.lock();
         inner.totals.started += 1;
-        // A job that starts before its producer has noted the commit has waited for nothing.
+        // A job that starts before its producer has recorded the commit has not waited.
         let committed = inner
             .open
             .get(&number)
@@ -126,7 +126,7 @@ impl Ledger {
         inner.window.starts.push(waited);
     }
 
-    /// The queue has acknowledged the end of a job.
+    /// Records that the queue has acknowledged the end of a job.
     pub(crate) fn finished(&self, number: u64) {
         let mut inner = self.lock();
         match inner.open.get_mut(&number) {
@@ -140,12 +140,12 @@ impl Ledger {
         inner.totals.finished += 1;
     }
 
-    /// All so far.
+    /// The totals until now.
     pub(crate) fn totals(&self) -> Totals {
         self.lock().totals
     }
 
-    /// Seconds since the oldest job that is not finished was committed.
+    /// Seconds since the commit of the oldest unfinished job.
     pub(crate) fn oldest(&self) -> f64 {
         let now = self.clock.now();
         let inner = self.lock();
@@ -153,7 +153,7 @@ impl Ledger {
         oldest.map_or(0.0, |at| now.saturating_sub(at) as f64 / 1e6)
     }
 
-    /// What was noted since the last call.
+    /// Takes the records since the last call.
     pub(crate) fn take_window(&self) -> Window {
         std::mem::take(&mut self.lock().window)
     }

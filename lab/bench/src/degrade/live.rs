@@ -1,5 +1,5 @@
-//! A run in the terminal while it goes on: the charts of its report, all algorithms overlaid. Where
-//! nobody watches, a line every ten seconds.
+//! Shows a run in the terminal: the charts of its report, with all algorithms overlaid. Without a
+//! terminal, prints a line every ten seconds.
 
 use std::io::{IsTerminal, Stderr, stderr};
 
@@ -19,7 +19,7 @@ use super::series::{SERIES, Series};
 /// Seconds between two lines.
 const LINE_EVERY: f64 = 10.0;
 
-/// Lines of the terminal that the charts take.
+/// The height of the charts in lines.
 const HEIGHT: u16 = 26;
 
 const COLORS: [Color; 8] = [
@@ -33,27 +33,27 @@ const COLORS: [Color; 8] = [
     Color::LightYellow,
 ];
 
-/// Where a run is shown.
+/// The display of a run.
 pub(crate) enum LiveView {
     Charts(Box<Charts>),
-    /// With the second of the next line.
+    /// With the time of the next line, in seconds of the run.
     Lines(f64),
 }
 
-/// Charts of all samples so far.
+/// Charts of all samples until now.
 pub(crate) struct Charts {
     terminal: Terminal<CrosstermBackend<Stderr>>,
     history: History,
 }
 
-/// The samples of all algorithms so far.
+/// The samples of all algorithms until now.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     runs: Vec<Run>,
     last: Option<Sample>,
 }
 
-/// One algorithm: for each chart, seconds and values.
+/// One algorithm: seconds and values for each chart.
 #[derive(Debug)]
 struct Run {
     name: String,
@@ -61,7 +61,7 @@ struct Run {
 }
 
 impl LiveView {
-    /// Charts if the terminal can show them, else lines.
+    /// Opens charts if the terminal supports them, else lines.
     pub(crate) fn open() -> Self {
         let lines = Self::Lines(0.0);
         if !stderr().is_terminal() {
@@ -83,7 +83,7 @@ impl LiveView {
     pub(crate) fn show(&mut self, sample: &Sample) -> Result<()> {
         match self {
             Self::Lines(next) => {
-                // Another algorithm begins anew.
+                // The time restarts with another algorithm.
                 if sample.at_s >= *next || sample.at_s + LINE_EVERY < *next {
                     eprintln!("  {}", sample.line());
                     *next = sample.at_s + LINE_EVERY;
@@ -234,7 +234,7 @@ mod tests {
             .collect()
     }
 
-    /// Rows of the first chart in which a column has a dot.
+    /// The rows of the first chart in which a column has a dot.
     fn dots(buffer: &Buffer, column: usize) -> Vec<usize> {
         let is_dot = |letter: char| ('\u{2801}'..='\u{28ff}').contains(&letter);
         let rows = lines(buffer).into_iter().take(12).enumerate();

@@ -1,4 +1,4 @@
-//! Named parameters of an algorithm's statements, such as `:limit`, as psql writes its variables.
+//! Named parameters of an algorithm's statements, such as `:limit`, in the syntax of psql.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Row, Statement};
 
-/// All that a statement may ask for.
+/// The values of all parameters.
 #[derive(Debug, Clone)]
 pub(crate) struct Values {
     pub(crate) args: Value,
@@ -24,7 +24,7 @@ pub(crate) struct Values {
 }
 
 impl Values {
-    /// Nothing yet, and no last job.
+    /// Creates values without a job and without a last job.
     pub(crate) fn new(limit: i64, lease: f64) -> Self {
         Self {
             args: Value::Null,
@@ -40,14 +40,14 @@ impl Values {
         }
     }
 
-    /// Passes over the jobs up to this one from now on.
+    /// Skips the jobs up to this one from now on.
     pub(crate) fn remember(&mut self) {
         self.last_id = self.id;
         self.last_priority = self.priority;
         self.last_run_at = self.run_at;
     }
 
-    /// Passes over none.
+    /// Skips no jobs from now on.
     pub(crate) fn forget(&mut self) {
         let none = Self::new(self.limit, self.lease);
         self.last_id = none.last_id;
@@ -111,7 +111,7 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Prepares it under a mark by which `pg_stat_statements` shows it.
+    /// Prepares a statement with a mark that identifies it in `pg_stat_statements`.
     pub(crate) async fn new(client: &Client, mark: &str, text: &str) -> Result<Self> {
         let (text, names) = numbered(text);
         let statement = client
@@ -121,7 +121,7 @@ impl Prepared {
         Ok(Self { statement, names })
     }
 
-    /// Sends it.
+    /// Runs the statement.
     pub(crate) async fn query(
         &self,
         client: &Client,
@@ -132,8 +132,8 @@ impl Prepared {
     }
 }
 
-/// The statement with a comment after its first word. In `pg_stat_statements` of PostgreSQL 18 a
-/// statement begins with that word, without what stands before it.
+/// Inserts a comment after the first word of a statement. In `pg_stat_statements` of PostgreSQL 18
+/// a statement begins with that word, without anything before it.
 fn marked(text: &str, mark: &str) -> String {
     let mut start = text.trim_start();
     while let Some(comment) = start.strip_prefix("--") {
@@ -146,7 +146,7 @@ fn marked(text: &str, mark: &str) -> String {
     format!("{word} /* {mark} */{rest}")
 }
 
-/// The text with `$1` and so on for the names, and the names in that order.
+/// Replaces the names by `$1` and so on, and returns the names in that order.
 fn numbered(text: &str) -> (String, Vec<Name>) {
     let mut out = String::with_capacity(text.len());
     let mut names: Vec<Name> = Vec::new();
@@ -171,7 +171,7 @@ fn numbered(text: &str) -> (String, Vec<Name>) {
             }
             None => {
                 out.push(':');
-                // Of two colons the second one must see the first.
+                // Of two colons, the second must not begin a name: it is a cast.
                 rest = match after.strip_prefix(':') {
                     Some(cast) => {
                         out.push(':');

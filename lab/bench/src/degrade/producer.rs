@@ -1,4 +1,4 @@
-//! The producer: transactions at a steady rate, whatever the queue makes of it.
+//! The producer: transactions at a steady rate, independent of the queue's progress.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,17 +19,17 @@ use super::scene::Scene;
 use crate::contestants::posthaste::paced;
 use crate::database::Database;
 
-/// What one connection can commit in a second on a slow disk.
+/// The number of transactions per second of one connection on a slow disk.
 const TRANSACTIONS_PER_PRODUCER: f64 = 150.0;
 const MOST_PRODUCERS: f64 = 24.0;
 
-/// Jobs that are sent to the server before the first is answered.
+/// The number of jobs that are sent to the server before the first is answered.
 const PIPELINED: u64 = 500;
 
-/// The first number of jobs that roll back: no job of the ledger has it.
+/// The first number of jobs that roll back; no job of the ledger has it.
 const FIRST_UNCOMMITTED: u64 = 1 << 40;
 
-/// One connection that commits jobs.
+/// A connection that commits jobs.
 struct Producer {
     client: Client,
     enqueue: Option<Prepared>,
@@ -40,7 +40,7 @@ struct Producer {
     ledger: Arc<Ledger>,
 }
 
-/// Starts the producers; they end when `going` says so.
+/// Starts the producers; they end when `going` turns false.
 pub(crate) async fn start(scene: &Scene<'_>, tasks: &mut JoinSet<Result<()>>) -> Result<()> {
     let scenario = scene.scenario;
     let shape = scenario.produce.shape;
@@ -53,14 +53,14 @@ pub(crate) async fn start(scene: &Scene<'_>, tasks: &mut JoinSet<Result<()>>) ->
     }
     let begun = Instant::now();
     for (producer, place) in connected.into_iter().zip(0_u32..) {
-        // They take turns within a period instead of committing at once.
+        // Their commits are spread over a period instead of coinciding.
         let first = begun + period * place / producers;
         tasks.spawn(producer.offer(first, period, scene.going.clone()));
     }
     Ok(())
 }
 
-/// Inserts jobs into a transaction that stays open; the connection that has it.
+/// Inserts jobs into a transaction that stays open; returns its connection.
 pub(crate) async fn insert_uncommitted(
     database: &Database,
     algorithm: &Algorithm,
@@ -95,7 +95,7 @@ async fn prepare_enqueue(client: &Client, algorithm: &Algorithm) -> Result<Optio
     Ok(Some(Prepared::new(client, "enqueue", text).await?))
 }
 
-/// How many connections commit this many transactions a second, each open for so long.
+/// The number of connections for this many transactions per second, each open for this long.
 fn producers(transactions: f64, open: Duration) -> u32 {
     let waiting = transactions * open.as_secs_f64();
     (transactions / TRANSACTIONS_PER_PRODUCER + waiting)
@@ -167,7 +167,7 @@ impl Producer {
     }
 }
 
-/// Whether the n-th transaction is one of those that bring their share to `share`.
+/// Whether the n-th transaction rolls back, so that the share of rollbacks is `share`.
 fn rolls_back(n: u64, share: f64) -> bool {
     (n as f64 * share).floor() > ((n - 1) as f64 * share).floor()
 }

@@ -1,4 +1,4 @@
-//! The report of a run: a page that asks nobody for anything, a summary, and a few lines.
+//! The report of a run: a self-contained page, a summary, and a few lines.
 
 #[cfg(test)]
 mod browser;
@@ -15,7 +15,7 @@ use super::gate::{Judgement, Verdict, overall};
 use super::run::Outcome;
 use crate::machine::Machine;
 
-/// All that was played.
+/// All results of a run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) title: String,
@@ -29,7 +29,7 @@ pub(crate) struct Report {
     pub(crate) played: Vec<Played>,
 }
 
-/// One algorithm.
+/// The results of one algorithm.
 #[derive(Debug, Serialize)]
 pub(crate) struct Played {
     pub(crate) outcome: Outcome,
@@ -62,12 +62,12 @@ struct Row {
 }
 
 impl Report {
-    /// What the gate answers.
+    /// The gate's answer.
     pub(crate) fn verdict(&self) -> Verdict {
         overall(&self.judgements())
     }
 
-    /// One file of HTML.
+    /// The page in one file of HTML.
     pub(crate) fn page(&self) -> Result<String> {
         let charts = Charts::draw(&self.played);
         // `</script>` in a name would end the element.
@@ -94,7 +94,7 @@ impl Report {
         Ok(format!("{}\n", serde_json::to_string_pretty(&summary)?))
     }
 
-    /// What the terminal shows at the end.
+    /// The text for the terminal at the end.
     pub(crate) fn text(&self) -> String {
         let figures = self.figures().map(Figures::line);
         let judged = self.judgements();

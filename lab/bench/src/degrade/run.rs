@@ -1,4 +1,4 @@
-//! One algorithm through the scenario, in a fresh database.
+//! Runs one algorithm through the scenario, in a new database.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -27,39 +27,39 @@ use crate::clock::Clock;
 use crate::contestants::posthaste;
 use crate::database::Database;
 
-/// After this long a job of a worker that has gone may be claimed again.
+/// The time after which a job of a dead worker may be claimed again.
 const LEASE: Duration = Duration::from_secs(30);
 
-/// Workers end when the job that they have is done; slower ones are not waited for.
+/// The limit for workers to finish their jobs at the end.
 const FAREWELL: Duration = Duration::from_secs(10);
 
-/// Jobs that one transaction schedules.
+/// The number of jobs that one transaction schedules.
 const SCHEDULED_AT_ONCE: i64 = 100_000;
 
-/// What one algorithm did.
+/// The result of one algorithm.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) algorithm: String,
     pub(crate) holds: Vec<Held>,
-    /// What made the run end early.
+    /// The error that ended the run early.
     pub(crate) failure: Option<String>,
-    /// Jobs that are neither finished nor in the queue.
+    /// The number of jobs that are neither finished nor in the queue.
     pub(crate) lost: u64,
     #[serde(skip)]
     pub(crate) samples: Vec<Sample>,
 }
 
-/// When something held the horizon, in seconds of the run.
+/// A hold of the horizon, in seconds of the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Held {
     pub(crate) kind: String,
     pub(crate) from_s: f64,
     pub(crate) to_s: f64,
-    /// Why it is not proved that it held all the time.
+    /// The reason why it is not proved that it held all the time.
     pub(crate) let_go: Option<String>,
 }
 
-/// Plays the scenario; what went wrong becomes part of the outcome. Samples go to `lines` as they
+/// Runs the scenario; an error becomes a part of the outcome. Samples are sent to `lines` as they
 /// are taken.
 pub(crate) async fn play(
     server: &PgServer,
@@ -148,7 +148,7 @@ async fn attempt(
     Ok(())
 }
 
-/// An empty database with the algorithm's tables.
+/// Creates an empty database with the algorithm's tables.
 pub(crate) async fn prepare(server: &PgServer, algorithm: &Algorithm) -> Result<Database> {
     let database = Database::fresh(server).await?;
     let client = database.connect().await?;
@@ -183,7 +183,7 @@ pub(crate) async fn schedule(database: &Database, algorithm: &Algorithm, jobs: i
     Ok(())
 }
 
-/// Where it drains to, if it does.
+/// Starts a Redis if the algorithm drains to one.
 pub(crate) fn redis(algorithm: &Algorithm) -> Result<Option<Redis>> {
     let drains = algorithm.manner == Manner::Drain;
     drains.then(|| Redis::start(&[])).transpose()
@@ -207,7 +207,7 @@ async fn hold_for(
     let holding = async {
         let holder = Holder::take(hold, server, scene.database, scene.algorithm).await?;
         held.from_s = begun.elapsed().as_secs_f64();
-        // A bulk takes a while until all its jobs are inserted.
+        // A bulk needs some time to insert all its jobs.
         tokio::time::sleep(lasts).await;
         holder.release().await
     };
@@ -218,7 +218,7 @@ async fn hold_for(
     held
 }
 
-/// Lets the workers end, and says what went wrong with one.
+/// Waits for the workers to end, and returns the error of one.
 pub(crate) async fn finish(mut tasks: JoinSet<Result<()>>, crew: Crew) -> Result<()> {
     let deadline = Instant::now() + FAREWELL;
     while let Ok(Some(ended)) = tokio::time::timeout_at(deadline, tasks.join_next()).await {
@@ -230,7 +230,7 @@ pub(crate) async fn finish(mut tasks: JoinSet<Result<()>>, crew: Crew) -> Result
     crew.stop().await
 }
 
-/// How many jobs neither a worker has finished nor the queue still has.
+/// The number of jobs that no worker has finished and that are not in the queue.
 pub(crate) async fn lost(scene: &Scene<'_>, totals: Totals) -> Result<u64> {
     let Ok(remaining) = scene.algorithm.statements.get("remaining") else {
         return Ok(0);

@@ -1,4 +1,4 @@
-//! What is seen of a run twice a second.
+//! The samples of a run, two per second.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use crate::taint::Watch;
 /// Time between two samples.
 pub(crate) const PERIOD: Duration = Duration::from_millis(500);
 
-/// One line of the report's data. Milliseconds, seconds and bytes are named by their ending.
+/// A line of the report's data. Suffixes of the names denote milliseconds, seconds and bytes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Sample {
     pub(crate) algorithm: String,
-    /// Since the first job was offered.
+    /// Seconds since the first job was offered.
     pub(crate) at_s: f64,
     pub(crate) waiting: u64,
     pub(crate) oldest_s: f64,
@@ -35,14 +35,14 @@ pub(crate) struct Sample {
     pub(crate) committed: u64,
     pub(crate) started: u64,
     pub(crate) finished: u64,
-    /// Finished more than once.
+    /// Jobs that were finished more than once.
     pub(crate) surplus: u64,
-    /// Claims that found jobs, by the clock of who made them; by the server's for the library.
+    /// Claims that found jobs, by the clock of their workers; by the server's for the library.
     pub(crate) claims: usize,
     pub(crate) claim_p50_ms: Option<f64>,
     pub(crate) claim_p99_ms: Option<f64>,
     pub(crate) claim_max_ms: Option<f64>,
-    /// Of all claims, also of those that found nothing, by the server.
+    /// The mean of all claims, including those that found nothing, by the server.
     pub(crate) claim_server_ms: Option<f64>,
     pub(crate) claim_blocks: Option<f64>,
     /// From commit to start.
@@ -52,7 +52,7 @@ pub(crate) struct Sample {
     pub(crate) late_s: f64,
     pub(crate) dead: i64,
     pub(crate) dead_by_table: BTreeMap<String, i64>,
-    /// Of what holds the horizon for longest.
+    /// The age of the oldest holder of the horizon.
     pub(crate) holder_s: f64,
     pub(crate) holder_transactions: i64,
     pub(crate) wal_bytes: i64,
@@ -66,7 +66,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// One line of the terminal.
+    /// The sample in one line for the terminal.
     pub(crate) fn line(&self) -> String {
         let tainted = if self.tainted { "  [busy machine]" } else { "" };
         format!(
@@ -95,7 +95,7 @@ pub(crate) struct Sampler {
     cost: Cost,
 }
 
-/// What all claims of the database have cost.
+/// The total cost of all claims of the database.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cost {
     calls: i64,
@@ -104,7 +104,7 @@ struct Cost {
 }
 
 impl Sampler {
-    /// Begins to watch.
+    /// Begins to observe.
     pub(crate) async fn begin(
         server: &PgServer,
         database: &Database,
@@ -134,7 +134,7 @@ impl Sampler {
         Ok(sampler)
     }
 
-    /// One sample.
+    /// Takes one sample.
     pub(crate) async fn take(&mut self, at: Duration) -> Result<Sample> {
         let window = self.window()?;
         let totals = self.ledger.totals();
@@ -186,7 +186,7 @@ impl Sampler {
         Ok(sample)
     }
 
-    /// What was noted, with the claims of a library, which only the server's log knows.
+    /// The records of the ledger, with the claims of a library, which are only in the server's log.
     fn window(&mut self) -> Result<Window> {
         let mut window = self.ledger.take_window();
         if let Some(log) = &mut self.log {

@@ -1,4 +1,5 @@
-//! A scenario: rates, workers, what holds the horizon and for how long, and the bounds of the gate.
+//! A scenario: rates, workers, holders of the horizon with their durations, and the bounds of the
+//! gate.
 
 mod bounds;
 
@@ -13,7 +14,7 @@ pub(crate) use self::bounds::{Bounds, Limits};
 use super::algorithm;
 use super::span::Span;
 
-/// The scenarios that come with the bench, by name.
+/// The scenarios of the bench, by name.
 pub(crate) const SHIPPED: [(&str, &str); 11] = [
     ("article", include_str!("../../scenarios/article.toml")),
     (
@@ -40,14 +41,14 @@ pub(crate) const SHIPPED: [(&str, &str); 11] = [
     ("slot", include_str!("../../scenarios/slot.toml")),
 ];
 
-/// One file.
+/// A scenario file.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Scenario {
     /// One sentence, the title of the report.
     pub(crate) about: String,
     pub(crate) algorithms: Names,
-    /// Rates are multiplied by it, durations divided.
+    /// A factor of rates and a divisor of durations.
     #[serde(default = "one")]
     pub(crate) speed: f64,
     #[serde(default)]
@@ -56,7 +57,7 @@ pub(crate) struct Scenario {
     pub(crate) work: Work,
     #[serde(default)]
     pub(crate) hold: Vec<Hold>,
-    /// For how long the run is watched after the last hold.
+    /// The time of observation after the last hold.
     #[serde(default = "ten_minutes")]
     pub(crate) after: Span,
     #[serde(default)]
@@ -79,7 +80,7 @@ pub(crate) struct Server {
     pub(crate) settings: BTreeMap<String, String>,
 }
 
-/// The load that is offered.
+/// The offered load.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Produce {
@@ -87,25 +88,25 @@ pub(crate) struct Produce {
     pub(crate) every: Span,
     #[serde(default)]
     pub(crate) shape: Shape,
-    /// Jobs that are there before the run begins and are due in a year.
+    /// Jobs that exist before the run begins and are due in a year.
     #[serde(default)]
     pub(crate) scheduled: i64,
 }
 
-/// How jobs come in transactions.
+/// The transactions of the jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Shape {
     pub(crate) per_transaction: u32,
-    /// Letters beside the number and the time.
+    /// The number of letters in addition to the number and the time.
     pub(crate) payload: usize,
     /// The share of transactions that roll back.
     pub(crate) rollback: f64,
-    /// From the last insert to the commit.
+    /// The time from the last insert to the commit.
     pub(crate) open: Span,
 }
 
-/// What is done with the jobs.
+/// The work on the jobs.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Work {
@@ -113,15 +114,15 @@ pub(crate) struct Work {
     pub(crate) takes: Span,
     #[serde(default)]
     pub(crate) slow: Slow,
-    /// Jobs per claim of the algorithms that take many.
+    /// The number of jobs per claim of algorithms that claim many.
     #[serde(default = "hundred")]
     pub(crate) batch: i64,
-    /// A worker that has found nothing waits this long.
+    /// The pause of a worker that has found no job.
     #[serde(default = "poll")]
     pub(crate) poll: Span,
 }
 
-/// One job of every so many takes longer.
+/// One job of this many takes longer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Slow {
@@ -129,7 +130,7 @@ pub(crate) struct Slow {
     pub(crate) takes: Span,
 }
 
-/// What holds the horizon.
+/// A holder of the horizon.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Hold {
@@ -137,12 +138,12 @@ pub(crate) struct Hold {
     pub(crate) at: Span,
     #[serde(rename = "for")]
     pub(crate) lasts: Span,
-    /// Jobs that a `bulk` inserts.
+    /// The number of jobs that a `bulk` inserts.
     #[serde(default)]
     pub(crate) rows: u64,
 }
 
-/// In which way.
+/// The kind of a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum HoldKind {
@@ -150,11 +151,11 @@ pub(crate) enum HoldKind {
     Snapshot,
     /// An idle transaction that has written a row.
     Writer,
-    /// A `pg_dump` whose output nobody reads.
+    /// A `pg_dump` whose output is not read.
     Reader,
     /// A prepared transaction whose session has ended.
     Prepared,
-    /// A logical replication slot that nobody reads.
+    /// A logical replication slot without a reader.
     Slot,
     /// A snapshot on a follower with `hot_standby_feedback`.
     Follower,
@@ -178,7 +179,7 @@ impl Scenario {
         Self::parse(&text).with_context(|| name.to_owned())
     }
 
-    /// Reads a scenario, and refuses what cannot be played.
+    /// Reads a scenario, and refuses one that cannot be run.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let scenario: Self = toml::from_str(text)?;
         scenario.check()?;
@@ -235,7 +236,7 @@ impl Scenario {
         Ok(names)
     }
 
-    /// The same, faster.
+    /// Changes the speed.
     pub(crate) fn with_speed(self, speed: Option<f64>) -> Result<Self> {
         let scenario = Self {
             speed: speed.unwrap_or(self.speed),
@@ -245,7 +246,7 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// A duration of it in this run.
+    /// A duration of the scenario in this run.
     pub(crate) fn real(&self, span: Span) -> Duration {
         span.at_speed(self.speed)
     }
@@ -255,7 +256,7 @@ impl Scenario {
         f64::from(self.produce.jobs) / self.real(self.produce.every).as_secs_f64()
     }
 
-    /// When the first hold begins and the last one ends, if there is one.
+    /// The beginning of the first hold and the end of the last one; `None` without holds.
     pub(crate) fn held(&self) -> Option<(Duration, Duration)> {
         let begins = self.hold.iter().map(|hold| self.real(hold.at)).min()?;
         let ends = self
@@ -265,7 +266,7 @@ impl Scenario {
         Some((begins, ends.max()?))
     }
 
-    /// How long one algorithm runs.
+    /// The duration of one algorithm's run.
     pub(crate) fn lasts(&self) -> Duration {
         self.held().map_or(Duration::ZERO, |(_, end)| end) + self.real(self.after)
     }

@@ -1,4 +1,4 @@
-//! What producers and workers of one run share.
+//! The shared state of producers and workers of one run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +15,9 @@ pub(crate) struct Scene<'a> {
     pub(crate) database: &'a Database,
     pub(crate) algorithm: &'a Algorithm,
     pub(crate) scenario: &'a Scenario,
-    /// After this long a job of a worker that has gone may be claimed again.
+    /// The time after which a job of a dead worker may be claimed again.
     pub(crate) lease: Duration,
-    /// Where it drains to, if it does.
+    /// The Redis of an algorithm that drains to one.
     pub(crate) redis: Option<&'a str>,
     pub(crate) ledger: Arc<Ledger>,
     /// Turns false at the end.

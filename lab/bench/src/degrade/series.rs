@@ -1,8 +1,8 @@
-//! The figures of a sample that are drawn over time, in the report and in the terminal.
+//! The figures of a sample that are charted over time, in the report and in the terminal.
 
 use super::sample::Sample;
 
-/// One chart.
+/// A chart.
 pub(crate) struct Series {
     pub(crate) title: &'static str,
     pub(crate) is_log: bool,

@@ -1,4 +1,4 @@
-//! Durations as scenarios write them: `10ms`, `2s`, `60m`, `1h`.
+//! Durations in the format of scenarios: `10ms`, `2s`, `60m`, `1h`.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use serde::{Deserialize, Deserializer, de::Error};
 pub(crate) struct Span(pub(crate) Duration);
 
 impl Span {
-    /// Seconds.
+    /// A duration in seconds.
     pub(crate) const fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
 
-    /// The same in a run that is faster by this factor.
+    /// The duration in a run that is faster by this factor.
     pub(crate) fn at_speed(self, speed: f64) -> Duration {
         self.0.div_f64(speed)
     }
 
-    /// Reads a number with a unit.
+    /// Parses a number with a unit.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let digits = text.find(|one: char| !one.is_ascii_digit())?;
         let (number, unit) = text.split_at(digits);

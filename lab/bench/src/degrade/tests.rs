@@ -23,15 +23,15 @@ use super::scene::Scene;
 use crate::clock::Clock;
 use crate::server;
 
-/// Jobs of one algorithm.
+/// The number of jobs for each algorithm.
 const JOBS: u64 = 1_000;
 
 const WITHIN: Duration = Duration::from_secs(30);
 
-/// After this long a job of the dead worker is claimed again.
+/// The time after which a job of the dead worker is claimed again.
 const LEASE: Duration = Duration::from_secs(1);
 
-/// Fast enough for what is done once in seconds or a minute to be done soon.
+/// Fast enough that operations with an interval of seconds or a minute run soon.
 const SCENARIO: &str = r#"
 about = "two workers"
 algorithms = "all"
@@ -94,8 +94,8 @@ async fn survive(name: &str) -> Result<()> {
     run::finish(workers, crew).await?;
     let totals = ledger.totals();
     ensure!(totals.waiting() == 0, "{totals:?}");
-    // What a worker had done before it died may be done again, and nothing else.
-    // Jobs of the library count as finished a moment before they are acknowledged.
+    // Work that a worker had done before it died may be repeated, and nothing else. Jobs of the
+    // library count as finished shortly before they are acknowledged.
     let most = if algorithm.manner == Manner::Library {
         10
     } else {
@@ -109,7 +109,7 @@ async fn survive(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Waits until so many jobs are finished, or a worker has failed.
+/// Waits until this many jobs are finished, or a worker has failed.
 async fn reach(ledger: &Ledger, jobs: u64, workers: &mut JoinSet<Result<()>>) -> Result<()> {
     let reached = eventually(WITHIN, "jobs are worked", async || {
         Ok(ledger.totals().finished >= jobs)
@@ -128,7 +128,7 @@ async fn reach(ledger: &Ledger, jobs: u64, workers: &mut JoinSet<Result<()>>) ->
     }
 }
 
-/// A test for each of them.
+/// Defines a test for each algorithm.
 macro_rules! survives {
     ($($name:ident)*) => {
         mod a_worker_dies_and_no_job_is_lost {

@@ -1,4 +1,4 @@
-//! Workers: claim, work, finish, again; each with its own session.
+//! Workers, each with a separate session: claim, work, finish, repeat.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,13 +19,13 @@ use crate::database::Database;
 /// The mark of claims in `pg_stat_statements`.
 pub(crate) const CLAIM: &str = "claim";
 
-/// A worker forgets its last job this often, give or take a tenth.
+/// The interval after which a worker forgets its last job, with a jitter of a tenth.
 const MEMORY: Duration = Duration::from_secs(60);
 
-/// Rests between two claims are not shorter than this, however fast the run is.
+/// The shortest pause between two claims, at any speed of the run.
 const LEAST_REST: Duration = Duration::from_millis(10);
 
-/// How long work takes, and how workers rest.
+/// The duration of work, and the pauses of workers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pacing {
     pub(crate) takes: Duration,
@@ -33,12 +33,12 @@ pub(crate) struct Pacing {
     pub(crate) slow_takes: Duration,
     pub(crate) rest: Duration,
     pub(crate) memory: Duration,
-    /// After this long a job of a worker that has gone may be claimed again.
+    /// The time after which a job of a dead worker may be claimed again.
     pub(crate) lease: Duration,
 }
 
 impl Pacing {
-    /// That of a scenario.
+    /// The pacing of a scenario.
     pub(crate) fn new(scenario: &Scenario, lease: Duration) -> Self {
         let work = &scenario.work;
         Self {
@@ -51,7 +51,7 @@ impl Pacing {
         }
     }
 
-    /// How long job `number` takes.
+    /// The duration of job `number`.
     pub(crate) fn of_job(&self, number: u64) -> Duration {
         let is_slow = self.slow_every > 0 && number % self.slow_every == self.slow_every - 1;
         if is_slow { self.slow_takes } else { self.takes }
@@ -74,15 +74,15 @@ pub(crate) struct Worker {
     death: Arc<Notify>,
 }
 
-/// What came of one claim.
+/// The result of one claim.
 enum Turn {
     Worked,
     Idle,
-    /// The worker ended in the midst of a job; its session ends with it.
+    /// The worker ended in the middle of a job; its session ends with it.
     Died,
 }
 
-/// A job that a claim brought.
+/// A claimed job.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Claimed {
     pub(crate) id: i64,
@@ -90,7 +90,7 @@ pub(crate) struct Claimed {
 }
 
 impl Worker {
-    /// Connects and prepares.
+    /// Connects and prepares the statements.
     pub(crate) async fn connect(
         database: &Database,
         algorithm: &Algorithm,
@@ -122,12 +122,12 @@ impl Worker {
         })
     }
 
-    /// Whom to notify for it to end in the midst of its next job.
+    /// A handle that ends the worker in the middle of its next job.
     pub(crate) fn death(&self) -> Arc<Notify> {
         Arc::clone(&self.death)
     }
 
-    /// Works until `going` says that it is over.
+    /// Works until `going` turns false.
     pub(crate) async fn work(mut self, going: watch::Receiver<bool>) -> Result<()> {
         while *going.borrow() {
             match self.turn().await {
@@ -143,7 +143,7 @@ impl Worker {
         Ok(())
     }
 
-    /// One claim and what it brought.
+    /// Claims once and works the jobs.
     async fn turn(&mut self) -> Result<Turn> {
         self.forget_sometimes();
         let transaction = self.manner.holds_transaction();
@@ -185,7 +185,7 @@ impl Worker {
         Ok(Turn::Worked)
     }
 
-    /// Fills in the values that later statements ask for.
+    /// Stores the values that later statements need.
     fn read(&mut self, rows: &[Row]) -> Result<Vec<Claimed>> {
         let Some(first) = rows.first() else {
             return Ok(Vec::new());
@@ -226,7 +226,7 @@ impl Worker {
 }
 
 impl Claimed {
-    /// The job in a row.
+    /// Reads the job of a row.
     pub(crate) fn read(row: &Row) -> Result<Self> {
         let args: Value = row.try_get("args")?;
         Ok(Self {
@@ -239,7 +239,7 @@ impl Claimed {
     }
 }
 
-/// Whether another session was in the way: no fault, and to be tried again.
+/// Whether the error is a conflict with another session, which is retried.
 fn is_contention(error: &anyhow::Error) -> bool {
     let code = error
         .downcast_ref::<tokio_postgres::Error>()

@@ -1,4 +1,4 @@
-//! A running adapter: what it says is timed here, so that no queue is measured by its own clock.
+//! A running adapter. Its output is timed here, so that no queue is measured by its own clock.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use super::roster::Peer;
 use crate::database::Database;
 use crate::processes::{TICKS_PER_SECOND, tree_ticks};
 
-/// An adapter that says nothing for so long is given up.
+/// The limit for a line of an adapter.
 const LONGEST_SILENCE: Duration = Duration::from_secs(180);
 
-/// A process that was given a verb.
+/// An adapter process that runs a command.
 pub(crate) struct Adapter {
     name: &'static str,
     pid: u32,
@@ -25,14 +25,14 @@ pub(crate) struct Adapter {
 }
 
 impl Adapter {
-    /// Starts one; it is killed when this is dropped.
+    /// Starts an adapter, which is killed when this is dropped.
     pub(crate) fn start(peer: Peer, database: &Database, words: &[&str]) -> Result<Self> {
         let mut command = peer.adapter(database.url())?;
         command.args(words);
         Self::spawn(peer.name, command)
     }
 
-    /// The same of any program that speaks as adapters do.
+    /// Starts another program with the adapters' protocol.
     pub(crate) fn spawn(name: &'static str, mut command: Command) -> Result<Self> {
         let mut child = command
             .stdin(Stdio::piped())
@@ -49,7 +49,7 @@ impl Adapter {
         })
     }
 
-    /// Waits for a line that begins with this word; when it came, and the rest of it.
+    /// Waits for a line that begins with this word; returns its time, and the rest of it.
     pub(crate) async fn hear(&mut self, word: &str) -> Result<(Instant, String)> {
         let name = self.name;
         loop {
@@ -65,22 +65,22 @@ impl Adapter {
         }
     }
 
-    /// Its process.
+    /// The ID of its process.
     pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Tells it to end, where it works until then.
+    /// Requests a worker to end.
     pub(crate) fn end(&mut self) {
         self.input = None;
     }
 
-    /// Processor seconds that it has used; also after its end, until it is waited for.
+    /// The CPU seconds that it has used; available until it is waited for, also after its end.
     pub(crate) fn processor_seconds(&self) -> Result<f64> {
         Ok(tree_ticks(self.pid)? as f64 / TICKS_PER_SECOND)
     }
 
-    /// Waits for its end, which must be a good one.
+    /// Waits for its end, and fails if it was not successful.
     pub(crate) async fn finish(mut self) -> Result<()> {
         let status = timeout(LONGEST_SILENCE, self.child.wait()).await;
         let status = status.with_context(|| format!("{} does not end", self.name))??;
@@ -89,7 +89,7 @@ impl Adapter {
     }
 }
 
-/// Makes a peer's schema; the version that it says.
+/// Creates a peer's schema; returns the version that it reports.
 pub(crate) async fn set_up(peer: Peer, database: &Database) -> Result<String> {
     let mut adapter = Adapter::start(peer, database, &["setup"])?;
     let (_, version) = adapter.hear("version").await?;

@@ -1,4 +1,4 @@
-//! The server of a comparison, and a fresh database for each run.
+//! The server of a comparison, and a new database for each run.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::database::{Database, instruments};
 use crate::processes::{TICKS_PER_SECOND, tree_ticks};
 use crate::statements::Statements;
 
-/// Settings beside those that every contestant of the bench meets.
+/// Settings in addition to those that every contestant of the bench has.
 pub(crate) const SETTINGS: [(&str, &str); 2] = [
     ("shared_preload_libraries", "pg_stat_statements"),
     ("max_connections", "120"),
@@ -40,7 +40,7 @@ impl<'a> Ground<'a> {
         Ok(Self { server, observer })
     }
 
-    /// A fresh database with a peer's schema.
+    /// Creates a database with a peer's schema.
     pub(crate) async fn field(&self, peer: Peer) -> Result<Field> {
         let database = Database::fresh(self.server).await?;
         let version = adapter::set_up(peer, &database).await?;
@@ -56,7 +56,7 @@ impl<'a> Ground<'a> {
         })
     }
 
-    /// What the server has done so far.
+    /// Reads the counters of the server.
     pub(crate) async fn meter(&self) -> Result<Meter> {
         let (ask, own) = (statements(), instruments());
         let row = self.observer.query_one(ask.get("statements")?, &[]).await?;
@@ -82,7 +82,7 @@ pub(crate) struct Field {
 }
 
 impl Field {
-    /// Tells the planner what is there: a fill is followed by no autovacuum in time.
+    /// Updates the planner's statistics: autovacuum would not run in time after a fill.
     pub(crate) async fn analyze(&self) -> Result<()> {
         Ok(self
             .watcher
@@ -90,7 +90,7 @@ impl Field {
             .await?)
     }
 
-    /// Jobs that are not done.
+    /// The number of jobs that are not done.
     pub(crate) async fn remaining(&self) -> Result<i64> {
         let name = format!("remaining_{}", self.peer.name);
         let row = self
@@ -116,7 +116,7 @@ impl Field {
     }
 }
 
-/// What a server has done so far, or between two readings.
+/// Counters of a server: totals, or differences between two readings.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Meter {
     pub(crate) seconds: f64,
@@ -127,7 +127,7 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// What was done since an earlier reading.
+    /// The differences to an earlier reading.
     pub(crate) fn since(self, earlier: Self) -> Self {
         Self {
             seconds: self.seconds - earlier.seconds,

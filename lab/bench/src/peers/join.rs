@@ -1,10 +1,10 @@
-//! Joins what an adapter committed to what it started.
+//! Joins the jobs that an adapter committed with those that it started.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 
-/// A transaction that committed a job, in microseconds since the epoch.
+/// A transaction that committed a job, with times in microseconds since the epoch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Commit {
     pub(crate) began: u64,
@@ -15,13 +15,13 @@ pub(crate) struct Commit {
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Joined {
     /// From the answer to COMMIT to the handler's first line in milliseconds, in the order of the
-    /// commits. A handler that began before the answer has waited for nothing.
+    /// commits. A handler that began before the answer has not waited.
     pub(crate) waited_ms: Vec<f64>,
     /// Jobs that were committed and never started.
     pub(crate) lost: u64,
-    /// Starts beyond the first of a job.
+    /// Starts of a job after its first.
     pub(crate) surplus: u64,
-    /// Starts of jobs that nobody committed.
+    /// Starts of jobs that were never committed.
     pub(crate) unknown: u64,
 }
 

@@ -41,7 +41,7 @@ pub(crate) struct Sizes {
 }
 
 impl Sizes {
-    /// Those of a full comparison, or of a smoke run.
+    /// The sizes of a full comparison, or of a smoke run.
     pub(crate) fn from_options(options: &PeersOptions) -> Self {
         if options.quick {
             Self {

@@ -1,4 +1,4 @@
-//! The queues that can be compared, and how their adapters are started.
+//! The queues that can be compared, and the commands of their adapters.
 
 use std::path::{Path, PathBuf};
 
@@ -10,11 +10,11 @@ use tokio::process::Command;
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
     kind: Kind,
-    /// How its worker is set, beside its defaults.
+    /// The settings of its worker that differ from its defaults.
     pub(crate) settings: &'static str,
-    /// In what it does less, or more, than others.
+    /// How its guarantees differ from those of others.
     pub(crate) apart: &'static str,
-    /// How many times smaller its backlog is, since a round would take minutes otherwise.
+    /// A divisor of its backlog, because a round would take minutes otherwise.
     pub(crate) smaller: u64,
 }
 
@@ -28,7 +28,7 @@ enum Kind {
 
 pub(crate) const OURS: &str = "posthaste";
 
-/// All of them, in the order of the tables.
+/// All queues, in the order of the tables.
 pub(crate) const ROSTER: [Peer; 9] = [
     Peer {
         name: OURS,
@@ -96,7 +96,7 @@ pub(crate) const ROSTER: [Peer; 9] = [
 ];
 
 impl Peer {
-    /// One by its name.
+    /// Finds a queue by its name.
     pub(crate) fn named(name: &str) -> Result<Self> {
         let found = ROSTER.into_iter().find(|peer| peer.name == name);
         found.with_context(|| {
@@ -105,16 +105,16 @@ impl Peer {
         })
     }
 
-    /// Whether its adapter and packages are here.
+    /// Whether its adapter and packages are installed.
     pub(crate) fn is_installed(&self) -> bool {
         match self.kind {
             Kind::Posthaste => ours().is_ok(),
-            // The mark of an installation that came to its end.
+            // The mark of a complete installation.
             _ => self.place().join("installed").is_file(),
         }
     }
 
-    /// Its adapter, to be given a verb.
+    /// The command of its adapter, to which a verb is added.
     pub(crate) fn adapter(&self, url: &str) -> Result<Command> {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers");
         let place = self.place();
@@ -154,7 +154,7 @@ fn ours() -> Result<PathBuf> {
     example("posthaste-peer")
 }
 
-/// A program of posthaste that cargo builds beside the bench and its tests.
+/// A program of posthaste that cargo builds with the bench and its tests.
 pub(crate) fn example(name: &str) -> Result<PathBuf> {
     let program = std::env::current_exe()?;
     let found = program

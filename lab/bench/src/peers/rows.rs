@@ -1,4 +1,4 @@
-//! The rows of the comparison: what each peer does once, and what of it is measured.
+//! The rows of the comparison: one run of a peer in each, and its figures.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ use crate::rounds::Figures;
 use crate::statistics::percentile;
 use crate::taint::Watch;
 
-/// One row.
+/// A row of the comparison.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Row {
     Single,
@@ -26,7 +26,7 @@ pub(crate) enum Row {
     Pinned,
 }
 
-/// All of them, in the order of the tables.
+/// All rows, in the order of the tables.
 pub(crate) const ROWS: [Row; 6] = [
     Row::Single,
     Row::Bulk,
@@ -36,7 +36,7 @@ pub(crate) const ROWS: [Row; 6] = [
     Row::Pinned,
 ];
 
-/// How jobs are offered at a rate.
+/// A rate of jobs.
 #[derive(Debug, Clone, Copy)]
 struct Pace {
     rate: u64,
@@ -78,7 +78,7 @@ impl Row {
         }
     }
 
-    /// Plays it once in a fresh database.
+    /// Runs the row once in a new database.
     pub(crate) async fn play(
         self,
         ground: &Ground<'_>,
@@ -144,7 +144,7 @@ async fn drain(ground: &Ground<'_>, field: &Field, sizes: Sizes) -> Result<Figur
     field.ensure_empty().await?;
     let worked: f64 = jobs.parse().context("the number of jobs")?;
     let jobs = backlog as f64;
-    // The farewell of a worker may wait for what is no work, such as its next poll.
+    // The shutdown of a worker may wait for something other than work, such as its next poll.
     let figures = Figures::measured_under(processor)
         .with("jobs_per_second", jobs / (reached - begun).as_secs_f64())
         .with("seconds_to_end", (ended - reached).as_secs_f64())
@@ -163,7 +163,7 @@ async fn paced(ground: &Ground<'_>, field: &Field, pace: Pace) -> Result<Figures
     )
 }
 
-/// The same under a transaction that keeps its snapshot, in thirds.
+/// Runs the same load under a transaction that keeps its snapshot, and evaluates it in thirds.
 async fn pinned(ground: &Ground<'_>, field: &Field, sizes: Sizes) -> Result<Figures> {
     let (watch, pin) = (Watch::begin()?, Pin::snapshot(&field.database).await?);
     let pace = Pace::fast(sizes.pinned_seconds);
@@ -183,13 +183,13 @@ async fn pinned(ground: &Ground<'_>, field: &Field, sizes: Sizes) -> Result<Figu
     Ok(with_costs(figures, run.cost, run.used, jobs))
 }
 
-/// A worker beside a steady offer.
+/// The result of a worker under a steady load.
 struct Run {
     joined: Joined,
     cost: Meter,
-    /// Of the first and the last third.
+    /// The cost of the first and the last third.
     thirds: [Meter; 2],
-    /// Processor seconds of the worker.
+    /// CPU seconds of the worker.
     used: f64,
 }
 
@@ -228,7 +228,7 @@ async fn run(ground: &Ground<'_>, field: &Field, pace: Pace) -> Result<Run> {
     let used = worker.processor_seconds()? - idle;
     worker.end();
     worker.finish().await?;
-    // Sessions tell their transactions late, but at their end at the latest.
+    // Sessions report their transactions late, but no later than at their end.
     cost.commits = ground.meter().await?.commits - start_commits;
     Ok(Run {
         joined: join(&fs::read_to_string(offered)?, &fs::read_to_string(worked)?)?,

@@ -1,4 +1,4 @@
-//! Verdicts: posthaste against the best of the others, figure by figure.
+//! Verdicts: posthaste against the best of the others, for each figure.
 
 use anyhow::{Context, Result};
 
@@ -7,7 +7,7 @@ use super::rows::Row;
 use crate::rounds::Run;
 use crate::verdict::{Bound, Evidence, Judgement, Requirement};
 
-/// A figure in which posthaste is to be first.
+/// A figure in which posthaste should be the best.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Contest {
     figure: &'static str,
@@ -15,7 +15,7 @@ struct Contest {
     best: Best,
 }
 
-/// A queue that takes less of the offer is not compared.
+/// The least share of the offered load in percent; a queue with less is not compared.
 const LEAST_OFFERED_PERCENT: f64 = 90.0;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -64,7 +64,7 @@ fn contests(row: Row) -> &'static [Contest] {
     }
 }
 
-/// The verdicts of a row; none where posthaste has no other beside it.
+/// The verdicts of a row; none if posthaste is the only contestant.
 pub(crate) fn judge(row: Row, runs: &[Run], rounds: u32) -> Result<Vec<Judgement>> {
     let mut others: Vec<&str> = Vec::new();
     for run in runs.iter().filter(|run| run.contestant != OURS) {
@@ -83,7 +83,8 @@ pub(crate) fn judge(row: Row, runs: &[Run], rounds: u32) -> Result<Vec<Judgement
         .collect()
 }
 
-/// Times under a load that was not taken say nothing; rows without an offered load compare all.
+/// Whether a queue took the load, without which its times prove nothing; rows without an offered
+/// load compare all.
 fn took_the_load(evidence: &Evidence<'_>, other: &str) -> bool {
     let offered = evidence.spread(other, "offered_percent");
     offered.is_ok_and(|spread| spread.median >= LEAST_OFFERED_PERCENT)

@@ -20,7 +20,7 @@ pub(super) fn title(row: Row) -> &'static str {
     }
 }
 
-/// What a row of this name measures; nothing for other names.
+/// What a row of this name measures; empty for other names.
 pub(crate) fn about(name: &str) -> &'static str {
     match row(name) {
         Some(Row::Single) => {
@@ -80,7 +80,7 @@ fn row(name: &str) -> Option<Row> {
     ROWS.into_iter().find(|row| row.name() == name)
 }
 
-/// The place of a row of this name among others; nothing for other names.
+/// The position of a row of this name; `None` for other names.
 pub(crate) fn place(name: &str) -> Option<usize> {
     ROWS.iter().position(|row| row.name() == name)
 }
@@ -94,7 +94,7 @@ pub(super) fn parameters(row: Row, sizes: Sizes) -> Vec<(&'static str, u64)> {
     }
 }
 
-/// Each peer with its version, settings and in what it is not comparable.
+/// The peers with their versions, settings and differences.
 pub(super) fn contestants(peers: &[Peer], versions: &BTreeMap<&str, String>) -> String {
     let told = peers.iter().map(|peer| {
         let version = versions.get(peer.name).map_or("", String::as_str);

@@ -1,4 +1,4 @@
-//! Each adapter that is installed works jobs on a real server.
+//! Each installed adapter works jobs on a real server.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ use super::rows::{ROWS, Row};
 use super::tell;
 use crate::server;
 
-/// Jobs that each works.
+/// The number of jobs for each adapter.
 const JOBS: u64 = 1_000;
 
 const SIZES: Sizes = Sizes {
@@ -25,7 +25,7 @@ const SIZES: Sizes = Sizes {
     pinned_seconds: 3,
 };
 
-/// A worker that waits starts every job once: none is lost, none repeated without a failure.
+/// A running worker starts every job once: none is lost, none repeated without a failure.
 async fn works_a_thousand_jobs(field: &Field) -> Result<()> {
     let folder = TempDir::new()?;
     let (worked, offered) = (folder.path().join("worked"), folder.path().join("offered"));
@@ -70,7 +70,7 @@ async fn is_compared(name: &str) -> Result<()> {
     let ground = Ground::prepare(&server).await?;
     works_a_thousand_jobs(&ground.field(peer).await?).await?;
     for row in ROWS {
-        // Of the others the row that is played by no other verb is enough.
+        // For the others, the row with a verb that no other row uses is enough.
         if name == OURS || row == Row::Drain {
             is_measured(&ground, peer, row).await?;
         }
@@ -78,7 +78,7 @@ async fn is_compared(name: &str) -> Result<()> {
     Ok(())
 }
 
-/// A test for each of them.
+/// Defines a test for each adapter.
 macro_rules! compared {
     ($($test:ident $name:literal,)*) => {
         mod a_thousand_jobs_are_worked_once_by {

@@ -1,4 +1,4 @@
-//! Where reports are kept: `docs/benchmarks/<date>.json`, never overwritten, and the page made from
+//! The reports, `docs/benchmarks/<date>.json`, which are never overwritten, and the page made from
 //! them, `docs/why/benchmarks.md`.
 
 use std::fs;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use super::{Report, page};
 
-/// The folder of JSON reports beside the generated page.
+/// The folder of JSON reports and the generated page.
 #[derive(Debug, Clone)]
 pub(crate) struct Archive {
     docs: PathBuf,
@@ -22,8 +22,8 @@ impl Archive {
         }
     }
 
-    /// A path that no report has yet. A smoke run has names of its own, so that it can neither
-    /// replace a full report nor be taken for one.
+    /// Returns a path that no report has yet. A smoke run has a separate name, so that it can
+    /// neither replace a full report nor be mistaken for one.
     pub(crate) fn vacant(&self, date: &str, quick: bool) -> Result<PathBuf> {
         let folder = self.reports();
         fs::create_dir_all(&folder)
@@ -41,14 +41,14 @@ impl Archive {
             .context("there is always another number")
     }
 
-    /// Writes a report in one step, so that an interrupted run leaves the bars that were finished.
+    /// Writes a report atomically, so that an interrupted run leaves the bars that were finished.
     pub(crate) fn write(path: &Path, report: &Report) -> Result<()> {
         let mut text = serde_json::to_string_pretty(report)?;
         text.push('\n');
         replace(path, &text)
     }
 
-    /// Makes the page from all full reports, newest last; returns its path.
+    /// Generates the page from all full reports, newest last; returns its path.
     pub(crate) fn write_page(&self) -> Result<PathBuf> {
         let folder = self.docs.join("why");
         fs::create_dir_all(&folder)

@@ -1,4 +1,4 @@
-//! On which machine, revision and server reports were measured.
+//! The machine, revision and server of the reports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -7,7 +7,7 @@ use super::Report;
 use super::markdown::link;
 use super::wrap::wrapped;
 
-/// What decides how fast a server is; other settings stand in the reports.
+/// Settings that determine the speed of a server; others are in the reports.
 const OF_SPEED: [&str; 12] = [
     "autovacuum",
     "autovacuum_naptime",
@@ -23,7 +23,7 @@ const OF_SPEED: [&str; 12] = [
     "work_mem",
 ];
 
-/// On which machines and servers the reports were measured; what several share stands there once.
+/// Describes the machines and servers of the reports; those that several share are described once.
 pub(super) fn circumstances(text: &mut String, reports: &[&(String, Report)]) {
     text.push_str("\n## How it was measured\n\n");
     let mut machines: BTreeMap<String, Vec<String>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The figures of a bar beside its requirements.
+//! The figures of a bar besides its requirements.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -10,8 +10,8 @@ use super::wrap::wrapped;
 use crate::rounds::{Run, counted_rounds};
 use crate::statistics::Spread;
 
-/// The figures that the page shows of a bar: a table with the fewest columns, or a sentence where
-/// there was one contestant.
+/// Writes the figures of a bar on the page: a table with the fewest columns, or a sentence if there
+/// was one contestant.
 pub(crate) fn figures(text: &mut String, bar: &Bar) {
     let rounds = counted_rounds(&bar.runs, bar.rounds_wanted).0.len();
     let contestants = contestants(&bar.runs);
@@ -52,7 +52,7 @@ pub(crate) fn figures(text: &mut String, bar: &Bar) {
     }
 }
 
-/// A table of columns and lines, each with the name by which its cells are found and its label.
+/// Writes a table of columns and lines, each with the name that finds its cells and its label.
 fn table(
     text: &mut String,
     columns: &[(&str, &str)],

@@ -1,4 +1,4 @@
-//! The page that people read, made from reports alone: nothing in it is typed by hand.
+//! The generated page, made from reports alone.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -24,7 +24,7 @@ figure is the median of the rounds that count, with their lowest and highest in 
 
 ";
 
-/// The whole page; `reports` are full reports, the newest last, each with its file's name.
+/// Generates the page; `reports` are full reports, the newest last, each with its file's name.
 pub(crate) fn page(reports: &[(String, Report)]) -> String {
     let mut text = HEAD.to_owned();
     let shown = newest_bars(reports);
@@ -41,7 +41,7 @@ pub(crate) fn page(reports: &[(String, Report)]) -> String {
     text
 }
 
-/// One judgement as the bench prints it while it runs.
+/// One judgement in the format of the terminal.
 pub(crate) fn judgement_line(judgement: &Judgement) -> String {
     let Judgement {
         requirement, basis, ..
@@ -77,7 +77,7 @@ fn newest_bars(reports: &[(String, Report)]) -> Vec<(&str, &Report, &Bar)> {
     shown
 }
 
-/// How many bounds and aims were reached, what was missed, and where each bar stands.
+/// Writes how many bounds and aims were reached, which were missed, and links to each bar.
 fn overview(text: &mut String, shown: &[(&str, &Report, &Bar)]) {
     let counted = |weight: Weight| {
         let all = shown.iter().flat_map(|(_, _, bar)| &bar.judgements);
@@ -147,7 +147,7 @@ fn section(text: &mut String, file: &str, bar: &Bar) {
     figures(text, bar);
 }
 
-/// What is measured, in words: by a bar or in a row of `capture` or `peers`.
+/// The description of a bar or of a row of `capture` or `peers`.
 fn about(name: &str) -> String {
     let (bar, capture) = (crate::bars::about(name), crate::capture::about(name));
     [bar, capture, crate::peers::about(name)].concat()
@@ -159,7 +159,7 @@ pub(super) fn columns(name: &str) -> Vec<(&'static str, &'static str)> {
     [bar, capture, crate::peers::figures(name)].concat()
 }
 
-/// What makes the bench measure it.
+/// The arguments with which the bench measures it.
 fn arguments(name: &str) -> String {
     match (crate::capture::place(name), crate::peers::place(name)) {
         (Some(_), _) => format!("capture --only {name}"),
@@ -206,7 +206,7 @@ fn verdict(judgement: &Judgement) -> String {
     }
 }
 
-/// The bound in a unit, or without one beside a figure that has it.
+/// Formats the bound with a unit, or without one next to a figure that has it.
 fn bound(judgement: &Judgement, unit: &str) -> String {
     match judgement.bound {
         Bound::AtLeast(least) => format!("≥ {}", measure(least, unit)),
@@ -222,7 +222,7 @@ fn measure(value: f64, unit: &str) -> String {
     }
 }
 
-/// The extremes behind a figure, where there was more than one round.
+/// The extremes of a figure, if there was more than one round.
 pub(super) fn range(lowest: f64, highest: f64, rounds: usize) -> String {
     if rounds > 1 {
         let between = if lowest < 0.0 { " to " } else { "–" };
@@ -236,7 +236,7 @@ pub(super) fn link(file: &str) -> String {
     format!("[{file}](../benchmarks/{file})")
 }
 
-/// The name by which a heading is linked to.
+/// The anchor of a heading.
 fn anchor(heading: &str) -> String {
     heading
         .chars()

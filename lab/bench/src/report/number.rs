@@ -1,7 +1,7 @@
-//! Numbers as people read them.
+//! Formats numbers for readers.
 
-/// Large numbers without decimals and in groups of three, small ones with as many decimals as they
-/// need.
+/// Formats large numbers without decimals and in groups of three, small ones with as many decimals
+/// as they need.
 pub(super) fn number(value: f64) -> String {
     let decimals = match value.abs() {
         magnitude if magnitude == 0.0 || magnitude >= 100.0 => 0,

@@ -1,10 +1,10 @@
-//! Lines of a page: text that breaks at blanks.
+//! Wraps the lines of a page at blanks.
 
-/// The widest line.
+/// The largest width of a line.
 const COLUMNS: usize = 100;
 
-/// The text in lines of at most 100 columns where it has blanks to break at. What follows the first
-/// line begins with `indent`.
+/// Wraps a text to at most 100 columns where it has blanks. Lines after the first begin with
+/// `indent`.
 pub(super) fn wrapped(text: &str, indent: &str) -> String {
     let (mut lines, mut width) = (String::new(), 0);
     for word in text.split(' ') {

@@ -1,5 +1,5 @@
 //! The worker processes of one point. A process answers each line with the number of jobs that it
-//! has finished, and ends with its input.
+//! has finished, and ends at the end of its input.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -53,7 +53,7 @@ impl Fleet {
                 .arg(format!("--queues={queues}"))
                 .arg(format!("--slots={}", options.slots_per_queue(queues)))
                 .arg(format!("--takes-ms={}", options.takes_ms))
-                // The password stays out of the process list.
+                // The password must not appear in the process list.
                 .env("POSTHASTE_BENCH_URL", url)
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
@@ -70,7 +70,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Jobs finished by all processes so far.
+    /// The number of jobs that all processes have finished.
     pub(super) async fn finished(&mut self) -> Result<u64> {
         for member in &mut self.0 {
             member.input.write_all(b"\n").await?;
@@ -84,7 +84,7 @@ impl Fleet {
         Ok(finished)
     }
 
-    /// Ends them.
+    /// Ends all processes.
     pub(super) async fn stop(self) -> Result<()> {
         for mut member in self.0 {
             drop(member.input);
@@ -94,7 +94,7 @@ impl Fleet {
     }
 }
 
-/// The worker process.
+/// Runs the worker process.
 pub(crate) async fn work(options: &FleetWorkerOptions) -> Result<()> {
     let database = Database::named(&options.url)?;
     let takes = Duration::from_millis(options.takes_ms);
@@ -103,7 +103,7 @@ pub(crate) async fn work(options: &FleetWorkerOptions) -> Result<()> {
     sleeper.stop().await
 }
 
-/// Answers each line with the number of finished jobs, until there are no more lines.
+/// Answers each line with the number of finished jobs, until the input ends.
 async fn answer(
     sleeper: &Sleeper,
     input: impl AsyncBufRead + Unpin,

@@ -1,4 +1,4 @@
-//! The page of a report in a real browser: on a telephone and on a desk, in light and in dark.
+//! The page of a report in a real browser: on a phone and on a desktop, in light and dark mode.
 
 #[allow(
     dead_code,
@@ -23,17 +23,17 @@ use crate::degrade::gate;
 use crate::degrade::scenario::Limits;
 use crate::machine::Machine;
 
-/// What axe-core finds, as the console's pages are asked.
+/// The axe-core check of the console's pages.
 const AUDIT: &str = include_str!("../../../../../crates/posthaste-console/tests/browser/audit.js");
 
-/// How many charts have ink in their middle.
+/// The number of charts with pixels in their middle.
 const DRAWN: &str = "return [...document.querySelectorAll('canvas')].filter((canvas) => {
   const { width, height } = canvas;
   const pixels = canvas.getContext('2d').getImageData(0, 0, width, height).data;
   return pixels.some((value, at) => at % 4 === 3 && value > 0);
 }).length";
 
-/// What is wider than the window.
+/// The number of pixels by which the page is wider than the window.
 const TOO_WIDE: &str =
     "return document.documentElement.scrollWidth - document.documentElement.clientWidth";
 

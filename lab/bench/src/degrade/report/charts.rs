@@ -1,4 +1,4 @@
-//! The charts of a report: all algorithms over one time axis.
+//! The charts of a report: all algorithms on one time axis.
 
 use serde::Serialize;
 
@@ -7,19 +7,19 @@ use crate::degrade::figures::shown;
 use crate::degrade::sample::PERIOD;
 use crate::degrade::series::{SERIES, Series};
 
-/// A wider screen shows no more.
+/// The largest number of points; wider screens cannot show more.
 const MOST_POINTS: usize = 1_200;
 
-/// Rows of a chart's table.
+/// The number of rows of a chart's table.
 const ROWS: usize = 24;
 
-/// What the page's script draws.
+/// The data for the page's script.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Charts {
     names: Vec<String>,
-    /// Seconds of all points.
+    /// The time of all points, in seconds.
     at: Vec<f64>,
-    /// Seconds between which something held the horizon.
+    /// The periods in which something held the horizon, in seconds.
     holds: Vec<(f64, f64)>,
     charts: Vec<Chart>,
 }
@@ -28,7 +28,7 @@ pub(super) struct Charts {
 struct Chart {
     title: &'static str,
     log: bool,
-    /// One per algorithm, one value per point.
+    /// One per algorithm, with one value per point.
     series: Vec<Vec<Option<f64>>>,
 }
 
@@ -40,7 +40,8 @@ pub(super) struct Table {
 }
 
 impl Charts {
-    /// Of all that were played. Points that are too close together become the highest of them.
+    /// Draws the charts of all runs. Points that are too close together are replaced by the highest
+    /// of them.
     pub(super) fn draw(played: &[Played]) -> Self {
         let period = PERIOD.as_secs_f64();
         let samples = played.iter().flat_map(|one| &one.outcome.samples);
@@ -82,7 +83,7 @@ impl Charts {
         }
     }
 
-    /// A few of the points of each chart.
+    /// A few points of each chart.
     pub(super) fn tables(&self) -> Vec<Table> {
         let stride = self.at.len().div_ceil(ROWS).max(1);
         let table = |chart: &Chart| Table {
@@ -95,7 +96,7 @@ impl Charts {
                 .step_by(stride)
                 .map(|(point, at)| {
                     let cell = |series: &Vec<Option<f64>>| {
-                        // A point between two samples shows the one before it.
+                        // A point between two samples shows the earlier one.
                         let known = series.iter().take(point + 1).rev().flatten();
                         shown(known.copied().next())
                     };

@@ -1,4 +1,4 @@
-//! `[bound]`: how much may grow within one run.
+//! `[bound]`: the permitted growth within one run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,24 +16,24 @@ pub(crate) struct Bounds {
     single: BTreeMap<String, Limits>,
 }
 
-/// What may grow by how much.
+/// The permitted growth of each figure.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Limits {
-    /// Blocks per claim in the last tenth of the hold, times those before it.
+    /// The ratio of blocks per claim in the last tenth of the hold to those before it.
     pub(crate) claim_blocks: Option<f64>,
-    /// The same of the median claim.
+    /// The ratio of the median claims in the same periods.
     pub(crate) claim_p50: Option<f64>,
-    /// Jobs that wait in the last tenth of the hold, beyond those before it.
+    /// The growth of waiting jobs from before the hold to its last tenth.
     pub(crate) queue: Option<f64>,
-    /// Dead rows of the algorithm's tables in the last tenth of the hold, beyond those before it.
+    /// The growth of dead rows of the algorithm's tables from before the hold to its last tenth.
     pub(crate) dead_tuples: Option<f64>,
-    /// From the end of the hold until no more jobs wait than before it.
+    /// The time from the end of the hold until no more jobs wait than before it.
     pub(crate) recovers_within: Option<Span>,
 }
 
 impl Bounds {
-    /// Those of one algorithm: its own where it has one, else those of all.
+    /// The bounds of one algorithm: its own, or else those of all.
     pub(crate) fn limits(&self, name: &str) -> Limits {
         let own = self.single.get(name).copied().unwrap_or_default();
         Limits {
@@ -52,7 +52,8 @@ impl<'de> Deserialize<'de> for Bounds {
     }
 }
 
-/// Bounds and tables of single algorithms stand side by side, which no derive reads strictly.
+/// Common bounds and tables of single algorithms are keys of one table, which no derive reads
+/// strictly.
 struct Table;
 
 impl<'de> Visitor<'de> for Table {

@@ -1,4 +1,4 @@
-//! What a scenario may say.
+//! The valid contents of a scenario.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Tables that also hold jobs of an open transaction, and jobs that are due in a year.
+//! Tables that also contain jobs of an open transaction, and jobs that are due in a year.
 
 use anyhow::{Context, Result, ensure};
 use posthaste_testkit::PgVersion;

@@ -1,4 +1,4 @@
-//! Holders on a real server: each holds, and one that let go is found out.
+//! Holders on a real server: each holds, and an early release is detected.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ async fn holds(kinds: &[HoldKind]) -> Result<()> {
     for kind in kinds {
         let holder = Holder::take(&hold(*kind), &server, &database, &algorithm).await?;
         for _ in 0..3 {
-            // Each is a transaction that comes after the holder.
+            // Each is a transaction after the holder.
             client
                 .batch_execute("INSERT INTO holder.written VALUES (2)")
                 .await?;

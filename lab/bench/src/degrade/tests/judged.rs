@@ -1,4 +1,4 @@
-//! A few seconds under a snapshot: what grows breaks the gate, and what does not keeps it.
+//! A few seconds under a snapshot: growth breaks the gate, and its absence keeps it.
 
 use std::path::Path;
 
