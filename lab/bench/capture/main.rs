@@ -1,14 +1,14 @@
 //! A capture of posthaste in a separate process, by its public API alone, so that its memory and
-//! processor time are its own.
+//! CPU time can be measured.
 //!
 //! | verb | does |
 //! |---|---|
-//! | `install SOURCE` | makes slot and publication of the capture |
-//! | `run PATH TARGET` | runs until its input ends; says `running` |
+//! | `install SOURCE` | creates slot and publication of the capture |
+//! | `run PATH TARGET` | runs until its input ends; prints `running` |
 //!
 //! `SOURCE` is `outbox` or `rows`. `PATH` is `direct` (into a Redis), `jobs` (into a queue that an
-//! ordered relay sends to a Redis), `file` (into a file), `rows` (into a queue; the rows that are
-//! there are copied) or `outbox` (no capture: the relay of jobs that the writer enqueues).
+//! ordered relay sends to a Redis), `file` (into a file), `rows` (into a queue; existing rows are
+//! copied) or `outbox` (no capture: the relay of jobs that the writer enqueues).
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -119,7 +119,7 @@ async fn run(path: &str, target: &str, database: Database) -> Result<()> {
         None => None,
         Some(capture) => Some(capture.start(database, Until::Stopped)?),
     };
-    // Who started it waits for this line.
+    // The parent process waits for this line.
     let mut output = std::io::stdout();
     writeln!(output, "running")?;
     output.flush()?;

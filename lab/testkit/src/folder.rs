@@ -16,8 +16,8 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Creates a folder that this account can use, in the folder for temporary files. The watchdog
-    /// removes it and ends its users when we end.
+    /// Creates a folder that this account can use, in the first of the usual places that works. The
+    /// watchdog removes it and ends its users when we end.
     pub(crate) fn create(
         account: Account,
         watch: fn(&Path) -> anyhow::Result<Watchdog>,

@@ -1,5 +1,5 @@
-//! The torture in small: what `make torture` does for half an hour, for some seconds on each
-//! server.
+//! A short version of the torture: `make torture` runs for half an hour, these tests for some
+//! seconds on each server.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use posthaste_torture::Environment;
 
-/// A folder that goes with the test, and the program of the workers.
+/// A folder that is removed with the test, and the program of the workers.
 struct Place(PathBuf);
 
 impl Place {
@@ -41,7 +41,7 @@ fn program() -> &'static Path {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // Logs of a round that found something are worth keeping.
+        // Logs of a round with findings are preserved.
         if !std::thread::panicking() {
             let _ = std::fs::remove_dir_all(&self.0);
         }

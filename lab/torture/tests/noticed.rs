@@ -1,4 +1,4 @@
-//! Some of the bugs; `make torture ARGS=--bugs` plays them all.
+//! A selection of the bugs; `make torture ARGS=--bugs` runs all of them.
 
 use posthaste_testkit::receivers::{Receiver, are_here};
 use posthaste_testkit::{PgVersion, ran};
@@ -14,16 +14,16 @@ const SOME: [&str; 4] = [
     "a producer enqueues beside its transaction",
 ];
 
-/// One that only rounds in which the clock steps can notice.
+/// A bug that only rounds with clock steps can detect.
 const OF_CLOCKS: [&str; 1] = ["a step back is not followed"];
 
-/// One that loses, and one that is out of order.
+/// A bug that loses messages, and one that reorders them.
 const OF_RELAYS: [&str; 2] = [
     "a relay answers for a message that it did not send",
     "ordered relays send side by side",
 ];
 
-/// One that is lost, one that comes twice, and two in the wrong order.
+/// A lost event, a duplicate job, and two events in the wrong order.
 const OF_CAPTURES: [&str; 3] = [
     "a capture loses an event",
     "a capture writes a job twice",

@@ -16,7 +16,7 @@ async fn an_interrupted_run_goes_on_with_what_is_missing_and_its_counts_add_up()
     state.next(&place.0, program()).await.unwrap();
     drop(state);
 
-    // The seed of the run goes on with it.
+    // The run continues with its own seed.
     let mut state = State::resume(&place.0, plan(2), "this").unwrap();
     assert_eq!((state.missing(), state.plan.seed), (1, 1));
     state.next(&place.0, program()).await.unwrap();
@@ -28,7 +28,7 @@ async fn an_interrupted_run_goes_on_with_what_is_missing_and_its_counts_add_up()
     let ran: u64 = report.rounds.iter().map(|round| round.load.runs).sum();
     assert_eq!(report.load.runs, ran);
 
-    // Neither another plan nor another commit goes on with it.
+    // The run does not continue with another plan or another commit.
     let other = Plan::new(1, &counts, 3, PgVersion::V15, &[]);
     assert!(State::resume(&place.0, other, "this").is_err());
     assert!(State::resume(&place.0, plan(1), "that").is_err());

@@ -33,7 +33,7 @@ async fn survives(version: PgVersion) {
     play(version.name(), plan, &counts).await;
 }
 
-/// Plays the one round of a plan and judges it.
+/// Runs the only round of a plan and checks it.
 async fn play(name: &str, plan: Plan, counts: &Counts) {
     let place = Place::new(name);
     let (seed, round) = round_of(&place, plan).await;
@@ -70,7 +70,7 @@ async fn every_job_ends_as_it_must_whatever_is_killed_cut_and_promoted_on_18() {
     survives(PgVersion::V18).await;
 }
 
-/// An hour ahead and back, and ten minutes behind.
+/// The steps: an hour ahead and back, and ten minutes back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_goes_on_and_each_job_ends_as_it_must_wherever_the_clock_steps() {
     clocks(PgVersion::V15, Kind::ClockStep, 3).await;
@@ -94,7 +94,7 @@ async fn clocks(version: PgVersion, kind: Kind, count: u64) {
     let (seed, round) = round_in_time(&place, plan).await;
     assert!(round.is_clean(), "seed {seed}, in {:?}: {round:?}", place.0);
     assert_eq!(round.faults[&kind], count);
-    // It was asked of enough of them whether they were begun in time.
+    // Enough jobs were checked for a prompt start.
     assert!(round.examined[&Rule::Prompt] > 50, "{:?}", round.examined);
 }
 
@@ -107,8 +107,8 @@ async fn whoever_sleeps_is_woken_for_what_is_due_also_under_hostile_settings() {
     ran::count("torture-idle", 1);
 }
 
-/// A machine that is busy with something else makes one round late. What wakes nobody makes every
-/// round late.
+/// Repeats a round that was only late. A busy machine makes one round late; a missing wake-up makes
+/// every round late.
 async fn round_in_time(place: &Place, plan: impl Fn() -> Plan) -> (u64, Round) {
     let (seed, round) = round_of(place, plan()).await;
     let is_late = |one: &Finding| one.rule == Rule::Prompt;
@@ -124,7 +124,7 @@ async fn round_in_time(place: &Place, plan: impl Fn() -> Plan) -> (u64, Round) {
 fn hostile_and_idle(counts: &Counts) -> Plan {
     let seed = fastrand::u64(..) >> 16;
     let plan = Plan::new(seed, &Counts::new(), 0, PgVersion::V15, &[]);
-    // Of two rounds the second is the hostile one.
+    // Of two rounds the second has hostile settings.
     let mut plan = plan.with_idle(counts, 2, PgVersion::V15);
     plan.rounds.remove(0);
     plan.rounds[0].faults.extend(counts.clone());

@@ -1,4 +1,4 @@
-//! Transfers in small; `make two-phase` makes ten thousand of them.
+//! A short run of transfers; `make two-phase` makes ten thousand of them.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +54,7 @@ async fn transfers_end_and_money_stays_whoever_is_killed_held_still_and_cut_off(
     ran::count("two-phase-stalls", 2);
 }
 
-/// Else the transfers above would show nothing.
+/// Without this, the transfers above would prove nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_takes_late_holds_is_noticed_by_transfers() {
     let plan = Plan {

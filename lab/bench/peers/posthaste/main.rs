@@ -20,9 +20,9 @@ use tokio::time::{Instant, sleep_until};
 use tokio_postgres::NoTls;
 
 const NAME: &str = "noop";
-/// Handlers that may run at once.
+/// The number of concurrent handlers.
 const CONCURRENCY: usize = 32;
-/// Numbers of one connection are apart from those of the next, and of a bulk, by so many.
+/// The distance between the first numbers of two connections, and of a bulk.
 const APART: u64 = 1_000_000_000;
 
 #[derive(Serialize, Deserialize)]

@@ -75,7 +75,7 @@ pub(crate) async fn measure(bench: &Bench<'_>, bar: &mut Bar) -> Result<()> {
     Ok(())
 }
 
-/// Waits as long after the creation of the database as the run with consoles.
+/// Drains without observers, after the same delay since the creation of the database as with them.
 async fn alone(database: &Database, jobs: u64) -> Result<Figures> {
     posthaste::prepare(database).await?;
     sleep(SETTLES).await;

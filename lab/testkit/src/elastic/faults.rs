@@ -2,18 +2,20 @@
 
 /// The probability of each fault, from 0 (never) to 1 (always); 0 by default.
 ///
-/// | fault | what the client sees | what has happened |
+/// | fault | answer to the client | effect |
 /// |---|---|---|
 /// | `lost_before` | no answer | nothing |
-/// | `lost_after` | no answer | all of it |
-/// | `late` | no answer | nothing yet: it is done after some further requests, or when all [settles](super::FakeElastic::settle) |
+/// | `lost_after` | no answer | everything |
+/// | `late` | no answer | nothing until further requests or [settle](super::FakeElastic::settle) |
 /// | `too_many` | 429 | nothing |
-/// | `unavailable_before`, `unavailable_after` | 503 | nothing; all of it |
-/// | `partial` | of each write in a request: it was refused by 429 or 503 | nothing |
+/// | `unavailable_before`, `unavailable_after` | 503 | nothing; everything |
+/// | `partial` | for each write in a request: 429 or 503 | nothing |
 /// | `lies` | success | nothing |
-/// | `stale` | of each document read: an earlier state | |
-/// | `dirty` | for some requests no write to the index is answered | reads and scripts see what is written, which is then kept or rolled back under a new term |
-/// | `read_only` | for some requests the index takes no writes | |
+/// | `stale` | for each document read: an earlier state | |
+/// | `dirty` | for some requests, none to writes | kept, or rolled back under a new term |
+/// | `read_only` | for some requests, the index refuses writes | |
+///
+/// While an index is `dirty`, reads and scripts see its writes.
 ///
 /// All faults are drawn from the seed, request by request: a client that sends one request after
 /// the other gets the same faults each time.

@@ -37,7 +37,7 @@ const SETTINGS: [(&str, &str); 7] = [
 /// The place of a server, and its clock.
 #[derive(Default)]
 struct Place<'a> {
-    /// The parent folder; the folder for temporary files if `None`.
+    /// The parent folder; the usual places if `None`.
     parent: Option<&'a Path>,
     /// Whether it has a separate clock instead of the machine's.
     has_clock: bool,

@@ -12,7 +12,7 @@ use super::{Judge, Rule};
 use crate::history::{Fault, JobBehavior, Kind, Moment, Run};
 use crate::relay::{CONFIRMED, ORDERED};
 
-/// The rounding of Postgres to microseconds of the clock.
+/// The tolerance in microseconds: clocks count microseconds, and Postgres rounds to them.
 const ROUNDED: Moment = 1_000;
 /// The longest time between a fault and an arrival that it repeated, in microseconds: the reader
 /// may have been disconnected, and the relay may have waited for an answer.
@@ -83,7 +83,7 @@ fn in_hand(fault: &Fault) -> u64 {
 }
 
 /// Records arrivals after the first; each needs a fault between the two. A receiver that drops
-/// duplicates has none unless it has lost the first.
+/// duplicates gets none unless it has lost the first.
 fn twice<'h>(book: &Book<'h>, key: i64, job: &Job<'_>, judge: &mut Judge, hands: &mut Hands<'h>) {
     for pair in job.runs.windows(2) {
         let (before, next) = (pair[0], pair[1]);

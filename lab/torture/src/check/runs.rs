@@ -8,7 +8,7 @@ use super::{Judge, Rule};
 use crate::history::{Fault, How, JobBehavior, Kind, Moment, Run};
 use crate::worker::backoff;
 
-/// The rounding of Postgres to microseconds of the clock.
+/// The tolerance in microseconds: clocks count microseconds, and Postgres rounds to them.
 const ROUNDED: Moment = 1_000;
 /// The number of jobs that a worker process may have claimed when it dies: of three queues, four
 /// handlers each, a queue before them, and jobs that ended and were not acknowledged yet. The queue

@@ -103,8 +103,8 @@ impl<'p> Lane<'p> {
         Ok(lane.told)
     }
 
-    /// Waits until a transfer of this lane has ended that is at least this far: others are then at
-    /// all of their steps.
+    /// Waits until a transfer of this lane has ended that is at least this far: other transfers are
+    /// then at every one of their steps.
     async fn reaches(&mut self, at: usize) -> anyhow::Result<()> {
         loop {
             let line = self.process.line("ended ", SOON).await?;
