@@ -38,7 +38,7 @@ pub(crate) struct Figures {
     pub(crate) dead: Change,
     /// Jobs finished per second.
     pub(crate) finished_per_s: Change,
-    /// The time from the beginning of the hold until a tenth of a minute's jobs wait.
+    /// The time from the beginning of the hold until the queue no longer keeps up.
     pub(crate) lasted_s: Option<f64>,
     /// The time from the end of the hold until no more jobs wait than before it.
     pub(crate) recovered_s: Option<f64>,

@@ -19,7 +19,7 @@ const SCRIPTS: [(&str, &str); 3] = [
 const STATE: &str = "bench-article-state";
 const APPLY: &str = "bench-article-apply";
 const REMOVE: &str = "bench-article-remove";
-/// The server's attempts for an update with concurrent writes.
+/// How often the server retries an update after a concurrent write.
 const RETRIES: u32 = 3;
 /// The number of documents in one request.
 const CHUNK: usize = 500;
