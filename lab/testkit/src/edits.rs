@@ -4,7 +4,9 @@
 /// passage and in its replacement, `@k@` is the number of a slot: each number from 0 to 7 with
 /// which the passage occurs.
 ///
-/// # Errors Names the first passage that does not occur.
+/// # Errors
+///
+/// Names the first passage that does not occur.
 pub fn edited(text: &str, edits: &[(&str, &str)]) -> Result<String, String> {
     let mut edited = text.to_owned();
     for (from, to) in edits {

@@ -9,21 +9,27 @@ use std::io::Write;
 
 /// Records that a part ran, such as `pg15`; repeated records change nothing.
 ///
-/// # Panics If the ledger cannot be written: the part would be reported as absent although it ran.
+/// # Panics
+///
+/// If the ledger cannot be written: the part would be reported as absent although it ran.
 pub fn note(fact: &str) {
     append(fact);
 }
 
 /// Adds to a count, such as 20 to `kills`; the counts of all test processes are summed.
 ///
-/// # Panics As [`note`].
+/// # Panics
+///
+/// As [`note`].
 pub fn count(fact: &str, times: u64) {
     append(&format!("{fact}={times}"));
 }
 
 /// Records that a test did not run, and why: `make test` ends by naming such tests.
 ///
-/// # Panics As [`note`].
+/// # Panics
+///
+/// As [`note`].
 pub fn not_run(test: &str, why: &str) {
     append(&format!("not run: {test}: {}", why.replace('\n', " ")));
 }

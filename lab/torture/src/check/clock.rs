@@ -103,8 +103,9 @@ impl<'h> Clock<'h> {
         followed
     }
 
-    /// The start of the time whose clocks a process may have used that wrote at this time or soon
-    /// after it: includes the clock before a step back that was not followed yet.
+    /// The time from which on a clock counts for a process that writes at this time or soon after
+    /// it. Before a step back that was not followed yet, the process may still use the earlier
+    /// clock.
     pub(super) fn in_force_since(&self, at: Moment) -> Moment {
         self.unfollowed(at).map_or(at, |turn| turn.from.min(at))
     }

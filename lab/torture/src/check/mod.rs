@@ -46,7 +46,7 @@ pub enum Rule {
     H8,
     /// Nothing is run before it is due or its back-off is over, or after it expired.
     Due,
-    /// Attempts are counted: each counted failure once, and otherwise only the death of a worker.
+    /// Attempts are counted: each failed one once, and otherwise only the death of a worker.
     Attempts,
     /// A unique key is held by one job at a time.
     Unique,
