@@ -136,7 +136,7 @@ async fn read(bench: &Bench<'_>, jobs: u64, shape: &Shape) -> Result<Figures> {
         .with_series("read_ms", taken))
 }
 
-/// Claims and closes this many jobs in batches of a thousand, evenly over the queues.
+/// Claims and closes this many jobs in batches of at most a thousand, evenly over the queues.
 pub(super) async fn drain(client: &Client, jobs: u64, queues: i64) -> Result<()> {
     let statements = posthaste::statements();
     let worker: i64 = client
