@@ -1,4 +1,4 @@
-//! Who a worker process is to the database.
+//! The identity of a worker process in the database.
 
 mod tenure;
 
@@ -14,8 +14,8 @@ use crate::store::reconnecting::ReconnectingClient;
 pub(crate) use tenure::Moment;
 use tenure::Tenure;
 
-/// A worker as the database knows it. Its batches keep it, so that a job's delivery id is of the
-/// claim's time, whatever happened to the server since.
+/// A registered worker. Its batches share it, so that the delivery id of a job is that of the time
+/// of its claim, even if the server was restored since.
 #[derive(Debug)]
 pub(crate) struct Identity {
     pub(crate) id: i64,
@@ -23,17 +23,17 @@ pub(crate) struct Identity {
     pub(crate) tenure: Tenure,
 }
 
-/// The identity that this process has now.
+/// The current identity of this process.
 pub(crate) struct Registration {
     link: Arc<ReconnectingClient>,
     name: String,
     queues: Vec<Arc<str>>,
     rescue_after: Duration,
-    /// Notified when the worker was declared dead.
+    /// Called when the worker was declared dead.
     lost: Box<dyn Fn() + Send + Sync>,
     identity: watch::Sender<Option<Arc<Identity>>>,
     one_at_a_time: Mutex<()>,
-    /// A death is logged once, even if two threads notice it.
+    /// Serializes [`forget`](Self::forget): a death is logged once, even if two threads notice it.
     forgetting: parking_lot::Mutex<()>,
 }
 
@@ -57,8 +57,8 @@ impl Registration {
         }
     }
 
-    /// Who this process is in `posthaste.worker`; taken when it is first asked for, and anew when
-    /// the old one was declared dead.
+    /// Returns the row of this process in `posthaste.worker`. Registers at the first call, and
+    /// again after the old id was declared dead.
     pub(crate) async fn worker(&self) -> Result<Arc<Identity>, Error> {
         let _one_at_a_time = self.one_at_a_time.lock().await;
         if let Some(worker) = self.known() {
@@ -73,8 +73,8 @@ impl Registration {
         Ok(worker)
     }
 
-    /// As [`worker`](Self::worker), but of one that lives: where others may have rescued its jobs,
-    /// the database is asked first.
+    /// As [`worker`](Self::worker), but alive: if other workers may have rescued its jobs, sends a
+    /// heartbeat first.
     pub(crate) async fn living(&self) -> Result<Arc<Identity>, Error> {
         let worker = self.worker().await?;
         if !worker.tenure.is_over() {
@@ -89,19 +89,19 @@ impl Registration {
         self.worker().await
     }
 
-    /// Who it is, if it is anybody now.
+    /// The current identity, `None` if there is none.
     pub(crate) fn known(&self) -> Option<Arc<Identity>> {
         self.identity.borrow().clone()
     }
 
-    /// Tells of each change.
+    /// Subscribes to changes of the identity.
     pub(crate) fn subscribe(&self) -> watch::Receiver<Option<Arc<Identity>>> {
         self.identity.subscribe()
     }
 
-    /// The database does not count this worker among the living any more. It may say so late, when
-    /// we live under a new id already: that one stays, or nobody would beat for it while its jobs
-    /// run.
+    /// Removes an identity that the database declared dead. The report may arrive after this
+    /// process has registered under a new id: the new id stays, or no heartbeat would be sent for
+    /// it while its jobs run.
     pub(crate) fn forget(&self, declared_dead: i64) {
         let _once = self.forgetting.lock();
         let is_it = |worker: &Arc<Identity>| worker.id == declared_dead;
@@ -112,7 +112,8 @@ impl Registration {
             worker = declared_dead,
             "this worker was declared dead; it continues under a new id"
         );
-        // What it had comes first: nothing is claimed under another id before that.
+        // The callback runs first, so that the old claims are released before any claim under
+        // another id.
         (self.lost)();
         self.identity.send_if_modified(|identity| {
             let dead = identity.take_if(|worker| is_it(worker));
@@ -120,8 +121,8 @@ impl Registration {
         });
     }
 
-    /// The worker has ended and has no jobs left; `is_sure`: nor a claim of which that is not
-    /// known.
+    /// Deregisters the worker, which has ended and has no jobs left. `is_sure`: it also has no
+    /// claim of unknown outcome.
     pub(crate) async fn sign_off(&self, is_sure: bool) {
         let worker = self.known().map(|worker| worker.id);
         if let Some(worker) = worker
@@ -131,7 +132,7 @@ impl Registration {
         }
     }
 
-    /// For tests without a database.
+    /// Sets an identity in tests without a database.
     #[cfg(test)]
     pub(crate) fn set(&self, id: i64) {
         let epochs = Epochs::new(vec![0], vec![uuid::Uuid::nil()]);

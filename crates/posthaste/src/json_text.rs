@@ -1,11 +1,11 @@
-//! Arguments on the wire: the text of a jsonb value, neither parsed nor copied.
+//! The binary format of job arguments: the text of a jsonb value, neither parsed nor copied.
 
 use bytes::BytesMut;
 use postgres_types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 type WireError = Box<dyn std::error::Error + Sync + Send>;
 
-/// The only version of jsonb's binary form: text after one byte.
+/// The only version of jsonb's binary format: this byte, followed by the text.
 const VERSION: u8 = 1;
 
 /// The text of a `jsonb`.

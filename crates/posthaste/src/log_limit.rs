@@ -1,5 +1,5 @@
-//! Lines of the log whose number would grow with the jobs: a few a minute for each name. The next
-//! line says how many were left out.
+//! Rate limits for log lines whose number grows with the jobs: a few per minute for each name. The
+//! next line reports how many were suppressed.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// All names beyond these are counted as one.
+/// The most names with their own limit; all others share one.
 const NAMES: usize = 1_000;
-/// Lines a minute about jobs of one name.
+/// Lines per minute about jobs of one name.
 pub const FEW: u32 = 10;
 
-/// Decides which of the lines of one kind are written.
+/// Limits the lines of one kind.
 #[derive(Debug)]
 pub struct LogLimit {
     most: u32,
@@ -27,7 +27,7 @@ struct Entry {
 }
 
 impl LogLimit {
-    /// So many lines a minute for each name.
+    /// Allows this many lines per minute for each name.
     pub const fn new(most: u32) -> Self {
         Self {
             most,
@@ -35,13 +35,14 @@ impl LogLimit {
         }
     }
 
-    /// Whether one more line about this name is written now: then how many were left out since the
-    /// last.
+    /// Returns the number of lines suppressed since the last one if a line about this name may be
+    /// written now, `None` if it must be suppressed.
     pub fn admit(&self, name: &str) -> Option<u64> {
         self.admit_at(name, Instant::now())
     }
 
-    /// The same as a field of the line, which has none where no line was left out.
+    /// As [`admit`](Self::admit), as an optional field of the line: `None` if no line was
+    /// suppressed.
     pub fn admit_field(&self, name: &str) -> Option<Option<u64>> {
         let left_out = self.admit(name)?;
         Some((left_out > 0).then_some(left_out))

@@ -1,6 +1,6 @@
-//! The elected duties. Any worker can be the leader; each duty is a short transaction under a lock
-//! of its own, so that two leaders at once only waste a little work. The promoter has a link
-//! of its own: what is due waits for no other duty.
+//! Maintenance by an elected leader. Any worker can be the leader. Each duty is a short transaction
+//! under a separate lock, so two leaders at once only waste a little work. The promoter has a
+//! separate connection: due jobs do not wait for other duties.
 
 mod counting;
 mod deaths;
@@ -27,14 +27,14 @@ use crate::parts::notifications::Notifications;
 use crate::store;
 use crate::store::reconnecting::ReconnectingClient;
 
-/// By the database's clock it may not quite be time for a tick yet.
+/// The shortest wait for a tick, which may not be due yet by the database's clock.
 const SHORTEST_TICK: Duration = Duration::from_millis(2);
-/// While nothing is to be done, a round comes this many times as seldom.
+/// The longest pause between rounds without work, in maintenance intervals.
 const LONGEST_PAUSE: u32 = 16;
 /// Jobs moved to the overflow in one transaction.
 const MOVE: i32 = 10_000;
 
-/// Does a duty. One that failed is logged, and tried again in the next round.
+/// Performs a duty. Logs an error; the next round retries the duty.
 macro_rules! attempt {
     ($link:expr, $duty:ident($($argument:expr),*)) => {
         $crate::maintenance::logged(
@@ -53,27 +53,27 @@ fn logged<T>(duty: &'static str, result: Result<T, Error>) -> Option<T> {
         .ok()
 }
 
-/// Does the duties while it is the leader.
+/// Performs the duties while this worker is the leader.
 pub(crate) struct Maintenance {
     pub(crate) config: Arc<Config>,
     pub(crate) registration: Arc<Registration>,
     pub(crate) notifications: Arc<Notifications>,
-    /// For the promoter, and for the lease.
+    /// The connection of the promoter and the lease.
     pub(crate) link: ReconnectingClient,
-    /// Every other duty; some are slow.
+    /// The connection of all other duties, some of which are slow.
     pub(crate) duties: ReconnectingClient,
     pub(crate) stopping: CancellationToken,
 }
 
 impl Maintenance {
-    /// Runs until the worker stops; does the duties while it is the leader.
+    /// Runs until the worker stops.
     pub(crate) async fn run(self) {
         let (leads, led) = watch::channel(false);
         tokio::join!(self.promote(leads), duties::run(&self, led));
     }
 
-    /// Keeps the lease, whatever the other duties are at, promotes, lets keyed jobs take their
-    /// turns, and enqueues periodic jobs.
+    /// Renews the lease independently of the other duties, promotes jobs, advances jobs with
+    /// ordering keys, and enqueues periodic jobs.
     async fn promote(&self, leads: watch::Sender<bool>) {
         let lease = (self.config.maintenance_interval * 8).max(Duration::from_secs(5));
         let mut led_until: Option<Instant> = None;
@@ -81,7 +81,7 @@ impl Maintenance {
         let mut tick_at = Instant::now();
         let mut promoter = Promoter::new();
         while !self.stopping.is_cancelled() {
-            // Without its session others take the lease: it is asked for at once by the next one.
+            // Losing the session releases the lease, so the next session requests it at once.
             let is_due = led_until.is_none_or(|until| Instant::now() + lease / 2 > until);
             if is_due || !self.link.is_connected().await {
                 let asked = Instant::now();
@@ -113,8 +113,7 @@ impl Maintenance {
             let woken = async {
                 match led_until {
                     Some(_) => promoter.woken(self).await,
-                    // A worker that waits to be the leader has nothing to do that a notification
-                    // could announce.
+                    // Notifications announce work only for the leader.
                     None => std::future::pending().await,
                 }
             };

@@ -1,11 +1,11 @@
-//! Until when nobody else can have rescued the jobs of a worker.
+//! The time during which no other worker can have rescued the jobs of a worker.
 
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// A moment by two clocks: one of them stands still while the machine sleeps, the other one may be
-/// set back.
+/// A moment by two clocks: the monotonic clock may stop while the machine is suspended, and the
+/// wall clock may be set back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     steady: Instant,
@@ -20,24 +20,24 @@ impl Moment {
         }
     }
 
-    /// The longer time of the two.
+    /// The longer of the two elapsed times.
     fn elapsed(self) -> Duration {
         let by_wall = self.wall.elapsed().unwrap_or_default();
         self.steady.elapsed().max(by_wall)
     }
 }
 
-/// A worker is declared dead once no heartbeat of it arrived for `rescue_after`; none arrived
-/// earlier than it was sent.
+/// A worker is declared dead after `rescue_after` without a heartbeat. The time counts from when a
+/// heartbeat was sent, because it cannot have arrived earlier.
 #[derive(Debug)]
 pub(crate) struct Tenure {
     rescue_after: Duration,
-    /// When the last heartbeat was sent that was answered; nothing: it was declared dead.
+    /// When the last answered heartbeat was sent; `None` after the worker was declared dead.
     renewed: Mutex<Option<Moment>>,
 }
 
 impl Tenure {
-    /// Of a worker whose registration was sent at this moment.
+    /// The tenure of a worker whose registration was sent at this moment.
     pub(crate) fn new(rescue_after: Duration, sent: Moment) -> Self {
         Self {
             rescue_after,
@@ -49,7 +49,7 @@ impl Tenure {
         self.renewed.lock()
     }
 
-    /// A heartbeat that was sent at this moment was answered.
+    /// Records the answer to a heartbeat that was sent at this moment.
     pub(crate) fn renew(&self, sent: Moment) {
         if let Some(last) = &mut *self.last()
             && last.steady < sent.steady
@@ -58,12 +58,12 @@ impl Tenure {
         }
     }
 
-    /// The worker was declared dead.
+    /// Records that the worker was declared dead.
     pub(crate) fn end(&self) {
         *self.last() = None;
     }
 
-    /// Whether others may have rescued its jobs.
+    /// Whether other workers may have rescued its jobs.
     pub(crate) fn is_over(&self) -> bool {
         self.last()
             .is_none_or(|last| last.elapsed() >= self.rescue_after)

@@ -1,38 +1,39 @@
-//! Counting: deltas of counters, and marks between the jobs of a backlog.
+//! Counting of jobs: sums deltas of counters, and writes marks into the backlog.
 
 use std::time::{Duration, Instant};
 
 use super::attempt;
 use crate::store::reconnecting::ReconnectingClient;
 
-/// Jobs counted in one transaction, and how many lie between two marks (sql/functions/marks.sql).
-/// Half of the time goes into marks. So in a backlog each transaction doubles their distance, at
-/// most this often.
+/// Jobs counted in one transaction, and jobs between two marks (sql/functions/marks.sql). Half of
+/// the time is spent on marks, so each transaction doubles their distance while there is a backlog,
+/// at most `COARSEST` times.
 const COUNT: i32 = 20_000;
 const COUNT_STEP: i32 = 125;
 const COARSEST: u32 = 3;
-/// Deltas of counters beyond this are added up and forgotten.
+/// Deltas of counters beyond this size in bytes are summed and removed.
 const STATS_BYTES: i64 = 8 << 20;
-/// The pause while there is nothing to be counted, at least.
+/// The shortest pause while there is nothing to count.
 pub(super) const COUNT_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct Counting {
-    /// What had been written when all of it was counted.
+    /// The place up to which jobs were written when everything was counted; empty if some are
+    /// uncounted.
     written: String,
-    /// How often the distance of marks was doubled in this backlog.
+    /// How often the distance between marks was doubled in this backlog.
     coarser: u32,
 }
 
 impl Counting {
-    /// Whether there is more to be counted, and the pause: counting goes on for a quarter of the
-    /// time while there is a backlog; checking whether there is takes a five hundredth.
+    /// Counts once. Returns whether there is more to count, and the pause. Counting takes a quarter
+    /// of the time while there is a backlog; checking for one takes at most a five-hundredth.
     pub(super) async fn count(&mut self, link: &ReconnectingClient) -> (bool, Duration) {
         let started = Instant::now();
         let known = self.written.as_str();
         let step = COUNT_STEP << self.coarser;
         let counted = attempt!(link, account(COUNT, step, STATS_BYTES, known));
-        // None: there is more to be counted.
+        // `None`: there is more to count.
         let all = counted.as_ref().map(Option::is_some);
         let (is_more, coarser) = continue_counting(all, self.coarser);
         self.coarser = coarser;
@@ -46,7 +47,7 @@ impl Counting {
         (is_more, pause)
     }
 
-    /// As it is after all was counted.
+    /// The state after everything was counted, for tests.
     #[cfg(test)]
     pub(super) fn complete() -> Self {
         Self {
@@ -55,14 +56,14 @@ impl Counting {
         }
     }
 
-    /// Whether all was counted when it was tried last.
+    /// Whether the last call counted everything.
     pub(super) fn is_complete(&self) -> bool {
         !self.written.is_empty()
     }
 }
 
-/// Whether counting goes on at once, and how coarsely: `all` says whether all was counted, unless
-/// that failed. Between marks that lie far apart there may be more.
+/// Returns whether counting continues at once, and the next coarseness. `all`: whether everything
+/// was counted, `None` if counting failed. After coarse marks, one more pass counts exactly.
 fn continue_counting(all: Option<bool>, coarser: u32) -> (bool, u32) {
     match all {
         Some(false) => (true, (coarser + 1).min(COARSEST)),

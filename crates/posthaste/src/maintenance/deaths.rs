@@ -1,15 +1,15 @@
-//! Jobs that end for good in no worker's hands: they expired, their worker died for the last time,
-//! or nobody confirmed them. Each is a line of the leader's, or many of them one. As good as can be
-//! had cheaply: what ended while nobody led, or was committed late, has none, and what ended by a
-//! clock that was ahead may have two.
+//! Logs jobs that ended for good without a worker: they expired, their worker died in the last
+//! attempt, or they were not confirmed. The leader logs a line for each, or one for many. This is
+//! best effort: jobs that ended while there was no leader, or whose transaction committed late, are
+//! not logged, and jobs that ended by a clock that was ahead may be logged twice.
 
 use super::attempt;
 use crate::store::reconnecting::ReconnectingClient;
 
-/// Of one queue, name and reason, this many have lines of their own; more have one together.
+/// The most jobs of one queue, name and reason that are logged one by one; more share one line.
 const FEW: i64 = 5;
 
-/// How far they are logged.
+/// The time up to which deaths are logged.
 #[derive(Default)]
 pub(super) struct Deaths {
     /// By the server's clock, in microseconds.

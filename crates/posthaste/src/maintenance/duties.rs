@@ -1,5 +1,5 @@
-//! Every duty but the promoter, as a table: what the leader does again and again, how often,
-//! and what part of the time that may take. Some read whole slots.
+//! The leader's duties except the promoter, as a table: what is done, how often, and which share of
+//! the time it may take. Some read whole slots.
 
 use std::time::{Duration, Instant};
 
@@ -16,31 +16,32 @@ use super::unworked::Unworked;
 use super::{LONGEST_PAUSE, MOVE, Maintenance, attempt};
 use crate::config::Config;
 
-/// A slot is compacted when this many of its rows, or a segment's bytes, and half of it, are spent.
+/// A slot is compacted when this many of its rows, or a segment's bytes, and half of it, are dead.
 const SPENT: i64 = 100_000;
-/// Expired jobs kept in one transaction.
+/// Expired jobs recorded in one transaction.
 const EXPIRE: i32 = 5_000;
-/// Confirmations that never came, tried again in one transaction.
+/// Overdue confirmations retried in one transaction.
 const OVERDUE: i32 = 1_000;
-/// While there are jobs to be counted, which a sample would count as well, it waits this long.
+/// The longest delay of a sample while there are uncounted jobs, which the sample would count too.
 const SAMPLE_WAITS: Duration = Duration::from_secs(40);
-/// What posthaste.prune_inbox() forgets at once: when it does, there may be more.
+/// The most rows that posthaste.prune_inbox() removes in one call; if it removes this many, there
+/// may be more.
 const INBOX_PAGE: i64 = 10_000;
-/// What reads whole slots begins this long after a worker became the leader: a backlog that is
-/// worked off at once does not wait for it.
+/// Duties that read whole slots begin this long after a worker became the leader, so that a backlog
+/// that is worked off at once does not wait for them.
 const SETTLED: Duration = Duration::from_secs(1);
 
-/// One thing that the leader does again and again.
+/// A recurring task of the leader.
 pub struct Duty {
     /// Its name.
     pub name: &'static str,
-    /// The pause after it, at least; none: it is done in each round.
+    /// The shortest pause after it; `Every::Round`: it runs in each round.
     every: Every,
-    /// Of a duty that reads much: it takes one part in this many of the time, at most.
+    /// For a duty that reads much: it takes at most one part in this many of the time.
     pub share: Option<u32>,
-    /// How long after a worker became the leader it is done first, at most.
+    /// The longest delay of its first run after a worker became the leader.
     first: Duration,
-    /// It is due at its time while jobs come, although the others come later and later.
+    /// It is due at its time while jobs come, although the rounds of other duties become rarer.
     is_slowed_by_cost: bool,
     run: for<'a> fn(&'a mut Duties, &'a Maintenance) -> BoxFuture<'a, Outcome>,
 }
@@ -51,11 +52,11 @@ enum Every {
     ExpireInterval,
 }
 
-/// What came of a duty.
+/// The result of a duty.
 #[derive(Default)]
 struct Outcome {
     did_something: bool,
-    /// Instead of the duty's own.
+    /// Overrides the duty's pause.
     pause: Option<Duration>,
 }
 
@@ -79,7 +80,7 @@ pub static DUTIES: [Duty; 15] = [
     Duty::new("overdue", Every::Round, |_, leader| {
         async move { did(attempt!(&leader.duties, overdue(OVERDUE)) > Some(0)) }.boxed()
     }),
-    // It reads whole slots when there is somebody to be found.
+    // It reads whole slots when a cancelled job may be found.
     Duty::new("cancel_again", Every::Round, |_, leader| {
         async move { did(attempt!(&leader.duties, cancel_again()) > Some(0)) }.boxed()
     })
@@ -115,7 +116,7 @@ pub static DUTIES: [Duty; 15] = [
     .bounded(500)
     .after(SETTLED)
     .slowed_by_cost(),
-    // Times that a clock which was ahead has left.
+    // Corrects times written while the server's clock was ahead.
     Duty::new("mend_times", seconds(60), |_, leader| {
         async move {
             if let Some(rows @ 1..) = attempt!(&leader.duties, mend_times()) {
@@ -150,7 +151,7 @@ pub static DUTIES: [Duty; 15] = [
             let is_full = attempt!(&leader.duties, prune_inbox()) >= Some(INBOX_PAGE);
             Outcome {
                 did_something: is_full,
-                // A page a round, so that no other duty waits for a backlog of it.
+                // One page per round, so that no other duty waits for a backlog.
                 pause: is_full.then_some(Duration::ZERO),
             }
         }
@@ -200,7 +201,7 @@ impl Duty {
         self
     }
 
-    /// The pause after it, at least; zero where it is done in each round.
+    /// The shortest pause after it; zero if it runs in each round.
     pub fn every(&self, config: &Config) -> Duration {
         match self.every {
             Every::Round => Duration::ZERO,
@@ -215,7 +216,7 @@ impl Duty {
     }
 }
 
-/// Runs until the worker stops; does the duties while `led` says so.
+/// Runs until the worker stops; performs the duties while `led` is true.
 pub(super) async fn run(leader: &Maintenance, mut led: watch::Receiver<bool>) {
     let mut duties: Option<Duties> = None;
     while !leader.stopping.is_cancelled() {
@@ -238,18 +239,17 @@ pub(super) async fn run(leader: &Maintenance, mut led: watch::Receiver<bool>) {
     }
 }
 
-/// What a leader remembers between rounds; lost with its lease, at the cost of some work done
-/// again.
+/// The leader's state between rounds. It is lost with the lease, which costs some repeated work.
 struct Duties {
-    /// When each is due, in the order of the table.
+    /// The due time of each duty, in the order of the table.
     due_at: Vec<Instant>,
-    /// When something was to be done last.
+    /// When a duty last had work.
     did_at: Instant,
-    /// When all duties that are due are done next.
+    /// When the next whole round is due.
     round_at: Instant,
-    /// Ids were drawn, or jobs are left to be counted: both go on soon.
+    /// Ids were drawn, or jobs are uncounted: those duties run again soon.
     is_busy: bool,
-    /// Since when the next sample waits for counting.
+    /// Since when the pending sample waits for counting.
     sample_due_at: Option<Instant>,
     liveness: Liveness,
     deaths: Deaths,
@@ -280,7 +280,7 @@ impl Duties {
         }
     }
 
-    /// How long to pause.
+    /// The pause until the next round.
     fn pause(&self, shortest: Duration) -> Duration {
         let until_round = self.round_at.saturating_duration_since(Instant::now());
         let pause = until_round.max(Duration::from_millis(1));
@@ -290,9 +290,9 @@ impl Duties {
         }
     }
 
-    /// How soon all duties are done again: later and later while nothing is to be done. Jobs
-    /// that come and are worked need nothing of it but a new segment now and then, and a segment
-    /// that took some time to fill may take an eighth longer.
+    /// The pause until the next whole round, which grows while there is no work. Jobs that are
+    /// enqueued and worked only need a new segment now and then; a segment that took some time to
+    /// fill may take an eighth longer.
     fn rest(&self, shortest: Duration) -> Duration {
         (self.did_at.elapsed() / 8).clamp(shortest, shortest * LONGEST_PAUSE)
     }
@@ -325,7 +325,7 @@ impl Duties {
         let bytes = leader.config.segment_bytes;
         let step = attempt!(&leader.duties, tidy_scheduled(SPENT, bytes));
         if step.as_ref().is_some_and(|step| step.did == "rotated") {
-            // A worker that sleeps does not check what waits in the old segment.
+            // A sleeping promoter does not poll the old segment.
             leader.notifications.promoter.woken.notify_one();
         }
         let did_something = step.as_ref().is_some_and(|step| step.did != "none");
@@ -343,7 +343,7 @@ impl Duties {
         did(did_something)
     }
 
-    /// Whether the sample of this minute is still to be taken is checked.
+    /// The database decides whether this minute's sample is missing.
     async fn take_sample(&mut self, leader: &Maintenance) -> Outcome {
         if self.sample_waits(Instant::now()) {
             return Outcome {
@@ -355,7 +355,7 @@ impl Duties {
         Outcome::default()
     }
 
-    /// Whether a sample that is due waits for counting: for a bounded time.
+    /// Whether a due sample waits for counting, which it does for at most `SAMPLE_WAITS`.
     fn sample_waits(&mut self, now: Instant) -> bool {
         let since = *self.sample_due_at.get_or_insert(now);
         let waits = !self.counting.is_complete() && now < since + SAMPLE_WAITS;
@@ -365,7 +365,7 @@ impl Duties {
         waits
     }
 
-    /// Confirmations, workers and jobs of the past are forgotten.
+    /// Removes old confirmations, workers and history.
     async fn prune(&mut self, leader: &Maintenance) -> Outcome {
         let link = &leader.duties;
         attempt!(link, prune());
@@ -376,7 +376,7 @@ impl Duties {
     }
 }
 
-/// Reads whole slots.
+/// Expires jobs, reading whole slots.
 async fn expire(leader: &Maintenance) -> Outcome {
     let link = &leader.duties;
     attempt!(link, confirm_in_flight(EXPIRE));

@@ -1,10 +1,10 @@
-//! Who keeps space from being used again: they are named in the log once a duty has waited for a
-//! while. A lock that somebody holds for a moment is no news.
+//! Logs which sessions prevent space from being reused, once a duty has waited for a while. Locks
+//! that are held for a moment are not logged.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// A duty that was held up for so long is worth a line.
+/// A duty that waited for this long is logged.
 const HELD_UP: Duration = Duration::from_secs(10);
 
 /// The duties that are held up now.
@@ -13,12 +13,12 @@ pub(super) struct Holders(HashMap<&'static str, HeldUp>);
 
 struct HeldUp {
     since: Instant,
-    /// By whom, as it was logged last.
+    /// The blocker that was logged last.
     logged: Option<String>,
 }
 
 impl Holders {
-    /// A session holds a lock on what this duty is to empty, or nobody does any more.
+    /// Records the session whose lock blocks this duty; `None` if there is none.
     pub(super) fn note_lock_holder(&mut self, duty: &'static str, holder: Option<String>) {
         if let Some(holder) = self.newly_held(duty, holder, Instant::now()) {
             tracing::warn!(
@@ -30,7 +30,8 @@ impl Holders {
         }
     }
 
-    /// An open transaction has enqueued into the segment that is to be sealed.
+    /// Records the open transaction that has enqueued into the segment to be sealed; `None` if
+    /// there is none.
     pub(super) fn note_segment_writer(&mut self, writer: Option<String>) {
         if let Some(holder) = self.newly_held("seal", writer, Instant::now()) {
             tracing::warn!(
@@ -41,8 +42,8 @@ impl Holders {
         }
     }
 
-    /// The one that is to be logged. An empty name is of somebody who was gone when they were to be
-    /// named.
+    /// Returns the blocker to log. An empty name means that the blocker had ended before it could
+    /// be named.
     fn newly_held(
         &mut self,
         duty: &'static str,
@@ -79,10 +80,10 @@ mod tests {
         };
         assert_eq!(news(Some("session 1"), 0), None);
         assert_eq!(news(None, 5), None);
-        // From the beginning: it went on meanwhile.
+        // The wait begins again: the duty continued in between.
         assert_eq!(news(Some("session 1"), 9), None);
         assert_eq!(news(Some("session 2"), 18), None);
-        // Each holds it for a moment, and yet it waits.
+        // Each blocks for a moment, and the duty still waits.
         assert_eq!(news(Some("session 3"), 19).as_deref(), Some("session 3"));
         assert_eq!(news(Some("session 3"), 60), None);
         assert_eq!(news(Some(""), 61), None);

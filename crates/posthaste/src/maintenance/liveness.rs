@@ -1,4 +1,4 @@
-//! Rescue: which workers are dead, as the leader has seen it.
+//! Rescue of the jobs of dead workers, by heartbeats that the leader has seen.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::retry::Backoff;
 use crate::store::reconnecting::ReconnectingClient;
 
-/// After a rescue of a dead worker; rescues go on for a day.
+/// Delay after each rescue of a dead worker; rescues continue for a day.
 const AGAIN: Backoff = Backoff {
     base: Duration::from_secs(2),
     cap: Duration::from_secs(600),
@@ -17,7 +17,7 @@ const AGAIN: Backoff = Backoff {
 /// The leader alone rescues: no other worker competes with it.
 const NO_JITTER: f64 = 1.0;
 
-/// The heartbeats that this leader watches.
+/// The heartbeats that this leader has seen.
 #[derive(Default)]
 pub(super) struct Liveness {
     watched: HashMap<i64, Seen>,
@@ -25,13 +25,13 @@ pub(super) struct Liveness {
     polled: Option<Instant>,
 }
 
-/// What was seen of one worker.
+/// The state of one watched worker.
 struct Seen {
     beat: i64,
-    /// For how long no heartbeat was seen.
+    /// How long no new heartbeat was seen.
     silent: Duration,
     rescued_at: Instant,
-    /// How often its jobs were asked for since then.
+    /// Rescues since then.
     rescues: u32,
 }
 
@@ -45,8 +45,8 @@ impl Seen {
         }
     }
 
-    /// Again a few times, after longer and longer waits: a claim of the dead may still commit, and
-    /// a job in somebody's open transaction was skipped.
+    /// Whether to rescue now. Rescues are repeated with growing delays: a claim of the dead worker
+    /// may still commit, and a job locked by an open transaction was skipped.
     fn needs_rescue(&self) -> bool {
         let wait = AGAIN.after(self.rescues, NO_JITTER);
         self.rescues == 0 || self.rescued_at.elapsed() >= wait
@@ -54,16 +54,16 @@ impl Seen {
 }
 
 impl Liveness {
-    /// A worker is dead when this leader itself saw no heartbeat of it for the whole interval:
-    /// after an outage nobody is rescued by an old time stamp. Nor after a time in which the server
-    /// stood still: the duration of a poll does not count, and no more between two polls than
-    /// there usually is.
+    /// A worker is dead when this leader saw no heartbeat for `rescue_after`. Old time stamps do
+    /// not count, so no worker is rescued because of an outage of the database. Time in which the
+    /// server was suspended does not count either: the duration of a poll is excluded, and the time
+    /// between two polls counts only up to its usual length.
     pub(super) async fn watch(&mut self, link: &ReconnectingClient, config: &Config) {
         let longest = LONGEST_PAUSE * config.maintenance_interval;
         let longest = longest.max(config.rescue_after / 6);
         let passed = self.polled.take().map(|at| at.elapsed().min(longest));
         let Some(beats) = attempt!(link, beats()) else {
-            // What was not watched does not count.
+            // Unwatched time does not count.
             self.watched.clear();
             return;
         };
@@ -89,7 +89,7 @@ impl Liveness {
             }
             seen.rescued_at = Instant::now();
             seen.rescues += 1;
-            // A call takes a limited number of batches: again while there are any.
+            // One call rescues a limited number of batches, so it is repeated until none is left.
             while let Some(jobs) = attempt!(link, rescue(worker, beat)) {
                 if jobs == 0 {
                     break;

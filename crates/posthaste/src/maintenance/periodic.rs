@@ -1,4 +1,4 @@
-//! The leader's part in periodic jobs: finds out which ticks are due and enqueues them.
+//! Enqueues periodic jobs on the leader when their ticks are due.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -7,15 +7,15 @@ use crate::periodic::{Missed, due, schedule::Schedule};
 use crate::store::periodic::{self as store, Due};
 use crate::store::reconnecting::ReconnectingClient;
 
-/// Failures that this leader has logged.
+/// The failures that this leader has logged.
 #[derive(Default)]
 pub(super) struct Periodic {
     logged: HashSet<String>,
 }
 
 impl Periodic {
-    /// Enqueues what is due; how long it is to the next tick, if that is not far. One that cannot
-    /// be read or enqueued holds up no other.
+    /// Enqueues the due ticks. Returns the time until the next tick if it is near. A schedule that
+    /// cannot be read or enqueued does not delay the others.
     pub(super) async fn tick(&mut self, link: &ReconnectingClient) -> Option<Duration> {
         let jobs = super::logged("periodic", store::periodic_due(link).await)?;
         let asked = Instant::now();
@@ -32,7 +32,8 @@ impl Periodic {
         Some(next.saturating_sub(asked.elapsed()))
     }
 
-    /// Writes why they failed into their rows, and logs the first that was not logged yet.
+    /// Records the errors in the rows of the failed schedules, and logs the first that was not
+    /// logged.
     async fn mark(&mut self, link: &ReconnectingClient, failed: Vec<(Due, String)>) {
         if failed.is_empty() {
             return;

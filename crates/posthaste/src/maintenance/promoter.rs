@@ -1,28 +1,28 @@
-//! The promoter: when scheduled jobs and the ordering keys are polled. It sleeps until the next
-//! job is due; a transaction that schedules one, enqueues one with an ordering key or ends a turn
-//! notifies it.
+//! The promoter: polls scheduled jobs and ordering keys. It sleeps until the next job is due. A
+//! transaction that schedules a job, enqueues one with an ordering key or ends a turn notifies it.
 
 use std::time::{Duration, Instant};
 
 use super::{Maintenance, attempt};
 use crate::parts::sleep::DOUBT;
 
-/// Jobs promoted in one transaction: claims never wait for more than this.
+/// Jobs promoted in one transaction, which bounds how long claims wait for it.
 const PROMOTE: i32 = 5_000;
-/// Jobs with ordering keys that are given turns in one transaction.
+/// Jobs with ordering keys that are made available in one transaction.
 const ORDERED: i32 = 1_000;
-/// After a job with an ordering key came or ended, they are polled this often for a second.
+/// Ordering keys are polled this often, and for this long after the last job with one came or
+/// ended.
 const ORDERING_POLL_INTERVAL: Duration = Duration::from_millis(2);
 const ORDERING_POLL_FOR: Duration = Duration::from_secs(1);
-/// The longest sleep: how late a job may be that notified nobody.
+/// The longest sleep: the longest delay of a job that was enqueued without a notification.
 const LONGEST: Duration = Duration::from_secs(1);
 /// The lookahead for due jobs. It exceeds the longest sleep, so that a poll knows whether a job
 /// that it finds was expected.
 const AHEAD: Duration = Duration::from_secs(2);
-/// What is due this much before it was expected should have notified the leader.
+/// A job that is due this much earlier than expected should have notified the leader.
 const SURPRISE: Duration = Duration::from_millis(50);
-/// Asking for the next job that is due may walk rows of an open or rolled-back transaction. When it
-/// takes longer than this, it is left for a while.
+/// The query for the next due time may scan rows of an open or rolled-back transaction. If it takes
+/// longer than this, it is suspended for a while.
 const SLOW: Duration = Duration::from_millis(20);
 
 pub(super) struct Promoter {
@@ -31,11 +31,11 @@ pub(super) struct Promoter {
     found_at: Instant,
     turned_at: Option<Instant>,
     was_woken: bool,
-    /// When the next job was to be due, at the earliest.
+    /// The earliest time at which the next job was expected to be due.
     due_at: Instant,
-    /// When a job was found last without a notification.
+    /// When a job was last found without a notification.
     missed_at: Option<Instant>,
-    /// Until then the next due time is not queried: a poll at each interval costs less.
+    /// The next due time is not queried until then: polling at each interval costs less.
     blind_until: Instant,
 }
 
@@ -54,7 +54,7 @@ impl Promoter {
         }
     }
 
-    /// Completes when somebody scheduled a job.
+    /// Completes when a job was scheduled.
     pub(super) async fn woken(&mut self, leader: &Maintenance) {
         leader.notifications.promoter.woken.notified().await;
         self.was_woken = true;
@@ -62,7 +62,7 @@ impl Promoter {
         self.look_at = soon.min(self.look_at);
     }
 
-    /// Promotes if it is time to; how long nothing is to be done.
+    /// Promotes if it is time to. Returns the pause until the next turn.
     pub(super) async fn turn(&mut self, leader: &Maintenance) -> Duration {
         if Instant::now() >= self.look_at {
             self.looked_at = Instant::now();
@@ -89,7 +89,7 @@ impl Promoter {
         }
     }
 
-    /// Something was found, by a poll or a notification.
+    /// Records whether a job was found by a poll although a notification should have announced it.
     fn should_have_been_notified(&mut self, leader: &Maintenance, was_expected: bool) {
         if leader.notifications.promoter.is_on() && !self.was_woken && !was_expected {
             self.missed_at = Some(Instant::now());
@@ -101,7 +101,7 @@ impl Promoter {
             .is_some_and(|at| at.elapsed() < ORDERING_POLL_FOR)
     }
 
-    /// Promotes what is due, a page of it, and returns how long to pause.
+    /// Promotes one page of due jobs and returns how long to pause.
     async fn page(&mut self, leader: &Maintenance) -> Duration {
         let link = &leader.link;
         let shortest = leader.config.promote_interval;
@@ -124,9 +124,9 @@ impl Promoter {
             Some(None) => AHEAD,
             None => Duration::ZERO,
         };
-        // What is due may be of a transaction that ended late.
+        // Promotes even if no job is due: a transaction that committed late may have left due jobs.
         let promoted = attempt!(link, promote(PROMOTE, false)).unwrap_or(0);
-        // While there is an old segment, something may always be due.
+        // The old segment may always have due jobs.
         let carried = if due.is_zero() {
             attempt!(link, promote(PROMOTE, true)).unwrap_or(0)
         } else {
@@ -149,8 +149,8 @@ impl Promoter {
         if !sleeper.is_on() || ahead.is_zero() || doubted {
             return shortest;
         }
-        // An eighth of the time since notifications are on, in which a transaction that did not see
-        // them on may have committed.
+        // A transaction that began before notifications were on does not notify. It is found by
+        // polling after an eighth of the time since they are on.
         let sleep = sleep.unwrap_or(LONGEST);
         sleep.min(due).max(shortest)
     }

@@ -1,4 +1,5 @@
-//! The ready log: rotated, sealed and reclaimed, and emptied of what pins it.
+//! Maintenance of the ready log: rotates, seals and reclaims segments, and moves jobs that block
+//! this.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +8,7 @@ use super::{MOVE, Maintenance, attempt};
 use crate::store::reconnecting::ReconnectingClient;
 use crate::store::{Reclaim, Segments, Step};
 
-/// A segment with this many lanes of one queue is followed by a new one, this often at most.
+/// Lanes of one queue in a segment after which it is rotated, and the time between two checks.
 const LANES: i32 = 128;
 const LANES_EVERY: Duration = Duration::from_secs(10);
 /// Running jobs moved to `in_flight` in one transaction.
@@ -21,7 +22,7 @@ pub(super) struct Ring {
     verified: Verified,
 }
 
-/// How far the oldest segment was verified when it was checked last.
+/// The place up to which the oldest segment was verified by the last check.
 #[derive(Default)]
 struct Verified {
     segment: i64,
@@ -29,13 +30,13 @@ struct Verified {
 }
 
 impl Ring {
-    /// Rotates, seals and reclaims; when the ready log is full, removes what pins it. Returns
-    /// whether something was done.
+    /// Rotates, seals and reclaims; if the ready log is full, moves the jobs that block this.
+    /// Returns whether anything was done.
     pub(super) async fn turn(&mut self, leader: &Maintenance, holders: &mut Holders) -> bool {
         let link = &leader.duties;
         let bytes = leader.config.segment_bytes;
-        // A segment of few jobs may have very many lanes, which each check would probe until it
-        // has grown.
+        // A segment of few jobs may have very many lanes. Every check would probe them until the
+        // segment has grown.
         let many = self.lanes_at.is_none_or(|at| Instant::now() >= at);
         if many {
             self.lanes_at = Some(Instant::now() + LANES_EVERY);
@@ -80,7 +81,8 @@ impl Ring {
             Some(Reclaim::Open(batch)) => {
                 let stuck = self.verified.batch == batch;
                 self.verified.batch = batch;
-                // Older than two rotations: the one that still runs is moved to a separate table.
+                // The segment is older than two rotations: its running jobs are moved to a separate
+                // table.
                 if stuck && segments.ready_current - segments.ready_low >= 2 {
                     attempt!(
                         link,

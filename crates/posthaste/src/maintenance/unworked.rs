@@ -1,4 +1,4 @@
-//! Queues that no worker works on: nobody else notices a name that was mistyped.
+//! Logs queues that have jobs and no worker: a mistyped name has no other symptom.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use super::attempt;
 use crate::store::reconnecting::ReconnectingClient;
 
-/// How long a job waits in such a queue before that is logged, and logged again.
+/// How long a job waits in such a queue before a line is logged, and the time between two lines.
 const WAITED: Duration = Duration::from_secs(10);
 const WARN_AGAIN: Duration = Duration::from_secs(600);
 
-/// Queues without a worker, and when that was logged.
+/// Queues without a worker, and when each was logged.
 #[derive(Default)]
 pub(super) struct Unworked(HashMap<String, Instant>);
 
