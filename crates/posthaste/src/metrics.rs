@@ -1,13 +1,14 @@
-//! How long jobs wait and run, for a recorder of metrics in this process by the facade
+//! Histograms of how long jobs wait and run, recorded in this process by the facade
 //! [`metrics`](https://docs.rs/metrics).
 //!
 //! A program installs a recorder of its choice, such as that of `metrics-exporter-prometheus`,
-//! **before** it starts a worker; without one nothing is recorded. The names of queues and jobs are
-//! labels. Of each queue the first hundred names have their own, all others share `other`.
+//! **before** it starts a worker; without a recorder, nothing is recorded. The names of queues and
+//! jobs are labels. The first hundred names of each queue have separate labels; all others share
+//! `other`.
 //!
-//! What concerns a whole database (how many jobs wait, how old the oldest is) is not a metric of a
-//! process: [`Client::counters`](crate::Client::counters) has it, and the command
-//! `posthaste exporter` serves it.
+//! Metrics of a whole database, such as how many jobs wait and how old the oldest is, do not belong
+//! to one process: [`Client::counters`](crate::Client::counters) returns them, and the command
+//! `posthaste exporter` exports them.
 //!
 //! ```
 //! use posthaste::metrics;
@@ -29,19 +30,19 @@ use parking_lot::Mutex;
 use crate::job::Job;
 use crate::retry::Disposition;
 
-/// How many seconds a job waited from when it was due and enqueued until its run began. Labels:
-/// `queue`, `name`. It compares the server's clock with that of this machine; what would be less
-/// than nothing counts as nothing.
+/// Seconds from when a job was enqueued and due until its run began. Labels: `queue`, `name`. The
+/// value compares the server's clock with that of this machine; a negative difference is recorded
+/// as zero.
 pub const WAIT_SECONDS: &str = "posthaste_wait_seconds";
 
-/// How many seconds a run took, relayed and synced jobs too. Labels: `queue`, `name`, and
+/// Seconds that a run took, including relayed and synced jobs. Labels: `queue`, `name`, and
 /// `outcome`: `completed`, `retried` (the attempt was counted), `rescheduled` (it was not),
-/// `awaiting`, `dead`, `discarded` or `cancelled`. What was given back is not a run.
+/// `awaiting`, `dead`, `discarded` or `cancelled`. A job that was given back is not recorded.
 pub const RUN_SECONDS: &str = "posthaste_run_seconds";
 
-/// Names of one queue that have labels of their own.
+/// The most names of one queue that have separate labels.
 const NAMES: usize = 100;
-/// All others.
+/// The label of all other names.
 const OTHER: &str = "other";
 
 /// When a run began and ended.
@@ -51,7 +52,7 @@ pub(crate) struct RunTiming {
     pub(crate) ended: Instant,
 }
 
-/// What came of a run, as a label; nothing where it counts as none.
+/// Returns the outcome label of a run, `None` if it is not recorded.
 pub(crate) fn outcome(job: &Job, disposition: &Disposition) -> Option<&'static str> {
     Some(match disposition {
         Disposition::Done => "completed",
@@ -95,7 +96,7 @@ impl Histograms {
     }
 }
 
-/// The names of a queue, with their histograms.
+/// The names of a queue and their histograms.
 type Names = HashMap<Box<str>, Arc<Histograms>>;
 
 /// The histograms of this process.
@@ -103,7 +104,7 @@ type Names = HashMap<Box<str>, Arc<Histograms>>;
 pub(crate) struct Runs(Mutex<HashMap<Arc<str>, Names>>);
 
 impl Runs {
-    /// Records runs. Neighbours are mostly of the same name, so that lookups are rare.
+    /// Records runs. Consecutive runs mostly have the same name, so lookups are rare.
     pub(crate) fn add<'a>(
         &self,
         runs: impl Iterator<Item = (&'a Job, RunTiming, &'static str)>,
@@ -139,14 +140,14 @@ fn is_alike(one: &Job, other: &Job) -> bool {
     one.name == other.name && one.queue == other.queue
 }
 
-/// The same moment by both clocks of this machine, the second in microseconds.
+/// The same moment by both clocks of this machine; the second in microseconds since 1970.
 pub(crate) type Now = (Instant, i64);
 
 pub(crate) fn now() -> Now {
     (Instant::now(), Timestamp::now().as_microsecond())
 }
 
-/// How many seconds a job had waited when its run began.
+/// Returns the seconds that a job had waited when its run began.
 pub(crate) fn waited(job: &Job, began: Instant, now: Now) -> f64 {
     let ago = now.0.saturating_duration_since(began).as_secs_f64();
     let ready = job.enqueued_at.max(job.scheduled_at).as_microsecond();

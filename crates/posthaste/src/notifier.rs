@@ -1,5 +1,5 @@
-//! The notifier: wakes tasks that sleep as soon as there is something to do. A hint and no more:
-//! what it misses is found by looking (sql/functions/notify.sql).
+//! The notifier: wakes sleeping tasks as soon as there is something to do. Notifications are only
+//! hints: polling finds what they miss (sql/functions/notify.sql).
 
 mod listener;
 pub(crate) mod watch;
@@ -20,12 +20,12 @@ use crate::store::reconnecting::ReconnectingClient;
 use crate::store::session::Listen;
 use listener::Listener;
 
-/// Notifications stay on for this long unless they are turned on again: workers that died asleep
-/// are not notified any longer.
+/// Notifications stay on for this long unless they are renewed, so that workers that died asleep
+/// stop being notified.
 const LEASE: Duration = Duration::from_secs(30);
-/// They are turned on again this often, which also finds out whether the server still answers.
+/// Time between two renewals, which also check whether the server still answers.
 const RENEW: Duration = Duration::from_secs(3);
-/// After an attempt to listen that failed.
+/// Delay after failed attempts to listen.
 const AGAIN: Backoff = Backoff {
     base: Duration::from_millis(250),
     cap: Duration::from_secs(60),
@@ -33,7 +33,7 @@ const AGAIN: Backoff = Backoff {
 /// The bit of posthaste.flags that belongs to the leader, whose queue is "".
 const LEADER: i64 = 2;
 
-/// The loop that listens for all queues and the promoter.
+/// Listens for all queues and the promoter.
 pub(crate) struct Notifier {
     pub(crate) queues: Queues,
     pub(crate) notifications: Arc<Notifications>,
@@ -43,7 +43,7 @@ pub(crate) struct Notifier {
 }
 
 impl Notifier {
-    /// Listens until the engine stops, over one connection after the other.
+    /// Listens until the engine stops, reconnecting after each lost connection.
     pub(crate) async fn run(self) {
         let mut failures = 0u32;
         while !self.stopping.is_cancelled() {
@@ -68,12 +68,12 @@ impl Notifier {
         }
     }
 
-    /// Serves one connection to its end. What was turned on is forgotten then, and every task
-    /// polls.
+    /// Serves one connection until it ends. Then forgets which notifications were on, so that every
+    /// task polls.
     async fn serve(&self, listener: &mut Listener) {
         let mut wakeups = Wakeups::new(self, listener.bits());
         self.notifications.set_listening(true);
-        // They pause by now without knowing that they could be notified.
+        // The tasks pause without knowing that they can be notified now.
         wakeups.wake_all();
         let ended = wakeups.serve(listener).await;
         self.notifications.set_listening(false);
@@ -82,8 +82,8 @@ impl Notifier {
         }
         match ended {
             Ok(()) => {
-                // Other workers of the same queues are notified, and turn them on again. Without an
-                // answer the lease ends it.
+                // Other workers of the same queues are notified of this, and turn them on again. If
+                // the server does not answer, the lease expires.
                 if let Err(error) = listener.turn_off(wakeups.on).await {
                     tracing::debug!(%error, "notifications could not be turned off");
                 }
@@ -96,10 +96,10 @@ impl Notifier {
     }
 }
 
-/// Which task is woken by what, and how often it was.
+/// The sleeping tasks with their bits, and counts of notifications.
 struct Wakeups<'a> {
     notifier: &'a Notifier,
-    /// With their bits: the queues in the worker's order, and the promoter.
+    /// Tasks with their bits: the queues in the worker's order, then the promoter.
     sleepers: Vec<(&'a Sleeper, i64)>,
     notifications: HashMap<String, NotifyCount>,
     on: i64,
@@ -124,8 +124,9 @@ impl<'a> Wakeups<'a> {
         }
     }
 
-    /// Until the engine stops, or the connection fails. One thing at a time: what was turned off is
-    /// never taken for on, because what came before an answer is read after it.
+    /// Serves until the engine stops or the connection fails. Statements run one at a time, so
+    /// notifications that were turned off are never taken for on: everything that was received
+    /// before an answer is read after it.
     async fn serve(&mut self, listener: &mut Listener) -> Result<(), Error> {
         let mut renewal = tokio::time::interval(RENEW);
         loop {
@@ -142,7 +143,7 @@ impl<'a> Wakeups<'a> {
         }
     }
 
-    /// Turns on what is wanted and keeps on what is.
+    /// Turns on the wanted notifications and renews those that are on.
     async fn turn_on(&mut self, listener: &Listener) -> Result<(), Error> {
         let mut bits = 0;
         for (sleeper, bit) in &self.sleepers {
@@ -152,8 +153,8 @@ impl<'a> Wakeups<'a> {
         }
         match listener.turn_on(bits, LEASE).await? {
             Some(true) => {}
-            // While somebody's open transaction writes the first route: wanted still, and asked for
-            // again at the next pause.
+            // An open transaction is writing the first route. The notifications stay wanted, and
+            // are requested again at the next pause.
             Some(false) => return Ok(()),
             None => {
                 self.give_up();
@@ -164,15 +165,16 @@ impl<'a> Wakeups<'a> {
         for (sleeper, bit) in &self.sleepers {
             if bits & bit != 0 && !sleeper.is_on() {
                 sleeper.sleep(|sleep| sleep.turn_on(Instant::now()));
-                // Once more: what was committed before they were on has notified nobody.
+                // Poll again: transactions that committed before notifications were on did not
+                // notify.
                 sleeper.woken.notify_one();
             }
         }
         Ok(())
     }
 
-    /// Postgres has little room for notifications left, and transactions that notify would fail:
-    /// all are turned off.
+    /// Turns all notifications off: Postgres has little room for notifications left, and
+    /// transactions that notify would fail.
     fn give_up(&mut self) {
         if self.on != 0 {
             tracing::warn!(
@@ -225,7 +227,7 @@ impl<'a> Wakeups<'a> {
         too_many
     }
 
-    /// A worker turned these off, this one perhaps.
+    /// Handles notifications that a worker turned off, perhaps this one.
     fn on_turned_off(&mut self, bits: &str) {
         let Ok(bits) = bits.parse::<i64>() else {
             return;

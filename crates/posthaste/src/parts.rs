@@ -1,4 +1,5 @@
-//! What the loops of a worker process share, each with one duty. Nothing here knows a loop.
+//! State that the loops of a worker process share, each with one purpose. Nothing here depends on a
+//! loop.
 
 pub(crate) mod admission;
 pub(crate) mod doubted;

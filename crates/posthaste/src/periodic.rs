@@ -1,4 +1,4 @@
-//! Periodic jobs: what they are, and which ticks are due. The leader enqueues them
+//! Periodic jobs, and the calculation of due ticks. The leader enqueues them
 //! (maintenance/periodic.rs).
 
 pub(crate) mod schedule;
@@ -9,15 +9,15 @@ use crate::error::Error;
 use crate::job::NewJob;
 use schedule::Schedule;
 
-/// What becomes of ticks that passed while no worker was there to enqueue them.
+/// What happens to ticks that were missed because no worker was running.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Missed {
-    /// Each of them is made up for, the newest thousand at most.
+    /// Each is enqueued, at most the newest thousand.
     All,
-    /// One job for all of them.
+    /// One job is enqueued for all of them.
     #[default]
     Last,
-    /// They are left out.
+    /// They are skipped.
     None,
 }
 
@@ -31,7 +31,7 @@ impl Missed {
     }
 }
 
-/// A job that comes again and again by a schedule.
+/// A job that is enqueued repeatedly by a schedule.
 ///
 /// ```
 /// use posthaste::{NewJob, Periodic};
@@ -51,8 +51,9 @@ pub struct Periodic {
 }
 
 impl Periodic {
-    /// A periodic job: its own name (by which a later version replaces it), five fields of cron,
-    /// and the job that each tick enqueues. Its `scheduled_at` is the tick.
+    /// Describes a periodic job: its name (a later definition of the same name replaces it), a
+    /// schedule of five cron fields, and the job that each tick enqueues. The job's `scheduled_at`
+    /// is the tick.
     pub fn new(
         name: impl Into<String>,
         schedule: impl Into<String>,
@@ -69,14 +70,14 @@ impl Periodic {
         Ok(periodic)
     }
 
-    /// The time zone of the schedule, such as `Europe/Berlin`; UTC unless given.
+    /// Sets the time zone of the schedule, such as `Europe/Berlin`; the default is UTC.
     pub fn time_zone(mut self, name: impl Into<String>) -> Result<Self, Error> {
         self.time_zone = name.into();
         self.check()?;
         Ok(self)
     }
 
-    /// What becomes of ticks that passed while no worker was there.
+    /// Sets what happens to ticks that were missed because no worker was running.
     pub fn missed(mut self, missed: Missed) -> Self {
         self.missed = missed;
         self
@@ -102,11 +103,11 @@ impl Periodic {
     }
 }
 
-/// The most ticks that are made up for: a clock that jumps by a year makes no more of them.
+/// The most missed ticks that are enqueued at once, even if the clock jumps by a year.
 const MOST: usize = 1000;
 
-/// Ticks to be enqueued now, and the one that is to come. `at` is the one that was, if a leader has
-/// seen the job before: it lies ahead when the clock has stepped back.
+/// Returns the ticks to enqueue now and the next tick. `at` is the next tick that a leader stored,
+/// `None` for a new schedule; it is in the future if the clock was set back.
 pub(crate) fn due(
     schedule: &Schedule,
     missed: Missed,
@@ -120,7 +121,7 @@ pub(crate) fn due(
     if missed == Missed::All {
         return (schedule.newest(at, now, MOST), next);
     }
-    // On time is what is not a whole minute late: schedules have no seconds.
+    // Ticks less than a minute late are on time: schedules have no seconds.
     let wanted =
         |tick: &Timestamp| missed == Missed::Last || now.duration_since(*tick).as_secs() < 60;
     let last = schedule.newest(at, now, 1).into_iter().filter(wanted);

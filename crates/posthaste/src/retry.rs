@@ -1,4 +1,4 @@
-//! What to do about what happened: pure decisions, no clock and no chance but those passed in.
+//! Decides how a finished run is recorded. Pure: time and chance are passed in.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use jiff::Timestamp;
 
 use crate::job::{Job, Outcome};
 
-/// How long to wait before the next attempt: `base`, twice as long after each further failure, at
-/// most `cap`, of which a random half is jitter.
+/// The delay before the next attempt: `base`, doubled after each further failure up to `cap`; half
+/// of it is random jitter.
 ///
 /// ```
 /// use std::time::Duration;
@@ -19,14 +19,14 @@ use crate::job::{Job, Outcome};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// The wait after the first failure.
+    /// The delay after the first failure.
     pub base: Duration,
-    /// The longest wait.
+    /// The longest delay.
     pub cap: Duration,
 }
 
 impl Default for Backoff {
-    /// From one second to one hour: 25 attempts spread over about half a day.
+    /// From one second to one hour: 25 attempts take approximately half a day.
     fn default() -> Self {
         Self {
             base: Duration::from_secs(1),
@@ -36,7 +36,8 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The wait after a failure that this many came before; `chance` in 0..=1 picks the jitter.
+    /// Returns the delay after a failure that this many preceded; `chance` in 0..=1 picks the
+    /// jitter.
     pub fn after(&self, failures: u32, chance: f64) -> Duration {
         let doubled = self.base.saturating_mul(1 << failures.min(31));
         let doubled = doubled.min(self.cap);
@@ -44,39 +45,40 @@ impl Backoff {
     }
 }
 
-/// What a consumer's run of a job came to.
+/// The result of running a job.
 #[derive(Clone, Debug)]
 pub(crate) enum RunResult {
-    /// The consumer asked for it.
+    /// The consumer returned this outcome.
     Returned(Outcome),
-    /// It returned an error.
+    /// The consumer returned an error.
     Failed(String),
-    /// Its arguments are none for the handler; the error names what of them, and says what it is,
-    /// which no log is to say.
+    /// The handler cannot read its arguments. The error names the argument and includes its value,
+    /// which must not be logged.
     Misread { error: String },
-    /// It returned an error that says when to try again, and whether this attempt counts.
+    /// The consumer returned an error with a retry time, and whether the attempt counts.
     FailedUntil {
         error: String,
         after: Duration,
         counts_as_attempt: bool,
     },
-    /// It panicked or dropped the job without a word.
+    /// The consumer panicked, or dropped the job without an outcome.
     Panicked(String),
-    /// It ran longer than allowed.
+    /// The run exceeded its timeout.
     TimedOut(Duration),
-    /// Somebody cancelled it, and it ended for that.
+    /// The job was cancelled, and its run ended because of that.
     Cancelled,
-    /// No handler of this worker knows the name.
+    /// No handler of this worker knows the job's name.
     Unknown,
-    /// It was not started, or not finished when the worker stopped.
+    /// The job was not started, or not finished when the worker stopped.
     GivenBack,
-    /// The handler says that it finished it in its own transaction. If that was committed, what is
-    /// sent of it changes nothing; if not, the attempt failed.
+    /// The handler reported that it completed the job in its own transaction. If that was
+    /// committed, the acknowledgement has no effect; if not, the attempt failed.
     CompletedInTransaction,
 }
 
 impl RunResult {
-    /// What it comes to where somebody cancelled the job: only what is done stays done.
+    /// Returns the result of a job that may have been cancelled: only a completed job stays
+    /// completed.
     pub(crate) fn unless_cancelled(self, is_cancelled: bool) -> Self {
         match self {
             Self::Returned(Outcome::Done) | Self::CompletedInTransaction => self,
@@ -86,20 +88,20 @@ impl RunResult {
     }
 }
 
-/// How the store is to close a job; the codes are `job_done_k.outcome`
+/// How the store closes a job; the codes are those of `job_done_k.outcome`
 /// (sql/functions/complete.sql).
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Disposition {
     Done,
     Reschedule {
-        /// Attempts counted.
+        /// The number of counted attempts.
         attempt: i32,
         after: Option<Duration>,
         until: Option<Timestamp>,
         error: Option<String>,
     },
     DeadLetter {
-        /// Attempts counted; none when that is not known.
+        /// The number of counted attempts; `None` if unknown.
         attempt: Option<i32>,
         state: &'static str,
         error: String,
@@ -122,14 +124,15 @@ impl Disposition {
     }
 }
 
-/// An unknown name is tried again after this: another version of the program may know it.
+/// Delay before a job with an unknown name is retried: another version of the program may know the
+/// name.
 const UNKNOWN_NAME_AFTER: Duration = Duration::from_secs(60);
 
-/// What is stored of a run whose handler called `complete_in`, returned `Done`, and rolled back.
+/// The error that is stored if a handler called `complete_in`, returned `Done`, and rolled back.
 const NOT_COMMITTED: &str = "complete_in was called and its transaction was not committed";
 
-/// The one place where the attempts of runs are counted; those of dead workers the database counts
-/// (sql/functions/rescue.sql).
+/// Decides how a run is recorded. Attempts of runs are counted only here; the database counts those
+/// of dead workers (sql/functions/rescue.sql).
 pub(crate) fn disposition(
     job: &Job,
     result: &RunResult,
@@ -212,7 +215,7 @@ pub(crate) fn disposition(
     }
 }
 
-/// An error as it is stored: one line, no NUL, at most 2,000 characters.
+/// Formats an error for the store: no control characters, at most 2,000 characters.
 fn printable(error: &str) -> String {
     error
         .chars()

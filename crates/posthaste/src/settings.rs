@@ -1,5 +1,5 @@
-//! Settings by their names, as a file has them: for crates whose relays, syncs or consumers are
-//! described in one. The one that reads one takes it out; what is left at the end nobody knows.
+//! Settings by name, as in a file, for crates whose relays, syncs or consumers are configured by
+//! one. Each reader takes out the settings it knows; what is left at the end is unknown.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,23 +7,23 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use serde_json::Value;
 
-/// The settings that were not read yet.
+/// The settings that have not been read.
 pub struct Fields {
     left: BTreeMap<String, Value>,
-    /// Names that were asked for.
+    /// The names of all known settings.
     known: Vec<&'static str>,
 }
 
-/// What a setting may be read as. The error of one that is something else says what it must be and
-/// not what it is: it may be a secret.
+/// A type of a setting. The error for a wrong value contains the expected type and not the value,
+/// which may be secret.
 pub trait Read: Sized {
-    /// What it must be, for an error.
+    /// The expected value, for errors.
     const EXPECTED: &'static str;
-    /// Reads it; none when it is something else.
+    /// Reads a value; returns `None` if it has another type.
     fn read(value: Value) -> Option<Self>;
 }
 
-/// Says that a part is not in this program, and how to build one that has it.
+/// Returns the error for a feature that this program was built without, and how to enable it.
 #[doc(hidden)]
 pub fn lacks_feature(part: &str, feature: &str) -> String {
     format!(
@@ -34,7 +34,7 @@ pub fn lacks_feature(part: &str, feature: &str) -> String {
 }
 
 impl Fields {
-    /// All of them.
+    /// Wraps all settings.
     pub fn new(settings: BTreeMap<String, Value>) -> Self {
         Self {
             left: settings,
@@ -42,7 +42,7 @@ impl Fields {
         }
     }
 
-    /// Takes a setting out.
+    /// Takes out a setting, `None` if it is not set.
     pub fn take<T: Read>(&mut self, name: &'static str) -> Result<Option<T>, String> {
         if !self.known.contains(&name) {
             self.known.push(name);
@@ -55,7 +55,7 @@ impl Fields {
             .ok_or_else(|| format!("{name}: must be {}", T::EXPECTED))
     }
 
-    /// Takes a setting out that is one of a few words.
+    /// Takes out a setting that is one of a few words.
     pub fn word<T: Copy>(
         &mut self,
         name: &'static str,
@@ -71,7 +71,7 @@ impl Fields {
         })
     }
 
-    /// Takes a number out that must not be 0.
+    /// Takes out a number that must not be 0.
     pub fn positive(&mut self, name: &'static str) -> Result<Option<usize>, String> {
         let number = self.take(name)?;
         match number {
@@ -80,7 +80,7 @@ impl Fields {
         }
     }
 
-    /// Refuses what nobody has asked for.
+    /// Fails if a setting is left that no reader knows.
     pub fn all_known(&self, of: &str) -> Result<(), String> {
         let Some(name) = self.left.keys().next() else {
             return Ok(());

@@ -5,9 +5,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal as on};
 
 use crate::error::{Error, ErrorKind};
 
-/// Waits for the next SIGTERM or SIGINT. Within a Tokio runtime it listens from the call on, else
-/// from the first poll on: call it before you say that you are ready, and await it later. From then
-/// on these signals no longer end the process by themselves. Those between two calls are lost.
+/// Waits for the next SIGTERM or SIGINT. Within a Tokio runtime it listens from the call on,
+/// otherwise from the first poll on: call it before you report that you are ready, and await it
+/// later. From then on these signals no longer end the process by themselves. Signals between two
+/// calls are lost.
 ///
 /// ```no_run
 /// # async fn serve(listener: tokio::net::TcpListener) {}
@@ -32,7 +33,8 @@ pub fn signal() -> impl Future<Output = Result<(), Error>> + Send {
     }
 }
 
-/// Receives SIGTERM and SIGINT of the process: all that come from now on, also while nobody waits.
+/// Receives SIGTERM and SIGINT of the process: all that arrive after `listen`, even while no task
+/// waits.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -51,7 +53,7 @@ impl Signals {
         })
     }
 
-    /// Completes when a signal has come since the last time.
+    /// Completes when a signal has arrived since the last call.
     pub(crate) async fn next(&mut self) {
         tokio::select! { _ = self.terminate.recv() => {}, _ = self.interrupt.recv() => {} }
     }
@@ -86,7 +88,7 @@ mod tests {
         let mut witness = Signals::listen().expect("signals");
         for _ in 0..2 {
             terminated().await;
-            // It has arrived, and is not asked for before that.
+            // The signal has arrived before `next` is called.
             witness.next().await;
             tokio::time::timeout(Duration::from_secs(10), signals.next())
                 .await

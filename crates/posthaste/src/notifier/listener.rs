@@ -12,17 +12,17 @@ use crate::store::notify as store;
 use crate::store::reconnecting::ReconnectingClient;
 use crate::store::session::{Listen, Session};
 
-/// A statement or a connection attempt that takes longer has failed.
+/// Timeout of a statement or a connection attempt.
 const ANSWER_WITHIN: Duration = Duration::from_secs(4);
 
-/// The connection that listens, and the bits of its queues.
+/// The listening connection and the bits of its queues.
 pub(crate) struct Listener {
     session: Session,
     bits: Vec<i64>,
 }
 
-/// Connects, listens, and makes sure that a notification comes through: a pooler takes a LISTEN and
-/// keeps what it brings.
+/// Connects, listens, and checks that a notification arrives: a pooler may accept LISTEN and drop
+/// the notifications.
 pub(super) async fn open(
     queues: &[Arc<QueueState>],
     polls: &ReconnectingClient,
@@ -33,7 +33,7 @@ pub(super) async fn open(
     let names: Vec<&str> = queues.iter().map(|queue| &*queue.name).collect();
     let bits = within(store::listen(&session.client, &names)).await?;
     let mut listener = Listener { session, bits };
-    // A queue that nobody has.
+    // The name of a queue that does not exist.
     let test = uuid::Uuid::new_v4().to_string();
     store::notify(polls, &test).await?;
     let missed = "a test notification did not arrive; a pooler in transaction mode would drop it";
@@ -54,7 +54,7 @@ impl Listener {
         &self.bits
     }
 
-    /// The next notification; an error when the connection has ended.
+    /// Waits for the next notification; fails if the connection has ended.
     pub(crate) async fn next(&mut self) -> Result<Notification, Error> {
         let received = self.session.received.recv().await;
         received.ok_or_else(|| ErrorKind::Connect("the connection ended".to_owned().into()).into())
@@ -68,7 +68,7 @@ impl Listener {
         within(store::turn_off(&self.session.client, bits)).await
     }
 
-    /// Also of a queue of other workers.
+    /// Turns off a queue, which may belong to other workers.
     pub(crate) async fn turn_off_for(&self, queue: &str) -> Result<(), Error> {
         within(store::turn_off_for(&self.session.client, queue)).await
     }

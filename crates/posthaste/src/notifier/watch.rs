@@ -1,5 +1,5 @@
-//! The watch over all queues that sleep: one poll for all of them, so that a hundred idle queues
-//! cost what one does. It also finds what notified nobody, in lanes that nobody has seen yet too.
+//! Polls all sleeping queues with one statement, so that a hundred idle queues cost as much as one.
+//! Also finds jobs that were enqueued without a notification, in known and unknown lanes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,16 +11,17 @@ use crate::parts::sleep::DOUBT;
 use crate::store;
 use crate::store::reconnecting::ReconnectingClient;
 
-/// While notifications are on, a poll comes this late at least.
+/// The shortest time between two polls while notifications are on.
 const SELDOM: Duration = Duration::from_secs(1);
-/// No poll is put off for longer than this because the last one was expensive, as long as it takes
-/// a fiftieth of the time; with no notifier, a third of it, because nothing else wakes a queue.
+/// The longest delay of a poll because the last one was expensive, if polls take at most a fiftieth
+/// of the time. Without a notifier, polls may take a third of the time, because nothing else wakes
+/// a queue.
 const LATEST: Duration = Duration::from_secs(10);
-/// A poll that takes longer walks what somebody's transaction left or is about to commit: claims
-/// move the cursors past that.
+/// A slower poll scans rows that open or aborted transactions left: claims advance the cursors past
+/// them.
 const SLOW: Duration = Duration::from_millis(250);
 
-/// When the next poll is due after one that took this long.
+/// Returns the delay after a poll that took this long.
 fn wait(took: Duration, has_notifier: bool, longest_pause: Duration) -> Duration {
     let wait = if has_notifier {
         (took * 600).clamp(SELDOM, LATEST).max(took * 50)
@@ -46,7 +47,7 @@ pub(crate) async fn run(
             () = tokio::time::sleep(longest) => {}
             () = stopping.cancelled() => return,
         }
-        // A notification that was about to arrive when its job was found has come by now.
+        // A notification that was in transit when its job was found has arrived by now.
         if found_before
             .drain(..)
             .any(|(queue, before)| queue.sleeper.notifications() == before)
@@ -66,7 +67,7 @@ pub(crate) async fn run(
         }
         polled_at = Instant::now();
         let Some(found) = poll(&polls, &due).await else {
-            // That was not a poll, however long it took.
+            // The duration of a failed poll does not count.
             took = Duration::ZERO;
             continue;
         };
@@ -79,8 +80,8 @@ pub(crate) async fn run(
     }
 }
 
-/// Wakes the queues that have something to do; those of which there should be a notification, and
-/// how many there were before. None: the database did not answer.
+/// Wakes the queues that have work. Returns those that should have been notified, with their
+/// earlier count of notifications; `None` if the database did not answer.
 async fn poll(
     polls: &ReconnectingClient,
     queues: &[&Arc<QueueState>],

@@ -1,15 +1,15 @@
-//! Whether this process may work the store that it connects to, or another site does.
+//! Whether this process may work on its store, or another site does.
 
 use parking_lot::Mutex;
 
 use crate::error::Error;
 
-/// Why it may not, since the database was last asked.
+/// The refusal in the last answer of the database, if any.
 #[derive(Debug, Default)]
 pub(crate) struct Admission(Mutex<Option<String>>);
 
 impl Admission {
-    /// The database has answered, or refused. Other errors tell nothing about it.
+    /// Records an answer or a refusal of the database. Other errors change nothing.
     pub(crate) fn note<T>(&self, answer: &Result<T, Error>) {
         let refused = match answer {
             Ok(_) => None,

@@ -1,10 +1,10 @@
-//! Workers of which the database may say more than is in this process.
+//! Workers whose claims in the database may differ from those in this process.
 
 use std::collections::HashSet;
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// The ids that this process has or had, after the server may have forgotten what it had answered.
+/// The ids of this process, current and former, whose answers the server may have lost.
 #[derive(Debug, Default)]
 pub(crate) struct Doubted(Mutex<HashSet<i64>>);
 
@@ -17,7 +17,7 @@ impl Doubted {
         self.workers().is_empty()
     }
 
-    /// All of them; one that could not be asked about is added again.
+    /// Takes all ids. The caller adds an id again if the database could not be queried.
     pub(crate) fn take(&self) -> HashSet<i64> {
         std::mem::take(&mut *self.workers())
     }

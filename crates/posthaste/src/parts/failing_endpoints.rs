@@ -1,18 +1,18 @@
-//! Endpoints of this process that accept no jobs.
+//! Endpoints of this process that do not accept jobs.
 
 use std::collections::BTreeMap;
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// What the store keeps of all reasons together.
+/// The most characters of all reasons that the store keeps.
 const LONGEST: usize = 1_000;
 
-/// Why which endpoints accept no jobs, for the heartbeat, which reports it.
+/// Why endpoints do not accept jobs, by endpoint; the heartbeat reports this.
 #[derive(Debug, Default)]
 pub(crate) struct FailingEndpoints(Mutex<BTreeMap<usize, String>>);
 
 impl FailingEndpoints {
-    /// Notes why the endpoint with this key accepts no jobs; nothing where it accepts them.
+    /// Records why the endpoint with this key does not accept jobs; `None` if it does.
     #[cfg(any(feature = "http", test))]
     pub(crate) fn note(&self, key: usize, reason: Option<String>) {
         let mut reasons = self.reasons();
@@ -22,7 +22,7 @@ impl FailingEndpoints {
         };
     }
 
-    /// All reasons as one text; nothing where every endpoint accepts jobs.
+    /// Returns all reasons as one text, `None` if every endpoint accepts jobs.
     pub(crate) fn summary(&self) -> Option<String> {
         let reasons = self.reasons();
         let all: Vec<&str> = reasons.values().map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! The gate that claims pass.
+//! The gate for claims.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use tokio_util::sync::CancellationToken;
 
 use super::outstanding::Outstanding;
 
-/// The gate is open for the one that has this.
+/// Keeps the gate open.
 pub(crate) type Passed<'a> = RwLockReadGuard<'a, ()>;
 
-/// Pauses claims while a quarantined job runs alone. A claim that has passed holds it open until
-/// its jobs were delivered: without that they would be delivered beside the quarantined job. The
-/// lock is fair, so neither side starves the other.
+/// Pauses claims while a quarantined job runs alone. A claim holds the gate open until its jobs are
+/// delivered; otherwise they would be delivered beside the quarantined job. The lock is fair, so
+/// neither side starves the other.
 #[derive(Default)]
 pub(crate) struct Gate {
     passing: RwLock<()>,
 }
 
 impl Gate {
-    /// Waits while the gate is closed; nothing when the engine stops.
+    /// Waits while the gate is closed; returns `None` when the engine stops.
     pub(crate) async fn pass(&self, stopping: &CancellationToken) -> Option<Passed<'_>> {
         tokio::select! {
             passed = self.passing.read() => Some(passed),
@@ -27,14 +27,13 @@ impl Gate {
         }
     }
 
-    /// Passes once more without waiting; nothing when somebody wants the gate closed.
+    /// Passes again without waiting; returns `None` if a quarantined job waits for the gate.
     pub(crate) fn pass_again(&self) -> Option<Passed<'_>> {
         self.passing.try_read().ok()
     }
 
-    /// Lets nobody pass any more and waits until no claim is in flight and no job is held;
-    /// nothing if that takes longer than this. It opens again when the guard is dropped, or this
-    /// future.
+    /// Closes the gate and waits until no claim is in flight and no job is running; returns `None`
+    /// after this timeout. The gate opens when the guard or this future is dropped.
     pub(crate) async fn alone(
         &self,
         jobs: &Outstanding,

@@ -1,4 +1,4 @@
-//! Tasks that sleep, and how they ask to be woken.
+//! Sleeping tasks and their requests to be woken.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ pub(crate) struct Sleeper {
     /// Notified when there may be something to do.
     pub(crate) woken: Notify,
     sleep: Mutex<Sleep>,
-    /// How many notifications came.
+    /// The number of notifications so far.
     notifications: AtomicU64,
 }
 
@@ -23,7 +23,7 @@ impl Sleeper {
         change(&mut self.sleep.lock())
     }
 
-    /// A notification came.
+    /// Wakes the task and counts the notification.
     pub(crate) fn notify(&self) {
         self.notifications.fetch_add(1, Ordering::SeqCst);
         self.woken.notify_one();
@@ -37,16 +37,16 @@ impl Sleeper {
         self.sleep(|sleep| sleep.is_on())
     }
 
-    /// It is not notified any more, or wants no more to be.
+    /// Forgets that notifications are on or wanted.
     pub(crate) fn forget(&self) {
         self.sleep(Sleep::forget);
     }
 }
 
-/// What the tasks that sleep and the notifier tell each other.
+/// The state that sleeping tasks and the notifier share.
 #[derive(Default)]
 pub(crate) struct Notifications {
-    /// They arrive.
+    /// Whether notifications arrive.
     is_listening: AtomicBool,
     /// Notified when a task wants to be woken.
     pub(crate) wanted: Notify,
@@ -55,8 +55,8 @@ pub(crate) struct Notifications {
 }
 
 impl Notifications {
-    /// How long a task that found nothing is to pause, `idle` after the last find; `None`: until it
-    /// is woken.
+    /// Returns how long a task that found nothing pauses, `idle` after it last found something;
+    /// `None`: until it is woken.
     pub(crate) fn pause(
         &self,
         sleeper: &Sleeper,
@@ -73,7 +73,7 @@ impl Notifications {
         }
         pause
     }
-    /// Whether they arrive from now on.
+    /// Sets whether notifications arrive from now on.
     pub(crate) fn set_listening(&self, is_listening: bool) {
         self.is_listening.store(is_listening, Ordering::SeqCst);
     }

@@ -1,10 +1,10 @@
-//! Since when the database owes an answer.
+//! Measures how long the database has not answered.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
-/// What one loop asks, again and again: the first question since the last answer.
+/// The first unanswered request of a loop since the last answer.
 #[derive(Debug, Default)]
 pub(crate) struct OldestUnanswered(Mutex<Option<Instant>>);
 
@@ -13,17 +13,17 @@ impl OldestUnanswered {
         self.0.lock()
     }
 
-    /// It is asked. An error is not an answer: what was asked before it still waits.
+    /// Records a request. An error is not an answer: earlier requests stay unanswered.
     pub(crate) fn asked(&self) {
         self.since().get_or_insert_with(Instant::now);
     }
 
-    /// It has answered.
+    /// Records an answer.
     pub(crate) fn answered(&self) {
         *self.since() = None;
     }
 
-    /// For how long it has not answered.
+    /// Returns how long the oldest request has been unanswered.
     pub(crate) fn waited(&self) -> Duration {
         self.since().map_or(Duration::ZERO, |since| since.elapsed())
     }

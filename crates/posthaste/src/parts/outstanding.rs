@@ -1,4 +1,4 @@
-//! How many jobs this process has.
+//! Counts the jobs of this process.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,26 +7,26 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Counts the jobs that were handed out and are not settled yet.
+/// Counts jobs that were delivered and are not settled.
 #[derive(Default)]
 pub(crate) struct Outstanding {
     outstanding: AtomicUsize,
     in_hand: AtomicUsize,
-    /// Notified when jobs were handed out.
+    /// Notified when jobs are delivered.
     handed_out: Notify,
-    /// Outcomes are not taken any more: that task has ended.
+    /// Cancelled when the task that settles jobs has ended.
     unsettled: CancellationToken,
 }
 
 impl Outstanding {
-    /// Jobs that were delivered and are not settled yet.
+    /// The number of jobs that were delivered and are not settled.
     pub(crate) fn outstanding(&self) -> usize {
         self.outstanding.load(Ordering::SeqCst)
     }
 
-    /// Those of them that run, or whose outcomes are being written. Not those that wait by
-    /// themselves, for somebody's open transaction perhaps: who wants to be alone would wait for a
-    /// stranger.
+    /// The number of jobs that run or are being acknowledged. It excludes jobs whose
+    /// acknowledgements wait separately, perhaps for a user's open transaction: a quarantined job
+    /// that must run alone would wait for that transaction.
     pub(crate) fn in_hand(&self) -> usize {
         self.in_hand.load(Ordering::SeqCst)
     }
@@ -37,7 +37,7 @@ impl Outstanding {
         self.handed_out.notify_waiters();
     }
 
-    /// Waits until jobs are out: the task that handles them sleeps meanwhile.
+    /// Waits until jobs are outstanding, so that the task that handles them sleeps until then.
     pub(crate) async fn wait_until_busy(&self) {
         let handed_out = self.handed_out.notified();
         if self.outstanding() == 0 {
@@ -50,18 +50,19 @@ impl Outstanding {
         self.settled_aside(jobs);
     }
 
-    /// These jobs have ended, and their acknowledgements wait by themselves from now on.
+    /// Records that these jobs have ended and that their acknowledgements wait separately from now
+    /// on.
     pub(crate) fn set_aside(&self, jobs: usize) {
         self.in_hand.fetch_sub(jobs, Ordering::SeqCst);
     }
 
-    /// Jobs that were set aside are settled.
+    /// Records that jobs which were set aside are settled.
     pub(crate) fn settled_aside(&self, jobs: usize) {
         self.outstanding.fetch_sub(jobs, Ordering::SeqCst);
     }
 
-    /// The task that takes the outcomes: without it nothing is settled any more, so nothing is
-    /// waited for.
+    /// Wraps the task that settles jobs. Once it has ended, no job can be settled, so
+    /// [`drained`](Self::drained) stops waiting.
     pub(crate) fn settled_by<T: Future<Output = ()>>(
         &self,
         task: T,
@@ -73,8 +74,8 @@ impl Outstanding {
         }
     }
 
-    /// Waits until nothing is outstanding, at most this long; what nobody settles any more is not
-    /// waited for.
+    /// Waits until no job is outstanding, at most this long, or until no job can be settled any
+    /// more. Returns whether none is outstanding.
     pub(crate) async fn drained(&self, within: Duration) -> bool {
         let drained = tokio::time::timeout(within, wait_until_zero(&self.outstanding));
         tokio::select! {
@@ -83,7 +84,7 @@ impl Outstanding {
         }
     }
 
-    /// Waits until nothing is in hand.
+    /// Waits until no job runs or is being acknowledged.
     pub(super) async fn nothing(&self) {
         wait_until_zero(&self.in_hand).await;
     }

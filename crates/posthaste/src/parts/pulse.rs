@@ -1,10 +1,10 @@
-//! When the engine's thread last moved.
+//! The last sign of life of the engine's thread.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Set by a task on the engine's thread, read by the heartbeat.
+/// The time that a task on the engine's thread last recorded; the heartbeat reads it.
 #[derive(Debug)]
 pub(crate) struct Pulse(Mutex<Instant>);
 
@@ -15,12 +15,12 @@ impl Default for Pulse {
 }
 
 impl Pulse {
-    /// The thread moves now.
+    /// Records that the thread is running.
     pub(crate) fn beat(&self) {
         *self.0.lock() = Instant::now();
     }
 
-    /// For how long it has not moved.
+    /// Returns how long the thread has been stalled.
     pub(crate) fn stalled_for(&self) -> Duration {
         let last = *self.0.lock();
         last.elapsed()

@@ -1,4 +1,4 @@
-//! A queue as the loops see it.
+//! The state of a queue that the loops share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,20 +21,20 @@ pub(crate) struct QueueState {
     pub(crate) consumer: Arc<dyn Consumer>,
     /// Notified when the consumer may have room again.
     pub(crate) room: Arc<Notify>,
-    /// Woken by the notifier, and by the watch.
+    /// Woken by the notifier, and by the watch (notifier/watch.rs).
     pub(crate) sleeper: Sleeper,
-    /// The answers to its claims.
+    /// The oldest unanswered claim.
     pub(crate) owed: OldestUnanswered,
     is_sleeping: AtomicBool,
-    /// It was notified and nothing was found: perhaps in a lane that is not known.
+    /// A notification came and nothing was found: the job may be in an unknown lane.
     is_missed: AtomicBool,
     lanes: Mutex<Vec<i32>>,
 }
 
 impl QueueState {
     pub(crate) fn new(name: &str, consumer: Arc<dyn Consumer>) -> Self {
-        // Lane 0 is where most jobs go; probing it costs nothing, discovering it would cost the
-        // first job a moment.
+        // Most jobs are in lane 0. Probing it costs nothing; discovering it would delay the first
+        // job.
         Self {
             name: name.into(),
             backoff: consumer.backoff(),
@@ -48,12 +48,12 @@ impl QueueState {
         }
     }
 
-    /// Known priorities, lowest number first: the order of claiming.
+    /// The known priorities in the order of claiming: the lowest number first.
     pub(crate) fn priorities(&self) -> Vec<i32> {
         self.lanes.lock().clone()
     }
 
-    /// Whether only a notification or the watch wakes it.
+    /// Whether only a notification or the watch wakes the queue.
     pub(crate) fn is_sleeping(&self) -> bool {
         self.is_sleeping.load(Ordering::SeqCst)
     }
@@ -66,12 +66,12 @@ impl QueueState {
         self.is_missed.store(true, Ordering::SeqCst);
     }
 
-    /// Whether lanes are to be searched for now.
+    /// Whether unknown lanes are searched now.
     pub(crate) fn is_searched(&self) -> bool {
         self.is_missed.swap(false, Ordering::SeqCst) || !self.is_sleeping()
     }
 
-    /// These are known, and no others.
+    /// Replaces the known lanes.
     pub(crate) fn recall(&self, mut lanes: Vec<i32>) {
         lanes.push(0);
         lanes.sort_unstable();

@@ -1,49 +1,49 @@
-//! When a task that found nothing polls again: pure decisions, the clock is read elsewhere.
+//! Decides when a task that found nothing polls again. Pure: the caller passes the time.
 //!
-//! A task that sleeps is notified, except by transactions that had read posthaste.flags before its
-//! notifications were on. One of those that was open for a time is met by looking after an eighth
-//! of that time; likewise a queue without notifications is met at the pace of its own trickle.
+//! Transactions that read posthaste.flags before the notifications of a task were on do not notify
+//! it. Polling after an eighth of the time since then finds the jobs of one that commits late. A
+//! queue without notifications is polled after an eighth of its idle time.
 
 use std::time::{Duration, Instant};
 
 /// The first pause after work was found.
 pub(crate) const SHORTEST: Duration = Duration::from_millis(1);
-/// A queue that has been idle for this long wants to be notified.
+/// Notifications are requested for a queue that has been idle for this long.
 const IDLE: Duration = Duration::from_millis(5);
-/// Notifications that were turned off are turned on again after this, and after twice as long each
-/// time that they are turned off again soon.
+/// Notifications that were turned off are turned on again after this delay, which doubles each time
+/// that they are turned off again soon.
 const OFF: Duration = Duration::from_millis(100);
-/// The longest time that they stay off.
+/// The longest time that notifications stay off.
 const LONGEST_OFF: Duration = Duration::from_secs(2);
-/// Notifications of one queue in [`COUNTED`] beyond which they are turned off: each of them lets
-/// one commit go at a time.
+/// Notifications of one queue within [`COUNTED`] above which they are turned off: transactions that
+/// notify commit one at a time.
 const MANY: u32 = 20;
 const COUNTED: Duration = Duration::from_millis(100);
 
 /// After a poll found work without a notification, polling continues as without a notifier for this
-/// long: there are sessions that do not notify, or a connection is dead and nobody knows it yet.
+/// long: some sessions may not notify, or the connection may be dead.
 pub(crate) const DOUBT: Duration = Duration::from_secs(60);
 
-/// How long to pause after an empty poll, `idle` after the last find: an eighth of it, so that a
-/// steady trickle is met at its own pace.
+/// Returns the pause after an empty poll, `idle` after work was last found: an eighth of that, so
+/// that the polling rate follows the rate of jobs.
 pub(crate) fn pause(idle: Duration, longest: Duration) -> Duration {
     (idle / 8).clamp(SHORTEST, longest.max(SHORTEST))
 }
 
-/// What is known of the notifications of one task.
+/// The state of the notifications of one task.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sleep {
     /// Since when enqueues notify, as far as this worker knows.
     on_since: Option<Instant>,
     off_until: Option<Instant>,
     off_for: Duration,
-    /// To be turned on.
+    /// Notifications are to be turned on.
     wanted: bool,
 }
 
 impl Sleep {
-    /// How long to pause after an empty poll; `None`: until a notification comes, or the watch over
-    /// all that sleep finds something.
+    /// Returns the pause after an empty poll; `None`: until a notification comes or the watch finds
+    /// something.
     pub(crate) fn pause(
         &mut self,
         now: Instant,
@@ -78,13 +78,13 @@ impl Sleep {
         self.on_since.is_some()
     }
 
-    /// They are on from now on.
+    /// Records that notifications are on.
     pub(crate) fn turn_on(&mut self, now: Instant) {
         self.wanted = false;
         self.on_since.get_or_insert(now);
     }
 
-    /// A worker turned them off.
+    /// Records that a worker turned notifications off.
     pub(crate) fn turn_off(&mut self, now: Instant) {
         let Some(since) = self.on_since.take() else {
             return;
@@ -97,7 +97,7 @@ impl Sleep {
         self.off_until = Some(now + self.off_for);
     }
 
-    /// Nobody is to be notified for a while.
+    /// Records that notifications stay off for [`LONGEST_OFF`].
     pub(crate) fn give_up(&mut self, now: Instant) {
         *self = Self {
             off_for: LONGEST_OFF,
@@ -106,7 +106,7 @@ impl Sleep {
         };
     }
 
-    /// No notification arrives any more.
+    /// Resets the state: notifications no longer arrive.
     pub(crate) fn forget(&mut self) {
         *self = Self::default();
     }
@@ -127,7 +127,7 @@ impl NotifyCount {
         }
     }
 
-    /// One more; whether those are too many.
+    /// Counts a notification; returns whether there are too many.
     pub(crate) fn count_is_too_high(&mut self, now: Instant) -> bool {
         if now - self.since > COUNTED {
             *self = Self::new(now);
@@ -176,10 +176,10 @@ mod tests {
         assert!(sleep.is_wanted());
         sleep.turn_on(on_since);
         assert!(!sleep.is_wanted());
-        // However idle: a transaction that did not see them on may commit now.
+        // However long it was idle: a transaction that began before they were on may commit now.
         let first = sleep.pause(on_since, HOUR, LONGEST, true);
         assert_eq!(first, Some(milliseconds(1)));
-        // However busy: each transaction that commits now has seen it.
+        // However busy it was: each transaction that commits now notifies.
         let later = on_since + milliseconds(800);
         assert_eq!(sleep.pause(later, Duration::ZERO, LONGEST, true), None);
     }

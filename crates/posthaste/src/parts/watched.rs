@@ -1,6 +1,6 @@
-//! The tasks of a worker under watch. One that ended in silence would leave a process that lives,
-//! beats and does half of its work: nobody would rescue what it no longer claims, and outcomes
-//! would vanish. So the worker stops, and says which task it was.
+//! Supervises the tasks of a worker. If a task ended silently, the process would stay alive and
+//! send heartbeats while doing half of its work: jobs it no longer claims would not be rescued, and
+//! outcomes would be lost. So the worker stops and reports which task failed.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -11,12 +11,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error;
 
-/// Watches tasks.
+/// Supervises tasks.
 #[derive(Clone)]
 pub(crate) struct Watched {
     /// Cancelled when one fails.
     stopping: CancellationToken,
-    /// What ended before its time; the first of them.
+    /// The first failure.
     failure: Arc<OnceLock<String>>,
 }
 
@@ -28,7 +28,7 @@ impl Watched {
         }
     }
 
-    /// A task that runs until the worker stops.
+    /// Wraps a task that runs until the worker stops.
     pub(crate) fn task<T: Future<Output = ()>>(
         &self,
         name: &str,
@@ -43,7 +43,7 @@ impl Watched {
         })
     }
 
-    /// A task that may end at any time, but not by a panic.
+    /// Wraps a task that may end at any time, except by a panic.
     pub(crate) fn guarded<T: Future<Output = ()>>(
         &self,
         name: &str,
@@ -58,19 +58,18 @@ impl Watched {
         }
     }
 
-    /// What failed first.
+    /// Returns the first failure.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)
     }
 
-    /// Something that the worker cannot do without has ended: it stops, in as good an order as it
-    /// can.
+    /// Records the failure of a required task, and stops the worker as cleanly as possible.
     fn fail(&self, what: String) {
         tracing::error!(
             error = what,
             "a task of the engine failed; the worker stops"
         );
-        // The first failure is the cause; what follows it may be its effect.
+        // The first failure is the cause; later ones may be its effects.
         let _ = self.failure.set(what);
         self.stopping.cancel();
     }

@@ -1,23 +1,23 @@
-//! When a periodic job comes: five fields of cron in a time zone. Pure: no clock is asked.
+//! Calculates when periodic jobs are due: five cron fields in a time zone. Pure: reads no clock.
 
 use jiff::civil::Date;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 use jiff::{Timestamp, ToSpan};
 
-/// Days that are searched before a schedule counts as having no more ticks: 29 February comes again
-/// on the same day of the week within forty years.
+/// Days that are searched before a schedule is rejected as having no ticks: 29 February falls on
+/// the same day of the week again within forty years.
 const DAYS: usize = 366 * 41;
 
-/// Five fields of cron (minute, hour, day of the month, month, day of the week) in a time zone.
+/// Five cron fields (minute, hour, day of the month, month, day of the week) in a time zone.
 ///
-/// `*` (for a day `?` too), numbers, ranges (`1-5`), steps (`*/15`, `8-18/2`), lists (`0,30`), the
-/// English names of months and days (`JAN`, `MON`), Sunday as 0 or 7, and `@hourly`, `@daily`,
-/// `@weekly`, `@monthly`, `@yearly`. Where both the day of the month and the day of the week are
-/// restricted, either is enough, as in every cron.
+/// Accepts `*` (for a day `?` too), numbers, ranges (`1-5`), steps (`*/15`, `8-18/2`), lists
+/// (`0,30`), the English names of months and days (`JAN`, `MON`), Sunday as 0 or 7, and `@hourly`,
+/// `@daily`, `@weekly`, `@monthly`, `@yearly`. If both the day of the month and the day of the week
+/// are restricted, a day that matches either is due, as in every cron.
 ///
-/// When the clocks change: a time that they skip comes as long after the change as it would have
-/// come after it had they not been changed (02:30 at 03:30). A time that comes twice is taken the
-/// first time only, unless the hour is `*`.
+/// When the clocks are set forward, a skipped time is shifted by the length of the gap (02:30
+/// becomes 03:30). When they are set back, a repeated time is due only the first time, unless the
+/// hour is `*`.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     minutes: u64,
@@ -25,14 +25,14 @@ pub(crate) struct Schedule {
     days: u64,
     months: u64,
     weekdays: u64,
-    /// Whether the hour, the day, the weekday are not restricted.
+    /// Whether the hour, the day and the weekday are unrestricted.
     any_hour: bool,
     any_day: bool,
     any_weekday: bool,
     zone: TimeZone,
 }
 
-/// What a field begins with that restricts nothing.
+/// First characters of an unrestricted field.
 const ANY: [char; 2] = ['*', '?'];
 
 const MONTHS: [&str; 12] = [
@@ -41,8 +41,8 @@ const MONTHS: [&str; 12] = [
 const WEEKDAYS: [&str; 7] = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
 
 impl Schedule {
-    /// Reads a schedule; errors are sentences. The database refuses the same in the
-    /// same words (sql/functions/schedule.sql).
+    /// Parses a schedule; errors are sentences. The database refuses the same schedules with the
+    /// same messages (sql/functions/schedule.sql).
     pub(crate) fn parse(text: &str, zone: &str) -> Result<Self, String> {
         let text = match text.trim_matches(|one: char| one.is_ascii_whitespace()) {
             "@hourly" => "0 * * * *",
@@ -76,7 +76,7 @@ impl Schedule {
         }
     }
 
-    /// The first tick after this moment.
+    /// Returns the first tick after this moment.
     pub(crate) fn next(&self, after: Timestamp) -> Option<Timestamp> {
         let first = after.to_zoned(self.zone.clone()).date().yesterday().ok()?;
         let mut days = first.series(1.day()).take(DAYS);
@@ -85,7 +85,8 @@ impl Schedule {
             if ticks.is_empty() {
                 continue;
             }
-            // A tick that the clocks moved beyond midnight does not hide one of the day after.
+            // A tick that a change of the clocks moved past midnight may be later than one of the
+            // next day.
             ticks.extend(
                 days.next()
                     .into_iter()
@@ -96,10 +97,10 @@ impl Schedule {
         None
     }
 
-    /// The newest ticks from one moment until another, this many at most, the oldest first.
+    /// Returns the newest ticks between two moments, at most this many, in ascending order.
     pub(crate) fn newest(&self, from: Timestamp, until: Timestamp, most: usize) -> Vec<Timestamp> {
         let of = |moment: Timestamp| moment.to_zoned(self.zone.clone()).date();
-        // Clocks that change can move a tick of one day into the next.
+        // A change of the clocks may move a tick of one day into the next.
         let first = of(from).yesterday().unwrap_or(of(from));
         let mut ticks = Vec::new();
         let mut day = of(until);
@@ -147,7 +148,7 @@ impl Schedule {
     }
 }
 
-/// One field as a set of bits; names stand for numbers from `base` on.
+/// Parses one field into a set of bits; `names` stand for the numbers from `base` on.
 fn field(
     what: &str,
     text: &str,
