@@ -1,5 +1,5 @@
-//! Statistics: what this worker has done, by kind of job, and how long jobs waited, by queue;
-//! flushed to the database about once a second, so that no acknowledgement pays for it.
+//! Statistics of this worker: outcomes by kind of job, and waits by queue. They are written to the
+//! database approximately once a second, so that acknowledgements do not pay for it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,25 +14,26 @@ use crate::retry::Disposition;
 use crate::store::counters::{self, Kind};
 use crate::store::reconnecting::ReconnectingClient;
 
-/// A wait counts as a day at most: sums stay within 64 bits, whatever a clock says.
+/// The longest wait that is counted, in seconds: sums stay within 64 bits, whatever a clock
+/// returns.
 const LONGEST_WAIT: f64 = 86_400.0;
-/// How often it is flushed.
+/// Time between two writes.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Runs of one kind of job, by what came of them.
+/// Sums of the runs of one kind of job, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sums {
     done: i64,
     failed: i64,
     retried: i64,
     started: i64,
-    /// For how many milliseconds those that were started had waited.
+    /// The milliseconds that the started jobs had waited.
     waited: i64,
 }
 
 impl Sums {
-    /// What one run adds whose job had waited for this many seconds. One that was given back adds
-    /// nothing: it is run again as if it had not been.
+    /// Returns the sums of one run whose job had waited for this many seconds. A job that was given
+    /// back adds nothing, because it runs again.
     fn new(job: &Job, disposition: &Disposition, waited: f64) -> Self {
         let counted = |attempt: &i32| i64::from(*attempt > job.attempts_counted());
         let started = Self {
@@ -56,7 +57,7 @@ impl Sums {
         }
     }
 
-    /// Each sum that is stored by kind, with its name in `posthaste.stats_delta`.
+    /// The sums that are stored by kind, with their names in `posthaste.stats_delta`.
     fn each(&self) -> [(&'static str, i64); 3] {
         [
             ("completed_total", self.done),
@@ -65,7 +66,7 @@ impl Sums {
         ]
     }
 
-    /// Each that is stored by queue: there are fewer of them.
+    /// The sums that are stored by queue, because queues are fewer.
     fn queue_totals(&self) -> [(&'static str, i64); 2] {
         [
             ("started_total", self.started),
@@ -82,13 +83,13 @@ impl Sums {
     }
 }
 
-/// Sums that are not flushed yet.
+/// Sums that have not been written.
 #[derive(Default)]
 pub(crate) struct Stats(Mutex<HashMap<Kind, Sums>>);
 
 impl Stats {
-    /// Adds runs that are closed for good. Neighbours are mostly of the same kind, so that few are
-    /// searched.
+    /// Adds runs that are acknowledged. Consecutive runs are mostly of the same kind, so few kinds
+    /// are compared.
     pub(crate) fn add<'a>(
         &self,
         runs: impl Iterator<Item = (&'a Job, &'a Disposition, RunTiming)>,
@@ -128,8 +129,8 @@ impl Stats {
         }
     }
 
-    /// Writes what was done since the last time; sums of nothing are left out. What may have
-    /// arrived is not written again: sums may lose a second, but never say too much.
+    /// Writes the sums since the last call, except zeros. If the outcome of a write is unknown, it
+    /// is not repeated: sums may lack a second, but are never too large.
     pub(crate) async fn flush(&self, link: &ReconnectingClient) {
         let sums = self.take();
         let queues = by_queue(&sums);
@@ -154,7 +155,7 @@ impl Stats {
     }
 }
 
-/// Sums of each queue, under a kind that stands for all of its kinds.
+/// Returns the sums of each queue, under a kind with an empty name and tag.
 fn by_queue(sums: &[(Kind, Sums)]) -> HashMap<Kind, Sums> {
     let mut queues: HashMap<Kind, Sums> = HashMap::new();
     for (kind, sums) in sums {
@@ -178,7 +179,7 @@ fn kind(job: &Job) -> Kind {
     }
 }
 
-/// Flushes until the engine has stopped.
+/// Writes statistics until the engine has stopped.
 pub(crate) async fn run(
     stats: Arc<Stats>,
     link: Arc<ReconnectingClient>,

@@ -1,10 +1,10 @@
-//! For tests of programs that use posthaste: of their handlers alone, and of what becomes of the
-//! jobs that they enqueue.
+//! Helpers for tests of programs that use posthaste: of handlers alone, and of the jobs that the
+//! program enqueues.
 //!
 //! - A handler without a database: [`TestRun`].
-//! - What a piece of code has enqueued, before anything is committed: [`assert_enqueued`],
+//! - Jobs that code under test has enqueued, before its transaction commits: [`assert_enqueued`],
 //!   [`refute_enqueued`], [`enqueued`].
-//! - Jobs worked by the real worker, on a database of the test's own: [`run_until_idle`],
+//! - Jobs run by the real worker, on a separate database of the test: [`run_until_idle`],
 //!   [`work_one`].
 //!
 //! ```
@@ -54,12 +54,12 @@ use crate::work::context::{Context, Run};
 pub use crate::work::test_probe::FinishedRun;
 use crate::work::test_probe::TestProbe;
 
-/// Between two checks whether a queue is idle.
+/// Time between two checks whether a queue is idle.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A run of a job that exists in the test alone: no database knows it.
+/// A run of a job that exists only in the test, not in a database.
 ///
-/// [`Context::complete_in`] notes there that it was called and sends nothing.
+/// [`Context::complete_in`] records the call and sends nothing.
 pub struct TestRun<S = ()> {
     job: Job,
     state: Arc<S>,
@@ -78,7 +78,8 @@ impl<S> fmt::Debug for TestRun<S> {
 }
 
 impl TestRun {
-    /// The first attempt of this job, which is refused as [`enqueue`](crate::enqueue()) refuses it.
+    /// Creates the first attempt of this job. Rejects a job that [`enqueue`](crate::enqueue())
+    /// would reject.
     pub fn of<'a>(job: impl IntoJob<'a>) -> Result<Self, Error> {
         let (job, now) = (job.into_job(), Timestamp::now());
         let job = job.scheduled_from(now).unwrap_or_else(|| job.into_owned());
@@ -108,7 +109,7 @@ impl TestRun {
         })
     }
 
-    /// With the state that the worker has.
+    /// Sets the state that handlers read by [`Context::state`].
     pub fn state<S>(self, state: S) -> TestRun<S> {
         TestRun {
             job: self.job,
@@ -122,25 +123,25 @@ impl TestRun {
 }
 
 impl<S> TestRun<S> {
-    /// It is this attempt; 1 is the first.
+    /// Sets the attempt; 1 is the first.
     pub fn attempt(mut self, attempt: i32) -> Self {
         self.job.attempt = attempt;
         self
     }
 
-    /// Its job has this number.
+    /// Sets the id of the job.
     pub fn id(mut self, id: JobId) -> Self {
         self.job.id = id;
         self
     }
 
-    /// Its receiver drops repeats by this id.
+    /// Sets the delivery id, by which a receiver drops duplicates.
     pub fn delivery_id(mut self, id: Uuid) -> Self {
         self.delivery_id = id;
         self
     }
 
-    /// What a handler is given.
+    /// Returns the context that the handler receives.
     pub fn context(&self) -> Context<S> {
         let run = Run {
             fence: None,
@@ -154,8 +155,8 @@ impl<S> TestRun<S> {
         Context::new(Arc::new(run)).with_state(&self.state)
     }
 
-    /// Runs this handler as a worker does: with the arguments as they come back from JSON.
-    /// Arguments that are no `A` are an error, and so is a job of another name.
+    /// Runs this handler as a worker does, with the arguments read back from JSON. Fails if the
+    /// arguments are not an `A`, or if the job has another name.
     pub async fn call<A, F, R>(&self, handler: F) -> HandlerResult
     where
         A: JobArgs + DeserializeOwned,
@@ -172,25 +173,25 @@ impl<S> TestRun<S> {
             .into_handler_result()
     }
 
-    /// The worker is asked to stop: [`Context::stopping`] completes.
+    /// Asks the handler to stop: [`Context::stopping`] completes.
     pub fn stop(&self) {
         self.stopping.cancel();
     }
 
-    /// Somebody cancels the job: [`Context::cancelled`] completes.
+    /// Cancels the job: [`Context::cancelled`] completes.
     pub fn cancel(&self) {
         self.cancelled.cancel();
     }
 
-    /// Whether [`Context::complete_in`] was called.
+    /// Returns whether [`Context::complete_in`] was called.
     pub fn is_completed(&self) -> bool {
         self.completed.load(Ordering::SeqCst)
     }
 }
 
-/// The arguments of all jobs of this kind that are enqueued and have not ended, in the order of
-/// their numbers, as this transaction sees them: its own are among them. Fails where one has
-/// arguments that are no `A`.
+/// Returns the arguments of all jobs of this kind that are enqueued and have not ended, in the
+/// order of their ids, as visible to this transaction, including the jobs it enqueued. Fails if a
+/// job has arguments that are not an `A`.
 ///
 /// ```no_run
 /// # #[derive(serde::Serialize, serde::Deserialize)]
@@ -213,7 +214,7 @@ where
         .map_err(|error: serde_json::Error| Error::invalid("kwargs", error.to_string()))
 }
 
-/// Asserts that a job of this kind is enqueued of which this holds: see [`enqueued`].
+/// Asserts that an enqueued job of this kind satisfies the predicate; see [`enqueued`].
 ///
 /// ```no_run
 /// # use posthaste::testing::assert_enqueued;
@@ -226,8 +227,8 @@ where
 /// ```
 ///
 /// # Panics
-/// If there is none, with the caller's place and the arguments of those that there are; if the
-/// database cannot be asked.
+/// If there is none, with the caller's location and the arguments of the existing jobs; or if the
+/// query fails.
 #[track_caller]
 pub fn assert_enqueued<A, E>(executor: E, holds: impl Fn(&A) -> bool) -> impl Future<Output = ()>
 where
@@ -247,11 +248,11 @@ where
     }
 }
 
-/// Asserts that no job of this kind is enqueued of which this holds: see [`enqueued`].
+/// Asserts that no enqueued job of this kind satisfies the predicate; see [`enqueued`].
 ///
 /// # Panics
-/// If there is one, with the caller's place and the arguments of all that there are; if the
-/// database cannot be asked.
+/// If there is one, with the caller's location and the arguments of all existing jobs; or if the
+/// query fails.
 #[track_caller]
 pub fn refute_enqueued<A, E>(executor: E, holds: impl Fn(&A) -> bool) -> impl Future<Output = ()>
 where
@@ -283,16 +284,17 @@ where
     }
 }
 
-/// At most ten of them.
+/// Formats at most ten jobs.
 fn shown(jobs: &[impl serde::Serialize]) -> String {
     let shown = jobs.iter().take(10).map(serde_json::to_string);
     let shown: Vec<String> = shown.filter_map(Result::ok).collect();
     shown.join(", ")
 }
 
-/// Works until no job of the worker's queues is due, running or blocked, then stops, and returns
-/// the runs in the order in which they ended. What waits for its time, to be retried too, is
-/// not waited for: call it again. Jobs of a paused queue are due, and keep it waiting.
+/// Runs a worker until no job of its queues is due, running or blocked, then stops it. Returns the
+/// runs in the order in which they ended. Does not wait for jobs that are scheduled or to be
+/// retried later: call it again for these. Jobs of a paused queue count as due, so it keeps waiting
+/// for them.
 ///
 /// ```no_run
 /// use posthaste::Worker;
@@ -313,7 +315,8 @@ where
     run(worker, usize::MAX).await
 }
 
-/// Works on one job of the worker's queues, the next one, and stops. None if no job is due.
+/// Runs the next job of the worker's queues, then stops the worker. Returns `None` if no job is
+/// due.
 pub async fn work_one<S>(worker: WorkerBuilder<S>) -> Result<Option<FinishedRun>, Error>
 where
     S: Send + Sync + 'static,
@@ -327,7 +330,8 @@ where
 {
     let (probe, mut runs) = TestProbe::new(jobs);
     worker.observe_runs(probe);
-    // Of a deadpool pool it is that pool; any other is connected once for all checks.
+    // For a pool of deadpool this is the same pool; any other database is connected once for all
+    // checks.
     let database = Database::from(worker.database().pool(1)?);
     let queues = worker.queue_names();
     let mut running = worker.start().await?;
@@ -338,7 +342,8 @@ where
             Some(run) = runs.recv() => ran.push(run),
             ended = running.ended() => { ended?; break }
             () = tokio::time::sleep(LOOK) => {
-                // Not cached: the handlers may need the pool's only connection.
+                // The connection is returned after each check: the handlers may need the pool's
+                // only connection.
                 let client = database.client().await?;
                 if store::is_idle(&client, &queues).await? {
                     break;

@@ -1,4 +1,4 @@
-//! A worker before it starts: what it works on, with what, and how.
+//! The description of a worker: its queues, its handlers and its settings.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -22,18 +22,18 @@ use crate::periodic::Periodic;
 use crate::retry::Backoff;
 use crate::store::session::{self, Listen};
 
-/// Describes a worker: its queues, its handlers, its settings.
+/// Describes a worker: its queues, its handlers and its settings.
 ///
-/// `S` is the [state](Self::state) that handlers find in their [`Context`].
+/// `S` is the [state](Self::state) that handlers read from their [`Context`].
 pub struct WorkerBuilder<S = ()> {
     pub(super) database: Database,
     state: Arc<S>,
     pub(super) config: Config,
     pub(super) queues: Vec<QueueConfig>,
     pub(super) handlers: Handlers,
-    /// Queues that no handler works on.
+    /// Queues of consumers and claims.
     pub(super) consumed: Vec<QueueState>,
-    /// Settings of those that the program takes claims of.
+    /// Settings of the queues of [`claims`](Self::claims).
     pub(super) claimed: Vec<QueueConfig>,
     pub(super) periodic: Vec<Periodic>,
     pub(super) listen: Option<Listen>,
@@ -56,7 +56,7 @@ impl WorkerBuilder {
         }
     }
 
-    /// Gives all handlers that come after it something of the program's own, such as pools and
+    /// Gives the handlers that are added after it a value of the program, such as pools and
     /// clients: [`Context::state`]. It is stored once and shared by all runs.
     ///
     /// ```
@@ -92,24 +92,25 @@ impl WorkerBuilder {
 }
 
 impl<S: Send + Sync + 'static> WorkerBuilder<S> {
-    /// Works on this queue with the handlers, this many jobs at once.
+    /// Works on this queue with the handlers, at most this many jobs at once.
     pub fn queue(self, name: impl Into<String>, concurrency: usize) -> Self {
         self.queue_config(QueueConfig::new(name, concurrency))
     }
 
-    /// Works on a queue with settings of its own.
+    /// Works on a queue with these settings.
     pub fn queue_config(mut self, queue: QueueConfig) -> Self {
         self.queues.push(queue);
         self
     }
 
-    /// Runs jobs of this name with this handler. A name that ends in `*` stands for all that begin
-    /// so; an exact name goes before a pattern, and a longer pattern before a shorter one, as in
-    /// `posthaste.route`. Two of the same name are refused at the start.
+    /// Runs jobs of this name with this handler. A name that ends in `*` matches all names with
+    /// that prefix. An exact name takes precedence over a pattern, and a longer pattern over a
+    /// shorter one, as in `posthaste.route`. Two handlers of the same name are rejected at the
+    /// start.
     ///
-    /// The handlers of [kinds of jobs](Self::job) are shorter to write; this one is for names that
-    /// are known only when the program runs. An `anyhow::Error` that `?` turns into its error hides
-    /// a [`RetryLater`](crate::RetryLater): return that itself.
+    /// Handlers of [kinds of jobs](Self::job) are shorter to write; use this one for names that are
+    /// known only at run time. An `anyhow::Error` that `?` converts into this error hides a
+    /// [`RetryLater`](crate::RetryLater): return that directly.
     pub fn handler<F, R>(mut self, name: impl Into<String>, handler: F) -> Self
     where
         F: Fn(Context<S>, Arc<Job>) -> R + Send + Sync + 'static,
@@ -122,15 +123,15 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         self
     }
 
-    /// Runs jobs of this [kind](JobArgs) with this handler, which is given their arguments.
+    /// Runs jobs of this [kind](JobArgs) with this handler, which receives their arguments.
     ///
-    /// It may return what [`IntoHandlerResult`] names: an error is stored with the job and counts
-    /// as an attempt. Arguments that are no `A` never reach the handler: they count as an attempt,
-    /// and the error names the argument. What else there is to know of the job, [`Context::job`]
-    /// knows.
+    /// The handler may return the types of [`IntoHandlerResult`]: an error is stored with the job
+    /// and counts as an attempt. Arguments that are not an `A` count as an attempt without reaching
+    /// the handler, and the error names the argument. [`Context::job`] returns the other properties
+    /// of the job.
     ///
     /// [`timeout`](Self::timeout), [`backoff`](Self::backoff) and
-    /// [`concurrency`](Self::concurrency) after it hold for this handler alone.
+    /// [`concurrency`](Self::concurrency) after it apply to this handler only.
     ///
     /// ```
     /// use std::time::Duration;
@@ -165,25 +166,24 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         })
     }
 
-    /// A run of the handler just named that takes longer counts as an attempt; without this, the
-    /// queue's timeout holds.
+    /// Sets the timeout of the last handler: a longer run ends and counts as an attempt. The
+    /// default is the queue's timeout.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.handlers
             .set("a timeout", |settings| settings.timeout = Some(timeout));
         self
     }
 
-    /// The wait before the next attempt of a job of the handler just named; without this, the
-    /// queue's holds.
+    /// Sets the delays between attempts of jobs of the last handler. The default is the queue's.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.handlers
             .set("a back-off", |settings| settings.backoff = Some(backoff));
         self
     }
 
-    /// How many jobs of the handler just named run at once at most, in each queue of this worker.
-    /// Others of the queue pass those that wait for it, until as many wait in this worker as jobs
-    /// of the queue may run: give them a queue of their own if they come in masses.
+    /// Limits how many jobs of the last handler run at once in each queue of this worker. Other
+    /// jobs of the queue overtake those that wait for it, until as many wait in this worker as jobs
+    /// of the queue may run: use a separate queue for jobs that arrive in large numbers.
     pub fn concurrency(mut self, jobs: usize) -> Self {
         self.handlers.set("a concurrency", |settings| {
             settings.concurrency = Some(jobs)
@@ -191,10 +191,10 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         self
     }
 
-    /// Runs this around each run of a handler, whichever it is: to measure it, to set up what it
-    /// needs, to turn its errors into others. `next` is the rest of the run; the first layer is the
-    /// outermost. The timeout holds for all of it. An error that you make of another should have it
-    /// as its source: only there are errors of arguments hidden from logs.
+    /// Runs this around each run of every handler: to measure it, to set up what it needs, to
+    /// convert its errors. `next` is the rest of the run; the first layer is the outermost. The
+    /// timeout applies to all layers and the handler together. An error that replaces another
+    /// should have it as its source: only then are errors of arguments hidden from logs.
     ///
     /// ```
     /// # use posthaste::{Context, Next, WorkerBuilder};
@@ -218,11 +218,11 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         self
     }
 
-    /// Hands the jobs of this queue to the program by whole claims, which it takes when it has time
-    /// for them: one statement then does for a thousand jobs what handlers would do job by job.
+    /// Delivers the jobs of this queue to the program by whole claims, which it takes when it is
+    /// ready: one statement can then do for a thousand jobs what handlers do job by job.
     ///
-    /// `concurrency` is how many jobs come together at most; a job that has no outcome `timeout`
-    /// after its claim was taken counts as an attempt, and is taken from the program.
+    /// `concurrency` is the most jobs of a claim. A job without an outcome `timeout` after its
+    /// claim was taken counts as an attempt, and is taken back.
     ///
     /// ```no_run
     /// use posthaste::{QueueConfig, Worker};
@@ -252,32 +252,31 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
     }
 
     /// Gives the jobs of this queue to a [consumer](crate::consumer), which is called on the
-    /// engine's own thread. [`claims`](Self::claims) are easier to handle.
+    /// engine's thread. [`claims`](Self::claims) are easier to use.
     pub fn consumer(mut self, queue: impl AsRef<str>, consumer: impl Consumer) -> Self {
         let state = QueueState::new(queue.as_ref(), Arc::new(consumer));
         self.consumed.push(state);
         self
     }
 
-    /// Sees to it that this job comes by its schedule, from now on and after this worker has ended:
-    /// it is written into `posthaste.periodic`, where one of the same name is replaced, and stays
-    /// until somebody deletes it there. Exactly one job is enqueued for each tick, whichever worker
-    /// leads.
+    /// Schedules this job, from now on and after this worker has ended: the definition is written
+    /// to `posthaste.periodic`, where it replaces one of the same name, and stays until an operator
+    /// deletes it. Exactly one job is enqueued for each tick, whichever worker is the leader.
     pub fn periodic(mut self, periodic: Periodic) -> Self {
         self.periodic.push(periodic);
         self
     }
 
-    /// Wakes the worker as soon as something is enqueued for it, over a connection of its own that
-    /// listens: jobs start within a round trip or two, and a worker without jobs costs next to
-    /// nothing. Without this, or while that connection is lost, it polls, ten times a
-    /// second unless [`Config::poll_interval`] says otherwise.
+    /// Wakes the worker as soon as a job is enqueued for it, over a separate connection that
+    /// listens: jobs start within one or two round trips, and an idle worker costs almost nothing.
+    /// Without this, or while that connection is lost, the worker polls, by default ten times a
+    /// second; see [`Config::poll_interval`].
     ///
-    /// A worker from a pool of sqlx or from a URL listens without this call, unless you say
-    /// [`Database::without_notifier`]. A pool of deadpool-postgres does not tell its settings, so
-    /// you pass what it was made from. Do not pass the address of a pooler in transaction mode,
-    /// which keeps what a LISTEN brings: the worker notices, logs that once and polls.
-    /// Pass the server's own address, here or to [`Database::notifier_at`].
+    /// A worker from a pool of sqlx or from a URL listens without this call, unless you call
+    /// [`Database::without_notifier`]. A pool of deadpool-postgres does not expose its settings, so
+    /// pass the settings that it was made from. Do not pass the address of a pooler in transaction
+    /// mode, which drops notifications: the worker detects that, logs it once and polls. Pass the
+    /// server's own address, here or to [`Database::notifier_at`].
     ///
     /// ```
     /// # use posthaste::{Worker, WorkerBuilder};
@@ -303,14 +302,14 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         self
     }
 
-    /// The site that this worker belongs to, such as `production`: a copy of its store is not
-    /// worked by another. See [`Config::site`].
+    /// Sets the site of this worker, such as `production`: workers of another site do not work on a
+    /// copy of its store. See [`Config::site`].
     pub fn site(mut self, name: impl Into<String>) -> Self {
         self.config.site = Some(name.into());
         self
     }
 
-    /// How long running jobs may go on after a stop was asked for.
+    /// Sets how long running jobs may continue after a stop was requested.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.config.shutdown_grace = grace;
         self

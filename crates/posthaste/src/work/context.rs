@@ -1,4 +1,4 @@
-//! What a handler is given beside its job.
+//! The context of a run: what a handler receives beside its job.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::job::Job;
 use crate::parts::failing_endpoints::FailingEndpoints;
 use crate::store::{COMPLETE, Fence};
 
-/// What a run of a job knows, and what it can do besides returning.
+/// The context of a run: its job, its signals, and completion within a transaction.
 ///
-/// `S` is what the program gave to [`WorkerBuilder::state`](crate::WorkerBuilder::state). Clones
-/// are cheap and mean the same run.
+/// `S` is the type that was passed to [`WorkerBuilder::state`](crate::WorkerBuilder::state). Clones
+/// are cheap and refer to the same run.
 pub struct Context<S = ()> {
     run: Arc<Run>,
     state: Arc<S>,
@@ -24,14 +24,14 @@ pub struct Context<S = ()> {
 
 /// One run of a job.
 pub(crate) struct Run {
-    /// Nothing in a test that has no database.
+    /// `None` in a test without a database.
     pub(crate) fence: Option<Fence>,
     pub(crate) job: Arc<Job>,
     pub(crate) delivery_id: Uuid,
     pub(crate) stopping: CancellationToken,
     pub(crate) cancelled: CancellationToken,
     pub(crate) completed: Arc<AtomicBool>,
-    /// Those of the worker.
+    /// The failing endpoints of the worker.
     #[cfg_attr(
         not(feature = "http"),
         expect(dead_code, reason = "only HTTP endpoints are reported")
@@ -66,7 +66,7 @@ impl Context {
 }
 
 impl<S> Context<S> {
-    /// The same run, for a handler that has this state.
+    /// Returns the context of the same run, for a handler with this state.
     pub(crate) fn with_state<T>(&self, state: &Arc<T>) -> Context<T> {
         Context {
             run: Arc::clone(&self.run),
@@ -74,24 +74,24 @@ impl<S> Context<S> {
         }
     }
 
-    /// What the program gave to [`WorkerBuilder::state`](crate::WorkerBuilder::state), the same for
-    /// all runs.
+    /// Returns the value that was passed to [`WorkerBuilder::state`](crate::WorkerBuilder::state),
+    /// the same for all runs.
     pub fn state(&self) -> &S {
         &self.state
     }
 
-    /// The job that runs: its id, attempt, tag and all that it was enqueued with.
+    /// Returns the job of this run: its id, attempt, tag and everything it was enqueued with.
     pub fn job(&self) -> &Job {
         &self.run.job
     }
 
-    /// The fence of the claim that this run is of: jobs that were claimed together have the same,
-    /// and no other run of this job does. None in a test that runs a handler by itself.
+    /// Returns the fence of this run's claim. Jobs that were claimed together share it; other runs
+    /// of this job have another. `None` in a test that runs a handler alone.
     pub fn fence(&self) -> Option<Fence> {
         self.run.fence
     }
 
-    /// The id by which a receiver outside drops duplicates: the same at each attempt,
+    /// Returns the id by which an external receiver drops duplicates: the same at each attempt,
     /// `posthaste.delivery_id(id)` in SQL.
     pub fn delivery_id(&self) -> Uuid {
         self.run.delivery_id
@@ -109,21 +109,21 @@ impl<S> Context<S> {
         self.run.stopping.cancelled().await;
     }
 
-    /// Completes when somebody cancelled the job. The handler may clean up and return; after five
-    /// seconds its future is dropped where it waits. Whatever it returns but
-    /// [`Outcome::Done`](crate::Outcome::Done), the job ends as cancelled.
+    /// Completes when the job was cancelled. The handler may clean up and return; after five
+    /// seconds its future is dropped. Unless it returns [`Outcome::Done`](crate::Outcome::Done),
+    /// the job ends as cancelled.
     pub async fn cancelled(&self) {
         self.run.cancelled.cancelled().await;
     }
 
-    /// Finishes the job in the handler's own transaction: its writes and the completion commit
+    /// Completes the job in the handler's own transaction: its writes and the completion commit
     /// together or not at all.
     ///
-    /// Call it once, commit, and return `Ok(Outcome::Done)`. When the job was taken over in the
-    /// meantime (this worker was taken for dead), it fails with an error for which
-    /// [`Error::is_lost`] holds, and the transaction must be rolled back. Should the transaction
-    /// roll back although the handler returns `Done`, the attempt counts as failed. So it does when
-    /// a task that the handler has spawned calls this after the handler returned something else.
+    /// Call it once, commit, and return `Ok(Outcome::Done)`. If another worker has taken over the
+    /// job because this worker was declared dead, it fails with an error for which
+    /// [`Error::is_lost`] holds, and the transaction must be rolled back. If the transaction rolls
+    /// back although the handler returns `Done`, the attempt counts as failed. The same applies if
+    /// a task that the handler spawned calls this after the handler returned something else.
     ///
     /// ```no_run
     /// # use posthaste::*;
@@ -154,7 +154,7 @@ impl<S> Context<S> {
         if ours == [1] {
             Ok(())
         } else {
-            // No transaction of this run can complete it any more.
+            // No transaction of this run can complete the job any more.
             self.run.completed.store(was_called, Ordering::SeqCst);
             Err(ErrorKind::Lost.into())
         }

@@ -1,5 +1,4 @@
-//! The handlers of a worker by the names of their jobs, with their settings and what runs around
-//! them.
+//! The handlers of a worker by the names of their jobs, with their settings and layers.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,8 +18,8 @@ type Running = Pin<Box<dyn Future<Output = HandlerResult> + Send>>;
 type Handle = Box<dyn Fn(Context, Arc<Job>) -> Running + Send + Sync>;
 type Layer = Box<dyn Fn(Context, Next) -> Running + Send + Sync>;
 
-/// The rest of a run, as a [layer](crate::WorkerBuilder::layer) gets it: the layers within and the
-/// handler. Nothing of it begins before it is awaited; dropped, it never does.
+/// The rest of a run, as passed to a [layer](crate::WorkerBuilder::layer): the inner layers and the
+/// handler. It starts when it is first awaited, and never if it is dropped before.
 pub struct Next(Running);
 
 impl fmt::Debug for Next {
@@ -37,7 +36,7 @@ impl Future for Next {
     }
 }
 
-/// What of a queue's settings is another for one handler.
+/// Settings of one handler that override those of its queue.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Settings {
     pub(crate) timeout: Option<Duration>,
@@ -51,20 +50,20 @@ struct Handler {
     settings: Settings,
 }
 
-/// Which handler of a worker it is.
+/// The index of a handler of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct HandlerId(usize);
 
-/// Handlers by job name, or by a prefix of it.
+/// Handlers by job name or by prefix of a job name.
 #[derive(Default)]
 pub(crate) struct Handlers {
     all: Vec<Handler>,
     exact: HashMap<String, HandlerId>,
-    /// The longest first.
+    /// Prefixes, the longest first.
     prefixes: Vec<(String, HandlerId)>,
-    /// The outermost first.
+    /// Layers, the outermost first.
     layers: Vec<Layer>,
-    /// What makes no sense; the start fails with it.
+    /// The first invalid call; the start fails with it.
     problem: Option<String>,
 }
 
@@ -104,7 +103,7 @@ impl Handlers {
         self.layers.push(layer);
     }
 
-    /// Sets something of the handler that was added last.
+    /// Changes the settings of the handler that was added last.
     pub(crate) fn set(&mut self, setting: &str, set: impl FnOnce(&mut Settings)) {
         match self.all.last_mut() {
             Some(last) => set(&mut last.settings),
@@ -132,7 +131,7 @@ impl Handlers {
         self.all[which.0].settings
     }
 
-    /// One run, with all that is around it.
+    /// Runs a handler within all layers.
     pub(crate) async fn run(
         self: &Arc<Self>,
         which: HandlerId,
@@ -151,19 +150,19 @@ impl Handlers {
         run.await
     }
 
-    /// The longest that any of them may run, where one says so itself.
+    /// The longest timeout that any handler has set.
     pub(crate) fn longest_timeout(&self) -> Option<Duration> {
         let settings = self.all.iter().map(|handler| handler.settings);
         settings.filter_map(|settings| settings.timeout).max()
     }
 
-    /// Whether fewer jobs of some name may run at once than of their queue.
+    /// Whether a handler has a concurrency limit.
     pub(crate) fn are_limited(&self) -> bool {
         let mut all = self.all.iter();
         all.any(|handler| handler.settings.concurrency.is_some())
     }
 
-    /// What makes no sense, as a sentence.
+    /// Fails if a call or a setting is invalid; the error is a sentence.
     pub(crate) fn check(&self) -> Result<(), String> {
         if let Some(problem) = &self.problem {
             return Err(problem.clone());

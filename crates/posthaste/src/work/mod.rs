@@ -1,4 +1,4 @@
-//! Work: the worker of a process, with handlers and other consumers.
+//! The worker of a process, with handlers and other consumers.
 
 mod builder;
 pub(crate) mod claims;
@@ -31,16 +31,16 @@ pub use builder::WorkerBuilder;
 use runner::Runner;
 use test_probe::TestProbe;
 
-/// Works on queues, with handlers or with consumers of your own.
+/// Works on queues, with handlers or with custom consumers.
 ///
-/// The engine lives on a thread of its own and opens its own connections by its [`Database`]
-/// (five, one for the heartbeat, one for the [notifier](WorkerBuilder::notifier), and one for the
-/// tasks of its [consumers](crate::consumer)); handlers run on the runtime that
-/// [`WorkerBuilder::start`] is called on.
+/// The engine runs on a separate thread and opens its own connections from its [`Database`]: five,
+/// one for the heartbeat, one for the [notifier](WorkerBuilder::notifier), and one for the tasks of
+/// its [consumers](crate::consumer). Handlers run on the runtime in which [`WorkerBuilder::start`]
+/// is called.
 pub struct Worker;
 
 impl Worker {
-    /// Begins to describe a worker on this database: a pool of deadpool-postgres or of sqlx, or a
+    /// Describes a worker on this database: a pool of deadpool-postgres or of sqlx, or a
     /// [`Database`].
     pub fn builder(database: impl Into<Database>) -> WorkerBuilder {
         WorkerBuilder::new(database.into())
@@ -48,7 +48,7 @@ impl Worker {
 }
 
 impl<S: Send + Sync + 'static> WorkerBuilder<S> {
-    /// Starts working. Fails at once when the settings make no sense, the database cannot be
+    /// Starts the worker. Fails immediately if the settings are invalid, the database cannot be
     /// reached, or its schema is not migrated.
     pub async fn start(self) -> Result<WorkerHandle, Error> {
         self.check()?;
@@ -58,12 +58,12 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         };
         let client = self.database.client().await?;
         migrate::require_current(&client).await?;
-        // Its manager is what the engine connects by.
+        // The engine connects with the manager of this pool.
         let pool = self.database.pool(1)?;
         let site = Arc::new(Site::new(self.config.site.as_deref(), &pool));
         let mut periodic = self.periodic;
         match site.enter(&client, true).await {
-            // It waits.
+            // The worker waits until its site is admitted.
             Err(error) if error.is_other_site() => {}
             entered => {
                 entered?;
@@ -86,7 +86,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         });
         let queues: Vec<_> = worked.chain(self.consumed).map(Arc::new).collect();
         let owed = Arc::<OldestUnanswered>::default();
-        // Until its first answer.
+        // The first answer is pending from now on.
         owed.asked();
         let admission = Arc::<Admission>::default();
         let start = Start {
@@ -105,7 +105,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         std::thread::Builder::new()
             .name("posthaste-engine".into())
             .spawn(move || {
-                // Nobody may be left to hear it.
+                // The handle may have been dropped.
                 let _ = ended.send(engine::run(start));
             })
             .map_err(|error| ErrorKind::Config(format!("cannot start a thread: {error}")))?;
@@ -118,7 +118,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         })
     }
 
-    /// The queues of its handlers.
+    /// Returns the queues of its handlers.
     pub(crate) fn queue_names(&self) -> Vec<String> {
         let queues = self.queues.iter();
         queues.map(|queue| queue.name.clone()).collect()
@@ -128,7 +128,7 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
         &self.database
     }
 
-    /// Lets a test watch the runs.
+    /// Sends each finished run to a test.
     pub(crate) fn observe_runs(&mut self, probe: TestProbe) {
         self.probe = Some(probe);
     }
@@ -164,27 +164,27 @@ impl<S: Send + Sync + 'static> WorkerBuilder<S> {
     }
 }
 
-/// A worker at work. Dropping it asks it to stop, without waiting.
+/// A running worker. Dropping the handle asks the worker to stop, without waiting.
 pub struct WorkerHandle {
     stop: CancellationToken,
     queues: Vec<Arc<QueueState>>,
     owed: Arc<OldestUnanswered>,
     admission: Arc<Admission>,
-    /// None when the end was reported already.
+    /// `None` after the end was reported.
     end: Option<tokio::sync::oneshot::Receiver<Result<(), Error>>>,
 }
 
 impl WorkerHandle {
-    /// Stops in good order: no more claims, running jobs get the grace period, the rest is given
-    /// back without counting an attempt.
+    /// Stops the worker cleanly: it claims no more jobs, gives running jobs the grace period, and
+    /// returns the others without counting an attempt.
     pub async fn stop(mut self) -> Result<(), Error> {
         self.stop.cancel();
         self.ended().await
     }
 
-    /// For how long the database has not answered a claim or a heartbeat of this worker: zero while
-    /// all goes well, also where nothing waits to be done. Until its first heartbeat is answered it
-    /// counts from the start.
+    /// Returns how long the database has not answered a claim or a heartbeat of this worker. It is
+    /// zero while the database answers, even if no job is due. Until the first heartbeat is
+    /// answered, it is the time since the start.
     ///
     /// ```no_run
     /// # fn example(worker: posthaste::WorkerHandle) -> bool {
@@ -197,15 +197,14 @@ impl WorkerHandle {
         claims.chain([self.owed.waited()]).max().unwrap_or_default()
     }
 
-    /// Why the worker waits, where another [site](crate::Config::site) works its store; nothing
-    /// where it may work.
+    /// Returns why the worker waits if another [site](crate::Config::site) works on its store,
+    /// `None` if this worker may work.
     pub fn refused(&self) -> Option<String> {
         self.admission.refused()
     }
 
-    /// Completes when the worker has ended, which it does by itself only when something in it
-    /// broke: the error says what. The jobs that it had are given back, or rescued by another
-    /// worker.
+    /// Completes when the worker has ended. It ends without being stopped only after an internal
+    /// failure, which is the error. Its jobs are given back, or rescued by another worker.
     pub async fn ended(&mut self) -> Result<(), Error> {
         let Some(end) = &mut self.end else {
             return Ok(());
@@ -215,10 +214,11 @@ impl WorkerHandle {
         ended.unwrap_or_else(|_| Err(ErrorKind::Ended("its thread panicked".into()).into()))
     }
 
-    /// Works until SIGTERM or SIGINT, then stops in good order. A second signal ends at once: what
-    /// was running is rescued later. It also ends, with an error, when the worker ends by itself.
+    /// Runs until SIGTERM or SIGINT, then stops cleanly. A second signal ends the wait immediately;
+    /// jobs that were still running are rescued later. Fails if the worker ends because of an
+    /// internal failure.
     pub async fn run_until_signal(mut self) -> Result<(), Error> {
-        // Registered once: between two registrations a signal would be swallowed.
+        // Registered once: a signal between two registrations would be lost.
         let mut signals = Signals::listen()?;
         tokio::select! {
             () = signals.next() => {}
