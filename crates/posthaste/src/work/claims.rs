@@ -1,4 +1,4 @@
-//! Whole claims of a queue, for a program that takes them when it has time for them.
+//! Whole claims of a queue, for a program that takes them when it is ready.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,22 +17,22 @@ use crate::handler::{self, HandlerError};
 use crate::job::{Job, JobId};
 use crate::retry::{Backoff, RunResult};
 
-/// A job whose worker died, or whose time is over, waits no longer than this for the program.
+/// The longest time that an expired job, or one whose worker died, waits for the program.
 const UNTAKEN: Duration = Duration::from_secs(1);
-/// A program that asked for a claim within this time is thought to ask for the next.
+/// A program that asked for a claim within this time is expected to ask for the next.
 const COMES_BACK: Duration = Duration::from_secs(10);
 
-/// The claims of one queue: [`WorkerBuilder::claims`](crate::WorkerBuilder::claims) makes it.
+/// The claims of one queue; [`WorkerBuilder::claims`](crate::WorkerBuilder::claims) creates it.
 ///
-/// One claim more than those that the program has is fetched ahead; what is not taken within the
-/// queue's timeout is given back. Dropped, it gives back what nobody has taken, and the worker
-/// takes no more jobs of the queue.
+/// One claim more than those that the program holds is fetched ahead; jobs that are not taken
+/// within the queue's timeout are given back. Dropping it gives back the jobs that were not taken,
+/// and the worker claims no more jobs of the queue.
 pub struct Claims(Arc<Inbox>);
 
 impl Claims {
-    /// The next claim, of one job at least and as many at most as the queue's concurrency. None
-    /// when the worker was asked to stop: finish what you have, which may take as long as its grace
-    /// period.
+    /// Waits for the next claim, which has at least one job and at most as many as the queue's
+    /// concurrency. Returns `None` when the worker was asked to stop: finish the jobs you hold
+    /// within its grace period.
     pub async fn next(&mut self) -> Option<Claim> {
         let _asking = Asking::new(&self.0);
         loop {
@@ -49,7 +49,7 @@ impl Claims {
     }
 }
 
-/// The program waits for a claim for as long as this lives.
+/// The program waits for a claim while this exists.
 struct Asking<'a>(&'a Inbox);
 
 impl<'a> Asking<'a> {
@@ -65,7 +65,7 @@ impl Drop for Asking<'_> {
     }
 }
 
-/// When the program asked for a claim.
+/// When the program last asked for a claim.
 enum Asked {
     Never,
     Now,
@@ -85,29 +85,30 @@ impl fmt::Debug for Claims {
     }
 }
 
-/// Jobs that were claimed together. Each that is dropped without an outcome counts as a run that
+/// Jobs that were claimed together. A job that is dropped without an outcome counts as a run that
 /// panicked.
 #[derive(Debug)]
 pub struct Claim(Vec<ClaimedJob>);
 
 impl Claim {
-    /// The jobs that have no outcome yet, in the order of the claim.
+    /// Returns the jobs that have no outcome yet, in the order of the claim.
     pub fn jobs(&self) -> impl ExactSizeIterator<Item = &Job> {
         self.0.iter().map(ClaimedJob::job)
     }
 
-    /// All of them are done.
+    /// Completes all jobs.
     pub fn complete(self) {
         self.into_iter().for_each(|job| job.settle(Outcome::Done));
     }
 
-    /// All of them failed, as when a handler returns this error.
+    /// Fails all jobs, as when a handler returns this error.
     pub fn fail(self, error: impl Into<HandlerError> + 'static) {
         let result = handler::failure(handler::boxed(error));
         self.into_iter().for_each(|job| job.record(result.clone()));
     }
 
-    /// Says what became of one of them; the others stay. False if it is none of them.
+    /// Records the outcome of one job; the others remain. Returns false if the claim does not
+    /// contain it.
     pub fn settle(&mut self, id: JobId, outcome: Outcome) -> bool {
         let Some(at) = self.0.iter().position(|job| job.job().id == id) else {
             return false;
@@ -126,10 +127,10 @@ impl IntoIterator for Claim {
     }
 }
 
-/// A job of a [`Claim`], and the right and the duty to say what became of it.
+/// A job of a [`Claim`], whose holder reports the outcome.
 ///
-/// When its time is over, or the worker has ended, the job is taken back. What is reported of it
-/// after that changes nothing.
+/// When its timeout has passed, or the worker has ended, the job is taken back. Outcomes that are
+/// reported later have no effect.
 pub struct ClaimedJob(Arc<Held>);
 
 impl fmt::Debug for ClaimedJob {
@@ -139,39 +140,40 @@ impl fmt::Debug for ClaimedJob {
 }
 
 impl ClaimedJob {
-    /// The job.
+    /// Returns the job.
     pub fn job(&self) -> &Job {
         &self.0.job
     }
 
-    /// The id by which a receiver outside drops duplicates: the same at each attempt,
+    /// Returns the id by which an external receiver drops duplicates: the same at each attempt,
     /// `posthaste.delivery_id(id)` in SQL.
     pub fn delivery_id(&self) -> Uuid {
         self.0.delivery_id
     }
 
-    /// Whether somebody cancelled the job: end its work and [give it back](Self::give_back), or say
-    /// what became of it if it is done.
+    /// Returns whether the job was cancelled: stop its work and [give it back](Self::give_back), or
+    /// report the outcome if it is done.
     pub fn is_cancelled(&self) -> bool {
         self.0.is_cancelled.load(Ordering::SeqCst)
     }
 
-    /// Says what became of the job.
+    /// Records the outcome of the job.
     pub fn settle(self, outcome: Outcome) {
         self.record(RunResult::Returned(outcome));
     }
 
-    /// The attempt failed, as when a handler returns this error.
+    /// Fails the attempt, as when a handler returns this error.
     pub fn fail(self, error: impl Into<HandlerError> + 'static) {
         self.record(handler::failure(handler::boxed(error)));
     }
 
-    /// Gives the job back; no attempt is counted. One that was cancelled ends as cancelled.
+    /// Gives the job back without counting an attempt. A cancelled job ends as cancelled.
     pub fn give_back(self) {
         self.record(RunResult::GivenBack);
     }
 
-    /// Nothing if the worker has taken it back meanwhile: it ran for too long, or the worker ended.
+    /// Has no effect if the worker has taken the job back: it ran for too long, or the worker
+    /// ended.
     fn record(self, result: RunResult) {
         let Some(ticket) = self.0.take() else {
             return;
@@ -186,7 +188,7 @@ impl Drop for ClaimedJob {
     }
 }
 
-/// A job in the hands of the program. The one that takes its ticket speaks for it.
+/// A job that the program holds. The holder of its ticket reports its outcome.
 struct Held {
     job: Arc<Job>,
     delivery_id: Uuid,
@@ -217,7 +219,7 @@ impl Held {
     }
 }
 
-/// Where claims wait for the program; the consumer of [`Claims`].
+/// The queue of claims that wait for the program; the consumer of [`Claims`].
 pub(crate) struct Inbox {
     config: QueueConfig,
     waiting: Mutex<Vec<Delivery>>,
@@ -264,7 +266,7 @@ impl Inbox {
         Some(Claim(taken.into_iter().map(ClaimedJob).collect()))
     }
 
-    /// What the program has in its hands.
+    /// Returns the jobs that the program holds.
     fn held(&self) -> Vec<Arc<Held>> {
         let held = self.held.lock();
         held.iter().filter_map(Weak::upgrade).collect()
@@ -284,7 +286,7 @@ impl Inbox {
     }
 }
 
-/// The engine's end of an inbox. When it goes, there is nothing more to come.
+/// The engine's end of an inbox. Dropping it ends the claims.
 pub(crate) struct Intake(pub(crate) Arc<Inbox>);
 
 impl Drop for Intake {
@@ -330,7 +332,7 @@ impl Consumer for Intake {
         let now = Timestamp::now();
         self.0.release_matching(|one| {
             let waited = one.ticket.began.elapsed();
-            // One whose worker died keeps the whole process waiting.
+            // A job whose worker died keeps all claims of this process waiting.
             let is_urgent = one.job.crashes > 0 || one.job.expires_at <= now;
             waited > timeout || (waited > UNTAKEN && is_urgent)
         });

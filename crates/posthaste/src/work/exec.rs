@@ -1,4 +1,4 @@
-//! Handlers that are commands: one process, and the group that it leads, per job.
+//! Handlers that run a command for each job, in a separate process group.
 
 mod end;
 mod guard;
@@ -30,14 +30,14 @@ use crate::work::context::Context;
 use end::{End, Tail, decide};
 use guard::GUARD;
 
-/// Between the friendly signal and the one that cannot be refused.
+/// Time between SIGTERM and SIGKILL.
 const LAST_WORDS: Duration = Duration::from_secs(5);
-/// What was written before the end is read for this long: a process that left the group may hold
-/// the pipe open.
+/// How long the remaining output is read after the command ended: a process that left the group may
+/// keep the pipe open.
 const DRAIN: Duration = Duration::from_secs(1);
-/// A command that cannot be started is searched for again after this.
+/// Delay before a job is retried whose command cannot be started.
 const ABSENT: Duration = Duration::from_secs(60);
-/// Never handed down: they open the worker's database.
+/// Variables that are never passed on, because they give access to the worker's database.
 const WITHHELD: [&str; 8] = [
     "DATABASE_URL",
     "PGHOST",
@@ -51,16 +51,16 @@ const WITHHELD: [&str; 8] = [
 
 /// A handler that runs a command for each job.
 ///
-/// The command reads the job's arguments as JSON from its standard input, and finds
-/// `POSTHASTE_JOB_ID`, `POSTHASTE_JOB_NAME`, `POSTHASTE_QUEUE`, `POSTHASTE_ATTEMPT` (1 at the
-/// first), `POSTHASTE_TAG` and `POSTHASTE_DELIVERY_ID` in its environment; for a job with trace
-/// context ([`NewJob::trace`](crate::NewJob::trace)) also `TRACEPARENT` and `TRACESTATE`, which are
-/// never the worker's own. Exit code 0 is done, 65 discards the job, 75 and everything else is
-/// tried again. The end of what it wrote, to either stream, goes into the error.
+/// The command reads the job's arguments as JSON from its standard input. Its environment contains
+/// `POSTHASTE_JOB_ID`, `POSTHASTE_JOB_NAME`, `POSTHASTE_QUEUE`, `POSTHASTE_ATTEMPT` (1 for the
+/// first), `POSTHASTE_TAG` and `POSTHASTE_DELIVERY_ID`; for a job with trace context
+/// ([`NewJob::trace`](crate::NewJob::trace)) also `TRACEPARENT` and `TRACESTATE`, which are never
+/// inherited from the worker. Exit code 0 completes the job, 65 discards it, and 75 and all others
+/// retry it. The end of its output, from both streams, is added to the error.
 ///
-/// It leads a process group of its own. The group ends with the command, with its time, with the
-/// worker's patience at a stop (by SIGKILL then), and with the worker itself, also when that is
-/// killed. Who leaves the group (`setsid`) gets away.
+/// The command leads a separate process group. The group is ended when the command exits, at the
+/// time limit, at the end of the worker's grace period (by SIGKILL), and when the worker ends, even
+/// if that is killed. A process that leaves the group (`setsid`) is not ended.
 ///
 /// ```no_run
 /// # fn example(pool: deadpool_postgres::Pool) -> Result<(), posthaste::Error> {
@@ -82,8 +82,7 @@ struct Settings {
 }
 
 impl Exec {
-    /// Runs this program, which must be there now and be named with a path: nothing is searched
-    /// for.
+    /// Runs this program, which must exist now and be given with a path: `PATH` is not searched.
     pub fn new(program: impl Into<PathBuf>) -> Result<Self, Error> {
         let program = program.into();
         if !program.as_os_str().as_encoded_bytes().contains(&b'/') {
@@ -99,19 +98,19 @@ impl Exec {
         })))
     }
 
-    /// Arguments of the program, the same for each job.
+    /// Sets the arguments of the program, the same for each job.
     pub fn arguments(self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         self.with(|settings| settings.arguments = arguments.into_iter().map(Into::into).collect())
     }
 
-    /// How long a run may take; then it is asked to end (SIGTERM), and five seconds later made to.
-    /// Four minutes by default. Keep it below the queue's timeout by more than that:
-    /// the queue's ends it without asking.
+    /// Sets the time limit of a run, at which the group receives SIGTERM, followed by SIGKILL after
+    /// five seconds. The default is four minutes. Keep it more than five seconds below the queue's
+    /// timeout, which kills the group without SIGTERM.
     pub fn time_limit(self, limit: Duration) -> Self {
         self.with(|settings| settings.time_limit = limit)
     }
 
-    /// Variables of the environment that the command does not inherit, beside those of the worker's
+    /// Excludes variables from the environment of the command, in addition to those of the worker's
     /// database (`DATABASE_URL`, `PGPASSWORD` and the like).
     pub fn withhold(self, variables: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         self.with(|settings| {
@@ -125,7 +124,7 @@ impl Exec {
         self
     }
 
-    /// For [`WorkerBuilder::handler`](crate::WorkerBuilder::handler).
+    /// Returns the handler for [`WorkerBuilder::handler`](crate::WorkerBuilder::handler).
     pub fn handler<S: Send + Sync + 'static>(
         self,
     ) -> impl Fn(Context<S>, Arc<Job>) -> Pin<Box<dyn Future<Output = HandlerResult> + Send>>
@@ -166,7 +165,7 @@ impl Settings {
         Ok(decide(end, &tail)?)
     }
 
-    /// Starts the group; the command itself begins when its input does.
+    /// Starts the group; the command itself begins when it receives its first line of input.
     fn start(&self, context: &Context<impl Sync>, job: &Job) -> io::Result<Running> {
         let (output, writer) = io::pipe()?;
         let mut command = Command::new("/bin/sh");
@@ -192,7 +191,7 @@ impl Settings {
             let name = name.to_uppercase();
             match part {
                 Some(part) => command.env(name, part),
-                // The worker's own is not the job's.
+                // The worker's own trace context does not belong to the job.
                 None => command.env_remove(name),
             };
         }
@@ -219,7 +218,7 @@ impl Settings {
     }
 }
 
-/// A regular file that this process may execute.
+/// Checks that the program is a regular file that this process may execute.
 fn present(program: &Path) -> io::Result<()> {
     let absent = |reason: &dyn std::fmt::Display| {
         io::Error::other(format!(
@@ -237,8 +236,8 @@ fn present(program: &Path) -> io::Result<()> {
         .map_err(|_| absent(&"it is not executable"))
 }
 
-/// Says "go" and hands over the arguments. A command that does not care for them closes the pipe,
-/// as it may.
+/// Starts the command and writes the arguments. A command that does not read them may close the
+/// pipe.
 async fn feed(input: ChildStdin, arguments: &str) {
     let Ok(mut input) = pipe::Sender::from_owned_fd(OwnedFd::from(input)) else {
         return;
@@ -250,7 +249,7 @@ async fn feed(input: ChildStdin, arguments: &str) {
     }
 }
 
-/// Reads everything, so that the command never waits, and keeps the end.
+/// Reads all output, so that the command never blocks, and stores the end of it.
 async fn listen(output: PipeReader, tail: &mut Tail) {
     let Ok(mut output) = pipe::Receiver::from_owned_fd(OwnedFd::from(output)) else {
         return;
@@ -268,11 +267,11 @@ struct Running {
     ended: Ended,
 }
 
-/// The leader's end.
+/// Receives the exit status of the leader.
 type Ended = oneshot::Receiver<io::Result<ExitStatus>>;
 
-/// A process group that runs; dropped, it is killed. That is how a run ends whose time is over for
-/// the queue, or whose worker stops: the job is somebody else's from then on.
+/// A running process group, which is killed when it is dropped. This ends a run that exceeds the
+/// queue's timeout or whose worker stops: from then on another run may have the job.
 struct Group(Arc<Leader>);
 
 struct Leader {
@@ -281,17 +280,16 @@ struct Leader {
 }
 
 impl Group {
-    /// The thread comes first: where there can be none, nothing was started that nobody would wait
-    /// for.
+    /// Starts the thread first: if that fails, no process exists that would not be waited for.
     fn start(mut command: Command) -> io::Result<(Self, ChildStdin, Ended)> {
         let (hand, handed) = std::sync::mpsc::channel::<(Child, Arc<Leader>)>();
         let (sender, ended) = oneshot::channel();
-        // A thread, because somebody must reap the child even when the runtime has gone.
+        // A thread reaps the child even after the runtime has ended.
         std::thread::Builder::new()
             .name("posthaste-exec".into())
             .spawn(move || {
                 if let Ok((child, leader)) = handed.recv() {
-                    // The one that asked may have been dropped.
+                    // The receiver may have been dropped.
                     let _ = sender.send(leader.reap(child));
                 }
             })?;
@@ -302,7 +300,7 @@ impl Group {
             pid,
             reaped: Mutex::new(false),
         }));
-        // The thread waits for it.
+        // The thread is waiting for the child.
         let _ = hand.send((child, Arc::clone(&group.0)));
         GUARD.watch(pid.as_raw_pid())?;
         Ok((group, input.ok_or(io::ErrorKind::BrokenPipe)?, ended))
@@ -319,12 +317,13 @@ impl Leader {
     fn signal(&self, signal: Signal) {
         let reaped = self.reaped.lock();
         if !*reaped {
-            // There is nobody to be killed when all have ended by themselves.
+            // This fails if all processes of the group have ended.
             let _ = kill_process_group(self.pid, signal);
         }
     }
 
-    /// Waits for the leader, ends the processes that it left, and only then releases the number.
+    /// Waits for the leader, kills the remaining processes of the group, and only then releases the
+    /// process id.
     fn reap(&self, mut child: Child) -> io::Result<ExitStatus> {
         let seen = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while matches!(waitid(WaitId::Pid(self.pid), seen), Err(Errno::INTR)) {}

@@ -1,4 +1,4 @@
-//! Handlers over HTTP: one request per job.
+//! Handlers over HTTP: one request for each job.
 
 mod gate;
 
@@ -19,36 +19,36 @@ use crate::job::{Job, Outcome};
 use crate::work::context::Context;
 use gate::{Gate, Pass};
 
-/// A job that could not be posted comes back after this, after others.
+/// Delay before a job that could not be posted is retried.
 const SOON: Duration = Duration::from_secs(1);
-/// A job waits no longer than this for an endpoint that takes nothing: others of its queue need its
-/// place.
+/// The longest time that a job waits for an endpoint that accepts nothing, because it occupies a
+/// slot of its queue.
 const LONGEST_HOLD: Duration = Duration::from_secs(10);
 
 /// A handler that posts each job to an address.
 ///
-/// The body is the job's arguments as JSON. Headers name the job: `posthaste-job-id`,
-/// `posthaste-job-name`, `posthaste-queue`, `posthaste-attempt` (1 at the first), `posthaste-tag`
-/// (in names, queues and tags, bytes other than visible ASCII, and `%`, are percent-encoded).
-/// `webhook-id` and `idempotency-key` carry the delivery id, the same at each attempt; with a
-/// [`Secret`], `webhook-signature` proves where the request comes from, as Standard Webhooks
-/// describe it. A job with trace context ([`NewJob::trace`](crate::NewJob::trace)) has it in
+/// The body is the job's arguments as JSON. Headers describe the job: `posthaste-job-id`,
+/// `posthaste-job-name`, `posthaste-queue`, `posthaste-attempt` (1 for the first), `posthaste-tag`
+/// (in names, queues and tags, `%` and bytes other than visible ASCII are percent-encoded).
+/// `webhook-id` and `idempotency-key` contain the delivery id, which is the same at each attempt.
+/// With a [`Secret`], `webhook-signature` authenticates the request as specified by Standard
+/// Webhooks. The trace context of a job ([`NewJob::trace`](crate::NewJob::trace)) is sent in
 /// `traceparent` and `tracestate`.
 ///
 /// | answer | outcome |
 /// |---|---|
 /// | 2xx | done |
 /// | 408, 425, 429, 500, any 5xx with `Retry-After` | tried again, when `Retry-After` says (a second to a day), else by the back-off |
-/// | 3xx, 401 to 405, 407, 415, 421, 426, 501 to 505, 511 | the endpoint takes nothing |
+/// | 3xx, 401 to 405, 407, 415, 421, 426, 501 to 505, 511 | the endpoint accepts no jobs |
 /// | other 4xx | discarded |
-/// | no connection | the endpoint takes nothing |
-/// | none | tried again; no attempt is counted if this process may open no more files |
+/// | no connection | the endpoint accepts no jobs |
+/// | none | tried again; no attempt is counted if this process cannot open more files |
 ///
-/// While the endpoint takes nothing, its jobs wait and no attempt is counted; one job at a time
-/// shows whether it accepts jobs again. Where others are taken and one job has such an answer
-/// twice, it lies with the job, and an attempt is counted.
+/// While the endpoint accepts no jobs, its jobs wait and no attempt is counted; one job at a time
+/// tests whether it accepts jobs again. If it accepts other jobs and one job receives such an
+/// answer twice, that job is the cause, and an attempt is counted.
 ///
-/// Which TLS there is, and which proxy, is the client's affair.
+/// TLS and proxies are configured on the client.
 ///
 /// ```no_run
 /// # fn example(pool: deadpool_postgres::Pool) -> Result<(), posthaste::Error> {
@@ -71,12 +71,12 @@ pub struct Http {
 }
 
 impl Http {
-    /// Posts to this address with a client of this kind. Built with TLS but without a provider
+    /// Posts to this address with this client. If it was built with TLS but without a provider
     /// (`rustls-no-provider`), reqwest panics here unless the program has installed one.
     pub fn new(client: ClientBuilder, url: &str) -> Result<Self, Error> {
         let url = http::address(url)?;
         let client = http::client(client)?;
-        // Paths and queries may be secrets.
+        // The path and the query may contain secrets.
         let gate = Gate::to(url.origin().ascii_serialization());
         Ok(Self {
             client,
@@ -89,7 +89,7 @@ impl Http {
         })
     }
 
-    /// Signs each request with each of these: two, while one replaces the other.
+    /// Signs each request with each of these secrets: two, while one replaces the other.
     pub fn secrets(self, secrets: impl IntoIterator<Item = Secret>) -> Self {
         Self {
             secrets: secrets.into_iter().collect(),
@@ -97,13 +97,13 @@ impl Http {
         }
     }
 
-    /// How long connecting, asking and being answered may take together; a minute, unless set
-    /// otherwise. Keep it below the queue's timeout.
+    /// Sets the timeout for connecting, sending and receiving the answer together; the default is a
+    /// minute. Keep it below the queue's timeout.
     pub fn time_limit(self, time_limit: Duration) -> Self {
         Self { time_limit, ..self }
     }
 
-    /// For [`WorkerBuilder::handler`](crate::WorkerBuilder::handler).
+    /// Returns the handler for [`WorkerBuilder::handler`](crate::WorkerBuilder::handler).
     pub fn handler<S: Send + Sync + 'static>(
         self,
     ) -> impl Fn(Context<S>, Arc<Job>) -> Pin<Box<dyn Future<Output = HandlerResult> + Send>>
@@ -160,13 +160,13 @@ impl Http {
         }
     }
 
-    /// Lets the worker's heartbeat report whether the endpoint takes jobs.
+    /// Reports to the worker's heartbeat whether the endpoint accepts jobs.
     fn report<S>(&self, context: &Context<S>) {
         let key = Arc::as_ptr(&self.gate) as usize;
         context.failing_endpoints().note(key, self.gate.summary());
     }
 
-    /// What there was instead of an answer.
+    /// Returns the retry of a request that got no answer.
     fn not_answered(&self, error: &reqwest::Error, pass: Pass<'_>) -> RetryLater {
         let reason = http::describe(error);
         if http::lacks_files(error) {
@@ -180,12 +180,12 @@ impl Http {
             pass.failed(&reason);
             return RetryLater::without_attempt(SOON, reason);
         }
-        // It may have begun, and the job may be why it did not end.
+        // The request may have started, and the job may be the cause of the failure.
         RetryLater::by_backoff(reason)
     }
 }
 
-/// By an answer: what becomes of the job, and whether others are let through.
+/// Decides by an answer how the job ends, and whether the endpoint accepts jobs.
 fn settle(verdict: Verdict, asked: &Asked<'_>, pass: Pass<'_>) -> HandlerResult {
     let Verdict::Endpoint { reason, .. } = verdict else {
         asked.taken();
@@ -199,7 +199,7 @@ fn settle(verdict: Verdict, asked: &Asked<'_>, pass: Pass<'_>) -> HandlerResult 
     match asked.failed() {
         Blame::Job => Err(RetryLater::by_backoff(reason).into()),
         Blame::Endpoint { again } => {
-            // One answer among good ones may lie with the job.
+            // A single failure among successes may be caused by the job.
             if again || pass.is_trial() {
                 pass.failed(&reason);
             }
@@ -208,7 +208,7 @@ fn settle(verdict: Verdict, asked: &Asked<'_>, pass: Pass<'_>) -> HandlerResult 
     }
 }
 
-/// The address may hold a password.
+/// Omits the address, which may contain a password.
 impl fmt::Debug for Http {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Http")

@@ -1,5 +1,5 @@
 //! Runs handlers of one queue: a fixed number of slots, each with one job at a time, and a short
-//! line of jobs in front of them.
+//! line of waiting jobs.
 
 mod line;
 mod slot;
@@ -31,7 +31,7 @@ use crate::retry::{Backoff, RunResult};
 use line::LINE;
 use slot::{Run, Slot, overstayed};
 
-/// The consumer kind *work*: async handlers.
+/// The consumer of queues with handlers.
 pub(crate) struct Runner {
     config: QueueConfig,
     handlers: Arc<Handlers>,
@@ -42,10 +42,9 @@ pub(crate) struct Runner {
     arrived: Notify,
     running: Mutex<Vec<Arc<Slot>>>,
     busy: AtomicUsize,
-    /// Runs of those handlers of which not as many may run as of the queue; nothing where there is
-    /// none.
+    /// Running jobs of handlers with a concurrency limit; `None` if there is no such handler.
     limited: Option<Mutex<HashMap<HandlerId, usize>>>,
-    /// Moving average of a run, in nanoseconds.
+    /// The moving average of the duration of a run, in nanoseconds.
     run_time: AtomicU64,
     closing: AtomicBool,
     stopping: CancellationToken,
@@ -97,7 +96,7 @@ impl Runner {
         }
     }
 
-    /// Runs one job to its end and reports it, unless the watch was faster.
+    /// Runs one job to its end and reports it, unless the watch has taken it.
     async fn run(&self, slot: &Slot, delivery: Delivery, which: Option<HandlerId>) {
         let started = Instant::now();
         let Delivery { job, mut ticket } = delivery;
@@ -152,8 +151,8 @@ impl Runner {
         }
     }
 
-    /// The one that took a run out of its slot ends it. The place is free before the result goes
-    /// out: the result is what makes the engine ask for room.
+    /// Ends a run that the caller took out of its slot. The slot is counted as free before the
+    /// result is sent, because the result makes the engine read the capacity.
     fn end(&self, mut run: Run, result: RunResult) {
         self.busy.fetch_sub(1, Ordering::SeqCst);
         self.make_room(run.which);
@@ -165,7 +164,7 @@ impl Runner {
         run.ticket.record(result);
     }
 
-    /// The job that was next is not run.
+    /// Releases the claim of a job that is not run after all.
     fn skip_next(&self, which: Option<HandlerId>) {
         self.make_room(which);
         if let Some(probe) = &self.probe {
@@ -173,7 +172,7 @@ impl Runner {
         }
     }
 
-    /// A run of this handler has ended: another one that waits for that may begin.
+    /// Records the end of a run of this handler, so that another job that waits for it may begin.
     fn make_room(&self, which: Option<HandlerId>) {
         let Some(limited) = &self.limited else {
             return;
@@ -196,8 +195,7 @@ impl Runner {
         let Some(which) = which else {
             return RunResult::Unknown;
         };
-        // Building the future runs the handler's own code too: it belongs inside what catches
-        // panics.
+        // Building the future runs code of the handler too, so it is done inside `catch_unwind`.
         let run = AssertUnwindSafe(self.handlers.run(which, context, job)).catch_unwind();
         match tokio::time::timeout(timeout, run).await {
             Ok(Ok(Ok(outcome))) => RunResult::Returned(outcome),
@@ -212,7 +210,7 @@ static UNKNOWN: LogLimit = LogLimit::new(1);
 static UNTRIED: LogLimit = LogLimit::new(1);
 static BLOCKED: LogLimit = LogLimit::new(FEW);
 
-/// A line for each name and minute about jobs that no handler could try.
+/// Logs jobs that no handler could try: a line for each name and minute.
 fn log_unhandled(job: &Job, result: &RunResult) {
     match result {
         RunResult::Unknown => {
@@ -246,7 +244,7 @@ fn log_unhandled(job: &Job, result: &RunResult) {
     }
 }
 
-/// A slot's life: jobs one after the other, until the runner is gone or the slot was given up.
+/// Serves a slot: runs jobs one by one until the runner is dropped or the slot is abandoned.
 async fn serve(runner: Weak<Runner>, slot: Arc<Slot>) {
     while let Some(runner) = runner.upgrade() {
         let Some((delivery, which)) = runner.next_or_wait().await else {
@@ -258,7 +256,7 @@ async fn serve(runner: Weak<Runner>, slot: Arc<Slot>) {
         };
         runner.busy.fetch_add(1, Ordering::SeqCst);
         let run = AssertUnwindSafe(runner.run(&slot, delivery, which)).catch_unwind();
-        // What an error, a future or a panic holds may panic when it is printed or dropped.
+        // A value in an error, a future or a panic may panic when it is printed or dropped.
         if let Err(panic) = run.await {
             if let Some(run) = slot.take() {
                 runner.end(run, RunResult::Panicked(panic_text(&*panic)));
@@ -273,7 +271,7 @@ async fn serve(runner: Weak<Runner>, slot: Arc<Slot>) {
 
 impl Consumer for Arc<Runner> {
     fn limit(&self) -> Option<Duration> {
-        // Those that wait for each other run for as long as all of them together.
+        // Jobs that wait for each other may take as long as all of them together.
         if self.limited.is_some() {
             return None;
         }
@@ -296,7 +294,7 @@ impl Consumer for Arc<Runner> {
             .probe
             .as_ref()
             .map_or(free, |probe| free.min(probe.left()));
-        // A line that is still long is not topped up job by job, unless those in it wait for each
+        // A line that is still long is not refilled job by job, unless its jobs wait for each
         // other.
         if waiting == 0 || free >= target / 2 || self.limited.is_some() {
             free
@@ -328,7 +326,7 @@ impl Consumer for Arc<Runner> {
 
     fn abort(&self) {
         self.aborted.cancel();
-        // A handler that blocks its thread cannot be ended, but its job can be taken from it.
+        // A blocking handler cannot be stopped, but its job can be taken from it.
         let slots = self.running.lock().clone();
         slots
             .iter()

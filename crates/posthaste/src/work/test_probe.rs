@@ -1,4 +1,4 @@
-//! What tests want to know of a worker, and to ask of it.
+//! Observes and limits the runs of a worker for tests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,18 +9,18 @@ use crate::consumer::Outcome;
 use crate::job::Job;
 use crate::retry::RunResult;
 
-/// A run that has ended, as a test sees it.
+/// A finished run, as a test observes it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FinishedRun {
     /// The job.
     pub job: Arc<Job>,
-    /// What its handler returned, as it is stored with the job: an error with its causes. A panic
+    /// The result as it is stored with the job: an outcome, or an error with its causes. A panic
     /// and a timeout are errors too.
     pub result: Result<Outcome, String>,
 }
 
-/// Watches the runs of a worker, and may end its claims after a number of jobs.
+/// Observes the runs of a worker, and may end its claims after a number of jobs.
 #[derive(Clone)]
 pub(crate) struct TestProbe {
     ran: UnboundedSender<FinishedRun>,
@@ -28,26 +28,26 @@ pub(crate) struct TestProbe {
 }
 
 impl TestProbe {
-    /// At most this many jobs.
+    /// Allows at most this many jobs.
     pub(crate) fn new(jobs: usize) -> (Self, UnboundedReceiver<FinishedRun>) {
         let (ran, runs) = unbounded_channel();
         let left = Arc::new(AtomicUsize::new(jobs));
         (Self { ran, left }, runs)
     }
 
-    /// How many more jobs it takes.
+    /// The number of jobs that may still be taken.
     pub(crate) fn left(&self) -> usize {
         self.left.load(Ordering::SeqCst)
     }
 
-    /// Whether one more may be taken, which then is.
+    /// Takes one of the remaining jobs; returns whether there was one.
     pub(crate) fn takes(&self) -> bool {
         let one_less = |left: usize| left.checked_sub(1);
         let order = Ordering::SeqCst;
         self.left.fetch_update(order, order, one_less).is_ok()
     }
 
-    /// As many of those that were taken never ran.
+    /// Returns this many jobs that were taken and did not run.
     pub(crate) fn give_back(&self, jobs: usize) {
         let more = |left: usize| Some(left.saturating_add(jobs));
         let order = Ordering::SeqCst;
@@ -67,7 +67,7 @@ impl TestProbe {
             RunResult::Unknown => Err("no handler knows the name".into()),
             RunResult::GivenBack => Err("given back".into()),
         };
-        // The receiver may be gone.
+        // The receiver may have been dropped.
         let _ = self.ran.send(FinishedRun {
             job: Arc::clone(job),
             result,

@@ -1,4 +1,4 @@
-//! How a command ended, and what that means for its job. No IO and no clock.
+//! Decides what the end of a command means for its job. Pure.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
@@ -7,13 +7,13 @@ use std::time::Duration;
 use crate::consumer::Outcome;
 use crate::handler::RetryLater;
 
-/// `EX_DATAERR` of sysexits.h: these arguments will never do.
+/// `EX_DATAERR` of sysexits.h: the arguments are permanently invalid.
 const DISCARD: i32 = 65;
 /// `EX_TEMPFAIL` of sysexits.h.
 const RETRY: i32 = 75;
-/// This much of the output is held in memory, and read for the error.
+/// Bytes of output that are held in memory.
 const KEPT: usize = 8 << 10;
-/// So much of it goes into the error: what the store keeps is 2,000 characters.
+/// Characters of output that are added to an error; the store keeps 2,000 characters.
 const QUOTED: usize = 1_700;
 
 /// How a command ended.
@@ -33,7 +33,7 @@ impl End {
     }
 }
 
-/// What an end means.
+/// Decides the outcome of a command.
 pub(super) fn decide(end: End, output: &Tail) -> Result<Outcome, RetryLater> {
     let how = match end {
         End::Exited(0) => return Ok(Outcome::Done),
@@ -52,7 +52,7 @@ pub(super) fn decide(end: End, output: &Tail) -> Result<Outcome, RetryLater> {
     Err(RetryLater::by_backoff(output.after(&how)))
 }
 
-/// The end of what a command has written.
+/// The end of a command's output.
 #[derive(Default)]
 pub(super) struct Tail(Vec<u8>);
 

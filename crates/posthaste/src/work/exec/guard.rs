@@ -1,9 +1,9 @@
-//! One small process beside the worker that ends the worker's commands when the worker is gone, be
-//! it by SIGKILL.
+//! A small process beside the worker that ends the worker's commands when the worker has ended,
+//! even by SIGKILL.
 //!
-//! The kernel's own word for it, the parent-death signal, does not do: it is asked for in the child
-//! between fork and exec, which is unsafe code; it comes when the *thread* that started the child
-//! ends; it passes over grandchildren; and only Linux knows it.
+//! The parent-death signal of the kernel is not sufficient. It is requested in the child between
+//! fork and exec, which is unsafe code; it is sent when the *thread* that started the child ends;
+//! it does not reach grandchildren; and only Linux has it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -27,8 +27,7 @@ struct State {
 }
 
 impl Guard {
-    /// From now on this process group ends with the worker. Fails when there is nobody who could
-    /// see to it.
+    /// Makes this process group end with the worker. Fails if no guard can be started.
     pub(super) fn watch(&self, group: i32) -> io::Result<()> {
         let mut state = self.0.lock();
         state.groups.insert(group);
@@ -41,12 +40,12 @@ impl Guard {
         sent
     }
 
-    /// The group has ended. To be called before its leader is reaped: after that its number may be
-    /// somebody else's.
+    /// Records that the group has ended. Must be called before its leader is reaped: after that its
+    /// number may be used again.
     pub(super) fn forget(&self, group: i32) {
         let mut state = self.0.lock();
         state.groups.remove(&group);
-        // A guard that is gone ends nobody; the next command gets another.
+        // A guard that has ended kills no group; the next command starts another guard.
         let _ = state.send(&format!("- {group}\n"));
     }
 }
@@ -58,10 +57,10 @@ impl State {
         input.write_all(line.as_bytes())
     }
 
-    /// The first guard, or the next after one that somebody ended.
+    /// Starts the first guard, or another after one that was killed.
     fn begin(&mut self) -> io::Result<()> {
         if let Some(mut gone) = self.process.take() {
-            // Still alive it would end at the end of its input, and take all commands along.
+            // If it is still alive, it would end when its input ends, and kill all commands.
             gone.kill()?;
             gone.wait()?;
         }
@@ -69,7 +68,8 @@ impl State {
             .args(["-c", include_str!("guard.sh"), "posthaste-guard"])
             .env_clear()
             .current_dir("/")
-            // What a terminal or a service manager sends to the worker's group does not reach it.
+            // Signals of a terminal or a service manager to the worker's group do not reach the
+            // guard.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())

@@ -1,4 +1,4 @@
-//! Holds jobs back from an endpoint that takes nothing.
+//! Holds jobs back while an endpoint accepts nothing.
 
 use std::time::{Duration, Instant};
 
@@ -8,12 +8,12 @@ use tokio::time::sleep_until;
 
 use crate::consumer::Breaker;
 
-/// An endpoint that comes and goes is logged no more often than this.
+/// The shortest time between two log lines about an endpoint that fails repeatedly.
 const SAID_EVERY: Duration = Duration::from_secs(60);
 
-/// Lets all jobs through while the endpoint takes some, else one at a time.
+/// Admits all jobs while the endpoint accepts some, otherwise one at a time.
 pub(super) struct Gate {
-    /// Where the endpoint is, without secrets.
+    /// The origin of the endpoint, without secrets.
     endpoint: String,
     state: Mutex<State>,
     changed: Notify,
@@ -22,9 +22,9 @@ pub(super) struct Gate {
 #[derive(Default)]
 struct State {
     breaker: Breaker,
-    /// Why the endpoint accepts nothing; none while it accepts jobs.
+    /// Why the endpoint accepts no jobs; `None` while it accepts jobs.
     reason: Option<String>,
-    /// When that was logged; none since it was logged that it accepts jobs again.
+    /// When the failure was logged; `None` once the recovery was logged.
     logged: Option<Instant>,
     last_logged: Option<Instant>,
 }
@@ -39,7 +39,7 @@ impl Gate {
         }
     }
 
-    /// Waits until a job may be posted, for no longer than this.
+    /// Waits until a job may be posted; returns `None` after this timeout.
     pub(super) async fn pass(&self, longest: Duration) -> Option<Pass<'_>> {
         let end = Instant::now() + longest;
         loop {
@@ -60,19 +60,19 @@ impl Gate {
         }
     }
 
-    /// Why jobs are held back; nothing while they are let through.
+    /// Returns why jobs are held back, `None` while they are admitted.
     pub(super) fn reason(&self) -> Option<String> {
         self.state().reason.clone()
     }
 
-    /// As [`reason`](Self::reason), with where the endpoint is.
+    /// As [`reason`](Self::reason), preceded by the origin of the endpoint.
     pub(super) fn summary(&self) -> Option<String> {
         let endpoint = &self.endpoint;
         let reason = self.state().reason.clone();
         reason.map(|reason| format!("{endpoint}: {reason}"))
     }
 
-    /// Else when to ask again without a notification.
+    /// Admits a job, or returns when to ask again if no notification comes first.
     fn admit(&self, now: Instant) -> Result<Pass<'_>, Option<Instant>> {
         let mut state = self.state();
         let breaker = &mut state.breaker;
@@ -93,19 +93,19 @@ impl Gate {
     }
 }
 
-/// The right to post one job.
+/// The permission to post one job.
 pub(super) struct Pass<'a> {
     gate: &'a Gate,
     is_trial: bool,
 }
 
 impl Pass<'_> {
-    /// It is the one job that shows whether the endpoint accepts jobs again.
+    /// Whether this is the job that tests whether the endpoint accepts jobs again.
     pub(super) fn is_trial(&self) -> bool {
         self.is_trial
     }
 
-    /// The endpoint takes jobs.
+    /// Records that the endpoint accepts jobs.
     pub(super) fn succeeded(self) {
         let mut state = self.gate.state();
         if !state.breaker.succeeded() {
@@ -119,7 +119,7 @@ impl Pass<'_> {
         self.gate.changed.notify_waiters();
     }
 
-    /// The endpoint takes nothing.
+    /// Records that the endpoint accepts no jobs.
     pub(super) fn failed(self, reason: &str) {
         let now = Instant::now();
         let mut state = self.gate.state();
@@ -141,7 +141,7 @@ impl Pass<'_> {
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
-        // If its outcome was reported already, this changes nothing.
+        // This changes nothing if the outcome was reported.
         if self.is_trial {
             self.gate.state().breaker.release();
             self.gate.changed.notify_waiters();

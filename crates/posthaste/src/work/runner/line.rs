@@ -1,4 +1,4 @@
-//! The line of jobs in front of the slots: how long it may be, who is next, and when it goes back.
+//! The line of jobs that wait for a slot: its length, its order, and when jobs are given back.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -11,12 +11,12 @@ use super::Runner;
 use crate::consumer::Delivery;
 use crate::work::handlers::HandlerId;
 
-/// Jobs stand in line for about this long, as far as the last runs tell: a slow sibling holds up no
-/// more than that.
+/// The approximate time that jobs wait in line, estimated from the last runs: a slow job delays
+/// others by no more than that.
 pub(super) const LINE: Duration = Duration::from_millis(20);
-/// The longest line: two of the largest claims, so that one is fetched while the other runs.
+/// The longest line: two claims of the largest size, so that one is fetched while the other runs.
 const LONGEST_LINE: usize = 10_000;
-/// What has stood in line for longer waits for runs that have become slow: it is given back.
+/// A job that waited for longer is given back, because runs have become slow.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 impl Runner {
@@ -24,8 +24,8 @@ impl Runner {
         self.line.lock()
     }
 
-    /// How long a line the last runs justify; none where it would be no longer than one job per
-    /// slot, and none that jobs which wait for each other would fill.
+    /// The length of the line for the duration of the last runs; 0 if that is at most one job per
+    /// slot, or if a handler has a concurrency limit, whose waiting jobs could fill the line.
     pub(super) fn ahead(&self) -> usize {
         if self.limited.is_some() {
             return 0;
@@ -40,7 +40,7 @@ impl Runner {
         }
     }
 
-    /// The next job in line whose handler may run once more, with that handler.
+    /// Takes the next job whose handler has room, with that handler.
     fn next(&self) -> Option<(Delivery, Option<HandlerId>)> {
         let mut line = self.line();
         let Some(limited) = &self.limited else {
@@ -64,7 +64,7 @@ impl Runner {
         None
     }
 
-    /// Waits until there is one; nothing when the runner ends.
+    /// Waits for the next job; returns `None` when the runner ends.
     pub(super) async fn next_or_wait(&self) -> Option<(Delivery, Option<HandlerId>)> {
         loop {
             if let Some(next) = self.next() {
@@ -80,9 +80,9 @@ impl Runner {
         }
     }
 
-    /// Gives back what stands in line for too long: another worker may be idle. Where jobs wait for
-    /// each other, or for a place that is free and has no thread, the next claim would bring as
-    /// many again, and only those go whose time is over.
+    /// Gives back jobs that waited in line for too long: another worker may be idle. If jobs wait
+    /// for each other, or for a free slot that has no thread, the next claim would bring as many
+    /// again, so only expired jobs are given back.
     pub(super) fn shorten_line(&self) {
         let mut line = self.line();
         let waits_long = |one: &Delivery| one.ticket.began.elapsed() > LONGEST_WAIT;
@@ -97,7 +97,7 @@ impl Runner {
         *line = waiting;
         drop(line);
         if all_go {
-            // No line is built before runs are known to be fast again.
+            // No line is built until runs are known to be fast again.
             let slow = u64::try_from(LONGEST_WAIT.as_nanos()).unwrap_or(u64::MAX);
             self.run_time.fetch_max(slow, Ordering::Relaxed);
         }

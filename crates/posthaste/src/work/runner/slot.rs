@@ -1,4 +1,4 @@
-//! One place where a job runs, and its current run.
+//! A slot, which runs one job at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -10,22 +10,22 @@ use tokio_util::sync::CancellationToken;
 use crate::consumer::Ticket;
 use crate::work::handlers::HandlerId;
 
-/// A handler that ignores its timeout for this long blocks its thread: its job is taken from it and
-/// another slot takes over.
+/// A handler that exceeds its timeout by this much blocks its thread: its job is taken from it and
+/// another slot replaces this one.
 const TIMEOUT_GRACE: Duration = Duration::from_millis(500);
 
-/// What a handler whose job was cancelled gets to clean up.
+/// Time that a handler whose job was cancelled has to clean up.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
 /// The current run.
 pub(super) struct Run {
     pub(super) ticket: Ticket,
-    /// Nothing if no handler knows the job's name.
+    /// `None` if no handler knows the job's name.
     pub(super) which: Option<HandlerId>,
     pub(super) started: Instant,
     pub(super) timeout: Duration,
     pub(super) cancelled: CancellationToken,
-    /// Its handler has called complete_in.
+    /// Whether its handler has called `complete_in`.
     pub(super) completed: Arc<AtomicBool>,
 }
 
@@ -35,12 +35,11 @@ impl Run {
     }
 }
 
-/// One place where a job runs. The one that takes the run out speaks for the job; the other finds
-/// nothing.
+/// A slot. The caller that takes the run out of it reports the outcome; others find nothing.
 #[derive(Default)]
 pub(super) struct Slot {
     pub(super) current: Mutex<Option<Run>>,
-    /// Its handler blocks the thread; another slot has taken its place.
+    /// Whether its handler blocks the thread and another slot has replaced it.
     pub(super) abandoned: AtomicBool,
 }
 
@@ -54,7 +53,7 @@ impl Slot {
     }
 }
 
-/// A run was cancelled and has had its time to clean up.
+/// Completes when a run was cancelled and its time to clean up has passed.
 pub(super) async fn overstayed(cancelled: &CancellationToken) {
     cancelled.cancelled().await;
     tokio::time::sleep(CANCEL_GRACE).await;
