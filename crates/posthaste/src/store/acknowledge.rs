@@ -1,4 +1,4 @@
-//! Claimed jobs are closed: whole batches by one row, or each job with its own outcome.
+//! Closes claimed jobs: whole batches by one row, or each job with its own outcome.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::job::JobId;
 use crate::retry::Disposition;
 
-/// Closes whole batches as done; returns the positions of those that are to be settled job by job.
+/// Closes whole batches as done; returns the positions of those that must be settled job by job.
 pub(crate) async fn close_batches(
     link: &ReconnectingClient,
     batches: &[(Fence, i32)],
@@ -34,8 +34,8 @@ pub(crate) async fn close_batches(
         .collect())
 }
 
-/// Reschedules all jobs of a batch, with no attempt counted; false when they are to be settled job
-/// by job.
+/// Reschedules all jobs of a batch without counting an attempt; returns false if they must be
+/// settled job by job.
 pub(crate) async fn reschedule(
     link: &ReconnectingClient,
     fence: Fence,
@@ -53,7 +53,8 @@ pub(crate) async fn reschedule(
     .await
 }
 
-/// Closes jobs of one batch, each with its own outcome; returns the ids that were still ours.
+/// Closes jobs of one batch, each with its own outcome; returns the ids that this worker still
+/// held.
 pub(crate) async fn settle(
     link: &ReconnectingClient,
     fence: Fence,
@@ -94,10 +95,10 @@ pub(crate) async fn settle(
     first(&rows, "cannot acknowledge")
 }
 
-/// For a handler that finishes its job in its own transaction.
+/// Completes a job in its handler's own transaction.
 pub(crate) const COMPLETE: &str = include_str!("complete.sql");
 
-/// A disposition, spread over the columns of `posthaste.settle`.
+/// The columns of a disposition for `posthaste.settle`.
 #[derive(Default)]
 struct Columns<'a> {
     attempt: Option<i32>,

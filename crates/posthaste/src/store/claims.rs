@@ -14,24 +14,24 @@ use crate::error::Error;
 use crate::job::{Job, JobId};
 use crate::json_text::JsonText;
 
-/// A job as it was claimed, with its fence.
+/// A claimed job and its fence.
 pub(crate) type Claimed = (Fence, Arc<Job>);
 
-/// What a claim handed out: jobs, and those whose rows this version cannot read, with the reason.
+/// The result of a claim: its jobs, and those whose rows this version cannot read, with the reason.
 pub(crate) struct Claim {
     pub(crate) jobs: Vec<Claimed>,
     pub(crate) unreadable: Vec<(Fence, JobId, String)>,
-    /// Another is to follow after this: at once when it met this many expired jobs that it left
-    /// before it came to the end, later when the queue's rate stopped it.
+    /// The next claim follows after this delay: at once if this claim met the limit of expired jobs
+    /// before it reached the end, later if the queue's rate stopped it.
     pub(crate) again: Option<Duration>,
 }
 
-/// Bytes of rows that a claim may answer with. Its lanes are locked until all of the answer is
-/// sent, so it has to fit into what the server may send to a client that reads nothing. Over a link
-/// that acknowledges nothing that was at least 40 kB (decision 36).
+/// The most bytes of rows in the answer of a claim. Its lanes are locked until the answer is sent,
+/// so the answer has to fit into the send buffers for a client that reads nothing. Over a
+/// connection without acknowledgements these were at least 40 kB (decision 36).
 const ANSWER: i32 = 20 * 1024;
 
-/// Batches of a claim whose jobs are still to be read by [`claimed_jobs`].
+/// The batches of a claim whose jobs [`claimed_jobs`] has to read.
 #[derive(Default)]
 pub(crate) struct Unread {
     slots: Vec<i16>,
@@ -39,7 +39,7 @@ pub(crate) struct Unread {
 }
 
 impl Unread {
-    /// Those that the answer of a claim names.
+    /// Returns the batches that the answer of a claim names.
     pub(crate) fn of(rows: &[Row]) -> Result<Self, Error> {
         let mut unread = Self::default();
         let read = rows.iter().try_for_each(|row| {
@@ -59,21 +59,21 @@ impl Unread {
     }
 }
 
-/// What a claim asks for.
+/// The parameters of a claim.
 pub(crate) struct Request<'a> {
     pub(crate) queue: &'a str,
     pub(crate) priorities: &'a [i32],
     pub(crate) worker: i64,
     pub(crate) token: Uuid,
     pub(crate) limit: i32,
-    /// About so many of arguments.
+    /// The approximate limit of arguments, in bytes.
     pub(crate) bytes: i64,
-    /// The jobs that its answer has no room for are to be read in the same round trip.
+    /// Whether jobs that do not fit into the answer are read in the same round trip.
     pub(crate) reads_on: bool,
 }
 
-/// Claims: rows for [`read_claim`] and [`Unread::of`]; and the jobs that were read after it, none
-/// where they are still to be read by [`claimed_jobs`].
+/// Claims jobs. Returns rows for [`read_claim`] and [`Unread::of`], and the jobs that were read
+/// after the claim; the latter are empty if [`claimed_jobs`] still has to read them.
 pub(crate) async fn claim(
     link: &ReconnectingClient,
     request: &Request<'_>,
@@ -103,11 +103,11 @@ pub(crate) async fn claim(
         parameters: &[&worker, &token],
     };
     let (rows, read) = link.call_and_fetch(what, claim, read).await?;
-    // What could not be read is read again, alone.
+    // Jobs that could not be read are read again by a separate statement.
     Ok((rows, read.unwrap_or_default()))
 }
 
-/// What a claim took whose answer was lost.
+/// Returns the batches of a claim whose answer was lost.
 pub(crate) async fn claim_batches(
     link: &ReconnectingClient,
     queue: &str,
@@ -133,8 +133,8 @@ pub(crate) async fn claim_batches(
     Ok(unread)
 }
 
-/// The jobs of a claim that has committed, or those of them that are named: rows for
-/// [`read_claim`]. Nothing is locked while they are sent.
+/// Reads the jobs of a committed claim, or those of them in `ids`. Returns rows for [`read_claim`].
+/// No lock is held while they are sent.
 pub(crate) async fn claimed_jobs(
     link: &ReconnectingClient,
     worker: i64,
@@ -150,7 +150,7 @@ pub(crate) async fn claimed_jobs(
     .await
 }
 
-/// Which jobs a claim that has committed took, without reading them.
+/// Returns the jobs of a committed claim without reading them.
 pub(crate) async fn claimed_ids(
     link: &ReconnectingClient,
     worker: i64,
@@ -169,8 +169,8 @@ pub(crate) async fn claimed_ids(
     ids.map_err(Error::postgres(what))
 }
 
-/// What a claim with this token handed out. An error means that it stands although nobody can work
-/// it.
+/// Reads the jobs of the claim with this token. If it fails, the claim is in effect although its
+/// jobs cannot be run.
 pub(crate) fn read_claim(rows: &[Row], queue: &Arc<str>, token: Uuid) -> Result<Claim, Error> {
     let mut claim = Claim {
         jobs: Vec::with_capacity(rows.len()),
@@ -182,14 +182,14 @@ pub(crate) fn read_claim(rows: &[Row], queue: &Arc<str>, token: Uuid) -> Result<
 }
 
 impl Claim {
-    /// The jobs, readable or not.
+    /// Returns the ids of all jobs, readable or not.
     pub(crate) fn ids(&self) -> impl Iterator<Item = JobId> {
         let readable = self.jobs.iter().map(|(_, job)| job.id);
         readable.chain(self.unreadable.iter().map(|(_, id, _)| *id))
     }
 
-    /// Adds what else it handed out. A job that a leader moved to posthaste.in_flight after the
-    /// first answer is read there again: it is handed out once.
+    /// Adds more jobs of the claim. A job that a leader moved to posthaste.in_flight after the
+    /// first answer is read again there; it is added once.
     pub(crate) fn extend(
         &mut self,
         rows: &[Row],
@@ -201,7 +201,7 @@ impl Claim {
         for row in rows {
             let Some(id) = id_if_any(row) else {
                 let slot: Option<i16> = row.try_get(0).map_err(Error::postgres(what))?;
-                // One with a slot stands for a batch.
+                // A row with a slot stands for a batch.
                 if slot.is_none() {
                     let wait: i64 = row.try_get(1).map_err(Error::postgres(what))?;
                     self.again = Some(Duration::from_millis(wait.unsigned_abs()));
@@ -223,12 +223,12 @@ impl Claim {
     }
 }
 
-/// How many jobs the answer of a claim holds.
+/// Returns the number of jobs in the answer of a claim.
 pub(crate) fn jobs_in(rows: &[Row]) -> usize {
     rows.iter().filter(|row| id_if_any(row).is_some()).count()
 }
 
-/// None: the row stands for no job.
+/// Returns the id of the job, `None` for a row without one.
 fn id_if_any(row: &Row) -> Option<i64> {
     row.try_get(2).unwrap_or_default()
 }
@@ -244,7 +244,7 @@ fn identity(row: &Row, token: Uuid) -> Result<(Fence, JobId), tokio_postgres::Er
     ))
 }
 
-/// Takes one job whose worker died; how many it took, for [`claimed_jobs`].
+/// Claims one job whose worker died; returns how many it claimed, for [`claimed_jobs`].
 pub(crate) async fn claim_quarantined(
     link: &ReconnectingClient,
     queue: &str,
@@ -260,8 +260,8 @@ pub(crate) async fn claim_quarantined(
     .await
 }
 
-/// Takes up to this many jobs whose worker died once, and for which a counted attempt ends
-/// nothing; how many it took, for [`claimed_jobs`].
+/// Claims at most this many jobs whose worker died once, and which do not end by one more counted
+/// attempt; returns how many it claimed, for [`claimed_jobs`].
 pub(crate) async fn claim_quarantined_batch(
     link: &ReconnectingClient,
     queue: &str,
@@ -279,7 +279,7 @@ pub(crate) async fn claim_quarantined_batch(
     .await
 }
 
-/// Ends the next job of a queue if it cannot be read.
+/// Dead-letters the next job of a queue if it cannot be read.
 pub(crate) async fn dead_letter_next(
     link: &ReconnectingClient,
     queue: &str,

@@ -1,5 +1,5 @@
-//! Statements of [`crate::Client`], in the caller's own transaction. Whatever the driver is, an
-//! answer is a JSON text a row.
+//! Statements of [`crate::Client`], in the caller's transaction. With every driver, each row of an
+//! answer is a JSON text.
 
 mod answer;
 mod filter;
@@ -48,7 +48,7 @@ pub(crate) async fn dead<E: Executor>(
     Ok(found.into_iter().map(|one| one.0).collect())
 }
 
-/// The arguments of each, as they are stored.
+/// Returns the stored arguments of each job.
 pub(crate) async fn enqueued<E: Executor>(
     executor: &mut E,
     name: &str,
@@ -118,7 +118,7 @@ pub(crate) async fn limit<E: Executor>(
     queue: &str,
     rate: Option<&Rate>,
 ) -> Result<(), Error> {
-    // The function wants a time also where there is no rate.
+    // The function requires a time even without a rate.
     let per = interval(rate.map_or(Duration::from_secs(1), |rate| rate.per));
     let integer = |jobs: u32| i32::try_from(jobs).unwrap_or(i32::MAX);
     let values = [
@@ -178,7 +178,7 @@ pub(crate) async fn uncounted<E: Executor>(executor: &mut E, most: u32) -> Resul
     one(executor, what, sql, &[Value::Integer(Some(most))]).await
 }
 
-/// What must hold of a job, in the order in which all these statements take it.
+/// Returns the conditions of a filter, in the order of the parameters of all these statements.
 fn conditions(filter: &Filter) -> [Value<'_>; 6] {
     let ids = filter.ids.as_ref();
     [
@@ -191,7 +191,7 @@ fn conditions(filter: &Filter) -> [Value<'_>; 6] {
     ]
 }
 
-/// Parameters of a statement that lists.
+/// Returns the parameters of a statement that lists jobs.
 fn page(filter: &Filter) -> Vec<Value<'_>> {
     let order = if filter.oldest_first { 1 } else { -1 };
     let limit = i64::from(filter.limit_or(Filter::LISTED));
@@ -200,7 +200,7 @@ fn page(filter: &Filter) -> Vec<Value<'_>> {
     values
 }
 
-/// Parameters of a statement that acts.
+/// Returns the parameters of a statement that changes jobs.
 fn chosen(filter: &Filter) -> Vec<Value<'_>> {
     let limit = filter.limit_or(Filter::CHOSEN);
     let mut values = Vec::from(conditions(filter));
@@ -210,7 +210,7 @@ fn chosen(filter: &Filter) -> Vec<Value<'_>> {
     values
 }
 
-/// As Postgres reads it in every `intervalstyle`.
+/// Formats an interval so that Postgres reads it under every `intervalstyle`.
 fn interval(time: Duration) -> String {
     format!("{} microseconds", time.as_micros())
 }

@@ -8,7 +8,7 @@ use tokio_postgres::Row;
 use super::reconnecting::ReconnectingClient;
 use crate::error::Error;
 
-/// Queues in which a job has waited for longer than this, and which no worker works on.
+/// Returns queues that no worker serves and in which a job has waited for longer than this.
 pub(crate) async fn unworked(
     link: &ReconnectingClient,
     patience: Duration,
@@ -28,14 +28,14 @@ pub(crate) async fn unworked(
         .collect())
 }
 
-/// A queue that no worker works on.
+/// A queue that no worker serves.
 pub(crate) struct Unworked {
     pub(crate) queue: String,
-    /// For how long a job has waited there.
+    /// How long a job has waited there, in seconds.
     pub(crate) seconds: f64,
 }
 
-/// What jobs are counted by.
+/// The properties by which jobs are counted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Kind {
     pub(crate) queue: Arc<str>,
@@ -44,7 +44,7 @@ pub(crate) struct Kind {
     pub(crate) tag: Box<str>,
 }
 
-/// Writes what this worker has done: how many jobs of a kind, by the names of
+/// Writes the statistics of this worker: numbers of jobs of a kind, by the names of
 /// `posthaste.stats_delta`.
 pub(crate) async fn flush(
     link: &ReconnectingClient,

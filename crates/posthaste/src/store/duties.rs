@@ -10,7 +10,7 @@ use super::reconnecting::ReconnectingClient;
 use super::{milliseconds, one, one_alone};
 use crate::error::Error;
 
-/// Takes or keeps the lease of maintenance.
+/// Acquires or renews the lease of maintenance.
 pub(crate) async fn lead(
     link: &ReconnectingClient,
     worker: i64,
@@ -26,7 +26,7 @@ pub(crate) async fn lead(
         .is_empty())
 }
 
-/// (worker, beat, stopped) of every worker that matters to rescue.
+/// Returns (worker, beat, stopped) of every worker that may need a rescue.
 pub(crate) async fn beats(link: &ReconnectingClient) -> Result<Vec<(i64, i64, bool)>, Error> {
     let rows = link
         .fetch("cannot read heartbeats", include_str!("beats.sql"), &[])
@@ -37,11 +37,11 @@ pub(crate) async fn beats(link: &ReconnectingClient) -> Result<Vec<(i64, i64, bo
         .map_err(Error::postgres("cannot read heartbeats"))
 }
 
-/// A job that ended for good in no worker's hands.
+/// A job that ended for good without a worker.
 pub(crate) struct Death {
     pub(crate) job: i64,
     pub(crate) attempt: i32,
-    /// How many of its state, queue, name and reason there are.
+    /// The number of jobs with its state, queue, name and reason.
     pub(crate) jobs: i64,
     pub(crate) state: String,
     pub(crate) queue: String,
@@ -49,7 +49,8 @@ pub(crate) struct Death {
     pub(crate) error: Option<String>,
 }
 
-/// Those since then, and up to when; of more than a few of a kind the first.
+/// Returns the jobs that ended since then, and the time up to which they were read; only the first
+/// if there are more than `few` of a kind.
 pub(crate) async fn deaths(
     link: &ReconnectingClient,
     since: Option<i64>,
@@ -79,7 +80,7 @@ pub(crate) async fn deaths(
     Ok((until, deaths))
 }
 
-/// Positions of the segments (sql/functions/ready_log.sql, `segments`).
+/// The positions of the segments (sql/functions/ready_log.sql, `segments`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segments {
     pub(crate) ready_low: i64,
@@ -108,15 +109,15 @@ pub(crate) async fn segments(link: &ReconnectingClient) -> Result<Segments, Erro
     read().map_err(Error::postgres("cannot read the state of the segments"))
 }
 
-/// What [`reclaim`] found.
+/// The result of [`reclaim`].
 pub(crate) enum Reclaim {
-    /// Nothing is sealed.
+    /// No segment is sealed.
     Nothing,
-    /// A job of the segment is still open; up to this batch all is closed.
+    /// A job of the segment is open; all batches up to this one are closed.
     Open(i64),
-    /// Somebody holds a lock on it (empty: in passing).
+    /// A transaction holds a lock on it (empty if only briefly).
     Locked { batch: i64, by: String },
-    /// The space is back.
+    /// The segment was truncated.
     Truncated,
 }
 
@@ -149,7 +150,7 @@ pub(crate) async fn reclaim(
     read().map_err(Error::postgres("cannot reclaim a segment"))
 }
 
-/// What a duty did, and what blocked more (empty: somebody in passing).
+/// The result of a duty, and the holder that blocked the rest (empty if only briefly).
 #[derive(Debug)]
 pub(crate) struct Step<T> {
     pub(crate) did: T,
@@ -175,7 +176,7 @@ async fn step<T: for<'a> postgres_types::FromSql<'a>>(
     read().map_err(Error::postgres(what))
 }
 
-/// Seals the oldest segment when all of it was claimed; whether it did.
+/// Seals the oldest segment if all of it was claimed; returns whether it did.
 pub(crate) async fn seal(link: &ReconnectingClient) -> Result<Step<bool>, Error> {
     step(
         link,
@@ -186,7 +187,7 @@ pub(crate) async fn seal(link: &ReconnectingClient) -> Result<Step<bool>, Error>
     .await
 }
 
-/// One step of keeping the overflow slots small.
+/// Performs one step of compacting the overflow slots.
 pub(crate) async fn tidy_overflow(
     link: &ReconnectingClient,
     spent: i64,
@@ -202,7 +203,7 @@ pub(crate) async fn tidy_overflow(
     .await
 }
 
-/// One step of keeping the scheduled slots small.
+/// Performs one step of compacting the scheduled slots.
 pub(crate) async fn tidy_scheduled(
     link: &ReconnectingClient,
     spent: i64,
@@ -217,7 +218,7 @@ pub(crate) async fn tidy_scheduled(
     .await
 }
 
-/// Forgets failed attempts and done jobs; how many volumes were begun.
+/// Removes old failed attempts and done jobs; returns how many volumes were begun.
 pub(crate) async fn tidy_history(link: &ReconnectingClient) -> Result<Step<i32>, Error> {
     step(
         link,
@@ -228,7 +229,7 @@ pub(crate) async fn tidy_history(link: &ReconnectingClient) -> Result<Step<i32>,
     .await
 }
 
-/// Duties that return one value, and whether they are done in a block or alone.
+/// Defines duties that return one value, sent in a block (`one`) or without one (`one_alone`).
 macro_rules! duty {
     (
         $(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty
@@ -299,7 +300,7 @@ duty!(/// Forgets a page of what was received long ago; how many.
     prune_inbox() -> i64
     = one "SELECT posthaste.prune_inbox()");
 
-/// Forgets lanes of which nothing is left.
+/// Removes unused lanes.
 pub(crate) async fn forget_lanes(link: &ReconnectingClient) -> Result<(), Error> {
     link.fetch(
         "cannot remove unused lanes",
@@ -310,7 +311,7 @@ pub(crate) async fn forget_lanes(link: &ReconnectingClient) -> Result<(), Error>
     .map(drop)
 }
 
-/// Forgets what nobody needs.
+/// Removes old rows that are not needed.
 pub(crate) async fn prune(link: &ReconnectingClient) -> Result<(), Error> {
     link.fetch("cannot prune", "SELECT posthaste.prune()", &[])
         .await

@@ -1,4 +1,4 @@
-//! Transactions, slots and replicas that keep rows from being removed.
+//! Transactions, slots and replicas that prevent dead rows from being removed.
 
 use std::time::SystemTime;
 
@@ -6,67 +6,69 @@ use tokio_postgres::{Client, Row};
 
 use crate::error::Error;
 
-/// Somebody who keeps rows from being removed, as [`holders`] finds them. Claims do not care; other
-/// tables cannot be vacuumed.
+/// A transaction, slot or replica that prevents dead rows from being removed, as returned by
+/// [`holders`]. posthaste's claims are not affected; VACUUM cannot clean other tables.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Holder {
-    /// What it is.
+    /// The kind of holder.
     pub kind: HolderKind,
-    /// The server process, where there is one.
+    /// The process id of the server process, if there is one.
     pub pid: Option<i32>,
     /// The name of a prepared transaction or of a replication slot.
     pub name: Option<String>,
-    /// Whose it is.
+    /// The role that owns it.
     pub role: Option<String>,
-    /// What the program calls itself; empty where it does not.
+    /// The `application_name`; empty if it is not set.
     pub application: Option<String>,
-    /// From where it is connected; nothing for this machine.
+    /// The address of the client; `None` for this machine.
     pub address: Option<String>,
-    /// In which database, where that is known.
+    /// The database, if it is known.
     pub database: Option<String>,
-    /// What a session or a replica does, such as `idle in transaction`.
+    /// The state of a session or a replica, such as `idle in transaction`.
     pub state: Option<String>,
-    /// Of a slot: somebody reads it.
+    /// Whether a slot is being read.
     pub is_read: bool,
-    /// Of a slot: it is a logical one that keeps rows of all tables.
+    /// Whether a slot is a logical one that prevents removal of rows of all tables.
     pub is_logical: bool,
-    /// Of a replica: the slot that it reads keeps what its readers need, and is found as well.
+    /// Whether a replica reads from a slot that keeps what its readers need; that slot is returned
+    /// too.
     pub is_by_slot: bool,
-    /// For how long, where that is known: not where it began before the clock went back.
+    /// The duration in seconds; `None` if it is unknown, or if it began before the clock was set
+    /// back.
     pub seconds: Option<f64>,
-    /// The age of its snapshot in transactions; none while it keeps nothing.
+    /// The age of its snapshot in transactions; `None` while it holds back no rows.
     pub transactions: Option<i64>,
-    /// The role of a session is a superuser.
+    /// Whether the role of a session is a superuser.
     pub is_superuser: bool,
     /// When the session of a server process began, by the server's clock.
     pub backend_start: Option<SystemTime>,
     /// When the transaction began or was prepared, by the server's clock.
     pub transaction_start: Option<SystemTime>,
-    /// What a session waits for, such as `ClientRead`.
+    /// The event that a session waits for, such as `ClientRead`.
     pub wait_event: Option<String>,
-    /// The running or the last statement of a session, at most 2,000 letters of it. It may hold
+    /// The running or the last statement of a session, at most 2,000 characters. It may contain
     /// secrets: redact it before you show it.
     pub query: Option<String>,
 }
 
-/// What keeps rows from being removed.
+/// The kind of a [`Holder`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum HolderKind {
-    /// A transaction that was prepared and has not ended.
+    /// A prepared transaction.
     Prepared,
-    /// A replica that says what its readers need (hot_standby_feedback).
+    /// A replica that reports what its readers need (hot_standby_feedback).
     Replica,
-    /// A session with a transaction.
+    /// A session with an open transaction.
     #[default]
     Session,
     /// A replication slot.
     Slot,
 }
 
-/// Whatever keeps rows from being removed, however briefly, the longest first. Roles that may not
-/// read the sessions of others (`pg_read_all_stats`) see only their own.
+/// Returns everything that prevents dead rows from being removed, however briefly, the longest
+/// first. Roles without access to the sessions of others (`pg_read_all_stats`) see only their own.
 ///
 /// ```no_run
 /// # async fn example(client: &tokio_postgres::Client) -> Result<(), posthaste::Error> {
@@ -81,8 +83,8 @@ pub async fn holders(client: &Client) -> Result<Vec<Holder>, Error> {
     Ok(all)
 }
 
-/// As [`holders`], with the sessions whose transaction keeps no rows: a READ COMMITTED transaction
-/// that has written nothing keeps rows only while a statement runs. Their
+/// As [`holders`], with the sessions whose transaction holds back no rows: a READ COMMITTED
+/// transaction that has written nothing does so only while a statement runs. Their
 /// [`transactions`](Holder::transactions) is `None`. Works on a replica too.
 ///
 /// ```no_run

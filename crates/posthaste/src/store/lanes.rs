@@ -1,9 +1,9 @@
-//! Lanes: those that were seen, and the search for others.
+//! Lanes: those that are known, and the search for others.
 
 use super::reconnecting::ReconnectingClient;
 use crate::error::Error;
 
-/// Priorities of a queue that were ever seen.
+/// Returns all priorities of a queue that were ever used.
 pub(crate) async fn lanes(link: &ReconnectingClient, queue: &str) -> Result<Vec<i32>, Error> {
     let rows = link
         .fetch(
@@ -17,7 +17,7 @@ pub(crate) async fn lanes(link: &ReconnectingClient, queue: &str) -> Result<Vec<
         .collect()
 }
 
-/// Priorities of a queue that are not among the known ones: mostly one.
+/// Returns priorities of a queue that are not known, mostly one.
 pub(crate) async fn discover(
     link: &ReconnectingClient,
     queue: &str,

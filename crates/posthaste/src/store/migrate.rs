@@ -1,5 +1,5 @@
-//! Brings the schema up to date: its steps forward only, its functions as they are now, all in one
-//! transaction and under one lock, each in the ledger by name and checksum.
+//! Updates the schema: its steps, which only go forward, and its current functions, in one
+//! transaction and under one lock. The ledger records each by name and checksum.
 
 mod within;
 
@@ -17,17 +17,17 @@ use within::unreadable;
 
 pub(crate) use within::within;
 
-/// What the texts say means what it means in `pg_catalog`, in whatever session they are run: views,
-/// defaults and checks keep what their calls and operators were taken for. Their strings are read
-/// as the standard has them. A function may be made before one that it calls.
+/// Resolves names in `pg_catalog` in whatever session the texts are executed: views, defaults and
+/// checks keep the functions and operators that their names resolved to. Strings are read as in
+/// standard SQL. A function may be created before one that it calls.
 const PIN: &str = "SET LOCAL search_path = pg_catalog, pg_temp;
 SET LOCAL standard_conforming_strings = on;
 SET LOCAL check_function_bodies = off";
 
-/// The same for a script, which does not know where it runs: it leaves the settings as it found
-/// them. In a transaction they are local to it, and an error takes them back. Without one each
-/// statement is a transaction, and they are the session's. Each name is qualified, because nobody
-/// knows yet where names lead.
+/// The same for a script, which may be executed in or outside a transaction, and restores the
+/// settings at its end. In a transaction the settings are local to it, and an error reverts them.
+/// Otherwise each statement is a transaction, and the settings are those of the session. Each name
+/// is qualified, because the `search_path` is unknown at this point.
 const SCRIPT_BEGINS: &str = "SET LOCAL posthaste.migrates = 'on';
 DO $do$ DECLARE
   v_local pg_catalog.bool := pg_catalog.texteq(
@@ -52,7 +52,8 @@ BEGIN
   PERFORM set_config('search_path', v_found->>0, v_local);
 END $do$";
 
-/// One migration at a time in a database; held by the transaction, so it works through a pooler.
+/// Allows one migration at a time in a database. The transaction holds the lock, so it works
+/// through a pooler.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(1885893472, 0)";
 const LEDGER: &str = "DO $do$ BEGIN
   IF pg_catalog.to_regnamespace('posthaste') IS NULL THEN
@@ -63,23 +64,23 @@ CREATE TABLE IF NOT EXISTS posthaste.migration (
   name text PRIMARY KEY, checksum text NOT NULL, version text NOT NULL,
   applied_at timestamptz NOT NULL DEFAULT clock_timestamp())";
 
-/// The version whose texts these are.
+/// The version of these texts.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// The functions' name in the ledger.
+/// The name of the functions in the ledger.
 const FUNCTIONS_NAME: &str = "functions";
 
-/// What a call to [`migrate`] did.
+/// The result of a call to [`migrate`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MigrationReport {
-    /// Steps that this call applied, in order, and `functions` where it installed these again;
-    /// empty when the schema was up to date.
+    /// The steps that this call applied, in order, and `functions` if it installed the functions
+    /// again; empty if the schema was up to date.
     pub applied: Vec<String>,
 }
 
-/// Where the statements run, and the settings that they change.
+/// Reads the state of the transaction, and the settings that the statements change.
 const PLACE: &str = include_str!("migrate_place.sql");
 const RESTORED: &str = include_str!("migrate_restored.sql");
-/// What was applied, and whether the store itself is there.
+/// Reads the applied steps, and whether the store itself exists.
 const KNOWN: &str = "SELECT pg_catalog.json_build_array(name, checksum, version)::text AS answer
   FROM posthaste.migration";
 const HAS_STORE: &str =
@@ -92,17 +93,18 @@ const NOTE: &str = "INSERT INTO posthaste.migration (name, checksum, version)
 
 pub(crate) const CANNOT: &str = "cannot migrate";
 
-/// Where a step was refused a lock, it is tried again after a while in which others go on.
+/// Time between two attempts of a step that was refused a lock, in which other transactions
+/// continue; and the time after which it fails.
 const PAUSE: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Brings the schema up to date. Idempotent, and safe to be called by many processes at once.
+/// Updates the schema. Idempotent, and safe to be called by many processes at once.
 ///
-/// Nobody waits longer than a moment for it: where an open transaction blocks it, it is tried
-/// again, for a minute, and then refused with SQLSTATE 55P03. It waits itself for another migration
-/// that has begun.
+/// Other transactions wait for it only for a moment: if an open transaction blocks it, it is tried
+/// again, for a minute, and then fails with SQLSTATE 55P03. It waits for another migration that has
+/// begun.
 ///
-/// Refuses with a clear error a server older than PostgreSQL 15, and a schema that a newer
+/// Fails with a clear error on a server older than PostgreSQL 15, and on a schema that a newer
 /// posthaste wrote.
 pub async fn migrate(client: &mut Client) -> Result<MigrationReport, Error> {
     let started = Instant::now();
@@ -137,14 +139,15 @@ async fn attempt(client: &mut Client, last: bool) -> Result<MigrationReport, Err
     Ok(report)
 }
 
-/// The whole schema as one script for psql, for those who bring their own migration tool. It
-/// records what it did as [`migrate`] would, and leaves the settings of its session as they were.
-/// It holds percent signs: a driver that searches for placeholders must not be given parameters.
+/// Returns the whole schema as one script for psql, for use with another migration tool. It records
+/// its steps as [`migrate`] does, and restores the settings of its session. It contains percent
+/// signs: a driver that searches for placeholders must not be given parameters.
 pub fn migrations_sql() -> String {
     migrations_sql_after(0)
 }
 
-/// As [`migrations_sql`], without the steps up to and with this one: for a schema that has these.
+/// As [`migrations_sql`], without the steps up to and including this one, for a schema that has
+/// these.
 pub fn migrations_sql_after(step: u32) -> String {
     let due = Due {
         steps: STEPS.iter().filter(|one| one.number() > step).collect(),
@@ -189,14 +192,15 @@ impl AppliedStep {
     }
 }
 
-/// What a ledger lacks of this version's schema.
+/// The parts of this version's schema that a ledger lacks.
 struct Due {
     steps: Vec<&'static Step>,
     functions: bool,
 }
 
 impl Due {
-    /// Fails when the schema is newer than that of the next minor version, or none of ours.
+    /// Fails if the schema is newer than that of the next minor version, or was not written by
+    /// posthaste.
     fn of(known: &[AppliedStep]) -> Result<Self, Error> {
         let ours = number(VERSION);
         for row in known {
@@ -222,7 +226,8 @@ impl Due {
             .filter(|step| !known.iter().any(|row| row.name == step.name))
             .collect();
         let there = known.iter().find(|row| row.name == FUNCTIONS_NAME);
-        // Those of a newer version stay: within a minor version they serve the older ones too.
+        // The functions of a newer version stay: they also serve older programs, within a minor
+        // version.
         let functions = there
             .is_none_or(|row| row.checksum != *FUNCTIONS_CHECKSUM && number(&row.version) <= ours);
         Ok(Self {
@@ -231,7 +236,8 @@ impl Due {
         })
     }
 
-    /// In the order in which they are run: what functions speak of, functions, what calls them.
+    /// Returns the texts in the order of execution: what functions refer to, functions, what calls
+    /// them.
     fn texts(&self) -> impl Iterator<Item = &'static Text> {
         let before = self.steps.iter().map(|step| &step.before);
         let functions = self.functions.then_some(&*FUNCTIONS);
@@ -239,7 +245,7 @@ impl Due {
         before.chain(functions).chain(after)
     }
 
-    /// For the ledger: names and checksums.
+    /// Returns the names and checksums for the ledger.
     fn notes(&self) -> impl Iterator<Item = (&'static str, String)> {
         let steps = self.steps.iter().map(|step| (step.name, step.checksum()));
         let functions = (FUNCTIONS_NAME, FUNCTIONS_CHECKSUM.clone());
@@ -248,7 +254,7 @@ impl Due {
 }
 
 /// Whether a program of this version works on a schema of that one: an older one, which it can
-/// migrate, its own, and the next minor version's.
+/// migrate, its own, and that of the next minor version.
 fn is_served(schema: Option<[u32; 3]>, ours: Option<[u32; 3]>) -> bool {
     match (schema, ours) {
         (Some([major, minor, _]), Some([our_major, our_minor, _])) => {
@@ -265,7 +271,7 @@ fn number(version: &str) -> Option<[u32; 3]> {
     Some([parts.next()??, parts.next()??, parts.next()??])
 }
 
-/// The ledger; the inner error is that of the driver.
+/// Reads the ledger; the inner error is that of the driver.
 async fn read_ledger<E: Executor>(
     executor: &mut E,
 ) -> Result<Result<Vec<AppliedStep>, DriverError>, Error> {
@@ -287,13 +293,13 @@ async fn read_ledger<E: Executor>(
     }
 }
 
-/// Fails unless this program may work on the schema: it has every step and the functions of this
-/// version, or of a newer one up to the next minor version. The error says what to do.
+/// Fails unless this program can work on the schema: it must have every step, and the functions of
+/// this version or of a newer one up to the next minor version. The error contains the remedy.
 pub async fn check_schema(client: &Client) -> Result<(), Error> {
     require_current(client).await
 }
 
-/// Fails unless every step of this version was applied: a worker on a foreign schema would guess.
+/// Fails unless every step of this version was applied: a worker on another schema would misbehave.
 pub(crate) async fn require_current(client: &Client) -> Result<(), Error> {
     let mut executor = client;
     let server = executor.texts(SERVER, &[]).await;
@@ -318,7 +324,7 @@ pub(crate) async fn require_current(client: &Client) -> Result<(), Error> {
     }
     let due = Due::of(&known)?;
     let there = known.iter().find(|row| row.name == FUNCTIONS_NAME);
-    // Two programs of one version have the same functions but for how they are built.
+    // The functions of two programs of one version differ only by how they are built.
     let has_functions = there.is_some_and(|row| number(&row.version) >= number(VERSION));
     let lacks = match due.steps.first() {
         Some(step) => format!("step {}", step.name),
@@ -332,7 +338,7 @@ pub(crate) async fn require_current(client: &Client) -> Result<(), Error> {
     .into())
 }
 
-/// Fails where the server is of this version, as in `server_version_num`, and that is too old.
+/// Fails if the server, by its `server_version_num`, is too old.
 fn require_supported_server(server: u32) -> Result<(), Error> {
     match server < 150_000 {
         false => Ok(()),
@@ -344,7 +350,7 @@ fn require_supported_server(server: u32) -> Result<(), Error> {
     }
 }
 
-/// A dump of the schema alone makes the tables, and leaves out what their rows say of them.
+/// Fails if the tables lack their rows, as after a dump of the schema without data.
 async fn refuse_without_rows<E: Executor>(executor: &mut E) -> Result<(), Error> {
     let has_store = executor.texts(HAS_STORE, &[]).await;
     let has_store = has_store.map_err(Error::driver("cannot read the schema's version"))?;

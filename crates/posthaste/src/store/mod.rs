@@ -1,4 +1,4 @@
-//! The store: one function per statement. With `enqueue`, the only module that speaks SQL.
+//! The store: one function per statement. Only this module and `enqueue` execute SQL.
 
 mod acknowledge;
 mod claims;
@@ -40,8 +40,8 @@ pub(crate) use counters::unworked;
 pub(crate) use duties::*;
 pub(crate) use lanes::{discover, lanes};
 
-/// What an acknowledgement must carry: the slot and batch of the claim, and its random token. Batch
-/// numbers can come again after a crash, tokens cannot.
+/// The identity that an acknowledgement must present: the slot and batch of the claim, and its
+/// random token. Batch numbers may be reused after a crash of the server, tokens are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fence {
     pub(crate) slot: i16,
@@ -49,7 +49,7 @@ pub struct Fence {
     pub(crate) token: Uuid,
 }
 
-/// Queues in which a quarantined job waits.
+/// Returns the queues in which a quarantined job waits.
 pub(crate) async fn quarantine_queues(link: &ReconnectingClient) -> Result<Vec<String>, Error> {
     let rows = link
         .call(
@@ -66,7 +66,7 @@ pub(crate) async fn quarantine_queues(link: &ReconnectingClient) -> Result<Vec<S
         .collect()
 }
 
-/// A worker begins; its id, and the delivery ids that it gives.
+/// Registers a worker; returns its id, and the epochs of its delivery ids.
 pub(crate) async fn register(
     link: &ReconnectingClient,
     name: &str,
@@ -93,8 +93,8 @@ pub(crate) async fn register(
     Ok((worker, known.map_err(Error::postgres(what))?))
 }
 
-/// The worker lives: which store its heartbeat came to, as posthaste.session_identity() says it;
-/// none when it was declared dead.
+/// Records a heartbeat. Returns the store that received it, as returned by
+/// posthaste.session_identity(), or `None` if the worker was declared dead.
 pub(crate) async fn beat(
     link: &ReconnectingClient,
     worker: i64,
@@ -108,8 +108,9 @@ pub(crate) async fn beat(
     here.map_err(Error::postgres(what))
 }
 
-/// Claims of which the database says that the worker has open jobs, for one that may have forgotten
-/// some. The server may have crashed before: then the worker goes on there.
+/// Returns the claims of which this worker has open jobs in the database, for a worker that may
+/// have forgotten some. The server may have crashed before; then this also registers the worker
+/// there again.
 pub(crate) async fn open_tokens(
     link: &ReconnectingClient,
     worker: i64,
@@ -127,7 +128,7 @@ pub(crate) async fn open_tokens(
         .collect()
 }
 
-/// The worker ends; cleanly when nothing of it could ever have to be rescued.
+/// Deregisters a worker. `clean`: it has nothing that may have to be rescued.
 pub(crate) async fn stop(link: &ReconnectingClient, worker: i64, clean: bool) -> Result<(), Error> {
     link.fetch(
         "cannot sign off",
@@ -138,7 +139,7 @@ pub(crate) async fn stop(link: &ReconnectingClient, worker: i64, clean: bool) ->
     .map(drop)
 }
 
-/// A wait for the database, at most a hundred years.
+/// Converts a delay for the database; at most a hundred years.
 pub fn milliseconds(wait: Duration) -> i64 {
     i64::try_from(wait.as_millis())
         .unwrap_or(i64::MAX)
@@ -154,7 +155,7 @@ async fn one<T: for<'a> FromSql<'a>>(
     first(&link.fetch(what, sql, parameters).await?, what)
 }
 
-/// The same of a statement that is sent alone.
+/// As [`one`], for a statement that is sent without a block.
 async fn one_alone<T: for<'a> FromSql<'a>>(
     link: &ReconnectingClient,
     what: &'static str,
@@ -171,7 +172,7 @@ fn first<T: for<'a> FromSql<'a>>(rows: &[Row], what: &'static str) -> Result<T, 
         .map_err(Error::postgres(what))
 }
 
-/// Whether no job of these queues is due, running or blocked.
+/// Returns whether no job of these queues is due, running or blocked.
 pub(crate) async fn is_idle(client: &Client, queues: &[String]) -> Result<bool, Error> {
     let sql = include_str!("is_idle.sql");
     let row = client.query_typed(sql, &typed(&[&queues])).await;

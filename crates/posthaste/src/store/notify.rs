@@ -1,5 +1,5 @@
 //! Statements of the notifier (sql/functions/notify.sql). Those that take a client run on the
-//! connection that listens.
+//! listening connection.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::parameter::{Parameter, typed};
 use super::reconnecting::ReconnectingClient;
 use crate::error::Error;
 
-/// Listens; the bits of these queues.
+/// Listens for notifications; returns the bits of these queues.
 pub(crate) async fn listen(client: &Client, queues: &[&str]) -> Result<Vec<i64>, Error> {
     let what = "cannot listen for notifications";
     for channel in ["LISTEN posthaste", "LISTEN posthaste_rest"] {
@@ -23,7 +23,7 @@ pub(crate) async fn listen(client: &Client, queues: &[&str]) -> Result<Vec<i64>,
         .collect()
 }
 
-/// Notifies a queue, whether a worker sleeps there or not.
+/// Notifies a queue, even if no worker sleeps on it.
 pub(crate) async fn notify(link: &ReconnectingClient, queue: &str) -> Result<(), Error> {
     link.fetch(
         "cannot notify",
@@ -34,8 +34,8 @@ pub(crate) async fn notify(link: &ReconnectingClient, queue: &str) -> Result<(),
     .map(drop)
 }
 
-/// Turns notifications on for this long; whether that could be just now, nothing where none may be
-/// on.
+/// Turns notifications on for this long. Returns whether that succeeded, `None` if no notifications
+/// may be on.
 pub(crate) async fn turn_on(
     client: &Client,
     bits: i64,
@@ -74,7 +74,7 @@ pub(crate) async fn turn_off_for(client: &Client, queue: &str) -> Result<(), Err
     .map(drop)
 }
 
-/// Lanes of these queues that seem to have something to be claimed.
+/// Returns lanes of these queues that may have available jobs.
 pub(crate) async fn queues_with_work(
     link: &ReconnectingClient,
     queues: &[&str],
@@ -89,7 +89,7 @@ pub(crate) async fn queues_with_work(
         .map_err(Error::postgres(what))
 }
 
-/// One statement by itself.
+/// Runs one statement.
 async fn fetch(
     client: &Client,
     what: &'static str,

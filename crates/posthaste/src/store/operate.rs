@@ -1,10 +1,10 @@
-//! Statements of what operators do (sql/functions/operate.sql).
+//! Statements for operations (sql/functions/operate.sql).
 
 use super::reconnecting::ReconnectingClient;
 use crate::error::Error;
 use crate::job::JobId;
 
-/// Jobs that are to be cancelled while they run, whichever worker runs them.
+/// Returns running jobs that are to be cancelled, whichever worker runs them.
 pub(crate) async fn cancelling(link: &ReconnectingClient) -> Result<Vec<JobId>, Error> {
     let what = "cannot find cancelled jobs";
     let rows = link

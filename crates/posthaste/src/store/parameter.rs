@@ -1,5 +1,5 @@
-//! What is bound to a parameter, and its type: a statement without a name is sent in one go with
-//! its parameters, so nobody is asked for their types.
+//! Parameters with their types: an unnamed statement is sent together with its parameters, without
+//! querying the server for their types.
 
 use jiff::Timestamp;
 use postgres_types::{ToSql, Type};
@@ -9,11 +9,11 @@ use crate::json_text::JsonText;
 
 /// A value that knows its type in the database.
 pub trait Parameter: ToSql + Sync {
-    /// Its type.
+    /// Returns its type.
     fn kind(&self) -> Type;
-    /// Itself.
+    /// Returns the value itself.
     fn value(&self) -> &(dyn ToSql + Sync);
-    /// As ASCII, where it is a text that people read ([`Prose`](super::prose::Prose)).
+    /// Returns it escaped to ASCII if it is a text for people ([`Prose`](super::prose::Prose)).
     fn escaped(&self) -> Option<Box<dyn ToSql + Sync + Send>>;
 }
 
@@ -31,7 +31,7 @@ impl<T: Kind + ToSql + Sync> Parameter for T {
     }
 }
 
-/// Values with their types, as the driver takes them.
+/// Returns the values with their types, as the driver expects them.
 pub fn typed<'a>(parameters: &[&'a dyn Parameter]) -> Vec<(&'a (dyn ToSql + Sync), Type)> {
     parameters
         .iter()
@@ -39,9 +39,9 @@ pub fn typed<'a>(parameters: &[&'a dyn Parameter]) -> Vec<(&'a (dyn ToSql + Sync
         .collect()
 }
 
-/// The type in the database of all values of a type.
+/// The database type of all values of a Rust type.
 pub trait Kind {
-    /// That type.
+    /// The database type.
     const KIND: Type;
     /// As [`Parameter::escaped`].
     fn escaped(&self) -> Option<Box<dyn ToSql + Sync + Send>> {

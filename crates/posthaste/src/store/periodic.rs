@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::json_text::JsonText;
 use crate::periodic::Periodic;
 
-/// A periodic job that a leader has to check.
+/// A periodic job that the leader must check.
 pub(crate) struct Due {
     pub(crate) name: String,
     pub(crate) schedule: String,
@@ -19,11 +19,12 @@ pub(crate) struct Due {
     pub(crate) missed: String,
     pub(crate) next_at: Option<Timestamp>,
     pub(crate) now: Timestamp,
-    /// Its tick has not come yet, and does before a leader asks again.
+    /// Its tick is not due yet, but will be before a leader polls again.
     pub(crate) is_ahead: bool,
 }
 
-/// Periodic jobs whose tick has come or comes within a second, or that no leader has seen yet.
+/// Returns periodic jobs whose tick is due or will be within a second, or that no leader has seen
+/// yet.
 pub(crate) async fn periodic_due(link: &ReconnectingClient) -> Result<Vec<Due>, Error> {
     let what = "cannot find periodic jobs";
     let rows = link
@@ -44,7 +45,7 @@ pub(crate) async fn periodic_due(link: &ReconnectingClient) -> Result<Vec<Due>, 
     due.map_err(Error::postgres(what))
 }
 
-/// Enqueues ticks and moves on to the next, unless another leader did; how many jobs.
+/// Enqueues ticks and stores the next one, unless another leader did; returns the number of jobs.
 pub(crate) async fn tick(
     link: &ReconnectingClient,
     job: &Due,
@@ -68,7 +69,7 @@ pub(crate) async fn tick(
     .await
 }
 
-/// Marks those that could not be enqueued, with the reason.
+/// Marks the periodic jobs that could not be enqueued, with the reason.
 pub(crate) async fn fail_ticks(
     link: &ReconnectingClient,
     failed: &[(Due, String)],
@@ -87,7 +88,7 @@ pub(crate) async fn fail_ticks(
     .map(drop)
 }
 
-/// Says what a periodic job is.
+/// Defines a periodic job.
 pub(crate) async fn put(client: &Client, periodic: &Periodic) -> Result<(), Error> {
     let job = &periodic.job;
     let (missed, kwargs) = (periodic.missed.as_str(), JsonText(&job.kwargs));
@@ -104,8 +105,8 @@ pub(crate) async fn put(client: &Client, periodic: &Periodic) -> Result<(), Erro
         &job.max_attempts,
     ]);
     let failed = || Error::postgres("cannot define a periodic job");
-    // Another worker that starts may say the same: neither is to fail, whatever the database is set
-    // to.
+    // Another starting worker may define the same job: neither may fail, whatever the settings of
+    // the database.
     let (begun, put, committed) = futures_util::future::join3(
         client.batch_execute(BEGIN),
         client.execute_typed(include_str!("periodic_put.sql"), &parameters),

@@ -1,13 +1,14 @@
-//! Where a pool connects to, for errors.
+//! The servers that a pool connects to, for errors and for sites.
 
 use deadpool_postgres::Pool;
 
-/// Hosts, ports and database. A pool says so by its `Debug` alone, which leaves the password out.
+/// Returns hosts, ports and database. A pool exposes them only by its `Debug`, which omits the
+/// password.
 pub(crate) fn place(pool: &Pool) -> Option<String> {
     parse_debug(&format!("{:?}", pool.manager()))
 }
 
-/// The same as addresses of servers that can be compared, one for each host.
+/// Returns the same as comparable addresses of servers, one for each host.
 pub(crate) fn addresses(pool: &Pool) -> Vec<String> {
     let manager = format!("{:?}", pool.manager());
     let Some((places, database)) = parts(&manager) else {
@@ -25,8 +26,8 @@ pub(crate) fn addresses(pool: &Pool) -> Vec<String> {
     addresses
 }
 
-/// The server that a shared pooler is asked for, where many have its address: in an option, or at
-/// the end of the user's name, in Supabase twenty small letters.
+/// Returns the server that is selected at a shared pooler, which serves many at one address: by an
+/// option, or by the end of the user's name, which has twenty small letters at Supabase.
 fn tenant(manager: &str) -> Option<String> {
     let field = |name: &str| {
         let value = manager.split_once(&format!(" {name}: Some(\""))?.1;
@@ -44,7 +45,7 @@ fn tenant(manager: &str) -> Option<String> {
     options.or(user).map(str::to_owned)
 }
 
-/// Each machine has its own loopback and sockets: those of one are the same server.
+/// Normalizes an address. Loopback addresses and usual socket directories are the same server.
 fn comparable(host: &str, port: &str) -> String {
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     let is_loopback = match host.parse::<std::net::IpAddr>() {

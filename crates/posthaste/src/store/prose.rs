@@ -1,5 +1,5 @@
-//! Texts that people read: errors, reasons, names of workers. A database in another encoding than
-//! UTF-8 refuses a statement with a character that it lacks, at each try.
+//! Texts for people: errors, reasons, names of workers. A database whose encoding is not UTF-8
+//! rejects a statement with a character that it lacks, at each retry.
 
 use std::error::Error as StdError;
 use std::fmt::Write as _;
@@ -9,12 +9,13 @@ use postgres_types::{IsNull, ToSql, Type, to_sql_checked};
 
 use super::parameter::Kind;
 
-/// A text that people read, as a parameter: where the database's encoding lacks a character of the
-/// statement's texts, each that is not ASCII is sent as its number instead, such as `<U+2013>`.
+/// A text for people, as a parameter: if the database's encoding lacks a character of the
+/// statement's texts, all characters that are not ASCII are sent as code points, such as
+/// `<U+2013>`.
 #[derive(Clone, Debug)]
 pub struct Prose<'a>(pub Option<&'a str>);
 
-/// The same as ASCII.
+/// The text escaped to ASCII.
 #[derive(Debug)]
 pub(crate) struct Escaped(Option<String>);
 

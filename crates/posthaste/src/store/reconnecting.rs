@@ -1,13 +1,13 @@
-//! A connection of the engine's own: opened on demand, dropped on doubt. Each statement is one
-//! short READ COMMITTED transaction, whatever the database's default is, in one round trip.
+//! A connection of the engine. It connects lazily, and reconnects after any ambiguous answer. Each
+//! statement is one short READ COMMITTED transaction, whatever the database's default, in one round
+//! trip.
 //!
-//! The most frequent statements go without a block, as one message each: their functions set what
-//! they need, and refuse an isolation level that they cannot change. Where the server's settings
-//! end such a statement, it is sent once more within a block, as are all later ones of the
-//! connection.
+//! The most frequent statements are sent without a block, as one message each: their functions set
+//! what they need, and reject an isolation level that they cannot change. If the server's settings
+//! end such a statement, it is sent again within a block, as are all later ones of the connection.
 //!
-//! Statements have no names: through a pooler that hands out server sessions by the transaction, a
-//! name means nothing, or another process's statement.
+//! Statements have no names: through a pooler in transaction mode, a name is unknown or that of
+//! another process's statement.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,46 +23,44 @@ use super::place::place;
 use super::site::Site;
 use crate::error::{Error, ErrorKind};
 
-/// An answer that does not come within a link's patience is given up: its connection is taken for
-/// dead (a half-open one never answers) and the statement's effect for unknown. A server may be
-/// slow too, so each time in a row it is waited for twice as long, up to this.
+/// The longest timeout. If no answer arrives within the timeout, the connection is taken for dead
+/// (a half-open one never answers) and the outcome of the statement is unknown. A server may be
+/// slow too, so the timeout doubles each time in a row, up to this.
 pub(crate) const LONGEST: Duration = Duration::from_secs(30);
-/// The patience for claims and acknowledgements: meanwhile nothing else of the process is claimed,
-/// or acknowledged.
+/// The timeout for claims and acknowledgements, which block others of the process while they wait.
 pub(crate) const WORK: Duration = Duration::from_secs(10);
-/// For polls: the next one, for another purpose perhaps, waits as long.
+/// The timeout for polls, which delay the next poll while they wait.
 pub(crate) const POLLS: Duration = Duration::from_secs(5);
-/// For the promoter and the lease of maintenance, which is to be asked for once more before
-/// it ends.
+/// The timeout for the promoter and the lease of maintenance, which must be renewed before it
+/// expires.
 pub(crate) const PROMOTER: Duration = Duration::from_secs(2);
 
-/// Settings that statements depend on, whatever the role and the database are set to; by
-/// the transaction, because a pooler shares the settings of a session.
+/// Settings that statements depend on, whatever the settings of the role and the database. They are
+/// local to the transaction, because a pooler shares the settings of a session.
 ///
-/// - Locks are waited for briefly: the one that holds one for long is a user's transaction, and the
-///   statement is tried again later.
-/// - Names mean what they mean in `pg_catalog` (sql/README.md).
-/// - Compiling a plan takes longer than any of these takes to run.
-/// - How long a statement may take is ours to say: a limit for an application's own would end the
-///   duties again and again.
+/// - The lock timeout is short: a lock that is held for long belongs to a user's transaction, and
+///   the statement is retried later.
+/// - Names resolve in `pg_catalog` (sql/README.md).
+/// - Compiling a plan takes longer than any of these statements.
+/// - The statement timeout is off: a limit for an application's statements would end the duties
+///   again and again.
 ///
-/// A database that is set to be read only stays so: that is how some hold a store still.
+/// A database that is set to be read only stays so: operators use this to freeze a store.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
     SET LOCAL lock_timeout = '1s'; SET LOCAL search_path = pg_catalog, pg_temp; \
     SET LOCAL jit = off; SET LOCAL statement_timeout = 0";
 
-/// Where a connection is refused, nobody connects over this link for so long, twice as long each
-/// time in a row: tasks that ask over and over would hit a server that stops or starts with
-/// hundreds of connections a second.
+/// The first delay after a refused connection, before which no task connects over this client. It
+/// doubles each time in a row: tasks that retry constantly would open hundreds of connections per
+/// second to a server that stops or starts.
 const REFUSED_FIRST: Duration = Duration::from_millis(50);
-/// At most so long, and at once where no work may be done: a server may be another one each time
-/// that we connect.
+/// The longest delay. It applies at once if no work may be done there: each new connection may
+/// reach another server.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
 
 pub(crate) struct ReconnectingClient {
     pool: Pool,
-    /// How long to wait for an answer at first: as long as the callers that share this
-    /// connection can afford.
+    /// The first timeout: as long as the callers that share this connection can afford.
     patience: Duration,
     site: Arc<Site>,
     connection: Mutex<ConnectionState>,
@@ -82,21 +80,21 @@ enum Framing {
     Bare,
 }
 
-/// What a statement answered, and one that was sent after it.
+/// The answers of a statement and of an optional second one.
 type Answers = (Vec<Row>, Option<Result<Vec<Row>, Error>>);
 
 struct ConnectionState {
     client: Option<ClientWrapper>,
-    /// The server's settings ended a statement that was sent without a block.
+    /// Whether the server's settings ended a statement that was sent without a block.
     needs_blocks: bool,
     patience: Duration,
-    /// For how long nobody connected after the last refusal.
+    /// The delay after the last refused connection.
     refused_for: Duration,
 }
 
 impl ReconnectingClient {
-    /// A connection beside the pool: made by the pool's manager, so with its address and TLS, but
-    /// on the runtime that uses it.
+    /// Creates a connection beside the pool: it is made by the pool's manager, with its address and
+    /// TLS, but on the runtime that uses it.
     pub(crate) fn new(pool: Pool, patience: Duration, site: Arc<Site>) -> Self {
         let patience = patience.min(LONGEST);
         let connection = ConnectionState {
@@ -113,13 +111,13 @@ impl ReconnectingClient {
         }
     }
 
-    /// Another connection of the same kind.
+    /// Creates another connection of the same kind.
     pub(crate) fn another(&self) -> Self {
         Self::new(self.pool.clone(), self.patience, Arc::clone(&self.site))
     }
 
-    /// Runs one statement. An error for which [`Error::is_connection`] holds leaves open whether it
-    /// took effect.
+    /// Runs one statement. If it fails with an error for which [`Error::is_connection`] holds, the
+    /// outcome is unknown.
     pub(crate) async fn fetch(
         &self,
         what: &'static str,
@@ -132,8 +130,8 @@ impl ReconnectingClient {
     }
 
     /// Runs one call of a function without a block. The function, or `posthaste.stand_alone()`
-    /// beside it, sets what it depends on, and fails with SQLSTATE 25000 in another isolation level
-    /// than READ COMMITTED. Every name in the statement is qualified.
+    /// beside it, sets what it depends on, and fails with SQLSTATE 25000 in any isolation level
+    /// other than READ COMMITTED. Every name in the statement is qualified.
     pub(crate) async fn call(
         &self,
         what: &'static str,
@@ -145,8 +143,8 @@ impl ReconnectingClient {
         Ok(rows)
     }
 
-    /// Runs such a call and any statement after it, each as its own transaction, in one round trip.
-    /// The error is that of the call; what the second answered counts for itself.
+    /// Runs such a call and any statement after it, each as a separate transaction, in one round
+    /// trip. The error is that of the call; the second statement has a separate result.
     pub(crate) async fn call_and_fetch(
         &self,
         what: &'static str,
@@ -167,7 +165,8 @@ impl ReconnectingClient {
     ) -> Result<Answers, Error> {
         let mut connection = self.connection.lock().await;
         let (begun, patience) = (Instant::now(), connection.patience);
-        // Taken out while in use: if this future is dropped midway, so is the connection.
+        // Taken out while in use: if this future is dropped before it completes, so is the
+        // connection.
         let client = match connection.client.take() {
             Some(client) if !client.is_closed() => client,
             _ => match tokio::time::timeout(patience, self.connect()).await {
@@ -215,12 +214,12 @@ impl ReconnectingClient {
         Ok((result?, more))
     }
 
-    /// The site of its process.
+    /// Returns the site of its process.
     pub(crate) fn site(&self) -> &Site {
         &self.site
     }
 
-    /// Whether the next statement finds its connection made.
+    /// Returns whether the next statement finds an open connection.
     pub(crate) async fn is_connected(&self) -> bool {
         let connection = self.connection.lock().await;
         connection
@@ -257,7 +256,7 @@ fn whole_seconds(time: Duration) -> u64 {
 }
 
 /// Whether a statement without a block did nothing because of the server's settings: the isolation
-/// level, or how long a statement may take.
+/// level, or the statement timeout.
 fn is_ended_by_settings(error: &Error) -> bool {
     let state = error.sqlstate();
     state.is_some_and(|state| {
@@ -265,7 +264,7 @@ fn is_ended_by_settings(error: &Error) -> bool {
     })
 }
 
-/// The driver sends them in this order, as each is first polled.
+/// Sends both statements in this order: the driver sends each when it is first polled.
 async fn run_both(
     client: &ClientWrapper,
     what: &'static str,
@@ -281,8 +280,8 @@ async fn run_both(
     .await
 }
 
-/// Once more where the database's encoding lacks a character: with the texts that people read as
-/// ASCII.
+/// Runs a statement. If the database's encoding lacks a character, runs it again with all texts for
+/// people escaped to ASCII.
 async fn run(
     client: &ClientWrapper,
     what: &'static str,
@@ -327,7 +326,7 @@ async fn run_once(
         let rows = client.query_typed(sql, parameters).await;
         return rows.map_err(Error::postgres(what));
     }
-    // Three messages, one round trip: the driver sends each as it is first polled.
+    // Three messages in one round trip: the driver sends each when it is first polled.
     let (begun, rows, committed) = futures_util::future::join3(
         client.batch_execute(BEGIN),
         client.query_typed(sql, parameters),

@@ -1,10 +1,10 @@
-//! What exists once per slot is written for one slot as it stands; this repeats it (sql/README.md).
+//! Repeats parts of the schema for each slot; the source has them for one slot (sql/README.md).
 //! Pure.
 
-/// Behind a number that is the slot's, where it is not part of a name.
+/// Follows a number that is the slot's and not part of a name.
 const MARK: &str = " /*slot*/";
 
-/// The text with each part between `-- repeat: slots 0..5` and `-- end` once per slot.
+/// Returns the text with each part between `-- repeat: slots 0..5` and `-- end` once per slot.
 pub(crate) fn expanded(text: &str) -> String {
     let mut whole = String::with_capacity(3 * text.len());
     let mut lines = text.lines();
@@ -31,15 +31,15 @@ fn push(text: &mut String, line: &str) {
     text.push('\n');
 }
 
-/// The first and the last slot for which a head line says that what follows is repeated.
+/// Parses the first and the last slot of a head line.
 fn slots(line: &str) -> Option<(u32, u32)> {
     let (_, range) = line.trim().strip_prefix("-- repeat: ")?.split_once(' ')?;
     let (first, last) = range.split_once("..")?;
     Some((first.parse().ok()?, last.parse().ok()?))
 }
 
-/// A line that was written for the first slot, for this one. A name's number is the slot's where it
-/// follows a letter and `_`, and no letter or digit follows: `ready_0`, `ready_0_lane`.
+/// Converts a line from the first slot to this one. A number in a name is the slot's if it follows
+/// a letter and `_`, and no letter or digit follows: `ready_0`, `ready_0_lane`.
 fn of_slot(line: &str, first: u32, slot: u32) -> String {
     let in_names = format!("_{first}");
     let mut made = String::with_capacity(line.len());

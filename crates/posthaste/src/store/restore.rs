@@ -1,23 +1,24 @@
-//! Taking over jobs where their transaction ids mean nothing (sql/functions/rebase.sql).
+//! Takes over the jobs of a store whose transaction ids are invalid here
+//! (sql/functions/rebase.sql).
 
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, IsolationLevel};
 
 use crate::error::Error;
 
-/// As the transactions of [`ReconnectingClient`](super::reconnecting::ReconnectingClient), but that
-/// locks are waited for: a worker that starts has nothing else to do.
+/// As for transactions of [`ReconnectingClient`](super::reconnecting::ReconnectingClient), but
+/// without a lock timeout: a worker that starts has nothing else to do.
 pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
     SET LOCAL search_path = pg_catalog, pg_temp; SET LOCAL jit = off; SET LOCAL lock_timeout = 0; \
     SET LOCAL statement_timeout = 0";
 
 /// Takes over the jobs of a store that was restored from a dump, replicated logically, copied or
-/// upgraded: every unfinished job once, whatever was enqueued since included; nothing that was
-/// done. Returns how many. Until then workers refuse to work there, and say so.
+/// upgraded: every unfinished job once, including those enqueued since, and no finished job.
+/// Returns their number. Until then workers refuse to work there and report why.
 ///
-/// All workers have to be stopped. While one lives the call is refused with SQLSTATE 55000, unless
-/// `force` says otherwise: then its jobs are run a second time. The caller owns the schema.
-/// Enqueues wait while it runs; if it is interrupted nothing happened, except that workers stay
+/// Stop all workers first. While a worker is alive the call fails with SQLSTATE 55000, unless
+/// `force` is set: then the jobs of that worker run a second time. The caller must own the schema.
+/// Enqueues wait while the call runs. An interrupted call has no effect, except that workers stay
 /// locked out until a second call has succeeded.
 ///
 /// ```no_run
@@ -32,7 +33,7 @@ pub(super) const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; \
 pub async fn rebase(client: &mut Client, force: bool) -> Result<u64, Error> {
     super::migrate::require_current(client).await?;
     let failed = || Error::postgres("cannot rebase");
-    // Committed by itself: whatever becomes of the second step, nobody works meanwhile.
+    // Committed separately: even if the second step fails, no worker can work until it succeeds.
     let transaction = own_transaction(client).await?;
     transaction
         .query_typed_one("SELECT posthaste.lock_out($1)", &[(&force, Type::BOOL)])
@@ -58,7 +59,7 @@ async fn own_transaction(client: &mut Client) -> Result<tokio_postgres::Transact
         .start()
         .await
         .map_err(failed())?;
-    // It takes as long as there are jobs, and workers are locked out until it is done.
+    // The duration grows with the number of jobs, and workers are locked out until it is done.
     let patient = "SET LOCAL statement_timeout = 0";
     transaction.batch_execute(patient).await.map_err(failed())?;
     Ok(transaction)

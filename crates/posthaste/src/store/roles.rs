@@ -1,4 +1,4 @@
-//! Roles: what a producer, a worker and an observer may do (roles.sql).
+//! The roles of producers, workers and observers (roles.sql).
 
 use tokio_postgres::Client;
 
@@ -6,12 +6,13 @@ use crate::error::Error;
 
 const ROLES: &str = include_str!("../../roles.sql");
 
-/// Makes the roles `posthaste_producer`, `posthaste_worker` and `posthaste_observer`, and gives
-/// them what they need in this database, no more. Idempotent; to be called again after each
-/// [`migrate`](crate::migrate). Members are added by `GRANT posthaste_producer TO app`.
+/// Creates the roles `posthaste_producer`, `posthaste_worker` and `posthaste_observer`, and grants
+/// them exactly what they need in this database. Idempotent; call it again after each
+/// [`migrate`](crate::migrate). Add members by `GRANT posthaste_producer TO app`.
 ///
-/// The caller owns the schema, and may create roles where they are not there yet. Who may not gets
-/// SQLSTATE 42501 and nothing is changed; [`roles_sql`] is for somebody who may.
+/// The caller must own the schema, and be allowed to create roles if they do not exist. Otherwise
+/// it fails with SQLSTATE 42501 and nothing is changed; an administrator can run [`roles_sql`]
+/// instead.
 pub async fn grant_roles(client: &mut Client) -> Result<(), Error> {
     let failed = "cannot grant roles";
     let transaction = client
@@ -25,7 +26,7 @@ pub async fn grant_roles(client: &mut Client) -> Result<(), Error> {
     transaction.commit().await.map_err(Error::postgres(failed))
 }
 
-/// What [`grant_roles`] runs, as a script for psql.
+/// Returns the statements of [`grant_roles`] as a script for psql.
 pub fn roles_sql() -> String {
     format!("-- posthaste: apply with psql -v ON_ERROR_STOP=1 --single-transaction\n{ROLES}")
 }

@@ -1,11 +1,11 @@
-//! The texts that make the schema: its steps, and its functions (sql/README.md).
+//! The texts that create the schema: its steps, and its functions (sql/README.md).
 
 use std::ops::Deref;
 use std::sync::{LazyLock, OnceLock};
 
 use super::repeat::expanded;
 
-/// Statements, one after the other.
+/// A sequence of statements.
 pub(crate) struct Text {
     text: String,
     statement: OnceLock<String>,
@@ -17,7 +17,7 @@ impl Text {
         Self { text, statement }
     }
 
-    /// The same as one statement, which is all that many drivers send at once.
+    /// Returns the text as one statement, because many drivers send only one at a time.
     pub(crate) fn statement(&self) -> &str {
         self.statement.get_or_init(|| {
             let (head, tail) = ("DO $one$ BEGIN EXECUTE $whole$", "\n$whole$; END $one$");
@@ -34,12 +34,12 @@ impl Deref for Text {
     }
 }
 
-/// A step of the schema: numbered, forward only. One that was released never changes.
+/// A step of the schema: numbered, forward only. A released step never changes.
 pub(crate) struct Step {
     pub(crate) name: &'static str,
-    /// Tables, types, sequences and indexes; what changes them.
+    /// Creates and changes tables, types, sequences and indexes.
     pub(crate) before: Text,
-    /// What calls functions: views, rules, triggers and defaults.
+    /// Creates what calls functions: views, rules, triggers and defaults.
     pub(crate) after: Text,
 }
 
@@ -62,7 +62,7 @@ impl Step {
     }
 }
 
-/// Steps in their order.
+/// The steps in order.
 pub(crate) static STEPS: LazyLock<Vec<Step>> = LazyLock::new(|| {
     vec![Step::new(
         "0001_initial",
@@ -71,12 +71,12 @@ pub(crate) static STEPS: LazyLock<Vec<Step>> = LazyLock::new(|| {
     )]
 });
 
-/// All functions, each `CREATE OR REPLACE`. Their order means nothing: bodies are not checked while
+/// All functions, each `CREATE OR REPLACE`. Their order is irrelevant: bodies are not checked while
 /// they are installed.
 pub(crate) static FUNCTIONS: LazyLock<Text> =
     LazyLock::new(|| Text::new(expanded(&WRITTEN.concat())));
 
-/// Of [`FUNCTIONS`].
+/// The checksum of [`FUNCTIONS`].
 pub(crate) static FUNCTIONS_CHECKSUM: LazyLock<String> = LazyLock::new(|| checksum([&**FUNCTIONS]));
 
 const WRITTEN: &[&str] = &[
@@ -122,8 +122,8 @@ const WRITTEN: &[&str] = &[
     include_str!("../../sql/functions/window.sql"),
 ];
 
-/// FNV-1a of the lines that say something: tells texts apart; nothing here is secret or hostile. A
-/// comment that stands by itself may change, and so may the room in front of a line.
+/// Returns the FNV-1a hash of all lines except empty ones and comments, without indentation. It
+/// only distinguishes texts, and does not protect against deliberate changes.
 fn checksum<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     let lines = texts.into_iter().flat_map(str::lines).map(str::trim);
     let statements = lines.filter(|line| !line.is_empty() && !line.starts_with("--"));

@@ -1,5 +1,5 @@
-//! Connections that keep what the server says unasked. They are not made by the pool, whose
-//! connections throw it away.
+//! Connections that receive notifications. The pool does not make them, because its connections
+//! discard notifications.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -11,16 +11,16 @@ use tokio_postgres::{AsyncMessage, Client, Config, Connection, Notification, Soc
 
 type Connecting = Pin<Box<dyn Future<Output = Result<Session, tokio_postgres::Error>> + Send>>;
 
-/// Connects anew.
+/// Opens a new connection.
 pub(crate) type Listen = Arc<dyn Fn() -> Connecting + Send + Sync>;
 
-/// A connection whose notifications are collected.
+/// A connection that collects its notifications.
 pub(crate) struct Session {
     pub(crate) client: Client,
     pub(crate) received: UnboundedReceiver<Notification>,
 }
 
-/// How to make such connections.
+/// Returns a function that opens such connections.
 pub(crate) fn connector<T>(config: Config, tls: T) -> Listen
 where
     T: MakeTlsConnect<Socket> + Clone + Send + Sync + 'static,
@@ -48,7 +48,7 @@ async fn drive<T>(
 {
     while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
         if let AsyncMessage::Notification(received) = message {
-            // Without a receiver the client is gone too, and the connection ends by that.
+            // If the receiver was dropped, so was the client, which ends the connection.
             let _ = sender.send(received);
         }
     }

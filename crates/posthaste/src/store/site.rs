@@ -1,4 +1,4 @@
-//! The site of a process: whether it may work a store (sql/functions/site.sql).
+//! The site of a process, which decides whether it may work on a store (sql/functions/site.sql).
 
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
@@ -11,14 +11,14 @@ use super::place::addresses;
 use super::restore::BEGIN;
 use crate::error::{Chain, Error, ErrorKind};
 
-/// By what a process is known to the store.
+/// The identity of a process for the store.
 #[derive(Debug, Default)]
 pub(crate) struct Site {
-    /// As it was set.
+    /// The configured name.
     pub(crate) name: Option<String>,
-    /// Where it connects to.
+    /// The addresses that it connects to.
     pub(crate) addresses: Vec<String>,
-    /// Its last registration, which a server that is promoted has too.
+    /// The last registration, which is also known to a promoted standby.
     admitted: Mutex<Option<(i64, SystemTime)>>,
 }
 
@@ -31,7 +31,7 @@ impl Site {
         }
     }
 
-    /// The store has let this process in as that worker, at that time.
+    /// Records that the store admitted this process as that worker, at that time.
     pub(crate) fn remember(&self, worker: i64, registered: SystemTime) {
         let mut admitted = self.admitted.lock().unwrap_or_else(PoisonError::into_inner);
         *admitted = Some((worker, registered));
@@ -42,12 +42,12 @@ impl Site {
         admitted.unzip()
     }
 
-    /// Makes sure that work may go on in this database: on each new connection, before anything
-    /// else is sent, and thoroughly when a worker starts.
+    /// Checks that work may continue in this database: on each new connection, before anything else
+    /// is sent, and thoroughly when a worker starts.
     pub(crate) async fn enter(&self, client: &Client, thorough: bool) -> Result<(), Error> {
         let refused = || Error::unsent("no work can be done here");
         let (worker, registered) = self.admitted();
-        // One round trip, as each statement of the engine is.
+        // One round trip, like each statement of the engine.
         let (begun, entered, committed) = futures_util::future::join3(
             client.batch_execute(BEGIN),
             client.query_typed_one(
@@ -71,7 +71,7 @@ impl Site {
     }
 }
 
-/// An error where the store says why another site works it.
+/// Fails if the store returned why another site works on it.
 pub(crate) fn admitted(refused: Option<String>) -> Result<(), Error> {
     match refused {
         Some(why) => Err(ErrorKind::OtherSite(why).into()),
@@ -79,17 +79,17 @@ pub(crate) fn admitted(refused: Option<String>) -> Result<(), Error> {
     }
 }
 
-/// A site that may not work the store.
+/// A site that may not work on the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteRefusal {
-    /// As the store calls it.
+    /// The name of the site in the store.
     pub site: String,
-    /// Why its processes wait.
+    /// Why the processes of the site wait.
     pub reason: String,
 }
 
-/// Why a worker of the site of that name, or else one that connects as this pool does, would wait
-/// in this database; nothing where it would work. Changes nothing.
+/// Returns why a worker of the named site, or else of the site that connects as this pool does,
+/// would wait in this database; `None` if it would work. Changes nothing.
 pub async fn site_refusal(pool: &Pool, site: Option<&str>) -> Result<Option<SiteRefusal>, Error> {
     let site = Site::new(site, pool);
     let client = pool.get().await;
@@ -110,21 +110,21 @@ pub async fn site_refusal(pool: &Pool, site: Option<&str>) -> Result<Option<Site
     refusal.map_err(Error::postgres("cannot read which site works the store"))
 }
 
-/// What [`adopt`] did.
+/// The result of [`adopt`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adoption {
-    /// The site that had the store; none where nobody had come to it.
+    /// The site that had the store; `None` if it had no site.
     pub from: Option<String>,
-    /// How many jobs were removed, where that was asked for.
+    /// The number of removed jobs; `None` unless `discard` was set.
     pub discarded: Option<u64>,
 }
 
-/// Takes a copy of a store over for good, for the site of that name, or else for the one that
-/// connects as this pool does. Jobs that are enqueued from then on get delivery ids that the
-/// original does not give. With `discard` all jobs that wait there are removed.
+/// Takes over a copy of a store permanently, for the named site, or else for the site that connects
+/// as this pool does. Jobs that are enqueued from then on have delivery ids that the original does
+/// not assign. With `discard` all jobs that wait there are removed.
 ///
-/// Refused with SQLSTATE 55000 while a worker lives there, unless `force` says otherwise. The
-/// caller owns the schema.
+/// Fails with SQLSTATE 55000 while a worker is alive there, unless `force` is set. The caller must
+/// own the schema.
 pub async fn adopt(
     pool: &Pool,
     site: Option<&str>,

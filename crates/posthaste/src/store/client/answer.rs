@@ -1,5 +1,4 @@
-//! How the answers of [`super`] are read: mirrors of the public types, which themselves promise
-//! nothing about serde.
+//! Deserializes the answers of [`super`]: mirrors of the public types, which do not expose serde.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -24,7 +23,7 @@ pub(super) struct Listed(#[serde(with = "ListedRow")] pub(super) ListedJob);
 #[derive(Deserialize)]
 pub(super) struct Attempt(#[serde(with = "FailureRow")] pub(super) Failure);
 
-/// A job, and where it is then.
+/// A job and its state after the call.
 #[derive(Deserialize)]
 pub(super) struct Met(i64, #[serde(deserialize_with = "parsed")] State);
 
@@ -174,7 +173,7 @@ fn id<'de, D: Deserializer<'de>>(from: D) -> Result<JobId, D::Error> {
     i64::deserialize(from).map(JobId)
 }
 
-/// What Postgres writes as text in JSON.
+/// Deserializes a value that Postgres writes as text in JSON.
 fn parsed<'de, D, T>(from: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -195,8 +194,8 @@ fn time_if_any<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, 
     read.transpose()
 }
 
-/// A time with the offset of the session's time zone. West of Greenwich the first hours of year 1,
-/// in which times of jobs begin, are in the year before it: 1 BC, which is the year 0.
+/// Parses a time with the offset of the session's time zone. West of Greenwich the first hours of
+/// year 1, in which times of jobs begin, are written in the year before: 1 BC, which is year 0.
 fn instant(text: &str) -> Result<Timestamp, jiff::Error> {
     match text
         .strip_suffix(" BC")
@@ -207,7 +206,7 @@ fn instant(text: &str) -> Result<Timestamp, jiff::Error> {
     }
 }
 
-/// Arguments are not read: no number of them loses anything.
+/// Returns the text of the arguments without parsing it, so that no number loses precision.
 fn as_it_stands<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let text = Box::<RawValue>::deserialize(from)?;
     Ok(Box::<str>::from(text).into())

@@ -1,10 +1,10 @@
-//! Which jobs an operation is about.
+//! The jobs that an operation applies to.
 
 use crate::error::Error;
 use crate::job::{JobId, State};
 
-/// Which jobs a call of [`Client`](crate::Client) is about: all conditions that are set must hold.
-/// Without any, all jobs that the call may be about.
+/// Selects the jobs of a call of [`Client`](crate::Client): all conditions that are set must hold.
+/// Without conditions, it selects all jobs that the call applies to.
 ///
 /// ```
 /// use posthaste::{Filter, State};
@@ -28,55 +28,55 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Jobs that a list has where no limit is set.
+    /// The default limit of a list.
     pub(crate) const LISTED: u32 = 50;
-    /// Jobs that are retried or redriven where no limit is set.
+    /// The default limit of jobs that are retried or redriven.
     pub(crate) const CHOSEN: u32 = 1_000;
 
-    /// A filter without conditions.
+    /// Creates a filter without conditions.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Only these jobs.
+    /// Selects only these jobs.
     pub fn ids(mut self, ids: impl IntoIterator<Item = JobId>) -> Self {
         self.ids = Some(ids.into_iter().collect());
         self
     }
 
-    /// Only jobs of this queue.
+    /// Selects only jobs of this queue.
     pub fn queue(mut self, queue: impl Into<String>) -> Self {
         self.queue = Some(queue.into());
         self
     }
 
-    /// Only jobs of this name.
+    /// Selects only jobs of this name.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Only jobs with this tag.
+    /// Selects only jobs with this tag.
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.tag = Some(tag.into());
         self
     }
 
-    /// Only jobs in this state, which must be one that the call is about.
+    /// Selects only jobs in this state, which must be one that the call applies to.
     pub fn state(mut self, state: State) -> Self {
         self.state = Some(state);
         self
     }
 
-    /// Only jobs whose last error matches this pattern of SQL's `LIKE`: `%` stands for any text,
-    /// `_` for one character, `\` before them for themselves.
+    /// Selects only jobs whose last error matches this pattern of SQL's `LIKE`: `%` matches any
+    /// text, `_` one character, and `\` before them the characters themselves.
     pub fn error_like(mut self, pattern: impl Into<String>) -> Self {
         self.error = Some(pattern.into());
         self
     }
 
-    /// At most this many jobs. Without it as many as [`ids`](Self::ids) names, else 50 in a list
-    /// and 1,000 that are retried or redriven.
+    /// Limits the number of jobs. The default is the number of [`ids`](Self::ids), or else 50 for a
+    /// list and 1,000 for jobs that are retried or redriven.
     pub fn limit(mut self, jobs: u32) -> Self {
         self.limit = Some(jobs);
         self
@@ -89,14 +89,14 @@ impl Filter {
         self
     }
 
-    /// The limit, or what stands for it.
+    /// Returns the limit or its default.
     pub(crate) fn limit_or(&self, else_this: u32) -> u32 {
         let named = self.ids.as_ref().map(Vec::len);
         let named = named.map(|jobs| u32::try_from(jobs).unwrap_or(u32::MAX));
         self.limit.or(named).unwrap_or(else_this)
     }
 
-    /// What the database would refuse, or would never find.
+    /// Rejects conditions that the database would reject or that can never match.
     pub(crate) fn check(&self, states: &[State]) -> Result<(), Error> {
         for (field, text) in [
             ("queue", &self.queue),

@@ -1,10 +1,10 @@
-//! How many jobs of a queue may be claimed in such a time.
+//! The limit of how many jobs of a queue are claimed per time.
 
 use std::time::Duration;
 
 use crate::error::Error;
 
-/// How many jobs of a queue all workers together may claim in such a time.
+/// The most jobs of a queue that all workers together claim per time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -20,11 +20,11 @@ pub struct Rate {
     pub(crate) burst: Option<u32>,
 }
 
-/// A year, as Postgres counts one where it compares intervals.
+/// A year of 360 days, as Postgres counts it when it compares intervals.
 const YEAR: Duration = Duration::from_secs(360 * 86_400);
 
 impl Rate {
-    /// This many jobs in this time: 1 to 2,147,483,647 in a microsecond to 360 days.
+    /// Allows this many jobs in this time: 1 to 2,147,483,647 in a microsecond to 360 days.
     pub fn new(jobs: u32, per: Duration) -> Self {
         Self {
             jobs,
@@ -33,14 +33,14 @@ impl Rate {
         }
     }
 
-    /// This many at once after a time without jobs: 1 to 2,147,483,647. Without it as many as the
-    /// rate says.
+    /// Allows this many jobs at once after an idle time: 1 to 2,147,483,647. The default is the
+    /// number of jobs of the rate.
     pub fn burst(mut self, jobs: u32) -> Self {
         self.burst = Some(jobs);
         self
     }
 
-    /// What the database would refuse.
+    /// Rejects values that the database would reject.
     pub(crate) fn check(&self) -> Result<(), Error> {
         for (field, jobs) in [("jobs", Some(self.jobs)), ("burst", self.burst)] {
             if jobs.is_some_and(|jobs| jobs < 1 || i32::try_from(jobs).is_err()) {

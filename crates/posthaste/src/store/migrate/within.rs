@@ -1,5 +1,5 @@
-//! A migration in a transaction of somebody else's, over any driver. Each request is one statement:
-//! drivers prepare what they send, and many statements at once cannot be prepared.
+//! Migrates within a transaction of the caller, with any driver. Each request is one statement,
+//! because drivers prepare it, and several statements cannot be prepared together.
 
 use std::sync::LazyLock;
 
@@ -12,12 +12,14 @@ use crate::error::driver::DriverError;
 use crate::executor::{Executor, Value};
 use crate::store::schema::Text;
 
-/// Lasts as long as the transaction: the next statement sees it, or there is none.
+/// Sets a value that lasts as long as the transaction: if the next statement does not see it, no
+/// transaction is open.
 const BEGUN: &str = "SELECT pg_catalog.set_config('posthaste.migrates', 'on', true) AS answer";
 
-/// A step that changes a table waits for who is in it, and the one that comes then waits for the
-/// step: so not for long. A text is one statement here, and may take its time. The ledger is looked
-/// for only under the lock: two CREATE TABLE IF NOT EXISTS at once can still collide.
+/// A step that changes a table waits for its users, and new users of the table wait for the step,
+/// so the lock timeout is short. A text is one statement here, so it has no statement timeout. The
+/// ledger is created only under the lock: two concurrent CREATE TABLE IF NOT EXISTS can still
+/// collide.
 static OPENED: LazyLock<Text> = LazyLock::new(|| {
     Text::new(format!(
         "{PIN};\n{LOCK};\nSET LOCAL client_min_messages = warning;\n\
@@ -33,7 +35,7 @@ struct TransactionState {
     settings: Vec<String>,
 }
 
-/// Brings the schema up to date in this transaction, whose settings are then as they were.
+/// Updates the schema in this transaction and restores the transaction's settings.
 pub(crate) async fn within<E: Executor>(
     executor: &mut E,
     failed: &'static str,
@@ -43,13 +45,13 @@ pub(crate) async fn within<E: Executor>(
     let settings = place.settings.iter();
     let settings: Vec<Value<'_>> = settings.map(|setting| Value::Text(Some(setting))).collect();
     let restored = executor.texts(RESTORED, &settings).await;
-    // What the server refused has ended the transaction, and the settings with it.
+    // An error of the server has aborted the transaction, and reverted the settings with it.
     let report = outcome?;
     restored.map_err(Error::driver(failed))?;
     Ok(report)
 }
 
-/// Refuses before anything is done.
+/// Reads the state of the transaction; fails before anything is done if it is unsuitable.
 async fn place<E: Executor>(
     executor: &mut E,
     failed: &'static str,
