@@ -27,7 +27,7 @@ pub(super) struct Counting {
 
 impl Counting {
     /// Counts once. Returns whether there is more to count, and the pause. Counting takes a quarter
-    /// of the time while there is a backlog; checking for one takes at most a five-hundredth.
+    /// of the time while there is a backlog; checking for one takes a five-hundredth.
     pub(super) async fn count(&mut self, link: &ReconnectingClient) -> (bool, Duration) {
         let started = Instant::now();
         let known = self.written.as_str();

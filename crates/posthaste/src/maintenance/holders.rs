@@ -42,8 +42,8 @@ impl Holders {
         }
     }
 
-    /// Returns the blocker to log. An empty name means that the blocker had ended before it could
-    /// be named.
+    /// Returns the blocker to log. An empty name means that its transaction is younger than a
+    /// second, or has ended.
     fn newly_held(
         &mut self,
         duty: &'static str,

@@ -32,8 +32,9 @@ impl Gate {
         self.passing.try_read().ok()
     }
 
-    /// Closes the gate and waits until no claim is in flight and no job is running; returns `None`
-    /// after this timeout. The gate opens when the guard or this future is dropped.
+    /// Closes the gate and waits until no claim is in flight and no job runs or is being
+    /// acknowledged; returns `None` after this timeout. The gate opens when the guard or this future
+    /// is dropped.
     pub(crate) async fn alone(
         &self,
         jobs: &Outstanding,
