@@ -33,8 +33,8 @@ impl Gate {
     }
 
     /// Closes the gate and waits until no claim is in flight and no job runs or is being
-    /// acknowledged; returns `None` after this timeout. The gate opens when the guard or this future
-    /// is dropped.
+    /// acknowledged; returns `None` after this timeout. The gate opens when the guard or this
+    /// future is dropped.
     pub(crate) async fn alone(
         &self,
         jobs: &Outstanding,

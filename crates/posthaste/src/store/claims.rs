@@ -21,8 +21,9 @@ pub(crate) type Claimed = (Fence, Arc<Job>);
 pub(crate) struct Claim {
     pub(crate) jobs: Vec<Claimed>,
     pub(crate) unreadable: Vec<(Fence, JobId, String)>,
-    /// The next claim follows after this delay: at once if this claim met the limit of expired jobs
-    /// before it reached the end, later if the queue's rate stopped it.
+    /// Another claim must follow after this delay: zero if this one stopped at a limit of expired
+    /// jobs, lanes or bytes, longer if the queue's rate stopped it; `None` if the lanes are empty or
+    /// the claim is full.
     pub(crate) again: Option<Duration>,
 }
 
