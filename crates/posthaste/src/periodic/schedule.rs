@@ -185,7 +185,7 @@ fn field(
         let (from, to) = match (range, range.split_once('-')) {
             ("*" | "?", _) => (Some(least), Some(most)),
             (_, Some((from, to))) => (number(from), number(to)),
-            // `5/15` begins at 5 and goes on to the end.
+            // `5/15` begins at 5 and continues to the end.
             (single, None) => (
                 number(single),
                 if step.is_some() {

@@ -1,4 +1,4 @@
-//! Claims: a statement that takes jobs and answers little, and one that reads them.
+//! Claims: a statement that claims jobs with a short answer, and one that reads them.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,8 +22,8 @@ pub(crate) struct Claim {
     pub(crate) jobs: Vec<Claimed>,
     pub(crate) unreadable: Vec<(Fence, JobId, String)>,
     /// Another claim must follow after this delay: zero if this one stopped at a limit of expired
-    /// jobs, lanes or bytes, longer if the queue's rate stopped it; `None` if the lanes are empty or
-    /// the claim is full.
+    /// jobs, lanes or bytes, longer if the queue's rate stopped it. `None`: no job is left in the
+    /// lanes, or the claim is full.
     pub(crate) again: Option<Duration>,
 }
 

@@ -153,7 +153,7 @@ pub fn migrations_sql_after(step: u32) -> String {
         steps: STEPS.iter().filter(|one| one.number() > step).collect(),
         functions: true,
     };
-    // One transaction: the first line says how.
+    // The first line contains the command that runs it in one transaction.
     let mut script = format!(
         "-- posthaste: one script because it is one transaction: \
          psql -v ON_ERROR_STOP=1 --single-transaction\n{SCRIPT_BEGINS};\n{LOCK};\n{LEDGER};\n"

@@ -21,7 +21,7 @@ use gate::{Gate, Pass};
 
 /// Delay before a job that could not be posted is retried.
 const SOON: Duration = Duration::from_secs(1);
-/// The longest time that a job waits for an endpoint that accepts nothing, because it occupies a
+/// The longest time that a job waits for an endpoint that accepts no jobs, because it occupies a
 /// slot of its queue.
 const LONGEST_HOLD: Duration = Duration::from_secs(10);
 

@@ -1,4 +1,4 @@
-//! Holds jobs back while an endpoint accepts nothing.
+//! Holds jobs back while an endpoint accepts no jobs.
 
 use std::time::{Duration, Instant};
 
