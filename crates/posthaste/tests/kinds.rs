@@ -1,4 +1,5 @@
-//! Kinds of jobs: a type says the name, its values are the arguments, and a handler takes them.
+//! Kinds of jobs: a type defines the name, its values are the arguments, and a handler receives
+//! them.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -118,7 +119,7 @@ async fn rejects_invalid_arguments_by_name_before_sending() {
     assert!(error.starts_with("scheduled_at: "), "{error}");
 }
 
-/// What handlers share.
+/// The state that handlers share.
 #[derive(Default)]
 struct App {
     events: Mutex<Vec<String>>,

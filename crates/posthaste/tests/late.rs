@@ -1,5 +1,5 @@
-//! Transactions that commit 1 to 60 seconds after they began, in every way there is to end one,
-//! while claims, promotion and truncation go on beside them.
+//! Transactions that commit 1 to 60 seconds after they began, ended by every kind of COMMIT and
+//! ROLLBACK, while claims, promotion and truncation continue.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::crash::{Worked, remembering};
 use crate::stress::{self, store::Store};
 use crate::support;
 
-/// How many seconds a transaction stays open.
+/// Seconds that a transaction stays open.
 const LATE: [u64; 4] = [1, 5, 20, 60];
-/// The longest ones fit in once.
+/// The duration of a run: the longest transactions fit in once.
 const RUN: Duration = Duration::from_secs(61);
 
 /// How a transaction ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Commit,
-    /// Of three parts, one is rolled back.
+    /// One of three parts is rolled back.
     Savepoint,
     CommitPrepared,
     RepeatableRead,
@@ -49,13 +49,13 @@ const ENDS: [End; 7] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Writes {
     /// When it begins: its segments stay until it ends, and its scheduled jobs become due before it
-    /// does.
+    /// ends.
     AtOnce,
-    /// Before it ends: by then its snapshot and xid are older than many a segment.
+    /// Before it ends: its snapshot and xid are then older than many segments.
     AtTheEnd,
 }
 
-/// What all transactions of a run share.
+/// The state that all transactions of a run share.
 struct Run {
     url: String,
     worked: Worked,
@@ -81,7 +81,7 @@ impl Run {
         self.keys.fetch_add(count, Ordering::Relaxed)
     }
 
-    /// Enqueues one job that is due and three that become due until this many seconds from now.
+    /// Enqueues one job that is due and three that become due within this many seconds.
     async fn write(&self, client: &Client, ahead: f64) -> anyhow::Result<Vec<i64>> {
         let key = self.keys(4);
         let priority = fastrand::i32(-1..2);
@@ -90,10 +90,10 @@ impl Run {
         Ok((key..key + 4).collect())
     }
 
-    /// One transaction that ends so much later.
+    /// Runs one transaction that ends after this delay.
     async fn one(&self, client: &Client, end: End, late: Duration) -> anyhow::Result<Results> {
         let say = async |sql: &str| client.batch_execute(sql).await;
-        // The server has one set of such names for all databases.
+        // The server shares these names among all databases.
         let name = format!("{:?} {}", self.writes, self.keys(1));
         let is_prepared = matches!(end, End::CommitPrepared | End::RollbackPrepared);
         let is_kept = !matches!(end, End::Rollback | End::RollbackPrepared);
@@ -127,7 +127,7 @@ impl Run {
         match end {
             End::CommitPrepared | End::RollbackPrepared => {}
             End::Savepoint => say("ROLLBACK TO undone; RELEASE kept").await?,
-            // Once more, into a newer segment perhaps.
+            // Again, perhaps into a newer segment.
             _ => kept.extend(self.write(client, 0.5).await?),
         }
         for key in kept.iter().chain(&undone) {
@@ -148,13 +148,13 @@ impl Run {
             .collect())
     }
 
-    /// One such transaction after the other, as many as fit in.
+    /// Runs such transactions one by one, as many as fit into the run.
     async fn come_late(self: Arc<Self>, end: End, late: Duration) -> anyhow::Result<Results> {
         let client = connect(&self.url).await?;
-        // From here on: a machine may take long to connect this many sessions at once.
+        // Starts here: a machine may take long to connect this many sessions at once.
         let until = Instant::now() + RUN;
         let mut results = Results::new();
-        // One at least, however slow the machine is.
+        // At least once, even on a slow machine.
         loop {
             results.extend(self.one(&client, end, late).await?);
             posthaste_testkit::ran::count("late", 1);
@@ -167,7 +167,7 @@ impl Run {
         }
     }
 
-    /// Short transactions that turn the rings, until they are stopped.
+    /// Runs short transactions that rotate the slots, until they are stopped.
     async fn fill(self: Arc<Self>, stop: CancellationToken) -> anyhow::Result<Results> {
         let client = connect(&self.url).await?;
         let mut results = Results::new();
@@ -184,7 +184,7 @@ impl Run {
     }
 }
 
-/// The positions of the rings.
+/// Returns the positions of the slots.
 async fn positions(store: &Store) -> anyhow::Result<(i64, i64, i64)> {
     Ok((
         store.position("ready_low").await?,
@@ -226,7 +226,7 @@ async fn late_commits_are_run(version: PgVersion, writes: Writes) -> anyhow::Res
     while let Some(ended) = late.join_next().await {
         results.extend(ended??);
     }
-    // Nothing holds a segment any more.
+    // No transaction holds a segment any more.
     eventually(support::SOON, "the ready log rotates", async || {
         Ok(store.position("ready_low").await? >= open.1 + 2)
     })
@@ -256,7 +256,7 @@ async fn late_commits_are_run(version: PgVersion, writes: Writes) -> anyhow::Res
     Ok(())
 }
 
-/// All at once: they wait for time to pass and for nothing else.
+/// All kinds run concurrently: they only wait for time to pass.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_of_late_commits_run_once() {
     let runs = PgVersion::ALL.into_iter().flat_map(|version| {

@@ -1,4 +1,5 @@
-//! A job's life under a real worker: each outcome, each failure, and what it costs.
+//! The life of a job under a real worker: each outcome, each failure, and whether an attempt is
+//! counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -296,7 +297,7 @@ async fn expired_jobs_are_detected_without_a_consumer_and_never_run() {
     );
     worker.stop().await.unwrap();
     assert_eq!(ran.load(Ordering::SeqCst), 0, "an expired job never runs");
-    // Who consumes the queue later finds only the one that is still good.
+    // A later consumer of the queue finds only the job that has not expired.
     let late = hand(&client).await;
     let claimed = client
         .query(

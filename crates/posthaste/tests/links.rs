@@ -1,4 +1,4 @@
-//! The connections of a worker: what waits or is lost on one of them delays nothing on the others.
+//! The connections of a worker: a statement that waits or is lost on one does not delay the others.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::{
     SOON, all_done, completed_when, count, database, migrated, quick, unfinished, worker,
 };
 
-/// Each of them makes an acknowledgement wait for a second.
+/// Jobs whose acknowledgements each wait for a second.
 const LOCKED: i64 = 20;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 6)]
@@ -51,8 +51,7 @@ async fn completions_in_open_transactions_do_not_delay_claims() {
     })
     .await
     .unwrap();
-    // The first wait is with the batch, the next ones are one by one: twenty of them, again and
-    // again.
+    // The first wait is with the batch, the next ones are one by one: twenty of them, repeatedly.
     let bound = Duration::from_secs(10);
     for priority in [31, 32] {
         client
@@ -78,7 +77,7 @@ async fn unanswered_quarantine_claims_are_released() {
     let server = PgServer::shared(PgVersion::any()).expect("a server");
     let db = migrated(server).await;
     let client = db.client().await.unwrap();
-    // Each a transaction of its own: a claim sees what others have committed.
+    // Separate transactions: a claim sees what others have committed.
     for step in [
         "INSERT INTO posthaste.job (name, kwargs) SELECT 'crash', jsonb_build_object('key', i) \
          FROM generate_series(1, 3) i",
@@ -106,13 +105,13 @@ async fn unanswered_quarantine_claims_are_released() {
     );
 }
 
-/// One answer never comes, and nobody says so. What stands behind that connection goes on long
-/// before half a minute is over.
+/// One answer never comes, and no error reports that. Later requests on that connection continue
+/// long before half a minute has passed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_answer_delays_later_requests_by_seconds_at_most() {
     let server = PgServer::shared(PgVersion::any()).expect("a server");
-    // What is asked, the cause that it stands in the way of, and how long that may take: twice its
-    // connection's patience.
+    // The statement, the cause that it delays, and the longest allowed time: twice the timeout of
+    // its connection.
     for (statement, cause, within) in [
         (
             "posthaste.discover(",
@@ -145,7 +144,7 @@ async fn a_lost_answer_delays_later_requests_by_seconds_at_most() {
     }
 }
 
-/// The heartbeat's connection swallows an answer. The worker lives, and is not declared dead.
+/// The heartbeat's connection drops an answer. The worker is alive, and is not declared dead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heartbeats_survive_a_connection_that_drops_an_answer() {
     let server = PgServer::shared(PgVersion::any()).expect("a server");
@@ -156,7 +155,7 @@ async fn heartbeats_survive_a_connection_that_drops_an_answer() {
         heartbeat_interval: Duration::from_millis(500),
         ..quick()
     };
-    // Somebody else leads.
+    // Another worker is the leader.
     let leader = worker(&db.pool(2).unwrap())
         .config(config.clone())
         .queue("another", 1)
@@ -206,7 +205,7 @@ async fn heartbeats_survive_a_connection_that_drops_an_answer() {
     leader.stop().await.unwrap();
 }
 
-/// Each task of a worker retries by itself; none of them may do it at its polling rate.
+/// Each task of a worker retries separately; none of them may retry at its polling rate.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reconnects_to_a_lost_server_are_limited() {
     let server = PgServer::start(PgVersion::any(), &[]).unwrap();
@@ -226,7 +225,7 @@ async fn reconnects_to_a_lost_server_are_limited() {
     for _ in 0..30 {
         drop(place.accept().await.unwrap());
     }
-    // Without a pause they come within less than a second, fifty a second from then on.
+    // Without a delay they arrive within less than a second, then fifty per second.
     assert!(
         begun.elapsed() > Duration::from_secs(3),
         "{:?}",
@@ -254,14 +253,14 @@ async fn polling_resumes_after_an_unanswered_poll() {
     let poll = || RequestMatcher::statement("Lanes of queues that seem");
     let lost = proxy.lose_answer_to(poll());
     lost.wait(SOON).await.expect("the answer is lost");
-    // It is given up after five seconds. Twenty times as long nothing polled then.
+    // It times out after five seconds. Polling once took twenty times as long to resume.
     let next = proxy.lose_answer_to(poll());
     next.wait(SOON).await.expect("the next poll");
     worker.stop().await.expect("a clean stop");
 }
 
-/// Claims and acknowledgements, as they say under which limit for statements they were made. A
-/// claim of no jobs only moves a lane's cursor, after a check that took long.
+/// Records for claims and acknowledgements the statement timeout under which they ran. A claim of
+/// no jobs only moves a lane's cursor, after a check that took long.
 const NOTED: &str = "
     CREATE TABLE public.noted (of_table text, statement_timeout text);
     CREATE FUNCTION public.note() RETURNS trigger LANGUAGE plpgsql AS $f$ BEGIN
@@ -274,7 +273,8 @@ const NOTED: &str = "
     CREATE TRIGGER noted AFTER INSERT ON posthaste.batch_done_0 FOR EACH ROW
       EXECUTE FUNCTION public.note()";
 
-/// Within a block no statement is limited; one that is sent alone has the limit of the database.
+/// Within a block no statement is limited; one that is sent without a block has the limit of the
+/// database.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn claims_and_acknowledgements_are_sent_alone_unless_settings_end_them() {
     let hour = "statement_timeout = '1h'";

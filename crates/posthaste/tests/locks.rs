@@ -1,5 +1,5 @@
-//! The server's lock table is small, and each batch that is closed takes a lock until its
-//! transaction ends: no transaction of ours closes so many that it could never succeed.
+//! The server's lock table is small, and each closed batch takes a lock until its transaction ends:
+//! no transaction of posthaste closes so many batches that it could never succeed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -24,19 +24,19 @@ fn server(version: PgVersion) -> PgServer {
     PgServer::start(version, &settings).expect("a server")
 }
 
-/// The hazard is real here: one transaction cannot take a lock for each batch.
+/// Proves the hazard: one transaction cannot take a lock for each batch.
 async fn has_no_room(db: &TestDb) -> bool {
     let locks = "SELECT pg_advisory_xact_lock(7, i) FROM generate_series(1, $1::bigint::integer) i";
     let client = db.client().await.unwrap();
     let refused = client.execute(locks, &[&BATCHES]).await;
-    // The refusal is returned before the locks are let go; the next answer comes after.
+    // The error is returned before the locks are released; the next answer comes after that.
     client.batch_execute("SELECT 1").await.unwrap();
     refused
         .is_err_and(|error| error.code() == Some(&tokio_postgres::error::SqlState::OUT_OF_MEMORY))
 }
 
-/// On both: planners of later versions have another join to read all acknowledgements once more for
-/// each batch.
+/// On both versions: planners of later ones have another join that would read all acknowledgements
+/// again for each batch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn jobs_of_a_dead_worker_with_thousands_of_batches_are_rescued_on_15() {
     is_rescued(PgVersion::V15).await;
@@ -92,11 +92,11 @@ async fn thousands_of_batches_ending_together_are_all_closed() {
     let (begins, gate) = (Arc::clone(&begun), Arc::clone(&ready));
     let worker = worker(&db.pool(4).unwrap())
         .config(Config {
-            // Each claim is of one job.
+            // Each claim returns one job.
             claim_bytes: 1,
             ..quick()
         })
-        // Twice as many slots: a worker that is half busy takes its time with claims so small.
+        // Twice as many slots: a worker that is half busy delays claims this small.
         .queue("default", 2 * BATCHES as usize)
         .handler("x", move |_, _| {
             let gate = Arc::clone(&gate);
@@ -161,8 +161,8 @@ async fn jobs_in_thousands_of_lanes_are_cancelled_in_parts() {
         let insert = "INSERT INTO posthaste.job (name, queue) SELECT 'x', \
                       'q' || lpad(i::text, 4, '0') FROM generate_series(1, $1::bigint) i";
         client.execute(insert, &[&BATCHES]).await.unwrap();
-        // A claim that has the 150th lane and may be on its way to one that the call has locked
-        // before.
+        // A claim that holds the 150th lane, and may next want a lane that the call has already
+        // locked.
         let claims =
             "BEGIN; SELECT pg_advisory_xact_lock(1885893475, posthaste.lane_key('q0150', 0))";
         other.batch_execute(claims).await.unwrap();

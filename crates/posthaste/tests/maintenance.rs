@@ -1,5 +1,5 @@
-//! Maintenance: a slow duty stops no other, a session that holds space up is named, and nothing is
-//! read again and again meanwhile.
+//! Maintenance: a slow duty does not delay others, a session that blocks space is named, and no
+//! table is read repeatedly because of it.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::stress::store::Store;
 use crate::support::{SOON, all_done, database, quick, unfinished, worker};
 
-/// A duty that is under way until somebody lets it go, as one is that reads whole slots.
+/// A duty that runs until the test releases it, like one that reads whole slots.
 const SLOW_DUTY: &str = "CREATE OR REPLACE FUNCTION posthaste.overdue(p_limit integer)
 RETURNS bigint LANGUAGE plpgsql AS $f$
 BEGIN
@@ -33,7 +33,7 @@ async fn scheduled_jobs_are_promoted_during_other_duties() {
         .start()
         .await
         .unwrap();
-    // The transaction's start: as long as it is the same, it is the same run of the duty.
+    // The start of the transaction identifies the run of the duty.
     let under_way = "SELECT max(xact_start)::text FROM pg_stat_activity
                       WHERE datname = current_database() AND state = 'active'
                         AND query LIKE '%posthaste.overdue(%' AND pid <> pg_backend_pid()";
@@ -50,7 +50,7 @@ async fn scheduled_jobs_are_promoted_during_other_duties() {
     let due = jiff::Timestamp::now() + jiff::SignedDuration::from_millis(100);
     let job = NewJob::new("n", &json!({})).unwrap().scheduled_at(due);
     enqueue(&client, &job).await.unwrap();
-    // A statement that has no answer for 30 s would be given up, and others would go on.
+    // A statement without an answer for 30 s would time out, and others would continue.
     eventually(Duration::from_secs(20), "the job is worked", async || {
         Ok(unfinished(&client).await == 0)
     })
@@ -113,8 +113,8 @@ async fn cleanly_stopped_workers_are_not_rescued() {
     );
 }
 
-/// A scheduled slot is spent, but somebody reads it: they are named, and the slot's rows are not
-/// read again at every poll.
+/// A scheduled slot is spent, but a session reads it: the session is named, and the slot's rows are
+/// not read again at every poll.
 #[tokio::test]
 async fn holders_of_a_spent_scheduled_slot_are_named() {
     for version in PgVersion::tried() {
@@ -170,8 +170,8 @@ async fn holders_of_a_spent_scheduled_slot_are_named() {
     }
 }
 
-/// A job of an old scheduled segment that was not promoted keeps it, whichever way it was
-/// overlooked.
+/// A job of an old scheduled segment that was not promoted keeps the segment, however it was
+/// missed.
 #[tokio::test]
 async fn scheduled_slots_with_waiting_jobs_are_not_truncated() {
     let db = database(PgVersion::any()).await;
@@ -274,7 +274,7 @@ async fn compacting_only_expired_jobs_leaves_no_rows() {
             .await
             .unwrap();
     }
-    // One is claimed, so that a compaction has something to gain.
+    // One is claimed, so that compaction can free space.
     let first = store.claim(1).await.unwrap();
     store.finish(&first).await.unwrap();
     store.until(&store.clock(600).await.unwrap()).await.unwrap();
@@ -317,7 +317,7 @@ async fn old_inbox_rows_are_deleted_beyond_one_batch() {
     worker.stop().await.unwrap();
 }
 
-/// Each known lane is probed at each poll. How many a worker knows is written down at each claim.
+/// Each known lane is probed at each poll. Each claim records how many lanes its worker knows.
 #[tokio::test(flavor = "multi_thread")]
 async fn unused_priorities_are_removed() {
     let db = database(PgVersion::any()).await;
@@ -352,7 +352,7 @@ async fn unused_priorities_are_removed() {
         if lanes("SELECT count(*) FROM posthaste.lane").await? > 32 {
             return Ok(false);
         }
-        // So that somebody claims.
+        // Enqueues a job so that a worker claims.
         client
             .batch_execute("SELECT posthaste.enqueue('n')")
             .await?;
@@ -360,7 +360,7 @@ async fn unused_priorities_are_removed() {
     })
     .await
     .unwrap();
-    // And are found again.
+    // They are found again.
     let again = "SELECT posthaste.enqueue('n', priority => g) FROM generate_series(1, 160, 30) g";
     client.batch_execute(again).await.unwrap();
     all_done(&client).await;

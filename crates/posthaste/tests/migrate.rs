@@ -11,7 +11,7 @@ use tokio_postgres::Client;
 
 use crate::support::{all_done, counting, database};
 
-/// A version that differs from this one by so much.
+/// A version that differs from this one by these numbers.
 fn version(minor: i32, patch: i32) -> String {
     let ours: Vec<i32> = env!("CARGO_PKG_VERSION")
         .split('.')
@@ -33,7 +33,7 @@ async fn database_and_client() -> (TestDb, Client) {
     (db, client)
 }
 
-/// What somebody else's migration has left in the ledger.
+/// Records in the ledger what another program's migration would.
 async fn noted(client: &Client, name: &str, version: &str) {
     let note = "INSERT INTO posthaste.migration (name, checksum, version) VALUES ($1, 'x', $2)
                 ON CONFLICT (name) DO UPDATE SET checksum = 'x', version = excluded.version";
@@ -113,7 +113,7 @@ async fn printed_steps_apply_on_top_of_the_previous_ones() {
     for pg in PgVersion::ALL {
         let db = database(pg).await;
         let client = db.client().await.unwrap();
-        // Bodies are checked now that all they speak of is there.
+        // Bodies are checked now that everything they refer to exists.
         let printed = migrations_sql_after(1);
         assert!(!printed.contains("CREATE TABLE posthaste.store"));
         let off = "set_config('check_function_bodies', 'off', v_local)";
@@ -124,7 +124,7 @@ async fn printed_steps_apply_on_top_of_the_previous_ones() {
     }
 }
 
-/// Statements that were prepared before, and a worker's connections, live through it.
+/// Prepared statements and a worker's connections survive it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn functions_can_be_replaced_under_a_running_worker() {
     const ROUNDS: usize = 4;

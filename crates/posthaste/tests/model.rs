@@ -1,6 +1,6 @@
-//! The store against a model: whatever people, workers and maintenance do in whatever order, the
-//! store shows what a few lines of Rust say it should. `PROPTEST_CASES` asks for more; a sequence
-//! that fails is shrunk, printed, and kept in `proptest-regressions`.
+//! The store against a model: whatever operators, workers and maintenance do in whatever order, the
+//! store must show what a few lines of Rust predict. `PROPTEST_CASES` sets the number of sequences;
+//! a sequence that fails is shrunk, printed, and stored in `proptest-regressions`.
 
 mod book;
 mod step;
@@ -18,9 +18,9 @@ use book::Book;
 use step::Step;
 use store::Store;
 
-/// On each server, where nobody asks for more.
+/// Sequences on each server by default.
 const CASES: u32 = 16;
-/// A database costs more than many steps.
+/// Steps of a sequence: a database costs more than many steps.
 const STEPS: std::ops::RangeInclusive<usize> = 60..=80;
 
 fn config() -> ProptestConfig {
@@ -42,7 +42,7 @@ fn runtime() -> &'static Runtime {
     RUNTIME.get_or_init(|| Runtime::new().expect("a runtime"))
 }
 
-/// One sequence against a database of its own, compared after each step.
+/// Plays one sequence against a separate database, which is compared after each step.
 async fn play(version: PgVersion, steps: Vec<Step>) -> Result<(), String> {
     let database = support::migrated(stress::server(version)).await;
     let mut store = Store::open(&database).await?;

@@ -1,7 +1,7 @@
 //! Broken variants of the store, made by exact replacement in its SQL. Each is run against the
-//! stress and, where it has one, against a scenario of its own: a moment that the stress would have
-//! to be lucky to meet, or cannot meet at all. One of the two must notice it. A replacement that no
-//! longer matches fails the run: a stale mutant proves nothing.
+//! stress and, where it has one, against a scenario: a moment that the stress would meet only by
+//! luck, or not at all. One of the two must detect it. A replacement that no longer matches fails
+//! the run: a stale mutant proves nothing.
 
 mod gate;
 mod list;
@@ -19,14 +19,15 @@ use list::{MUTANTS, Mutant};
 use scenario::Scenario;
 use script::Edits;
 
-/// No scenario takes half as long. One that comes to no end proves nothing about a mutant.
+/// The timeout of a scenario, twice what any takes. A scenario that does not end proves nothing
+/// about a mutant.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// What became of a scenario.
+/// How a scenario ended.
 #[derive(Debug)]
 enum Ended {
     Passed,
-    /// What it noticed.
+    /// The failure that it detected.
     Noticed(String),
     Hung,
 }
@@ -34,7 +35,7 @@ enum Ended {
 /// Runs a scenario against the store with these edits.
 ///
 /// # Panics
-/// When the store cannot be set up: nothing was played then, and nothing noticed.
+/// If the store cannot be set up: then nothing was played, and nothing detected.
 async fn run(server: &PgServer, scenario: &Scenario, edits: Edits<'_>) -> Ended {
     let script = script::edited(scenario.gates, edits).unwrap_or_else(|stale| panic!("{stale}"));
     let database = TestDb::empty(server).await.expect("a database");
@@ -52,7 +53,7 @@ async fn run(server: &PgServer, scenario: &Scenario, edits: Edits<'_>) -> Ended 
     }
 }
 
-/// With the server's code in front, which no message has.
+/// Begins with the server's error code, which no message contains.
 fn described(error: &anyhow::Error) -> String {
     let code = error
         .chain()
@@ -64,7 +65,7 @@ fn described(error: &anyhow::Error) -> String {
     }
 }
 
-/// The store itself has nothing that a scenario could notice.
+/// Fails if a scenario detects a failure in the unmodified store.
 async fn must_pass(server: &PgServer, scenario: &Scenario) {
     match run(server, scenario, &[]).await {
         Ended::Passed => {}
@@ -99,7 +100,7 @@ fn every_mutation_still_applies() {
     }
 }
 
-/// How many mutants run at once: much of a run is waiting. The store itself has to pass under the
+/// Mutants that run at once: much of a run is waiting. The unmodified store has to pass under the
 /// same load first.
 const AT_ONCE: usize = 2;
 
@@ -114,7 +115,7 @@ async fn every_mutant_is_killed() {
         _ => PgVersion::V15,
     };
     let server = stress::server(version);
-    // Somebody who sharpens one mutant does without.
+    // Skipped while an engineer works on single mutants.
     if wanted.is_empty() {
         the_store_itself_passes(server).await;
     }
@@ -161,15 +162,15 @@ async fn the_store_itself_passes(server: &PgServer) {
         .await;
 }
 
-/// What a mutant went through.
+/// The results of a mutant.
 struct MutantResult {
     mutant: &'static Mutant,
     by_stress: Run,
-    /// None where the stress is all there is.
+    /// `None` if the mutant has only the stress.
     by_scenario: Option<Run>,
 }
 
-/// One run of a mutant. A mutant that hangs is not a kill: a slow machine would kill it as well.
+/// One run of a mutant. A mutant that hangs is not killed: a slow machine would hang as well.
 struct Run {
     ended: Ended,
     seconds: f32,
@@ -211,7 +212,8 @@ impl Run {
     }
 }
 
-/// How often the stress is run where it is all there is: a run is short, and what it meets is luck.
+/// Runs of the stress for a mutant that has no scenario: a run is short, and finds a failure only
+/// by luck.
 const PATIENT: usize = 3;
 
 impl MutantResult {
@@ -259,7 +261,7 @@ impl MutantResult {
     }
 }
 
-/// Whether one of the codes in a text is such a one.
+/// Whether a text contains an error code that satisfies the predicate.
 fn has_code(how: &str, is_meant: impl Fn(&str) -> bool) -> bool {
     how.contains("ERROR")
         && how
@@ -267,13 +269,13 @@ fn has_code(how: &str, is_meant: impl Fn(&str) -> bool) -> bool {
             .any(|word| word.len() == 5 && is_meant(word))
 }
 
-/// A mutant that does not compile is not killed by what it does: 42601, 42703, 42883, 42P01 …
+/// Whether a mutant does not compile, which does not kill it: 42601, 42703, 42883, 42P01 …
 fn is_misspelt(how: &str) -> bool {
     has_code(how, |code| code.starts_with("42") && code != "42501")
 }
 
-/// Nor by a full disk (53100), by too many connections (53300), by a server that stops (57P01) or
-/// that cannot be reached.
+/// Whether an outage ended the run, which does not kill the mutant: a full disk (53100), too many
+/// connections (53300), a server that stops (57P01) or that cannot be reached.
 fn is_outage(how: &str) -> bool {
     let is_meant = |code: &str| {
         ["53", "57P", "58"]

@@ -1,4 +1,4 @@
-//! Notifications: a worker that sleeps is notified, and no other.
+//! Notifications: a sleeping worker is notified, and no other is.
 
 mod full;
 mod handovers;
@@ -16,13 +16,12 @@ use tokio_postgres::{AsyncMessage, Client, NoTls};
 
 use crate::support::{SOON, all_done, database, number, quick, telling, worker};
 
-/// The connection of a worker that listens goes by this name.
+/// The `application_name` of a worker's listening connection.
 const LISTENER: &str = "listener";
-/// Longer than any test: an idle queue is polled after an eighth of the time that it has
-/// been idle.
+/// Longer than any test: an idle queue is polled after an eighth of the time that it has been idle.
 const NEVER: Duration = Duration::from_secs(3600);
 
-/// A worker that would sleep for an hour, and what it started: the time of each.
+/// Starts a worker that would sleep for an hour; returns a message for each job that it starts.
 async fn sleeper(db: &TestDb, poll_interval: Duration) -> (WorkerHandle, UnboundedReceiver<()>) {
     let mut listener: tokio_postgres::Config = db.url().parse().unwrap();
     listener.application_name(LISTENER);
@@ -50,10 +49,10 @@ async fn all_asleep(client: &Client) {
     .unwrap();
 }
 
-/// One job that is due.
+/// Enqueues one job that is due.
 const ENQUEUE: &str = "SELECT posthaste.enqueue('a')";
 
-/// Runs a statement, whose job starts.
+/// Runs a statement and waits until its job starts.
 async fn starts(client: &Client, statement: &str, jobs: &mut UnboundedReceiver<()>) {
     client.batch_execute(statement).await.unwrap();
     started(jobs).await;
@@ -64,7 +63,7 @@ async fn started(jobs: &mut UnboundedReceiver<()>) {
     job.expect("a job starts").expect("the worker runs");
 }
 
-/// What is notified, on these channels: channel and payload.
+/// Listens on these channels; returns channel and payload of each notification.
 async fn listener(db: &TestDb) -> (Client, UnboundedReceiver<(String, String)>) {
     let (client, mut connection) = tokio_postgres::connect(db.url(), NoTls).await.unwrap();
     let (sender, incoming) = unbounded_channel();
@@ -82,7 +81,7 @@ async fn listener(db: &TestDb) -> (Client, UnboundedReceiver<(String, String)>) 
     (client, incoming)
 }
 
-/// A database in which the watch over what sleeps finds nothing: nothing but a notification wakes a
+/// A database in which the watch over sleeping queues finds nothing: only a notification wakes a
 /// queue that has slept for eight times its poll interval.
 async fn blind(version: PgVersion) -> TestDb {
     let db = database(version).await;
@@ -101,8 +100,8 @@ async fn sleeping_workers_are_woken_despite_rollbacks_and_open_transactions() {
         let client = db.client().await.unwrap();
         let (worker, mut jobs) = sleeper(&db, Duration::from_millis(20)).await;
         all_asleep(&client).await;
-        // By now it no longer polls. Were it not so far yet, the test would notice less,
-        // and fail no more.
+        // It no longer polls by now. If it still did, the test would detect less, but would not
+        // fail.
         let deep = Instant::now() + Duration::from_millis(500);
         eventually(SOON, "it sleeps deeply", async || Ok(Instant::now() > deep))
             .await
@@ -153,7 +152,8 @@ async fn the_notifier_reconnects_after_a_lost_connection() {
             .execute("SELECT pg_terminate_backend($1, 10000)", &[&pid])
             .await
             .unwrap();
-        // Nobody is notified of this one, and that notifications are on below is its own doing.
+        // No worker is notified of this job, so the worker itself has turned notifications on again
+        // below.
         let missed = "SELECT setval('posthaste.flags', 0); SELECT posthaste.enqueue('a')";
         starts(&client, missed, &mut jobs).await;
         all_asleep(&client).await;
@@ -175,7 +175,7 @@ async fn each_job_wakes_one_of_two_idle_workers() {
     }
     all_done(&client).await;
     assert!(of_first.is_empty() && of_second.is_empty());
-    // It turns them off; the other one is notified of that, and turns them on again.
+    // It turns notifications off; the other worker is notified of that, and turns them on again.
     first.stop().await.unwrap();
     all_asleep(&client).await;
     starts(&client, ENQUEUE, &mut of_second).await;
@@ -195,7 +195,8 @@ async fn enqueues_do_not_notify_without_a_listener() {
              SELECT posthaste.enqueue('a', ordering_key => 'k')";
         let job = NewJob::new("a", &json!({})).unwrap();
         let pooled = db.pool(1).unwrap().get().await.unwrap();
-        // Nobody sleeps, a worker of another queue does, one died while it slept, switched off.
+        // No worker sleeps, a worker of another queue does, one died asleep, and notifications are
+        // off.
         for state in [
             "SELECT 1",
             "SELECT posthaste.notify_on(posthaste.listener_bit('another'), '1 h')",
@@ -224,8 +225,8 @@ async fn enqueues_do_not_notify_without_a_listener() {
         }
         received.retain(|(channel, _)| channel == "posthaste");
         assert_eq!(received.len(), 1, "{} {received:?}", version.name());
-        // The same ways notify when a worker sleeps: once for the queue and once for the leader
-        // each transaction.
+        // The same statements notify when a worker sleeps: each transaction once for the queue and
+        // once for the leader.
         client.batch_execute(every_way).await.unwrap();
         enqueue(&pooled, &job).await.unwrap();
         let mut queues = std::collections::BTreeSet::new();
@@ -280,7 +281,7 @@ async fn notifications_turn_off_under_load_and_on_again_after_it() {
     }
     all_done(&client).await;
     all_asleep(&client).await;
-    // How many make a stream depends on how fast they come: one alone is none.
+    // A stream depends on the rate of notifications; a single one never counts as a stream.
     assert!(sent.load(Ordering::SeqCst) > 1);
     while jobs.try_recv().is_ok() {}
     starts(&client, ENQUEUE, &mut jobs).await;
@@ -333,7 +334,7 @@ async fn an_uncommitted_first_route_blocks_nobody() {
         .await
         .unwrap();
     let client = db.client().await.unwrap();
-    // Notifications cannot be turned on meanwhile, so it polls.
+    // Notifications cannot be turned on, so it polls.
     let (worker, mut jobs) = sleeper(&db, Duration::from_millis(20)).await;
     for _ in 0..3 {
         starts(&client, ENQUEUE, &mut jobs).await;

@@ -11,7 +11,7 @@ fn keyed(key: &str) -> NewJob {
     NewJob::new("n", &json!({})).unwrap().unique_key(key)
 }
 
-/// The other transaction stays open meanwhile: the one that waited for it would wait for ever.
+/// The other transaction stays open: a statement that waited for it would wait forever.
 async fn at_once(tx: &Transaction<'_>, key: &str) -> Result<Option<JobId>, posthaste::Error> {
     let job = keyed(key);
     let answer = tokio::time::timeout(SOON, enqueue_nowait(tx, &job));
@@ -40,7 +40,7 @@ async fn concurrently_taken_unique_keys_fail_at_once_in_every_isolation_level() 
             let holder = enqueue(&taking, &keyed(&key)).await.unwrap();
             let tx = begin(&mut caller, level).await;
             assert_eq!(at_once(&tx, &key).await.unwrap(), None, "{level:?}");
-            // The transaction goes on, and waits for others as it did before.
+            // The transaction continues, and waits for others as it did before.
             let free = at_once(&tx, &format!("free {key}")).await.unwrap();
             assert_ne!(free, None, "{level:?}");
             let timeout = tx.query_one("SHOW lock_timeout", &[]).await.unwrap();

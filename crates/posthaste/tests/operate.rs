@@ -1,4 +1,4 @@
-//! What operators do: pause and resume, cancel, redrive.
+//! Operations: pause and resume, cancel, redrive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -113,7 +113,7 @@ async fn waiting_jobs_can_be_cancelled_in_every_state() {
         .await
         .unwrap();
         assert_eq!(cancel(&client, kept).await, None, "it is done");
-        // One that is due later than the cancelled one was is promoted beyond it.
+        // A job that is due later than the cancelled one is promoted past it.
         client
             .batch_execute(
                 "SELECT posthaste.enqueue('probe', scheduled_at => now() + interval '2 seconds')",
@@ -195,7 +195,7 @@ async fn a_job_cancelled_during_its_run_is_not_retried() {
         .await
         .unwrap();
     assert_eq!(cancel(&client, job).await.as_deref(), Some("running"));
-    // An hour's snooze, from a worker that does not know of cancelling.
+    // An hour's snooze, from a worker that does not know that the job was cancelled.
     client
         .execute(
             "SELECT posthaste.settle($1, $2, $3::text::uuid, ARRAY[$4::bigint], \
@@ -250,7 +250,7 @@ async fn dead_and_cancelled_jobs_are_redriven() {
         )
         .await;
 
-        // A redrive that rolls back sends nothing.
+        // A redrive that rolls back redrives nothing.
         client
             .batch_execute("BEGIN; SELECT posthaste.redrive(); ROLLBACK")
             .await
@@ -301,7 +301,7 @@ async fn dead_and_cancelled_jobs_are_redriven() {
         .await
         .unwrap();
         assert_eq!(runs.load(Ordering::SeqCst), 9);
-        // Now its key is free.
+        // Its key is free now.
         assert_eq!(state(&client, holder).await, None);
         assert_eq!(
             number(&client, "SELECT count(*) FROM posthaste.redrive()").await,
@@ -312,8 +312,8 @@ async fn dead_and_cancelled_jobs_are_redriven() {
     }
 }
 
-/// More of them run on than the leader handles at once. One that has come back waits behind
-/// nobody.
+/// There are more running ones than the leader handles at once. A job that was rescheduled does not
+/// wait for them.
 #[tokio::test]
 async fn cancelled_jobs_are_found_among_many_running_ones() {
     let db = database(PgVersion::any()).await;

@@ -1,5 +1,5 @@
 //! Ordering keys: jobs of a key run one at a time, in the order in which they were enqueued,
-//! whatever becomes of each of them.
+//! whatever the outcome of each.
 
 mod redrive_and_locks;
 pub(crate) mod without_workers;
@@ -13,8 +13,8 @@ use posthaste::{NewJob, Outcome, QueueConfig, WorkerHandle, enqueue, enqueue_man
 use posthaste_testkit::{PgVersion, TestDb, eventually};
 use without_workers::Store;
 
-/// What handlers saw: per key the numbers of its jobs, as they ended, and that never two of a key
-/// ran.
+/// What handlers observed: for each key the numbers of its jobs in the order in which they ended,
+/// and that two jobs of a key never ran at once.
 #[derive(Clone, Default)]
 struct Seen {
     running: Arc<Mutex<HashMap<String, i64>>>,
@@ -49,7 +49,7 @@ struct Number {
     n: i64,
 }
 
-/// Workers of two queues that take their time; every seventh job of a key fails at first.
+/// Starts slow workers of two queues; every seventh job of a key fails at first.
 async fn workers(db: &TestDb, seen: &Seen) -> Vec<WorkerHandle> {
     let mut workers = Vec::new();
     for _ in 0..2 {
@@ -96,8 +96,8 @@ async fn ordered_jobs_run_one_at_a_time_per_key_in_enqueue_order() {
         let client = db.client().await.unwrap();
         let seen = Seen::default();
         let workers = workers(&db, &seen).await;
-        // Singly and in bulk, in two queues and many priorities, by function and by view; a
-        // rolled-back one between.
+        // One by one and in bulk, in two queues and many priorities, by function and by view, with
+        // a rolled-back job in between.
         for n in (0..20).step_by(4) {
             for key in ["a", "b", "c"] {
                 enqueue(&client, &job(key, n).priority((n % 3) as i32))
@@ -148,7 +148,7 @@ async fn ordering_keys_stay_taken_across_retries() {
         assert_eq!(count(&store.client, "blocked").await, 3);
         store.turns().await;
         assert_eq!(count(&store.client, "blocked").await, 2);
-        // Given back, tried again: it is still its turn.
+        // It was given back or retried, and keeps its turn.
         for kind in [8, 1] {
             let job = store.claim().await.expect("the first");
             assert_eq!(job.id, first);
@@ -282,7 +282,7 @@ async fn ordering_survives_truncated_slots() {
             store.turns().await;
             let job = store.claim().await.expect("the next");
             assert_eq!(job.id, id);
-            // While it runs its scheduled segment is left and emptied: 10 spent rows are enough.
+            // While it runs, its scheduled segment is left and emptied: 10 spent rows are enough.
             let state = store
                 .client
                 .query_one("SELECT o_state FROM posthaste.tidy_scheduled(10)", &[])
@@ -334,7 +334,8 @@ async fn jobs_of_a_dead_worker_keep_their_turn() {
     assert_eq!(store.next().await, first);
     let seen = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&seen);
-    // The worker by hand has no heartbeat: it is found dead, and its job is run again, alone.
+    // The worker that is played by the test sends no heartbeat: it is declared dead, and its job
+    // runs again, alone.
     let worker = worker(&db.pool(4).unwrap())
         .config(quick())
         .queue_config(quick_queue())
@@ -370,7 +371,7 @@ async fn rejects_empty_or_oversized_ordering_keys() {
     assert!(error.contains("ordering_key"), "{error}");
 }
 
-/// The leader may be late: it died, or a crash forgot how far it was.
+/// The leader may be late: it died, or a crash of the server lost its progress.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn segments_stay_unsealed_until_their_ordered_jobs_have_a_turn() {
     for version in PgVersion::tried() {

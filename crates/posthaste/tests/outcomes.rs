@@ -1,5 +1,5 @@
-//! What a worker says of its runs: a line for each outcome, errors with all their causes, one
-//! numbering of attempts, and no silence about what nobody works on.
+//! What a worker logs about its runs: a line for each outcome, errors with all their causes,
+//! consistent numbers of attempts, and queues that no worker serves.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use tokio_postgres::{Client, NoTls};
 
 use crate::support::{SOON, database, jobs, number, quick_queue, worker};
 
-/// What was logged on this thread.
+/// The log of this thread.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -41,7 +41,7 @@ impl Log {
             .finish()
     }
 
-    /// The lines about jobs of this name.
+    /// Returns the lines about jobs of this name.
     fn of(&self, name: &str) -> Vec<String> {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         let named = format!("name=\"{name}\"");
@@ -57,7 +57,7 @@ async fn put(client: &Client, name: &str, most: i32) {
         .unwrap();
 }
 
-/// Its last error, once it is dead.
+/// Waits until the job is dead; returns its last error.
 async fn last_error(client: &Client, name: &str) -> String {
     let dead = "SELECT last_error FROM posthaste.dead WHERE name = $1";
     let mut error = String::new();
@@ -102,7 +102,7 @@ async fn each_run_has_a_span_with_handler_logs_and_outcome() {
     }
 }
 
-/// Its handlers run on the thread of the test, where the log is taken.
+/// The handlers run on the thread of the test, whose log is collected.
 #[tokio::test]
 async fn outcome_log_lines_name_the_job_and_hide_arguments() {
     #[derive(serde::Deserialize, serde::Serialize)]
@@ -237,7 +237,7 @@ async fn the_stored_error_includes_every_cause() {
     worker.stop().await.unwrap();
 }
 
-/// A pool that leads to a database which is not there.
+/// A pool for a database that does not exist.
 fn absent(url: &str) -> deadpool_postgres::Pool {
     let mut config: tokio_postgres::Config = url.parse().unwrap();
     config.dbname("absent").password("geheim");

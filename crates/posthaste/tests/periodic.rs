@@ -1,4 +1,4 @@
-//! Periodic jobs: each tick once, under any leader.
+//! Periodic jobs: each tick is enqueued once, under any leader.
 
 mod refused;
 
@@ -14,7 +14,7 @@ use crate::support::{SOON, database, number, quick, quick_queue, unfinished};
 
 type Seen = Arc<Mutex<BTreeMap<String, Vec<String>>>>;
 
-/// A builder whose handler notes the tick of each job by the job's name.
+/// A builder whose handler records the tick of each job by the job's name.
 fn noting(pool: &deadpool_postgres::Pool, seen: &Seen) -> WorkerBuilder {
     let seen = Arc::clone(seen);
     Worker::builder(pool.clone())
@@ -35,7 +35,7 @@ fn every_minute(name: &str, missed: Missed) -> Periodic {
         .missed(missed)
 }
 
-/// As if nobody had led for ten minutes.
+/// Sets the schedules as if there had been no leader for ten minutes.
 async fn ten_minutes_ago(client: &Client) {
     client
         .batch_execute(
@@ -74,7 +74,7 @@ async fn ticks_are_enqueued_once_across_leaders() {
         .unwrap();
         assert_eq!(unfinished(&client).await, 0, "nothing before its time");
         ten_minutes_ago(&client).await;
-        // The leader goes, another takes over.
+        // The leader stops, and another takes over.
         workers.remove(0).stop().await.unwrap();
         eventually(SOON, "all are made up for", async || {
             Ok(is_ahead(&client).await && unfinished(&client).await == 0)
@@ -93,7 +93,7 @@ async fn ticks_are_enqueued_once_across_leaders() {
         assert_eq!(ticks.len(), all.len(), "each tick once");
         assert!((1..=3).contains(&seen["last"].len()), "{seen:?}");
         assert!(seen["last"].len() < all.len() - 8);
-        // What was on time when the clock was read is not missed.
+        // A tick that was on time when the clock was read is not missed.
         assert!(
             seen.get("none").is_none_or(|ticks| ticks.len() <= 3),
             "{seen:?}"
@@ -101,7 +101,7 @@ async fn ticks_are_enqueued_once_across_leaders() {
     }
 }
 
-/// What a leader sends for the tick of this year.
+/// The statement that a leader sends for the tick of this year.
 fn new_year(year: i32) -> String {
     let next = year + 1;
     format!(
@@ -122,7 +122,7 @@ async fn concurrent_leaders_enqueue_a_tick_once() {
         assert_eq!(number(&one, &new_year(2100)).await, 1);
         assert_eq!(number(&other, &new_year(2100)).await, 0);
         assert_eq!(unfinished(&one).await, 1);
-        // In two open transactions; nobody waits.
+        // In two open transactions; neither waits.
         one.batch_execute("BEGIN").await.unwrap();
         other.batch_execute("BEGIN").await.unwrap();
         assert_eq!(number(&one, &new_year(2101)).await, 1);
@@ -131,7 +131,7 @@ async fn concurrent_leaders_enqueue_a_tick_once() {
         assert_eq!(number(&other, &new_year(2101)).await, 0);
         other.batch_execute("COMMIT").await.unwrap();
         assert_eq!(unfinished(&one).await, 2);
-        // A tick that was rolled back is still to come.
+        // A tick that was rolled back is still due.
         one.batch_execute("BEGIN").await.unwrap();
         assert_eq!(number(&one, &new_year(2102)).await, 1);
         one.batch_execute("ROLLBACK").await.unwrap();
@@ -140,8 +140,8 @@ async fn concurrent_leaders_enqueue_a_tick_once() {
     }
 }
 
-/// Its server process does not notice, and commits what it was sent; another leader has come
-/// meanwhile.
+/// Its server process does not notice, and commits the statement it received; another leader has
+/// taken over by then.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_dying_during_a_tick_leaves_it_enqueued_once() {
     for version in PgVersion::tried() {

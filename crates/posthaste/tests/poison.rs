@@ -1,5 +1,4 @@
-//! Poison: a job that harms all that touches it delays only itself, and costs only its own
-//! attempts.
+//! Poison: a job that harms its worker delays only itself, and costs only its own attempts.
 
 mod unreadable;
 
@@ -22,12 +21,12 @@ const QUICK: Backoff = Backoff {
 };
 /// Innocent jobs around the poison.
 const INNOCENT: i64 = 199;
-/// Innocent jobs that wait whenever a process starts beside a poison that is due.
+/// Innocent jobs that wait whenever a process starts while a poison is due.
 const WAITING: i32 = 300;
 /// Names this binary as a worker that a test starts and kills (see `a_worker_process`).
 const WORKER_ENV: &str = "POSTHASTE_TEST_WORKER";
 
-/// One poison among innocents, in the middle of them.
+/// Enqueues one poison in the middle of innocent jobs.
 async fn enqueue_around(client: &Client, poison: &str) {
     client
         .execute(
@@ -40,7 +39,7 @@ async fn enqueue_around(client: &Client, poison: &str) {
         .unwrap();
 }
 
-/// Waits until only the poison is left, dead, and everybody else was worked.
+/// Waits until only the poison is left, dead, and all others are done.
 async fn assert_only_poison_died(client: &Client, poison: &str, attempts: i32) {
     eventually(
         Duration::from_secs(60),
@@ -71,11 +70,11 @@ async fn assert_only_poison_died(client: &Client, poison: &str, attempts: i32) {
     );
 }
 
-/// Where the observer's connection is served: a handler that loops for ever may hold up what else
-/// runs on the runtime of the handlers.
+/// Runs the observer's connection: a handler that loops forever may block other tasks on the
+/// runtime of the handlers.
 static OBSERVER: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 
-/// No JSON object is one.
+/// No JSON object deserializes to this.
 #[derive(Deserialize, Serialize)]
 struct Undecodable(Vec<u8>);
 
@@ -83,7 +82,7 @@ impl JobArgs for Undecodable {
     const NAME: &'static str = "undecodable";
 }
 
-/// Ends the loop however the test ends: no thread that is kept can be stopped from outside.
+/// Ends the loop however the test ends: a blocked thread cannot be stopped from outside.
 struct Enough(Arc<AtomicBool>);
 
 impl Drop for Enough {
@@ -92,7 +91,7 @@ impl Drop for Enough {
     }
 }
 
-/// An error that nobody can print.
+/// An error whose `Display` panics.
 #[derive(Debug)]
 struct Unprintable;
 
@@ -145,7 +144,7 @@ async fn survives(name: &'static str) {
             let looping = Arc::clone(&looping);
             async move {
                 while !looping.load(Ordering::Relaxed) {
-                    // It keeps its thread, and leaves the processor to others.
+                    // It blocks its thread, and leaves the processor to others.
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Ok(Outcome::Done)
@@ -243,7 +242,7 @@ async fn a_job_that_aborts_its_process_is_isolated_and_spares_the_others() {
 async fn a_quarantined_job_at_startup_kills_no_waiting_jobs() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
-    // Each a transaction of its own: a claim sees what others have committed.
+    // Separate transactions: a claim sees what others have committed.
     for step in [
         "INSERT INTO posthaste.job (name, max_attempts) VALUES ('abort', 3)",
         "INSERT INTO posthaste.worker (name) VALUES ('dying')",
@@ -284,7 +283,7 @@ async fn a_quarantined_job_at_startup_kills_no_waiting_jobs() {
     );
 }
 
-/// Takes their jobs from processes that are known to be dead, without waiting for their heartbeats.
+/// Rescues the jobs of processes that are known to be dead, without waiting for their heartbeats.
 async fn rescue_the_dead(client: &Client) {
     let rescue = "SELECT posthaste.rescue(id, beat) FROM posthaste.worker WHERE id = $1";
     eventually(SOON, "nothing runs any more", async || {
@@ -310,7 +309,7 @@ fn start_process(db: &TestDb) -> Child {
     Child::spawn(&mut command).unwrap()
 }
 
-/// Not a test: the worker that the test above starts as a process of its own.
+/// Not a test: the worker that the test above starts as a separate process.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "a process that another test starts"]
 async fn a_worker_process() {

@@ -1,5 +1,5 @@
-//! PgBouncer in transaction mode, without named statements, whose server sessions take turns:
-//! workers and producers pass through it.
+//! PgBouncer in transaction mode, without named statements, whose server sessions are shared:
+//! workers and producers connect through it.
 
 use std::process::Command;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use sqlx::Connection;
 use crate::stress::store::Store;
 use crate::support::{all_done, count, database, unfinished, worker};
 
-/// What these modules say of workers must hold behind a pooler too.
+/// Test modules that must also pass through a pooler.
 const CORE: [&str; 12] = [
     "awaiting::",
     "claims::",
@@ -27,16 +27,16 @@ const CORE: [&str; 12] = [
     "scheduled::jobs_",
     "shutdown::",
 ];
-/// Their handlers run statements of their own on the worker's pool, by a driver that names them.
+/// Their handlers run statements on the worker's pool, by a driver that names them.
 const NAMING: [&str; 3] = [
     "awaiting::confirmation_before_acknowledgement_completes_the_job",
     "history::completed_jobs_are_retained_once_if_their_queue_is_configured",
     "rescue::complete_in_commits_with_the_handlers_writes",
 ];
-/// Their tests take seconds each.
+/// The timeout of the suite, whose tests take seconds each.
 const WITHIN: Duration = Duration::from_secs(600);
 
-/// The same tests once more, in a process whose pools go through PgBouncer.
+/// Runs the same tests again, in a process whose pools connect through PgBouncer.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_core_suite_passes_through_pgbouncer() {
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -45,7 +45,7 @@ async fn the_core_suite_passes_through_pgbouncer() {
         .args(NAMING.iter().flat_map(|name| ["--skip", name]))
         .args(["--test-threads", "2"])
         .env("POSTHASTE_TEST_POOLED", "1")
-        // What runs there would make up for what did not run here.
+        // Its record of tests that ran would hide tests that did not run here.
         .env_remove("POSTHASTE_RAN");
     let mut suite = Child::spawn(&mut command).unwrap();
     let result = suite.line("test result:", WITHIN).await.unwrap();
@@ -69,7 +69,7 @@ fn jobs() -> Vec<NewJob> {
         .collect()
 }
 
-/// Producers that take turns with others on the same server sessions, by the drivers' settings that
+/// Producers that share server sessions with others, with the drivers' settings that
 /// docs/guides/drivers.md names.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_driver_enqueues_through_pgbouncer() {
@@ -148,8 +148,8 @@ async fn migrates_and_completes_in_a_transaction_through_pgbouncer() {
     assert_eq!((effects, count(&direct, "dead").await), (20, 0));
 }
 
-/// How far a segment is verified is known to the session that verified it; behind a pooler the next
-/// step meets another.
+/// The place up to which a segment is verified is known to the session that verified it; through a
+/// pooler the next step may use another session.
 #[tokio::test]
 async fn segments_are_reclaimed_across_pooled_sessions() {
     let db = database(PgVersion::any()).await;

@@ -1,4 +1,4 @@
-//! Jobs of dead workers beside other work: they are run alone, and they are run.
+//! Jobs of dead workers beside other work: they run alone, and they do run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -12,14 +12,14 @@ use tokio_postgres::Client;
 use crate::stress::store::Store;
 use crate::support::{SOON, all_done, completed_when, count, database, unfinished, worker};
 
-/// Longer than quarantined jobs wait at first for what runs.
+/// Longer than quarantined jobs first wait for running jobs.
 const LONG: Duration = Duration::from_secs(13);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn quarantined_jobs_get_a_turn_beside_constantly_long_jobs() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
-    // Each a transaction of its own: a claim sees what others have committed.
+    // Separate transactions: a claim sees what others have committed.
     for step in [
         "INSERT INTO posthaste.job (name) VALUES ('quarantined')",
         "INSERT INTO posthaste.worker (name) VALUES ('dying')",
@@ -65,7 +65,7 @@ async fn quarantined_jobs_get_a_turn_beside_constantly_long_jobs() {
         .batch_execute("SELECT posthaste.rescue(min(id), 0) FROM posthaste.worker")
         .await
         .unwrap();
-    // From now on something that has only just begun is always running, unless claims pause.
+    // From now on a job that has just begun is always running, unless claims pause.
     let enqueuer = db.client().await.unwrap();
     let steady = tokio::spawn(async move {
         let mut tick = tokio::time::interval(Duration::from_millis(500));
@@ -99,7 +99,7 @@ async fn quarantined_jobs_do_not_wait_for_completions_in_open_transactions() {
     let db = database(PgVersion::any()).await;
     let client = db.client().await.unwrap();
     quarantine(&client, "default", "quarantined").await;
-    // The quarantined job is due when the test says so.
+    // The test decides when the quarantined job is due.
     for step in [
         "UPDATE posthaste.in_flight SET until = 'infinity'",
         "INSERT INTO posthaste.job (name) VALUES ('open')",
@@ -154,8 +154,8 @@ async fn quarantined_jobs_do_not_wait_for_completions_in_open_transactions() {
     worker.stop().await.unwrap();
 }
 
-/// The one that gives a quarantined job back did not see it run alone: it stays quarantined, in no
-/// batch with others.
+/// The worker that gives a quarantined job back did not see it run alone: it stays quarantined, in
+/// no batch with others.
 #[tokio::test]
 async fn released_quarantined_jobs_stay_quarantined() {
     let db = database(PgVersion::any()).await;
@@ -191,7 +191,8 @@ async fn released_quarantined_jobs_stay_quarantined() {
     );
 }
 
-/// An ordered relay sends what the one before it died of in the order of the lane, wherever it lay.
+/// An ordered relay sends the jobs whose sender died in the order of the lane, wherever they are
+/// stored.
 #[tokio::test]
 async fn quarantined_jobs_run_in_id_order_wherever_they_are_stored() {
     let db = database(PgVersion::any()).await;
@@ -204,7 +205,7 @@ async fn quarantined_jobs_run_in_id_order_wherever_they_are_stored() {
         ids.push(dying.enqueue(name, 0).await.unwrap());
         let claimed = dying.claim(1).await.unwrap();
         if ids.len() == 1 {
-            // As a segment that is to be truncated does with what is still being worked.
+            // As the truncation of a segment does with running jobs.
             let hold = "SELECT posthaste.move_running($1::integer, 0, 1)";
             let slot = i32::from(claimed[0].slot);
             let held: i64 = dying.value(hold, &[&slot]).await.unwrap();
@@ -246,7 +247,7 @@ async fn quarantined_jobs_of_unserved_queues_do_not_block_others() {
         .start()
         .await
         .unwrap();
-    // Longer than it is between two polls for quarantined jobs.
+    // Longer than the time between two polls for quarantined jobs.
     for _ in 0..4 {
         client
             .batch_execute("INSERT INTO posthaste.job (name) VALUES ('quick')")
@@ -294,14 +295,14 @@ async fn quarantined_jobs_get_a_turn_beside_constant_claims() {
     worker.stop().await.unwrap();
 }
 
-/// Enqueues a job, in the claim of a worker that has died since.
+/// Enqueues a job in the claim of a worker that has died.
 async fn quarantine(client: &Client, queue: &str, name: &str) {
     let enqueue = format!("INSERT INTO posthaste.job (name, queue) VALUES ('{name}', '{queue}')");
     let claim = format!(
         "SELECT posthaste.claim('{queue}', '{{0}}', max(id), gen_random_uuid(), 10, 1000000) \
          FROM posthaste.worker"
     );
-    // Each a transaction of its own: a claim sees what others have committed.
+    // Separate transactions: a claim sees what others have committed.
     for step in [
         &*enqueue,
         "INSERT INTO posthaste.worker (name) VALUES ('dying')",

@@ -1,4 +1,4 @@
-//! A queue's rate: this many jobs in such a time, by all workers together.
+//! The rate of a queue: at most this many jobs per time, by all workers together.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ async fn rate_limits_count_claimed_jobs_and_return_the_wait() {
         let client = db.client().await.unwrap();
         let worker = hand(&client).await;
         jobs(&client, 30).await;
-        // The claimed jobs, and after how many milliseconds to come again.
+        // Returns the number of claimed jobs, and the milliseconds until the next claim.
         let claim = async |limit: i32| -> (usize, Option<i64>) {
             let token = Uuid::new_v4();
             let rows = client
@@ -90,7 +90,7 @@ async fn rate_limits_count_claimed_jobs_and_return_the_wait() {
         assert_eq!(none, 0);
         let wait = wait.expect("a time");
         assert!((300_000..=360_000).contains(&wait), "{wait}");
-        // Nobody is held to it in another queue, and the limit can be taken away and set again.
+        // Another queue is not limited, and the limit can be removed and set again.
         limit("SELECT posthaste.limit_rate('default', NULL)")
             .await
             .unwrap();
@@ -115,7 +115,7 @@ async fn rate_limits_count_claimed_jobs_and_return_the_wait() {
     }
 }
 
-/// A sequence that were made with it would be missing wherever the store is replicated to.
+/// A sequence that the call created would be missing in a logical replica of the store.
 #[tokio::test]
 async fn rate_limits_create_no_object_and_have_a_maximum_number() {
     let db = database(PgVersion::any()).await;
